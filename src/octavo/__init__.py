@@ -1,0 +1,5 @@
+"""Octavo: the KV-cache system for hybrid language models."""
+
+from importlib.metadata import version
+
+__version__ = version("octavo")

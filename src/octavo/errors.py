@@ -1,0 +1,65 @@
+"""The one exception tree of Octavo.
+
+    OctavoError
+    ├── InputError                        a person's input is wrong: a flag, a file, a number
+    │   ├── ModelConfigError              a model's config.json cannot be read or lacks what is needed
+    │   └── UnknownArchitectureError      no reader knows this architecture, and guessing is not possible
+    ├── SpecError                         a spec whose values are impossible
+    ├── RegistryError
+    │   ├── ConflictingRegistrationError  a class was registered twice with different answers
+    │   ├── InvalidRegistrationError      what was registered is not what the registry holds
+    │   └── UnregisteredSpecError         a layer's spec has no registered ancestor
+    └── PlanError                         specs that no plan can satisfy
+        ├── BlockSizeError                block sizes that do not fit each other
+        └── NotEnoughMemoryError          memory too small for one request
+
+What a person sees names the value and the remedy. `assert` is for our own mistakes only.
+"""
+
+
+class OctavoError(Exception):
+    """The root of everything that Octavo raises on purpose."""
+
+
+class InputError(OctavoError):
+    """A person's input is wrong: a flag, a file, a number."""
+
+
+class ModelConfigError(InputError):
+    """A model's config.json cannot be read or lacks what is needed."""
+
+
+class UnknownArchitectureError(InputError):
+    """No reader knows this architecture, and guessing is not possible."""
+
+
+class SpecError(OctavoError, ValueError):
+    """A spec whose values are impossible."""
+
+
+class RegistryError(OctavoError):
+    """A registration or a lookup in a registry went wrong."""
+
+
+class ConflictingRegistrationError(RegistryError):
+    """A class was registered twice with different answers."""
+
+
+class InvalidRegistrationError(RegistryError, TypeError):
+    """What was registered is not what the registry holds."""
+
+
+class UnregisteredSpecError(RegistryError, LookupError):
+    """A layer's spec has no registered ancestor."""
+
+
+class PlanError(OctavoError):
+    """Specs that no plan can satisfy."""
+
+
+class BlockSizeError(PlanError):
+    """Block sizes that do not fit each other."""
+
+
+class NotEnoughMemoryError(PlanError):
+    """Memory too small for one request."""

@@ -1,0 +1,131 @@
+"""The resume rule over all groups: the largest boundary at which every group has all that it needs.
+
+This is the only implementation of the rule. Device cache, offload scheduler, router and simulator differ in what
+they pass as `BlockAvailability`.
+
+The search goes down from the end of the request. A group that lacks block k at a boundary moves the search to the
+start of k (the law of resumption in `octavo.specs.base`), so a window costs one probe for each window's length of
+nothing, and blocks that were found once are not asked for again:
+
+    blocks      0 ........................................ n/b
+    window                       [probed first → ... ]          first missing k: next boundary is k * b
+                        [ new part ][ known to be there ]
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import lcm
+from typing import Protocol
+
+from octavo.errors import BlockSizeError
+from octavo.specs.base import KVCacheSpec, ResumePoint, blocks_holding, union_of_ranges
+
+
+class BlockAvailability(Protocol):
+    """Which blocks of one request's sequence one group has, on whatever media count."""
+
+    def first_missing(self, start: int, stop: int) -> int:
+        """The smallest block in `[start, stop)` that is not there; `stop` when all are."""
+
+    def last_available(self, stop: int) -> int:
+        """The largest block below `stop` that is there; -1 when none is. Asked only of groups that hold
+        checkpoints."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupAvailability:
+    """One group's part in the question: its spec and what it has."""
+
+    spec: KVCacheSpec
+    blocks: BlockAvailability
+    is_draft: bool = False
+    """The layers of a draft model (EAGLE, MTP). Their entry for token p depends on token p + 1, so they can vouch
+    for a boundary only with the granule after it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resume:
+    """Where a request can go on, and why not later."""
+
+    num_tokens: int
+    limited_by: int | None
+    """The group that ruled out the next larger boundary; None where only the request's length did."""
+
+
+def resume_granularity(specs: Sequence[KVCacheSpec]) -> int:
+    """The distance of the boundaries at which a request with these groups can resume."""
+    return lcm(*(spec.block_size for spec in specs if spec.indexes_decoder_tokens))
+
+
+def longest_resume(
+    groups: Sequence[GroupAvailability], request: ResumePoint, *, granularity: int | None = None
+) -> Resume:
+    """The largest boundary at which every group has what its spec needs.
+
+    `request` carries the tokens that are known; at least one of them is left to compute. `granularity` is the
+    distance of the boundaries, by default the least common multiple of the groups' block sizes. Zero means to begin
+    at the beginning, encoder included; nothing need be there for that.
+    """
+    finest = resume_granularity([group.spec for group in groups])
+    step = granularity or finest
+    if step % finest:
+        raise BlockSizeError(f"granularity {step} is not a multiple of {finest}, the least one for these block sizes")
+    lookahead = step if any(group.is_draft for group in groups) else 0
+    n = (request.num_tokens - 1) // step * step - lookahead
+    searches = [_GroupSearch(group, request, step) for group in groups]
+    limited_by: int | None = None
+    unchanged_for, index = 0, 0
+    while n > 0 and unchanged_for < len(searches):
+        bound = searches[index].largest_boundary(n)
+        if bound < n:
+            n, limited_by, unchanged_for = bound // step * step, index, 0
+        else:
+            unchanged_for += 1
+        index = (index + 1) % len(searches)
+    return Resume(num_tokens=max(n, 0), limited_by=limited_by)
+
+
+class _GroupSearch:
+    """One group's answers to falling boundaries, with a memory of the blocks that it has found."""
+
+    def __init__(self, group: GroupAvailability, request: ResumePoint, step: int) -> None:
+        self.spec = group.spec
+        self.blocks = group.blocks
+        self.request = request
+        self.step = step
+        self.lookahead = step if group.is_draft and _has_block_for_every_token(group.spec) else 0
+        self.found_from: int | None = None
+        """Every block from here to the boundary last asked for is there."""
+
+    def largest_boundary(self, n: int) -> int:
+        """n where the group can resume there; else a smaller boundary, with none between that can do."""
+        ranges = self.spec.needed_blocks(replace(self.request, num_tokens=n))
+        if self.lookahead:
+            witness = blocks_holding(n, n + self.lookahead, self.spec.block_size)
+            ranges = union_of_ranges((*ranges, *witness))
+        for needed in ranges:
+            missing = self._first_missing(needed, is_only_range=len(ranges) == 1)
+            if missing < needed.stop:
+                return self._boundary_without(missing, n)
+        return n
+
+    def _first_missing(self, needed: range, *, is_only_range: bool) -> int:
+        if not is_only_range:
+            return self.blocks.first_missing(needed.start, needed.stop)
+        unknown_until = needed.stop if self.found_from is None else max(needed.start, min(needed.stop, self.found_from))
+        missing = self.blocks.first_missing(needed.start, unknown_until)
+        self.found_from = needed.start
+        return needed.stop if missing == unknown_until else missing
+
+    def _boundary_without(self, missing: int, n: int) -> int:
+        """The largest multiple of the step below n that can do without a block which is needed at n."""
+        if not self.spec.indexes_decoder_tokens:
+            return 0  # it is needed wherever the decoder stands
+        if self.spec.holds_checkpoints:
+            end_of_last = (self.blocks.last_available(missing) + 1) * self.spec.block_size
+            return min(end_of_last, n - self.step)
+        return min(missing * self.spec.block_size - self.lookahead, n - self.step)
+
+
+def _has_block_for_every_token(spec: KVCacheSpec) -> bool:
+    return spec.indexes_decoder_tokens and not spec.holds_checkpoints
