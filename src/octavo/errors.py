@@ -3,6 +3,7 @@
     OctavoError
     ├── InputError                        a person's input is wrong: a flag, a file, a number
     │   ├── ModelConfigError              a model's config.json cannot be read or lacks what is needed
+    │   ├── RequestTooLargeError          a request that no state of the pool could hold
     │   └── UnknownArchitectureError      no reader knows this architecture, and guessing is not possible
     ├── SpecError                         a spec whose values are impossible
     ├── RegistryError
@@ -31,6 +32,10 @@ class ModelConfigError(InputError):
 
 class UnknownArchitectureError(InputError):
     """No reader knows this architecture, and guessing is not possible."""
+
+
+class RequestTooLargeError(InputError):
+    """A request that no state of the pool could hold."""
 
 
 class SpecError(OctavoError, ValueError):

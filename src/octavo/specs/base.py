@@ -59,7 +59,10 @@ class KVCacheSpec(ABC):
 
     def __post_init__(self) -> None:
         require_positive(self, "block_size")
-        if self.page_size_padded is not None and self.page_size_padded < self.unpadded_page_size_bytes:
+        if self.page_size_padded is None:
+            return
+        require_not_negative(self, "page_size_padded")
+        if self.page_size_padded < self.unpadded_page_size_bytes:
             raise SpecError(
                 f"{type(self).__name__}: page_size_padded = {self.page_size_padded} is smaller than the "
                 f"{self.unpadded_page_size_bytes} bytes that a page holds"
@@ -139,12 +142,16 @@ def union_of_ranges(ranges: Iterable[range]) -> tuple[range, ...]:
 def require_positive(value: object, *names: str) -> None:
     for name in names:
         number = getattr(value, name)
-        if not isinstance(number, int) or number < 1:
+        if not _is_whole_number(number) or number < 1:
             raise SpecError(f"{type(value).__name__}: {name} must be a whole number of 1 or more, not {number!r}")
 
 
 def require_not_negative(value: object, *names: str) -> None:
     for name in names:
         number = getattr(value, name)
-        if not isinstance(number, int) or number < 0:
+        if not _is_whole_number(number) or number < 0:
             raise SpecError(f"{type(value).__name__}: {name} must be a whole number of 0 or more, not {number!r}")
+
+
+def _is_whole_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -18,9 +18,9 @@ class CacheDType(StrEnum):
     UINT8 = "uint8"
     FP8_E4M3 = "fp8_e4m3"
     FP8_E5M2 = "fp8_e5m2"
-    FP8_PER_TOKEN_HEAD = "fp8_per_token_head"
-    INT8_PER_TOKEN_HEAD = "int8_per_token_head"
-    INT4_PER_TOKEN_HEAD = "int4_per_token_head"
+    FP8_PER_TOKEN_HEAD = "fp8_per_token_head"  # noqa: S105 - a token of text
+    INT8_PER_TOKEN_HEAD = "int8_per_token_head"  # noqa: S105 - a token of text
+    INT4_PER_TOKEN_HEAD = "int4_per_token_head"  # noqa: S105 - a token of text
 
     @classmethod
     def parse(cls, name: str) -> "CacheDType":

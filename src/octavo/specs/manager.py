@@ -1,21 +1,122 @@
-"""The contract of a manager: how one group allocates, frees and caches its blocks."""
+"""The contract of a manager: what one group does with one request's blocks.
+
+An engine's facade (`octavo.blocks.KVCacheManager`) calls the managers of all groups in turn. It takes pages for all of
+them at once, so that an allocation happens whole or not at all: a manager says how many it needs, then puts
+them where they belong. `octavo.blocks.managers` has the built-in ones; a new kind mostly subclasses
+`ResumeRuleManager` there.
+"""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
-from octavo.specs.base import KVCacheSpec
+from octavo.ids import BlockHash
+from octavo.specs.base import KVCacheSpec, ResumePoint
+
+NULL_BLOCK = -1
+"""Stands in a block table where the request has no block: skipped by a resume, or no longer needed."""
+
+
+FoundBlocks = Sequence[tuple[range, list[int]]]
+"""Runs of blocks with the rows that hold them, in the order of the sequence."""
+
+
+class BlockTable:
+    """One request's blocks in one group: `rows[i]` is the row of block i."""
+
+    __slots__ = ("num_published", "num_retired", "rows")
+
+    def __init__(self) -> None:
+        self.rows: list[int] = []
+        self.num_retired = 0
+        """Below this block, all that is no longer needed has been let go."""
+        self.num_published = 0
+        """Below this block, all that the request holds has been offered to the index."""
+
+
+class CachedSequence(Protocol):
+    """A request, as managers see it."""
+
+    num_prompt_tokens: int
+    num_computed_tokens: int
+    """Tokens that are computed and final."""
+    num_scheduled_tokens: int
+    """Tokens that are computed once all steps that have been allocated for are done."""
+
+    def resume_point(self, num_tokens: int) -> ResumePoint: ...
+
+    def hashes(self, group_idx: int) -> Sequence[BlockHash]:
+        """The hashes of the request's full blocks, by the group's block size."""
+
+    def is_worth_a_checkpoint(self, num_tokens: int) -> bool:
+        """Whether recurrent state at this boundary is promised to be kept."""
+
+
+class PageHolder(Protocol):
+    """The pool, as managers see it. Rows are given in the order of their sequence."""
+
+    def hold(self, group_idx: int, rows: Sequence[int]) -> None: ...
+    def let_go(self, group_idx: int, rows: Sequence[int]) -> None: ...
+    def is_writable(self, group_idx: int, row: int) -> bool: ...
+    def publish(self, group_idx: int, sequence: CachedSequence, blocks: Sequence[int], rows: Sequence[int]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageCopy:
+    """One page's bytes that must be copied before a step's kernels run; copies are made in the order given."""
+
+    group_idx: int
+    source: int
+    destination: int
 
 
 class SingleTypeKVCacheManager(ABC):
-    """The decisions of one group about a request's blocks. It owns no blocks and keeps no request: the pool and the
-    request's tables belong to the caller, and every answer follows from the arguments."""
+    """How one group allocates, frees and caches. It keeps no request: tables and pages are arguments."""
 
-    def __init__(self, spec: KVCacheSpec) -> None:
+    def __init__(self, spec: KVCacheSpec, group_idx: int, pages: PageHolder) -> None:
         self.spec = spec
+        self.block_size = spec.block_size
+        self.group_idx = group_idx
+        self.pages = pages
+
+    def new_table(self) -> BlockTable:
+        """The empty table of a new request."""
+        return BlockTable()
 
     @abstractmethod
-    def blocks_to_hold(self, num_computed_tokens: int, num_tokens: int) -> range:
-        """The blocks of a request that need memory while it computes tokens `[num_computed_tokens, num_tokens)`.
+    def adopt(self, table: BlockTable, found: FoundBlocks, point: ResumePoint) -> None:
+        """Begins a request at `point` with the blocks that a resume needs, which the caller has held for it."""
 
-        The caller guarantees `0 <= num_computed_tokens <= num_tokens`, and frees what lies before the answer; so
-        neither bound of the answer may move back when its argument grows.
-        """
+    @abstractmethod
+    def num_pages_needed(self, table: BlockTable, sequence: CachedSequence, num_tokens: int) -> int:
+        """Pages that `extend` to so many tokens will want. Changes nothing."""
+
+    @abstractmethod
+    def extend(
+        self, table: BlockTable, sequence: CachedSequence, num_tokens: int, pages: list[int]
+    ) -> Sequence[PageCopy]:
+        """Makes room for tokens up to `num_tokens` with the pages asked for, held once each. Returns the copies that
+        must be made first."""
+
+    @abstractmethod
+    def commit(self, table: BlockTable, sequence: CachedSequence, num_tokens: int) -> None:
+        """Offers to the index what became full when the computed tokens grew to `num_tokens`, and lets go what no
+        resume from there on needs. `sequence.num_computed_tokens` is still the former number."""
+
+    @abstractmethod
+    def release(self, table: BlockTable, sequence: CachedSequence) -> None:
+        """Lets go everything; the table is empty after it."""
+
+    @abstractmethod
+    def tokens_until_extend(self, table: BlockTable, sequence: CachedSequence) -> int:
+        """The most tokens for which `extend` has nothing to do."""
+
+    @abstractmethod
+    def tokens_until_commit(self, table: BlockTable, sequence: CachedSequence) -> int:
+        """The fewest computed tokens with which `commit` has something to do."""
+
+    @abstractmethod
+    def fork(self, table: BlockTable, sequence: CachedSequence) -> BlockTable:
+        """The table of a second sequence with the same computed tokens. Pages are shared until one of the two
+        writes; the writer's `extend` copies. No step of the sequence is in flight."""

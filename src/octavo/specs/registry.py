@@ -6,6 +6,7 @@ the same registry as one that runs after.
 
 import logging
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,7 +14,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
-from typing import TypeVar
+from typing import ClassVar, TypeVar
+from weakref import WeakKeyDictionary
 
 from octavo.errors import ConflictingRegistrationError, InvalidRegistrationError, UnregisteredSpecError
 from octavo.specs import attention, encoder, state
@@ -52,8 +54,8 @@ class KVCacheSpecRegistry:
 
     _lock = threading.RLock()
     """Guards the fields below. Never held while a module is imported: the thread that imports it may want it."""
-    _entries: dict[type[KVCacheSpec], KVCacheSpecMetadata] = {}
-    _plugin_failures: list[PluginFailure] = []
+    _entries: ClassVar[dict[type[KVCacheSpec], KVCacheSpecMetadata]] = {}
+    _plugin_failures: ClassVar[list[PluginFailure]] = []
     _plugins_lock = threading.RLock()
     """Held while plug-ins load, so that a lookup waits for all of them."""
     _are_plugins_loaded = False
@@ -124,6 +126,8 @@ class KVCacheSpecRegistry:
     @contextmanager
     def scoped(cls, *, fresh: bool = False) -> Iterator[None]:
         """Forgets at its end what was registered inside it. `fresh` begins as a new process does."""
+        if not fresh:
+            cls._load_plugins()  # a module registers only once in a process; it must not be inside the scope
         with cls._plugins_lock, cls._lock:
             saved = dict(cls._entries), list(cls._plugin_failures), cls._are_plugins_loaded
             if fresh:
@@ -136,8 +140,14 @@ class KVCacheSpecRegistry:
 
     @classmethod
     def _find(cls, spec: KVCacheSpec | type[KVCacheSpec]) -> KVCacheSpecMetadata | None:
+        spec_cls = _class_of(spec)
+        with cls._lock:
+            cls._register_builtins()
+            if spec_cls in cls._entries:  # final; so a module that a plug-in's loader waits for may look it up
+                return cls._entries[spec_cls]
         cls._load_plugins()
-        return next((cls._entries[base] for base in _class_of(spec).__mro__ if base in cls._entries), None)
+        with cls._lock:
+            return next((cls._entries[base] for base in spec_cls.__mro__ if base in cls._entries), None)
 
     @classmethod
     def _register_builtins(cls) -> None:
@@ -164,7 +174,8 @@ class KVCacheSpecRegistry:
         _journal.registered, _journal.is_loading = [], True
         try:
             _run_plugin(entry_point.load())
-        except Exception as error:  # whatever a stranger's module does, the others must load
+            cls._repeat_decorators_of(entry_point.module)
+        except Exception as error:  # noqa: BLE001 - whatever a stranger's module does, the others must load
             with cls._lock:
                 for spec_cls in _journal.registered:
                     cls._entries.pop(spec_cls, None)
@@ -173,6 +184,15 @@ class KVCacheSpecRegistry:
             logger.warning("plug-in %s (%s) was not loaded: %s", entry_point.name, entry_point.value, failure.cause)
         finally:
             _journal.registered, _journal.is_loading = [], False
+
+    @classmethod
+    def _repeat_decorators_of(cls, module: str) -> None:
+        """Registers what a plug-in's package decorated. Its modules are imported once in a process, which may have
+        been inside a scope that is over, or by another plug-in that failed and took the registrations with it."""
+        package = module.partition(".")[0]
+        for spec_cls, (manager_class, base) in list(_decorated.items()):
+            if spec_cls.__module__.partition(".")[0] == package and spec_cls.__module__ in sys.modules:
+                cls.register(spec_cls, manager_class, base)
 
     @classmethod
     def _describe_unregistered(cls, what: list[str]) -> str:
@@ -188,9 +208,15 @@ def register_kv_cache_spec(
 
     def register(spec_cls: type[SpecT]) -> type[SpecT]:
         KVCacheSpecRegistry.register(spec_cls, manager_class, uniform_type_base_spec)
+        _decorated[spec_cls] = manager_class, uniform_type_base_spec
         return spec_cls
 
     return register
+
+
+_decorated: WeakKeyDictionary[type[KVCacheSpec], tuple[ManagerClass | str, type[KVCacheSpec] | None]] = (
+    WeakKeyDictionary()
+)
 
 
 class _Journal(threading.local):

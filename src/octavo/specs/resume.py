@@ -67,9 +67,11 @@ def longest_resume(
     at the beginning, encoder included; nothing need be there for that.
     """
     finest = resume_granularity([group.spec for group in groups])
-    step = granularity or finest
-    if step % finest:
-        raise BlockSizeError(f"granularity {step} is not a multiple of {finest}, the least one for these block sizes")
+    step = finest if granularity is None else granularity
+    if step < 1 or step % finest:
+        raise BlockSizeError(
+            f"granularity {step} is not a positive multiple of {finest}, the least one for these block sizes"
+        )
     lookahead = step if any(group.is_draft for group in groups) else 0
     n = (request.num_tokens - 1) // step * step - lookahead
     searches = [_GroupSearch(group, request, step) for group in groups]

@@ -40,7 +40,7 @@ class UniformTypeKVCacheSpecs(KVCacheSpec):
         return one_block_size and all(spec.is_uniform_with_collection(specs) for spec in set(specs.values()))
 
     def __hash__(self) -> int:
-        return hash(tuple(self.specs.items()))
+        return hash(frozenset(self.specs.items()))  # equality of mappings knows no order
 
     @property
     def first(self) -> KVCacheSpec:

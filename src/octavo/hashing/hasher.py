@@ -1,0 +1,143 @@
+"""`BlockHasher` hashes the full blocks of a request, and later the blocks that it has grown."""
+
+from array import array
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from octavo.errors import BlockSizeError, InputError
+from octavo.hashing.algorithms import (
+    BYTES_PER_TOKEN,
+    DEFAULT_ALGORITHM,
+    DEFAULT_SEED,
+    HASH_ALGORITHMS,
+    TOKEN_DTYPE,
+    HashAlgorithm,
+)
+from octavo.hashing.identity import RequestIdentity
+from octavo.ids import BlockHash
+
+Tokens: TypeAlias = NDArray[np.int32] | Sequence[int]
+"""An array is much the faster: converting a list costs as much as hashing it."""
+
+
+class BlockHasher:
+    """Hashes requests' blocks of `hash_block_size` tokens under one algorithm and seed. Holds no state.
+
+    Hashers with another algorithm, seed or block size give no equal hashes (with `xxh3_128`: none by chance).
+    """
+
+    def __init__(self, *, hash_block_size: int, algorithm: str = DEFAULT_ALGORITHM, seed: str | None = None) -> None:
+        if not isinstance(hash_block_size, int) or hash_block_size < 1:
+            raise InputError(f"hash_block_size must be a whole number of 1 or more, not {hash_block_size!r}")
+        if not isinstance(seed, str | None):
+            raise InputError(f"seed must be a string, not {seed!r}")
+        self.hash_block_size = hash_block_size
+        self.seed = DEFAULT_SEED if seed is None else seed
+        self._algorithm = _find_algorithm(algorithm)(hash_block_size=hash_block_size)
+        self.root = self._algorithm.root(self.seed)
+        """The parent of every first block; vLLM's NONE_HASH."""
+
+    @property
+    def algorithm(self) -> str:
+        return self._algorithm.name
+
+    @property
+    def digest_size_bytes(self) -> int:
+        return self._algorithm.digest_size_bytes
+
+    def hash_tokens(self, tokens: Tokens, identity: RequestIdentity) -> list[BlockHash]:
+        """The hashes of all full blocks of `tokens`."""
+        hashes: list[BlockHash] = []
+        self.extend(hashes, tokens, identity)
+        return hashes
+
+    def extend(self, hashes: list[BlockHash], tokens: Tokens, identity: RequestIdentity) -> None:
+        """Append the hashes of the full blocks of `tokens` that `hashes` does not have yet.
+
+        `hashes` are those of the first blocks of the same `tokens` and `identity`: all tokens are given, and only
+        the new ones are read. If this raises, `hashes` is as it was.
+        """
+        first_block = len(hashes)
+        end_block = len(tokens) // self.hash_block_size
+        if first_block == end_block:
+            return
+        if first_block > end_block:
+            raise InputError(f"{first_block} hashes are given, but {len(tokens)} tokens have {end_block} full blocks")
+        parent = hashes[-1] if hashes else self.root
+        if len(parent) != self._algorithm.digest_size_bytes:
+            raise InputError(
+                f"the last of the given hashes has {len(parent)} bytes, and {self.algorithm} makes "
+                f"{self.digest_size_bytes}: they are from another algorithm"
+            )
+        messages = self._messages(range(first_block, end_block), tokens, identity)
+        hashes.extend(self._algorithm.chain(parent, messages))
+
+    def _messages(self, blocks: range, tokens: Tokens, identity: RequestIdentity) -> list[bytes]:
+        algorithm = self._algorithm
+        first_token, end_token = blocks.start * self.hash_block_size, blocks.stop * self.hash_block_size
+        of_tokens = algorithm.token_messages(_token_bytes(tokens, first_token, end_token))
+        common, own = identity.sparse_extra_keys(blocks, self.hash_block_size)
+        of_common = algorithm.extra_keys_message(common)
+        messages = [message + of_common for message in of_tokens] if of_common else of_tokens
+        for k, keys in own.items():
+            i = k - blocks.start
+            messages[i] = of_tokens[i] + algorithm.extra_keys_message(keys)
+        return messages
+
+
+def hashes_for_block_size(hashes: Sequence[BlockHash], hash_block_size: int, block_size: int) -> Sequence[BlockHash]:
+    """The hashes of blocks of `block_size` tokens: each is the one at the block's last hash-block boundary."""
+    if hash_block_size < 1 or block_size < 1 or block_size % hash_block_size:
+        raise BlockSizeError(
+            f"block_size = {block_size} is not a multiple of hash_block_size = {hash_block_size}: "
+            f"take a hash_block_size that divides every group's block size"
+        )
+    ratio = block_size // hash_block_size
+    return hashes[ratio - 1 :: ratio]
+
+
+def _find_algorithm(name: str) -> type[HashAlgorithm]:
+    try:
+        return HASH_ALGORITHMS[name]
+    except KeyError:
+        known = ", ".join(HASH_ALGORITHMS)
+        raise InputError(f"there is no hash algorithm {name!r}: known are {known}") from None
+
+
+def _token_bytes(tokens: Tokens, first: int, end: int) -> bytes:
+    """Tokens `[first, end)` as `TOKEN_DTYPE`, all of them in 0 to 2**31 - 1."""
+    part = tokens[first:end]
+    if isinstance(part, np.ndarray):
+        data = part.tobytes() if part.dtype == TOKEN_DTYPE and part.ndim == 1 else _bytes_of_array(part, first)
+    else:
+        data = _bytes_of_sequence(part, first)
+    if not data[BYTES_PER_TOKEN - 1 :: BYTES_PER_TOKEN].isascii():  # a negative number's top byte is 128 or more
+        raise _bad_token(np.frombuffer(data, dtype=TOKEN_DTYPE).tolist(), first)
+    return data
+
+
+def _bytes_of_array(part: NDArray[np.generic], first: int) -> bytes:
+    if part.ndim != 1 or part.dtype.kind not in "iu":
+        raise InputError(f"tokens must be one row of whole numbers, not {part.ndim} dimensions of {part.dtype}")
+    converted = part.astype(TOKEN_DTYPE)
+    if not np.array_equal(converted, part):
+        raise _bad_token(part.tolist(), first)
+    return converted.tobytes()
+
+
+def _bytes_of_sequence(part: Sequence[int], first: int) -> bytes:
+    numbers = list(part)  # an array made of bytes would take them for its memory
+    try:
+        return np.frombuffer(array("i", numbers), dtype=np.intc).astype(TOKEN_DTYPE, copy=False).tobytes()
+    except TypeError as e:
+        raise InputError(f"tokens must be whole numbers: {e}") from e
+    except OverflowError:
+        raise _bad_token(numbers, first) from None
+
+
+def _bad_token(part: Sequence[int], first: int) -> InputError:
+    position, token = next((first + i, t) for i, t in enumerate(part) if not 0 <= t < 2**31)
+    return InputError(f"token {token} at position {position} is outside 0 to 2**31 - 1")

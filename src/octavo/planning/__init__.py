@@ -1,0 +1,31 @@
+"""From a model's layers and an amount of memory to a plan: groups, pages, sheets, and what they hold."""
+
+from octavo.planning.capacity import Capacity, Waste, blocks_of_request, measure_capacity
+from octavo.planning.config import KVCacheConfig, KVCacheGroupSpec, PageClass
+from octavo.planning.models import ModelLayers, layers_from_config, read_layers_file, read_model
+from octavo.planning.planner import plan_kv_cache
+from octavo.planning.report import PlanReport, report_plan
+from octavo.planning.units import format_bytes, parse_bytes, parse_tokens
+from octavo.planning.vllm_way import VllmPlan, plan_like_vllm
+
+__all__ = [
+    "Capacity",
+    "KVCacheConfig",
+    "KVCacheGroupSpec",
+    "ModelLayers",
+    "PageClass",
+    "PlanReport",
+    "VllmPlan",
+    "Waste",
+    "blocks_of_request",
+    "format_bytes",
+    "layers_from_config",
+    "measure_capacity",
+    "parse_bytes",
+    "parse_tokens",
+    "plan_kv_cache",
+    "plan_like_vllm",
+    "read_layers_file",
+    "read_model",
+    "report_plan",
+]

@@ -1,0 +1,84 @@
+"""The finished memory plan: groups, page classes and sheets.
+
+    pool      int8 (num_sheets, sheet_bytes)
+    class     pool.view(-1, page_bytes): pages_per_sheet rows of it lie in each sheet
+    block i   row i of its group's class; layer l of it starts at layer_offsets[l] within the row
+
+A sheet is leased to one class at a time. Groups whose pages are equally large share a class, and so its block ids.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from octavo.specs import RequestLimits, UniformTypeKVCacheSpecs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageClass:
+    """Pages of one size, as a sheet is cut into them."""
+
+    page_bytes: int
+    pages_per_sheet: int
+    num_blocks: int
+    """Rows of the class's view of the whole pool. The one truth about how many blocks there are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KVCacheGroupSpec:
+    """The layers that share a block table, and where each lies in a page."""
+
+    spec: UniformTypeKVCacheSpecs
+    layer_offsets: Mapping[str, int]
+    page_bytes: int
+    """Bytes from the first layer's start to the last one's end, rounded up to the alignment."""
+    page_class: int | None
+    """Index of the class of its pages; None for a group that keeps nothing."""
+    reserved_blocks: int
+    """Blocks that no request owns and that are never freed: sinks, and the null row where a kernel needs one."""
+    is_draft: bool = False
+
+    @property
+    def layer_names(self) -> tuple[str, ...]:
+        return tuple(self.spec.specs)
+
+    @property
+    def kind(self) -> str:
+        return self.spec.kind
+
+    @property
+    def block_size(self) -> int:
+        return self.spec.block_size
+
+    @property
+    def unpadded_page_bytes(self) -> int:
+        """Bytes of cache content in one block, without any padding."""
+        return sum(spec.unpadded_page_size_bytes for spec in self.spec.specs.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KVCacheConfig:
+    """The memory plan of one rank. Whoever allocates, indexes or offloads blocks takes its numbers from here."""
+
+    groups: tuple[KVCacheGroupSpec, ...]
+    page_classes: tuple[PageClass, ...]
+    sheet_bytes: int
+    num_sheets: int
+    memory_bytes: int
+    """What was given; `num_sheets * sheet_bytes` of it is used."""
+    alignment_bytes: int
+    hash_block_size: int
+    resume_granularity: int
+    checkpoint_interval_tokens: int | None
+    """How far apart the checkpoints of recurrent state lie; None takes them only at promised boundaries."""
+    limits: RequestLimits
+
+    def class_of(self, group: KVCacheGroupSpec) -> PageClass | None:
+        return None if group.page_class is None else self.page_classes[group.page_class]
+
+    def sheets_for(self, blocks_per_group: tuple[int, ...]) -> int:
+        """Sheets that hold these blocks of each group beside the reserved ones, without fragmentation."""
+        pages = [0] * len(self.page_classes)
+        for group, blocks in zip(self.groups, blocks_per_group, strict=True):
+            if group.page_class is not None:
+                pages[group.page_class] += blocks + group.reserved_blocks
+        return sum(-(-n // cls.pages_per_sheet) for n, cls in zip(pages, self.page_classes, strict=True))

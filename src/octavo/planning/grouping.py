@@ -1,0 +1,26 @@
+"""Layers -> groups: all layers that can share a block table do, whatever their page sizes."""
+
+from collections.abc import Mapping
+
+from octavo.specs import KVCacheSpec, RequestLimits, UniformTypeKVCacheSpecs
+
+
+def group_layers(layers: Mapping[str, KVCacheSpec], limits: RequestLimits) -> tuple[UniformTypeKVCacheSpecs, ...]:
+    """The fewest groups in which all layers are uniform, those that hold the most blocks first.
+
+    So full attention is group 0 where there is any: a search for a resume point begins with the group that
+    rules out the most.
+    """
+    members: list[dict[str, KVCacheSpec]] = []
+    home: dict[KVCacheSpec, dict[str, KVCacheSpec]] = {}
+    for name, spec in layers.items():
+        group = home.get(spec)
+        if group is None:
+            group = next((g for g in members if UniformTypeKVCacheSpecs.are_uniform({**g, name: spec})), None)
+        if group is None:
+            group = {}
+            members.append(group)
+        group[name] = spec
+        home[spec] = group
+    groups = [UniformTypeKVCacheSpecs.of(group) for group in members]
+    return tuple(sorted(groups, key=lambda group: -group.max_blocks_per_request(limits)))

@@ -1,0 +1,137 @@
+"""Typed access to the keys of a config.json: an answer has its type, or an error names file, key and value."""
+
+import reprlib
+from collections.abc import Mapping, Sequence
+
+from octavo.errors import ModelConfigError
+
+MAX_COUNT = 10**12
+"""The largest number that a key may hold. No dimension comes near it."""
+MAX_WORD_LENGTH = 200
+
+
+def shown(value: object) -> str:
+    """A foreign value for a message: short, on one line, and printable."""
+    try:
+        return reprlib.repr(value)
+    except ValueError:  # Python refuses to print a number of more than 4300 digits
+        return "a number of thousands of digits"
+
+
+class ConfigView:
+    """One JSON object of a configuration, with the defaults of the class that would read it.
+
+    A key that is absent has its default, if there is one, and is then listed in `defaulted`. A key that is null is
+    absent for the `find_` methods.
+    """
+
+    def __init__(
+        self,
+        values: Mapping[str, object],
+        *,
+        source: str,
+        path: str = "",
+        defaults: Mapping[str, object] | None = None,
+    ) -> None:
+        self.values = values
+        self.source = source
+        self.path = path
+        self.defaults = defaults or {}
+        self.defaulted: dict[str, object] = {}
+
+    def with_defaults(self, defaults: Mapping[str, object]) -> "ConfigView":
+        return ConfigView(self.values, source=self.source, path=self.path, defaults=defaults)
+
+    def overlaid(self, other: "ConfigView") -> "ConfigView":
+        """The same object with the keys of another in front."""
+        merged = ConfigView({**self.values, **other.values}, source=self.source, path=self.path, defaults=self.defaults)
+        merged.defaulted = self.defaulted
+        return merged
+
+    def problem(self, key: str, text: str) -> ModelConfigError:
+        return ModelConfigError(f"{self.source}: {self.path}{key} {text}")
+
+    def has(self, key: str) -> bool:
+        """Whether the file itself gives the key a value."""
+        return self.values.get(key) is not None
+
+    def count(self, *keys: str, minimum: int = 1) -> int:
+        """The whole number under the first of `keys` that has one."""
+        for key in keys:
+            number = self.find_count(key, minimum=minimum)
+            if number is not None:
+                return number
+        others = f" (nor has it {' or '.join(keys[1:])})" if keys[1:] else ""
+        raise self.problem(keys[0], f"is missing, and nothing else says how large it is{others}")
+
+    def find_count(self, key: str, *, minimum: int = 1) -> int | None:
+        value = self._get(key)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+            raise self.problem(key, f"must be a whole number of {minimum} or more, not {shown(value)}")
+        if value > MAX_COUNT:
+            raise self.problem(key, f"is {shown(value)}; more than {MAX_COUNT} is no size of a model")
+        return value
+
+    def flag(self, key: str) -> bool:
+        """A switch that is off where the key is absent."""
+        value = self._get(key)
+        if value is None:
+            return False
+        if not isinstance(value, bool):
+            raise self.problem(key, f"must be true or false, not {shown(value)}")
+        return value
+
+    def find_word(self, key: str) -> str | None:
+        value = self._get(key)
+        return None if value is None else self._checked_word(key, value)
+
+    def find_pattern(self, key: str) -> str | None:
+        """Text of which every letter stands for a layer."""
+        value = self._get(key)
+        if value is not None and not isinstance(value, str):
+            raise self.problem(key, f"must be text, not {shown(value)}")
+        return value
+
+    def find_words(self, key: str) -> tuple[str, ...] | None:
+        value = self._get(key)
+        return (
+            None if value is None else tuple(self._checked_word(key, word) for word in self._checked_list(key, value))
+        )
+
+    def find_counts(self, key: str) -> tuple[int, ...] | None:
+        """A list of indices or of zeros and ones."""
+        value = self._get(key)
+        if value is None:
+            return None
+        numbers = self._checked_list(key, value)
+        for number in numbers:
+            if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+                raise self.problem(key, f"must list whole numbers of 0 or more, not {shown(number)}")
+        return tuple(n for n in numbers if isinstance(n, int))
+
+    def find_part(self, key: str) -> "ConfigView | None":
+        """The JSON object under a key."""
+        value = self._get(key)
+        if value is None:
+            return None
+        if not isinstance(value, Mapping):
+            raise self.problem(key, f"must be an object, not {shown(value)}")
+        return ConfigView(value, source=self.source, path=f"{self.path}{key}.")
+
+    def _get(self, key: str) -> object:
+        if key not in self.values and key in self.defaults:
+            self.defaulted[key] = self.defaults[key]
+            return self.defaults[key]
+        return self.values.get(key)
+
+    def _checked_list(self, key: str, value: object) -> Sequence[object]:
+        if not isinstance(value, list | tuple):
+            raise self.problem(key, f"must be a list, not {shown(value)}")
+        return value
+
+    def _checked_word(self, key: str, value: object) -> str:
+        if not isinstance(value, str) or not value.isprintable() or not 0 < len(value) <= MAX_WORD_LENGTH:
+            raise self.problem(key, f"must be text of 1 to {MAX_WORD_LENGTH} characters, not {shown(value)}")
+        return value

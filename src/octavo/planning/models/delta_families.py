@@ -1,0 +1,111 @@
+"""Families that mix attention with gated delta nets: Qwen3-Next, Qwen3.5, OLMo-hybrid, Kimi-Linear."""
+
+from octavo.planning.models.attention import attention_spec, read_heads
+from octavo.planning.models.config_view import ConfigView
+from octavo.planning.models.latent import latent_spec
+from octavo.planning.models.model import Model
+from octavo.planning.models.model_layers import Layers
+from octavo.planning.models.recurrent import gated_delta_state
+from octavo.specs import KVCacheSpec, MambaSpec
+
+_WORDS = frozenset({"full_attention", "linear_attention"})
+
+
+def read_qwen_delta(model: Model) -> Layers:
+    """Qwen3-Next and Qwen3.5: every `full_attention_interval`-th layer is attention."""
+    interval = model.view.count("full_attention_interval")
+    words = model.layer_words(
+        "layer_types",
+        default=lambda index: "linear_attention" if (index + 1) % interval else "full_attention",
+        known=_WORDS,
+    )
+    view = model.view
+    state = gated_delta_state(
+        model,
+        num_k_heads=view.count("linear_num_key_heads"),
+        num_v_heads=view.count("linear_num_value_heads"),
+        k_head_size=view.count("linear_key_head_dim"),
+        v_head_size=view.count("linear_value_head_dim"),
+        conv_kernel=view.count("linear_conv_kernel_dim", minimum=2),
+    )
+    _note_state_dtype(model)
+    return _mixed(words, attention_spec(model, read_heads(model), "full_attention"), state)
+
+
+def read_olmo_hybrid(model: Model) -> Layers:
+    """OLMo-hybrid: as many delta heads as attention heads, and values twice as long as keys, unless given."""
+    words = model.layer_words(
+        "layer_types",
+        default=lambda index: "full_attention" if index % 4 == 3 else "linear_attention",
+        known=_WORDS,
+    )
+    if "full_attention" not in words:
+        words = (*words[:-1], "full_attention")
+    view = model.view
+    num_k_heads = view.find_count("linear_num_key_heads") or view.count("num_attention_heads")
+    k_head_size = view.find_count("linear_key_head_dim") or view.count("hidden_size") * 3 // (4 * num_k_heads)
+    state = gated_delta_state(
+        model,
+        num_k_heads=num_k_heads,
+        num_v_heads=view.find_count("linear_num_value_heads") or view.count("num_attention_heads"),
+        k_head_size=k_head_size,
+        v_head_size=view.find_count("linear_value_head_dim") or 2 * k_head_size,
+        conv_kernel=view.count("linear_conv_kernel_dim", minimum=2),
+    )
+    _note_state_dtype(model)
+    return _mixed(words, attention_spec(model, read_heads(model), "full_attention"), state)
+
+
+def read_kimi_linear(model: Model) -> Layers:
+    """Kimi-Linear: Kimi delta attention, with latent attention in between."""
+    own = _kimi_sizes(model)
+    num_heads, head_size = own.count("num_heads"), own.count("head_dim")
+    state = gated_delta_state(
+        model,
+        num_k_heads=num_heads,
+        num_v_heads=num_heads,
+        k_head_size=head_size,
+        v_head_size=head_size,
+        conv_kernel=own.count("short_conv_kernel_size", minimum=2),
+    )
+    full_layers = own.find_counts("full_attn_layers")
+    words = model.layer_words("layer_types", default=lambda index: _kimi_word(index, full_layers), known=_WORDS)
+    return _mixed(words, latent_spec(model), state)
+
+
+def _kimi_sizes(model: Model) -> ConfigView:
+    """The delta layers' sizes: in a part of their own where the published checkpoint wrote the config."""
+    view = model.view
+    nested = view.find_part("linear_attn_config")
+    if nested is not None:
+        return nested
+    flat = {
+        "num_heads": view.find_count("linear_num_heads"),
+        "head_dim": view.find_count("linear_head_dim"),
+        "short_conv_kernel_size": view.find_count("linear_conv_kernel_dim", minimum=2),
+    }
+    return ConfigView(flat, source=view.source, path="linear_")
+
+
+def _kimi_word(index: int, full_layers: tuple[int, ...] | None) -> str:
+    """The checkpoint counts its layers from 1."""
+    is_full = index + 1 in full_layers if full_layers is not None else index > 0 and index % 4 == 0
+    return "full_attention" if is_full else "linear_attention"
+
+
+def _mixed(words: tuple[str, ...], attention: KVCacheSpec, state: MambaSpec) -> Layers:
+    layers: Layers = {}
+    for index, word in enumerate(words):
+        if word == "full_attention":
+            layers[f"layers.{index}.attn"] = attention
+        else:
+            layers[f"layers.{index}.linear_attn"] = state
+    return layers
+
+
+def _note_state_dtype(model: Model) -> None:
+    if not model.view.has("mamba_ssm_dtype") and not model.view.has("mamba_ssm_cache_dtype"):
+        model.notes.append(
+            "The config does not name the type of the recurrent state: float32 is assumed, as transformers keeps it; "
+            "vLLM on a GPU keeps it in the model's type unless --mamba-ssm-cache-dtype says otherwise."
+        )

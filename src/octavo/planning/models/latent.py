@@ -1,0 +1,66 @@
+"""Families of latent attention (MLA): one vector per token and layer, replicated on every rank."""
+
+from octavo.planning.models.model import Model
+from octavo.planning.models.model_layers import Layers
+from octavo.specs import CacheDType, MLAAttentionSpec
+
+DS_MLA_STATE_BYTES = 656
+"""vLLM's `fp8_ds_mla`: 512 fp8 values, 4 float32 scales and 64 rotary bfloat16 values in one record."""
+INDEXER_SCALE_GROUP = 128
+"""Values of an indexer's key that share one float32 scale."""
+
+
+def latent_spec(model: Model) -> MLAAttentionSpec:
+    """The latent of one layer."""
+    model.per_rank(model.view.count("num_attention_heads"), "num_attention_heads")
+    return MLAAttentionSpec(
+        block_size=model.target.block_size,
+        head_size=model.view.count("kv_lora_rank") + model.view.count("qk_rope_head_dim", minimum=0),
+        dtype=model.target.kv_dtype,
+    )
+
+
+def read_latent(model: Model) -> Layers:
+    """DeepSeek V2 and V3, Kimi K2: a latent in every layer."""
+    spec = latent_spec(model)
+    return {f"layers.{index}.attn": spec for index in range(model.num_layers)}
+
+
+def read_indexed_latent(model: Model) -> Layers:
+    """DeepSeek V3.2: every layer has an indexer beside its latent, with pages of another size."""
+    attention, indexer = _sparse_latent_spec(model), _indexer_spec(model)
+    layers: Layers = {}
+    for index in range(model.num_layers):
+        layers[f"layers.{index}.attn"] = attention
+        layers[f"layers.{index}.indexer"] = indexer
+    return layers
+
+
+def _sparse_latent_spec(model: Model) -> MLAAttentionSpec:
+    """Sparse kernels read fp8 latents only in their packed record."""
+    plain = latent_spec(model)
+    if plain.dtype is not CacheDType.FP8_E4M3:
+        return plain
+    packed_size = 512 + 64
+    if plain.head_size != packed_size:
+        raise model.view.problem(
+            "kv_lora_rank", f"+ qk_rope_head_dim = {plain.head_size}, but the packed fp8 record holds {packed_size}"
+        )
+    return MLAAttentionSpec(
+        block_size=plain.block_size,
+        head_size=plain.head_size,
+        dtype=CacheDType.UINT8,
+        state_bytes=DS_MLA_STATE_BYTES,
+    )
+
+
+def _indexer_spec(model: Model) -> MLAAttentionSpec:
+    """fp8 values and their scales, whatever the type of the main cache is."""
+    size = model.view.count("index_head_dim")
+    if size % INDEXER_SCALE_GROUP:
+        raise model.view.problem("index_head_dim", f"= {size} is not a multiple of {INDEXER_SCALE_GROUP}")
+    return MLAAttentionSpec(
+        block_size=model.target.block_size,
+        head_size=size + size // INDEXER_SCALE_GROUP * 4,
+        dtype=CacheDType.UINT8,
+    )

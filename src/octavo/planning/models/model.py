@@ -1,0 +1,89 @@
+"""What a family's reader works with: the model's configuration, and what a person asked for."""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+from octavo.errors import ModelConfigError, UnknownArchitectureError
+from octavo.planning.models.config_view import ConfigView, shown
+from octavo.planning.models.model_layers import MAX_LAYERS, Layers
+from octavo.specs import CacheDType
+
+_RENAMED_WORDS = {
+    "attention": "full_attention",
+    "mamba": "linear_attention",
+    "deepseek_sparse_attention": "indexed_attention",
+}
+"""Layer types as older configs spell them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What a person asked for, and the model's own type of numbers."""
+
+    block_size: int
+    kv_dtype: CacheDType
+    model_dtype: CacheDType
+    tensor_parallel_size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """One model being read. `notes` grows with what a reader had to guess."""
+
+    view: ConfigView
+    target: Target
+    architecture: str
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def num_layers(self) -> int:
+        return self.checked_num_layers("num_hidden_layers", self.view.count("num_hidden_layers"))
+
+    def checked_num_layers(self, key: str, number: int) -> int:
+        if number > MAX_LAYERS:
+            raise self.view.problem(key, f"asks for {number} layers; more than {MAX_LAYERS} are refused")
+        return number
+
+    def layer_words(self, *keys: str, default: Callable[[int], str], known: Collection[str]) -> tuple[str, ...]:
+        """The type of each layer: as the first of `keys` that is there lists them, else by index."""
+        for key in keys:
+            words = self.view.find_words(key)
+            if words is not None:
+                return self.checked_words(key, words, known)
+        return tuple(default(index) for index in range(self.num_layers))
+
+    def checked_words(
+        self, key: str, words: tuple[str, ...], known: Collection[str], *, num_layers: int | None = None
+    ) -> tuple[str, ...]:
+        self.checked_num_layers(key, len(words))
+        expected = num_layers or self.num_layers
+        if len(words) != expected:
+            raise self.view.problem(
+                key, f"has {len(words)} entries, but num_hidden_layers = {expected}; they must be equally many"
+            )
+        renamed = tuple(_RENAMED_WORDS.get(word, word) for word in words)
+        for index, word in enumerate(renamed):
+            if word not in known:
+                raise self.unknown(f"{key}[{index}] = {shown(words[index])} is none of {', '.join(sorted(known))}")
+        return renamed
+
+    def unknown(self, what: str) -> UnknownArchitectureError:
+        return UnknownArchitectureError(
+            f"{self.view.source}: {self.architecture}: {what}. Describe the layers yourself: --layers spec.yaml"
+        )
+
+    def unsplittable(self, what: str, total: int, *, otherwise: str = "") -> ModelConfigError:
+        """`otherwise` is the second way that is barred too."""
+        ranks = f"over tensor_parallel_size = {self.target.tensor_parallel_size}"
+        how = f"can neither be split {ranks} nor {otherwise}" if otherwise else f"cannot be split {ranks}"
+        return ModelConfigError(f"{self.view.source}: {what} = {total} {how}")
+
+    def per_rank(self, total: int, what: str) -> int:
+        """This rank's share of something that cannot be replicated."""
+        ranks = self.target.tensor_parallel_size
+        if total % ranks:
+            raise self.unsplittable(what, total)
+        return total // ranks
+
+
+Reader = Callable[[Model], Layers]

@@ -1,0 +1,23 @@
+"""What readers of models hand over: every layer's spec, in model order."""
+
+from dataclasses import dataclass
+
+from octavo.specs import KVCacheSpec
+
+MAX_LAYERS = 10_000
+"""The most layers that a model may declare; ten times what any published model has."""
+
+Layers = dict[str, KVCacheSpec]
+"""`"layers.0.attn"` -> spec. A layer that keeps two things has two entries, one that keeps nothing has none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelLayers:
+    """The layers of one model as one rank holds them."""
+
+    architecture: str
+    layers: Layers
+    max_model_len: int | None
+    max_encoder_tokens: int = 0
+    notes: tuple[str, ...] = ()
+    """What was guessed or defaulted, one plain sentence each."""

@@ -1,0 +1,27 @@
+"""A small text file that a person names, read whole or refused in one line."""
+
+from pathlib import Path
+
+from octavo.errors import InputError
+
+MAX_FILE_BYTES = 16 * 2**20
+"""A config of the largest models has some tens of kilobytes."""
+
+
+def read_text_file(path: Path, error: type[InputError]) -> str:
+    """The file's text; `error` says why there is none."""
+    try:
+        if not path.exists():
+            raise error(f"{path}: no such file")
+        if not path.is_file():
+            raise error(f"{path}: not a file")
+        with path.open("rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1)
+    except (OSError, ValueError) as cause:  # ValueError: a null byte in the path
+        raise error(f"{str(path)!r} cannot be read: {cause}") from cause
+    if len(content) > MAX_FILE_BYTES:
+        raise error(f"{path}: larger than {MAX_FILE_BYTES} bytes, so hardly what it should be")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as cause:
+        raise error(f"{path}: not UTF-8 text ({cause})") from cause

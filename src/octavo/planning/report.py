@@ -1,0 +1,155 @@
+"""A plan as plain data: what `octavo plan --json` prints, with a schema that does not change silently."""
+
+from typing import Literal
+
+import msgspec
+
+from octavo.planning.capacity import Capacity, grows_with_context, measure_capacity
+from octavo.planning.config import KVCacheConfig, KVCacheGroupSpec
+from octavo.planning.vllm_way import VllmPlan
+
+FORMAT_VERSION: Literal[1] = 1
+
+
+class GroupReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One group of layers that share a block table."""
+
+    kind: str
+    layers: int
+    block_size: int
+    page_size_bytes: int
+    """Cache content of one block of all layers, without padding."""
+    padded_page_bytes: int
+    """What one block takes of the pool."""
+    pages_per_sheet: int
+    num_blocks: int
+    grows_with_context: bool
+    bytes_per_token: float
+    """Content per token while the group fills; it stops growing where `grows_with_context` is false."""
+    blocks_per_request: int
+    bytes_per_request: int
+    """Pool bytes of the most blocks that one request of the context length holds."""
+
+
+class WasteReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes of the memory that hold no cache content, by cause."""
+
+    layer_padding: int
+    page_padding: int
+    reserved: int
+    open_sheets: int
+    unleased_sheets: int
+    remainder: int
+
+
+class VllmGroupReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One group of vLLM's plan."""
+
+    kind: str
+    layers: int
+    block_size: int
+    page_size_bytes: int
+    useful_page_bytes: int
+
+
+class VllmReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The same layers and memory planned with one page size for all groups."""
+
+    groups: list[VllmGroupReport]
+    num_blocks: int
+    bytes_per_block: int
+    tokens: int
+    requests_at_once: float
+    waste_fraction: float
+
+
+class PlanReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A memory plan of one rank and what it holds."""
+
+    format_version: Literal[1] = FORMAT_VERSION
+    model: str
+    notes: list[str]
+    tensor_parallel_size: int
+    memory_bytes: int
+    context: int
+    groups: list[GroupReport]
+    sheet_bytes: int
+    num_sheets: int
+    hash_block_size: int
+    resume_granularity: int
+    checkpoint_interval_tokens: int | None
+    tokens: int
+    requests_at_once: int
+    waste_fraction: float
+    waste: WasteReport
+    vllm: VllmReport | None = None
+
+
+def report_plan(
+    config: KVCacheConfig,
+    *,
+    model: str,
+    notes: tuple[str, ...] = (),
+    tensor_parallel_size: int = 1,
+    vllm: VllmPlan | None = None,
+) -> PlanReport:
+    """The report of a plan at its longest context."""
+    capacity = measure_capacity(config)
+    return PlanReport(
+        model=model,
+        notes=list(notes),
+        tensor_parallel_size=tensor_parallel_size,
+        memory_bytes=config.memory_bytes,
+        context=capacity.context,
+        groups=[_report_group(config, capacity, index) for index in range(len(config.groups))],
+        sheet_bytes=config.sheet_bytes,
+        num_sheets=config.num_sheets,
+        hash_block_size=config.hash_block_size,
+        resume_granularity=config.resume_granularity,
+        checkpoint_interval_tokens=config.checkpoint_interval_tokens,
+        tokens=capacity.tokens,
+        requests_at_once=capacity.requests_at_once,
+        waste_fraction=capacity.waste_fraction,
+        waste=WasteReport(**{name: getattr(capacity.waste, name) for name in capacity.waste.__slots__}),
+        vllm=None if vllm is None else _report_vllm(vllm),
+    )
+
+
+def _report_group(config: KVCacheConfig, capacity: Capacity, index: int) -> GroupReport:
+    group: KVCacheGroupSpec = config.groups[index]
+    pages = config.class_of(group)
+    page_bytes = pages.page_bytes if pages else 0
+    blocks = capacity.blocks_per_request[index]
+    return GroupReport(
+        kind=group.kind,
+        layers=len(group.layer_names),
+        block_size=group.block_size,
+        page_size_bytes=group.unpadded_page_bytes,
+        padded_page_bytes=page_bytes,
+        pages_per_sheet=pages.pages_per_sheet if pages else 0,
+        num_blocks=pages.num_blocks if pages else 0,
+        grows_with_context=grows_with_context(group),
+        bytes_per_token=group.unpadded_page_bytes / group.block_size,
+        blocks_per_request=blocks,
+        bytes_per_request=blocks * page_bytes,
+    )
+
+
+def _report_vllm(plan: VllmPlan) -> VllmReport:
+    return VllmReport(
+        groups=[
+            VllmGroupReport(
+                kind=group.kind,
+                layers=len(group.layer_names),
+                block_size=group.block_size,
+                page_size_bytes=group.page_size_bytes,
+                useful_page_bytes=group.useful_page_bytes,
+            )
+            for group in plan.groups
+        ],
+        num_blocks=plan.num_blocks,
+        bytes_per_block=plan.bytes_per_block,
+        tokens=plan.tokens,
+        requests_at_once=plan.requests_at_once,
+        waste_fraction=plan.waste_fraction,
+    )

@@ -1,0 +1,43 @@
+"""Sizes as people write and read them: 40GiB, 128k."""
+
+import re
+
+from octavo.errors import InputError
+
+_BINARY = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_DECIMAL = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_NUMBER = r"\s*(\d{1,18}(?:\.\d{1,18})?)\s*"
+
+
+def parse_bytes(text: str) -> int:
+    """40GiB, 40G and 40g are binary, 40GB is decimal, a bare number is bytes."""
+    match = re.fullmatch(_NUMBER + r"([kmgt]?)(i?b?)", text.lower(), re.ASCII)
+    if match is None:
+        raise InputError(f"{text!r} is not a size; write it like 40GiB, 512MiB or 80GB")
+    number, prefix, suffix = match.groups()
+    units = _DECIMAL if suffix == "b" else _BINARY
+    return _whole(text, float(number) * units[prefix] if "." in number else int(number) * units[prefix])
+
+
+def parse_tokens(text: str) -> int:
+    """128k is 131072 tokens, as model cards count; a bare number is tokens."""
+    match = re.fullmatch(_NUMBER + r"([km]?)", text.lower(), re.ASCII)
+    if match is None:
+        raise InputError(f"{text!r} is not a number of tokens; write it like 131072, 128k or 1m")
+    number, prefix = match.groups()
+    return _whole(text, float(number) * _BINARY[prefix] if "." in number else int(number) * _BINARY[prefix])
+
+
+def _whole(text: str, number: float) -> int:
+    if number < 1:
+        raise InputError(f"{text!r} is too small; it must be 1 or more")
+    return int(number)
+
+
+def format_bytes(num_bytes: float) -> str:
+    """Three significant digits and a binary unit; exact where that is short."""
+    for unit, name in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if abs(num_bytes) >= unit:
+            value = num_bytes / unit
+            return f"{value:.0f} {name}" if value == int(value) or value >= 100 else f"{value:.3g} {name}"
+    return f"{num_bytes:.0f} B"

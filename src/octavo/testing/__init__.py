@@ -1,0 +1,8 @@
+"""Conformance suites that every implementation of a contract subclasses, and strategies for their values.
+
+The only part of Octavo that needs Hypothesis and pytest: `pip install octavo[testing]`.
+"""
+
+from octavo.testing.spec_suite import KVCacheSpecSuite
+
+__all__ = ["KVCacheSpecSuite"]

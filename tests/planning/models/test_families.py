@@ -1,0 +1,219 @@
+"""Every example config, against facts worked out by hand from the model cards."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from octavo.planning.models import ModelLayers, layers_from_config, read_model
+from octavo.specs import KVCacheSpecRegistry, MambaSpec
+
+EXAMPLES = Path(__file__).parents[3] / "examples" / "models"
+NAMES = sorted(path.stem for path in EXAMPLES.glob("*.json"))
+
+
+def kv(heads: int, size: int, block: int = 16) -> int:
+    """Bytes of a block of 16-bit keys and values."""
+    return block * 2 * heads * size * 2
+
+
+def pages(model: ModelLayers) -> Counter:
+    return Counter((spec.kind, spec.page_size_bytes) for spec in model.layers.values())
+
+
+# Mamba 2 in 16 bits: 3 * (intermediate + 2 * groups * state) + heads * head * state, two bytes each.
+BAMBA_STATE = 2 * (3 * (8192 + 2 * 128) + 128 * 64 * 128)
+FACTS = {
+    "bamba-9b": {("mamba", BAMBA_STATE): 29, ("full_attention", kv(8, 128)): 3},
+    "deepseek-v2-lite": {("mla_attention", 16 * 576 * 2): 27},
+    "deepseek-v3": {("mla_attention", 16 * 576 * 2): 61},
+    "deepseek-v3.2": {("mla_attention", 16 * 576 * 2): 61, ("mla_attention", 16 * 132): 61},
+    "falcon-h1-7b": {
+        ("full_attention", kv(2, 128)): 44,
+        ("mamba", 2 * (3 * (3072 + 2 * 256) + 24 * 128 * 256)): 44,
+    },
+    "gemma-2-9b": {("sliding_window", kv(8, 256)): 21, ("full_attention", kv(8, 256)): 21},
+    "gemma-3-27b": {("sliding_window", kv(16, 128)): 52, ("full_attention", kv(16, 128)): 10},
+    "gemma-3n-e4b": {("sliding_window", kv(2, 256)): 16, ("full_attention", kv(2, 256)): 4},  # 35, of which 15 share
+    "gemma-4-26b-a4b": {("sliding_window", kv(8, 256)): 25, ("full_attention", kv(2, 512)): 5},
+    "gpt-oss-20b": {("sliding_window", kv(8, 64)): 12, ("full_attention", kv(8, 64)): 12},
+    "gpt-oss-120b": {("sliding_window", kv(8, 64)): 18, ("full_attention", kv(8, 64)): 18},
+    "granite-4.0-h-small": {("mamba", BAMBA_STATE): 36, ("full_attention", kv(8, 128)): 4},
+    "jamba-1.5-mini": {("mamba", 2 * (3 * 8192 + 8192 * 16)): 28, ("full_attention", kv(8, 128)): 4},
+    "lfm2-1.2b": {("mamba", 2 * 2 * 2048): 10, ("full_attention", kv(8, 64)): 6},
+    "llama-3.1-8b": {("full_attention", kv(8, 128)): 32},
+    "llama-3.1-70b": {("full_attention", kv(8, 128)): 80},
+    "llama-4-scout": {("chunked_local_attention", kv(8, 128)): 36, ("full_attention", kv(8, 128)): 12},
+    "mamba2-2.7b": {("mamba", 2 * (3 * (5120 + 2 * 128) + 80 * 64 * 128)): 64},
+    "mistral-7b-v0.1": {("sliding_window", kv(8, 128)): 32},
+    "nemotron-h-8b": {
+        ("mamba", 2 * 3 * (8192 + 2 * 8 * 128) + 4 * 128 * 64 * 128): 24,
+        ("full_attention", kv(8, 128)): 4,
+    },
+    "qwen2.5-7b": {("full_attention", kv(4, 128)): 28},
+    "qwen3-8b": {("full_attention", kv(8, 128)): 36},
+    "qwen3-30b-a3b": {("full_attention", kv(4, 128)): 48},
+    "qwen3-next-80b": {
+        ("mamba", 2 * 3 * (2 * 16 * 128 + 32 * 128) + 4 * 32 * 128 * 128): 36,
+        ("full_attention", kv(2, 256)): 12,
+    },
+    "qwen3.5-27b": {
+        ("mamba", 2 * 3 * (2 * 16 * 128 + 48 * 128) + 4 * 48 * 128 * 128): 48,
+        ("full_attention", kv(4, 256)): 16,
+    },
+    "whisper-large-v3": {("full_attention", kv(20, 64)): 32, ("cross_attention", kv(20, 64)): 32},
+    "zamba2-7b": {
+        ("mamba", 2 * (3 * (7168 + 2 * 2 * 64) + 112 * 64 * 64)): 81,
+        ("full_attention", kv(32, 224)): 13,
+    },
+}
+WINDOWS = {"gemma-2-9b": 4096, "gemma-3-27b": 1024, "gemma-3n-e4b": 512, "gemma-4-26b-a4b": 1024}
+WINDOWS |= {"gpt-oss-20b": 128, "gpt-oss-120b": 128, "mistral-7b-v0.1": 4096}
+
+
+def test_every_example_has_facts():
+    assert sorted(FACTS) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_layers_of_each_kind_and_their_pages(name):
+    model = read_model(EXAMPLES / f"{name}.json")
+    assert pages(model) == FACTS[name]
+    assert {s.sliding_window for s in model.layers.values() if hasattr(s, "sliding_window")} <= {WINDOWS.get(name)}
+    KVCacheSpecRegistry.check_kv_cache_spec_registry(model.layers)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_layers_stand_in_model_order(name):
+    model = read_model(EXAMPLES / f"{name}.json")
+    indices = [int(layer.split(".")[1]) for layer in model.layers]
+    assert indices == sorted(indices)
+
+
+def test_longest_sequences():
+    lengths = {name: read_model(EXAMPLES / f"{name}.json").max_model_len for name in NAMES}
+    assert lengths["llama-3.1-8b"] == 131072
+    assert lengths["gemma-3-27b"] == 131072  # from transformers' default
+    assert lengths["llama-4-scout"] == 10485760
+    assert lengths["mamba2-2.7b"] is None
+
+
+def test_whisper_keeps_the_audio_of_its_encoder():
+    model = read_model(EXAMPLES / "whisper-large-v3.json")
+    assert (model.max_model_len, model.max_encoder_tokens) == (448, 1500)
+    assert list(model.layers)[:3] == ["layers.0.attn", "layers.0.cross_attn", "layers.1.attn"]
+
+
+def test_a_layer_with_attention_and_state_has_two_entries():
+    model = read_model(EXAMPLES / "falcon-h1-7b.json")
+    assert list(model.layers)[:2] == ["layers.0.attn", "layers.0.mamba"]
+    zamba = read_model(EXAMPLES / "zamba2-7b.json")
+    assert [name for name in zamba.layers if name.startswith("layers.6.")] == ["layers.6.attn", "layers.6.mamba"]
+
+
+def test_feed_forward_layers_have_none():
+    model = read_model(EXAMPLES / "nemotron-h-8b.json")
+    assert list(model.layers)[:2] == ["layers.0.mamba", "layers.2.mamba"]
+    assert [n for n in model.layers if n.endswith("attn")] == [f"layers.{i}.attn" for i in (7, 18, 29, 40)]
+
+
+def test_chunks_of_llama_4():
+    model = read_model(EXAMPLES / "llama-4-scout.json")
+    assert [n for n, s in model.layers.items() if s.kind == "full_attention"][:2] == ["layers.3.attn", "layers.7.attn"]
+    assert model.layers["layers.0.attn"].attention_chunk_size == 8192
+
+
+TINY = {"num_hidden_layers": 4, "hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1}
+
+
+def tiny(model_type: str, **changes):
+    return layers_from_config({"model_type": model_type, **TINY, **changes})
+
+
+def words(model: ModelLayers) -> str:
+    letters = {"full_attention": "F", "sliding_window": "S", "chunked_local_attention": "C", "mamba": "M"}
+    return "".join(letters[spec.kind] for spec in model.layers.values())
+
+
+def test_the_state_that_vllm_measured_for_a_tiny_qwen3_next():
+    state = tiny("qwen3_next", linear_num_key_heads=1, linear_num_value_heads=2).layers["layers.0.linear_attn"]
+    assert isinstance(state, MambaSpec)
+    assert state.shapes == ((3, 512), (2, 128, 128))
+    assert state.dtypes == ("bfloat16", "float32")
+
+
+@pytest.mark.parametrize(
+    ("model_type", "changes", "expected"),
+    [
+        ("mistral", {"sliding_window": None}, "FFFF"),
+        ("mistral", {}, "SSSS"),
+        ("mixtral", {}, "FFFF"),
+        ("qwen2", {"use_sliding_window": False, "sliding_window": 8}, "FFFF"),
+        ("qwen2", {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 3}, "FFFS"),
+        ("qwen3", {"layer_types": ["sliding_attention", "full_attention"] * 2}, "SFSF"),
+        ("qwen3_moe", {"use_sliding_window": True}, "SSSS"),
+        ("gemma2", {}, "SFSF"),
+        ("gemma3", {}, "SSSS"),
+        ("gemma3_text", {"sliding_window_pattern": 2}, "SFSF"),
+        ("gemma4", {}, "SSSF"),  # the last layer is always full
+        ("cohere2", {}, "SSSF"),
+        ("olmo3", {}, "SSSF"),
+        ("gpt_oss", {}, "SFSF"),
+        ("llama4", {}, "CCCF"),
+        ("llama4", {"no_rope_layers": [0, 1, 1, 0]}, "FCCF"),
+        ("llama4", {"attention_chunk_size": None}, "FFFF"),
+        ("qwen3_next", {"full_attention_interval": 2}, "MFMF"),
+        ("qwen3_5_moe_text", {}, "MMMF"),
+        ("olmo_hybrid", {}, "MMMF"),
+        ("olmo_hybrid", {"num_hidden_layers": 3}, "MMF"),
+        ("jamba", {"attn_layer_period": 2, "attn_layer_offset": 1}, "MFMF"),
+        ("bamba", {"layers_block_type": ["mamba", "attention", "mamba", "mamba"]}, "MFMM"),
+        ("granitemoehybrid", {}, "MMMM"),
+        ("lfm2", {}, "FFFF"),
+        ("lfm2", {"layer_types": ["conv", "conv", "full_attention", "conv"]}, "MMFM"),
+        ("nemotron_h", {"layers_block_type": ["linear_attention", "moe", "attention", "mlp"]}, "MF"),
+        ("nemotron_h", {"hybrid_override_pattern": "M*-M", "num_hidden_layers": None}, "MFM"),
+        ("mamba", {}, "MMMM"),
+    ],
+)
+def test_which_layer_is_what(model_type, changes, expected):
+    assert words(tiny(model_type, **changes)) == expected
+
+
+def test_kimi_linear_counts_its_layers_from_one():
+    sizes = {"num_heads": 2, "head_dim": 16, "short_conv_kernel_size": 4, "full_attn_layers": [4]}
+    model = tiny("kimi_linear", linear_attn_config=sizes)
+    assert list(model.layers)[-1] == "layers.3.attn"
+    assert model.layers["layers.3.attn"].page_size_bytes == 16 * 576 * 2
+    assert model.layers["layers.0.linear_attn"].shapes == ((3, 3 * 2 * 16), (2, 16, 16))
+
+
+def test_olmo_hybrid_derives_its_delta_heads():
+    state = tiny("olmo_hybrid").layers["layers.0.linear_attn"]
+    assert state.shapes == ((3, 2 * 2 * 24 + 2 * 48), (2, 48, 24))
+
+
+def test_gemma_4_as_transformers_5_writes_it():
+    model = tiny("gemma4", per_layer_config={"03": {"head_dim": 512, "num_key_value_heads": 2}})
+    assert [(s.num_kv_heads, s.head_size) for s in model.layers.values()] == [(1, 256)] * 3 + [(2, 512)]
+
+
+def test_gemma_4_ignores_global_heads_where_keys_are_not_values():
+    model = tiny("gemma4", num_global_key_value_heads=2)
+    assert (model.layers["layers.3.attn"].num_kv_heads, model.layers["layers.3.attn"].head_size) == (1, 512)
+
+
+@pytest.mark.parametrize("part", ["text_config", "llm_config", "thinker_config"])
+def test_a_multimodal_model_is_read_by_its_text_part(part):
+    model = layers_from_config(
+        {"architectures": ["Mistral3ForConditionalGeneration"], part: {"model_type": "mistral", **TINY}}
+    )
+    assert model.architecture == "Mistral3ForConditionalGeneration"
+    assert words(model) == "SSSS"
+
+
+def test_defaults_that_were_filled_in_are_noted():
+    (note,) = tiny("gemma3").notes
+    assert "head_dim = 256" in note
+    assert "sliding_window = 4096" in note
+    assert "num_attention_heads" not in note  # the config gives it

@@ -1,0 +1,122 @@
+"""`sha256_cbor` beside the real vLLM: its `Request` and its hasher, over every source of extra keys that it knows."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+from octavo.hashing import PLAIN, BlockHasher, MultiModalItem, PromptEmbeds, RequestIdentity, hashes_for_block_size
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # torch's own
+    pytest.importorskip("vllm")
+    import torch
+    from vllm.lora.request import LoRARequest
+    from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
+    from vllm.sampling_params import SamplingParams
+    from vllm.utils.hashing import sha256_cbor
+    from vllm.v1.core import kv_cache_utils
+    from vllm.v1.request import Request
+
+pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("ignore")]
+
+EDGES = [0, 1, 23, 24, 255, 256, 65535, 65536, 2**31 - 1]
+IMAGES = (
+    MultiModalItem(identifier="cat", offset=3, length=30),  # over several blocks, from within one
+    MultiModalItem(identifier="dog", offset=33, length=3),  # within a block, next to the first
+    MultiModalItem(identifier="cat", offset=40, length=8),  # ends where a block ends
+    MultiModalItem(identifier="cow", offset=48, length=50),
+)
+EMBEDS = torch.arange(40 * 6, dtype=torch.float32).reshape(40, 6)
+
+
+@pytest.fixture(params=[None, "", "42"])
+def seed(request, monkeypatch):
+    if request.param is None:
+        monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    else:
+        monkeypatch.setenv("PYTHONHASHSEED", request.param)
+    kv_cache_utils.init_none_hash(sha256_cbor)
+    return request.param
+
+
+def vllm_request(tokens, identity, block_size, prompt_embeds=None):
+    lora = identity.lora_name and LoRARequest(identity.lora_name, 1, identity.lora_path)
+    features = [
+        MultiModalFeatureSpec(
+            data=None,
+            modality="image",
+            identifier=item.identifier,
+            mm_position=PlaceholderRange(offset=item.offset, length=item.length),
+        )
+        for item in identity.multimodal
+    ]
+    return Request(
+        request_id="r",
+        prompt_token_ids=None if prompt_embeds is not None else tokens,
+        sampling_params=SamplingParams(max_tokens=64),
+        pooling_params=None,
+        prompt_embeds=prompt_embeds,
+        mm_features=features,
+        lora_request=lora,
+        cache_salt=identity.cache_salt,
+        block_hasher=kv_cache_utils.get_request_block_hasher(block_size, sha256_cbor),
+    )
+
+
+IDENTITIES = {
+    "plain": PLAIN,
+    "lora": RequestIdentity(lora_name="tuned", lora_path="/loras/tuned"),
+    "salt": RequestIdentity(cache_salt="tenant-1"),
+    "images": RequestIdentity(multimodal=IMAGES),
+    "everything": RequestIdentity(lora_name="tuned", lora_path="/loras/tuned", cache_salt="grüße", multimodal=IMAGES),
+}
+
+
+@pytest.mark.parametrize("block_size", [1, 4, 16, 24])
+@pytest.mark.parametrize("name", IDENTITIES)
+def test_prompt_and_answer(seed, name, block_size):
+    identity = IDENTITIES[name]
+    tokens = np.random.default_rng(block_size).choice(EDGES, 100).tolist()
+    request = vllm_request(tokens, identity, block_size)
+    hasher = BlockHasher(hash_block_size=block_size, algorithm="sha256_cbor", seed=seed)
+    assert hasher.root == kv_cache_utils.NONE_HASH
+    hashes = hasher.hash_tokens(tokens, identity)
+    assert hashes == request.block_hashes
+    for token in range(50):
+        request.append_output_token_ids(token)
+        tokens.append(token)
+        hasher.extend(hashes, tokens, identity)
+        assert hashes == request.block_hashes
+
+
+@pytest.mark.parametrize("name", IDENTITIES)
+def test_extra_keys(seed, name):
+    identity = IDENTITIES[name]
+    request = vllm_request([0] * 128, identity, 16)
+    mm_idx = 0
+    for k, keys in enumerate(identity.extra_keys_of_blocks(range(8), 16)):
+        theirs, mm_idx = kv_cache_utils.generate_block_hash_extra_keys(request, 16 * k, 16 * (k + 1), mm_idx)
+        assert (keys or None) == theirs
+
+
+def test_prompt_embeds(seed):
+    data = EMBEDS.numpy().tobytes()
+    identity = RequestIdentity(
+        cache_salt="tenant-1", prompt_embeds=PromptEmbeds(data=data, bytes_per_token=len(data) // len(EMBEDS))
+    )
+    request = vllm_request(None, identity, 16, EMBEDS)
+    hasher = BlockHasher(hash_block_size=16, algorithm="sha256_cbor", seed=seed)
+    tokens = [0] * len(EMBEDS)
+    hashes = hasher.hash_tokens(tokens, identity)
+    assert hashes == request.block_hashes
+    request.append_output_token_ids(list(range(60)))
+    hasher.extend(hashes, [*tokens, *range(60)], identity)
+    assert hashes == request.block_hashes
+    assert len(hashes) == 6
+
+
+def test_larger_blocks(seed):
+    request = vllm_request(list(range(128)), PLAIN, 16)
+    larger = kv_cache_utils.BlockHashListWithBlockSize(request.block_hashes, 16, 48)
+    assert hashes_for_block_size(request.block_hashes, 16, 48) == list(larger)

@@ -1,0 +1,124 @@
+"""`plan_like_vllm` says what the real vLLM says: for real-sized models that vLLM itself builds (on the meta device, so
+that it picks block sizes and padding), and for layers that no model here has on a CPU."""
+
+import importlib.util
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from layer_sets import LAYER_SETS, REFUSED, SAME_BYTES
+from real_vllm import (
+    RealPlan,
+    config_without_weights,
+    engine_config,
+    from_vllm,
+    layers_as_sized_by_platform,
+    layers_of_model,
+    plan_of,
+    to_vllm,
+)
+
+from octavo.errors import PlanError
+from octavo.planning import read_model
+from octavo.planning.vllm_way import VllmPlan, plan_like_vllm
+from octavo.specs import KVCacheSpec, RequestLimits
+
+pytestmark = [
+    pytest.mark.vllm,
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed (make test-vllm)"),
+]
+
+MEMORY = 64 << 30
+LIMITS = RequestLimits(max_model_len=131072, max_step_tokens=8192, max_encoder_tokens=1500)
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "models"
+NOT_BUILT = {
+    "bamba-9b": "vLLM dropped it in 0.23",
+    "deepseek-v3.2": "vLLM's CPU platform has no sparse attention",
+    "qwen3.5-27b": "vLLM builds it only with torchvision",
+}
+"""Models whose layers vLLM is given, as Octavo reads them."""
+ARGUMENTS = {
+    # Its config.json is silent about the state's type. vLLM then takes the model's, bfloat16; Octavo's reader says
+    # float32, as the reference code computes it and as vLLM does where its own CPU kernels run.
+    "qwen3-next-80b": {"mamba_ssm_cache_dtype": "float32"},
+}
+BUILT = sorted({path.stem for path in EXAMPLES.glob("*.json")} - set(NOT_BUILT))
+
+
+def assert_same(ours: VllmPlan, real: RealPlan) -> None:
+    said = [(g.kind, g.layer_names, g.block_size, g.page_size_bytes, g.useful_page_bytes) for g in ours.groups]
+    assert said == real.groups
+    assert ours.bytes_per_block == real.bytes_per_block
+    assert ours.num_blocks == real.num_blocks
+    assert ours.tokens == real.tokens
+    assert ours.requests_at_once == real.requests_at_once
+
+
+@pytest.mark.parametrize("model", BUILT)
+def test_models_that_vllm_builds(model: str, tmp_path: Path) -> None:
+    """vLLM's own layers, and the layers that Octavo reads from the same file, plan like vLLM."""
+    read = read_model(EXAMPLES / f"{model}.json")
+    limits = replace(LIMITS, max_model_len=min(LIMITS.max_model_len, read.max_model_len or LIMITS.max_model_len))
+    vllm_config = engine_config(
+        config_without_weights(EXAMPLES / f"{model}.json"), tmp_path, limits, **ARGUMENTS.get(model, {})
+    )
+    real_layers = layers_of_model(vllm_config)
+    real = plan_of(vllm_config, real_layers, MEMORY)
+    spare_states = max(getattr(spec, "num_prefill_checkpoint_blocks", 0) for spec in real_layers.values())
+
+    layers = {name: from_vllm(spec, 16) for name, spec in real_layers.items()}
+    ours = plan_like_vllm(layers, memory_bytes=MEMORY, limits=limits, spare_states=spare_states)
+    assert_same(ours, real)
+    assert Counter(map(shape_of, read.layers.values())) == Counter(map(shape_of, layers.values()))
+    from_file = plan_like_vllm(read.layers, memory_bytes=MEMORY, limits=limits, spare_states=spare_states)
+    assert without_names(from_file) == without_names(ours)
+
+
+def shape_of(spec: KVCacheSpec) -> tuple[str, int]:
+    return spec.kind, spec.unpadded_page_size_bytes
+
+
+def without_names(plan: VllmPlan) -> tuple[object, ...]:
+    """The plan with layers counted: Octavo names them differently, and may read them in another order."""
+    groups = Counter(
+        (replace(group, layer_names=()), len(group.layer_names), blocks)
+        for group, blocks in zip(plan.groups, plan.blocks_per_request, strict=True)
+    )
+    return groups, replace(plan, groups=(), blocks_per_request=())
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return engine_config(
+        config_without_weights(EXAMPLES / "llama-3.1-8b.json"), tmp_path_factory.mktemp("llama"), LIMITS
+    )
+
+
+@pytest.mark.parametrize("case", [*LAYER_SETS, *NOT_BUILT])
+def test_layers_that_octavo_describes(case: str, llama: Any) -> None:
+    layers = LAYER_SETS.get(case) or read_model(EXAMPLES / f"{case}.json").layers
+    real = plan_of(llama, layers_as_sized_by_platform(llama, layers, kernel_blocks(case)), MEMORY)
+    assert_same(plan_like_vllm(layers, memory_bytes=MEMORY, limits=LIMITS), real)
+
+
+def kernel_blocks(case: str) -> list[int]:
+    """An indexer and the sparse attention that it serves take blocks of 64 tokens on CUDA, all else takes 16."""
+    return [64, 64] if "indexer" in case or case == "deepseek-v3.2" else [16]
+
+
+@pytest.mark.parametrize("layer", SAME_BYTES, ids=repr)
+def test_page_bytes(layer: KVCacheSpec) -> None:
+    assert layer.unpadded_page_size_bytes == to_vllm(layer).real_page_size_bytes
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_layers_that_vllm_refuses(case: str, llama: Any) -> None:
+    layers = REFUSED[case]
+    with pytest.raises((NotImplementedError, ValueError)):
+        plan_of(llama, layers_as_sized_by_platform(llama, layers, kernel_blocks(case)), MEMORY)
+    with pytest.raises(PlanError, match="vLLM refuses"):
+        plan_like_vllm(layers, memory_bytes=MEMORY, limits=LIMITS)
