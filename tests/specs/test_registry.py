@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import invalidate_caches
 from types import ModuleType
 
 import pytest
@@ -385,6 +386,7 @@ def install(fresh, tmp_path, monkeypatch):
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
         (info / "entry_points.txt").write_text(f"[{ENTRY_POINT_GROUP}]\n{name} = {module}{target}\n")
         installed.append(module)
+        invalidate_caches()  # the folder may have been listed within this tick of the file system's clock
         return module
 
     yield install_plugin

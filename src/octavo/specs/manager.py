@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from octavo.hashing import RequestIdentity
 from octavo.ids import BlockHash
 from octavo.specs.base import KVCacheSpec, ResumePoint
 
@@ -38,11 +39,19 @@ class BlockTable:
 class CachedSequence(Protocol):
     """A request, as managers see it."""
 
+    request_id: str
+    identity: RequestIdentity
+    generation: int
+    """The pool's, when the request started; what it computes is published only under that."""
     num_prompt_tokens: int
     num_computed_tokens: int
     """Tokens that are computed and final."""
     num_scheduled_tokens: int
     """Tokens that are computed once all steps that have been allocated for are done."""
+
+    @property
+    def tokens(self) -> Sequence[int]:
+        """All that are known."""
 
     def resume_point(self, num_tokens: int) -> ResumePoint: ...
 

@@ -191,7 +191,9 @@ class KVCacheSpecRegistry:
         been inside a scope that is over, or by another plug-in that failed and took the registrations with it."""
         package = module.partition(".")[0]
         for spec_cls, (manager_class, base) in list(_decorated.items()):
-            if spec_cls.__module__.partition(".")[0] == package and spec_cls.__module__ in sys.modules:
+            module_there = sys.modules.get(spec_cls.__module__)  # none where its import failed half-way
+            is_current = getattr(module_there, spec_cls.__qualname__, None) is spec_cls
+            if is_current and spec_cls.__module__.partition(".")[0] == package:
                 cls.register(spec_cls, manager_class, base)
 
     @classmethod
@@ -285,23 +287,23 @@ def _name(what: object) -> str:
 
 
 _MANAGER_PATH = re.compile(r"[\w.]+:\w+")
-_MANAGERS = "octavo.blocks.managers"
-
-
-def _builtin(manager: str, base: type[KVCacheSpec]) -> KVCacheSpecMetadata:
-    return KVCacheSpecMetadata(manager=f"{_MANAGERS}:{manager}", uniform_type_base_spec=base)
-
+_RULE = "octavo.blocks.managers:ResumeRuleManager"
+_STATE = "octavo.blocks.state_manager:CheckpointManager"
+_ENCODER = "octavo.blocks.managers:EncoderBlocksManager"
 
 _BUILTINS: dict[type[KVCacheSpec], KVCacheSpecMetadata] = {
-    attention.FullAttentionSpec: _builtin("FullAttentionManager", attention.FullAttentionSpec),
-    attention.MLAAttentionSpec: _builtin("FullAttentionManager", attention.FullAttentionSpec),
-    attention.TQFullAttentionSpec: _builtin("FullAttentionManager", attention.FullAttentionSpec),
-    attention.SinkFullAttentionSpec: _builtin("FullAttentionManager", attention.FullAttentionSpec),
-    attention.HiddenStateCacheSpec: _builtin("FullAttentionManager", attention.HiddenStateCacheSpec),
-    attention.SlidingWindowSpec: _builtin("SlidingWindowManager", attention.SlidingWindowSpec),
-    attention.SlidingWindowMLASpec: _builtin("SlidingWindowManager", attention.SlidingWindowMLASpec),
-    attention.ChunkedLocalAttentionSpec: _builtin("ChunkedLocalManager", attention.ChunkedLocalAttentionSpec),
-    state.MambaSpec: _builtin("MambaManager", state.MambaSpec),
-    encoder.CrossAttentionSpec: _builtin("CrossAttentionManager", encoder.CrossAttentionSpec),
-    encoder.EncoderOnlyAttentionSpec: _builtin("EncoderOnlyManager", encoder.EncoderOnlyAttentionSpec),
+    spec_cls: KVCacheSpecMetadata(manager=manager, uniform_type_base_spec=base)
+    for spec_cls, manager, base in (
+        (attention.FullAttentionSpec, _RULE, attention.FullAttentionSpec),
+        (attention.MLAAttentionSpec, _RULE, attention.FullAttentionSpec),
+        (attention.TQFullAttentionSpec, _RULE, attention.FullAttentionSpec),
+        (attention.SinkFullAttentionSpec, _RULE, attention.FullAttentionSpec),
+        (attention.HiddenStateCacheSpec, _RULE, attention.HiddenStateCacheSpec),
+        (attention.SlidingWindowSpec, _RULE, attention.SlidingWindowSpec),
+        (attention.SlidingWindowMLASpec, _RULE, attention.SlidingWindowMLASpec),
+        (attention.ChunkedLocalAttentionSpec, _RULE, attention.ChunkedLocalAttentionSpec),
+        (state.MambaSpec, _STATE, state.MambaSpec),
+        (encoder.CrossAttentionSpec, _ENCODER, encoder.CrossAttentionSpec),
+        (encoder.EncoderOnlyAttentionSpec, _RULE, encoder.EncoderOnlyAttentionSpec),
+    )
 }

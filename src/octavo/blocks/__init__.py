@@ -1,0 +1,29 @@
+"""The device side: sheets and pages, the prefix index, and `KVCacheManager`, the facade that an engine calls."""
+
+from octavo.blocks.compaction import PageMove
+from octavo.blocks.kv_cache_manager import Allocation, KVCacheManager, ResumePlan
+from octavo.blocks.managers import EncoderBlocksManager, ResumeRuleManager
+from octavo.blocks.pool import BlockPool, ClassUsage
+from octavo.blocks.request import RequestBlocks
+from octavo.blocks.state_manager import CheckpointManager
+from octavo.blocks.stats import PrefixCacheStats
+from octavo.blocks.step_events import CacheChanges, StoredRun
+from octavo.specs.manager import NULL_BLOCK, PageCopy
+
+__all__ = [
+    "NULL_BLOCK",
+    "Allocation",
+    "BlockPool",
+    "CacheChanges",
+    "CheckpointManager",
+    "ClassUsage",
+    "EncoderBlocksManager",
+    "KVCacheManager",
+    "PageCopy",
+    "PageMove",
+    "PrefixCacheStats",
+    "RequestBlocks",
+    "ResumePlan",
+    "ResumeRuleManager",
+    "StoredRun",
+]

@@ -1,0 +1,481 @@
+"""`KVCacheManager`: the facade that an engine calls.
+
+A request's life:
+
+    begin_request   hash the prompt
+    find_resume     how much of it can be resumed: advice, nothing changes
+    allocate        room for tokens up to n; the first call takes up the resume. None: nothing has changed
+    commit          tokens up to n are computed and final: publish full blocks, let go what is no longer needed
+    append_tokens   sampled tokens
+    free / preempt  let everything go; it stays findable until it is evicted
+
+The manager moves no bytes. What must be copied is returned as data, to be done before the step's kernels run.
+"""
+
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from octavo.blocks.compaction import PageMove, compact, rows_held
+from octavo.blocks.lookup import GroupLookup
+from octavo.blocks.pool import BlockPool, ClassUsage, UndoHold
+from octavo.blocks.request import RequestBlocks, as_token_array
+from octavo.blocks.stats import PrefixCacheStats
+from octavo.blocks.step_events import CacheChanges, StepEvents
+from octavo.errors import InputError, RequestTooLargeError
+from octavo.hashing import PLAIN, BlockHasher, RequestIdentity, hashes_for_block_size
+from octavo.ids import BlockHash
+from octavo.planning import KVCacheConfig
+from octavo.specs import GroupAvailability, KVCacheSpecRegistry, Resume, longest_resume
+from octavo.specs.base import ceil_div
+from octavo.specs.manager import FoundBlocks, PageCopy, SingleTypeKVCacheManager
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumePlan:
+    """What `find_resume` found. `allocate` looks again where the cache has changed since."""
+
+    num_tokens: int
+    limited_by: int | None
+    found: tuple[FoundBlocks, ...]
+    """By group."""
+    branch_point: int | None
+    """Where attention could have resumed, had a checkpoint been there."""
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocation:
+    """The bytes that an allocation asks the engine to copy before the step's kernels run: moves first, then copies,
+    each in the order given."""
+
+    moves: tuple[PageMove, ...] = ()
+    copies: tuple[PageCopy, ...] = ()
+
+
+_NOTHING_TO_COPY = Allocation()
+
+
+class KVCacheManager:
+    """The device cache of one rank, for all groups of a plan."""
+
+    def __init__(
+        self,
+        config: KVCacheConfig,
+        *,
+        hasher: BlockHasher | None = None,
+        enable_prefix_caching: bool = True,
+        enable_events: bool = False,
+    ) -> None:
+        self.config = config
+        self.hasher = hasher or BlockHasher(hash_block_size=config.hash_block_size)
+        if self.hasher.hash_block_size != config.hash_block_size:
+            raise InputError(
+                f"the hasher's blocks have {self.hasher.hash_block_size} tokens, the plan's {config.hash_block_size}"
+            )
+        self.is_caching = enable_prefix_caching
+        self._events = StepEvents(len(config.groups)) if enable_events else None
+        self.pool = BlockPool(config, events=self._events)
+        self.requests: dict[str, RequestBlocks] = {}
+        self._class_of = [group.page_class or 0 for group in config.groups]
+        self.managers: list[SingleTypeKVCacheManager | None] = [
+            None
+            if group.page_class is None
+            else KVCacheSpecRegistry.get_manager_class(group.spec)(group.spec, index, self.pool)
+            for index, group in enumerate(config.groups)
+        ]
+        self.reserved_rows = self._take_reserved_rows()
+        """By group: rows for sinks, and the null row where a kernel needs one. They are never let go."""
+        self._lookahead = config.resume_granularity if any(group.is_draft for group in config.groups) else 0
+        self._has_checkpoints = any(group.spec.holds_checkpoints for group in config.groups)
+        self._stats = PrefixCacheStats()
+
+    # ---- a request's life --------------------------------------------------------------------------------------
+
+    def begin_request(
+        self,
+        request_id: str,
+        tokens: Sequence[int] | np.ndarray,
+        identity: RequestIdentity = PLAIN,
+        *,
+        num_encoder_tokens: int = 0,
+    ) -> RequestBlocks:
+        """A new request with its prompt hashed. int32 arrays are the fastest."""
+        self.check_size(len(tokens), num_encoder_tokens)
+        request = self._add_request(request_id, as_token_array(tokens), identity, num_encoder_tokens)
+        self._hash_anew(request, tokens)
+        return request
+
+    def begin_again(self, request: RequestBlocks, request_id: str) -> RequestBlocks:
+        """A new request with the prompt and the identity of another, whose hashes it takes over."""
+        prompt = request.tokens[: request.num_prompt_tokens]
+        twin = self._add_request(request_id, prompt, request.identity, request.num_encoder_tokens)
+        twin.hashed = request.hashed[: len(prompt) // self.config.hash_block_size]
+        for index, group in enumerate(self.config.groups):
+            hashes = request.group_hashes[index]
+            if hashes is request.hashed:
+                twin.group_hashes[index] = twin.hashed
+            else:
+                is_decoder = group.spec.indexes_decoder_tokens
+                twin.group_hashes[index] = hashes[: len(prompt) // group.block_size] if is_decoder else hashes[:]
+        return twin
+
+    def check_size(self, num_tokens: int, num_encoder_tokens: int = 0) -> None:
+        """Raises RequestTooLargeError where no pool state could ever hold such a request."""
+        limits = self.config.limits
+        if num_tokens < 1:
+            raise InputError("a request needs at least one token")
+        if num_tokens > limits.max_model_len:
+            raise RequestTooLargeError(
+                f"{num_tokens:,} tokens are more than the plan's longest context of {limits.max_model_len:,}"
+            )
+        if num_encoder_tokens > limits.max_encoder_tokens:
+            raise RequestTooLargeError(
+                f"{num_encoder_tokens:,} encoder tokens are more than the plan's {limits.max_encoder_tokens:,}"
+            )
+
+    def append_tokens(self, request: RequestBlocks, tokens: Iterable[int]) -> None:
+        """Known tokens grow: sampled ones, or a prompt that arrives in parts. They are hashed when that is needed."""
+        request.tokens.extend(tokens)
+
+    def find_resume(self, request: RequestBlocks) -> ResumePlan:
+        """The largest boundary at which every group has what it needs. Changes nothing in the cache."""
+        self._hash_new_tokens(request)
+        lookups = [
+            GroupLookup(self.pool.indexes[index], request.group_hashes[index]) for index in range(len(self.managers))
+        ]
+        groups = [
+            GroupAvailability(spec=group.spec, blocks=lookup, is_draft=group.is_draft)
+            for group, lookup in zip(self.config.groups, lookups, strict=True)
+        ]
+        point = request.resume_point(request.num_tokens)
+        granularity = self.config.resume_granularity
+        resume = longest_resume(groups, point, granularity=granularity)
+        branch_point = None
+        if self._has_checkpoints and resume.limited_by is not None:
+            stateless = [group for group in groups if not group.spec.holds_checkpoints]
+            beyond = longest_resume(stateless, point, granularity=granularity).num_tokens
+            branch_point = beyond if beyond > resume.num_tokens else None
+        return ResumePlan(
+            num_tokens=resume.num_tokens,
+            limited_by=resume.limited_by,
+            found=self._found_blocks(request, resume, lookups),
+            branch_point=branch_point,
+            epoch=self.pool.epoch,
+        )
+
+    def allocate(
+        self,
+        request: RequestBlocks,
+        num_tokens: int,
+        *,
+        resume: ResumePlan | None = None,
+        num_lookahead_tokens: int = 0,
+        must_fit_tokens: int = 0,
+    ) -> Allocation | None:
+        """Room for computing tokens up to `num_tokens`, and for drafts after them. None: nothing has changed.
+
+        The first call of a request takes up `resume`: computing goes on at `request.num_computed_tokens`, which may be
+        lower than the plan said if the cache has changed since. `must_fit_tokens` admits a request only if so many tokens would
+        fit now, so that one whose prompt comes in chunks is not let in to fail half way.
+        """
+        if num_tokens + num_lookahead_tokens <= request.extend_at:
+            request.num_scheduled_tokens = num_tokens
+            return _NOTHING_TO_COPY
+        self.check_size(num_tokens, request.num_encoder_tokens)
+        if request.is_started:
+            return self._extend(request, num_tokens, num_lookahead_tokens, must_fit_tokens)
+        if resume is not None and resume.epoch != self.pool.epoch:
+            resume = self.find_resume(request)
+        undo = self._start(request, resume)
+        allocation = self._extend(request, num_tokens, num_lookahead_tokens, must_fit_tokens)
+        if allocation is None:
+            self._clear_tables(request)
+            self.pool.undo_holds(undo)
+        else:
+            self._record_start(request, resume)
+        return allocation
+
+    def commit(self, request: RequestBlocks, num_tokens: int, *, num_rejected_tokens: int = 0) -> None:
+        """Tokens up to `num_tokens` are computed and final; rejected drafts after them will be written again."""
+        request.num_scheduled_tokens -= num_rejected_tokens
+        if num_tokens >= request.commit_at:
+            self._hash_new_tokens(request)
+            for table, manager in zip(request.tables, self.managers, strict=True):
+                if manager is not None and table is not None:
+                    manager.commit(table, request, num_tokens)
+            request.num_computed_tokens = num_tokens
+            self._set_next_events(request)
+        else:
+            request.num_computed_tokens = num_tokens
+
+    def decode_step(
+        self, requests: Sequence[RequestBlocks], tokens: Sequence[int]
+    ) -> list[tuple[RequestBlocks, Allocation | None]]:
+        """Each request's step is done and one token sampled: commits the step, and makes room for the next one.
+
+        Returns the requests for which there was something to do, each with what `allocate` says: None is a request
+        that has no room and must wait or be preempted. All others may go on as they are.
+        """
+        eventful: list[tuple[RequestBlocks, Allocation | None]] = []
+        for request, token in zip(requests, tokens, strict=True):
+            known = request.tokens
+            known.append(token)
+            num_tokens = len(known)
+            if num_tokens <= request.extend_at and num_tokens <= request.commit_at:
+                request.num_computed_tokens = num_tokens - 1
+                request.num_scheduled_tokens = num_tokens
+            else:
+                self.commit(request, num_tokens - 1)
+                eventful.append((request, self.allocate(request, num_tokens)))
+        return eventful
+
+    def free(self, request: RequestBlocks) -> None:
+        """The request ends, at any point of its life. What is published stays findable until it is evicted."""
+        self._release(request)
+        self.requests.pop(request.request_id, None)
+
+    def preempt(self, request: RequestBlocks) -> None:
+        """The request gives up its pages, and can start again with all its tokens known."""
+        self._release(request)
+        self._clear_tables(request)
+
+    def fork(self, request: RequestBlocks, request_id: str) -> RequestBlocks:
+        """A second request that goes on from the computed tokens of the first, sharing its pages.
+
+        No step of the first is in flight. Whoever writes a shared page first gets a copy.
+        """
+        self._check_id(request_id)
+        if request.num_scheduled_tokens != request.num_computed_tokens:
+            raise InputError(f"request {request.request_id!r} has a step in flight; commit it before it is forked")
+        twin = request.copy(request_id)
+        twin.tables = [
+            None if manager is None or table is None else manager.fork(table, request)
+            for table, manager in zip(request.tables, self.managers, strict=True)
+        ]
+        self.requests[request_id] = twin
+        self._set_next_events(request)
+        self._set_next_events(twin)
+        return twin
+
+    # ---- what the engine asks besides ----------------------------------------------------------------------------
+
+    def cut_prefill(self, request: RequestBlocks, num_tokens: int, resume: ResumePlan | None = None) -> int:
+        """Where a prefill chunk up to `num_tokens` must end: recurrent state is kept only where a step ends.
+
+        `resume` is what the request's first allocation will take up.
+        """
+        if not (self._has_checkpoints and self.is_caching):
+            return num_tokens
+        if request.is_started or resume is None:
+            boundary = request.next_checkpoint(request.num_scheduled_tokens, request.branch_point)
+        else:
+            boundary = request.next_checkpoint(resume.num_tokens, resume.branch_point)
+        return num_tokens if boundary is None else min(num_tokens, boundary)
+
+    def reset_prefix_cache(self) -> None:
+        """Forgets all that is cached, for new weights. Running requests go on, and publish nothing any more."""
+        self.pool.forget_everything()
+
+    def take_changes(self) -> CacheChanges:
+        """The net effect on the index since the last call; what was stored is what may be offloaded."""
+        if self._events is None:
+            raise InputError("this manager was made without enable_events")
+        return self._events.take()
+
+    def take_stats(self) -> PrefixCacheStats:
+        """The hit statistics since the last call."""
+        stats, self._stats = self._stats, PrefixCacheStats()
+        return stats
+
+    def usage(self) -> tuple[ClassUsage, ...]:
+        """How the pages of each class are used now."""
+        return self.pool.usage()
+
+    # ---- helpers -----------------------------------------------------------------------------------------------
+
+    def _check_id(self, request_id: str) -> None:
+        if request_id in self.requests:
+            raise InputError(f"request {request_id!r} is there already")
+
+    def _add_request(
+        self, request_id: str, tokens: "array[int]", identity: RequestIdentity, num_encoder_tokens: int
+    ) -> RequestBlocks:
+        self._check_id(request_id)
+        request = RequestBlocks(
+            request_id,
+            tokens,
+            identity,
+            num_encoder_tokens=num_encoder_tokens,
+            granularity=self.config.resume_granularity,
+            lookahead=self._lookahead,
+            checkpoint_interval_tokens=self.config.checkpoint_interval_tokens,
+        )
+        request.group_hashes = [[] for _ in self.managers]
+        self._clear_tables(request)
+        self.requests[request_id] = request
+        return request
+
+    def _start(self, request: RequestBlocks, resume: ResumePlan | None) -> list[UndoHold]:
+        """Takes up a resume; returns what undoes it."""
+        request.is_started = True
+        request.generation = self.pool.generation
+        if resume is None:
+            return []
+        undo = []
+        point = request.resume_point(resume.num_tokens)
+        for index, (manager, table) in enumerate(zip(self.managers, request.tables, strict=True)):
+            found = resume.found[index]
+            if manager is None or table is None or not (found or resume.num_tokens):
+                continue
+            undo += [self.pool.hold_undoably(index, rows) for _, rows in found]
+            manager.adopt(table, found, point)
+        request.num_computed_tokens = request.num_scheduled_tokens = resume.num_tokens
+        request.branch_point = resume.branch_point
+        return undo
+
+    def _extend(
+        self, request: RequestBlocks, num_tokens: int, num_lookahead_tokens: int, must_fit_tokens: int
+    ) -> Allocation | None:
+        target = min(num_tokens + num_lookahead_tokens, self.config.limits.max_model_len)
+        needed = self._pages_needed(request, target)
+        counts = self._count_by_class(needed)
+        must_fit = counts
+        if must_fit_tokens > target:
+            must_fit = self._count_by_class(self._pages_needed(request, must_fit_tokens))
+        moves: tuple[PageMove, ...] = ()
+        if not self.pool.can_take(must_fit):
+            compacted = compact(self.pool, must_fit, self.requests.values())
+            if compacted is None:
+                return None
+            moves = compacted
+        supply = self.pool.take(counts)
+        copies: list[PageCopy] = []
+        for index, (manager, table) in enumerate(zip(self.managers, request.tables, strict=True)):
+            if manager is None or table is None:
+                continue
+            rows = supply[self._class_of[index]]
+            copies += manager.extend(table, request, target, rows[: needed[index]])
+            supply[self._class_of[index]] = rows[needed[index] :]
+        request.num_scheduled_tokens = num_tokens
+        self._set_next_events(request)
+        return Allocation(moves=moves, copies=tuple(copies)) if moves or copies else _NOTHING_TO_COPY
+
+    def _pages_needed(self, request: RequestBlocks, num_tokens: int) -> list[int]:
+        return [
+            0 if manager is None or table is None else manager.num_pages_needed(table, request, num_tokens)
+            for manager, table in zip(self.managers, request.tables, strict=True)
+        ]
+
+    def _count_by_class(self, pages_by_group: Sequence[int]) -> list[int]:
+        counts = [0] * len(self.config.page_classes)
+        for page_class, pages in zip(self._class_of, pages_by_group, strict=True):
+            counts[page_class] += pages
+        return counts
+
+    def _set_next_events(self, request: RequestBlocks) -> None:
+        extend_at = commit_at = 1 << 62
+        for manager, table in zip(self.managers, request.tables, strict=True):
+            if manager is not None and table is not None:
+                extend_at = min(extend_at, manager.tokens_until_extend(table, request))
+                commit_at = min(commit_at, manager.tokens_until_commit(table, request))
+        request.extend_at = min(extend_at, self.config.limits.max_model_len)
+        request.commit_at = commit_at
+
+    def _release(self, request: RequestBlocks) -> None:
+        for manager, table in zip(self.managers, request.tables, strict=True):
+            if manager is not None and table is not None:
+                manager.release(table, request)
+
+    def _clear_tables(self, request: RequestBlocks) -> None:
+        """The request as it was before its first allocation; its pages belong to somebody else or to nobody."""
+        request.tables = [None if manager is None else manager.new_table() for manager in self.managers]
+        request.num_computed_tokens = request.num_scheduled_tokens = 0
+        request.extend_at = request.commit_at = 0
+        request.is_started = False
+        request.branch_point = None
+
+    def _found_blocks(
+        self, request: RequestBlocks, resume: Resume, lookups: Sequence[GroupLookup]
+    ) -> tuple[FoundBlocks, ...]:
+        point = request.resume_point(resume.num_tokens)
+        found: list[FoundBlocks] = []
+        for group, lookup in zip(self.config.groups, lookups, strict=True):
+            is_resumable = resume.num_tokens > 0 or not group.spec.indexes_decoder_tokens
+            ranges = group.spec.needed_blocks(point) if is_resumable else ()
+            if not resume.num_tokens and any(lookup.first_missing(r.start, r.stop) < r.stop for r in ranges):
+                ranges = ()
+            found.append([(blocks, lookup.rows_of(blocks)) for blocks in ranges])
+        return tuple(found)
+
+    def _hash_anew(self, request: RequestBlocks, tokens: Sequence[int] | np.ndarray) -> None:
+        if not self.is_caching:
+            return
+        request.hashed = self.hasher.hash_tokens(tokens, request.identity)
+        for index, group in enumerate(self.config.groups):
+            if not group.spec.indexes_decoder_tokens:
+                request.group_hashes[index] = self._hash_encoder_input(request, group.block_size)
+            elif group.block_size == self.config.hash_block_size:
+                request.group_hashes[index] = request.hashed
+            else:
+                request.group_hashes[index] = list(self._widened(request.hashed, group.block_size))
+
+    def _hash_new_tokens(self, request: RequestBlocks) -> None:
+        if not self.is_caching or len(request.tokens) // self.config.hash_block_size == len(request.hashed):
+            return
+        self.hasher.extend(request.hashed, np.frombuffer(request.tokens, dtype=np.intc), request.identity)
+        for index, group in enumerate(self.config.groups):
+            if group.spec.indexes_decoder_tokens and group.block_size != self.config.hash_block_size:
+                known = request.group_hashes[index]
+                known.extend(self._widened(request.hashed, group.block_size)[len(known) :])
+
+    def _widened(self, hashes: Sequence[BlockHash], block_size: int) -> Sequence[BlockHash]:
+        return hashes_for_block_size(hashes, self.config.hash_block_size, block_size)
+
+    def _hash_encoder_input(self, request: RequestBlocks, block_size: int) -> list[BlockHash]:
+        """Names for an encoder's blocks: its input's digest and the block's place, in the request's identity."""
+        if request.identity.encoder_digest is None:
+            return []
+        num_blocks = ceil_div(request.num_encoder_tokens, block_size)
+        hasher = self.hasher
+        places = np.arange(num_blocks * hasher.hash_block_size, dtype=np.int32)
+        return hasher.hash_tokens(places, request.identity)
+
+    def _record_start(self, request: RequestBlocks, resume: ResumePlan | None) -> None:
+        granularity = self.config.resume_granularity
+        self._stats.record(
+            asked=request.num_tokens,
+            attainable=max(0, (request.num_tokens - 1) // granularity * granularity - self._lookahead),
+            resumed=request.num_computed_tokens if resume is not None else 0,
+            limited_by=None if resume is None else resume.limited_by,
+        )
+
+    def _take_reserved_rows(self) -> list[list[int]]:
+        rows = []
+        for index, group in enumerate(self.config.groups):
+            counts = [0] * len(self.config.page_classes)
+            counts[self._class_of[index]] = group.reserved_blocks
+            rows.append(self.pool.take(counts)[self._class_of[index]])
+        return rows
+
+    def check_invariants(self) -> None:
+        """For tests: pool and requests agree, row by row."""
+        self.pool.check_invariants()
+        holders: dict[tuple[int, int], int] = {}
+        for index, reserved in enumerate(self.reserved_rows):
+            for row in reserved:
+                holders[self._class_of[index], row] = 1
+        for request in self.requests.values():
+            for index, table in enumerate(request.tables):
+                for row in rows_held(table) if table is not None else ():
+                    key = self._class_of[index], row
+                    holders[key] = holders.get(key, 0) + 1
+        held = {
+            (page_class, row): state
+            for page_class, pages in enumerate(self.pool.classes)
+            for row, state in enumerate(pages.state)
+            if state > 0
+        }
+        assert holders == held

@@ -1,0 +1,144 @@
+"""The built-in managers. One follows the resume rule and serves most kinds; others exist where behaviour differs."""
+
+from collections.abc import Sequence
+
+from octavo.specs.base import ResumePoint, ceil_div
+from octavo.specs.manager import (
+    NULL_BLOCK,
+    BlockTable,
+    CachedSequence,
+    FoundBlocks,
+    PageCopy,
+    SingleTypeKVCacheManager,
+)
+
+
+class ResumeRuleManager(SingleTypeKVCacheManager):
+    """Keeps what a resume at the computed tokens would need, and room for the tokens being computed.
+
+    blocks   0 ..... | needed_blocks(computed) | computed ..... num_tokens |
+             let go                              room
+    """
+
+    def adopt(self, table: BlockTable, found: FoundBlocks, point: ResumePoint) -> None:
+        num_blocks = ceil_div(point.num_tokens, self.block_size)
+        table.rows = []
+        for blocks, rows in found:
+            table.rows += [NULL_BLOCK] * (blocks.start - len(table.rows))
+            table.rows += rows
+        table.rows += [NULL_BLOCK] * (num_blocks - len(table.rows))
+        table.num_published = point.num_tokens // self.block_size
+        table.num_retired = found[-1][0].start if found else num_blocks
+
+    def num_pages_needed(self, table: BlockTable, sequence: CachedSequence, num_tokens: int) -> int:
+        more = ceil_div(num_tokens, self.block_size) - len(table.rows)
+        return max(0, more) + (self._block_to_copy(table, sequence) is not None)
+
+    def extend(
+        self, table: BlockTable, sequence: CachedSequence, num_tokens: int, pages: list[int]
+    ) -> Sequence[PageCopy]:
+        copies: tuple[PageCopy, ...] = ()
+        block = self._block_to_copy(table, sequence)
+        if block is not None:
+            shared, table.rows[block] = table.rows[block], pages.pop()
+            copies = (PageCopy(group_idx=self.group_idx, source=shared, destination=table.rows[block]),)
+            self.pages.let_go(self.group_idx, [shared])
+        table.rows += pages
+        return copies
+
+    def commit(self, table: BlockTable, sequence: CachedSequence, num_tokens: int) -> None:
+        first, end = table.num_published, num_tokens // self.block_size
+        if first < end:
+            rows: Sequence[int] = table.rows[first:end]
+            blocks: Sequence[int] = range(first, end)
+            if NULL_BLOCK in rows:
+                blocks = [block for block in blocks if table.rows[block] != NULL_BLOCK]
+                rows = [table.rows[block] for block in blocks]
+            self.pages.publish(self.group_idx, sequence, blocks, rows)
+            table.num_published = end
+        self._retire(table, sequence, num_tokens)
+
+    def release(self, table: BlockTable, sequence: CachedSequence) -> None:
+        rows = table.rows
+        self.pages.let_go(self.group_idx, [row for row in rows if row != NULL_BLOCK] if NULL_BLOCK in rows else rows)
+        table.rows = []
+        table.num_retired = table.num_published = 0
+
+    def tokens_until_extend(self, table: BlockTable, sequence: CachedSequence) -> int:
+        if self._block_to_copy(table, sequence) is not None:
+            return sequence.num_scheduled_tokens
+        return len(table.rows) * self.block_size
+
+    def tokens_until_commit(self, table: BlockTable, sequence: CachedSequence) -> int:
+        return (table.num_published + 1) * self.block_size
+
+    def fork(self, table: BlockTable, sequence: CachedSequence) -> BlockTable:
+        twin = self.new_table()
+        twin.rows = table.rows[: ceil_div(sequence.num_computed_tokens, self.block_size)]
+        twin.num_retired, twin.num_published = table.num_retired, table.num_published
+        self.pages.hold(self.group_idx, [row for row in twin.rows if row != NULL_BLOCK])
+        return twin
+
+    def _block_to_copy(self, table: BlockTable, sequence: CachedSequence) -> int | None:
+        """The block that the next token goes into, where others read it too."""
+        block, offset = divmod(sequence.num_scheduled_tokens, self.block_size)
+        if not offset or block >= len(table.rows) or self.pages.is_writable(self.group_idx, table.rows[block]):
+            return None
+        return block
+
+    def _retire(self, table: BlockTable, sequence: CachedSequence, num_computed_tokens: int) -> None:
+        """Lets go the blocks that no resume from here on needs: the gaps between those that one needs now."""
+        needed = self.spec.needed_blocks(sequence.resume_point(num_computed_tokens))
+        if not needed:
+            needed = (range(num_computed_tokens // self.block_size, 0),)
+        dead: list[int] = []
+        gap_start = 0
+        for kept in needed:
+            first = max(gap_start, table.num_retired)
+            if first < kept.start:
+                dead += [row for row in table.rows[first : kept.start] if row != NULL_BLOCK]
+                table.rows[first : kept.start] = [NULL_BLOCK] * (kept.start - first)
+            gap_start = kept.stop
+        table.num_retired = max(table.num_retired, needed[-1].start)
+        if dead:
+            self.pages.let_go(self.group_idx, dead)
+
+
+class EncoderBlocksManager(ResumeRuleManager):
+    """Blocks of an encoder's output: filled once, by the first step, and kept until the request ends."""
+
+    def adopt(self, table: BlockTable, found: FoundBlocks, point: ResumePoint) -> None:
+        table.rows = [row for _, rows in found for row in rows]
+        table.num_published = len(table.rows)
+
+    def num_pages_needed(self, table: BlockTable, sequence: CachedSequence, num_tokens: int) -> int:
+        return 0 if table.rows else self._num_blocks(sequence)
+
+    def extend(
+        self, table: BlockTable, sequence: CachedSequence, num_tokens: int, pages: list[int]
+    ) -> Sequence[PageCopy]:
+        table.rows += pages
+        return ()
+
+    def commit(self, table: BlockTable, sequence: CachedSequence, num_tokens: int) -> None:
+        if not table.num_published:
+            self.pages.publish(self.group_idx, sequence, range(len(table.rows)), table.rows)
+        table.num_published = len(table.rows)
+
+    def tokens_until_extend(self, table: BlockTable, sequence: CachedSequence) -> int:
+        return sequence.num_scheduled_tokens if self.num_pages_needed(table, sequence, 0) else _NEVER
+
+    def tokens_until_commit(self, table: BlockTable, sequence: CachedSequence) -> int:
+        return _NEVER if table.num_published else sequence.num_computed_tokens
+
+    def fork(self, table: BlockTable, sequence: CachedSequence) -> BlockTable:
+        twin = self.new_table()
+        twin.rows, twin.num_published = list(table.rows), table.num_published
+        self.pages.hold(self.group_idx, twin.rows)
+        return twin
+
+    def _num_blocks(self, sequence: CachedSequence) -> int:
+        return ceil_div(sequence.resume_point(0).num_encoder_tokens, self.block_size)
+
+
+_NEVER = 1 << 62

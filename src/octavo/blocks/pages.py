@@ -1,0 +1,267 @@
+"""The pages of one class: which are free, held or cached, and in what order cached ones are given up.
+
+    state[row]   > 0    held, by so many
+                 = 0    free: on `free_rows`, or in a sheet that the class has not leased
+                 < 0    cached and held by nobody; it was let go in batch number -state
+
+Rows that are let go together form a batch, under the next number of the pool's clock. The oldest batch goes first,
+and of a batch the deepest block: rows stand in the order of their sequence, and leave from the end. A row that is
+picked up again stays behind in its batch, where its state no longer says the batch's number; such stale entries are
+swept at twice the rate at which entries come in, so they never outnumber the rows by much.
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator, Sequence
+
+from octavo.ids import BlockHash
+
+_STALE_ENTRIES_ALLOWED = 1024
+
+
+class ClassPages:
+    """The rows of one page class. Hashes are kept here because a row must know, when it goes, what it was."""
+
+    def __init__(self, *, pages_per_sheet: int, num_sheets: int, indexes: Sequence[dict[BlockHash, int]]) -> None:
+        num_rows = pages_per_sheet * num_sheets
+        self.pages_per_sheet = pages_per_sheet
+        self.state = [0] * num_rows
+        self.hash_of: list[BlockHash | None] = [None] * num_rows
+        """The hash under which a row stands in its group's index; None where it does not."""
+        self.free_rows: list[int] = []
+        self.leased: set[int] = set()
+        self.num_cached = 0
+        """Rows that are cached and held by nobody."""
+        self._indexes = indexes
+        self._batches: OrderedDict[int, tuple[int, list[int]]] = OrderedDict()
+        """Number -> group and rows, oldest first."""
+        self._num_entries = 0
+        self._sweep_order: deque[int] = deque()
+
+    @property
+    def num_obtainable(self) -> int:
+        """Rows that the class can give without another sheet."""
+        return len(self.free_rows) + self.num_cached
+
+    def lease(self, sheets: Iterable[int]) -> None:
+        """Takes sheets into the class; all their rows are free."""
+        k = self.pages_per_sheet
+        for sheet in sheets:
+            self.leased.add(sheet)
+            self.free_rows.extend(range(sheet * k + k - 1, sheet * k - 1, -1))
+
+    def take_free(self, count: int) -> list[int]:
+        """At most `count` free rows, held once each."""
+        if count <= 0:
+            return []
+        rows = self.free_rows[: -count - 1 : -1]
+        del self.free_rows[-count:]
+        state = self.state
+        for row in rows:
+            state[row] = 1
+        return rows
+
+    def evict(self, count: int) -> Iterator[tuple[int, list[int], list[BlockHash]]]:
+        """Takes up to `count` cached rows out of their indexes, oldest first, and holds each once.
+
+        Yields groups with rows and the hashes that they had.
+        """
+        state, hash_of = self.state, self.hash_of
+        while count > 0 and self._batches:
+            number = next(iter(self._batches))
+            group, batch = self._batches[number]
+            rows = batch[: -count - 1 : -1]
+            del batch[-count:]
+            self._num_entries -= len(rows)
+            if not batch:
+                del self._batches[number]
+            if set(map(state.__getitem__, rows)) != {-number}:
+                rows = [row for row in rows if state[row] == -number]
+            hashes = self._unindex(group, rows)
+            for row in rows:
+                state[row] = 1
+                hash_of[row] = None
+            self.num_cached -= len(rows)
+            count -= len(rows)
+            yield group, rows, hashes
+
+    def hold(self, rows: Iterable[int]) -> None:
+        """One more holder for each of these rows, none of which is free."""
+        state = self.state
+        picked_up = 0
+        for row in rows:
+            holders = state[row]
+            if holders > 0:
+                state[row] = holders + 1
+            else:
+                state[row] = 1
+                picked_up += 1
+        self.num_cached -= picked_up
+
+    def restore(self, rows: Sequence[int], before: Sequence[int]) -> None:
+        """Puts back the states that rows had before they were held."""
+        for row, state in zip(rows, before, strict=True):
+            self.state[row] = state
+            self.num_cached += state < 0
+
+    def let_go(self, group: int, rows: Sequence[int], number: int) -> None:
+        """One holder fewer for each of these rows, which stand in the order of their sequence."""
+        state, hash_of = self.state, self.hash_of
+        batch: list[int] = []
+        add = batch.append
+        for row in rows:
+            holders = state[row]
+            if holders != 1:
+                state[row] = holders - 1
+            elif hash_of[row] is None:
+                state[row] = 0
+                self.free_rows.append(row)
+            else:
+                state[row] = -number
+                add(row)
+        if batch:
+            self._batches[number] = (group, batch)
+            self.num_cached += len(batch)
+            self._num_entries += len(batch)
+            self._sweep(2 * len(batch))
+
+    def publish(self, group: int, rows: Sequence[int], hashes: Sequence[BlockHash]) -> int:
+        """Enters held rows into a group's index; a hash that is there keeps its first row.
+
+        Returns how many were entered.
+        """
+        index, hash_of = self._indexes[group], self.hash_of
+        if index.keys().isdisjoint(hashes):
+            index.update(zip(hashes, rows, strict=True))
+            for row, block_hash in zip(rows, hashes, strict=True):
+                hash_of[row] = block_hash
+            return len(rows)
+        entered = 0
+        for row, block_hash in zip(rows, hashes, strict=True):
+            if index.setdefault(block_hash, row) == row:
+                hash_of[row] = block_hash
+                entered += 1
+        return entered
+
+    def oldest_cached(self) -> tuple[int, int] | None:
+        """(batch number, row) of the row that goes next."""
+        while self._batches:
+            number = next(iter(self._batches))
+            batch = self._batches[number][1]
+            while batch and self.state[batch[-1]] != -number:
+                batch.pop()
+                self._num_entries -= 1
+            if batch:
+                return number, batch[-1]
+            del self._batches[number]
+        return None
+
+    def rows_of_sheet(self, sheet: int) -> range:
+        return range(sheet * self.pages_per_sheet, (sheet + 1) * self.pages_per_sheet)
+
+    def held_rows(self, sheet: int) -> list[int]:
+        return [row for row in self.rows_of_sheet(sheet) if self.state[row] > 0]
+
+    def move(self, old: int, new: int) -> tuple[int, list[BlockHash]] | None:
+        """A held row becomes another one, which nobody holds; returns what had been cached there."""
+        gone = None
+        if self.state[new] < 0:
+            group = self._batches[-self.state[new]][0]
+            gone = group, self._unindex(group, [new])
+            self.num_cached -= 1
+        else:
+            self.free_rows.remove(new)
+        block_hash = self.hash_of[old]
+        self.state[new], self.state[old] = self.state[old], 0
+        self.hash_of[new], self.hash_of[old] = block_hash, None
+        self.free_rows.append(old)
+        for index in self._indexes:
+            if block_hash is not None and index.get(block_hash) == old:
+                index[block_hash] = new
+        return gone
+
+    def age_of_sheet(self, sheet: int) -> int | None:
+        """The number of the newest batch with a row in a sheet, 0 for an empty one; None while a row is held."""
+        rows = self.rows_of_sheet(sheet)
+        states = self.state[rows.start : rows.stop]
+        return None if max(states) > 0 else -min(states)
+
+    def clear_sheet(self, sheet: int) -> list[tuple[int, list[BlockHash]]]:
+        """Gives back a sheet none of whose rows is held; returns by group the hashes that went with it."""
+        rows_of: dict[int, list[int]] = {}
+        rows = self.rows_of_sheet(sheet)
+        for row in rows:
+            number = -self.state[row]
+            if number:
+                rows_of.setdefault(self._batches[number][0], []).append(row)
+                self.state[row] = 0
+                self.num_cached -= 1
+        gone = [(group, self._unindex(group, cached)) for group, cached in rows_of.items()]
+        for row in rows:
+            self.hash_of[row] = None
+        self.leased.discard(sheet)
+        self.free_rows = [row for row in self.free_rows if row not in rows]
+        return gone
+
+    def give_back_empty_sheets(self) -> list[int]:
+        """The leased sheets whose rows are all free leave the class."""
+        k = self.pages_per_sheet
+        free_in: dict[int, int] = {}
+        for row in self.free_rows:
+            free_in[row // k] = free_in.get(row // k, 0) + 1
+        empty = {sheet for sheet, free in free_in.items() if free == k}
+        if empty:
+            self.leased -= empty
+            self.free_rows = [row for row in self.free_rows if row // k not in empty]
+        return sorted(empty)
+
+    def forget(self, rows: Iterable[int]) -> None:
+        """Rows that left their index: nobody finds them any more, and what nobody holds is free."""
+        for row in rows:
+            self.hash_of[row] = None
+            if self.state[row] < 0:
+                self.state[row] = 0
+                self.num_cached -= 1
+                self.free_rows.append(row)
+
+    def _unindex(self, group: int, rows: Iterable[int]) -> list[BlockHash]:
+        index = self._indexes[group]
+        hashes: list[BlockHash] = list(map(self.hash_of.__getitem__, rows))  # type: ignore[arg-type]
+        for block_hash in hashes:
+            del index[block_hash]
+        return hashes
+
+    def _sweep(self, num_entries: int) -> None:
+        """Drops the stale among some entries, going round, while too many are stale."""
+        order, batches = self._sweep_order, self._batches
+        order.append(next(reversed(batches)))
+        while order[0] not in batches:
+            order.popleft()
+        while num_entries > 0 and self._num_entries > 2 * self.num_cached + _STALE_ENTRIES_ALLOWED:
+            number = order.popleft()
+            if number not in batches:
+                continue
+            group, batch = batches[number]
+            fresh = [row for row in batch if self.state[row] == -number]
+            num_entries -= len(batch)
+            self._num_entries -= len(batch) - len(fresh)
+            if fresh:
+                batches[number] = (group, fresh)
+                order.append(number)
+            else:
+                del batches[number]
+
+    def check_invariants(self) -> None:
+        """For tests: every count equals what a scan finds."""
+        leased_rows = {row for sheet in self.leased for row in self.rows_of_sheet(sheet)}
+        free = set(self.free_rows)
+        assert len(free) == len(self.free_rows)
+        assert free == {row for row in leased_rows if self.state[row] == 0}
+        assert all(not state or row in leased_rows for row, state in enumerate(self.state))
+        assert self.num_cached == sum(state < 0 for state in self.state)
+        cached = {
+            row: number for number, (_, batch) in self._batches.items() for row in batch if self.state[row] == -number
+        }
+        assert set(cached) == {row for row, state in enumerate(self.state) if state < 0}
+        assert self._num_entries == sum(len(batch) for _, batch in self._batches.values())
+        assert all(self.hash_of[row] is not None for row in cached)
+        assert all(self.hash_of[row] is None for row in free)

@@ -1,0 +1,311 @@
+"""The block pool: sheets leased to page classes, and the prefix index of every group.
+
+Pages are taken, in this order, from the free pages of the class's sheets; from free sheets; from another class's
+oldest sheet, when all in it is older than what the class itself would give up; from the class's own cached pages,
+oldest first; and last from any sheet of another class that nobody holds.
+
+Every class can always reach the sheets of one longest request: nobody leases or clears a sheet that another class
+would then lack. So one request alone always runs to its end, however pages lie.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from octavo.blocks.pages import ClassPages
+from octavo.blocks.step_events import StepEvents, StoredRun
+from octavo.ids import BlockHash
+from octavo.planning import KVCacheConfig, blocks_of_request
+from octavo.specs.base import ceil_div
+from octavo.specs.manager import CachedSequence
+
+
+UndoHold = tuple[int, Sequence[int], list[int]]
+"""Group, rows, and their states before they were held."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassUsage:
+    """How the pages of one class are used now."""
+
+    leased_sheets: int
+    held_pages: int
+    cached_pages: int
+    free_pages: int
+    """Free pages of leased sheets: what fragmentation costs."""
+
+
+class BlockPool:
+    """Who has which page. Block ids are rows of the class's view of the pool."""
+
+    def __init__(self, config: KVCacheConfig, *, events: StepEvents | None = None) -> None:
+        self.config = config
+        self.indexes: list[dict[BlockHash, int]] = [{} for _ in config.groups]
+        self.classes = [
+            ClassPages(pages_per_sheet=cls.pages_per_sheet, num_sheets=config.num_sheets, indexes=self.indexes)
+            for cls in config.page_classes
+        ]
+        self.free_sheets = list(range(config.num_sheets - 1, -1, -1))
+        self.reserved_sheets = _sheets_of_longest_request(config)
+        self.epoch = 0
+        """Changes whenever a block leaves an index or changes its row."""
+        self.generation = 0
+        """Changes when everything is forgotten."""
+        self._pages_of = [self.classes[group.page_class or 0] for group in config.groups]
+        self._clock = 0
+        self._events = events
+
+    def can_take(self, counts: Sequence[int]) -> bool:
+        """Whether `counts` pages of each class can be had at once."""
+        if not any(self._missing_sheets(counts)):
+            return True
+        self._collect_empty_sheets()
+        short = self.num_sheets_short(counts)
+        return short <= 0 or short <= sum(
+            len(self._clearable_sheets(index, counts[index])) for index in range(len(self.classes))
+        )
+
+    def num_sheets_short(self, counts: Sequence[int]) -> int:
+        """Sheets that classes must lose before others can lease what they lack for `counts` pages."""
+        missing = self._missing_sheets(counts)
+        return sum(missing) + self._deficits(missing) - len(self.free_sheets)
+
+    def move_and_give_back(self, page_class: int, new_row: Mapping[int, int], sheets: Sequence[int]) -> None:
+        """Held rows become others of their class, and the sheets that this empties are free."""
+        pages = self.classes[page_class]
+        for old, new in new_row.items():
+            gone = pages.move(old, new)
+            if gone is not None:
+                self._note_removal(*gone)
+        for sheet in sheets:
+            self._clear(page_class, sheet)
+        self.epoch += 1
+
+    def take(self, counts: Sequence[int]) -> list[list[int]]:
+        """`counts` pages of each class, held once each. The caller has asked `can_take`."""
+        taken = [pages.take_free(count) for pages, count in zip(self.classes, counts, strict=True)]
+        wanted = [count - len(rows) for count, rows in zip(counts, taken, strict=True)]
+        if not any(wanted):
+            return taken
+        for index, sheets in enumerate(self._missing_sheets(wanted)):
+            self._lease_what_is_missing(index, sheets, wanted)
+        for index, pages in enumerate(self.classes):
+            if wanted[index]:
+                taken[index] += self._take_from_sheets_or_cache(pages, index, wanted)
+                wanted[index] = 0
+        return taken
+
+    def hold(self, group_idx: int, rows: Sequence[int]) -> None:
+        """One more holder for each of these rows."""
+        self._pages_of[group_idx].hold(rows)
+
+    def hold_undoably(self, group_idx: int, rows: Sequence[int]) -> UndoHold:
+        """`hold`, and what `undo_holds` needs to make it unhappen, place in the order of eviction included."""
+        pages = self._pages_of[group_idx]
+        before = list(map(pages.state.__getitem__, rows))
+        pages.hold(rows)
+        return group_idx, rows, before
+
+    def undo_holds(self, undo: Sequence[UndoHold]) -> None:
+        """Undoes holds, given nothing was taken or let go in between."""
+        for group_idx, rows, before in reversed(undo):
+            self._pages_of[group_idx].restore(rows, before)
+
+    def let_go(self, group_idx: int, rows: Sequence[int]) -> None:
+        """One holder fewer for rows of one group, in the order of their sequence."""
+        self._clock += 1
+        self._pages_of[group_idx].let_go(group_idx, rows, self._clock)
+
+    def is_writable(self, group_idx: int, row: int) -> bool:
+        """Whether nobody else reads a held row, now or by finding it."""
+        pages = self._pages_of[group_idx]
+        return pages.state[row] == 1 and pages.hash_of[row] is None
+
+    def publish(self, group_idx: int, sequence: CachedSequence, blocks: Sequence[int], rows: Sequence[int]) -> None:
+        """Enters full blocks into the group's index; a hash that is there keeps its first row."""
+        hashes = sequence.hashes(group_idx)
+        if sequence.generation != self.generation or not hashes or not rows:
+            return
+        own = hashes[blocks.start : blocks.stop] if isinstance(blocks, range) else [hashes[b] for b in blocks]
+        pages = self._pages_of[group_idx]
+        entered = pages.publish(group_idx, rows, own)
+        if self._events is not None and entered:
+            self._events.stored(
+                self._stored_run(group_idx, sequence, blocks, rows, own, all_entered=entered == len(rows))
+            )
+
+    def forget_everything(self) -> None:
+        """Empties every index. Held pages stay held; those who hold them publish nothing any more."""
+        self.generation += 1
+        for group_idx in range(len(self.indexes)):
+            self.forget_group(group_idx)
+        if self._events is not None:
+            self._events.cleared()
+
+    def forget_group(self, group_idx: int) -> None:
+        """Empties one group's index. Held pages stay held."""
+        index = self.indexes[group_idx]
+        self._note_removal(group_idx, list(index))
+        self._pages_of[group_idx].forget(index.values())
+        index.clear()
+
+    def usage(self) -> tuple[ClassUsage, ...]:
+        """How the pages of each class are used now."""
+        return tuple(
+            ClassUsage(
+                leased_sheets=len(pages.leased),
+                held_pages=len(pages.leased) * pages.pages_per_sheet - pages.num_obtainable,
+                cached_pages=pages.num_cached,
+                free_pages=len(pages.free_rows),
+            )
+            for pages in self.classes
+        )
+
+    def _missing_sheets(self, counts: Sequence[int]) -> list[int]:
+        """Sheets that each class lacks for `counts` pages even when it gives up all that it has cached."""
+        return [
+            max(0, ceil_div(count - pages.num_obtainable, pages.pages_per_sheet))
+            for count, pages in zip(counts, self.classes, strict=True)
+        ]
+
+    def _deficits(self, about_to_lease: Sequence[int]) -> int:
+        """Sheets that must stay free for the classes that have not leased their reserve."""
+        return sum(
+            max(0, reserve - len(pages.leased) - more)
+            for reserve, pages, more in zip(self.reserved_sheets, self.classes, about_to_lease, strict=True)
+        )
+
+    def _num_leasable(self, page_class: int) -> int:
+        """Free sheets that a class may lease without touching another's reserve."""
+        more = [0] * len(self.classes)
+        more[page_class] = len(self.free_sheets)
+        return max(0, len(self.free_sheets) - self._deficits(more))
+
+    def _collect_empty_sheets(self) -> None:
+        for pages in self.classes:
+            if len(pages.free_rows) >= pages.pages_per_sheet:
+                self.free_sheets.extend(pages.give_back_empty_sheets())
+
+    def _lease_what_is_missing(self, page_class: int, sheets: int, wanted: Sequence[int]) -> None:
+        """Leases sheets that a class cannot do without; clears other classes' where no free one may be leased."""
+        if sheets > self._num_leasable(page_class):
+            self._collect_empty_sheets()
+        while self._num_leasable(page_class) < sheets:
+            other, sheet = next(
+                (index, candidates[0])
+                for index in range(len(self.classes))
+                if index != page_class and (candidates := self._clearable_sheets(index, wanted[index]))
+            )
+            self._clear(other, sheet)
+        self._lease(page_class, sheets)
+
+    def _take_from_sheets_or_cache(self, pages: ClassPages, page_class: int, wanted: Sequence[int]) -> list[int]:
+        """Pages for a class that can do without more sheets, and gets some all the same where they cost less."""
+        count = wanted[page_class]
+        sheets = ceil_div(max(0, count - len(pages.free_rows)), pages.pages_per_sheet)
+        leasable = min(sheets, self._num_leasable(page_class))
+        self._lease(page_class, leasable)
+        while leasable < sheets and (victim := self._older_sheet_of_another(page_class, wanted)) is not None:
+            self._clear(*victim)
+            self._lease(page_class, 1)
+            leasable += 1
+        rows = pages.take_free(count)
+        for group, evicted, hashes in pages.evict(count - len(rows)):
+            rows += evicted
+            self._note_removal(group, hashes)
+        assert len(rows) == count
+        return rows
+
+    def _lease(self, page_class: int, sheets: int) -> None:
+        self.classes[page_class].lease([self.free_sheets.pop() for _ in range(sheets)])
+
+    def num_spare_sheets(self, page_class: int, wanted: int) -> int:
+        """Sheets that a class may lose: beyond its reserve, and beyond the pages that are wanted of it now."""
+        pages = self.classes[page_class]
+        beyond_reserve = len(pages.leased) - self.reserved_sheets[page_class]
+        return min(beyond_reserve, (pages.num_obtainable - wanted) // pages.pages_per_sheet)
+
+    def _older_sheet_of_another(self, page_class: int, wanted: Sequence[int]) -> tuple[int, int] | None:
+        """(class, sheet) of another class whose every page is older than what this class would evict next."""
+        if len(self.classes) == 1:
+            return None
+        own = self.classes[page_class].oldest_cached()
+        own_age = own[0] if own else self._clock + 1
+        candidates = []
+        for index, pages in enumerate(self.classes):
+            if index == page_class or self.num_spare_sheets(index, wanted[index]) < 1:
+                continue
+            oldest = pages.oldest_cached()
+            if oldest is None or oldest[0] >= own_age:
+                continue
+            sheet = oldest[1] // pages.pages_per_sheet
+            if (age := pages.age_of_sheet(sheet)) is not None and age < own_age:
+                candidates.append((oldest[0], index, sheet))
+        return min(candidates)[1:] if candidates else None
+
+    def _clearable_sheets(self, page_class: int, wanted: int) -> list[int]:
+        """The sheets of a class that nobody holds, as many as it may lose, oldest content first."""
+        spare = self.num_spare_sheets(page_class, wanted)
+        if spare < 1:
+            return []
+        pages = self.classes[page_class]
+        ages = [(age, sheet) for sheet in pages.leased if (age := pages.age_of_sheet(sheet)) is not None]
+        return [sheet for _, sheet in sorted(ages)[:spare]]
+
+    def _clear(self, page_class: int, sheet: int) -> None:
+        for group, hashes in self.classes[page_class].clear_sheet(sheet):
+            self._note_removal(group, hashes)
+        self.free_sheets.append(sheet)
+
+    def _note_removal(self, group_idx: int, hashes: Sequence[BlockHash]) -> None:
+        self.epoch += 1
+        if self._events is not None:
+            self._events.removed(group_idx, hashes)
+
+    def _stored_run(
+        self,
+        group_idx: int,
+        sequence: CachedSequence,
+        blocks: Sequence[int],
+        rows: Sequence[int],
+        hashes: Sequence[BlockHash],
+        *,
+        all_entered: bool,
+    ) -> StoredRun:
+        """What is new to the index of some blocks that were offered to it."""
+        if not all_entered:
+            index = self.indexes[group_idx]
+            new = [i for i, (row, block_hash) in enumerate(zip(rows, hashes, strict=True)) if index[block_hash] == row]
+            blocks, rows, hashes = [blocks[i] for i in new], [rows[i] for i in new], [hashes[i] for i in new]
+        return StoredRun(
+            group_idx=group_idx,
+            sequence=sequence,
+            blocks=blocks,
+            hashes=hashes,
+            rows=rows,
+            parent_hash=sequence.hashes(group_idx)[blocks[0] - 1] if blocks[0] else None,
+        )
+
+    def check_invariants(self) -> None:
+        """For tests: sheets are in one place each, reserves are kept, and indexes and rows agree."""
+        places = [*self.free_sheets, *(sheet for pages in self.classes for sheet in pages.leased)]
+        assert sorted(places) == list(range(self.config.num_sheets))
+        assert len(self.free_sheets) >= self._deficits([0] * len(self.classes))
+        for pages in self.classes:
+            pages.check_invariants()
+        indexed = 0
+        for group, index in enumerate(self.indexes):
+            for block_hash, row in index.items():
+                assert self._pages_of[group].hash_of[row] == block_hash
+                assert self._pages_of[group].state[row] != 0
+            indexed += len(index)
+        assert indexed == sum(h is not None for pages in self.classes for h in pages.hash_of)
+
+
+def _sheets_of_longest_request(config: KVCacheConfig) -> list[int]:
+    """Sheets that hold one longest request and the reserved rows, by class."""
+    pages = [0] * len(config.page_classes)
+    blocks = blocks_of_request(config, config.limits.max_model_len)
+    for group, count in zip(config.groups, blocks, strict=True):
+        if group.page_class is not None:
+            pages[group.page_class] += count + group.reserved_blocks
+    return [ceil_div(n, cls.pages_per_sheet) for n, cls in zip(pages, config.page_classes, strict=True)]

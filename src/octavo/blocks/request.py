@@ -1,0 +1,126 @@
+"""One request, as the block side sees it: its tokens, their hashes, and a table for each group."""
+
+from array import array
+from collections.abc import Sequence
+from copy import copy
+
+import numpy as np
+
+from octavo.hashing import RequestIdentity
+from octavo.ids import BlockHash
+from octavo.specs.base import ResumePoint
+from octavo.specs.manager import BlockTable
+
+
+class RequestBlocks:
+    """The state that belongs to one request. Only `KVCacheManager` changes it; engines read `tables`."""
+
+    __slots__ = (
+        "branch_point",
+        "checkpoint_interval_tokens",
+        "commit_at",
+        "extend_at",
+        "generation",
+        "granularity",
+        "group_hashes",
+        "hashed",
+        "identity",
+        "is_started",
+        "num_computed_tokens",
+        "num_encoder_tokens",
+        "num_prompt_tokens",
+        "num_scheduled_tokens",
+        "prompt_boundary",
+        "request_id",
+        "tables",
+        "tokens",
+    )
+
+    def __init__(
+        self,
+        request_id: str,
+        tokens: "array[int]",
+        identity: RequestIdentity,
+        *,
+        num_encoder_tokens: int,
+        granularity: int,
+        lookahead: int,
+        checkpoint_interval_tokens: int | None,
+    ) -> None:
+        self.request_id = request_id
+        self.tokens = tokens
+        self.identity = identity
+        self.num_prompt_tokens = len(tokens)
+        self.num_encoder_tokens = num_encoder_tokens
+        self.num_computed_tokens = 0
+        """Tokens that are computed and final."""
+        self.num_scheduled_tokens = 0
+        """Tokens that are computed once all steps that have been allocated for are done."""
+        self.extend_at = 0
+        """Up to so many tokens there is room, and nothing to do for it."""
+        self.commit_at = 0
+        """Below so many computed tokens there is nothing to publish and nothing to let go."""
+        self.is_started = False
+        self.generation = 0
+        self.tables: list[BlockTable | None] = []
+        """By group; None for a group that keeps nothing."""
+        self.hashed: list[BlockHash] = []
+        """Of all full hash blocks."""
+        self.group_hashes: list[list[BlockHash]] = []
+        """By group, of its full blocks; empty where nothing is cached."""
+        self.granularity = granularity
+        self.prompt_boundary = max(0, (len(tokens) - 1) // granularity * granularity - lookahead)
+        """Where a request with the same prompt will want to resume."""
+        self.branch_point: int | None = None
+        """Where other requests left this one's prefix, if no checkpoint was there."""
+        self.checkpoint_interval_tokens = checkpoint_interval_tokens
+
+    def copy(self, request_id: str) -> "RequestBlocks":
+        """The same request under another id, with no tables of its own yet."""
+        twin: RequestBlocks = copy(self)
+        twin.request_id = request_id
+        twin.tokens = self.tokens[:]
+        twin.tables = []
+        twin.hashed = list(self.hashed)
+        twin.group_hashes = [twin.hashed if hashes is self.hashed else list(hashes) for hashes in self.group_hashes]
+        return twin
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that are known."""
+        return len(self.tokens)
+
+    def resume_point(self, num_tokens: int) -> ResumePoint:
+        return ResumePoint(
+            num_tokens=num_tokens,
+            num_prompt_tokens=self.num_prompt_tokens,
+            num_encoder_tokens=self.num_encoder_tokens,
+        )
+
+    def hashes(self, group_idx: int) -> Sequence[BlockHash]:
+        return self.group_hashes[group_idx]
+
+    def is_worth_a_checkpoint(self, num_tokens: int) -> bool:
+        """The promises for recurrent state: the prompt's end, a branch, every interval."""
+        if num_tokens % self.granularity or not num_tokens:
+            return False
+        if num_tokens in (self.prompt_boundary, self.branch_point):
+            return True
+        return bool(self.checkpoint_interval_tokens) and num_tokens % self.checkpoint_interval_tokens == 0  # type: ignore[operator]
+
+    def next_checkpoint(self, at: int, branch_point: int | None) -> int | None:
+        """The next promised boundary after `at`."""
+        promised = [self.prompt_boundary, branch_point or 0]
+        if self.checkpoint_interval_tokens:
+            promised.append((at // self.checkpoint_interval_tokens + 1) * self.checkpoint_interval_tokens)
+        return min((boundary for boundary in promised if boundary > at), default=None)
+
+
+def as_token_array(tokens: Sequence[int] | np.ndarray) -> "array[int]":
+    """A growing int32 array, the fastest way from whatever is given."""
+    packed = array("i")
+    if isinstance(tokens, np.ndarray) and tokens.dtype == np.int32:
+        packed.frombytes(np.ascontiguousarray(tokens).tobytes())
+    else:
+        packed.extend(tokens)
+    return packed
