@@ -180,7 +180,7 @@ def test_without_growing_attention_checkpoints_are_taken_at_promised_boundaries_
 
 
 def test_a_draft_model_has_groups_of_its_own():
-    config = plan_kv_cache(layers((4, full())), memory_bytes=GIB, limits=LIMITS, draft_layers={"layers.3"})
+    config = plan_kv_cache(layers((4, full())), memory_bytes=4 * GIB, limits=LIMITS, draft_layers={"layers.3"})
     assert [(group.is_draft, group.layer_names) for group in config.groups] == [
         (False, ("layers.0", "layers.1", "layers.2")),
         (True, ("layers.3",)),
@@ -189,14 +189,14 @@ def test_a_draft_model_has_groups_of_its_own():
 
 def test_sinks_and_null_rows_are_reserved_and_counted():
     sinks = SinkFullAttentionSpec(block_size=16, num_kv_heads=8, head_size=128, sink_len=17)
-    config = plan_kv_cache(layers((2, sinks)), memory_bytes=GIB, limits=LIMITS, null_block=True)
+    config = plan_kv_cache(layers((2, sinks)), memory_bytes=4 * GIB, limits=LIMITS, null_block=True)
     assert config.groups[0].reserved_blocks == 3
     assert measure_capacity(config).waste.reserved == 3 * config.page_classes[0].page_bytes
 
 
 def test_encoder_only_layers_take_no_memory():
     encoder = EncoderOnlyAttentionSpec(block_size=16, num_kv_heads=8, head_size=128)
-    config = plan_kv_cache(layers((2, full()), (24, encoder)), memory_bytes=GIB, limits=LIMITS)
+    config = plan_kv_cache(layers((2, full()), (24, encoder)), memory_bytes=4 * GIB, limits=LIMITS)
     assert config.groups[1].page_class is None
     assert config.sheet_bytes == config.groups[0].page_bytes
 
@@ -225,20 +225,20 @@ def test_memory_smaller_than_a_page_is_refused():
 
 def test_a_hash_block_that_does_not_fit_names_the_group_and_a_size_that_does():
     both = layers((1, full()), (1, state(block_size=48)))
-    with pytest.raises(BlockSizeError, match=r"block_size = 48 of group mamba .* hash_block_size = 32; 16"):
-        plan_kv_cache(both, memory_bytes=GIB, limits=LIMITS, hash_block_size=32)
-    assert plan_kv_cache(both, memory_bytes=GIB, limits=LIMITS).hash_block_size == gcd(16, 48)
+    with pytest.raises(BlockSizeError, match=r"block_size = 16 of group full_attention .* hash_block_size = 32; 16"):
+        plan_kv_cache(both, memory_bytes=4 * GIB, limits=LIMITS, hash_block_size=32)
+    assert plan_kv_cache(both, memory_bytes=4 * GIB, limits=LIMITS).hash_block_size == gcd(16, 48)
 
 
 def test_impossible_layer_sets_are_refused():
     encoder = EncoderOnlyAttentionSpec(block_size=16, num_kv_heads=8, head_size=128)
     for bad, message in (({}, "no layers"), (layers((2, encoder)), "keeps anything")):
         with pytest.raises(PlanError, match=message):
-            plan_kv_cache(bad, memory_bytes=GIB, limits=LIMITS)
+            plan_kv_cache(bad, memory_bytes=4 * GIB, limits=LIMITS)
     with pytest.raises(PlanError, match=r"layers\.9"):
-        plan_kv_cache(layers((2, full())), memory_bytes=GIB, limits=LIMITS, draft_layers=["layers.9"])
+        plan_kv_cache(layers((2, full())), memory_bytes=4 * GIB, limits=LIMITS, draft_layers=["layers.9"])
     with pytest.raises(PlanError, match="alignment_bytes = 2 is not a multiple of 4"):
-        plan_kv_cache(layers((1, state())), memory_bytes=GIB, limits=LIMITS, alignment_bytes=2)
+        plan_kv_cache(layers((1, state())), memory_bytes=4 * GIB, limits=LIMITS, alignment_bytes=2)
 
 
 def test_an_unregistered_spec_is_named_before_grouping():
@@ -252,4 +252,4 @@ def test_an_unregistered_spec_is_named_before_grouping():
             return 1
 
     with pytest.raises(UnregisteredSpecError, match=r"layers\.0 .*Strange"):
-        plan_kv_cache({"layers.0": Strange(block_size=16)}, memory_bytes=GIB, limits=LIMITS)
+        plan_kv_cache({"layers.0": Strange(block_size=16)}, memory_bytes=4 * GIB, limits=LIMITS)

@@ -111,7 +111,7 @@ def brute_force(groups, request, step):
 
 def can_resume(group, request, n, step):
     spec = group.spec
-    needed = blocks_of(spec, replace(request, num_tokens=n))
+    needed = blocks_of(spec, request._replace(num_tokens=n))
     if group.is_draft and spec.indexes_decoder_tokens and not spec.holds_checkpoints:
         needed |= set(range(n // spec.block_size, (n + step) // spec.block_size))  # slot p is made from token p + 1
     return needed <= group.blocks.present

@@ -1,7 +1,6 @@
 """What one group's index holds of one request: `BlockAvailability` over a dict of hashes."""
 
 from collections.abc import Sequence
-from itertools import takewhile
 
 from octavo.ids import BlockHash
 
@@ -39,9 +38,9 @@ class GroupLookup:
         return missing
 
     def last_available(self, stop: int) -> int:
-        known = self.hashes[:stop]
-        missing = sum(1 for _ in takewhile(lambda block_hash: block_hash not in self.index, reversed(known)))
-        return len(known) - 1 - missing
+        known = self.hashes if stop >= len(self.hashes) else self.hashes[:stop]
+        last = next(filter(self.index.__contains__, reversed(known)), None)
+        return -1 if last is None else known.index(last)
 
     def rows_of(self, blocks: range) -> list[int]:
         """The rows of blocks that are there."""

@@ -42,11 +42,14 @@ class ClassPages:
         """Rows that the class can give without another sheet."""
         return len(self.free_rows) + self.num_cached
 
-    def lease(self, sheets: Iterable[int]) -> None:
+    def lease(self, sheets: Sequence[int]) -> None:
         """Takes sheets into the class; all their rows are free."""
         k = self.pages_per_sheet
-        for sheet in sheets:
-            self.leased.add(sheet)
+        self.leased.update(sheets)
+        if k == 1:
+            self.free_rows.extend(reversed(sheets))
+            return
+        for sheet in reversed(sheets):
             self.free_rows.extend(range(sheet * k + k - 1, sheet * k - 1, -1))
 
     def take_free(self, count: int) -> list[int]:
@@ -84,18 +87,22 @@ class ClassPages:
             count -= len(rows)
             yield group, rows, hashes
 
-    def hold(self, rows: Iterable[int]) -> None:
-        """One more holder for each of these rows, none of which is free."""
+    def hold(self, rows: Sequence[int]) -> list[int]:
+        """One more holder for each of these rows, none of which is free. Returns their states before."""
         state = self.state
-        picked_up = 0
-        for row in rows:
-            holders = state[row]
+        before = list(map(state.__getitem__, rows))
+        if rows and max(before) < 0:
+            for row in rows:
+                state[row] = 1
+            self.num_cached -= len(rows)
+            return before
+        for row, holders in zip(rows, before, strict=True):
             if holders > 0:
                 state[row] = holders + 1
             else:
                 state[row] = 1
-                picked_up += 1
-        self.num_cached -= picked_up
+                self.num_cached -= 1
+        return before
 
     def restore(self, rows: Sequence[int], before: Sequence[int]) -> None:
         """Puts back the states that rows had before they were held."""
@@ -106,18 +113,24 @@ class ClassPages:
     def let_go(self, group: int, rows: Sequence[int], number: int) -> None:
         """One holder fewer for each of these rows, which stand in the order of their sequence."""
         state, hash_of = self.state, self.hash_of
-        batch: list[int] = []
-        add = batch.append
-        for row in rows:
-            holders = state[row]
-            if holders != 1:
-                state[row] = holders - 1
-            elif hash_of[row] is None:
-                state[row] = 0
-                self.free_rows.append(row)
-            else:
-                state[row] = -number
-                add(row)
+        mark = -number
+        unshared = set(map(state.__getitem__, rows)) == {1}
+        if unshared and None not in map(hash_of.__getitem__, rows):
+            batch = list(rows)
+            for row in batch:
+                state[row] = mark
+        else:
+            batch = []
+            for row in rows:
+                holders = state[row]
+                if holders != 1:
+                    state[row] = holders - 1
+                elif hash_of[row] is None:
+                    state[row] = 0
+                    self.free_rows.append(row)
+                else:
+                    state[row] = mark
+                    batch.append(row)
         if batch:
             self._batches[number] = (group, batch)
             self.num_cached += len(batch)

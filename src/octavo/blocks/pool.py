@@ -56,7 +56,10 @@ class BlockPool:
 
     def can_take(self, counts: Sequence[int]) -> bool:
         """Whether `counts` pages of each class can be had at once."""
-        if not any(self._missing_sheets(counts)):
+        for pages, count in zip(self.classes, counts, strict=True):
+            if count > pages.num_obtainable:
+                break
+        else:
             return True
         self._collect_empty_sheets()
         short = self.num_sheets_short(counts)
@@ -100,10 +103,7 @@ class BlockPool:
 
     def hold_undoably(self, group_idx: int, rows: Sequence[int]) -> UndoHold:
         """`hold`, and what `undo_holds` needs to make it unhappen, place in the order of eviction included."""
-        pages = self._pages_of[group_idx]
-        before = list(map(pages.state.__getitem__, rows))
-        pages.hold(rows)
-        return group_idx, rows, before
+        return group_idx, rows, self._pages_of[group_idx].hold(rows)
 
     def undo_holds(self, undo: Sequence[UndoHold]) -> None:
         """Undoes holds, given nothing was taken or let go in between."""
@@ -216,7 +216,9 @@ class BlockPool:
         return rows
 
     def _lease(self, page_class: int, sheets: int) -> None:
-        self.classes[page_class].lease([self.free_sheets.pop() for _ in range(sheets)])
+        if sheets:
+            self.classes[page_class].lease(self.free_sheets[: -sheets - 1 : -1])
+            del self.free_sheets[-sheets:]
 
     def num_spare_sheets(self, page_class: int, wanted: int) -> int:
         """Sheets that a class may lose: beyond its reserve, and beyond the pages that are wanted of it now."""

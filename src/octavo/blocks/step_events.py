@@ -30,63 +30,77 @@ class CacheChanges:
 
     was_cleared: bool
     """Everything went before the rest happened."""
-    removed: dict[int, tuple[BlockHash, ...]]
+    removed: dict[int, list[BlockHash]]
     """By group."""
     stored: tuple[StoredRun, ...]
 
 
 class StepEvents:
-    """Collects the changes of one step. Bulk operations only: it is called once per batch of blocks."""
+    """Collects the changes of one step, in the order in which they happen. Their net effect is found when they are
+    taken: mostly what went and what came have nothing in common, and that is found in bulk."""
 
     def __init__(self, num_groups: int) -> None:
         self._num_groups = num_groups
         self._start_anew(was_cleared=False)
 
     def removed(self, group: int, hashes: Sequence[BlockHash]) -> None:
-        fresh = self._fresh[group]
-        if fresh and not fresh.isdisjoint(hashes):
-            stored_now = fresh.intersection(hashes)
-            fresh -= stored_now
-            hashes = [h for h in hashes if h not in stored_now]
-        self._removed[group].update(dict.fromkeys(hashes))
+        self._log[group].append(hashes)
 
     def stored(self, run: StoredRun) -> None:
-        hashes: set[BlockHash] = set(run.hashes)
-        removed = self._removed[run.group_idx]
-        if removed and not removed.keys().isdisjoint(hashes):
-            for known in hashes & removed.keys():
-                del removed[known]
-                hashes.discard(known)
-        self._fresh[run.group_idx] |= hashes
-        self._runs.append(run)
+        self._log[run.group_idx].append(run)
 
     def cleared(self) -> None:
         self._start_anew(was_cleared=True)
 
     def take(self) -> CacheChanges:
         """The changes since the last call."""
-        changes = CacheChanges(
-            was_cleared=self._was_cleared,
-            removed={group: tuple(hashes) for group, hashes in enumerate(self._removed) if hashes},
-            stored=tuple(run for run in map(self._without_what_went_again, self._runs) if run.hashes),
-        )
+        removed: dict[int, list[BlockHash]] = {}
+        stored: list[StoredRun] = []
+        for group, log in enumerate(self._log):
+            gone, runs = _net_effect(log)
+            if gone:
+                removed[group] = gone
+            stored += runs
+        changes = CacheChanges(was_cleared=self._was_cleared, removed=removed, stored=tuple(stored))
         self._start_anew(was_cleared=False)
         return changes
 
-    def _without_what_went_again(self, run: StoredRun) -> StoredRun:
-        fresh = self._fresh[run.group_idx]
-        if fresh.issuperset(run.hashes):
-            return run
-        kept = [i for i, h in enumerate(run.hashes) if h in fresh]
-        return replace(
-            run,
-            blocks=[run.blocks[i] for i in kept],
-            hashes=[run.hashes[i] for i in kept],
-            rows=[run.rows[i] for i in kept],
-        )
-
     def _start_anew(self, *, was_cleared: bool) -> None:
         self._was_cleared = was_cleared
-        self._removed: list[dict[BlockHash, None]] = [{} for _ in range(self._num_groups)]
-        self._fresh: list[set[BlockHash]] = [set() for _ in range(self._num_groups)]
-        self._runs: list[StoredRun] = []
+        self._log: list[list[Sequence[BlockHash] | StoredRun]] = [[] for _ in range(self._num_groups)]
+
+
+def _net_effect(log: Sequence[Sequence[BlockHash] | StoredRun]) -> tuple[list[BlockHash], list[StoredRun]]:
+    runs = [change for change in log if isinstance(change, StoredRun)]
+    gone = [block_hash for change in log if not isinstance(change, StoredRun) for block_hash in change]
+    if not runs or not gone:
+        return gone, runs
+    all_gone = set(gone)
+    if all(all_gone.isdisjoint(run.hashes) for run in runs):
+        return gone, runs
+    removed: dict[BlockHash, None] = {}
+    fresh: set[BlockHash] = set()
+    for change in log:
+        for block_hash in change.hashes if isinstance(change, StoredRun) else change:
+            if isinstance(change, StoredRun):
+                if block_hash in removed:
+                    del removed[block_hash]
+                else:
+                    fresh.add(block_hash)
+            elif block_hash in fresh:
+                fresh.discard(block_hash)
+            else:
+                removed[block_hash] = None
+    return list(removed), [kept for run in runs if (kept := _only(run, fresh)).hashes]
+
+
+def _only(run: StoredRun, fresh: set[BlockHash]) -> StoredRun:
+    """The part of a run that is new at the end of the step. A block that was stored twice is mentioned once."""
+    kept = [i for i, block_hash in enumerate(run.hashes) if block_hash in fresh]
+    fresh.difference_update([run.hashes[i] for i in kept])
+    return replace(
+        run,
+        blocks=[run.blocks[i] for i in kept],
+        hashes=[run.hashes[i] for i in kept],
+        rows=[run.rows[i] for i in kept],
+    )

@@ -1,33 +1,65 @@
 """The `octavo` command: views over what the packages below compute."""
 
 import sys
+from collections.abc import Sequence
+from io import TextIOWrapper
+from typing import Annotated
 
 import typer
 
+from octavo import __version__
+from octavo.cli.output import print_error, write_output
 from octavo.cli.plan import plan
 from octavo.errors import OctavoError
 
 app = typer.Typer(
     help="Octavo: the KV-cache system for hybrid language models.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 app.command()(plan)
 
+BAD_INPUT = 2
+INTERRUPTED = 130
+_CommandLineError = next(cls for cls in typer.BadParameter.__mro__ if cls.__name__ == "ClickException")
+"""Typer exports only some of its children."""
 
-@app.callback()
-def _octavo() -> None:
-    """Keeps `plan` a subcommand while it is the only one."""
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        write_output(f"octavo {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def _octavo(
+    context: typer.Context,
+    *,
+    version: Annotated[  # noqa: ARG001 - its callback answers
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    if context.invoked_subcommand is None:
+        write_output(context.get_help() + "\n")
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """The exit code of a command line. Bad input ends in one line on stderr and code 2."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that has no block characters shows question marks
+    command = typer.main.get_command(app)
+    try:
+        return command.main(arguments, prog_name="octavo", standalone_mode=False) or 0
+    except OctavoError as error:
+        print_error(str(error))
+        return BAD_INPUT
+    except (typer.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except _CommandLineError as error:
+        print_error(f"{error.format_message()} Try 'octavo --help'.")  # type: ignore[attr-defined]
+        return BAD_INPUT
 
 
 def main() -> None:
-    """The console script: bad input ends in one line on stderr and exit code 2."""
-    try:
-        app()
-    except OctavoError as error:
-        print(f"octavo: {error}", file=sys.stderr)
-        sys.exit(2)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(0)
+    """The console script."""
+    sys.exit(run())

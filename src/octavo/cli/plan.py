@@ -1,17 +1,22 @@
 """`octavo plan`: what a model's cache needs, wastes and holds."""
 
-import sys
+import json as json_module
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
 import typer
 
-from octavo.cli.plan_view import show_plan
-from octavo.errors import InputError
+from octavo.cli.output import write_output
+from octavo.errors import InputError, PlanError
 from octavo.planning import (
+    KVCacheConfig,
     ModelLayers,
     PlanReport,
+    VllmPlan,
     parse_bytes,
     parse_tokens,
     plan_kv_cache,
@@ -23,7 +28,10 @@ from octavo.planning import (
 from octavo.specs import RequestLimits
 
 _DEFAULT_CONTEXT = 131072
-_LONGEST_CONTEXT = 1 << 40
+_MOST_TOKENS = 1 << 40
+_MOST_TOKENS_IN_A_BLOCK = 1 << 20
+_MOST_MEMORY_BYTES = 1 << 60
+_MOST_RANKS = 1 << 20
 
 
 def plan(
@@ -31,7 +39,9 @@ def plan(
         Path | None, typer.Argument(help="A model's config.json, or the folder that holds it.", show_default=False)
     ] = None,
     *,
-    layers: Annotated[Path | None, typer.Option(help="Layers in YAML, for a model that no reader knows.")] = None,
+    layers: Annotated[
+        Path | None, typer.Option(help="Layers in YAML, for a model that no reader knows.", show_default=False)
+    ] = None,
     memory: Annotated[str, typer.Option(help="Memory for the cache of one rank: 40GiB, 80GB.")] = "40GiB",
     context: Annotated[
         str | None, typer.Option(help="Longest context: 131072, 128k.", show_default="the model's, or what fits")
@@ -42,34 +52,62 @@ def plan(
     ] = None,
     step_tokens: Annotated[int, typer.Option(help="Most tokens computed in one step.")] = 8192,
     tp: Annotated[int, typer.Option(help="Tensor-parallel ranks; the report is one rank's.")] = 1,
-    kv_dtype: Annotated[str | None, typer.Option(help="Type of the cache: bfloat16, fp8, int8, int4 ...")] = None,
-    compare: Annotated[Literal["vllm"] | None, typer.Option(help="Plan the same with one page size too.")] = None,
+    kv_dtype: Annotated[
+        str | None,
+        typer.Option(help="Type of the cache: bfloat16, fp8, int8, int4 ...", show_default="the model's"),
+    ] = None,
+    compare: Annotated[
+        Literal["vllm"] | None, typer.Option(help="Plan the same with one page size too.", show_default=False)
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the report as JSON (docs/plan.schema.json).")] = False,
 ) -> None:
     """Say what a hybrid model's cache needs, wastes and holds."""
-    model = _read(config, layers, block_size=block_size, kv_dtype=kv_dtype, tp=tp)
-    asked_context = None if context is None else parse_tokens(context)
-    report = _plan(
-        model,
-        memory_bytes=parse_bytes(memory),
+    _check_range("--block-size", block_size, _MOST_TOKENS_IN_A_BLOCK)
+    _check_range("--step-tokens", step_tokens, _MOST_TOKENS)
+    _check_range("--tp", tp, _MOST_RANKS)
+    if hash_block_size is not None:
+        _check_range("--hash-block-size", hash_block_size, _MOST_TOKENS_IN_A_BLOCK)
+    with _naming("--memory"):
+        memory_bytes = parse_bytes(memory)
+    if memory_bytes > _MOST_MEMORY_BYTES:
+        raise InputError(f"--memory: {memory!r} is more than the {_MOST_MEMORY_BYTES} bytes that are planned for")
+    with _naming("--context"):
+        asked_context = None if context is None else parse_tokens(context)
+    if asked_context is not None:
+        _check_range("--context", asked_context, _MOST_TOKENS)
+    question = _Question(
+        model=_read_layers(config, layers, block_size=block_size, kv_dtype=kv_dtype, tp=tp),
+        memory_bytes=memory_bytes,
         asked_context=asked_context,
         step_tokens=step_tokens,
         block_size=block_size,
         hash_block_size=hash_block_size,
         tp=tp,
-        with_vllm=compare == "vllm",
     )
+    report = _answer(question, with_vllm=compare == "vllm")
     if json:
-        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
+        # Not msgspec's own encoder: it refuses numbers of more than 64 bits.
+        write_output(json_module.dumps(msgspec.to_builtins(report), indent=2, ensure_ascii=False) + "\n")
     else:
-        show_plan(report)
+        from octavo.cli.plan_view import show_plan  # a third of the start-up time, and JSON needs none of it
+
+        write_output(show_plan(report))
 
 
-def _read(config: Path | None, layers: Path | None, *, block_size: int, kv_dtype: str | None, tp: int) -> ModelLayers:
-    if block_size < 1:
-        raise InputError(f"--block-size must be 1 or more, not {block_size}")
-    if tp < 1:
-        raise InputError(f"--tp must be 1 or more, not {tp}")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Question:
+    model: ModelLayers
+    memory_bytes: int
+    asked_context: int | None
+    step_tokens: int
+    block_size: int
+    hash_block_size: int | None
+    tp: int
+
+
+def _read_layers(
+    config: Path | None, layers: Path | None, *, block_size: int, kv_dtype: str | None, tp: int
+) -> ModelLayers:
     match config, layers:
         case Path(), None:
             return read_model(config, block_size=block_size, kv_dtype=kv_dtype, tensor_parallel_size=tp)
@@ -81,36 +119,55 @@ def _read(config: Path | None, layers: Path | None, *, block_size: int, kv_dtype
             raise InputError("give a model's config.json or --layers spec.yaml, one of the two")
 
 
-def _plan(
-    model: ModelLayers,
-    *,
-    memory_bytes: int,
-    asked_context: int | None,
-    step_tokens: int,
-    block_size: int,
-    hash_block_size: int | None,
-    tp: int,
-    with_vllm: bool,
-) -> PlanReport:
+def _answer(question: _Question, *, with_vllm: bool) -> PlanReport:
+    model = question.model
     notes = list(model.notes)
-    longest = asked_context or model.max_model_len or _DEFAULT_CONTEXT
-    if longest > _LONGEST_CONTEXT:
-        raise InputError(f"a context of {longest} tokens is more than any model's; the limit is {_LONGEST_CONTEXT}")
-    if step_tokens < 1:
-        raise InputError(f"--step-tokens must be 1 or more, not {step_tokens}")
+    longest = question.asked_context or model.max_model_len or _DEFAULT_CONTEXT
     limits = RequestLimits(
-        max_model_len=longest, max_step_tokens=step_tokens, max_encoder_tokens=model.max_encoder_tokens
+        max_model_len=longest, max_step_tokens=question.step_tokens, max_encoder_tokens=model.max_encoder_tokens
     )
     config = plan_kv_cache(
         model.layers,
-        memory_bytes=memory_bytes,
+        memory_bytes=question.memory_bytes,
         limits=limits,
-        hash_block_size=hash_block_size,
-        shorten_context=asked_context is None,
+        hash_block_size=question.hash_block_size,
+        shorten_context=question.asked_context is None,
     )
     if config.limits != limits:
-        notes.append(f"{longest:,} tokens of context do not fit; planned for {config.limits.max_model_len:,} that do")
+        notes.append(
+            f"The model's context of {longest:,} tokens does not fit; planned for the {config.limits.max_model_len:,} "
+            "that do."
+        )
     vllm = None
     if with_vllm:
-        vllm = plan_like_vllm(model.layers, memory_bytes=memory_bytes, limits=config.limits, block_size=block_size)
-    return report_plan(config, model=model.architecture, notes=tuple(notes), tensor_parallel_size=tp, vllm=vllm)
+        try:
+            vllm = _vllm_plan(question, config)
+        except PlanError as error:
+            notes.append(f"No plan of vLLM's to compare with: {error}")
+    return report_plan(
+        config, model=model.architecture, notes=tuple(notes), tensor_parallel_size=question.tp, vllm=vllm
+    )
+
+
+def _vllm_plan(question: _Question, config: KVCacheConfig) -> VllmPlan:
+    return plan_like_vllm(
+        question.model.layers,
+        memory_bytes=question.memory_bytes,
+        limits=config.limits,
+        block_size=question.block_size,
+        spare_states=int(question.model.has_mamba2_state),
+    )
+
+
+def _check_range(flag: str, number: int, most: int) -> None:
+    if not 1 <= number <= most:
+        raise InputError(f"{flag} must be from 1 to {most}, not {number}")
+
+
+@contextmanager
+def _naming(flag: str) -> Iterator[None]:
+    """Puts the flag before the complaint about its value."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{flag}: {error}") from error

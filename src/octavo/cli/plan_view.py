@@ -1,15 +1,20 @@
-"""The readable form of a plan: tables, and a picture of a sheet cut into pages."""
+"""The readable form of a plan, 80 columns wide: tables, and a picture of a sheet cut into pages."""
 
-from rich.console import Console, Group
-from rich.panel import Panel
+from collections.abc import Iterable
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from octavo.cli.sheet_picture import sheet_picture
 from octavo.planning import PlanReport, format_bytes
-from octavo.planning.report import GroupReport
+from octavo.planning.report import GroupReport, VllmReport
 
 _COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
-_MOST_PAGES_DRAWN = 32
+_MOST_COLUMNS = 100
+_COUNTS_DIFFER = "(vLLM counts fractions of a request; Octavo whole ones, and a shorter last one)"
 _CAUSES = {
     "layer_padding": "layers aligned and padded within a page",
     "page_padding": "pages made equal parts of a sheet",
@@ -20,104 +25,161 @@ _CAUSES = {
 }
 
 
-def show_plan(report: PlanReport, console: Console | None = None) -> None:
-    """Prints the report for a person."""
-    console = console or Console()
+def show_plan(report: PlanReport, *, width: int | None = None) -> str:
+    """The report for a person: of the terminal's width, and in colour where there is a terminal."""
+    console = Console(width=width, highlight=False)
+    console.width = min(console.width, _MOST_COLUMNS)
+    sections: list[tuple[str, RenderableType]] = [
+        ("Groups", _groups_table(report)),
+        ("", _sheet_lines(report, console.width)),
+        ("Capacity", _capacity(report)),
+        ("", _waste(report)),
+    ]
+    if report.vllm is not None:
+        sections.append(("Beside vLLM's plan", Group(_comparison_table(report, report.vllm), _COUNTS_DIFFER)))
+    with console.capture() as capture:
+        console.print(_title(report), style="bold")
+        for note in report.notes:
+            console.print(Text(f"Note: {note}", style="yellow"))
+        for heading, section in sections:
+            console.print(Text(f"\n{heading}" if heading else "", style="bold"))
+            console.print(section)
+    return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
+
+
+def _title(report: PlanReport) -> Text:
     title = Text(f"{report.model}: {format_bytes(report.memory_bytes)}, context {report.context:,} tokens")
     if report.tensor_parallel_size > 1:
         title.append(f", one of {report.tensor_parallel_size} ranks")
-    console.print(title, style="bold")
-    for note in report.notes:
-        console.print(Text(f"note: {note}"), style="yellow")
-    console.print(_groups_table(report))
-    console.print(_sheet_picture(report, width=min(console.width, 100) - 4))
-    console.print(_summary(report))
-    if report.vllm is not None:
-        console.print(_comparison_table(report))
+    return title
 
 
 def _groups_table(report: PlanReport) -> Table:
-    table = Table(title="Groups", title_justify="left", header_style="bold")
-    for heading in ("group", "kind", "layers", "block", "page", "per token", "blocks/request", "bytes/request"):
-        table.add_column(heading, justify="left" if heading in {"group", "kind"} else "right")
+    table = _table()
+    has_windows = any(group.window_tokens for group in report.groups)
+    table.add_column("", no_wrap=True)
+    table.add_column("layers", no_wrap=True)
+    for heading in (*(("window",) if has_windows else ()), "block", "page", "per token", "request"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    widest = max(len(str(group.layers)) for group in report.groups)
     for index, group in enumerate(report.groups):
+        window = f"{group.window_tokens:,}" if group.window_tokens else ""
         table.add_row(
-            Text(f"{index} ■", style=_colour(index)),
-            group.kind,
-            str(group.layers),
-            str(group.block_size),
+            Text(f"■ {index}", style=_colour(index)),
+            f"{group.layers:>{widest}} × {group.kind}",
+            *((window,) if has_windows else ()),
+            f"{group.block_size:,}",
             format_bytes(group.page_size_bytes),
             format_bytes(group.bytes_per_token) if group.grows_with_context else "fixed",
-            f"{group.blocks_per_request:,}",
             format_bytes(group.bytes_per_request),
         )
     return table
 
 
-def _sheet_picture(report: PlanReport, width: int) -> Panel:
-    """One bar per way to cut a sheet: a cell per page, the padded part of it in light shade."""
-    cuts: dict[int, list[int]] = {}
+def _sheet_lines(report: PlanReport, width: int) -> Text:
+    """One bar per way to cut a sheet."""
+    lines = Text(f"A sheet of {format_bytes(report.sheet_bytes)}; the pool has {report.num_sheets:,}\n", style="bold")
+    by_class: dict[int, list[int]] = {}
     for index, group in enumerate(report.groups):
         if group.pages_per_sheet:
-            cuts.setdefault(group.pages_per_sheet, []).append(index)
-    lines: list[Text] = []
-    for pages, indices in cuts.items():
-        group = report.groups[indices[0]]
-        names = ", ".join(str(index) for index in indices)
-        one = "1 page" if pages == 1 else f"{pages} pages"
-        lines.append(Text(f"group {names}: {one} of {format_bytes(group.padded_page_bytes)}"))
-        lines.append(_bar(group, _colour(indices[0]), width))
-    title = f"A sheet: {format_bytes(report.sheet_bytes)}; the pool has {report.num_sheets:,}"
-    return Panel(Group(*lines), title=title, title_align="left", width=width + 4)
+            by_class.setdefault(group.pages_per_sheet, []).append(index)
+    cuts = [(report.groups[members[0]], members) for members in by_class.values()]
+    picture = sheet_picture([(g.pages_per_sheet, g.page_size_bytes / g.padded_page_bytes) for g, _ in cuts], width - 4)
+    for (group, members), bar in zip(cuts, picture, strict=True):
+        names = ", ".join(map(str, members))
+        colour = _colour(members[0])
+        lines.append(Text.assemble((f"■ {names}", colour), f"  {_pages(group)}"))
+        if bar.pages_per_cell > 1:
+            lines.append(f"; a cell is {bar.pages_per_cell} pages")
+        lines.append(Text.assemble("\n", " " * 4, (bar.text, colour), "\n"))
+    lines.rstrip()
+    return _not_bold(lines)
 
 
-def _bar(group: GroupReport, colour: str, width: int) -> Text:
-    drawn = min(group.pages_per_sheet, _MOST_PAGES_DRAWN)
-    bar = Text()
-    for page in range(drawn):
-        cell = width * (page + 1) // drawn - width * page // drawn
-        content = max(1, round((cell - 1) * group.page_size_bytes / group.padded_page_bytes)) if cell > 1 else 1
-        bar.append("█" * content, style=colour)
-        bar.append("░" * max(0, cell - 1 - content), style=colour)
-        bar.append(" " * min(1, cell - 1))
-    if drawn < group.pages_per_sheet:
-        bar.append(f"\n(each cell stands for {group.pages_per_sheet / drawn:.3g} pages)")
-    return bar
+def _not_bold(lines: Text) -> Text:
+    """Only the first line is a heading."""
+    heading_length = lines.plain.index("\n")
+    style, lines.style = lines.style, ""
+    lines.stylize(style, 0, heading_length)
+    return lines
 
 
-def _summary(report: PlanReport) -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_row("requests at once", f"{report.requests_at_once:,} of {report.context:,} tokens")
-    table.add_row("tokens that fit", f"{report.tokens:,}")
-    table.add_row("resume every", f"{report.resume_granularity} tokens (hash blocks of {report.hash_block_size})")
+def _pages(group: GroupReport) -> str:
+    padding = 1 - group.page_size_bytes / group.padded_page_bytes
+    pages = "1 page" if group.pages_per_sheet == 1 else f"{group.pages_per_sheet:,} pages"
+    return f"{pages} of {format_bytes(group.padded_page_bytes)}" + (f", {padding:.2%} padding" if padding else "")
+
+
+def _capacity(report: PlanReport) -> Table:
+    growing = sum(group.bytes_per_token for group in report.groups if group.grows_with_context)
+    fixed = sum(group.bytes_per_request for group in report.groups if not group.grows_with_context)
+    parts = [f"{format_bytes(growing)} per token"] if growing else []
+    parts += [f"{format_bytes(fixed)} whatever its length"] if fixed else []
+    grid = _grid()
+    grid.add_row("tokens", f"{report.tokens:,}")
+    grid.add_row("requests at once", f"{report.requests_at_once:,} of {report.context:,} tokens")
+    grid.add_row("a request takes", " and ".join(parts))
+    grid.add_row("resume every", f"{report.resume_granularity:,} tokens (hash blocks of {report.hash_block_size:,})")
     if report.checkpoint_interval_tokens is not None:
-        table.add_row("state checkpoints", f"every {report.checkpoint_interval_tokens:,} tokens")
-    table.add_row("wasted", f"{report.waste_fraction:.2%} of the memory")
+        grid.add_row("state checkpoints", f"every {report.checkpoint_interval_tokens:,} tokens")
+    return grid
+
+
+def _waste(report: PlanReport) -> Padding:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(justify="right")
     for cause, why in _CAUSES.items():
         num_bytes = getattr(report.waste, cause)
         if num_bytes:
-            table.add_row("", f"{format_bytes(num_bytes)}: {why}")
-    return table
+            table.add_row(format_bytes(num_bytes), why)
+    grid = Table.grid()
+    grid.add_row(Text(f"Wasted: {report.waste_fraction:.2%} of the memory", style="bold"))
+    grid.add_row(Padding(table, (0, 0, 0, 2)))
+    return Padding(grid, 0)
 
 
-def _comparison_table(report: PlanReport) -> Table:
-    vllm = report.vllm
-    assert vllm is not None
-    table = Table(title="Beside vLLM's plan (one page size for all groups)", title_justify="left", header_style="bold")
-    for heading in ("", "Octavo", "vLLM"):
-        table.add_column(heading, justify="left" if not heading else "right")
-    table.add_row("groups", str(len(report.groups)), str(len(vllm.groups)))
+def _comparison_table(report: PlanReport, vllm: VllmReport) -> Table:
+    table = _table()
+    table.add_column("")
+    for heading in ("Octavo", "vLLM", "Octavo / vLLM"):
+        table.add_column(heading, justify="right")
+    ours, theirs = report.groups, vllm.groups
+    table.add_row("tokens", f"{report.tokens:,}", f"{vllm.tokens:,}", _ratio(report.tokens, vllm.tokens))
+    table.add_row("requests at once", f"{report.requests_at_once:,}", f"{vllm.requests_at_once:,.2f}", "")
+    table.add_row("groups", f"{len(ours):,}", f"{len(theirs):,}", _ratio(len(ours), len(theirs)))
     table.add_row(
-        "block sizes", _numbers(g.block_size for g in report.groups), _numbers(g.block_size for g in vllm.groups)
+        "block sizes",
+        _range_of(group.block_size for group in ours),
+        _range_of(group.block_size for group in theirs),
+        _ratio(max(group.block_size for group in ours), max(group.block_size for group in theirs)),
     )
-    table.add_row("requests at once", f"{report.requests_at_once:,}", f"{vllm.requests_at_once:,.2f}")
-    table.add_row("tokens that fit", f"{report.tokens:,}", f"{vllm.tokens:,}")
-    table.add_row("wasted", f"{report.waste_fraction:.2%}", f"{vllm.waste_fraction:.2%}")
+    table.add_row(
+        "wasted",
+        f"{report.waste_fraction:.2%}",
+        f"{vllm.waste_fraction:.2%}",
+        _ratio(report.waste_fraction, vllm.waste_fraction),
+    )
     return table
 
 
-def _numbers(numbers: object) -> str:
-    return ", ".join(str(n) for n in dict.fromkeys(numbers))  # type: ignore[call-overload]
+def _ratio(ours: float, theirs: float) -> str:
+    if not theirs:
+        return ""
+    ratio = ours / theirs
+    return f"{ratio:.2f}x" if ratio >= 0.1 else f"{ratio:.2g}x"
+
+
+def _range_of(numbers: Iterable[int]) -> str:
+    distinct = sorted(set(numbers))
+    return f"{distinct[0]:,}" if len(distinct) == 1 else f"{distinct[0]:,} to {distinct[-1]:,}"
+
+
+def _table() -> Table:
+    return Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="")
+
+
+def _grid() -> Table:
+    return Table.grid(padding=(0, 3, 0, 0))
 
 
 def _colour(index: int) -> str:

@@ -7,6 +7,7 @@ import msgspec
 from octavo.planning.capacity import Capacity, grows_with_context, measure_capacity
 from octavo.planning.config import KVCacheConfig, KVCacheGroupSpec
 from octavo.planning.vllm_way import VllmPlan
+from octavo.specs import ChunkedLocalAttentionSpec, KVCacheSpec, SlidingWindowSpec
 
 FORMAT_VERSION: Literal[1] = 1
 
@@ -16,6 +17,8 @@ class GroupReport(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: str
     layers: int
+    window_tokens: int | None
+    """How far the group's layers look back: a sliding window, or a chunk of local attention. None for all others."""
     block_size: int
     page_size_bytes: int
     """Cache content of one block of all layers, without padding."""
@@ -123,6 +126,7 @@ def _report_group(config: KVCacheConfig, capacity: Capacity, index: int) -> Grou
     return GroupReport(
         kind=group.kind,
         layers=len(group.layer_names),
+        window_tokens=_window_tokens(group.spec.first),
         block_size=group.block_size,
         page_size_bytes=group.unpadded_page_bytes,
         padded_page_bytes=page_bytes,
@@ -133,6 +137,16 @@ def _report_group(config: KVCacheConfig, capacity: Capacity, index: int) -> Grou
         blocks_per_request=blocks,
         bytes_per_request=blocks * page_bytes,
     )
+
+
+def _window_tokens(spec: KVCacheSpec) -> int | None:
+    match spec:
+        case SlidingWindowSpec():
+            return spec.sliding_window
+        case ChunkedLocalAttentionSpec():
+            return spec.attention_chunk_size
+        case _:
+            return None
 
 
 def _report_vllm(plan: VllmPlan) -> VllmReport:

@@ -12,13 +12,12 @@ of k and n can do, and the search goes on at the start of k. `octavo.testing` ch
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import ClassVar, NamedTuple, Self
 
 from octavo.errors import SpecError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResumePoint:
+class ResumePoint(NamedTuple):
     """A place in a request's sequence where computing could go on: everything before `num_tokens` is cached."""
 
     num_tokens: int

@@ -13,7 +13,7 @@ nothing, and blocks that were found once are not asked for again:
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import lcm
 from typing import Protocol
 
@@ -78,11 +78,10 @@ def longest_resume(
     limited_by: int | None = None
     unchanged_for, index = 0, 0
     while n > 0 and unchanged_for < len(searches):
-        bound = searches[index].largest_boundary(n)
-        if bound < n:
-            n, limited_by, unchanged_for = bound // step * step, index, 0
-        else:
-            unchanged_for += 1
+        boundary = searches[index].largest_boundary(n)
+        unchanged_for += 1
+        if boundary < n:
+            n, limited_by, unchanged_for = boundary, index, 1
         index = (index + 1) % len(searches)
     return Resume(num_tokens=max(n, 0), limited_by=limited_by)
 
@@ -100,33 +99,45 @@ class _GroupSearch:
         """Every block from here to the boundary last asked for is there."""
 
     def largest_boundary(self, n: int) -> int:
-        """n where the group can resume there; else a smaller boundary, with none between that can do."""
-        ranges = self.spec.needed_blocks(replace(self.request, num_tokens=n))
+        """The largest boundary up to n at which the group can resume; 0 at the least."""
+        while n > 0:
+            missing = self._first_missing(n)
+            if missing is None:
+                return n
+            n = min(self._without(missing) // self.step * self.step, n - self.step)
+        return 0
+
+    def _first_missing(self, n: int) -> int | None:
+        """A block that is needed at n and not there."""
+        _, num_prompt_tokens, num_encoder_tokens = self.request
+        ranges = self.spec.needed_blocks(ResumePoint(n, num_prompt_tokens, num_encoder_tokens))
         if self.lookahead:
             witness = blocks_holding(n, n + self.lookahead, self.spec.block_size)
             ranges = union_of_ranges((*ranges, *witness))
+        if len(ranges) == 1:
+            return self._first_missing_of_run(ranges[0])
         for needed in ranges:
-            missing = self._first_missing(needed, is_only_range=len(ranges) == 1)
+            missing = self.blocks.first_missing(needed.start, needed.stop)
             if missing < needed.stop:
-                return self._boundary_without(missing, n)
-        return n
+                return missing
+        return None
 
-    def _first_missing(self, needed: range, *, is_only_range: bool) -> int:
-        if not is_only_range:
-            return self.blocks.first_missing(needed.start, needed.stop)
-        unknown_until = needed.stop if self.found_from is None else max(needed.start, min(needed.stop, self.found_from))
+    def _first_missing_of_run(self, needed: range) -> int | None:
+        """The same for the usual single range, without asking for what was found before."""
+        unknown_until = needed.stop if self.found_from is None else min(needed.stop, self.found_from)
+        if unknown_until <= needed.start:
+            return None
         missing = self.blocks.first_missing(needed.start, unknown_until)
         self.found_from = needed.start
-        return needed.stop if missing == unknown_until else missing
+        return None if missing == unknown_until else missing
 
-    def _boundary_without(self, missing: int, n: int) -> int:
-        """The largest multiple of the step below n that can do without a block which is needed at n."""
+    def _without(self, missing: int) -> int:
+        """Where the sequence may end if it is to do without a block that is needed."""
         if not self.spec.indexes_decoder_tokens:
             return 0  # it is needed wherever the decoder stands
         if self.spec.holds_checkpoints:
-            end_of_last = (self.blocks.last_available(missing) + 1) * self.spec.block_size
-            return min(end_of_last, n - self.step)
-        return min(missing * self.spec.block_size - self.lookahead, n - self.step)
+            return (self.blocks.last_available(missing) + 1) * self.spec.block_size
+        return missing * self.spec.block_size - self.lookahead
 
 
 def _has_block_for_every_token(spec: KVCacheSpec) -> bool:

@@ -42,7 +42,7 @@ class UniformTypeKVCacheSpecs(KVCacheSpec):
     def __hash__(self) -> int:
         return hash(frozenset(self.specs.items()))  # equality of mappings knows no order
 
-    @property
+    @cached_property
     def first(self) -> KVCacheSpec:
         return next(iter(self.specs.values()))
 
@@ -82,6 +82,8 @@ class UniformTypeKVCacheSpecs(KVCacheSpec):
         return max(spec.reserved_blocks for spec in self.specs.values())
 
     def needed_blocks(self, point: ResumePoint) -> tuple[range, ...]:
+        if len(self.distinct) == 1:
+            return self.first.needed_blocks(point)
         answers = {spec.needed_blocks(point) for spec in self.distinct}
         if len(answers) == 1:
             return answers.pop()

@@ -76,14 +76,14 @@ class KVCacheSpecSuite:
         if spec.indexes_decoder_tokens:
             computed = ceil_div(point.num_tokens, spec.block_size)
             assert all(r.stop <= computed for r in spec.needed_blocks(point))
-            assert spec.needed_blocks(replace(point, num_tokens=0)) == ()
+            assert spec.needed_blocks(point._replace(num_tokens=0)) == ()
 
     @_shared
     @given(data=st.data())
     def test_obeys_the_law_of_resumption(self, data: st.DataObject) -> None:
         """A block that was complete at n' and is needed at n > n' is needed at n' too."""
         spec, point = self._draw_spec(data), self._draw_point(data)
-        earlier = replace(point, num_tokens=data.draw(self._earlier_than(point, spec.block_size)))
+        earlier = point._replace(num_tokens=data.draw(self._earlier_than(point, spec.block_size)))
         if spec.indexes_decoder_tokens:
             complete = range(earlier.num_tokens // spec.block_size)
             lost = (_blocks(spec, point) & set(complete)) - _blocks(spec, earlier)

@@ -38,6 +38,7 @@ class Family:
 
     read: Reader
     defaults: Mapping[str, object] = field(default_factory=dict)
+    has_mamba2_state: bool = False
 
 
 def find_family(model_type: str) -> Family | None:
@@ -125,6 +126,7 @@ FAMILIES: Mapping[str, Family] = {
     "mamba2": Family(
         read_mamba2,
         {"num_heads": 128, "head_dim": 64, "state_size": 128, "expand": 2, "conv_kernel": 4, "n_groups": 8},
+        has_mamba2_state=True,
     ),
     # Recurrent state and attention
     "qwen3_next": Family(read_qwen_delta, {**_GATED_DELTA, "num_key_value_heads": 2}),
@@ -146,12 +148,15 @@ FAMILIES: Mapping[str, Family] = {
             "mamba_expand": 2,
         },
     ),
-    "bamba": Family(read_bamba, {**_BAMBA, "num_key_value_heads": 8}),
-    "granitemoehybrid": Family(read_bamba, _BAMBA),
-    "falcon_h1": Family(read_falcon_h1, {**_BAMBA, "num_key_value_heads": 8, "mamba_d_ssm": 1024}),
+    "bamba": Family(read_bamba, {**_BAMBA, "num_key_value_heads": 8}, has_mamba2_state=True),
+    "granitemoehybrid": Family(read_bamba, _BAMBA, has_mamba2_state=True),
+    "falcon_h1": Family(
+        read_falcon_h1, {**_BAMBA, "num_key_value_heads": 8, "mamba_d_ssm": 1024}, has_mamba2_state=True
+    ),
     "zamba2": Family(
         read_zamba2,
         {"mamba_d_state": 64, "mamba_d_conv": 4, "mamba_expand": 2, "mamba_ngroups": 1, "n_mamba_heads": 8},
+        has_mamba2_state=True,
     ),
     "nemotron_h": Family(
         read_nemotron_h,
@@ -164,6 +169,7 @@ FAMILIES: Mapping[str, Family] = {
             "ssm_state_size": 128,
             "conv_kernel": 4,
         },
+        has_mamba2_state=True,
     ),
     "lfm2": Family(read_lfm2, {"num_key_value_heads": 8, "conv_L_cache": 3}),
     "lfm2_moe": Family(read_lfm2, {"num_key_value_heads": 8, "conv_L_cache": 3}),

@@ -19,5 +19,7 @@ class ModelLayers:
     layers: Layers
     max_model_len: int | None
     max_encoder_tokens: int = 0
+    has_mamba2_state: bool = False
+    """Whether its recurrent layers are Mamba 2, whose kernels can write a checkpoint from inside a prefill."""
     notes: tuple[str, ...] = ()
     """What was guessed or defaulted, one plain sentence each."""

@@ -90,6 +90,7 @@ def _read(model: Model, family: Family | None) -> ModelLayers:
         layers=layers,
         max_model_len=next((n for key in _LENGTH_KEYS if (n := model.view.find_count(key)) is not None), None),
         max_encoder_tokens=max_encoder_tokens(model, layers),
+        has_mamba2_state=family is not None and family.has_mamba2_state,
         notes=(*model.notes, *_note_of_float32(model), *_note_of_defaults(model.view)),
     )
 

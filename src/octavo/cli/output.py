@@ -1,0 +1,33 @@
+"""Where a command's text goes: a report to stdout, one line of complaint to stderr."""
+
+import os
+import sys
+
+import typer
+
+from octavo.errors import InputError
+
+
+def write_output(text: str) -> None:
+    """Writes a report whole. A reader that stops reading, such as `head`, is no error."""
+    if sys.stdout is None:  # closed by whoever started the command
+        raise InputError("there is no standard output to write to")
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _discard_the_rest()
+    except OSError as cause:
+        _discard_the_rest()
+        raise InputError(f"cannot write to standard output: {cause.strerror}") from cause
+
+
+def print_error(message: str) -> None:
+    """One printable line, whatever file names or values the message quotes."""
+    line = " ".join(message.split())
+    typer.echo("octavo: " + "".join(c if c.isprintable() else "?" for c in line), err=True)
+
+
+def _discard_the_rest() -> None:
+    """What is still buffered must not fail again when the interpreter exits."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
