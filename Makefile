@@ -3,39 +3,52 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 VLLM_VENV ?= .venv-vllm
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_ROOT_USER_ACTION := ignore
+export PYTHON
 
-.PHONY: demo test check bench docs test-vllm clean help
+# Every file with this name is run by `make bench`, and compares with a peer or a limit in the same run.
+BENCHMARKS := $(sort $(wildcard benchmarks/bench_*.py))
+
+.PHONY: help demo test check docs bench test-vllm clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
 
-demo: $(VENV)/.installed  ## plan a shipped hybrid model
+demo: $(VENV)/.installed  ## plan the cache of a shipped hybrid model
 	$(BIN)/octavo plan examples/models/qwen3-next-80b.json --memory 40GiB --context 128k --compare vllm
 
 test: $(VENV)/.installed  ## all tests that need no peer
-	$(BIN)/pytest -q
+	$(BIN)/pytest -m "not vllm"
 
-check: $(VENV)/.installed  ## formatting, lint, types, layers
+check: $(VENV)/.installed  ## formatting, lint, types, layers of imports, docs up to date
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python scripts/make_plan_schema.py | diff -u docs/plan.schema.json - || { echo "run: make docs"; exit 1; }
+	$(BIN)/python scripts/make_plan_table.py | diff -u docs/plans.md - || { echo "run: make docs"; exit 1; }
 
-docs: $(VENV)/.installed  ## the tables of docs/ that commands make
+docs: $(VENV)/.installed  ## the files of docs/ that commands make
+	$(BIN)/python scripts/make_plan_schema.py > docs/plan.schema.json
 	$(BIN)/python scripts/make_plan_table.py > docs/plans.md
 
-bench: test-vllm  ## the benchmarks, beside vLLM
+bench: $(VLLM_VENV)/.installed  ## the benchmarks, beside vLLM
+	@for script in $(BENCHMARKS); do echo "== $$script"; $(VLLM_VENV)/bin/python $$script || exit 1; done
 
-test-vllm: $(VENV)/.installed  ## the suites against the real vLLM
-	scripts/setup_vllm.sh $(VLLM_VENV)
-	$(VLLM_VENV)/bin/python -m pip --disable-pip-version-check install --quiet --no-deps -e .
-	$(VLLM_VENV)/bin/python -m pytest -q -m vllm tests/vllm
+test-vllm: $(VLLM_VENV)/.installed  ## the suites against the real vLLM
+	$(VLLM_VENV)/bin/python -m pytest -m vllm tests/vllm
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet -e . --group dev
-	touch $@
+	$(BIN)/python -m pip install --quiet --quiet --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --quiet --editable . --group dev
+	@touch $@
+
+$(VLLM_VENV)/.installed: pyproject.toml scripts/setup_vllm.sh
+	scripts/setup_vllm.sh $(VLLM_VENV)
+	$(VLLM_VENV)/bin/python -m pip install --quiet --quiet --no-deps --editable .
+	@touch $@
 
 clean:  ## remove what the targets made
-	rm -rf $(VENV) $(VLLM_VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM_VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -34,12 +34,9 @@ same layers (`octavo.planning.vllm_way`, which `make test-vllm` checks against t
   not fit whole included. vLLM's is the part of the blocks in use that holds none.
 
 Both reckon with one step of 8192 tokens in flight. For Mamba 2 vLLM keeps a third state per request, because its
-kernels may write a checkpoint from inside a prefill; Octavo plans for two. Where the model's own limit is lower than
-128k, or less fits, the context is that, with a mark.
-"""
-LEGEND = """
-- own: the model's own longest context
-- fits: the longest context that fits
+kernels may write a checkpoint from inside a prefill; Octavo plans for two. Octavo's last, shorter request takes its
+windows and states whole; vLLM's fraction of a request takes a fraction of them. So O/V can be below 1 where the plans
+are equally good. "Own" is a model's own longest context, where that is less than 128k; "fits" is the longest that fits.
 """
 
 
@@ -59,7 +56,6 @@ def main() -> None:
             refusals.append(f"- {file.stem}: {vllm}")
         cells = [file.stem, context_of(report, model), layers_of(report)]
         print("| " + " | ".join([*cells, *numbers(report, vllm, growing)]) + " |")
-    print(LEGEND, end="")
     if refusals:
         print("\nvLLM's plan is missing where vLLM refuses to start:\n")
         print("\n".join(refusals))

@@ -56,7 +56,7 @@ def _tables_by_class(pool: BlockPool, requests: Iterable[RequestBlocks]) -> list
     tables: list[list[BlockTable]] = [[] for _ in pool.classes]
     for request in requests:
         for group, table in zip(pool.config.groups, request.tables, strict=True):
-            if group.page_class is not None and table is not None:
+            if group.page_class is not None:
                 tables[group.page_class].append(table)
     return tables
 

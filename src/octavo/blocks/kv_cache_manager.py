@@ -30,7 +30,7 @@ from octavo.ids import BlockHash
 from octavo.planning import KVCacheConfig
 from octavo.specs import GroupAvailability, KVCacheSpecRegistry, Resume, longest_resume
 from octavo.specs.base import ceil_div
-from octavo.specs.manager import FoundBlocks, PageCopy, SingleTypeKVCacheManager
+from octavo.specs.manager import BlockTable, FoundBlocks, PageCopy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +56,7 @@ class Allocation:
 
 
 _NOTHING_TO_COPY = Allocation()
+_NEVER = 1 << 62
 
 
 class KVCacheManager:
@@ -80,15 +81,21 @@ class KVCacheManager:
         self.pool = BlockPool(config, events=self._events)
         self.requests: dict[str, RequestBlocks] = {}
         self._class_of = [group.page_class or 0 for group in config.groups]
-        self.managers: list[SingleTypeKVCacheManager | None] = [
-            None
-            if group.page_class is None
-            else KVCacheSpecRegistry.get_manager_class(group.spec)(group.spec, index, self.pool)
+        self._managed = [
+            (index, KVCacheSpecRegistry.get_manager_class(group.spec)(group.spec, index, self.pool), group.page_class)
             for index, group in enumerate(config.groups)
+            if group.page_class is not None
         ]
+        """(group, manager, page class) of the groups that keep something."""
         self.reserved_rows = self._take_reserved_rows()
         """By group: rows for sinks, and the null row where a kernel needs one. They are never let go."""
         self._lookahead = config.resume_granularity if any(group.is_draft for group in config.groups) else 0
+        self._hash_block_size = config.hash_block_size
+        self._wider_groups = [
+            (index, group.block_size)
+            for index, group in enumerate(config.groups)
+            if group.spec.indexes_decoder_tokens and group.block_size != config.hash_block_size
+        ]
         self._has_checkpoints = any(group.spec.holds_checkpoints for group in config.groups)
         self._stats = PrefixCacheStats()
 
@@ -144,7 +151,8 @@ class KVCacheManager:
         """The largest boundary at which every group has what it needs. Changes nothing in the cache."""
         self._hash_new_tokens(request)
         lookups = [
-            GroupLookup(self.pool.indexes[index], request.group_hashes[index]) for index in range(len(self.managers))
+            GroupLookup(self.pool.indexes[index], request.group_hashes[index])
+            for index in range(len(self.config.groups))
         ]
         groups = [
             GroupAvailability(spec=group.spec, blocks=lookup, is_draft=group.is_draft)
@@ -202,11 +210,7 @@ class KVCacheManager:
         """Tokens up to `num_tokens` are computed and final; rejected drafts after them will be written again."""
         request.num_scheduled_tokens -= num_rejected_tokens
         if num_tokens >= request.commit_at:
-            self._hash_new_tokens(request)
-            for table, manager in zip(request.tables, self.managers, strict=True):
-                if manager is not None and table is not None:
-                    manager.commit(table, request, num_tokens)
-            request.num_computed_tokens = num_tokens
+            self._commit_groups(request, num_tokens)
             self._set_next_events(request)
         else:
             request.num_computed_tokens = num_tokens
@@ -228,8 +232,10 @@ class KVCacheManager:
                 request.num_computed_tokens = num_tokens - 1
                 request.num_scheduled_tokens = num_tokens
             else:
-                self.commit(request, num_tokens - 1)
-                eventful.append((request, self.allocate(request, num_tokens)))
+                if num_tokens > self.config.limits.max_model_len:
+                    self.check_size(num_tokens)
+                self._commit_groups(request, num_tokens - 1)
+                eventful.append((request, self._extend(request, num_tokens, 0, 0)))
         return eventful
 
     def free(self, request: RequestBlocks) -> None:
@@ -251,10 +257,9 @@ class KVCacheManager:
         if request.num_scheduled_tokens != request.num_computed_tokens:
             raise InputError(f"request {request.request_id!r} has a step in flight; commit it before it is forked")
         twin = request.copy(request_id)
-        twin.tables = [
-            None if manager is None or table is None else manager.fork(table, request)
-            for table, manager in zip(request.tables, self.managers, strict=True)
-        ]
+        twin.tables = [BlockTable() for _ in request.tables]
+        for index, manager, _ in self._managed:
+            twin.tables[index] = manager.fork(request.tables[index], request)
         self.requests[request_id] = twin
         self._set_next_events(request)
         self._set_next_events(twin)
@@ -313,7 +318,7 @@ class KVCacheManager:
             lookahead=self._lookahead,
             checkpoint_interval_tokens=self.config.checkpoint_interval_tokens,
         )
-        request.group_hashes = [[] for _ in self.managers]
+        request.group_hashes = [[] for _ in self.config.groups]
         self._clear_tables(request)
         self.requests[request_id] = request
         return request
@@ -326,12 +331,11 @@ class KVCacheManager:
             return []
         undo = []
         point = request.resume_point(resume.num_tokens)
-        for index, (manager, table) in enumerate(zip(self.managers, request.tables, strict=True)):
+        for index, manager, _ in self._managed:
             found = resume.found[index]
-            if manager is None or table is None or not (found or resume.num_tokens):
-                continue
-            undo += [self.pool.hold_undoably(index, rows) for _, rows in found]
-            manager.adopt(table, found, point)
+            if found or resume.num_tokens:
+                undo += [self.pool.hold_undoably(index, rows) for _, rows in found]
+                manager.adopt(request.tables[index], found, point)
         request.num_computed_tokens = request.num_scheduled_tokens = resume.num_tokens
         request.branch_point = resume.branch_point
         return undo
@@ -341,57 +345,75 @@ class KVCacheManager:
     ) -> Allocation | None:
         target = min(num_tokens + num_lookahead_tokens, self.config.limits.max_model_len)
         needed = self._pages_needed(request, target)
-        counts = self._count_by_class(needed)
-        must_fit = counts
-        if must_fit_tokens > target:
-            must_fit = self._count_by_class(self._pages_needed(request, must_fit_tokens))
         moves: tuple[PageMove, ...] = ()
-        if not self.pool.can_take(must_fit):
-            compacted = compact(self.pool, must_fit, self.requests.values())
-            if compacted is None:
-                return None
-            moves = compacted
-        supply = self.pool.take(counts)
+        if must_fit_tokens <= target and self._has_free_pages(needed):
+            supply = None
+        else:
+            counts = must_fit = self._count_by_class(needed)
+            if must_fit_tokens > target:
+                must_fit = self._count_by_class(self._pages_needed(request, must_fit_tokens))
+            if not self.pool.can_take(must_fit):
+                compacted = compact(self.pool, must_fit, self.requests.values())
+                if compacted is None:
+                    return None
+                moves = compacted
+            supply = self.pool.take(counts)
         copies: list[PageCopy] = []
-        for index, (manager, table) in enumerate(zip(self.managers, request.tables, strict=True)):
-            if manager is None or table is None:
-                continue
-            rows = supply[self._class_of[index]]
-            copies += manager.extend(table, request, target, rows[: needed[index]])
-            supply[self._class_of[index]] = rows[needed[index] :]
+        for (index, manager, page_class), count in zip(self._managed, needed, strict=True):
+            if supply is None:
+                pages = self.pool.classes[page_class].take_free(count)
+            else:
+                pages, supply[page_class] = supply[page_class][:count], supply[page_class][count:]
+            copies += manager.extend(request.tables[index], request, target, pages)
         request.num_scheduled_tokens = num_tokens
         self._set_next_events(request)
         return Allocation(moves=moves, copies=tuple(copies)) if moves or copies else _NOTHING_TO_COPY
 
-    def _pages_needed(self, request: RequestBlocks, num_tokens: int) -> list[int]:
-        return [
-            0 if manager is None or table is None else manager.num_pages_needed(table, request, num_tokens)
-            for manager, table in zip(self.managers, request.tables, strict=True)
-        ]
+    def _has_free_pages(self, needed: Sequence[int]) -> bool:
+        """Whether every class has as many free pages as all groups want together: so most decode steps are served."""
+        total = sum(needed)
+        for pages in self.pool.classes:
+            if len(pages.free_rows) < total:
+                return False
+        return True
 
-    def _count_by_class(self, pages_by_group: Sequence[int]) -> list[int]:
-        counts = [0] * len(self.config.page_classes)
-        for page_class, pages in zip(self._class_of, pages_by_group, strict=True):
+    def _pages_needed(self, request: RequestBlocks, num_tokens: int) -> list[int]:
+        """By managed group."""
+        tables = request.tables
+        return [manager.num_pages_needed(tables[index], request, num_tokens) for index, manager, _ in self._managed]
+
+    def _count_by_class(self, pages_needed: Sequence[int]) -> list[int]:
+        counts = [0] * len(self.pool.classes)
+        for (_, _, page_class), pages in zip(self._managed, pages_needed, strict=True):
             counts[page_class] += pages
         return counts
 
+    def _commit_groups(self, request: RequestBlocks, num_tokens: int) -> None:
+        self._hash_new_tokens(request)
+        for index, manager, _ in self._managed:
+            manager.commit(request.tables[index], request, num_tokens)
+        request.num_computed_tokens = num_tokens
+
     def _set_next_events(self, request: RequestBlocks) -> None:
-        extend_at = commit_at = 1 << 62
-        for manager, table in zip(self.managers, request.tables, strict=True):
-            if manager is not None and table is not None:
-                extend_at = min(extend_at, manager.tokens_until_extend(table, request))
-                commit_at = min(commit_at, manager.tokens_until_commit(table, request))
-        request.extend_at = min(extend_at, self.config.limits.max_model_len)
+        extend_at, commit_at = self.config.limits.max_model_len, _NEVER
+        for index, manager, _ in self._managed:
+            table = request.tables[index]
+            if (tokens := manager.tokens_until_extend(table, request)) < extend_at:
+                extend_at = tokens
+            if (tokens := manager.tokens_until_commit(table, request)) < commit_at:
+                commit_at = tokens
+        request.extend_at = extend_at
         request.commit_at = commit_at
 
     def _release(self, request: RequestBlocks) -> None:
-        for manager, table in zip(self.managers, request.tables, strict=True):
-            if manager is not None and table is not None:
-                manager.release(table, request)
+        for index, manager, _ in self._managed:
+            manager.release(request.tables[index], request)
 
     def _clear_tables(self, request: RequestBlocks) -> None:
         """The request as it was before its first allocation; its pages belong to somebody else or to nobody."""
-        request.tables = [None if manager is None else manager.new_table() for manager in self.managers]
+        request.tables = [BlockTable() for _ in self.config.groups]
+        for index, manager, _ in self._managed:
+            request.tables[index] = manager.new_table()
         request.num_computed_tokens = request.num_scheduled_tokens = 0
         request.extend_at = request.commit_at = 0
         request.is_started = False
@@ -423,13 +445,12 @@ class KVCacheManager:
                 request.group_hashes[index] = list(self._widened(request.hashed, group.block_size))
 
     def _hash_new_tokens(self, request: RequestBlocks) -> None:
-        if not self.is_caching or len(request.tokens) // self.config.hash_block_size == len(request.hashed):
+        if not self.is_caching or len(request.tokens) // self._hash_block_size == len(request.hashed):
             return
-        self.hasher.extend(request.hashed, np.frombuffer(request.tokens, dtype=np.intc), request.identity)
-        for index, group in enumerate(self.config.groups):
-            if group.spec.indexes_decoder_tokens and group.block_size != self.config.hash_block_size:
-                known = request.group_hashes[index]
-                known.extend(self._widened(request.hashed, group.block_size)[len(known) :])
+        self.hasher.extend(request.hashed, request.tokens, request.identity)
+        for index, block_size in self._wider_groups:
+            known = request.group_hashes[index]
+            known.extend(self._widened(request.hashed, block_size)[len(known) :])
 
     def _widened(self, hashes: Sequence[BlockHash], block_size: int) -> Sequence[BlockHash]:
         return hashes_for_block_size(hashes, self.config.hash_block_size, block_size)
@@ -469,7 +490,7 @@ class KVCacheManager:
                 holders[self._class_of[index], row] = 1
         for request in self.requests.values():
             for index, table in enumerate(request.tables):
-                for row in rows_held(table) if table is not None else ():
+                for row in rows_held(table):
                     key = self._class_of[index], row
                     holders[key] = holders.get(key, 0) + 1
         held = {

@@ -2,15 +2,19 @@
 
 from collections.abc import Sequence
 
-from octavo.specs.base import ResumePoint, ceil_div
+from octavo.specs.base import KVCacheSpec, ResumePoint, blocks_holding, ceil_div
 from octavo.specs.manager import (
     NULL_BLOCK,
     BlockTable,
     CachedSequence,
     FoundBlocks,
     PageCopy,
+    PageHolder,
     SingleTypeKVCacheManager,
 )
+
+_NEVER = 1 << 62
+_FAR = 1 << 40
 
 
 class ResumeRuleManager(SingleTypeKVCacheManager):
@@ -19,6 +23,12 @@ class ResumeRuleManager(SingleTypeKVCacheManager):
     blocks   0 ..... | needed_blocks(computed) | computed ..... num_tokens |
              let go                              room
     """
+
+    def __init__(self, spec: KVCacheSpec, group_idx: int, pages: PageHolder) -> None:
+        super().__init__(spec, group_idx, pages)
+        far = ResumePoint(num_tokens=_FAR)
+        self.keeps_everything = spec.needed_blocks(far) == blocks_holding(0, _FAR, spec.block_size)
+        """What is needed at the end is needed before (the law of resumption), so nothing is ever let go early."""
 
     def adopt(self, table: BlockTable, found: FoundBlocks, point: ResumePoint) -> None:
         num_blocks = ceil_div(point.num_tokens, self.block_size)
@@ -31,8 +41,9 @@ class ResumeRuleManager(SingleTypeKVCacheManager):
         table.num_retired = found[-1][0].start if found else num_blocks
 
     def num_pages_needed(self, table: BlockTable, sequence: CachedSequence, num_tokens: int) -> int:
-        more = ceil_div(num_tokens, self.block_size) - len(table.rows)
-        return max(0, more) + (self._block_to_copy(table, sequence) is not None)
+        more = -(-num_tokens // self.block_size) - len(table.rows)
+        copy = self._block_to_copy(table, sequence) is not None
+        return more + copy if more > 0 else copy
 
     def extend(
         self, table: BlockTable, sequence: CachedSequence, num_tokens: int, pages: list[int]
@@ -56,7 +67,8 @@ class ResumeRuleManager(SingleTypeKVCacheManager):
                 rows = [table.rows[block] for block in blocks]
             self.pages.publish(self.group_idx, sequence, blocks, rows)
             table.num_published = end
-        self._retire(table, sequence, num_tokens)
+        if not self.keeps_everything:
+            self._retire(table, sequence, num_tokens)
 
     def release(self, table: BlockTable, sequence: CachedSequence) -> None:
         rows = table.rows
@@ -81,8 +93,10 @@ class ResumeRuleManager(SingleTypeKVCacheManager):
 
     def _block_to_copy(self, table: BlockTable, sequence: CachedSequence) -> int | None:
         """The block that the next token goes into, where others read it too."""
-        block, offset = divmod(sequence.num_scheduled_tokens, self.block_size)
-        if not offset or block >= len(table.rows) or self.pages.is_writable(self.group_idx, table.rows[block]):
+        if not sequence.num_scheduled_tokens % self.block_size:
+            return None
+        block = sequence.num_scheduled_tokens // self.block_size
+        if block >= len(table.rows) or self.pages.is_writable(self.group_idx, table.rows[block]):
             return None
         return block
 
@@ -139,6 +153,3 @@ class EncoderBlocksManager(ResumeRuleManager):
 
     def _num_blocks(self, sequence: CachedSequence) -> int:
         return ceil_div(sequence.resume_point(0).num_encoder_tokens, self.block_size)
-
-
-_NEVER = 1 << 62

@@ -16,6 +16,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from octavo.ids import BlockHash
 
 _STALE_ENTRIES_ALLOWED = 1024
+_FEW = 4
+"""Up to so many blocks, one at a time is faster than in bulk."""
 
 
 class ClassPages:
@@ -56,6 +58,10 @@ class ClassPages:
         """At most `count` free rows, held once each."""
         if count <= 0:
             return []
+        if count == 1 and self.free_rows:
+            row = self.free_rows.pop()
+            self.state[row] = 1
+            return [row]
         rows = self.free_rows[: -count - 1 : -1]
         del self.free_rows[-count:]
         state = self.state
@@ -143,7 +149,7 @@ class ClassPages:
         Returns how many were entered.
         """
         index, hash_of = self._indexes[group], self.hash_of
-        if index.keys().isdisjoint(hashes):
+        if len(rows) > _FEW and index.keys().isdisjoint(hashes):
             index.update(zip(hashes, rows, strict=True))
             for row, block_hash in zip(rows, hashes, strict=True):
                 hash_of[row] = block_hash

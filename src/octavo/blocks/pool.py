@@ -19,6 +19,10 @@ from octavo.specs.base import ceil_div
 from octavo.specs.manager import CachedSequence
 
 
+_PAGES_LEASED_AHEAD = 64
+"""While sheets are plenty, a class leases some at a time: a sheet for one page would cost as much as a sheet."""
+_SHARE_LEASED_AHEAD = 16
+
 UndoHold = tuple[int, Sequence[int], list[int]]
 """Group, rows, and their states before they were held."""
 
@@ -202,8 +206,10 @@ class BlockPool:
         """Pages for a class that can do without more sheets, and gets some all the same where they cost less."""
         count = wanted[page_class]
         sheets = ceil_div(max(0, count - len(pages.free_rows)), pages.pages_per_sheet)
-        leasable = min(sheets, self._num_leasable(page_class))
-        self._lease(page_class, leasable)
+        may_lease = self._num_leasable(page_class)
+        leasable = min(sheets, may_lease)
+        ahead = min(may_lease // _SHARE_LEASED_AHEAD, ceil_div(_PAGES_LEASED_AHEAD, pages.pages_per_sheet))
+        self._lease(page_class, max(leasable, ahead))
         while leasable < sheets and (victim := self._older_sheet_of_another(page_class, wanted)) is not None:
             self._clear(*victim)
             self._lease(page_class, 1)

@@ -62,8 +62,8 @@ class RequestBlocks:
         """Below so many computed tokens there is nothing to publish and nothing to let go."""
         self.is_started = False
         self.generation = 0
-        self.tables: list[BlockTable | None] = []
-        """By group; None for a group that keeps nothing."""
+        self.tables: list[BlockTable] = []
+        """By group; a group that keeps nothing has an empty one."""
         self.hashed: list[BlockHash] = []
         """Of all full hash blocks."""
         self.group_hashes: list[list[BlockHash]] = []

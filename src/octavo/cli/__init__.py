@@ -21,7 +21,7 @@ app.command()(plan)
 
 BAD_INPUT = 2
 INTERRUPTED = 130
-_CommandLineError = next(cls for cls in typer.BadParameter.__mro__ if cls.__name__ == "ClickException")
+_CommandLineError: type[Exception] = next(cls for cls in typer.BadParameter.__mro__ if cls.__name__ == "ClickException")
 """Typer exports only some of its children."""
 
 
@@ -56,7 +56,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except (typer.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except _CommandLineError as error:
-        print_error(f"{error.format_message()} Try 'octavo --help'.")  # type: ignore[attr-defined]
+        print_error(f"{error.format_message().rstrip('.')}; try 'octavo --help'")  # type: ignore[attr-defined]
         return BAD_INPUT
 
 

@@ -1,6 +1,8 @@
 """The readable form of a plan, 80 columns wide: tables, and a picture of a sheet cut into pages."""
 
+import sys
 from collections.abc import Iterable
+from io import StringIO
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -27,7 +29,9 @@ _CAUSES = {
 
 def show_plan(report: PlanReport, *, width: int | None = None) -> str:
     """The report for a person: of the terminal's width, and in colour where there is a terminal."""
-    console = Console(width=width, highlight=False)
+    drawn = StringIO()
+    in_colour = True if sys.stdout is not None and sys.stdout.isatty() else None
+    console = Console(file=drawn, force_terminal=in_colour, width=width, highlight=False)
     console.width = min(console.width, _MOST_COLUMNS)
     sections: list[tuple[str, RenderableType]] = [
         ("Groups", _groups_table(report)),
@@ -37,14 +41,13 @@ def show_plan(report: PlanReport, *, width: int | None = None) -> str:
     ]
     if report.vllm is not None:
         sections.append(("Beside vLLM's plan", Group(_comparison_table(report, report.vllm), _COUNTS_DIFFER)))
-    with console.capture() as capture:
-        console.print(_title(report), style="bold")
-        for note in report.notes:
-            console.print(Text(f"Note: {note}", style="yellow"))
-        for heading, section in sections:
-            console.print(Text(f"\n{heading}" if heading else "", style="bold"))
-            console.print(section)
-    return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
+    console.print(_title(report), style="bold")
+    for note in report.notes:
+        console.print(Text(f"Note: {note}", style="yellow"))
+    for heading, section in sections:
+        console.print(Text(f"\n{heading}" if heading else "", style="bold"))
+        console.print(section)
+    return "".join(f"{line.rstrip()}\n" for line in drawn.getvalue().splitlines())
 
 
 def _title(report: PlanReport) -> Text:

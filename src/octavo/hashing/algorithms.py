@@ -70,6 +70,8 @@ class _Int32Algorithm(HashAlgorithm):
     def token_messages(self, token_bytes: bytes) -> list[bytes]:
         if len(token_bytes) == self._bytes_per_block:
             return [token_bytes]
+        if len(token_bytes) == self._block_dtype.itemsize:  # decoding: one block at a time
+            return [token_bytes]
         return cast("list[bytes]", np.frombuffer(token_bytes, dtype=self._block_dtype).tolist())
 
     def extra_keys_message(self, keys: ExtraKeys) -> bytes:

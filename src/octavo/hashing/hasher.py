@@ -16,7 +16,7 @@ from octavo.hashing.algorithms import (
     TOKEN_DTYPE,
     HashAlgorithm,
 )
-from octavo.hashing.identity import RequestIdentity
+from octavo.hashing.identity import PLAIN, RequestIdentity
 from octavo.ids import BlockHash
 
 Tokens: TypeAlias = NDArray[np.int32] | Sequence[int]
@@ -72,7 +72,12 @@ class BlockHasher:
                 f"the last of the given hashes has {len(parent)} bytes, and {self.algorithm} makes "
                 f"{self.digest_size_bytes}: they are from another algorithm"
             )
-        messages = self._messages(range(first_block, end_block), tokens, identity)
+        if first_block and identity is PLAIN:
+            messages = self._algorithm.token_messages(
+                _token_bytes(tokens, first_block * self.hash_block_size, end_block * self.hash_block_size)
+            )
+        else:
+            messages = self._messages(range(first_block, end_block), tokens, identity)
         hashes.extend(self._algorithm.chain(parent, messages))
 
     def _messages(self, blocks: range, tokens: Tokens, identity: RequestIdentity) -> list[bytes]:
@@ -110,7 +115,9 @@ def _find_algorithm(name: str) -> type[HashAlgorithm]:
 def _token_bytes(tokens: Tokens, first: int, end: int) -> bytes:
     """Tokens `[first, end)` as `TOKEN_DTYPE`, all of them in 0 to 2**31 - 1."""
     part = tokens[first:end]
-    if isinstance(part, np.ndarray):
+    if isinstance(part, array) and part.typecode == "i" and TOKEN_DTYPE.isnative and part.itemsize == BYTES_PER_TOKEN:
+        data = part.tobytes()
+    elif isinstance(part, np.ndarray):
         data = part.tobytes() if part.dtype == TOKEN_DTYPE and part.ndim == 1 else _bytes_of_array(part, first)
     else:
         data = _bytes_of_sequence(part, first)

@@ -1,0 +1,146 @@
+"""Bad input ends in one line that says what is wrong, and exit code 2."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+MODELS = Path(__file__).parents[2] / "examples" / "models"
+LLAMA = MODELS / "llama-3.1-8b.json"
+
+
+@pytest.fixture
+def complaint(octavo):
+    def one_line(*arguments):
+        ran = octavo(*arguments)
+        assert (ran.code, ran.out) == (2, "")
+        assert ran.err.startswith("octavo: ")
+        assert ran.err.count("\n") == 1
+        assert ran.err.endswith("\n")
+        return ran.err
+
+    return one_line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--memory", "-5"], "--memory: '-5' is not a size"),
+        (["--memory", "0"], "--memory: '0' is too small"),
+        (["--memory", "1e30"], "--memory: '1e30' is not a size"),
+        (["--memory", "99999999TiB"], "--memory: '99999999TiB' is more than"),
+        (["--memory", "lots"], "--memory: 'lots' is not a size"),
+        (["--memory", ""], "--memory: '' is not a size"),
+        (["--memory", "1MiB", "--context", "1k"], "1 MiB cannot hold one request of 1,024 tokens, which needs 128 MiB"),
+        (["--memory", "1GiB", "--context", "128k"], "the longest context that fits is 8,192 tokens"),
+        (["--context", "0"], "--context: '0' is too small"),
+        (["--context", "-1"], "--context: '-1' is not a number of tokens"),
+        (["--context", "9999999999999m"], "--context must be from 1 to"),
+        (["--block-size", "0"], "--block-size must be from 1 to 1048576, not 0"),
+        (["--block-size", "-1"], "--block-size must be from 1 to 1048576, not -1"),
+        (["--block-size", "1000000000"], "--block-size must be from 1 to 1048576"),
+        (["--block-size", "1e9"], "Invalid value for '--block-size'"),
+        (["--hash-block-size", "0"], "--hash-block-size must be from 1"),
+        (["--hash-block-size", "7"], "is not a multiple of hash_block_size = 7; 16 or a divisor of it fits all groups"),
+        (["--step-tokens", "0"], "--step-tokens must be from 1"),
+        (["--tp", "0"], "--tp must be from 1 to 1048576, not 0"),
+        (["--tp", "3"], "over tensor_parallel_size = 3"),
+        (["--kv-dtype", "float7"], "kv_dtype: unknown dtype 'float7'; known are: float32"),
+        (["--compare", "sglang"], "'sglang' is not one of 'vllm'"),
+        (["--layers", "x.yaml"], "give a model's config.json or --layers spec.yaml, one of the two"),
+        (["--frobnicate"], "No such option: --frobnicate"),
+        (["more"], "unexpected extra argument"),
+    ],
+)
+def test_flags(complaint, arguments, message):
+    assert message in complaint("plan", LLAMA, *arguments)
+
+
+def test_neither_config_nor_layers(complaint):
+    assert "one of the two" in complaint("plan")
+
+
+def test_no_such_command(complaint):
+    assert "No such command 'plam'" in complaint("plam")
+
+
+@pytest.mark.parametrize("flag", [["--tp", "2"], ["--kv-dtype", "fp8"]])
+def test_layers_say_their_own_ranks_and_types(complaint, flag):
+    assert "a --layers file says its own" in complaint("plan", "--layers", "x.yaml", *flag)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "not valid JSON"),
+        (b"{,}", "not valid JSON"),
+        (b"[1]", "must hold a JSON object"),
+        (b"\x00\x01\xff\xfe", "not UTF-8"),
+        (b"\x00\x01", "not valid JSON"),
+        (b"[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_files_that_are_no_config(complaint, tmp_path, content, message):
+    file = tmp_path / "config.json"
+    file.write_bytes(content)
+    assert message in complaint("plan", file)
+    assert str(file) in complaint("plan", tmp_path)
+
+
+def test_files_that_are_not_there(complaint, tmp_path):
+    assert "no such file" in complaint("plan", tmp_path / "absent.json")
+    assert "no config.json in this folder" in complaint("plan", tmp_path)
+    assert "not a file" in complaint("plan", "--layers", tmp_path)
+    assert "no such file" in complaint("plan", "--layers", tmp_path / "absent.yaml")
+    assert "no such file" in complaint("plan", "two\nlines\x1b[31m.json")
+    assert "not a file" in complaint("plan", os.devnull)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_an_unreadable_file(complaint, tmp_path):
+    file = tmp_path / "config.json"
+    file.write_text("{}")
+    file.chmod(0)
+    assert "cannot be read" in complaint("plan", file)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model_type": "gpt_oss", "sliding_window": 0, "num_hidden_layers": 2}, "sliding_window must be a whole"),
+        ({"num_attention_heads": "many"}, "num_attention_heads must be a whole number"),
+        ({"num_hidden_layers": None}, "num_hidden_layers is missing"),
+        ({"model_type": "warp_drive", "num_attention_heads": None}, "to guess from. Describe the layers yourself"),
+        ({"model_type": "warp_drive", "layer_types": ["warp"] * 32}, "layer_types[0] = 'warp' is none of"),
+    ],
+)
+def test_configs_that_no_plan_can_come_from(complaint, tmp_path, changes, message):
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({**json.loads(LLAMA.read_text()), **changes}))
+    line = complaint("plan", file)
+    assert message in line
+    assert str(file) in line
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "must hold keys and values"),
+        ("layers: []", "at least one entry"),
+        ("layers: [{kind: warp}]", "entry 1: unknown kind 'warp'; known are full_attention"),
+        (
+            "layers: [{kind: full_attention, num_kv_heads: 0, head_size: 64}]",
+            "entry 1: FullAttentionSpec: num_kv_heads",
+        ),
+        ("layers: [{kind: sliding_window, num_kv_heads: 1, head_size: 64, sliding_window: 0}]", "sliding_window must"),
+        ("layers: [", "not valid YAML"),
+        ("\0", "not valid YAML"),
+    ],
+)
+def test_layers_files(complaint, tmp_path, text, message):
+    file = tmp_path / "layers.yaml"
+    file.write_text(text)
+    line = complaint("plan", "--layers", file)
+    assert message in line
+    assert str(file) in line

@@ -1,0 +1,57 @@
+"""The command as a process: streams that are closed, full or no terminal; start-up."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LLAMA = ROOT / "examples" / "models" / "llama-3.1-8b.json"
+OCTAVO = [sys.executable, "-W", "error", "-c", "from octavo.cli import main; main()"]
+
+
+def octavo(*arguments, **options):
+    return subprocess.run(
+        [*OCTAVO, *map(str, arguments)], stderr=subprocess.PIPE, text=True, timeout=60, check=False, **options
+    )
+
+
+def test_version_and_help():
+    asked = octavo("--version", stdout=subprocess.PIPE)
+    assert (asked.returncode, asked.stdout, asked.stderr) == (0, "octavo 0.1.0\n", "")
+    for arguments in ([], ["--help"], ["plan", "--help"]):
+        asked = octavo(*arguments, stdout=subprocess.PIPE)
+        assert (asked.returncode, asked.stderr) == (0, "")
+        assert "Usage: octavo" in asked.stdout
+
+
+def test_bad_input():
+    asked = octavo("plan", "absent.json", stdout=subprocess.PIPE)
+    assert (asked.returncode, asked.stdout) == (2, "")
+    assert asked.stderr == "octavo: absent.json: no such file\n"
+
+
+@pytest.mark.parametrize("arguments", [["--json"], []])
+def test_a_reader_that_has_gone(arguments):
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    asked = octavo("plan", LLAMA, *arguments, stdout=write_end)
+    os.close(write_end)
+    assert (asked.returncode, asked.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device here")
+def test_a_full_disk():
+    with Path("/dev/full").open("w") as full:
+        asked = octavo("plan", LLAMA, stdout=full)
+    assert asked.returncode == 2
+    assert asked.stderr == "octavo: cannot write to standard output: No space left on device\n"
+
+
+def test_a_terminal_without_block_characters():
+    environment = os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    asked = octavo("plan", LLAMA, stdout=subprocess.PIPE, env=environment)
+    assert (asked.returncode, asked.stderr) == (0, "")
+    assert asked.stdout.isascii()
