@@ -377,11 +377,11 @@ def test_no_block_is_asked_for_twice(question):
 
 
 @given(question=questions(SMALL_BLOCKS, max_boundaries=12))
-def test_last_available_is_asked_only_of_checkpoints(question):
+def test_last_available_is_asked_only_where_the_last_block_is_always_needed(question):
     groups, request, step = question
     counted = [replace(group, blocks=CountingBlocks(group.blocks.present)) for group in groups]
     longest_resume(counted, request, granularity=step)
-    assert all(group.spec.holds_checkpoints for group in counted if group.blocks.last_available_calls)
+    assert all(group.spec.always_needs_last_block for group in counted if group.blocks.last_available_calls)
 
 
 # A kind whose answer has a gap: the first tokens and the last ones.

@@ -91,11 +91,7 @@ class RequestBlocks:
         return len(self.tokens)
 
     def resume_point(self, num_tokens: int) -> ResumePoint:
-        return ResumePoint(
-            num_tokens=num_tokens,
-            num_prompt_tokens=self.num_prompt_tokens,
-            num_encoder_tokens=self.num_encoder_tokens,
-        )
+        return ResumePoint(num_tokens, self.num_prompt_tokens, self.num_encoder_tokens)
 
     def hashes(self, group_idx: int) -> Sequence[BlockHash]:
         return self.group_hashes[group_idx]

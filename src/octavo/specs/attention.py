@@ -160,6 +160,10 @@ class SlidingWindowSpec(AttentionSpec):
         first = max(0, point.num_tokens - self.sliding_window + 1)
         return blocks_holding(first, point.num_tokens, self.block_size)
 
+    @property
+    def always_needs_last_block(self) -> bool:
+        return self.sliding_window > 1
+
     def max_blocks_per_request(self, limits: RequestLimits) -> int:
         tokens = self.sliding_window - 1 + limits.max_step_tokens
         everything = ceil_div(limits.max_model_len, self.block_size)

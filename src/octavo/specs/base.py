@@ -91,6 +91,12 @@ class KVCacheSpec(ABC):
         return self.page_size_padded or self.unpadded_page_size_bytes
 
     @property
+    def always_needs_last_block(self) -> bool:
+        """Whether a resume at any n > 0 needs the block that ends there. A search may then skip what has no last
+        block without asking for the rest; False is always right."""
+        return self.holds_checkpoints
+
+    @property
     def alignment_bytes(self) -> int:
         """What the address of this layer's page must be a multiple of."""
         return 1

@@ -14,6 +14,7 @@ from typing import Protocol
 from octavo.hashing import RequestIdentity
 from octavo.ids import BlockHash
 from octavo.specs.base import KVCacheSpec, ResumePoint
+from octavo.specs.uniform import UniformTypeKVCacheSpecs
 
 NULL_BLOCK = -1
 """Stands in a block table where the request has no block: skipped by a resume, or no longer needed."""
@@ -85,6 +86,9 @@ class SingleTypeKVCacheManager(ABC):
 
     def __init__(self, spec: KVCacheSpec, group_idx: int, pages: PageHolder) -> None:
         self.spec = spec
+        """The group's, or its layers' where all have the same: one call less in the path of every block."""
+        if isinstance(spec, UniformTypeKVCacheSpecs) and len(spec.distinct) == 1:
+            self.spec = spec.first
         self.block_size = spec.block_size
         self.group_idx = group_idx
         self.pages = pages

@@ -28,8 +28,8 @@ class BlockAvailability(Protocol):
         """The smallest block in `[start, stop)` that is not there; `stop` when all are."""
 
     def last_available(self, stop: int) -> int:
-        """The largest block below `stop` that is there; -1 when none is. Asked only of groups that hold
-        checkpoints."""
+        """The largest block below `stop` that is there; -1 when none is. Asked only where the spec always needs its
+        last block."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,9 +135,10 @@ class _GroupSearch:
         """Where the sequence may end if it is to do without a block that is needed."""
         if not self.spec.indexes_decoder_tokens:
             return 0  # it is needed wherever the decoder stands
-        if self.spec.holds_checkpoints:
-            return (self.blocks.last_available(missing) + 1) * self.spec.block_size
-        return missing * self.spec.block_size - self.lookahead
+        blocks = missing
+        if self.spec.always_needs_last_block:
+            blocks = self.blocks.last_available(missing) + 1
+        return blocks * self.spec.block_size - self.lookahead
 
 
 def _has_block_for_every_token(spec: KVCacheSpec) -> bool:

@@ -70,6 +70,10 @@ class UniformTypeKVCacheSpecs(KVCacheSpec):
         return self.first.indexes_decoder_tokens
 
     @property
+    def always_needs_last_block(self) -> bool:
+        return all(spec.always_needs_last_block for spec in self.distinct)
+
+    @property
     def unpadded_page_size_bytes(self) -> int:
         return sum(spec.page_size_bytes for spec in self.specs.values())
 

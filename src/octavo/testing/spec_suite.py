@@ -91,6 +91,13 @@ class KVCacheSpecSuite:
 
     @_shared
     @given(data=st.data())
+    def test_needs_its_last_block_where_it_says_so(self, data: st.DataObject) -> None:
+        spec, point = self._draw_spec(data), self._draw_point(data)
+        if spec.always_needs_last_block and point.num_tokens:
+            assert ceil_div(point.num_tokens, spec.block_size) - 1 in _blocks(spec, point)
+
+    @_shared
+    @given(data=st.data())
     def test_a_request_never_needs_more_than_its_most(self, data: st.DataObject) -> None:
         spec = self._draw_spec(data)
         limits = data.draw(strategies.request_limits(self.max_tokens))
