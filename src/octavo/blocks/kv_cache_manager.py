@@ -389,6 +389,11 @@ class KVCacheManager:
         return counts
 
     def _commit_groups(self, request: RequestBlocks, num_tokens: int) -> None:
+        if num_tokens > request.num_scheduled_tokens:
+            raise InputError(
+                f"request {request.request_id!r} commits {num_tokens:,} tokens, but has room allocated for "
+                f"{request.num_scheduled_tokens:,}"
+            )
         self._hash_new_tokens(request)
         for index, manager, _ in self._managed:
             manager.commit(request.tables[index], request, num_tokens)

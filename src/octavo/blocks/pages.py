@@ -120,23 +120,26 @@ class ClassPages:
         """One holder fewer for each of these rows, which stand in the order of their sequence."""
         state, hash_of = self.state, self.hash_of
         mark = -number
-        unshared = set(map(state.__getitem__, rows)) == {1}
-        if unshared and None not in map(hash_of.__getitem__, rows):
-            batch = list(rows)
+        batch: Sequence[int] = rows
+        tail: Sequence[int] = ()
+        if rows and hash_of[rows[-1]] is None:  # the block that was being filled
+            batch, tail = rows[:-1], rows[-1:]
+        if set(map(state.__getitem__, batch)) == {1} and None not in map(hash_of.__getitem__, batch):
+            batch = list(batch)
             for row in batch:
                 state[row] = mark
         else:
-            batch = []
-            for row in rows:
-                holders = state[row]
-                if holders != 1:
-                    state[row] = holders - 1
-                elif hash_of[row] is None:
-                    state[row] = 0
-                    self.free_rows.append(row)
-                else:
-                    state[row] = mark
-                    batch.append(row)
+            batch, tail = [], rows
+        for row in tail:
+            holders = state[row]
+            if holders != 1:
+                state[row] = holders - 1
+            elif hash_of[row] is None:
+                state[row] = 0
+                self.free_rows.append(row)
+            else:
+                state[row] = mark
+                batch.append(row)
         if batch:
             self._batches[number] = (group, batch)
             self.num_cached += len(batch)

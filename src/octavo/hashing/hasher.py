@@ -16,7 +16,7 @@ from octavo.hashing.algorithms import (
     TOKEN_DTYPE,
     HashAlgorithm,
 )
-from octavo.hashing.identity import PLAIN, RequestIdentity
+from octavo.hashing.identity import RequestIdentity
 from octavo.ids import BlockHash
 
 Tokens: TypeAlias = NDArray[np.int32] | Sequence[int]
@@ -72,12 +72,7 @@ class BlockHasher:
                 f"the last of the given hashes has {len(parent)} bytes, and {self.algorithm} makes "
                 f"{self.digest_size_bytes}: they are from another algorithm"
             )
-        if first_block and identity is PLAIN:
-            messages = self._algorithm.token_messages(
-                _token_bytes(tokens, first_block * self.hash_block_size, end_block * self.hash_block_size)
-            )
-        else:
-            messages = self._messages(range(first_block, end_block), tokens, identity)
+        messages = self._messages(range(first_block, end_block), tokens, identity)
         hashes.extend(self._algorithm.chain(parent, messages))
 
     def _messages(self, blocks: range, tokens: Tokens, identity: RequestIdentity) -> list[bytes]:
