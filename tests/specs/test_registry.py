@@ -495,13 +495,6 @@ def test_a_broken_plugin_that_imports_another_hides_it_not(fresh, install):
     assert [failure.name for failure in fresh.plugin_failures()] == ["a_broken"]
 
 
-def test_a_module_that_registered_inside_a_scope_is_there_after_it(fresh, install):
-    install("good", SPEC.format(name="GoodSpec"))
-    with fresh.scoped(fresh=True):
-        assert names(fresh.registered_specs()) == {"GoodSpec"}
-    assert names(fresh.registered_specs()) == {"GoodSpec"}
-
-
 def test_the_error_for_an_unregistered_spec_mentions_plugins_that_failed(fresh, install):
     install("broken", "import octavo_no_such_module")
     with pytest.raises(UnregisteredSpecError) as raised:

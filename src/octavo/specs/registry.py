@@ -6,7 +6,6 @@ the same registry as one that runs after.
 
 import logging
 import re
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,7 +14,6 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 from typing import ClassVar, TypeVar
-from weakref import WeakKeyDictionary
 
 from octavo.errors import ConflictingRegistrationError, InvalidRegistrationError, UnregisteredSpecError
 from octavo.specs import attention, encoder, state
@@ -125,9 +123,10 @@ class KVCacheSpecRegistry:
     @classmethod
     @contextmanager
     def scoped(cls, *, fresh: bool = False) -> Iterator[None]:
-        """Forgets at its end what was registered inside it. `fresh` begins as a new process does."""
+        """Forgets at its end what was registered inside it: for tests. `fresh` begins as a new process does; but a
+        module that is imported for the first time inside it registers only there."""
         if not fresh:
-            cls._load_plugins()  # a module registers only once in a process; it must not be inside the scope
+            cls._load_plugins()
         with cls._plugins_lock, cls._lock:
             saved = dict(cls._entries), list(cls._plugin_failures), cls._are_plugins_loaded
             if fresh:
@@ -174,27 +173,16 @@ class KVCacheSpecRegistry:
         _journal.registered, _journal.is_loading = [], True
         try:
             _run_plugin(entry_point.load())
-            cls._repeat_decorators_of(entry_point.module)
         except Exception as error:  # noqa: BLE001 - whatever a stranger's module does, the others must load
             with cls._lock:
                 for spec_cls in _journal.registered:
-                    cls._entries.pop(spec_cls, None)
+                    if _package(spec_cls.__module__) == _package(entry_point.module):  # not what it imported
+                        cls._entries.pop(spec_cls, None)
             failure = PluginFailure(name=entry_point.name, cause=f"{type(error).__name__}: {error}")
             cls._plugin_failures.append(failure)
             logger.warning("plug-in %s (%s) was not loaded: %s", entry_point.name, entry_point.value, failure.cause)
         finally:
             _journal.registered, _journal.is_loading = [], False
-
-    @classmethod
-    def _repeat_decorators_of(cls, module: str) -> None:
-        """Registers what a plug-in's package decorated. Its modules are imported once in a process, which may have
-        been inside a scope that is over, or by another plug-in that failed and took the registrations with it."""
-        package = module.partition(".")[0]
-        for spec_cls, (manager_class, base) in list(_decorated.items()):
-            module_there = sys.modules.get(spec_cls.__module__)  # none where its import failed half-way
-            is_current = getattr(module_there, spec_cls.__qualname__, None) is spec_cls
-            if is_current and spec_cls.__module__.partition(".")[0] == package:
-                cls.register(spec_cls, manager_class, base)
 
     @classmethod
     def _describe_unregistered(cls, what: list[str]) -> str:
@@ -210,15 +198,9 @@ def register_kv_cache_spec(
 
     def register(spec_cls: type[SpecT]) -> type[SpecT]:
         KVCacheSpecRegistry.register(spec_cls, manager_class, uniform_type_base_spec)
-        _decorated[spec_cls] = manager_class, uniform_type_base_spec
         return spec_cls
 
     return register
-
-
-_decorated: WeakKeyDictionary[type[KVCacheSpec], tuple[ManagerClass | str, type[KVCacheSpec] | None]] = (
-    WeakKeyDictionary()
-)
 
 
 class _Journal(threading.local):
@@ -280,6 +262,10 @@ def _class_of(spec: KVCacheSpec | type[KVCacheSpec]) -> type[KVCacheSpec]:
     if isinstance(spec, UniformTypeKVCacheSpecs):
         return type(spec.first)
     return spec if isinstance(spec, type) else type(spec)
+
+
+def _package(module: str) -> str:
+    return module.partition(".")[0]
 
 
 def _name(what: object) -> str:
