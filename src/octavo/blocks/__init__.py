@@ -7,7 +7,7 @@ from octavo.blocks.pool import BlockPool, ClassUsage
 from octavo.blocks.request import RequestBlocks
 from octavo.blocks.state_manager import CheckpointManager
 from octavo.blocks.stats import PrefixCacheStats
-from octavo.blocks.step_events import CacheChanges, StoredRun
+from octavo.events.changes import CacheChanges, StoredRun
 from octavo.specs.manager import NULL_BLOCK, PageCopy
 
 __all__ = [

@@ -23,7 +23,7 @@ from octavo.blocks.lookup import GroupLookup
 from octavo.blocks.pool import BlockPool, ClassUsage, UndoHold
 from octavo.blocks.request import RequestBlocks, as_token_array
 from octavo.blocks.stats import PrefixCacheStats
-from octavo.blocks.step_events import CacheChanges, StepEvents
+from octavo.events.changes import CacheChanges, StepEvents
 from octavo.errors import InputError, RequestTooLargeError
 from octavo.hashing import PLAIN, BlockHasher, RequestIdentity, hashes_for_block_size
 from octavo.ids import BlockHash

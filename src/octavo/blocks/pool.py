@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from octavo.blocks.pages import ClassPages
-from octavo.blocks.step_events import StepEvents, StoredRun
+from octavo.events.changes import StepEvents, StoredRun
 from octavo.ids import BlockHash
 from octavo.planning import KVCacheConfig, blocks_of_request
 from octavo.specs.base import ceil_div
