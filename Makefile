@@ -7,10 +7,10 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 export PYTHON
 
-# Every file with this name is run by `make bench`, and compares with a peer or a limit in the same run.
-BENCHMARKS := $(sort $(wildcard benchmarks/bench_*.py))
+# Each compares with a peer or a limit in the same run.
+BENCHMARKS := $(sort $(wildcard benchmarks/bench_*.py)) benchmarks/compare_managers.py benchmarks/bookkeeping_memory.py
 
-.PHONY: help demo test check docs bench test-vllm clean
+.PHONY: help demo test check docs bench fuzz test-vllm clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -33,11 +33,16 @@ docs: $(VENV)/.installed  ## the files of docs/ that commands make
 	$(BIN)/python scripts/make_plan_schema.py > docs/plan.schema.json
 	$(BIN)/python scripts/make_plan_table.py > docs/plans.md
 
-bench: $(VLLM_VENV)/.installed  ## the benchmarks, beside vLLM
+bench: $(VENV)/.installed $(VLLM_VENV)/.installed  ## the benchmarks, beside vLLM
 	@for script in $(BENCHMARKS); do echo "== $$script"; $(VLLM_VENV)/bin/python $$script || exit 1; done
+	$(BIN)/python benchmarks/compiled.py
+
+fuzz: $(VENV)/.installed  ## 100,000 hostile messages for the decoder of events
+	OCTAVO_FUZZ_MESSAGES=100000 $(BIN)/pytest -q tests/events/test_fuzz_wire.py
 
 test-vllm: $(VLLM_VENV)/.installed  ## the suites against the real vLLM
 	$(VLLM_VENV)/bin/python -m pytest -m vllm tests/vllm
+	$(VLLM_VENV)/bin/python benchmarks/compare_resumes.py --seeds 3
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -47,7 +52,7 @@ $(VENV)/.installed: pyproject.toml
 
 $(VLLM_VENV)/.installed: pyproject.toml scripts/setup_vllm.sh
 	scripts/setup_vllm.sh $(VLLM_VENV)
-	$(VLLM_VENV)/bin/python -m pip install --quiet --quiet --no-deps --editable .
+	$(VLLM_VENV)/bin/python -m pip install --quiet --quiet --editable .
 	@touch $@
 
 clean:  ## remove what the targets made

@@ -7,8 +7,6 @@ group. A layer's page has the same bytes in all configurations, so pools of equa
 import itertools
 from collections.abc import Sequence
 
-import numpy as np
-
 from octavo.blocks import KVCacheManager, RequestBlocks, ResumePlan
 from octavo.hashing import BlockHasher
 from octavo.planning import plan_kv_cache

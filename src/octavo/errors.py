@@ -10,9 +10,10 @@
     │   ├── ConflictingRegistrationError  a class was registered twice with different answers
     │   ├── InvalidRegistrationError      what was registered is not what the registry holds
     │   └── UnregisteredSpecError         a layer's spec has no registered ancestor
-    └── PlanError                         specs that no plan can satisfy
-        ├── BlockSizeError                block sizes that do not fit each other
-        └── NotEnoughMemoryError          memory too small for one request
+    ├── PlanError                         specs that no plan can satisfy
+    │   ├── BlockSizeError                block sizes that do not fit each other
+    │   └── NotEnoughMemoryError          memory too small for one request
+    └── WireError                         bytes from a peer that are not a message, or more of one than limits allow
 
 What a person sees names the value and the remedy. `assert` is for our own mistakes only.
 """
@@ -68,3 +69,7 @@ class BlockSizeError(PlanError):
 
 class NotEnoughMemoryError(PlanError):
     """Memory too small for one request."""
+
+
+class WireError(OctavoError, ValueError):
+    """Bytes from a peer that are not a message, or more of one than limits allow."""

@@ -156,7 +156,7 @@ def test_a_block_on_two_media_is_there_until_both_have_lost_it():
     view.apply([BlockRemoved(block_hashes=[7], medium="GPU", group_idx=0)])
     assert view.longest_resume([7], 17).num_tokens == 16
     assert view.longest_resume([7], 17, media=["GPU"]).num_tokens == 0
-    assert (view.num_blocks(0, "GPU"), view.num_blocks(0, "CPU"), view.num_blocks(0, "DISK")) == (0, 1, 0)
+    assert (view.hashes(0, "GPU"), view.hashes(0, "CPU"), view.hashes(0, "DISK")) == (set(), {7}, set())
     view.apply([BlockRemoved(block_hashes=[7], medium="CPU", group_idx=0)])
     assert view.longest_resume([7], 17).num_tokens == 0
 

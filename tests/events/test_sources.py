@@ -30,7 +30,7 @@ def request(identity=None):
         identity,
         num_encoder_tokens=0,
         granularity=16,
-        lookahead=0,
+        has_draft=False,
         checkpoint_interval_tokens=None,
     )
     made.hashed = BlockHasher(hash_block_size=16).hash_tokens(TOKENS, identity)

@@ -103,7 +103,9 @@ def test_union_of_ranges(ranges):
 
 
 def brute_force(groups, request, step):
-    n = (request.num_tokens - 1) // step * step - (step if any(g.is_draft for g in groups) else 0)
+    n = (request.num_tokens - 1) // step * step
+    if any(g.is_draft for g in groups):
+        n = min(n, request.num_tokens // step * step - step)  # the granule that vouches for n is known
     while n > 0 and not all(can_resume(group, request, n, step) for group in groups):
         n -= step
     return max(n, 0)

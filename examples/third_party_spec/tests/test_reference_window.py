@@ -7,7 +7,7 @@ from octavo_rswa import ReferenceWindowSpec
 
 from octavo.errors import SpecError
 from octavo.specs import ResumePoint
-from octavo.testing import KVCacheSpecSuite
+from octavo.testing import KVCacheSpecSuite, SingleTypeKVCacheManagerSuite
 
 SPECS = st.builds(
     ReferenceWindowSpec,
@@ -23,6 +23,13 @@ class TestReferenceWindowSpec(KVCacheSpecSuite):
 
     def specs(self) -> st.SearchStrategy[ReferenceWindowSpec]:
         return SPECS
+
+
+class TestReferenceWindowManager(SingleTypeKVCacheManagerSuite):
+    """The contract of every manager."""
+
+    def specs(self) -> list[ReferenceWindowSpec]:
+        return [ReferenceWindowSpec(block_size=4, num_kv_heads=1, head_size=4, window=window) for window in (1, 13)]
 
 
 @given(spec=SPECS, num_tokens=st.integers(0, 300), num_prompt_tokens=st.integers(0, 300))

@@ -14,7 +14,7 @@ The manager moves no bytes. What must be copied is returned as data, to be done 
 
 from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,12 +23,12 @@ from octavo.blocks.lookup import GroupLookup
 from octavo.blocks.pool import BlockPool, ClassUsage, UndoHold
 from octavo.blocks.request import RequestBlocks, as_token_array
 from octavo.blocks.stats import PrefixCacheStats
-from octavo.events.changes import CacheChanges, StepEvents
 from octavo.errors import InputError, RequestTooLargeError
+from octavo.events.changes import CacheChanges, StepEvents
 from octavo.hashing import PLAIN, BlockHasher, RequestIdentity, hashes_for_block_size
 from octavo.ids import BlockHash
-from octavo.planning import KVCacheConfig
-from octavo.specs import GroupAvailability, KVCacheSpecRegistry, Resume, longest_resume
+from octavo.planning import KVCacheConfig, blocks_of_request
+from octavo.specs import GroupAvailability, KVCacheSpecRegistry, Resume, last_boundary, longest_resume
 from octavo.specs.base import ceil_div
 from octavo.specs.manager import BlockTable, FoundBlocks, PageCopy
 
@@ -89,7 +89,7 @@ class KVCacheManager:
         """(group, manager, page class) of the groups that keep something."""
         self.reserved_rows = self._take_reserved_rows()
         """By group: rows for sinks, and the null row where a kernel needs one. They are never let go."""
-        self._lookahead = config.resume_granularity if any(group.is_draft for group in config.groups) else 0
+        self._has_draft = any(group.is_draft for group in config.groups)
         self._hash_block_size = config.hash_block_size
         self._wider_groups = [
             (index, group.block_size)
@@ -149,30 +149,7 @@ class KVCacheManager:
 
     def find_resume(self, request: RequestBlocks) -> ResumePlan:
         """The largest boundary at which every group has what it needs. Changes nothing in the cache."""
-        self._hash_new_tokens(request)
-        lookups = [
-            GroupLookup(self.pool.indexes[index], request.group_hashes[index])
-            for index in range(len(self.config.groups))
-        ]
-        groups = [
-            GroupAvailability(spec=group.spec, blocks=lookup, is_draft=group.is_draft)
-            for group, lookup in zip(self.config.groups, lookups, strict=True)
-        ]
-        point = request.resume_point(request.num_tokens)
-        granularity = self.config.resume_granularity
-        resume = longest_resume(groups, point, granularity=granularity)
-        branch_point = None
-        if self._has_checkpoints and resume.limited_by is not None:
-            stateless = [group for group in groups if not group.spec.holds_checkpoints]
-            beyond = longest_resume(stateless, point, granularity=granularity).num_tokens
-            branch_point = beyond if beyond > resume.num_tokens else None
-        return ResumePlan(
-            num_tokens=resume.num_tokens,
-            limited_by=resume.limited_by,
-            found=self._found_blocks(request, resume, lookups),
-            branch_point=branch_point,
-            epoch=self.pool.epoch,
-        )
+        return self._find(request, request.num_tokens)
 
     def allocate(
         self,
@@ -186,8 +163,8 @@ class KVCacheManager:
         """Room for computing tokens up to `num_tokens`, and for drafts after them. None: nothing has changed.
 
         The first call of a request takes up `resume`: computing goes on at `request.num_computed_tokens`, which may be
-        lower than the plan said if the cache has changed since. `must_fit_tokens` admits a request only if so many tokens would
-        fit now, so that one whose prompt comes in chunks is not let in to fail half way.
+        lower than the plan said if the cache has changed since. `must_fit_tokens` admits a request only if so many tokens
+        would fit now, so that one whose prompt comes in chunks is not let in to fail half way.
         """
         if num_tokens + num_lookahead_tokens <= request.extend_at:
             request.num_scheduled_tokens = num_tokens
@@ -196,7 +173,7 @@ class KVCacheManager:
         if request.is_started:
             return self._extend(request, num_tokens, num_lookahead_tokens, must_fit_tokens)
         if resume is not None and resume.epoch != self.pool.epoch:
-            resume = self.find_resume(request)
+            resume = self._find_again(request, resume)
         undo = self._start(request, resume)
         allocation = self._extend(request, num_tokens, num_lookahead_tokens, must_fit_tokens)
         if allocation is None:
@@ -288,7 +265,13 @@ class KVCacheManager:
         """The net effect on the index since the last call; what was stored is what may be offloaded."""
         if self._events is None:
             raise InputError("this manager was made without enable_events")
-        return self._events.take()
+        changes = self._events.take()
+        if self.pool.has_moved_blocks:
+            self.pool.has_moved_blocks = False
+            indexes = self.pool.indexes
+            stored = [replace(s, rows=[indexes[s.group_idx][h] for h in s.hashes]) for s in changes.stored]
+            changes = replace(changes, stored=tuple(stored))
+        return changes
 
     def take_stats(self) -> PrefixCacheStats:
         """The hit statistics since the last call."""
@@ -315,13 +298,48 @@ class KVCacheManager:
             identity,
             num_encoder_tokens=num_encoder_tokens,
             granularity=self.config.resume_granularity,
-            lookahead=self._lookahead,
+            has_draft=self._has_draft,
             checkpoint_interval_tokens=self.config.checkpoint_interval_tokens,
         )
         request.group_hashes = [[] for _ in self.config.groups]
         self._clear_tables(request)
         self.requests[request_id] = request
         return request
+
+    def _find(self, request: RequestBlocks, num_tokens: int) -> ResumePlan:
+        """The resume point of a request's first `num_tokens` tokens."""
+        self._hash_new_tokens(request)
+        lookups = [
+            GroupLookup(self.pool.indexes[index], request.group_hashes[index])
+            for index in range(len(self.config.groups))
+        ]
+        groups = [
+            GroupAvailability(spec=group.spec, blocks=lookup, is_draft=group.is_draft)
+            for group, lookup in zip(self.config.groups, lookups, strict=True)
+        ]
+        point = request.resume_point(num_tokens)
+        granularity = self.config.resume_granularity
+        resume = longest_resume(groups, point, granularity=granularity)
+        branch_point = None
+        if self._has_checkpoints and resume.limited_by is not None:
+            stateless = [group for group in groups if not group.spec.holds_checkpoints]
+            beyond = longest_resume(stateless, point, granularity=granularity).num_tokens
+            branch_point = beyond if beyond > resume.num_tokens else None
+        return ResumePlan(
+            num_tokens=resume.num_tokens,
+            limited_by=resume.limited_by,
+            found=self._found_blocks(request, resume, lookups),
+            branch_point=branch_point,
+            epoch=self.pool.epoch,
+        )
+
+    def _find_again(self, request: RequestBlocks, stale: ResumePlan) -> ResumePlan:
+        """What is left of a plan. Never more: the caller has counted the tokens to compute."""
+        lookahead = self.config.resume_granularity if self._has_draft else 0
+        fresh = self._find(request, min(request.num_tokens, stale.num_tokens + lookahead + 1))
+        if fresh.num_tokens == stale.num_tokens:
+            return replace(fresh, limited_by=stale.limited_by, branch_point=stale.branch_point)
+        return replace(fresh, branch_point=stale.branch_point or fresh.branch_point)
 
     def _start(self, request: RequestBlocks, resume: ResumePlan | None) -> list[UndoHold]:
         """Takes up a resume; returns what undoes it."""
@@ -351,7 +369,7 @@ class KVCacheManager:
         else:
             counts = must_fit = self._count_by_class(needed)
             if must_fit_tokens > target:
-                must_fit = self._count_by_class(self._pages_needed(request, must_fit_tokens))
+                must_fit = self._count_by_class(self._most_pages_needed(request, must_fit_tokens, needed))
             if not self.pool.can_take(must_fit):
                 compacted = compact(self.pool, must_fit, self.requests.values())
                 if compacted is None:
@@ -372,15 +390,23 @@ class KVCacheManager:
     def _has_free_pages(self, needed: Sequence[int]) -> bool:
         """Whether every class has as many free pages as all groups want together: so most decode steps are served."""
         total = sum(needed)
-        for pages in self.pool.classes:
-            if len(pages.free_rows) < total:
-                return False
-        return True
+        return all(len(pages.free_rows) >= total for pages in self.pool.classes)
 
     def _pages_needed(self, request: RequestBlocks, num_tokens: int) -> list[int]:
         """By managed group."""
         tables = request.tables
         return [manager.num_pages_needed(tables[index], request, num_tokens) for index, manager, _ in self._managed]
+
+    def _most_pages_needed(self, request: RequestBlocks, num_tokens: int, needed_now: Sequence[int]) -> list[int]:
+        """What a request will need at once, by managed group, while it gets to `num_tokens` step by step: a window
+        lets blocks go on the way."""
+        most = blocks_of_request(self.config, num_tokens)
+        pages = []
+        for (index, manager, _), now in zip(self._managed, needed_now, strict=True):
+            table = request.tables[index]
+            more = most[index] - sum(1 for _ in rows_held(table))
+            pages.append(max(now, min(more, manager.num_pages_needed(table, request, num_tokens))))
+        return pages
 
     def _count_by_class(self, pages_needed: Sequence[int]) -> list[int]:
         counts = [0] * len(self.pool.classes)
@@ -438,7 +464,7 @@ class KVCacheManager:
         return tuple(found)
 
     def _hash_anew(self, request: RequestBlocks, tokens: Sequence[int] | np.ndarray) -> None:
-        if not self.is_caching:
+        if not self._has_a_name(request):
             return
         request.hashed = self.hasher.hash_tokens(tokens, request.identity)
         for index, group in enumerate(self.config.groups):
@@ -450,20 +476,22 @@ class KVCacheManager:
                 request.group_hashes[index] = list(self._widened(request.hashed, group.block_size))
 
     def _hash_new_tokens(self, request: RequestBlocks) -> None:
-        if not self.is_caching or len(request.tokens) // self._hash_block_size == len(request.hashed):
+        if len(request.tokens) // self._hash_block_size == len(request.hashed) or not self._has_a_name(request):
             return
         self.hasher.extend(request.hashed, request.tokens, request.identity)
         for index, block_size in self._wider_groups:
             known = request.group_hashes[index]
             known.extend(self._widened(request.hashed, block_size)[len(known) :])
 
+    def _has_a_name(self, request: RequestBlocks) -> bool:
+        """Whether the request is cached: what attends to an encoder's input is not unless that has a digest."""
+        return self.is_caching and (request.num_encoder_tokens == 0 or request.identity.encoder_digest is not None)
+
     def _widened(self, hashes: Sequence[BlockHash], block_size: int) -> Sequence[BlockHash]:
         return hashes_for_block_size(hashes, self.config.hash_block_size, block_size)
 
     def _hash_encoder_input(self, request: RequestBlocks, block_size: int) -> list[BlockHash]:
         """Names for an encoder's blocks: its input's digest and the block's place, in the request's identity."""
-        if request.identity.encoder_digest is None:
-            return []
         num_blocks = ceil_div(request.num_encoder_tokens, block_size)
         hasher = self.hasher
         places = np.arange(num_blocks * hasher.hash_block_size, dtype=np.int32)
@@ -473,7 +501,7 @@ class KVCacheManager:
         granularity = self.config.resume_granularity
         self._stats.record(
             asked=request.num_tokens,
-            attainable=max(0, (request.num_tokens - 1) // granularity * granularity - self._lookahead),
+            attainable=last_boundary(request.num_tokens, granularity, has_draft=self._has_draft),
             resumed=request.num_computed_tokens if resume is not None else 0,
             limited_by=None if resume is None else resume.limited_by,
         )

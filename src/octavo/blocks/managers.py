@@ -101,19 +101,19 @@ class ResumeRuleManager(SingleTypeKVCacheManager):
         return block
 
     def _retire(self, table: BlockTable, sequence: CachedSequence, num_computed_tokens: int) -> None:
-        """Lets go the blocks that no resume from here on needs: the gaps between those that one needs now."""
-        needed = self.spec.needed_blocks(sequence.resume_point(num_computed_tokens))
-        if not needed:
-            needed = (range(num_computed_tokens // self.block_size, 0),)
+        """Lets go the blocks that no resume from here on needs: the gaps between those that one needs now, and
+        between the last of them and what is being computed."""
+        being_computed = num_computed_tokens // self.block_size
         dead: list[int] = []
-        gap_start = 0
-        for kept in needed:
+        gap_start = last_gap_end = 0
+        for kept in (*self.spec.needed_blocks(sequence.resume_point(num_computed_tokens)), range(being_computed, 0)):
             first = max(gap_start, table.num_retired)
             if first < kept.start:
                 dead += [row for row in table.rows[first : kept.start] if row != NULL_BLOCK]
                 table.rows[first : kept.start] = [NULL_BLOCK] * (kept.start - first)
+                last_gap_end = kept.start
             gap_start = kept.stop
-        table.num_retired = max(table.num_retired, needed[-1].start)
+        table.num_retired = max(table.num_retired, last_gap_end)
         if dead:
             self.pages.let_go(self.group_idx, dead)
 
@@ -143,7 +143,7 @@ class EncoderBlocksManager(ResumeRuleManager):
         return sequence.num_scheduled_tokens if self.num_pages_needed(table, sequence, 0) else _NEVER
 
     def tokens_until_commit(self, table: BlockTable, sequence: CachedSequence) -> int:
-        return _NEVER if table.num_published else sequence.num_computed_tokens
+        return sequence.num_computed_tokens if table.num_published < len(table.rows) else _NEVER
 
     def fork(self, table: BlockTable, sequence: CachedSequence) -> BlockTable:
         twin = self.new_table()

@@ -8,6 +8,9 @@ Rows that are let go together form a batch, under the next number of the pool's 
 and of a batch the deepest block: rows stand in the order of their sequence, and leave from the end. A row that is
 picked up again stays behind in its batch, where its state no longer says the batch's number; such stale entries are
 swept at twice the rate at which entries come in, so they never outnumber the rows by much.
+
+Requests that compute the same block at the same time have a copy each. The index names one that somebody holds as long
+as anybody holds one, and no copy is cached beside it: so a block is as old as its last use, whoever's copy that was.
 """
 
 from collections import OrderedDict, deque
@@ -23,17 +26,29 @@ _FEW = 4
 class ClassPages:
     """The rows of one page class. Hashes are kept here because a row must know, when it goes, what it was."""
 
-    def __init__(self, *, pages_per_sheet: int, num_sheets: int, indexes: Sequence[dict[BlockHash, int]]) -> None:
+    def __init__(
+        self,
+        *,
+        pages_per_sheet: int,
+        num_sheets: int,
+        indexes: Sequence[dict[BlockHash, int]],
+        groups: Sequence[int],
+    ) -> None:
         num_rows = pages_per_sheet * num_sheets
         self.pages_per_sheet = pages_per_sheet
         self.state = [0] * num_rows
         self.hash_of: list[BlockHash | None] = [None] * num_rows
-        """The hash under which a row stands in its group's index; None where it does not."""
+        """The hash under which a row stands in its group's index, or is a copy of what stands there; None elsewhere."""
+        self.copies: dict[tuple[int, BlockHash], list[int]] = {}
+        """(group, hash) -> held rows that are copies of the indexed row, which is held too."""
         self.free_rows: list[int] = []
         self.leased: set[int] = set()
         self.num_cached = 0
         """Rows that are cached and held by nobody."""
         self._indexes = indexes
+        """By group, other classes' too."""
+        self._groups = groups
+        """Those with pages of this class."""
         self._batches: OrderedDict[int, tuple[int, list[int]]] = OrderedDict()
         """Number -> group and rows, oldest first."""
         self._num_entries = 0
@@ -118,6 +133,8 @@ class ClassPages:
 
     def let_go(self, group: int, rows: Sequence[int], number: int) -> None:
         """One holder fewer for each of these rows, which stand in the order of their sequence."""
+        if self.copies:
+            rows = self._let_go_for_copies(group, rows)
         state, hash_of = self.state, self.hash_of
         mark = -number
         batch: Sequence[int] = rows
@@ -146,23 +163,53 @@ class ClassPages:
             self._num_entries += len(batch)
             self._sweep(2 * len(batch))
 
-    def publish(self, group: int, rows: Sequence[int], hashes: Sequence[BlockHash]) -> int:
-        """Enters held rows into a group's index; a hash that is there keeps its first row.
+    def publish(self, group: int, rows: Sequence[int], hashes: Sequence[BlockHash]) -> Sequence[int]:
+        """Enters held rows into a group's index; a hash that is there keeps its row if somebody holds that.
 
-        Returns how many were entered.
+        Returns the places of the hashes that were new.
         """
         index, hash_of = self._indexes[group], self.hash_of
         if len(rows) > _FEW and index.keys().isdisjoint(hashes):
             index.update(zip(hashes, rows, strict=True))
             for row, block_hash in zip(rows, hashes, strict=True):
                 hash_of[row] = block_hash
-            return len(rows)
-        entered = 0
-        for row, block_hash in zip(rows, hashes, strict=True):
+            return range(len(rows))
+        new = []
+        for place, (row, block_hash) in enumerate(zip(rows, hashes, strict=True)):
             if index.setdefault(block_hash, row) == row:
                 hash_of[row] = block_hash
-                entered += 1
-        return entered
+                new.append(place)
+            else:
+                self._add_copy(group, row, block_hash)
+        return new
+
+    def _add_copy(self, group: int, row: int, block_hash: BlockHash) -> None:
+        indexed = self._indexes[group][block_hash]
+        if self.state[indexed] < 0:
+            self._indexes[group][block_hash] = row
+            self.forget([indexed])
+        else:
+            self.copies.setdefault((group, block_hash), []).append(row)
+        self.hash_of[row] = block_hash
+
+    def _let_go_for_copies(self, group: int, rows: Sequence[int]) -> list[int]:
+        """Frees those of the rows of which others hold copies, and returns the rest."""
+        index, rest = self._indexes[group], []
+        for row in rows:
+            block_hash = self.hash_of[row]
+            copies = self.copies.get((group, block_hash)) if block_hash is not None and self.state[row] == 1 else None
+            if block_hash is None or copies is None:
+                rest.append(row)
+                continue
+            if index[block_hash] == row:
+                index[block_hash] = copies.pop()
+            else:
+                copies.remove(row)
+            if not copies:
+                del self.copies[group, block_hash]
+            self.state[row], self.hash_of[row] = 0, None
+            self.free_rows.append(row)
+        return rest
 
     def oldest_cached(self) -> tuple[int, int] | None:
         """(batch number, row) of the row that goes next."""
@@ -196,9 +243,12 @@ class ClassPages:
         self.state[new], self.state[old] = self.state[old], 0
         self.hash_of[new], self.hash_of[old] = block_hash, None
         self.free_rows.append(old)
-        for index in self._indexes:
+        for group in self._groups:
+            index = self._indexes[group]
             if block_hash is not None and index.get(block_hash) == old:
                 index[block_hash] = new
+            elif block_hash is not None and old in (copies := self.copies.get((group, block_hash), [])):
+                copies[copies.index(old)] = new
         return gone
 
     def age_of_sheet(self, sheet: int) -> int | None:
@@ -235,6 +285,13 @@ class ClassPages:
             self.leased -= empty
             self.free_rows = [row for row in self.free_rows if row // k not in empty]
         return sorted(empty)
+
+    def forget_group(self, group: int) -> None:
+        """Empties a group's index. Held rows stay held."""
+        self.forget(self._indexes[group].values())
+        self._indexes[group].clear()
+        for copied in [key for key in self.copies if key[0] == group]:
+            self.forget(self.copies.pop(copied))
 
     def forget(self, rows: Iterable[int]) -> None:
         """Rows that left their index: nobody finds them any more, and what nobody holds is free."""
@@ -287,3 +344,8 @@ class ClassPages:
         assert self._num_entries == sum(len(batch) for _, batch in self._batches.values())
         assert all(self.hash_of[row] is not None for row in cached)
         assert all(self.hash_of[row] is None for row in free)
+        for (group, block_hash), copies in self.copies.items():
+            assert copies
+            for row in (self._indexes[group][block_hash], *copies):
+                assert self.state[row] > 0
+                assert self.hash_of[row] == block_hash

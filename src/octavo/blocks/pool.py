@@ -18,10 +18,9 @@ from octavo.planning import KVCacheConfig, blocks_of_request
 from octavo.specs.base import ceil_div
 from octavo.specs.manager import CachedSequence
 
-
 _PAGES_LEASED_AHEAD = 64
-"""While sheets are plenty, a class leases some at a time: a sheet for one page would cost as much as a sheet."""
 _SHARE_LEASED_AHEAD = 16
+"""One part in so many of the sheets that a class may lease."""
 
 UndoHold = tuple[int, Sequence[int], list[int]]
 """Group, rows, and their states before they were held."""
@@ -45,8 +44,13 @@ class BlockPool:
         self.config = config
         self.indexes: list[dict[BlockHash, int]] = [{} for _ in config.groups]
         self.classes = [
-            ClassPages(pages_per_sheet=cls.pages_per_sheet, num_sheets=config.num_sheets, indexes=self.indexes)
-            for cls in config.page_classes
+            ClassPages(
+                pages_per_sheet=cls.pages_per_sheet,
+                num_sheets=config.num_sheets,
+                indexes=self.indexes,
+                groups=[index for index, group in enumerate(config.groups) if group.page_class == page_class],
+            )
+            for page_class, cls in enumerate(config.page_classes)
         ]
         self.free_sheets = list(range(config.num_sheets - 1, -1, -1))
         self.reserved_sheets = _sheets_of_longest_request(config)
@@ -54,6 +58,8 @@ class BlockPool:
         """Changes whenever a block leaves an index or changes its row."""
         self.generation = 0
         """Changes when everything is forgotten."""
+        self.has_moved_blocks = False
+        """Since the last `take_changes` of the manager, so that the rows in them may be old."""
         self._pages_of = [self.classes[group.page_class or 0] for group in config.groups]
         self._clock = 0
         self._events = events
@@ -73,28 +79,24 @@ class BlockPool:
 
     def num_sheets_short(self, counts: Sequence[int]) -> int:
         """Sheets that classes must lose before others can lease what they lack for `counts` pages."""
-        missing = self._missing_sheets(counts)
-        return sum(missing) + self._deficits(missing) - len(self.free_sheets)
+        return self._num_short(self._missing_sheets(counts))
 
     def move_and_give_back(self, page_class: int, new_row: Mapping[int, int], sheets: Sequence[int]) -> None:
         """Held rows become others of their class, and the sheets that this empties are free."""
         pages = self.classes[page_class]
+        self._note_moves()
         for old, new in new_row.items():
             gone = pages.move(old, new)
             if gone is not None:
                 self._note_removal(*gone)
         for sheet in sheets:
             self._clear(page_class, sheet)
-        self.epoch += 1
 
     def take(self, counts: Sequence[int]) -> list[list[int]]:
         """`counts` pages of each class, held once each. The caller has asked `can_take`."""
+        self._lease_what_is_missing(counts)  # first, while the sheets are as `can_take` saw them
         taken = [pages.take_free(count) for pages, count in zip(self.classes, counts, strict=True)]
         wanted = [count - len(rows) for count, rows in zip(counts, taken, strict=True)]
-        if not any(wanted):
-            return taken
-        for index, sheets in enumerate(self._missing_sheets(wanted)):
-            self._lease_what_is_missing(index, sheets, wanted)
         for index, pages in enumerate(self.classes):
             if wanted[index]:
                 taken[index] += self._take_from_sheets_or_cache(pages, index, wanted)
@@ -117,7 +119,10 @@ class BlockPool:
     def let_go(self, group_idx: int, rows: Sequence[int]) -> None:
         """One holder fewer for rows of one group, in the order of their sequence."""
         self._clock += 1
-        self._pages_of[group_idx].let_go(group_idx, rows, self._clock)
+        pages = self._pages_of[group_idx]
+        if pages.copies:
+            self._note_moves()
+        pages.let_go(group_idx, rows, self._clock)
 
     def is_writable(self, group_idx: int, row: int) -> bool:
         """Whether nobody else reads a held row, now or by finding it."""
@@ -125,16 +130,26 @@ class BlockPool:
         return pages.state[row] == 1 and pages.hash_of[row] is None
 
     def publish(self, group_idx: int, sequence: CachedSequence, blocks: Sequence[int], rows: Sequence[int]) -> None:
-        """Enters full blocks into the group's index; a hash that is there keeps its first row."""
+        """Enters full blocks into the group's index; a hash that is there keeps its row if somebody holds that."""
         hashes = sequence.hashes(group_idx)
         if sequence.generation != self.generation or not hashes or not rows:
             return
         own = hashes[blocks.start : blocks.stop] if isinstance(blocks, range) else [hashes[b] for b in blocks]
         pages = self._pages_of[group_idx]
-        entered = pages.publish(group_idx, rows, own)
-        if self._events is not None and entered:
+        new = pages.publish(group_idx, rows, own)
+        if len(new) < len(rows):
+            self._note_moves()
+            blocks, rows, own = [blocks[i] for i in new], [rows[i] for i in new], [own[i] for i in new]
+        if self._events is not None and new:
             self._events.stored(
-                self._stored_run(group_idx, sequence, blocks, rows, own, all_entered=entered == len(rows))
+                StoredRun(
+                    group_idx=group_idx,
+                    sequence=sequence,
+                    blocks=blocks,
+                    hashes=own,
+                    rows=rows,
+                    parent_hash=hashes[blocks[0] - 1] if blocks[0] else None,
+                )
             )
 
     def forget_everything(self) -> None:
@@ -147,10 +162,8 @@ class BlockPool:
 
     def forget_group(self, group_idx: int) -> None:
         """Empties one group's index. Held pages stay held."""
-        index = self.indexes[group_idx]
-        self._note_removal(group_idx, list(index))
-        self._pages_of[group_idx].forget(index.values())
-        index.clear()
+        self._note_removal(group_idx, list(self.indexes[group_idx]))
+        self._pages_of[group_idx].forget_group(group_idx)
 
     def usage(self) -> tuple[ClassUsage, ...]:
         """How the pages of each class are used now."""
@@ -171,6 +184,10 @@ class BlockPool:
             for count, pages in zip(counts, self.classes, strict=True)
         ]
 
+    def _num_short(self, missing: Sequence[int]) -> int:
+        """Sheets that must become free before classes can lease what is missing and leave others' reserves alone."""
+        return sum(missing) + self._deficits(missing) - len(self.free_sheets)
+
     def _deficits(self, about_to_lease: Sequence[int]) -> int:
         """Sheets that must stay free for the classes that have not leased their reserve."""
         return sum(
@@ -189,27 +206,33 @@ class BlockPool:
             if len(pages.free_rows) >= pages.pages_per_sheet:
                 self.free_sheets.extend(pages.give_back_empty_sheets())
 
-    def _lease_what_is_missing(self, page_class: int, sheets: int, wanted: Sequence[int]) -> None:
-        """Leases sheets that a class cannot do without; clears other classes' where no free one may be leased."""
-        if sheets > self._num_leasable(page_class):
+    def _lease_what_is_missing(self, wanted: Sequence[int]) -> None:
+        """Leases sheets that classes cannot do without; clears others' where no free ones may be leased."""
+        missing = self._missing_sheets(wanted)
+        if not any(missing):
+            return
+        if self._num_short(missing) > 0:
             self._collect_empty_sheets()
-        while self._num_leasable(page_class) < sheets:
-            other, sheet = next(
+        while self._num_short(missing) > 0:
+            page_class, sheet = next(
                 (index, candidates[0])
                 for index in range(len(self.classes))
-                if index != page_class and (candidates := self._clearable_sheets(index, wanted[index]))
+                if (candidates := self._clearable_sheets(index, wanted[index]))
             )
-            self._clear(other, sheet)
-        self._lease(page_class, sheets)
+            self._clear(page_class, sheet)
+        for index, sheets in enumerate(missing):
+            self._lease(index, sheets)
+        for index, sheets in enumerate(missing):
+            if sheets:
+                self._lease_ahead(index)
 
     def _take_from_sheets_or_cache(self, pages: ClassPages, page_class: int, wanted: Sequence[int]) -> list[int]:
         """Pages for a class that can do without more sheets, and gets some all the same where they cost less."""
         count = wanted[page_class]
         sheets = ceil_div(max(0, count - len(pages.free_rows)), pages.pages_per_sheet)
-        may_lease = self._num_leasable(page_class)
-        leasable = min(sheets, may_lease)
-        ahead = min(may_lease // _SHARE_LEASED_AHEAD, ceil_div(_PAGES_LEASED_AHEAD, pages.pages_per_sheet))
-        self._lease(page_class, max(leasable, ahead))
+        leasable = min(sheets, self._num_leasable(page_class))
+        self._lease(page_class, leasable)
+        self._lease_ahead(page_class)
         while leasable < sheets and (victim := self._older_sheet_of_another(page_class, wanted)) is not None:
             self._clear(*victim)
             self._lease(page_class, 1)
@@ -220,6 +243,11 @@ class BlockPool:
             self._note_removal(group, hashes)
         assert len(rows) == count
         return rows
+
+    def _lease_ahead(self, page_class: int) -> None:
+        """While sheets are plenty, leases some more: one at a time, each would cost as much as all."""
+        pages_ahead = ceil_div(_PAGES_LEASED_AHEAD, self.classes[page_class].pages_per_sheet)
+        self._lease(page_class, min(pages_ahead, self._num_leasable(page_class) // _SHARE_LEASED_AHEAD))
 
     def _lease(self, page_class: int, sheets: int) -> None:
         if sheets:
@@ -264,34 +292,14 @@ class BlockPool:
             self._note_removal(group, hashes)
         self.free_sheets.append(sheet)
 
+    def _note_moves(self) -> None:
+        self.epoch += 1
+        self.has_moved_blocks = True
+
     def _note_removal(self, group_idx: int, hashes: Sequence[BlockHash]) -> None:
         self.epoch += 1
         if self._events is not None:
             self._events.removed(group_idx, hashes)
-
-    def _stored_run(
-        self,
-        group_idx: int,
-        sequence: CachedSequence,
-        blocks: Sequence[int],
-        rows: Sequence[int],
-        hashes: Sequence[BlockHash],
-        *,
-        all_entered: bool,
-    ) -> StoredRun:
-        """What is new to the index of some blocks that were offered to it."""
-        if not all_entered:
-            index = self.indexes[group_idx]
-            new = [i for i, (row, block_hash) in enumerate(zip(rows, hashes, strict=True)) if index[block_hash] == row]
-            blocks, rows, hashes = [blocks[i] for i in new], [rows[i] for i in new], [hashes[i] for i in new]
-        return StoredRun(
-            group_idx=group_idx,
-            sequence=sequence,
-            blocks=blocks,
-            hashes=hashes,
-            rows=rows,
-            parent_hash=sequence.hashes(group_idx)[blocks[0] - 1] if blocks[0] else None,
-        )
 
     def check_invariants(self) -> None:
         """For tests: sheets are in one place each, reserves are kept, and indexes and rows agree."""
@@ -306,7 +314,8 @@ class BlockPool:
                 assert self._pages_of[group].hash_of[row] == block_hash
                 assert self._pages_of[group].state[row] != 0
             indexed += len(index)
-        assert indexed == sum(h is not None for pages in self.classes for h in pages.hash_of)
+        copies = sum(len(rows) for pages in self.classes for rows in pages.copies.values())
+        assert indexed + copies == sum(h is not None for pages in self.classes for h in pages.hash_of)
 
 
 def _sheets_of_longest_request(config: KVCacheConfig) -> list[int]:

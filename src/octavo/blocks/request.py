@@ -8,6 +8,7 @@ import numpy as np
 
 from octavo.hashing import RequestIdentity
 from octavo.ids import BlockHash
+from octavo.specs import last_boundary
 from octavo.specs.base import ResumePoint
 from octavo.specs.manager import BlockTable
 
@@ -44,7 +45,7 @@ class RequestBlocks:
         *,
         num_encoder_tokens: int,
         granularity: int,
-        lookahead: int,
+        has_draft: bool,
         checkpoint_interval_tokens: int | None,
     ) -> None:
         self.request_id = request_id
@@ -69,7 +70,7 @@ class RequestBlocks:
         self.group_hashes: list[list[BlockHash]] = []
         """By group, of its full blocks; empty where nothing is cached."""
         self.granularity = granularity
-        self.prompt_boundary = max(0, (len(tokens) - 1) // granularity * granularity - lookahead)
+        self.prompt_boundary = last_boundary(len(tokens), granularity, has_draft=has_draft)
         """Where a request with the same prompt will want to resume."""
         self.branch_point: int | None = None
         """Where other requests left this one's prefix, if no checkpoint was there."""

@@ -53,22 +53,27 @@ class CheckpointManager(SingleTypeKVCacheManager):
         assert isinstance(table, StateTable)
         if num_tokens <= sequence.num_scheduled_tokens:
             return 0
-        needs_fresh = self._must_leave_page(table, sequence) and not self._can_reuse_kept(table, sequence)
-        return self.num_running - len(table.rows) + needs_fresh + self._needs_spare(table)
+        if self._must_leave_page(table, sequence):
+            one_more = not self._can_reuse_kept(table, sequence)
+        else:
+            one_more = self._needs_spare(table)
+        return self.num_running - len(table.rows) + one_more
 
     def extend(
         self, table: BlockTable, sequence: CachedSequence, num_tokens: int, pages: list[int]
     ) -> Sequence[PageCopy]:
         assert isinstance(table, StateTable)
         copies: tuple[PageCopy, ...] = ()
-        if num_tokens > sequence.num_scheduled_tokens and self._must_leave_page(table, sequence):
+        if num_tokens <= sequence.num_scheduled_tokens:
+            return copies
+        if self._must_leave_page(table, sequence):
             fresh = table.kept_row if self._can_reuse_kept(table, sequence) else pages.pop()
             if table.kept_row not in (NULL_BLOCK, fresh):
                 self.pages.let_go(self.group_idx, [table.kept_row])
             table.kept_row, table.rows[0] = table.rows[0], fresh
             table.kept_tokens = sequence.num_scheduled_tokens
             copies = (PageCopy(group_idx=self.group_idx, source=table.kept_row, destination=fresh),)
-        if self._needs_spare(table):
+        elif self._needs_spare(table):
             table.kept_row = pages.pop()
         table.rows += pages
         return copies
@@ -77,9 +82,10 @@ class CheckpointManager(SingleTypeKVCacheManager):
         assert isinstance(table, StateTable)
         if self._is_speculative_step(sequence, num_tokens):
             self._pick_accepted_state(table, sequence, num_tokens)
-            return
-        if sequence.is_worth_a_checkpoint(num_tokens):
-            self._publish_state_at(table, sequence, num_tokens)
+        boundary = num_tokens // self.block_size * self.block_size
+        if boundary > sequence.num_computed_tokens and sequence.is_worth_a_checkpoint(boundary):
+            self._publish_state_at(table, sequence, boundary)
+        self._let_go_of_what_was_offered(table, sequence, num_tokens)
 
     def release(self, table: BlockTable, sequence: CachedSequence) -> None:
         assert isinstance(table, StateTable)
@@ -127,6 +133,15 @@ class CheckpointManager(SingleTypeKVCacheManager):
             and self.pages.is_writable(self.group_idx, table.kept_row)
             and not (sequence.is_worth_a_checkpoint(table.kept_tokens) and table.kept_tokens > 0)
         )
+
+    def _let_go_of_what_was_offered(self, table: StateTable, sequence: CachedSequence, num_tokens: int) -> None:
+        """A kept page that the index has, or had no use for, need not be held: the next boundary wants its place."""
+        if table.kept_row == NULL_BLOCK or table.kept_tokens > num_tokens:
+            return
+        was_offered = table.kept_tokens > 0 and sequence.is_worth_a_checkpoint(table.kept_tokens)
+        if was_offered or not self.pages.is_writable(self.group_idx, table.kept_row):
+            self.pages.let_go(self.group_idx, [table.kept_row])
+            table.kept_row, table.kept_tokens = NULL_BLOCK, 0
 
     def _needs_spare(self, table: StateTable) -> bool:
         """Whether a page must be at hand for a boundary inside a speculative step."""

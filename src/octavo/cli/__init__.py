@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from octavo import __version__
+from octavo.cli.events import app as events_app
 from octavo.cli.output import print_error, write_output
 from octavo.cli.plan import plan
 from octavo.errors import OctavoError
@@ -18,6 +19,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(plan)
+app.add_typer(events_app)
 
 BAD_INPUT = 2
 INTERRUPTED = 130

@@ -8,8 +8,8 @@ import typer
 from octavo.errors import InputError
 
 
-def write_output(text: str) -> None:
-    """Writes a report whole. A reader that stops reading, such as `head`, is no error."""
+def write_output(text: str) -> bool:
+    """Writes text whole. A reader that stops reading, such as `head`, is no error: False says that he did."""
     if sys.stdout is None:  # closed by whoever started the command
         raise InputError("there is no standard output to write to")
     try:
@@ -17,9 +17,11 @@ def write_output(text: str) -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         _discard_the_rest()
+        return False
     except OSError as cause:
         _discard_the_rest()
         raise InputError(f"cannot write to standard output: {cause.strerror}") from cause
+    return True
 
 
 def print_error(message: str) -> None:

@@ -91,16 +91,20 @@ def _net_effect(log: Sequence[Sequence[BlockHash] | StoredRun]) -> tuple[list[Bl
                 fresh.discard(block_hash)
             else:
                 removed[block_hash] = None
-    return list(removed), [kept for run in runs if (kept := _only(run, fresh)).hashes]
+    kept = [_only(run, fresh) for run in reversed(runs)]  # where a block was stored twice, the last row is right
+    return list(removed), [run for run in reversed(kept) if run.hashes]
 
 
 def _only(run: StoredRun, fresh: set[BlockHash]) -> StoredRun:
     """The part of a run that is new at the end of the step. A block that was stored twice is mentioned once."""
     kept = [i for i, block_hash in enumerate(run.hashes) if block_hash in fresh]
     fresh.difference_update([run.hashes[i] for i in kept])
+    blocks = [run.blocks[i] for i in kept]
+    has_parent = bool(blocks) and blocks[0] > 0
     return replace(
         run,
-        blocks=[run.blocks[i] for i in kept],
+        blocks=blocks,
+        parent_hash=run.sequence.hashes(run.group_idx)[blocks[0] - 1] if has_parent else None,
         hashes=[run.hashes[i] for i in kept],
         rows=[run.rows[i] for i in kept],
     )

@@ -70,10 +70,10 @@ class GroupView:
         self._forget_blocks()
         self.is_complete = False
 
-    def num_blocks(self, group_idx: int, medium: str | None) -> int:
-        """Blocks of a group on one medium."""
+    def hashes(self, group_idx: int, medium: str | None) -> set[ExternalHash]:
+        """The blocks of a group on one medium."""
         bit = self._media.get(medium, 0)
-        return sum(1 for media in self._blocks[group_idx].values() if media & bit)
+        return {block_hash for block_hash, media in self._blocks[group_idx].items() if media & bit}
 
     def longest_resume(
         self,

@@ -21,6 +21,7 @@ from octavo.specs.resume import (
     BlockAvailability,
     GroupAvailability,
     Resume,
+    last_boundary,
     longest_resume,
     resume_granularity,
 )
@@ -52,6 +53,7 @@ __all__ = [
     "SlidingWindowSpec",
     "TQFullAttentionSpec",
     "UniformTypeKVCacheSpecs",
+    "last_boundary",
     "longest_resume",
     "register_kv_cache_spec",
     "resume_granularity",

@@ -57,6 +57,14 @@ def resume_granularity(specs: Sequence[KVCacheSpec]) -> int:
     return lcm(*(spec.block_size for spec in specs if spec.indexes_decoder_tokens))
 
 
+def last_boundary(num_tokens: int, granularity: int, *, has_draft: bool) -> int:
+    """The last boundary at which a request with these tokens could resume: at least one is left to compute, and with
+    a draft group the whole granule that must vouch for the boundary."""
+    if has_draft:
+        return max(0, (num_tokens // granularity - 1) * granularity)
+    return max(0, (num_tokens - 1) // granularity * granularity)
+
+
 def longest_resume(
     groups: Sequence[GroupAvailability], request: ResumePoint, *, granularity: int | None = None
 ) -> Resume:
@@ -72,8 +80,7 @@ def longest_resume(
         raise BlockSizeError(
             f"granularity {step} is not a positive multiple of {finest}, the least one for these block sizes"
         )
-    lookahead = step if any(group.is_draft for group in groups) else 0
-    n = (request.num_tokens - 1) // step * step - lookahead
+    n = last_boundary(request.num_tokens, step, has_draft=any(group.is_draft for group in groups))
     searches = [_GroupSearch(group, request, step) for group in groups]
     limited_by: int | None = None
     unchanged_for, index = 0, 0

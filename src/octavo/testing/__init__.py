@@ -3,6 +3,7 @@
 The only part of Octavo that needs Hypothesis and pytest: `pip install octavo[testing]`.
 """
 
+from octavo.testing.manager_suite import KVCacheManagerSuite, SingleTypeKVCacheManagerSuite
 from octavo.testing.spec_suite import KVCacheSpecSuite
 
-__all__ = ["KVCacheSpecSuite"]
+__all__ = ["KVCacheManagerSuite", "KVCacheSpecSuite", "SingleTypeKVCacheManagerSuite"]

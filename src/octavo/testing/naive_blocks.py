@@ -26,7 +26,7 @@ from octavo.specs import (
     SlidingWindowSpec,
     UniformTypeKVCacheSpecs,
 )
-from octavo.specs.base import ResumePoint, ceil_div
+from octavo.specs.base import ResumePoint
 
 STATE_SLOT = -1
 """A page of recurrent state has one slot, which no token has."""
@@ -106,6 +106,8 @@ class NaiveRequest:
     """The known ones, and those that steps in flight will sample."""
     prefixes: list[int] = field(default_factory=list)
     in_flight: deque[Step] = field(default_factory=deque)
+    num_hashed: int = -1
+    """Hash blocks whose hashes are known to us."""
     first_weights: int = 0
     """Under which it started; what it reads is no older."""
     plan: ResumePlan | None = None
@@ -155,6 +157,8 @@ class NaiveEngine:
         self._prefix_of: list[dict[BlockHash, int]] = [{} for _ in self.config.groups]
         self._lookahead = self.config.resume_granularity if any(g.is_draft for g in self.config.groups) else 0
         self._num_begun = 0
+        self.num_moves = 0
+        """Pages that were moved so far."""
 
     # ---- what an engine does -----------------------------------------------------------------------------------
 
@@ -212,7 +216,8 @@ class NaiveEngine:
         if plan.limited_by is None:
             assert best == self._largest_boundary(request)
         else:
-            assert not self._has_all(request, plan.limited_by, best + self.config.resume_granularity)
+            published = self._published()
+            assert not self._has_all(request, plan.limited_by, best + self.config.resume_granularity, published)
         self._check_found_blocks(request, plan)
         return plan
 
@@ -254,6 +259,7 @@ class NaiveEngine:
     def execute(self, allocation: Allocation) -> None:
         for move in allocation.moves:
             self.device.copy(move.page_class, move.source, move.destination)
+            self.num_moves += 1
         for copy in allocation.copies:
             page_class = self.config.groups[copy.group_idx].page_class
             assert page_class is not None
@@ -288,6 +294,37 @@ class NaiveEngine:
             allocated.append((plan, allocation, request.num_known - 1))
         self.run(allocated)
         return refused
+
+    def prefill(self, request: NaiveRequest, *, respects_cuts: bool = True, sampled: int = 0) -> int:
+        """Resumes a request that has not started and computes all that is known of it, alone and in as few steps as
+        may be. Returns where it resumed."""
+        resumed = start = self.look_up(request).num_tokens
+        num_known = request.num_known
+        while start < num_known:
+            end = min(num_known, start + self.config.limits.max_step_tokens)
+            if respects_cuts:
+                end = self.manager.cut_prefill(request.blocks, end, request.plan)
+            assert self.schedule([StepPlan(request=request, num_tokens=end, sampled=(sampled,))]) == [True]
+            self.commit(request)
+            start = request.computed
+            self.check()
+        return resumed
+
+    def decode(self, request: NaiveRequest, sampled: Iterable[int]) -> None:
+        """Steps of one token each."""
+        for token in sampled:
+            step = StepPlan(request=request, num_tokens=request.num_known, sampled=(token,))
+            assert self.schedule([step]) == [True]
+            self.commit(request)
+            self.check()
+
+    def serve(self, tokens: Sequence[int], identity: RequestIdentity = PLAIN, *, num_encoder_tokens: int = 0) -> int:
+        """One request from its beginning to its end, with one token of output. Returns where it resumed."""
+        request = self.begin(tokens, identity, num_encoder_tokens=num_encoder_tokens)
+        resumed = self.prefill(request)
+        self.free(request)
+        self.check()
+        return resumed
 
     def free(self, request: NaiveRequest) -> None:
         self.manager.free(request.blocks)
@@ -333,8 +370,11 @@ class NaiveEngine:
         granularity = self.config.resume_granularity
         groups = list(groups)
         top = self._largest_boundary(request)
-        boundaries = range(top, 0, -granularity)
-        return next((n for n in boundaries if all(self._has_all(request, group, n) for group in groups)), 0)
+        published = self._published()
+        for n in range(top, 0, -granularity):
+            if all(self._has_all(request, group, n, published) for group in groups):
+                return n
+        return 0
 
     def snapshot(self) -> object:
         """All that a refused allocation must leave as it was, which is all that anybody could tell.
@@ -417,7 +457,7 @@ class NaiveEngine:
             if not (group.spec.indexes_decoder_tokens and blocks.is_started and not request.in_flight):
                 continue
             if group.spec.holds_checkpoints:
-                assert len(table.rows) in (1, _num_running(group.spec))
+                assert len(table.rows) in (1, num_running_states(group.spec))
                 continue
             complete = request.computed // group.block_size
             at_boundary = blocks.resume_point(complete * group.block_size)
@@ -527,12 +567,16 @@ class NaiveEngine:
         return self.prefixes.child(request.encoder_root, block)
 
     def _learn_hashes(self, request: NaiveRequest) -> None:
-        """Notes which prefix each hash stands for, and that it stands for one only."""
+        """Notes which prefix each hash stands for. A request whose encoder input has no name is not in the cache."""
+        if request.blocks.num_encoder_tokens and request.blocks.identity.encoder_digest is None:
+            return
+        num_hashed = request.num_known // self.config.hash_block_size
+        if not self.manager.is_caching or num_hashed == request.num_hashed:
+            return
+        request.num_hashed = num_hashed
         for group_idx, group in enumerate(self.config.groups):
             prefix_of = self._prefix_of[group_idx]
             ratio = group.block_size // self.config.hash_block_size
-            if not self.manager.is_caching:
-                continue
             if group.spec.indexes_decoder_tokens:
                 hashes = self.manager.hasher.hash_tokens(request.blocks.tokens, request.blocks.identity)
                 known = list(enumerate(hashes[ratio - 1 :: ratio]))
@@ -545,13 +589,22 @@ class NaiveEngine:
 
     def _largest_boundary(self, request: NaiveRequest) -> int:
         granularity = self.config.resume_granularity
-        return max(0, (request.num_known - 1) // granularity * granularity - self._lookahead)
+        known = request.num_known
+        return max(
+            0, min((known - 1) // granularity * granularity, known // granularity * granularity - self._lookahead)
+        )
 
-    def _has_all(self, request: NaiveRequest, group_idx: int, n: int) -> bool:
+    def _published(self) -> list[set[int]]:
+        """By group, the prefixes that its index promises."""
+        return [
+            {prefix_of[block_hash] for block_hash in index}
+            for prefix_of, index in zip(self._prefix_of, self.manager.pool.indexes, strict=True)
+        ]
+
+    def _has_all(self, request: NaiveRequest, group_idx: int, n: int, published_by_group: Sequence[set[int]]) -> bool:
         """Whether the group's index holds all that is needed at n."""
         group = self.config.groups[group_idx]
-        prefix_of = self._prefix_of[group_idx]
-        published = {prefix_of[block_hash] for block_hash in self.manager.pool.indexes[group_idx]}
+        published = published_by_group[group_idx]
         size = group.block_size
         point = request.blocks.resume_point(n)
         if not group.spec.indexes_decoder_tokens:
@@ -582,7 +635,8 @@ def tokens_read(spec: KVCacheSpec, point: ResumePoint) -> set[int]:
     return {token for tokens in needed for token in tokens}
 
 
-def _num_running(spec: KVCacheSpec) -> int:
+def num_running_states(spec: KVCacheSpec) -> int:
+    """Pages that hold the states after the last tokens."""
     layer = spec.first if isinstance(spec, UniformTypeKVCacheSpecs) else spec
     return 1 + getattr(layer, "num_speculative_tokens", 0)
 
@@ -590,11 +644,6 @@ def _num_running(spec: KVCacheSpec) -> int:
 def _states_written(request: NaiveRequest, spec: KVCacheSpec, start: int, end: int) -> Iterator[tuple[int, int]]:
     """(place in the table, last token) of the states that a step leaves behind."""
     is_decoding = start >= request.blocks.num_prompt_tokens
-    if is_decoding and _num_running(spec) > 1 and end - start <= _num_running(spec):
+    if is_decoding and num_running_states(spec) > 1 and end - start <= num_running_states(spec):
         return ((i, start + i) for i in range(end - start))
     return iter([(0, end - 1)])
-
-
-def smallest_pool_bytes(needed_sheets: int, sheet_bytes: int, spare_sheets: int) -> int:
-    """Memory for one longest request and so many sheets more."""
-    return ceil_div(needed_sheets + spare_sheets, 1) * sheet_bytes

@@ -1,0 +1,329 @@
+"""The sockets of one endpoint: what comes from them is given to the sessions of the publishers that are heard there.
+
+While an answer of replay is awaited, live messages wait in their socket, where they are bounded.
+"""
+
+import contextlib
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import xxhash
+import zmq
+from zmq.utils.monitor import recv_monitor_message
+
+from octavo.errors import InputError, WireError
+from octavo.events.replay import END_SEQUENCE
+from octavo.events.session import Delivered, PublisherSession, Resync, SubscriberItem, Verdict
+from octavo.events.sockets import Context, Socket, can_read, open_endpoint
+from octavo.events.wire import decode_batch, decode_sequence, encode_sequence
+
+if TYPE_CHECKING:
+    from octavo.events.subscriber import SourceConfig, SubscriberConfig
+
+_MESSAGES_PER_TURN = 64
+_RECONNECT_MS = 50
+_RECONNECT_MAX_MS = 2000
+_HEARTBEATS_MISSED = 3
+_LEAST_FRAME_BYTES = 4096
+"""A topic must fit, whatever is the limit of payloads."""
+_END = encode_sequence(END_SEQUENCE)
+
+
+@dataclass(slots=True)
+class Counters:
+    """What a subscriber counts. Its reader changes them, others look."""
+
+    received: int = 0
+    delivered: int = 0
+    duplicates: int = 0
+    malformed: int = 0
+    discarded: int = 0
+    replays: int = 0
+    replayed: int = 0
+    resyncs: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class _Publisher:
+    session: PublisherSession
+    topic: bytes | None
+    """None until the first message tells it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Message:
+    topic: bytes
+    sequence: int
+    payload: bytes
+    digest: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "digest", xxhash.xxh3_128_intdigest(self.payload))
+
+
+@dataclass(slots=True, kw_only=True)
+class _Replay:
+    """One request to a replay endpoint. Each has its own socket, so that answers are never mixed up."""
+
+    publisher: _Publisher
+    socket: Socket
+    held: _Message | None
+    give_up_at: float
+    num_messages: int = 0
+
+
+class EndpointReader:
+    """Reads the publishers of one endpoint, without ever waiting."""
+
+    def __init__(
+        self,
+        context: Context,
+        config: "SubscriberConfig",
+        source: "SourceConfig",
+        items: deque[SubscriberItem],
+        counters: Counters,
+    ) -> None:
+        self._context = context
+        self._config = config
+        self._source = source
+        self._items = items
+        self._counters = counters
+        self._max_frame_bytes = max(config.limits.max_payload_bytes, _LEAST_FRAME_BYTES)
+        self._topics = tuple(topic.encode() for topic in source.topics)
+        self._publishers: dict[bytes, _Publisher] = {}
+        self._unnamed: _Publisher | None = None
+        """The publisher that replay is asked about before any message came."""
+        self._waiting: deque[_Message] = deque()
+        """Live messages of one turn, that wait for the end of a replay."""
+        self._to_verify: deque[_Publisher] = deque()
+        self._replay: _Replay | None = None
+        self._was_connected = False
+        self._was_disconnected = False
+        self._open()
+
+    @property
+    def give_up_at(self) -> float | None:
+        """When to look again, if nothing comes."""
+        return None if self._replay is None else self._replay.give_up_at
+
+    @property
+    def num_gaps(self) -> int:
+        return sum(publisher.session.num_gaps for publisher in list(self._publishers.values()))
+
+    def sockets(self) -> Sequence[Socket]:
+        """Those to wait for."""
+        return (self._monitor, self._sub if self._replay is None else self._replay.socket)
+
+    def read(self, now: float) -> None:
+        """Takes what is there, up to a turn's worth of messages."""
+        if self._replay is not None:
+            self._read_replay(self._replay, now)
+        elif not self._waiting:
+            self._read_live()
+        self._follow_connection()
+        while self._replay is None and self._to_verify:
+            publisher = self._to_verify.popleft()
+            self._apply(publisher, publisher.session.interrupted(), None, now)
+        while self._replay is None and self._waiting:
+            self._take_live(self._waiting.popleft(), now)
+
+    def close(self) -> None:
+        """Closes its sockets."""
+        self._end_replay()
+        self._sub.disable_monitor()
+        self._monitor.close(linger=0)
+        self._sub.close(linger=0)
+
+    def _open(self) -> None:
+        self._sub = self._context.socket(zmq.SUB)
+        self._monitor = self._sub.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
+        self._sub.set_hwm(self._config.hwm)
+        self._set_options(self._sub)
+        for topic in self._topics:
+            self._sub.subscribe(topic)
+        self.endpoint = open_endpoint(
+            self._sub, self._source.endpoint, bind=self._source.bind, max_frame_bytes=self._max_frame_bytes
+        )
+
+    def _set_options(self, socket: Socket) -> None:
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
+        socket.setsockopt(zmq.RECONNECT_IVL_MAX, _RECONNECT_MAX_MS)
+        if self._config.heartbeat_s:
+            interval_ms = max(1, round(1000 * self._config.heartbeat_s))
+            socket.setsockopt(zmq.HEARTBEAT_IVL, interval_ms)
+            socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, _HEARTBEATS_MISSED * interval_ms)
+
+    def _follow_connection(self) -> None:
+        """Notices new connections. It is asked after messages were received and before they are looked at: messages
+        of a new connection are never seen before the connection is."""
+        is_new = False
+        while can_read(self._monitor):
+            event = recv_monitor_message(self._monitor, zmq.NOBLOCK)["event"]
+            if event == zmq.EVENT_DISCONNECTED:
+                self._was_disconnected = True
+            elif event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                is_new |= self._was_disconnected or not self._was_connected
+                self._was_connected = True
+        if not is_new:
+            return
+        if self._was_disconnected:
+            self._discard_live()
+        self._was_disconnected = False
+        if not self._publishers and self._source.replay_endpoint is not None and self._unnamed is None:
+            self._unnamed = self._new_publisher(None)
+        self._end_replay()
+        self._to_verify = deque(self._publishers.values())
+        if self._unnamed is not None:
+            self._to_verify.append(self._unnamed)
+
+    def _discard_live(self) -> None:
+        """Throws away what may be of the connection before. Replay has it, if the publisher is the same."""
+        self._counters.discarded += len(self._waiting)
+        self._waiting.clear()
+        with contextlib.suppress(zmq.Again):
+            for _ in range(2 * self._config.hwm):
+                self._sub.recv_multipart(zmq.NOBLOCK)
+                self._counters.received += 1
+                self._counters.discarded += 1
+
+    def _read_live(self) -> None:
+        with contextlib.suppress(zmq.Again):
+            for _ in range(_MESSAGES_PER_TURN):
+                frames = self._sub.recv_multipart(zmq.NOBLOCK)
+                self._counters.received += 1
+                message = _message(frames)
+                if message is None:
+                    self._counters.malformed += 1
+                else:
+                    self._waiting.append(message)
+
+    def _take_live(self, message: _Message, now: float) -> None:
+        publisher = self._publishers.get(message.topic)
+        if publisher is None and len(self._publishers) < self._config.max_topics:
+            publisher = self._name(message.topic)
+        if publisher is None:
+            self._counters.discarded += 1
+            return
+        self._apply(publisher, publisher.session.live(message.sequence, message.digest), message, now)
+
+    def _read_replay(self, replay: _Replay, now: float) -> None:
+        session = replay.publisher.session
+        for _ in range(_MESSAGES_PER_TURN):
+            try:
+                frames = replay.socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                break
+            replay.give_up_at = now + self._config.replay_timeout_s
+            replay.num_messages += 1
+            if frames == [b"", b"", _END, b""]:
+                self._apply(replay.publisher, session.replay_ended(), replay.held, now)
+            elif replay.num_messages > self._config.max_replay_messages:
+                replay.give_up_at = now
+                break
+            else:
+                self._take_replayed(replay, frames, now)
+            if self._replay is not replay:
+                return
+        if now >= replay.give_up_at:
+            self._apply(replay.publisher, session.replay_failed(), replay.held, now)
+
+    def _take_replayed(self, replay: _Replay, frames: list[bytes], now: float) -> None:
+        message = _message(frames[1:]) if frames[0] == b"" else None
+        if message is None:
+            self._counters.malformed += 1
+            return
+        publisher = replay.publisher
+        if publisher.topic is None and message.topic.startswith(self._topics):
+            self._name(message.topic)
+        if publisher.topic != message.topic:
+            self._counters.discarded += 1
+            return
+        self._counters.replayed += 1
+        verdict = publisher.session.replayed(message.sequence, message.digest)
+        if verdict.has_failed:
+            self._apply(publisher, publisher.session.replay_failed(), replay.held, now)
+        else:
+            self._apply(publisher, verdict, message, now)
+
+    def _apply(self, publisher: _Publisher, verdict: Verdict, message: _Message | None, now: float) -> None:
+        """Does what a session decided about a message."""
+        held = self._replay.held if self._replay is not None else message
+        is_replayed = self._replay is not None and message is not held
+        if verdict.replay_from is not None or not publisher.session.is_asking:
+            self._end_replay()
+        self._counters.duplicates += verdict.is_duplicate
+        if verdict.resync is not None:
+            self._emit_resync(publisher, verdict.resync)
+        if verdict.deliver:
+            assert message is not None
+            self._deliver(publisher, message, is_replayed=is_replayed)
+        if verdict.replay_from is not None:
+            self._replay = self._ask(publisher, verdict.replay_from, held, now)
+
+    def _deliver(self, publisher: _Publisher, message: _Message, *, is_replayed: bool) -> None:
+        try:
+            batch = decode_batch(message.payload, limits=self._config.limits)
+        except WireError:
+            self._counters.malformed += 1
+            self._emit_resync(publisher, publisher.session.malformed(message.sequence))
+            return
+        self._counters.delivered += 1
+        self._items.append(
+            Delivered(
+                sequence=message.sequence,
+                topic=_text(message.topic),
+                batch=batch,
+                endpoint=self.endpoint,
+                payload=message.payload,
+                is_replayed=is_replayed,
+            )
+        )
+
+    def _emit_resync(self, publisher: _Publisher, resync: Resync) -> None:
+        self._counters.resyncs += 1
+        self._items.append(replace(resync, topic=_text(publisher.topic or b""), endpoint=self.endpoint))
+
+    def _ask(self, publisher: _Publisher, start: int, held: _Message | None, now: float) -> _Replay:
+        assert self._source.replay_endpoint is not None
+        self._counters.replays += 1
+        socket = self._context.socket(zmq.DEALER)
+        socket.set_hwm(self._config.max_replay_messages)  # vLLM drops what is not taken at once
+        self._set_options(socket)
+        with contextlib.suppress(InputError, zmq.Again):  # an answer that does not come is dealt with already
+            open_endpoint(socket, self._source.replay_endpoint, bind=False, max_frame_bytes=self._max_frame_bytes)
+            socket.send_multipart((b"", encode_sequence(start)), zmq.NOBLOCK)
+        return _Replay(publisher=publisher, socket=socket, held=held, give_up_at=now + self._config.replay_timeout_s)
+
+    def _end_replay(self) -> None:
+        if self._replay is not None:
+            self._replay.socket.close(linger=0)
+            self._replay = None
+
+    def _new_publisher(self, topic: bytes | None) -> _Publisher:
+        session = PublisherSession(can_replay=self._source.replay_endpoint is not None)
+        return _Publisher(session=session, topic=topic)
+
+    def _name(self, topic: bytes) -> _Publisher:
+        """The publisher of a topic that was not heard before; the unnamed one if it is there."""
+        publisher = self._unnamed or self._new_publisher(None)
+        self._unnamed = None
+        publisher.topic = topic
+        self._publishers[topic] = publisher
+        return publisher
+
+
+def _message(frames: Sequence[bytes]) -> _Message | None:
+    if len(frames) != 3:
+        return None
+    try:
+        sequence = decode_sequence(frames[1])
+    except WireError:
+        return None
+    return None if sequence == END_SEQUENCE else _Message(topic=frames[0], sequence=sequence, payload=frames[2])
+
+
+def _text(topic: bytes) -> str:
+    return topic.decode(errors="surrogateescape")

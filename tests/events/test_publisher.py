@@ -1,0 +1,220 @@
+"""Publishers: what they accept, drop, keep and send again; no sockets but those of `ZmqPublisher` itself."""
+
+import threading
+
+import pytest
+import zmq
+
+from octavo.errors import InputError
+from octavo.events.endpoints import check_endpoint, endpoint_of_rank, is_bound_by_publisher
+from octavo.events.messages import BlockRemoved, BlockStored, KVEventBatch
+from octavo.events.publisher import (
+    InProcessPublisher,
+    NullPublisher,
+    PublisherConfig,
+    ZmqPublisher,
+    estimated_bytes,
+)
+from octavo.events.replay import END_SEQUENCE, ReplayBuffer, ReplayRequests, Sent
+from octavo.events.wire import encode_batch
+
+LOOPBACK = "tcp://127.0.0.1:0"
+
+
+def batch(number, *, num_hashes=1):
+    return KVEventBatch(ts=float(number), events=[BlockRemoved(block_hashes=[number] * num_hashes, medium="GPU")])
+
+
+def test_null_and_in_process():
+    NullPublisher().publish(batch(0))
+    NullPublisher().close()
+    seen, publisher = [], InProcessPublisher()
+    unsubscribe = publisher.subscribe(seen.append)
+    publisher.publish(batch(0))
+    unsubscribe()
+    unsubscribe()
+    publisher.publish(batch(1))
+    publisher.close()
+    assert [b.ts for b in seen] == [0.0]
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "rank", "expected"),
+    [
+        ("tcp://*:5557", 0, "tcp://*:5557"),
+        ("tcp://*:5557", 3, "tcp://*:5560"),
+        ("tcp://[::1]:10", 1, "tcp://[::1]:11"),
+        ("tcp://*:0", 3, "tcp://*:0"),
+        ("inproc://cache", 2, "inproc://cache_dp2"),
+        ("ipc:///tmp/kv", 2, "ipc:///tmp/kv_dp2"),
+    ],
+)
+def test_endpoints_of_ranks(endpoint, rank, expected):
+    assert endpoint_of_rank(check_endpoint(endpoint), rank) == expected
+
+
+def test_which_endpoints_are_bound():
+    bound = ["tcp://*:5557", "tcp://[::]:5557", "ipc:///tmp/kv", "inproc://kv", LOOPBACK]
+    assert all(map(is_bound_by_publisher, bound))
+    assert not is_bound_by_publisher("tcp://127.0.0.1:5557")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"endpoint": "localhost:5557"},
+        {"endpoint": "tcp://host"},
+        {"endpoint": "tcp://host:70000"},
+        {"endpoint": "http://host:1"},
+        {"replay_endpoint": ""},
+        {"data_parallel_rank": -1},
+        {"hwm": 0},
+        {"max_queued_batches": 0},
+        {"close_timeout_s": -1.0},
+        {"close_timeout_s": float("nan")},
+    ],
+)
+def test_impossible_configurations(values):
+    with pytest.raises(InputError):
+        PublisherConfig(**values)
+
+
+def test_a_port_beyond_the_last():
+    with pytest.raises(InputError, match="65536"):
+        ZmqPublisher(PublisherConfig(endpoint="tcp://*:65535", data_parallel_rank=1))
+
+
+def test_an_address_in_use_is_refused_and_leaves_nothing():
+    before = threading.active_count()
+    with ZmqPublisher(PublisherConfig(endpoint=LOOPBACK)) as first:
+        second = ZmqPublisher(PublisherConfig(endpoint=first.endpoint, bind=True))
+        with pytest.raises(InputError, match="cannot bind"):
+            second.start()
+        second.publish(batch(0))
+        second.close()
+    assert threading.active_count() == before
+
+
+def test_the_queue_is_bounded_by_count_and_bytes():
+    for bound in ({"max_queued_batches": 3}, {"max_queued_bytes": 3 * estimated_bytes(batch(0))}):
+        publisher = ZmqPublisher(PublisherConfig(endpoint=LOOPBACK, **bound))  # not started, so that nothing leaves
+        for number in range(5):
+            publisher.publish(batch(number))
+        stats = publisher.stats()
+        assert (stats.queued_batches, stats.dropped_batches, stats.next_sequence) == (3, 2, 5)
+        publisher.close()
+        publisher.publish(batch(5))
+        assert publisher.stats().dropped_batches == 3
+
+
+def test_closing_sends_what_is_queued_and_may_be_repeated():
+    publisher = ZmqPublisher(PublisherConfig(endpoint=LOOPBACK, close_timeout_s=5.0))
+    for number in range(500):
+        publisher.publish(batch(number))
+    publisher.start()
+    publisher.close()
+    publisher.close()
+    publisher.start()
+    assert publisher.stats().sent_batches == 500
+    assert not any(thread.name.startswith("octavo-events") for thread in threading.enumerate())
+
+
+def test_batches_that_cannot_be_sent_are_dropped_and_others_go_on(caplog):
+    too_long = batch(0, num_hashes=100)
+    impossible = KVEventBatch(ts=0.0, events=[BlockRemoved(block_hashes=[1 << 70], medium="GPU")])
+    publisher = ZmqPublisher(PublisherConfig(endpoint=LOOPBACK, max_message_bytes=100, close_timeout_s=5.0))
+    for sent in (batch(1), too_long, impossible, batch(2)):
+        publisher.publish(sent)
+    with publisher:
+        pass
+    stats = publisher.stats()
+    assert stats.dropped_batches == 2
+    assert "batch 2 cannot be encoded" in caplog.text
+
+
+@pytest.mark.parametrize("num_blocks", [0, 1, 100, 10_000])
+def test_the_estimate_is_near_the_truth(num_blocks):
+    stored = BlockStored(
+        block_hashes=[(1 << 64) - 1 - i for i in range(num_blocks)],
+        parent_block_hash=None,
+        token_ids=[50_000 + i for i in range(16 * num_blocks)],
+        block_size=16,
+        lora_id=None,
+        medium="GPU",
+        lora_name=None,
+        group_idx=0,
+    )
+    real = KVEventBatch(ts=1.0, events=[stored, BlockRemoved(block_hashes=[b"x" * 32] * num_blocks, medium="GPU")])
+    assert 0.6 < estimated_bytes(real) / len(encode_batch(real)) < 2.5
+
+
+def test_the_replay_buffer_is_bounded_by_count_and_bytes():
+    buffer = ReplayBuffer(max_messages=3, max_bytes=10)
+    for sequence, size in ((0, 4), (1, 4), (5, 4)):
+        buffer.append(sequence, b"x" * size)
+    assert [buffer.at(place)[0] for place in range(buffer.first, buffer.stop)] == [1, 5]
+    assert [buffer.find(sequence) - buffer.first for sequence in (0, 1, 2, 5, 6)] == [0, 0, 1, 1, 2]
+    for sequence in range(6, 12):
+        buffer.append(sequence, b"")
+    assert len(buffer) == 3
+    buffer.append(12, b"x" * 11)
+    assert (len(buffer), buffer.num_bytes) == (0, 0)
+
+
+def test_a_client_that_does_not_read_waits_alone_and_is_given_up():
+    buffer = ReplayBuffer(max_messages=100, max_bytes=1000)
+    for sequence in range(10):
+        buffer.append(sequence, b"x")
+    requests = ReplayRequests(buffer, max_requests=4, patience_s=10.0)
+    for start in (0, 0):
+        requests.add(b"stuck", start, 0.0)
+    requests.add(b"quick", 7, 0.0)
+    got = []
+
+    def send(client, sequence, payload):
+        if client == b"stuck":
+            return Sent.LATER
+        got.append((sequence, payload))
+        return Sent.DONE
+
+    while requests.serve(send, max_messages=4, now=1.0):
+        pass
+    assert got == [(7, b"x"), (8, b"x"), (9, b"x"), (END_SEQUENCE, b"")]
+    assert len(requests) == 2
+    assert not requests.serve(send, max_messages=4, now=10.0)
+    assert (len(requests), requests.num_refused) == (0, 2)
+
+
+def test_requests_beyond_the_bound_are_refused():
+    requests = ReplayRequests(ReplayBuffer(max_messages=1, max_bytes=1), max_requests=4, patience_s=1.0)
+    for _ in range(1000):
+        requests.add(b"greedy", 0, 0.0)
+    assert (len(requests), requests.num_refused) == (4, 996)
+
+
+def test_what_is_published_after_a_request_is_not_in_its_answer():
+    buffer = ReplayBuffer(max_messages=100, max_bytes=1000)
+    buffer.append(0, b"a")
+    requests = ReplayRequests(buffer, max_requests=4, patience_s=10.0)
+    requests.add(b"client", 0, 0.0)
+    buffer.append(1, b"b")
+    got = []
+    requests.serve(lambda _, sequence, __: got.append(sequence) or Sent.DONE, max_messages=10, now=0.0)
+    assert got == [0, END_SEQUENCE]
+
+
+def test_publishing_wakes_a_sleeping_sender():
+    context = zmq.Context()
+    with ZmqPublisher(PublisherConfig(endpoint=LOOPBACK, replay_endpoint=LOOPBACK)) as publisher:
+        for number in range(50):
+            publisher.publish(batch(number))
+            dealer = context.socket(zmq.DEALER)
+            dealer.connect(publisher.replay_endpoint)
+            while True:  # until it has been sent, and not a moment longer
+                dealer.send_multipart([b"", number.to_bytes(8, "big")])
+                assert dealer.poll(5000)
+                _, _, sequence, _ = dealer.recv_multipart()
+                if int.from_bytes(sequence, "big") == number:
+                    break
+            dealer.close(linger=0)
+    context.destroy(linger=0)

@@ -1,0 +1,84 @@
+"""A real vLLM engine publishes, Octavo's subscriber reads: what a view learns is what the engine holds and resumes.
+
+Blocks are evicted from the pool of Gemma 3. That of Qwen3-Next is larger: what it cannot resume it computes
+again, and vLLM then holds a block twice and tells of a removal when the first copy goes; a view can only believe it.
+"""
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from octavo.events.group_view import GroupView
+from octavo.events.messages import BlockRemoved, BlockStored
+from octavo.events.published_plan import PublishedGroup, PublishedPlan
+from octavo.events.session import Delivered
+from octavo.events.sources import external_hashes
+from octavo.events.subscriber import SourceConfig, Subscriber, SubscriberConfig
+from octavo.hashing import PLAIN, BlockHasher
+
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(180)]
+
+SCRIPT = Path(__file__).with_name("engine_process.py")
+KINDS = {"gemma3": {"sliding_window": 5, "full_attention": 1}, "qwen3_next": {"mamba": 3, "full_attention": 1}}
+POOL_MIB = {"gemma3": 2, "qwen3_next": 64}
+
+
+def prompts() -> list[list[int]]:
+    rng = random.Random(0)
+    stem = [rng.randrange(4, 512) for _ in range(700)]
+    other = [rng.randrange(4, 512) for _ in range(900)]
+    return [stem[:500], [*stem[:500], *[9] * 20], [*stem[:300], *[8] * 100], other, stem, other[:600], stem[:500]]
+
+
+@pytest.mark.parametrize("family", KINDS)
+def test_a_view_of_vllm_knows_its_groups_and_what_it_resumes(family):
+    asked = prompts()
+    batches, known = serve(family, asked)
+    groups = [PublishedGroup(**group) for group in known["groups"]]
+    view = GroupView.of_plan(PublishedPlan(hash_block_size=known["hash_block_size"], groups=groups))
+    hasher = BlockHasher(hash_block_size=known["hash_block_size"], algorithm="sha256_cbor", seed="0")
+    applied = 0
+    for prompt, (published, resumed) in zip(asked, known["resumed"], strict=True):
+        for batch in batches[applied:published]:
+            view.apply(batch.events)
+        applied = published
+        hashes = external_hashes(hasher.hash_tokens(prompt, PLAIN))
+        assert view.longest_resume(hashes, len(prompt)).num_tokens == resumed
+    assert sum(resumed for _, resumed in known["resumed"]) > 0
+
+    for batch in batches[applied:]:
+        view.apply(batch.events)
+    assert view.events_of_unknown_groups == 0
+    index = [(group, external_hashes([bytes.fromhex(digest)])[0]) for group, digest in known["index"]]
+    for group_idx in range(len(groups)):
+        assert view.hashes(group_idx, "GPU") == {h for group, h in index if group == group_idx}
+
+    events = [event for batch in batches for event in batch.events]
+    assert any(isinstance(event, BlockRemoved) for event in events) == (family == "gemma3")
+    stored = [event for event in events if isinstance(event, BlockStored)]
+    kinds = {event.group_idx: event.kv_cache_spec_kind for event in stored}
+    assert {kind: list(kinds.values()).count(kind) for kind in set(kinds.values())} == KINDS[family]
+
+
+def serve(family: str, asked: list[list[int]]) -> tuple[list, dict]:
+    """The batches that an engine published while it served the prompts, and what it knew at the end."""
+    source = SourceConfig(endpoint="tcp://127.0.0.1:0", bind=True)
+    with Subscriber(SubscriberConfig(sources=(source,))) as subscriber:
+        command = [sys.executable, str(SCRIPT), family, str(POOL_MIB[family]), subscriber.endpoints[0]]
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        ) as process:
+            process.stdin.write(json.dumps(asked) + "\n")
+            process.stdin.flush()
+            batches = []
+            while (item := subscriber.poll(timeout_s=60 if not batches else 5)) is not None:
+                assert isinstance(item, Delivered), item
+                assert item.sequence == len(batches)
+                batches.append(item.batch)
+            process.stdin.close()
+            known = next(json.loads(line[6:]) for line in process.stdout if line.startswith("KNOWN "))
+    return batches, known
