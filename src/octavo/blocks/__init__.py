@@ -1,10 +1,11 @@
 """The device side: sheets and pages, the prefix index, and `KVCacheManager`, the facade that an engine calls."""
 
 from octavo.blocks.compaction import PageMove
-from octavo.blocks.kv_cache_manager import Allocation, KVCacheManager, ResumePlan
+from octavo.blocks.kv_cache_manager import Allocation, KVCacheManager
 from octavo.blocks.managers import EncoderBlocksManager, ResumeRuleManager
 from octavo.blocks.pool import BlockPool, ClassUsage
 from octavo.blocks.request import RequestBlocks
+from octavo.blocks.resume_plan import ResumePlan
 from octavo.blocks.state_manager import CheckpointManager
 from octavo.blocks.stats import PrefixCacheStats
 from octavo.events.changes import CacheChanges, StoredRun

@@ -19,31 +19,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from octavo.blocks.compaction import PageMove, compact, rows_held
-from octavo.blocks.lookup import GroupLookup
 from octavo.blocks.pool import BlockPool, ClassUsage, UndoHold
 from octavo.blocks.request import RequestBlocks, as_token_array
+from octavo.blocks.request_hashes import RequestHasher
+from octavo.blocks.resume_plan import ResumePlan, find_resume
 from octavo.blocks.stats import PrefixCacheStats
 from octavo.errors import InputError, RequestTooLargeError
 from octavo.events.changes import CacheChanges, StepEvents
-from octavo.hashing import PLAIN, BlockHasher, RequestIdentity, hashes_for_block_size
-from octavo.ids import BlockHash
+from octavo.hashing import PLAIN, BlockHasher, RequestIdentity
 from octavo.planning import KVCacheConfig, blocks_of_request
-from octavo.specs import GroupAvailability, KVCacheSpecRegistry, Resume, last_boundary, longest_resume
-from octavo.specs.base import ceil_div
-from octavo.specs.manager import BlockTable, FoundBlocks, PageCopy
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResumePlan:
-    """What `find_resume` found. `allocate` looks again where the cache has changed since."""
-
-    num_tokens: int
-    limited_by: int | None
-    found: tuple[FoundBlocks, ...]
-    """By group."""
-    branch_point: int | None
-    """Where attention could have resumed, had a checkpoint been there."""
-    epoch: int
+from octavo.specs import KVCacheSpecRegistry, last_boundary
+from octavo.specs.manager import BlockTable, PageCopy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,12 +57,9 @@ class KVCacheManager:
         enable_events: bool = False,
     ) -> None:
         self.config = config
-        self.hasher = hasher or BlockHasher(hash_block_size=config.hash_block_size)
-        if self.hasher.hash_block_size != config.hash_block_size:
-            raise InputError(
-                f"the hasher's blocks have {self.hasher.hash_block_size} tokens, the plan's {config.hash_block_size}"
-            )
         self.is_caching = enable_prefix_caching
+        self.hasher = hasher or BlockHasher(hash_block_size=config.hash_block_size)
+        self._hashes = RequestHasher(config, self.hasher, is_caching=enable_prefix_caching)
         self._events = StepEvents(len(config.groups)) if enable_events else None
         self.pool = BlockPool(config, events=self._events)
         self.requests: dict[str, RequestBlocks] = {}
@@ -90,13 +73,7 @@ class KVCacheManager:
         self.reserved_rows = self._take_reserved_rows()
         """By group: rows for sinks, and the null row where a kernel needs one. They are never let go."""
         self._has_draft = any(group.is_draft for group in config.groups)
-        self._hash_block_size = config.hash_block_size
-        self._wider_groups = [
-            (index, group.block_size)
-            for index, group in enumerate(config.groups)
-            if group.spec.indexes_decoder_tokens and group.block_size != config.hash_block_size
-        ]
-        self._has_checkpoints = any(group.spec.holds_checkpoints for group in config.groups)
+        self._keeps_checkpoints = enable_prefix_caching and any(g.spec.holds_checkpoints for g in config.groups)
         self._stats = PrefixCacheStats()
 
     # ---- a request's life --------------------------------------------------------------------------------------
@@ -110,23 +87,20 @@ class KVCacheManager:
         num_encoder_tokens: int = 0,
     ) -> RequestBlocks:
         """A new request with its prompt hashed. int32 arrays are the fastest."""
+        self._check_id(request_id)
         self.check_size(len(tokens), num_encoder_tokens)
-        request = self._add_request(request_id, as_token_array(tokens), identity, num_encoder_tokens)
-        self._hash_anew(request, tokens)
+        request = self._new_request(request_id, as_token_array(tokens), identity, num_encoder_tokens)
+        self._hashes.hash_prompt(request, tokens)
+        self.requests[request_id] = request
         return request
 
     def begin_again(self, request: RequestBlocks, request_id: str) -> RequestBlocks:
         """A new request with the prompt and the identity of another, whose hashes it takes over."""
+        self._check_id(request_id)
         prompt = request.tokens[: request.num_prompt_tokens]
-        twin = self._add_request(request_id, prompt, request.identity, request.num_encoder_tokens)
-        twin.hashed = request.hashed[: len(prompt) // self.config.hash_block_size]
-        for index, group in enumerate(self.config.groups):
-            hashes = request.group_hashes[index]
-            if hashes is request.hashed:
-                twin.group_hashes[index] = twin.hashed
-            else:
-                is_decoder = group.spec.indexes_decoder_tokens
-                twin.group_hashes[index] = hashes[: len(prompt) // group.block_size] if is_decoder else hashes[:]
+        twin = self._new_request(request_id, prompt, request.identity, request.num_encoder_tokens)
+        self._hashes.take_over(request, twin)
+        self.requests[request_id] = twin
         return twin
 
     def check_size(self, num_tokens: int, num_encoder_tokens: int = 0) -> None:
@@ -149,7 +123,8 @@ class KVCacheManager:
 
     def find_resume(self, request: RequestBlocks) -> ResumePlan:
         """The largest boundary at which every group has what it needs. Changes nothing in the cache."""
-        return self._find(request, request.num_tokens)
+        self._hashes.hash_new_tokens(request)
+        return find_resume(self.pool, request, request.num_tokens)
 
     def allocate(
         self,
@@ -163,8 +138,8 @@ class KVCacheManager:
         """Room for computing tokens up to `num_tokens`, and for drafts after them. None: nothing has changed.
 
         The first call of a request takes up `resume`: computing goes on at `request.num_computed_tokens`, which may be
-        lower than the plan said if the cache has changed since. `must_fit_tokens` admits a request only if so many tokens
-        would fit now, so that one whose prompt comes in chunks is not let in to fail half way.
+        lower than the plan said if the cache has changed since. `must_fit_tokens` admits a request only if so many
+        tokens would fit now, so that one whose prompt comes in chunks is not let in to fail half way.
         """
         if num_tokens + num_lookahead_tokens <= request.extend_at:
             request.num_scheduled_tokens = num_tokens
@@ -249,7 +224,7 @@ class KVCacheManager:
 
         `resume` is what the request's first allocation will take up.
         """
-        if not (self._has_checkpoints and self.is_caching):
+        if not self._keeps_checkpoints:
             return num_tokens
         if request.is_started or resume is None:
             boundary = request.next_checkpoint(request.num_scheduled_tokens, request.branch_point)
@@ -288,10 +263,9 @@ class KVCacheManager:
         if request_id in self.requests:
             raise InputError(f"request {request_id!r} is there already")
 
-    def _add_request(
+    def _new_request(
         self, request_id: str, tokens: "array[int]", identity: RequestIdentity, num_encoder_tokens: int
     ) -> RequestBlocks:
-        self._check_id(request_id)
         request = RequestBlocks(
             request_id,
             tokens,
@@ -303,40 +277,12 @@ class KVCacheManager:
         )
         request.group_hashes = [[] for _ in self.config.groups]
         self._clear_tables(request)
-        self.requests[request_id] = request
         return request
-
-    def _find(self, request: RequestBlocks, num_tokens: int) -> ResumePlan:
-        """The resume point of a request's first `num_tokens` tokens."""
-        self._hash_new_tokens(request)
-        lookups = [
-            GroupLookup(self.pool.indexes[index], request.group_hashes[index])
-            for index in range(len(self.config.groups))
-        ]
-        groups = [
-            GroupAvailability(spec=group.spec, blocks=lookup, is_draft=group.is_draft)
-            for group, lookup in zip(self.config.groups, lookups, strict=True)
-        ]
-        point = request.resume_point(num_tokens)
-        granularity = self.config.resume_granularity
-        resume = longest_resume(groups, point, granularity=granularity)
-        branch_point = None
-        if self._has_checkpoints and resume.limited_by is not None:
-            stateless = [group for group in groups if not group.spec.holds_checkpoints]
-            beyond = longest_resume(stateless, point, granularity=granularity).num_tokens
-            branch_point = beyond if beyond > resume.num_tokens else None
-        return ResumePlan(
-            num_tokens=resume.num_tokens,
-            limited_by=resume.limited_by,
-            found=self._found_blocks(request, resume, lookups),
-            branch_point=branch_point,
-            epoch=self.pool.epoch,
-        )
 
     def _find_again(self, request: RequestBlocks, stale: ResumePlan) -> ResumePlan:
         """What is left of a plan. Never more: the caller has counted the tokens to compute."""
         lookahead = self.config.resume_granularity if self._has_draft else 0
-        fresh = self._find(request, min(request.num_tokens, stale.num_tokens + lookahead + 1))
+        fresh = find_resume(self.pool, request, min(request.num_tokens, stale.num_tokens + lookahead + 1))
         if fresh.num_tokens == stale.num_tokens:
             return replace(fresh, limited_by=stale.limited_by, branch_point=stale.branch_point)
         return replace(fresh, branch_point=stale.branch_point or fresh.branch_point)
@@ -420,7 +366,7 @@ class KVCacheManager:
                 f"request {request.request_id!r} commits {num_tokens:,} tokens, but has room allocated for "
                 f"{request.num_scheduled_tokens:,}"
             )
-        self._hash_new_tokens(request)
+        self._hashes.hash_new_tokens(request)
         for index, manager, _ in self._managed:
             manager.commit(request.tables[index], request, num_tokens)
         request.num_computed_tokens = num_tokens
@@ -449,53 +395,6 @@ class KVCacheManager:
         request.extend_at = request.commit_at = 0
         request.is_started = False
         request.branch_point = None
-
-    def _found_blocks(
-        self, request: RequestBlocks, resume: Resume, lookups: Sequence[GroupLookup]
-    ) -> tuple[FoundBlocks, ...]:
-        point = request.resume_point(resume.num_tokens)
-        found: list[FoundBlocks] = []
-        for group, lookup in zip(self.config.groups, lookups, strict=True):
-            is_resumable = resume.num_tokens > 0 or not group.spec.indexes_decoder_tokens
-            ranges = group.spec.needed_blocks(point) if is_resumable else ()
-            if not resume.num_tokens and any(lookup.first_missing(r.start, r.stop) < r.stop for r in ranges):
-                ranges = ()
-            found.append([(blocks, lookup.rows_of(blocks)) for blocks in ranges])
-        return tuple(found)
-
-    def _hash_anew(self, request: RequestBlocks, tokens: Sequence[int] | np.ndarray) -> None:
-        if not self._has_a_name(request):
-            return
-        request.hashed = self.hasher.hash_tokens(tokens, request.identity)
-        for index, group in enumerate(self.config.groups):
-            if not group.spec.indexes_decoder_tokens:
-                request.group_hashes[index] = self._hash_encoder_input(request, group.block_size)
-            elif group.block_size == self.config.hash_block_size:
-                request.group_hashes[index] = request.hashed
-            else:
-                request.group_hashes[index] = list(self._widened(request.hashed, group.block_size))
-
-    def _hash_new_tokens(self, request: RequestBlocks) -> None:
-        if len(request.tokens) // self._hash_block_size == len(request.hashed) or not self._has_a_name(request):
-            return
-        self.hasher.extend(request.hashed, request.tokens, request.identity)
-        for index, block_size in self._wider_groups:
-            known = request.group_hashes[index]
-            known.extend(self._widened(request.hashed, block_size)[len(known) :])
-
-    def _has_a_name(self, request: RequestBlocks) -> bool:
-        """Whether the request is cached: what attends to an encoder's input is not unless that has a digest."""
-        return self.is_caching and (request.num_encoder_tokens == 0 or request.identity.encoder_digest is not None)
-
-    def _widened(self, hashes: Sequence[BlockHash], block_size: int) -> Sequence[BlockHash]:
-        return hashes_for_block_size(hashes, self.config.hash_block_size, block_size)
-
-    def _hash_encoder_input(self, request: RequestBlocks, block_size: int) -> list[BlockHash]:
-        """Names for an encoder's blocks: its input's digest and the block's place, in the request's identity."""
-        num_blocks = ceil_div(request.num_encoder_tokens, block_size)
-        hasher = self.hasher
-        places = np.arange(num_blocks * hasher.hash_block_size, dtype=np.int32)
-        return hasher.hash_tokens(places, request.identity)
 
     def _record_start(self, request: RequestBlocks, resume: ResumePlan | None) -> None:
         granularity = self.config.resume_granularity

@@ -6,6 +6,7 @@ from copy import copy
 
 import numpy as np
 
+from octavo.errors import InputError
 from octavo.hashing import RequestIdentity
 from octavo.ids import BlockHash
 from octavo.specs import last_boundary
@@ -118,6 +119,9 @@ def as_token_array(tokens: Sequence[int] | np.ndarray) -> "array[int]":
     packed = array("i")
     if isinstance(tokens, np.ndarray) and tokens.dtype == np.int32:
         packed.frombytes(np.ascontiguousarray(tokens).tobytes())
-    else:
+        return packed
+    try:
         packed.extend(tokens)
+    except (TypeError, OverflowError) as error:
+        raise InputError(f"tokens must be whole numbers from 0 to 2**31 - 1: {error}") from None
     return packed

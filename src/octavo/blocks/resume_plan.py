@@ -1,0 +1,62 @@
+"""How much of a request can be resumed from the device, and with which rows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from octavo.blocks.lookup import GroupLookup
+from octavo.blocks.pool import BlockPool
+from octavo.blocks.request import RequestBlocks
+from octavo.specs import GroupAvailability, Resume, longest_resume
+from octavo.specs.manager import FoundBlocks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumePlan:
+    """What `find_resume` found. `allocate` looks again where the cache has changed since."""
+
+    num_tokens: int
+    limited_by: int | None
+    found: tuple[FoundBlocks, ...]
+    """By group."""
+    branch_point: int | None
+    """Where attention could have resumed, had a checkpoint been there."""
+    epoch: int
+
+
+def find_resume(pool: BlockPool, request: RequestBlocks, num_tokens: int) -> ResumePlan:
+    """The resume point of a request's first `num_tokens` tokens, whose blocks are hashed. Changes nothing."""
+    config = pool.config
+    lookups = [GroupLookup(index, hashes) for index, hashes in zip(pool.indexes, request.group_hashes, strict=True)]
+    groups = [
+        GroupAvailability(spec=group.spec, blocks=lookup, is_draft=group.is_draft)
+        for group, lookup in zip(config.groups, lookups, strict=True)
+    ]
+    point = request.resume_point(num_tokens)
+    resume = longest_resume(groups, point, granularity=config.resume_granularity)
+    branch_point = None
+    stateless = [group for group in groups if not group.spec.holds_checkpoints]
+    if resume.limited_by is not None and 0 < len(stateless) < len(groups):
+        beyond = longest_resume(stateless, point, granularity=config.resume_granularity).num_tokens
+        branch_point = beyond if beyond > resume.num_tokens else None
+    return ResumePlan(
+        num_tokens=resume.num_tokens,
+        limited_by=resume.limited_by,
+        found=_found_blocks(pool, request, resume, lookups),
+        branch_point=branch_point,
+        epoch=pool.epoch,
+    )
+
+
+def _found_blocks(
+    pool: BlockPool, request: RequestBlocks, resume: Resume, lookups: Sequence[GroupLookup]
+) -> tuple[FoundBlocks, ...]:
+    """The rows of what the resume needs. An encoder's blocks are taken even where the decoder begins anew."""
+    point = request.resume_point(resume.num_tokens)
+    found: list[FoundBlocks] = []
+    for group, lookup in zip(pool.config.groups, lookups, strict=True):
+        is_resumable = resume.num_tokens > 0 or not group.spec.indexes_decoder_tokens
+        ranges = group.spec.needed_blocks(point) if is_resumable else ()
+        if not resume.num_tokens and any(lookup.first_missing(r.start, r.stop) < r.stop for r in ranges):
+            ranges = ()
+        found.append([(blocks, lookup.rows_of(blocks)) for blocks in ranges])
+    return tuple(found)
