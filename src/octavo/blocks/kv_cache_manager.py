@@ -34,8 +34,8 @@ from octavo.specs.manager import BlockTable, PageCopy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocation:
-    """The bytes that an allocation asks the engine to copy before the step's kernels run: moves first, then copies,
-    each in the order given."""
+    """The bytes that an allocation asks the engine to copy before the step's kernels run: its moves, then its copies,
+    each in the order given. Of several allocations, all of the earlier one come first."""
 
     moves: tuple[PageMove, ...] = ()
     copies: tuple[PageCopy, ...] = ()
@@ -173,7 +173,9 @@ class KVCacheManager:
         """Each request's step is done and one token sampled: commits the step, and makes room for the next one.
 
         Returns the requests for which there was something to do, each with what `allocate` says: None is a request
-        that has no room and must wait or be preempted. All others may go on as they are.
+        that has no room and must wait or be preempted. All others may go on as they are. The caller ends requests
+        that have reached the plan's longest context; at one that it has not, RequestTooLargeError, and what stands
+        behind that request in the batch is as it was.
         """
         eventful: list[tuple[RequestBlocks, Allocation | None]] = []
         for request, token in zip(requests, tokens, strict=True):
@@ -185,6 +187,7 @@ class KVCacheManager:
                 request.num_scheduled_tokens = num_tokens
             else:
                 if num_tokens > self.config.limits.max_model_len:
+                    known.pop()
                     self.check_size(num_tokens)
                 self._commit_groups(request, num_tokens - 1)
                 eventful.append((request, self._extend(request, num_tokens, 0, 0)))
