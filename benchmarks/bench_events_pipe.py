@@ -3,10 +3,10 @@ and classes where vLLM is installed.
 
     python benchmarks/bench_events_pipe.py [--blocks 256] [--batches 300] [--rounds 7]
 
-vLLM has no subscriber, so its side reads with the plainest one: `recv_multipart` and its own decoder, without looking at
-sequence numbers. Both sides take turns, round after round, and the best round counts. Its publisher has no way to leave
-tokens out, so "without" compares our batches without tokens with its batches with them; the same batches without tokens
-through its publisher are shown too. A ratio above 1 is faster than vLLM.
+vLLM has no subscriber, so its side reads with the plainest one: `recv_multipart` and its own decoder, without looking
+at sequence numbers. Both sides take turns, round after round, and the best round counts. Its publisher has no way to
+leave tokens out, so "without" compares our batches without tokens with its batches with them; the same batches without
+tokens through its publisher are shown too. A ratio above 1 is faster than vLLM.
 """
 
 import argparse

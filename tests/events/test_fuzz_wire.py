@@ -100,7 +100,7 @@ def test_fuzz():
             num_batches += 1
             assert decode_batch(encode_batch(batch)) == batch or "nan" in repr(batch)
             assert all(isinstance(hash(event), int) for event in batch.events)
-    print(f"{num_batches} of {NUM_MESSAGES} messages are batches")  # noqa: T201
+    print(f"{num_batches} of {NUM_MESSAGES} messages are batches")
     assert NUM_MESSAGES // 50 < num_batches < NUM_MESSAGES  # neither kind is missing
     # A list of the longest length that is ever believed is 32 MiB.
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - resident_kib < 64 << 10

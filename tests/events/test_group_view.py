@@ -200,7 +200,7 @@ def test_a_plan_without_a_rule_is_refused(group, message):
 
 
 def test_block_sizes_must_fit_the_hashes():
-    with pytest.raises(BlockSizeError, match="block_size = 16 .* hash_block_size = 12"):
+    with pytest.raises(BlockSizeError, match=r"block_size = 16 .* hash_block_size = 12"):
         GroupView([FULL], hash_block_size=12)
 
 

@@ -64,13 +64,17 @@ class Peer:
         return socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
     def await_subscriber(self, reader=None):
-        """What a reader gets meanwhile. One that has lost its connection subscribes again only while it is read."""
+        """What a reader gets meanwhile. It subscribes to what is new only while it is read."""
         items, give_up_at = [], time.monotonic() + PATIENCE_S
-        while not self.pub.poll(0 if reader else 1000 * PATIENCE_S):
-            assert time.monotonic() < give_up_at
-            item = reader.poll(0.005)
-            items += [] if item is None else [item]
-        assert self.pub.recv()[:1] == b"\x01"
+        while True:
+            while not self.pub.poll(0 if reader else 100):
+                assert time.monotonic() < give_up_at
+                item = reader.poll(0.005) if reader else None
+                items += [] if item is None else [item]
+            if self.pub.recv()[:1] == b"\x01":
+                break
+        while reader and (item := reader.poll(0)) is not None:  # the reader has noticed the connection
+            items.append(item)
         return items
 
     def send(self, sequence, life=0, *, is_lost=False, frames=None):
@@ -241,7 +245,7 @@ def test_a_publisher_that_connects_to_a_subscriber_that_binds():
     with Subscriber(config) as reader:
         endpoint = reader.endpoints[0]
         with Peer(endpoint, bind=False) as one:
-            one.await_subscriber()
+            assert one.await_subscriber(reader) == []
             one.send(0)
             assert told(take(reader, 1)) == [0]
         with Peer(endpoint, bind=False) as two:
@@ -282,16 +286,13 @@ def test_a_slow_subscriber_learns_what_it_missed():
             publisher.publish(KVEventBatch(ts=float(number), events=big))
         while publisher.stats().sent_batches < 200:
             time.sleep(0)
-        items = take(reader, 1)
-        while not (isinstance(items[-1], Delivered) and items[-1].sequence == 199):
-            publisher.publish(batch(0)) if reader.stats().received < 0 else None
-            item = reader.poll(0.2)
-            if item is None:  # the last ones were lost: one more shows it
-                break
-            items.append(item)
+        items = []
         publisher.publish(batch(200))
-        while not (isinstance(items[-1], Delivered) and items[-1].sequence >= 200):
-            items += take(reader, 1)
+        while not (items and isinstance(items[-1], Delivered) and items[-1].sequence >= 200):
+            item = reader.poll(0.2)
+            items += [] if item is None else [item]
+            if item is None:  # the last ones were lost too, and one more shows it
+                publisher.publish(batch(200))
         assert_unbroken(items, first=1)
 
 
@@ -339,7 +340,8 @@ def test_frames_without_a_sequence_are_counted_and_skipped():
             num += 1
         peer.send(1)
         assert told(take(reader, 2)) == [0, 1]
-        assert reader.stats().malformed == num
+        while reader.stats().malformed < num:
+            assert reader.poll(0.01) is None
 
 
 @pytest.mark.parametrize(
@@ -401,7 +403,7 @@ def test_a_replay_endpoint_that_sends_rubbish_without_end():
 
 
 def test_hostile_replay_clients_do_not_hold_up_the_publisher():
-    config = PublisherConfig(endpoint=LOOPBACK, replay_endpoint=LOOPBACK, max_replay_requests=8)
+    config = PublisherConfig(endpoint=LOOPBACK, replay_endpoint=LOOPBACK)
     context = zmq.Context()
     with ZmqPublisher(config) as publisher:
         big = [BlockRemoved(block_hashes=list(range(1 << 62, (1 << 62) + 5_000)), medium="GPU", group_idx=0)]
@@ -561,52 +563,58 @@ class View:
                 self.blocks.add(event.block_hashes[0])
 
 
+class Engine:
+    """A publisher that drops, loses, forgets and restarts. Its blocks are stored by events whose medium is not GPU."""
+
+    def __init__(self, seed):
+        self.chance = random.Random(seed)
+        self.peer = Peer()
+        self.life = self.sequence = 0
+        self.blocks = set()
+
+    def step(self):
+        for _ in range(self.chance.randrange(1, 30)):
+            block, stores = self.chance.randrange(20), self.chance.random() < 0.6
+            (self.blocks.add if stores else self.blocks.discard)(block)
+            event = BlockRemoved(block_hashes=[block], medium="CPU" if stores else "GPU", group_idx=0)
+            is_dropped, is_lost = self.chance.random() < 0.05, self.chance.random() < 0.1
+            self.send([event], is_dropped=is_dropped, is_lost=is_lost)
+        if self.chance.random() < 0.4:
+            del self.peer.history[: self.chance.randrange(len(self.peer.history) + 1)]
+
+    def send(self, events, *, is_dropped=False, is_lost=False):
+        content = encode_batch(KVEventBatch(ts=self.life + self.sequence / 1e6, events=events))
+        frames = [b"", encode_sequence(self.sequence), content]
+        self.sequence += 1
+        if not is_dropped:
+            self.peer.history.append(frames)
+            if not is_lost:
+                self.peer.pub.send_multipart(frames)
+        return content
+
+    def restart(self):
+        endpoint, replay_endpoint = self.peer.endpoint, self.peer.replay_endpoint
+        self.peer.close()
+        self.peer = Peer(endpoint, replay_endpoint=replay_endpoint)
+        self.life, self.sequence, self.blocks = self.life + 1, self.chance.choice([0, self.sequence]), set()
+
+
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("replay", [True, False])
 def test_the_view_is_right_or_says_that_it_is_not(seed, replay):
-    """A publisher that drops, loses, forgets and restarts. A medium other than GPU means that a block is stored."""
-    chance = random.Random(seed)
-    view, blocks, peer = View(), set(), Peer()
-    life, sequence = 0, 0
-    with subscriber(peer, replay=replay, replay_timeout_s=PATIENCE_S) as reader:
-        peer.await_subscriber()
+    engine, view = Engine(seed), View()
+    with subscriber(engine.peer, replay=replay, replay_timeout_s=PATIENCE_S) as reader:
+        engine.peer.await_subscriber()
         for _ in range(12):
-            for _ in range(chance.randrange(1, 30)):
-                block, stores = chance.randrange(20), chance.random() < 0.6
-                (blocks.add if stores else blocks.discard)(block)
-                event = BlockRemoved(block_hashes=[block], medium="CPU" if stores else "GPU", group_idx=0)
-                frames = [
-                    b"",
-                    encode_sequence(sequence),
-                    encode_batch(KVEventBatch(ts=life + sequence / 1e6, events=[event])),
-                ]
-                sequence += 1
-                if chance.random() < 0.05:
-                    continue  # dropped before it was sent
-                peer.history.append(frames)
-                if chance.random() < 0.9:
-                    peer.pub.send_multipart(frames)
-            if chance.random() < 0.4:
-                del peer.history[: chance.randrange(len(peer.history) + 1)]
-            if chance.random() < 0.3:
-                endpoint, replay_endpoint = peer.endpoint, peer.replay_endpoint
-                peer.close()
-                peer = Peer(endpoint, replay_endpoint=replay_endpoint)
-                life, sequence, blocks = life + 1, chance.choice([0, sequence]), set()
-                for item in peer.await_subscriber(reader):
+            engine.step()
+            if engine.chance.random() < 0.3:
+                engine.restart()
+                for item in engine.peer.await_subscriber(reader):
                     view.apply(item)
-            # A last message that is heard, after which the view is as it is.
-            frames = [b"", encode_sequence(sequence), encode_batch(KVEventBatch(ts=life + sequence / 1e6, events=[]))]
-            sequence += 1
-            peer.history.append(frames)
-            peer.pub.send_multipart(frames)
-            while True:
+            last = engine.send([])  # which is heard, and after it the view is as it is
+            item = None
+            while not (isinstance(item, Delivered) and item.payload == last):
                 (item,) = take(reader, 1)
                 view.apply(item)
-                if isinstance(item, Delivered) and item.payload == frames[2]:
-                    break
-            if view.is_complete:
-                assert view.blocks == blocks
-            else:
-                assert view.blocks <= blocks
-    peer.close()
+            assert view.blocks == engine.blocks if view.is_complete else view.blocks <= engine.blocks
+    engine.peer.close()

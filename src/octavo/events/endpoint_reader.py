@@ -26,6 +26,9 @@ _MESSAGES_PER_TURN = 64
 _RECONNECT_MS = 50
 _RECONNECT_MAX_MS = 2000
 _HEARTBEATS_MISSED = 3
+_EVENTS = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_CONNECT_RETRIED
+_GIVEN_UP_S = 0.2
+"""After a lost connection ZMQ tries again at once, or never: a peer that breaks its rules is not called again."""
 _LEAST_FRAME_BYTES = 4096
 """A topic must fit, whatever is the limit of payloads."""
 _END = encode_sequence(END_SEQUENCE)
@@ -101,12 +104,14 @@ class EndpointReader:
         self._replay: _Replay | None = None
         self._was_connected = False
         self._was_disconnected = False
+        self._reconnect_at: float | None = None
         self._open()
 
     @property
     def give_up_at(self) -> float | None:
         """When to look again, if nothing comes."""
-        return None if self._replay is None else self._replay.give_up_at
+        replay_s = None if self._replay is None else self._replay.give_up_at
+        return min((t for t in (self._reconnect_at, replay_s) if t is not None), default=None)
 
     @property
     def num_gaps(self) -> int:
@@ -122,7 +127,7 @@ class EndpointReader:
             self._read_replay(self._replay, now)
         elif not self._waiting:
             self._read_live()
-        self._follow_connection()
+        self._follow_connection(now)
         while self._replay is None and self._to_verify:
             publisher = self._to_verify.popleft()
             self._apply(publisher, publisher.session.interrupted(), None, now)
@@ -138,7 +143,11 @@ class EndpointReader:
 
     def _open(self) -> None:
         self._sub = self._context.socket(zmq.SUB)
-        self._monitor = self._sub.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
+        self._monitor = self._context.socket(zmq.PAIR)
+        self._monitor.setsockopt(zmq.RCVHWM, 0)  # or ZMQ's own thread would wait for it to be read
+        address = f"inproc://octavo-monitor-{id(self)}"
+        self._sub.monitor(address, _EVENTS)
+        self._monitor.connect(address)
         self._sub.set_hwm(self._config.hwm)
         self._set_options(self._sub)
         for topic in self._topics:
@@ -156,7 +165,7 @@ class EndpointReader:
             socket.setsockopt(zmq.HEARTBEAT_IVL, interval_ms)
             socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, _HEARTBEATS_MISSED * interval_ms)
 
-    def _follow_connection(self) -> None:
+    def _follow_connection(self, now: float) -> None:
         """Notices new connections. It is asked after messages were received and before they are looked at: messages
         of a new connection are never seen before the connection is."""
         is_new = False
@@ -164,9 +173,17 @@ class EndpointReader:
             event = recv_monitor_message(self._monitor, zmq.NOBLOCK)["event"]
             if event == zmq.EVENT_DISCONNECTED:
                 self._was_disconnected = True
-            elif event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                self._reconnect_at = None if self._source.bind else now + _GIVEN_UP_S
+            else:
+                self._reconnect_at = None
+            if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 is_new |= self._was_disconnected or not self._was_connected
                 self._was_connected = True
+        if self._reconnect_at is not None and now >= self._reconnect_at:
+            self._reconnect_at = None
+            with contextlib.suppress(zmq.ZMQError):
+                self._sub.disconnect(self.endpoint)
+            self._sub.connect(self.endpoint)
         if not is_new:
             return
         if self._was_disconnected:

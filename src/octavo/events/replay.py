@@ -10,6 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 
+_MAX_REQUESTS_OF_CLIENT = 4
+"""That wait, so that one client cannot take the place of all."""
+
 END_SEQUENCE = (1 << 64) - 1
 """Ends an answer. No message has it."""
 
@@ -88,7 +91,8 @@ class ReplayRequests:
 
     def add(self, client: bytes, start: int, now: float) -> None:
         """Takes a request for everything from sequence `start` on; beyond the bound it is refused."""
-        if self._num_waiting >= self._max_requests:
+        num_of_client = len(self._of_clients.get(client, ()))
+        if self._num_waiting >= self._max_requests or num_of_client >= _MAX_REQUESTS_OF_CLIENT:
             self.num_refused += 1
             return
         request = _Request(place=self._buffer.find(start), stop=self._buffer.stop, give_up_at=now + self._patience_s)
