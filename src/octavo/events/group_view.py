@@ -58,12 +58,14 @@ class GroupView:
                 case AllBlocksCleared():
                     self._forget_blocks()
                     self.is_complete = True
-                case BlockStored() | BlockRemoved() if not self._is_known(event.group_idx):
-                    self.events_of_unknown_groups += 1
-                case BlockStored():
-                    self._store(event)
-                case BlockRemoved():
-                    self._remove(event)
+                case BlockStored() | BlockRemoved():
+                    blocks = self._blocks_of(event.group_idx)
+                    if blocks is None:
+                        self.events_of_unknown_groups += 1
+                    elif isinstance(event, BlockStored):
+                        self._store(blocks, event)
+                    else:
+                        self._remove(blocks, event)
 
     def resync(self) -> None:
         """The publisher's state is unknown: forget what may be stale."""
@@ -110,20 +112,18 @@ class GroupView:
         ratio = spec.block_size // self._hash_block_size
         return hashes[ratio - 1 :: ratio]
 
-    def _is_known(self, group_idx: int | None) -> bool:
-        return group_idx is not None and 0 <= group_idx < len(self._blocks)
+    def _blocks_of(self, group_idx: int | None) -> dict[ExternalHash, int] | None:
+        if group_idx is None or not 0 <= group_idx < len(self._blocks):
+            return None
+        return self._blocks[group_idx]
 
-    def _store(self, event: BlockStored) -> None:
-        assert event.group_idx is not None
+    def _store(self, blocks: dict[ExternalHash, int], event: BlockStored) -> None:
         bit = self._media.setdefault(event.medium, 1 << len(self._media))
-        blocks = self._blocks[event.group_idx]
         for block_hash in event.block_hashes:
             blocks[block_hash] = blocks.get(block_hash, 0) | bit
 
-    def _remove(self, event: BlockRemoved) -> None:
-        assert event.group_idx is not None
+    def _remove(self, blocks: dict[ExternalHash, int], event: BlockRemoved) -> None:
         bit = self._media.get(event.medium, 0)
-        blocks = self._blocks[event.group_idx]
         for block_hash in event.block_hashes:
             left = blocks.get(block_hash, 0) & ~bit
             if left:
