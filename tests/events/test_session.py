@@ -151,6 +151,18 @@ def test_a_malformed_message_is_a_resync_and_the_next_ones_continue():
     assert session.live(2, 2) == DELIVER
 
 
+def test_looking_again_finds_what_was_lost_last():
+    session = heard(0, 1)
+    assert session.recheck() == Verdict(replay_from=1)
+    assert [session.replayed(i, i) for i in (1, 2, 3)] == [DUPLICATE, DELIVER, DELIVER]
+    assert session.replay_ended() == Verdict()
+    session.recheck()
+    assert session.replay_failed() == Verdict()  # which says nothing
+    session.recheck()
+    assert session.replay_ended() == Verdict()
+    assert session.live(4, 4) == DELIVER
+
+
 class PublisherMachine(RuleBasedStateMachine):
     """A message is (life, sequence), and that is its digest too. What the consumer has is a list of them."""
 
@@ -198,6 +210,10 @@ class PublisherMachine(RuleBasedStateMachine):
     def reconnect(self):
         self.wire.clear()
         self.follow(self.session.interrupted(), None)
+
+    @rule(fails=st.booleans())
+    def recheck(self, fails):
+        self.follow(self.session.recheck(), None, fails=fails)
 
     @rule(num=st.integers(1, 5), fails=st.booleans(), cut=st.integers(0, 4), lose_one=st.booleans())
     def read(self, num, fails=False, cut=0, lose_one=False):

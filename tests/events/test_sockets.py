@@ -157,6 +157,17 @@ def test_a_gap_is_filled_by_replay():
         assert reader.stats().resyncs == 0
 
 
+def test_what_was_lost_last_is_found_though_nothing_follows():
+    with Peer() as peer, subscriber(peer, recheck_s=0.05) as reader:
+        peer.await_subscriber()
+        peer.send(0)
+        assert told(take(reader, 1)) == [0]
+        peer.send(1, is_lost=True)
+        assert told(take(reader, 1)) == [1]
+        peer.send(2)
+        assert told(take(reader, 1)) == [2]
+
+
 def test_a_gap_that_the_buffer_no_longer_reaches():
     with Peer() as peer, subscriber(peer) as reader:
         peer.await_subscriber()

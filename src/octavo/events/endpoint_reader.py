@@ -29,6 +29,10 @@ _HEARTBEATS_MISSED = 3
 _EVENTS = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_CONNECT_RETRIED
 _GIVEN_UP_S = 0.2
 """After a lost connection ZMQ tries again at once, or never: a peer that breaks its rules is not called again."""
+_SECOND_LOOK_S = 0.2
+"""A subscription may take effect after the answer of replay that was asked for with it."""
+_RECHECK_AFTER_FAILURE_S = 60.0
+"""Live messages wait while replay is asked, so one that does not answer is not asked often."""
 _LEAST_FRAME_BYTES = 4096
 """A topic must fit, whatever is the limit of payloads."""
 _END = encode_sequence(END_SEQUENCE)
@@ -105,13 +109,16 @@ class EndpointReader:
         self._was_connected = False
         self._was_disconnected = False
         self._reconnect_at: float | None = None
+        self._recheck_at: float | None = None
+        self._to_recheck: deque[_Publisher] = deque()
         self._open()
 
     @property
     def give_up_at(self) -> float | None:
         """When to look again, if nothing comes."""
+        recheck_at = None if self._replay is not None else self._recheck_at
         replay_s = None if self._replay is None else self._replay.give_up_at
-        return min((t for t in (self._reconnect_at, replay_s) if t is not None), default=None)
+        return min((t for t in (self._reconnect_at, replay_s, recheck_at) if t is not None), default=None)
 
     @property
     def num_gaps(self) -> int:
@@ -131,8 +138,16 @@ class EndpointReader:
         while self._replay is None and self._to_verify:
             publisher = self._to_verify.popleft()
             self._apply(publisher, publisher.session.interrupted(), None, now)
+        if self._waiting:
+            self._recheck_later(now, self._config.recheck_s)
         while self._replay is None and self._waiting:
             self._take_live(self._waiting.popleft(), now)
+        if self._recheck_at is not None and now >= self._recheck_at:
+            self._to_recheck = self._all_publishers()
+            self._recheck_later(now, self._config.recheck_s)
+        while self._replay is None and self._to_recheck:
+            publisher = self._to_recheck.popleft()
+            self._apply(publisher, publisher.session.recheck(), None, now)
 
     def close(self) -> None:
         """Closes its sockets."""
@@ -192,9 +207,16 @@ class EndpointReader:
         if not self._publishers and self._source.replay_endpoint is not None and self._unnamed is None:
             self._unnamed = self._new_publisher(None)
         self._end_replay()
-        self._to_verify = deque(self._publishers.values())
-        if self._unnamed is not None:
-            self._to_verify.append(self._unnamed)
+        self._to_verify = self._all_publishers()
+        self._to_recheck.clear()
+        self._recheck_later(now, _SECOND_LOOK_S)
+
+    def _all_publishers(self) -> deque[_Publisher]:
+        return deque([*self._publishers.values(), *([] if self._unnamed is None else [self._unnamed])])
+
+    def _recheck_later(self, now: float, seconds: float) -> None:
+        if self._source.replay_endpoint is not None and self._config.recheck_s:
+            self._recheck_at = now + seconds
 
     def _discard_live(self) -> None:
         """Throws away what may be of the connection before. Replay has it, if the publisher is the same."""
@@ -245,6 +267,8 @@ class EndpointReader:
             if self._replay is not replay:
                 return
         if now >= replay.give_up_at:
+            self._to_recheck.clear()
+            self._recheck_later(now, max(self._config.recheck_s, _RECHECK_AFTER_FAILURE_S))
             self._apply(replay.publisher, session.replay_failed(), replay.held, now)
 
     def _take_replayed(self, replay: _Replay, frames: list[bytes], now: float) -> None:

@@ -113,6 +113,8 @@ class _Question:
     """Sequence and digest of the live message that raised the question."""
     is_other_life: bool = False
     """The publisher does not have the message that was seen last."""
+    is_recheck: bool = False
+    """Nothing tells that anything is amiss, and no answer changes nothing."""
     num_requests: int = 1
     has_begun: bool = False
     has_progress: bool = False
@@ -176,7 +178,8 @@ class PublisherSession:
         question = self._question
         assert question is not None, "nothing was asked"
         if not question.has_begun:
-            return self._unanswered(question) if question.digest is None else self._ask_from_start(question)
+            is_over = question.digest is None or question.is_recheck
+            return self._unanswered(question) if is_over else self._ask_from_start(question)
         if question.held is None:
             self._question = None
             return _NOTHING
@@ -213,6 +216,15 @@ class PublisherSession:
             return self._say_unknown(ResyncReason.RECONNECTED)
         is_fresh = self._consumer is _Consumer.FRESH
         return self._ask(ResyncReason.LATE_JOIN if is_fresh else ResyncReason.RECONNECTED, held=None)
+
+    def recheck(self) -> Verdict:
+        """Nothing came for a while: the last messages may have been lost, which only a later one would show."""
+        if not self._can_replay:
+            return _NOTHING
+        verdict = self._ask(ResyncReason.LATE_JOIN if self._next is None else ResyncReason.GAP, held=None)
+        assert self._question is not None
+        self._question.is_recheck = True
+        return verdict
 
     def malformed(self, sequence: int) -> Resync:
         """The message to be delivered cannot be read, so that what it says is lost."""
@@ -253,7 +265,7 @@ class PublisherSession:
         self._forget()
         question.start, question.digest = 0, None
         question.has_begun = question.has_progress = False
-        question.is_other_life = True
+        question.is_other_life, question.is_recheck = True, False
         return Verdict(replay_from=0)
 
     def _take_first_replayed(self, question: _Question, sequence: int, digest: int) -> Verdict:
@@ -274,6 +286,8 @@ class PublisherSession:
     def _unanswered(self, question: _Question) -> Verdict:
         """Replay is of no help: go on with what came live."""
         self._question = None
+        if question.is_recheck:
+            return _NOTHING
         if question.held is None:
             return self._say_unknown(question.reason, expected=question.expected)
         return self._go_on_live(question.reason, *question.held, expected=question.expected)

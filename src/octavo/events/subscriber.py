@@ -57,6 +57,8 @@ class SubscriberConfig:
     limits: WireLimits = DEFAULT_LIMITS
     replay_timeout_s: float = 2.0
     """Between two messages of an answer. Live messages wait for its end."""
+    recheck_s: float = 5.0
+    """After so long without a message replay is asked for what may have been lost. 0: never."""
     max_replay_messages: int = 1 << 17
     """Of one answer; a longer one counts as failed."""
     max_topics: int = 1024
@@ -72,8 +74,9 @@ class SubscriberConfig:
                 raise InputError(f"{name} must be 1 or more, not {getattr(self, name)}")
         if not 0 < self.replay_timeout_s < float("inf"):
             raise InputError(f"replay_timeout_s must be more than 0, not {self.replay_timeout_s}")
-        if not 0 <= self.heartbeat_s < 1 << 16:
-            raise InputError(f"heartbeat_s must be 0 or more, not {self.heartbeat_s}")
+        for name in ("recheck_s", "heartbeat_s"):
+            if not 0 <= getattr(self, name) < 1 << 16:
+                raise InputError(f"{name} must be 0 or more, not {getattr(self, name)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
