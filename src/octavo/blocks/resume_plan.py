@@ -28,7 +28,7 @@ def find_resume(pool: BlockPool, request: RequestBlocks, num_tokens: int) -> Res
     config = pool.config
     lookups = [GroupLookup(index, hashes) for index, hashes in zip(pool.indexes, request.group_hashes, strict=True)]
     groups = [
-        GroupAvailability(spec=group.spec, blocks=lookup, is_draft=group.is_draft)
+        GroupAvailability(spec=group.spec.rule, blocks=lookup, is_draft=group.is_draft)
         for group, lookup in zip(config.groups, lookups, strict=True)
     ]
     point = request.resume_point(num_tokens)
@@ -54,8 +54,9 @@ def _found_blocks(
     point = request.resume_point(resume.num_tokens)
     found: list[FoundBlocks] = []
     for group, lookup in zip(pool.config.groups, lookups, strict=True):
-        is_resumable = resume.num_tokens > 0 or not group.spec.indexes_decoder_tokens
-        ranges = group.spec.needed_blocks(point) if is_resumable else ()
+        spec = group.spec.rule
+        is_resumable = resume.num_tokens > 0 or not spec.indexes_decoder_tokens
+        ranges = spec.needed_blocks(point) if is_resumable else ()
         if not resume.num_tokens and any(lookup.first_missing(r.start, r.stop) < r.stop for r in ranges):
             ranges = ()
         found.append([(blocks, lookup.rows_of(blocks)) for blocks in ranges])

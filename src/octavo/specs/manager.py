@@ -85,10 +85,7 @@ class SingleTypeKVCacheManager(ABC):
     """How one group allocates, frees and caches. It keeps no request: tables and pages are arguments."""
 
     def __init__(self, spec: KVCacheSpec, group_idx: int, pages: PageHolder) -> None:
-        self.spec = spec
-        """The group's, or its layers' where all have the same: one call less in the path of every block."""
-        if isinstance(spec, UniformTypeKVCacheSpecs) and len(spec.distinct) == 1:
-            self.spec = spec.first
+        self.spec = spec.rule if isinstance(spec, UniformTypeKVCacheSpecs) else spec
         self.block_size = spec.block_size
         self.group_idx = group_idx
         self.pages = pages

@@ -39,6 +39,11 @@ class UniformTypeKVCacheSpecs(KVCacheSpec):
         one_block_size = len({spec.block_size for spec in specs.values()}) == 1
         return one_block_size and all(spec.is_uniform_with_collection(specs) for spec in set(specs.values()))
 
+    @cached_property
+    def rule(self) -> KVCacheSpec:
+        """The spec whose resume rule is the group's: the layers' where all have the same, a call less for each block."""
+        return self.first if len(self.distinct) == 1 else self
+
     def __hash__(self) -> int:
         return hash(frozenset(self.specs.items()))  # equality of mappings knows no order
 
