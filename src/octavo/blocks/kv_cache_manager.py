@@ -182,7 +182,7 @@ class KVCacheManager:
             known = request.tokens
             known.append(token)
             num_tokens = len(known)
-            if num_tokens <= request.extend_at and num_tokens <= request.commit_at:
+            if num_tokens <= request.quiet_until:
                 request.num_computed_tokens = num_tokens - 1
                 request.num_scheduled_tokens = num_tokens
             else:
@@ -339,7 +339,7 @@ class KVCacheManager:
     def _has_free_pages(self, needed: Sequence[int]) -> bool:
         """Whether every class has as many free pages as all groups want together: so most decode steps are served."""
         total = sum(needed)
-        return all(len(pages.free_rows) >= total for pages in self.pool.classes)
+        return not [pages for pages in self.pool.classes if len(pages.free_rows) < total]  # no generator: it is hot
 
     def _pages_needed(self, request: RequestBlocks, num_tokens: int) -> list[int]:
         """By managed group."""
@@ -384,6 +384,7 @@ class KVCacheManager:
                 commit_at = tokens
         request.extend_at = extend_at
         request.commit_at = commit_at
+        request.quiet_until = min(extend_at, commit_at)
 
     def _release(self, request: RequestBlocks) -> None:
         for index, manager, _ in self._managed:
@@ -395,7 +396,7 @@ class KVCacheManager:
         for index, manager, _ in self._managed:
             request.tables[index] = manager.new_table()
         request.num_computed_tokens = request.num_scheduled_tokens = 0
-        request.extend_at = request.commit_at = 0
+        request.extend_at = request.commit_at = request.quiet_until = 0
         request.is_started = False
         request.branch_point = None
 

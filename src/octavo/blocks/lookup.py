@@ -20,7 +20,10 @@ class GroupLookup:
         """Rows of the blocks from `_first` on."""
 
     def first_missing(self, start: int, stop: int) -> int:
-        found, stop_of_known = self._rows, min(stop, len(self.hashes))
+        found = self._rows
+        if self._first <= start and stop <= self._first + len(found):
+            return stop
+        stop_of_known = min(stop, len(self.hashes))
         rows: list[int] = []
         probe = _FIRST_PROBE
         while start + len(rows) < stop_of_known:

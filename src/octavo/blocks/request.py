@@ -33,6 +33,7 @@ class RequestBlocks:
         "num_prompt_tokens",
         "num_scheduled_tokens",
         "prompt_boundary",
+        "quiet_until",
         "request_id",
         "tables",
         "tokens",
@@ -62,6 +63,8 @@ class RequestBlocks:
         """Up to so many tokens there is room, and nothing to do for it."""
         self.commit_at = 0
         """Below so many computed tokens there is nothing to publish and nothing to let go."""
+        self.quiet_until = 0
+        """The smaller of the two: a decode step that ends here or before does nothing but count."""
         self.is_started = False
         self.generation = 0
         self.tables: list[BlockTable] = []

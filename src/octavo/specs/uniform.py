@@ -41,7 +41,7 @@ class UniformTypeKVCacheSpecs(KVCacheSpec):
 
     @cached_property
     def rule(self) -> KVCacheSpec:
-        """The spec whose resume rule is the group's: the layers' where all have the same, a call less for each block."""
+        """The spec whose resume rule is the group's: the layers' own where all have the same."""
         return self.first if len(self.distinct) == 1 else self
 
     def __hash__(self) -> int:
