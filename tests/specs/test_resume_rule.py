@@ -48,7 +48,7 @@ def reads(spec, reader, token):
             return reader // size == token // size and token <= reader
         case FullAttentionSpec():
             return token <= reader
-    raise NotImplementedError(spec)
+    raise TypeError(f"there is no definition for {spec}")
 
 
 def tokens_read_from(spec, n):

@@ -14,7 +14,6 @@ from octavo.testing.event_strategies import batches
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # torch's own
-    pytest.importorskip("vllm")
     from vllm.distributed import kv_events as vllm_events
 
 pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("ignore")]

@@ -9,7 +9,6 @@ from octavo.hashing import PLAIN, BlockHasher, MultiModalItem, PromptEmbeds, Req
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # torch's own
-    pytest.importorskip("vllm")
     import torch
     from vllm.lora.request import LoRARequest
     from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange

@@ -1,7 +1,6 @@
 """`plan_like_vllm` says what the real vLLM says: for real-sized models that vLLM itself builds (on the meta device, so
 that it picks block sizes and padding), and for layers that no model here has on a CPU."""
 
-import importlib.util
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +27,6 @@ from octavo.specs import KVCacheSpec, RequestLimits
 pytestmark = [
     pytest.mark.vllm,
     pytest.mark.filterwarnings("ignore"),
-    pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed (make test-vllm)"),
 ]
 
 MEMORY = 64 << 30

@@ -3,7 +3,6 @@
 The comparison and its modes are in benchmarks/compare_resumes.py.
 """
 
-import importlib.util
 import sys
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from compare_resumes import CASES, Case, Mode, compare, is_refused
 pytestmark = [
     pytest.mark.vllm,
     pytest.mark.filterwarnings("ignore"),
-    pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed (make test-vllm)"),
 ]
 
 SEED, NUM_REQUESTS = 20, 120

@@ -119,7 +119,10 @@ class KVCacheManager:
 
     def append_tokens(self, request: RequestBlocks, tokens: Iterable[int]) -> None:
         """Known tokens grow: sampled ones, or a prompt that arrives in parts. They are hashed when that is needed."""
-        request.tokens.extend(tokens)
+        more = as_token_array(list(tokens))
+        if more and min(more) < 0:
+            raise InputError(f"tokens must be whole numbers from 0 to 2**31 - 1, not {min(more)}")
+        request.tokens.extend(more)
 
     def find_resume(self, request: RequestBlocks) -> ResumePlan:
         """The largest boundary at which every group has what it needs. Changes nothing in the cache."""
@@ -141,6 +144,11 @@ class KVCacheManager:
         lower than the plan said if the cache has changed since. `must_fit_tokens` admits a request only if so many
         tokens would fit now, so that one whose prompt comes in chunks is not let in to fail half way.
         """
+        if num_tokens <= request.num_computed_tokens:
+            raise InputError(
+                f"request {request.request_id!r} has computed {request.num_computed_tokens:,} tokens; "
+                f"a step that ends at {num_tokens:,} computes nothing"
+            )
         if num_tokens + num_lookahead_tokens <= request.extend_at:
             request.num_scheduled_tokens = num_tokens
             return _NOTHING_TO_COPY

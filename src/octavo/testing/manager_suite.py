@@ -25,7 +25,7 @@ class KVCacheManagerSuite:
 
     def models(self) -> Sequence[SmallModel]:
         """The models to check."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} must override models()")
 
     def test_no_sequence_of_calls_goes_wrong(self) -> None:
         for model in self.models():
@@ -87,7 +87,7 @@ class SingleTypeKVCacheManagerSuite(KVCacheManagerSuite):
 
     def specs(self) -> Sequence[KVCacheSpec]:
         """The specs to check: one for each of the manager's ways to behave."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} must override specs()")
 
     def models(self) -> Sequence[SmallModel]:
         """Each beside full attention with smaller pages and with larger ones."""

@@ -32,7 +32,7 @@ class KVCacheSpecSuite:
 
     def specs(self) -> SearchStrategy[KVCacheSpec] | Sequence[KVCacheSpec]:
         """The specs to check: a strategy, or a few."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} must override specs()")
 
     @_shared
     @given(data=st.data())
