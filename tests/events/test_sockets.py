@@ -134,6 +134,30 @@ def told(items):
     return [number_of(item) if isinstance(item, Delivered) else item.reason for item in items]
 
 
+@pytest.mark.parametrize("is_replayed", [False, True])
+def test_batches_are_decoded_one_at_a_time(is_replayed):
+    with Peer() as peer, subscriber(peer, replay=is_replayed) as reader:
+        peer.await_subscriber(reader)
+        for sequence in range(10):
+            peer.send(sequence, is_lost=is_replayed and sequence < 9)
+        assert told(take(reader, 1)) == [0]
+        assert reader.stats().delivered == 1
+        assert told(take(reader, 9)) == list(range(1, 10))
+
+
+def test_a_busy_source_does_not_silence_another():
+    with Peer() as busy, Peer() as quiet:
+        sources = tuple(SourceConfig(endpoint=peer.endpoint) for peer in (busy, quiet))
+        with Subscriber(SubscriberConfig(sources=sources)) as reader:
+            for peer in (busy, quiet):
+                peer.await_subscriber(reader)
+            for sequence in range(200):
+                busy.send(sequence)
+            quiet.send(0)
+            time.sleep(4 * QUIET_S)
+            assert quiet.endpoint in {item.endpoint for item in take(reader, 100)}
+
+
 def test_everything_in_order():
     config = PublisherConfig(endpoint=LOOPBACK, replay_endpoint=LOOPBACK, topic="kv@a", data_parallel_rank=2)
     with ZmqPublisher(config) as publisher, subscriber(publisher, topics=("kv@",)) as reader:

@@ -6,8 +6,8 @@ While an answer of replay is awaited, live messages wait in their socket, where 
 import contextlib
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 import xxhash
 import zmq
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from octavo.events.subscriber import SourceConfig, SubscriberConfig
 
 _MESSAGES_PER_TURN = 64
+_BYTES_PER_TURN = 1 << 17
+"""Of payloads, which the last one may exceed: more would leave the processor's cache before they are decoded."""
 _RECONNECT_MS = 50
 _RECONNECT_MAX_MS = 2000
 _HEARTBEATS_MISSED = 3
@@ -59,15 +61,11 @@ class _Publisher:
     """None until the first message tells it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Message:
+class _Message(NamedTuple):
     topic: bytes
     sequence: int
     payload: bytes
-    digest: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "digest", xxhash.xxh3_128_intdigest(self.payload))
+    digest: int
 
 
 @dataclass(slots=True, kw_only=True)
@@ -103,7 +101,7 @@ class EndpointReader:
         self._unnamed: _Publisher | None = None
         """The publisher that replay is asked about before any message came."""
         self._waiting: deque[_Message] = deque()
-        """Live messages of one turn, that wait for the end of a replay."""
+        """Live messages of one turn, that wait to be wanted, and for the end of a replay."""
         self._to_verify: deque[_Publisher] = deque()
         self._replay: _Replay | None = None
         self._was_connected = False
@@ -129,23 +127,14 @@ class EndpointReader:
         return (self._monitor, self._sub if self._replay is None else self._replay.socket)
 
     def read(self, now: float) -> None:
-        """Takes what is there, up to a turn's worth of messages."""
-        if self._replay is not None:
-            self._read_replay(self._replay, now)
-        elif not self._waiting:
-            self._read_live()
-        self._follow_connection(now)
-        while self._replay is None and self._to_verify:
-            publisher = self._to_verify.popleft()
-            self._apply(publisher, publisher.session.interrupted(), None, now)
-        if self._waiting:
-            self._recheck_later(now, self._config.recheck_s)
-        while self._replay is None and self._waiting:
+        """Takes what is there until there is something to deliver: a batch takes ten times the memory of its message,
+        so none is decoded before it is wanted."""
+        num_items = len(self._items)
+        if self._replay is not None or not self._waiting:
+            self._receive(now)
+        while self._replay is None and self._waiting and len(self._items) == num_items:
             self._take_live(self._waiting.popleft(), now)
-        if self._recheck_at is not None and now >= self._recheck_at:
-            self._to_recheck = self._all_publishers()
-            self._recheck_later(now, self._config.recheck_s)
-        while self._replay is None and self._to_recheck:
+        while self._replay is None and not self._waiting and self._to_recheck:
             publisher = self._to_recheck.popleft()
             self._apply(publisher, publisher.session.recheck(), None, now)
 
@@ -218,6 +207,22 @@ class EndpointReader:
         if self._source.replay_endpoint is not None and self._config.recheck_s:
             self._recheck_at = now + seconds
 
+    def _receive(self, now: float) -> None:
+        """Looks at the sockets, and at what follows from the time and from new connections."""
+        if self._replay is not None:
+            self._read_replay(self._replay, now)
+        else:
+            self._read_live()
+        self._follow_connection(now)
+        while self._replay is None and self._to_verify:
+            publisher = self._to_verify.popleft()
+            self._apply(publisher, publisher.session.interrupted(), None, now)
+        if self._waiting:
+            self._recheck_later(now, self._config.recheck_s)
+        elif self._recheck_at is not None and now >= self._recheck_at:
+            self._to_recheck = self._all_publishers()
+            self._recheck_later(now, self._config.recheck_s)
+
     def _discard_live(self) -> None:
         """Throws away what may be of the connection before. Replay has it, if the publisher is the same."""
         self._counters.discarded += len(self._waiting)
@@ -229,6 +234,7 @@ class EndpointReader:
                 self._counters.discarded += 1
 
     def _read_live(self) -> None:
+        num_bytes = 0
         with contextlib.suppress(zmq.Again):
             for _ in range(_MESSAGES_PER_TURN):
                 frames = self._sub.recv_multipart(zmq.NOBLOCK)
@@ -236,8 +242,11 @@ class EndpointReader:
                 message = _message(frames)
                 if message is None:
                     self._counters.malformed += 1
-                else:
-                    self._waiting.append(message)
+                    continue
+                self._waiting.append(message)
+                num_bytes += len(message.payload)
+                if num_bytes >= _BYTES_PER_TURN:
+                    break
 
     def _take_live(self, message: _Message, now: float) -> None:
         publisher = self._publishers.get(message.topic)
@@ -250,7 +259,10 @@ class EndpointReader:
 
     def _read_replay(self, replay: _Replay, now: float) -> None:
         session = replay.publisher.session
+        num_items = len(self._items)
         for _ in range(_MESSAGES_PER_TURN):
+            if len(self._items) > num_items:
+                return
             try:
                 frames = replay.socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
@@ -363,7 +375,10 @@ def _message(frames: Sequence[bytes]) -> _Message | None:
         sequence = decode_sequence(frames[1])
     except WireError:
         return None
-    return None if sequence == END_SEQUENCE else _Message(topic=frames[0], sequence=sequence, payload=frames[2])
+    if sequence == END_SEQUENCE:
+        return None
+    topic, _, payload = frames
+    return _Message(topic, sequence, payload, digest=xxhash.xxh3_128_intdigest(payload))
 
 
 def _text(topic: bytes) -> str:

@@ -86,6 +86,7 @@ class Verdict:
 
 
 _NOTHING = Verdict()
+_DELIVER = Verdict(deliver=True)
 _DUPLICATE = Verdict(is_duplicate=True)
 _VIOLATION = Verdict(has_failed=True)
 
@@ -313,12 +314,13 @@ class PublisherSession:
         """Delivers a message. With a reason, it does not continue what was delivered before."""
         is_from_start = sequence == 0
         told = _Consumer.FRESH if is_from_start else _Consumer.EMPTY
-        resync = None
-        if reason is not None and self._consumer is not told:
-            resync = Resync(reason=reason, expected=expected, got=sequence, is_from_start=is_from_start)
+        must_tell = reason is not None and self._consumer is not told
         self._consumer = _Consumer.FILLED
         self._next = sequence + 1
         self._last_digest = digest
+        if reason is None or not must_tell:
+            return _DELIVER
+        resync = Resync(reason=reason, expected=expected, got=sequence, is_from_start=is_from_start)
         return Verdict(resync=resync, deliver=True)
 
     def _saw_live(self, sequence: int) -> None:

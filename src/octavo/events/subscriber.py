@@ -109,7 +109,7 @@ class Subscriber:
     def __init__(self, config: SubscriberConfig) -> None:
         self._config = config
         self._items: deque[SubscriberItem] = deque()
-        """What was read and not yet delivered: at most one turn of every source."""
+        """What was read and not yet delivered: at most one batch of every source, and resyncs."""
         self._counters = Counters()
         self._lock = threading.Lock()
         """Guards the rest."""
@@ -134,13 +134,11 @@ class Subscriber:
 
     def poll(self, timeout_s: float | None = None) -> SubscriberItem | None:
         """The next item. None after the timeout, or when the subscriber was closed."""
-        if (item := self._take()) is not None:
-            return item
         if not self._enter():
             return None
         try:
             give_up_at = None if timeout_s is None else time.monotonic() + timeout_s
-            while not self._read_all() and not self._is_closing:
+            while not (self._items or self._read_all() or self._is_closing):
                 now = time.monotonic()
                 if give_up_at is not None and now >= give_up_at:
                     break
@@ -151,13 +149,11 @@ class Subscriber:
 
     async def poll_async(self, timeout_s: float | None = None) -> SubscriberItem | None:
         """The next item. None after the timeout, or when the subscriber was closed."""
-        if (item := self._take()) is not None:
-            return item
         if not self._enter():
             return None
         try:
             give_up_at = None if timeout_s is None else time.monotonic() + timeout_s
-            while not self._read_all() and not self._is_closing:
+            while not (self._items or self._read_all() or self._is_closing):
                 now = time.monotonic()
                 if give_up_at is not None and now >= give_up_at:
                     break
@@ -209,9 +205,7 @@ class Subscriber:
         self.close()
 
     def _take(self) -> SubscriberItem | None:
-        with contextlib.suppress(IndexError):
-            return None if self._is_closing else self._items.popleft()
-        return None
+        return self._items.popleft() if self._items and not self._is_closing else None
 
     def _enter(self) -> bool:
         """Makes the caller the one who reads. False if there is nothing to be read any more."""
