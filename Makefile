@@ -10,7 +10,7 @@ export PYTHON
 # Each compares with a peer or a limit in the same run.
 BENCHMARKS := $(sort $(wildcard benchmarks/bench_*.py)) benchmarks/compare_managers.py benchmarks/bookkeeping_memory.py
 
-.PHONY: help demo test check docs bench fuzz test-vllm clean
+.PHONY: help demo test check docs bench fuzz crash test-vllm clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -40,6 +40,9 @@ bench: $(VENV)/.installed $(VLLM_VENV)/.installed  ## the benchmarks, beside vLL
 fuzz: $(VENV)/.installed  ## 100,000 hostile messages for the decoder of events
 	OCTAVO_FUZZ_MESSAGES=100000 $(BIN)/pytest -q tests/events/test_fuzz_wire.py
 
+crash: $(VENV)/.installed  ## 200 kills of a process that writes to disk, and damage at every byte of a log
+	OCTAVO_CRASHES=200 $(BIN)/pytest -q --timeout 600 tests/offload/tiers/test_disk_crash.py tests/offload/tiers/test_disk_damage.py
+
 test-vllm: $(VLLM_VENV)/.installed  ## the suites against the real vLLM
 	$(VLLM_VENV)/bin/python -m pytest -m vllm tests/vllm
 	$(VLLM_VENV)/bin/python benchmarks/compare_resumes.py --seeds 3
@@ -47,7 +50,8 @@ test-vllm: $(VLLM_VENV)/.installed  ## the suites against the real vLLM
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --quiet --editable . --group dev
+	$(BIN)/python -m pip install --quiet --quiet torch==2.13.0
+	$(BIN)/python -m pip install --quiet --quiet --editable ".[engine,zstd]" --group dev
 	@touch $@
 
 $(VLLM_VENV)/.installed: pyproject.toml scripts/setup_vllm.sh

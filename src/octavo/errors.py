@@ -13,6 +13,12 @@
     ├── PlanError                         specs that no plan can satisfy
     │   ├── BlockSizeError                block sizes that do not fit each other
     │   └── NotEnoughMemoryError          memory too small for one request
+    ├── TierError                         a tier cannot be opened or used as asked
+    │   └── TierLockedError               its directory is in use by another engine
+    ├── TransferError                     bytes between a device and host memory
+    │   ├── CacheLayoutError              cache tensors that cannot be seen as the plan's pages
+    │   └── InvalidTransferError          a transfer that names rows or slots that are not there
+    ├── OffloadError                      offloading was called against its contract
     └── WireError                         bytes from a peer that are not a message, or more of one than limits allow
 
 What a person sees names the value and the remedy. `assert` is for our own mistakes only.
@@ -71,5 +77,29 @@ class NotEnoughMemoryError(PlanError):
     """Memory too small for one request."""
 
 
+class TierError(OctavoError):
+    """A tier cannot be opened or used as asked."""
+
+
+class TierLockedError(TierError):
+    """A tier's directory is in use by another engine."""
+
+
+class OffloadError(OctavoError):
+    """Offloading was called against its contract: a job that was never prepared, or was completed before."""
+
+
 class WireError(OctavoError, ValueError):
     """Bytes from a peer that are not a message, or more of one than limits allow."""
+
+
+class TransferError(OctavoError, ValueError):
+    """Bytes cannot go between a device and host memory as asked."""
+
+
+class CacheLayoutError(TransferError):
+    """Cache tensors that cannot be seen as the plan's pages."""
+
+
+class InvalidTransferError(TransferError):
+    """A transfer that names rows or slots that are not there."""

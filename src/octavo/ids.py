@@ -10,3 +10,21 @@ BlockId = NewType("BlockId", int)
 
 GroupIdx = NewType("GroupIdx", int)
 """A group's place in the plan. 0 and None differ: None is "no group"."""
+
+OffloadKey = NewType("OffloadKey", bytes)
+"""Names a chunk: the hash of the last block in it, then its group in four bytes, big-endian. Bytes, since the garbage
+collector follows tuples, and there are millions of keys."""
+
+_GROUP_BYTES = 4
+
+
+def make_offload_key(block_hash: BlockHash, group_idx: int) -> OffloadKey:
+    return OffloadKey(block_hash + group_idx.to_bytes(_GROUP_BYTES, "big"))
+
+
+def get_offload_block_hash(key: OffloadKey) -> BlockHash:
+    return BlockHash(key[:-_GROUP_BYTES])
+
+
+def get_offload_group_idx(key: OffloadKey) -> int:
+    return int.from_bytes(key[-_GROUP_BYTES:], "big")

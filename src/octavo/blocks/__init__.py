@@ -5,6 +5,7 @@ from octavo.blocks.kv_cache_manager import Allocation, KVCacheManager
 from octavo.blocks.managers import EncoderBlocksManager, ResumeRuleManager
 from octavo.blocks.pool import BlockPool, ClassUsage
 from octavo.blocks.request import RequestBlocks
+from octavo.blocks.reservation import DeviceCache, Reservation
 from octavo.blocks.resume_plan import ResumePlan
 from octavo.blocks.state_manager import CheckpointManager
 from octavo.blocks.stats import PrefixCacheStats
@@ -18,12 +19,14 @@ __all__ = [
     "CacheChanges",
     "CheckpointManager",
     "ClassUsage",
+    "DeviceCache",
     "EncoderBlocksManager",
     "KVCacheManager",
     "PageCopy",
     "PageMove",
     "PrefixCacheStats",
     "RequestBlocks",
+    "Reservation",
     "ResumePlan",
     "ResumeRuleManager",
     "StoredRun",

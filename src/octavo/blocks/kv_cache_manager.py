@@ -124,9 +124,13 @@ class KVCacheManager:
             raise InputError(f"tokens must be whole numbers from 0 to 2**31 - 1, not {min(more)}")
         request.tokens.extend(more)
 
+    def hash_new_tokens(self, request: RequestBlocks) -> None:
+        """Names the blocks that have become full since the last time."""
+        self._hashes.hash_new_tokens(request)
+
     def find_resume(self, request: RequestBlocks) -> ResumePlan:
         """The largest boundary at which every group has what it needs. Changes nothing in the cache."""
-        self._hashes.hash_new_tokens(request)
+        self.hash_new_tokens(request)
         return find_resume(self.pool, request, request.num_tokens)
 
     def allocate(
@@ -425,10 +429,13 @@ class KVCacheManager:
             rows.append(self.pool.take(counts)[self._class_of[index]])
         return rows
 
-    def check_invariants(self) -> None:
-        """For tests: pool and requests agree, row by row."""
+    def check_invariants(self, also_held: Iterable[tuple[int, int]] = ()) -> None:
+        """For tests: pool and requests agree, row by row. `also_held` are (group, row) of loads and stores."""
         self.pool.check_invariants()
         holders: dict[tuple[int, int], int] = {}
+        for index, row in also_held:
+            key = self._class_of[index], row
+            holders[key] = holders.get(key, 0) + 1
         for index, reserved in enumerate(self.reserved_rows):
             for row in reserved:
                 holders[self._class_of[index], row] = 1

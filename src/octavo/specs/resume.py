@@ -65,6 +65,17 @@ def last_boundary(num_tokens: int, granularity: int, *, has_draft: bool) -> int:
     return max(0, (num_tokens - 1) // granularity * granularity)
 
 
+def blocks_to_resume(
+    spec: KVCacheSpec, point: ResumePoint, *, is_draft: bool = False, granularity: int = 0
+) -> tuple[range, ...]:
+    """The blocks that a group must have for a request to resume at `point`. A draft group's witness is among them."""
+    ranges = spec.needed_blocks(point)
+    if is_draft and _has_block_for_every_token(spec):
+        witness = blocks_holding(point.num_tokens, point.num_tokens + granularity, spec.block_size)
+        return union_of_ranges((*ranges, *witness))
+    return ranges
+
+
 def longest_resume(
     groups: Sequence[GroupAvailability], request: ResumePoint, *, granularity: int | None = None
 ) -> Resume:
@@ -101,7 +112,8 @@ class _GroupSearch:
         self.blocks = group.blocks
         self.request = request
         self.step = step
-        self.lookahead = step if group.is_draft and _has_block_for_every_token(group.spec) else 0
+        self.is_draft = group.is_draft and _has_block_for_every_token(group.spec)
+        self.lookahead = step if self.is_draft else 0
         self.found_from: int | None = None
         """Every block from here to the boundary last asked for is there."""
 
@@ -117,10 +129,8 @@ class _GroupSearch:
     def _first_missing(self, n: int) -> int | None:
         """A block that is needed at n and not there."""
         _, num_prompt_tokens, num_encoder_tokens = self.request
-        ranges = self.spec.needed_blocks(ResumePoint(n, num_prompt_tokens, num_encoder_tokens))
-        if self.lookahead:
-            witness = blocks_holding(n, n + self.lookahead, self.spec.block_size)
-            ranges = union_of_ranges((*ranges, *witness))
+        point = ResumePoint(n, num_prompt_tokens, num_encoder_tokens)
+        ranges = blocks_to_resume(self.spec, point, is_draft=self.is_draft, granularity=self.step)
         if len(ranges) == 1:
             return self._first_missing_of_run(ranges[0])
         for needed in ranges:

@@ -72,12 +72,18 @@ class BlockMachine(RuleBasedStateMachine):
     def set_up(self, size: int, is_caching: bool, watches_events: bool) -> None:
         self.config = self.plans[size]
         manager = KVCacheManager(self.config, enable_prefix_caching=is_caching, enable_events=watches_events)
-        self.engine = NaiveEngine(manager, watches_events=watches_events)
+        self.engine = self.make_engine(manager, watches_events=watches_events)
         groups = self.config.groups
         self.has_encoder = any(not group.spec.indexes_decoder_tokens for group in groups)
         states = [num_running_states(group.spec) for group in groups if group.spec.holds_checkpoints]
         self.most_drafts = min(states) - 1 if states else 3
         self.has_many_states = max(states, default=1) > 1
+
+    def make_engine(self, manager: KVCacheManager, *, watches_events: bool) -> NaiveEngine:
+        return NaiveEngine(manager, watches_events=watches_events)
+
+    def has_room_alone(self, step: StepPlan) -> bool:
+        return self.engine.schedule([step]) == [True]
 
     # ---- requests begin ----------------------------------------------------------------------------------------
 
@@ -311,7 +317,7 @@ class BlockMachine(RuleBasedStateMachine):
                 must_fit_tokens=must_fit,
                 sampled=(1, 1, 1, 1),
             )
-            assert engine.schedule([step]) == [True], f"no room for a request alone, {end} tokens"
+            assert self.has_room_alone(step), f"no room for a request alone, {end} tokens"
             engine.commit(request)
             start, must_fit = request.computed, 0
             if request.num_known >= limits.max_model_len:

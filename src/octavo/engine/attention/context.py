@@ -1,0 +1,23 @@
+"""`LayerContext`: what the attention of one layer works on in one step."""
+
+from dataclasses import dataclass
+
+import torch
+
+from octavo.engine.cache import AttentionPages, AttentionStep, LatentPages
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerContext:
+    """The step's keys and values of one layer, which its pages hold too, and what is to be read of the rest.
+
+    A model carries it from its cache update to its attention, in the place of keys and values; layers that share the
+    keys and values of another just carry it further.
+    """
+
+    step: AttentionStep
+    pages: AttentionPages | LatentPages
+    keys: torch.Tensor
+    """(1, heads, tokens, size) of the packed row; latents for latent attention."""
+    values: torch.Tensor
+    """(1, heads, tokens, size); rotated keys for latent attention."""

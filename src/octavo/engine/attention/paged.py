@@ -1,0 +1,36 @@
+"""Attention of a packed row over pages of keys and values."""
+
+import torch
+
+from octavo.engine.attention.context import LayerContext
+from octavo.engine.attention.kernels import ScoreRule, attend
+from octavo.engine.cache import AttentionPages, TileReads
+
+
+def attend_pages(queries: torch.Tensor, context: LayerContext, rule: ScoreRule) -> torch.Tensor:
+    """Queries (1, heads, tokens, size) of the packed row; returns (1, tokens, heads, size of a value)."""
+    pages, step = context.pages, context.step
+    assert isinstance(pages, AttentionPages)
+    outputs = []
+    for single in step.singles:
+        keys, values = pages.gather(single.rows, single.num_sequences)
+        single_queries = queries[0, :, single.tokens].transpose(0, 1)[:, :, None]
+        outputs.append(attend(single_queries, keys, values, single.mask, rule)[None, :, :, 0])
+    for tile in step.tiles:
+        keys, values = _keys_and_values(pages, context, tile)
+        outputs.append(attend(queries[:, :, tile.tokens], keys, values, tile.mask, rule).transpose(1, 2))
+    return join_outputs(outputs)
+
+
+def join_outputs(outputs: list[torch.Tensor]) -> torch.Tensor:
+    """The packed row of outputs (1, tokens, heads, size)."""
+    return (outputs[0] if len(outputs) == 1 else torch.cat(outputs, 1)).contiguous()
+
+
+def _keys_and_values(
+    pages: AttentionPages, context: LayerContext, tile: TileReads
+) -> tuple[torch.Tensor, torch.Tensor]:
+    if tile.rows is None:
+        return context.keys[:, :, tile.tokens], context.values[:, :, tile.tokens]
+    keys, values = pages.gather(tile.rows, 1)
+    return keys[:, :, : tile.num_context_tokens], values[:, :, : tile.num_context_tokens]

@@ -1,0 +1,70 @@
+"""From an `EngineConfig` to the parts of an engine: model, plan, manager, runner, tokenizer, publisher."""
+
+from dataclasses import dataclass
+
+from octavo.blocks import KVCacheManager
+from octavo.engine.config import EngineConfig
+from octavo.engine.event_feed import EventFeed
+from octavo.engine.models import CacheGeometry, CausalModel, load_model
+from octavo.engine.runner import ModelRunner
+from octavo.engine.scheduler import SchedulerLimits
+from octavo.engine.tokenizer import FastTokenizer, load_tokenizer, read_eos_token_ids
+from octavo.engine.torch_dtypes import parse_dtype
+from octavo.events.publisher import ZmqPublisher
+from octavo.hashing import BlockHasher
+from octavo.planning import KVCacheConfig, plan_kv_cache
+from octavo.specs import RequestLimits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineParts:
+    """What an engine is made of."""
+
+    runner: ModelRunner
+    manager: KVCacheManager
+    limits: SchedulerLimits
+    vocab_size: int
+    tokenizer: FastTokenizer | None
+    eos_token_ids: frozenset[int]
+    event_feed: EventFeed | None
+
+
+def build_parts(config: EngineConfig) -> EngineParts:
+    """Loads and allocates everything. What cannot be had is refused before the pool is allocated."""
+    tokenizer = load_tokenizer(config.model)
+    eos_token_ids = read_eos_token_ids(config.model)
+    model = load_model(config.model, parse_dtype(config.dtype), config.device)
+    plan = plan_for(model, config)
+    hasher = BlockHasher(hash_block_size=plan.hash_block_size, algorithm=config.hash_algorithm, seed=config.hash_seed)
+    manager = KVCacheManager(
+        plan,
+        hasher=hasher,
+        enable_prefix_caching=config.enable_prefix_caching,
+        enable_events=config.kv_events is not None,
+    )
+    feed = None if config.kv_events is None else EventFeed(manager, ZmqPublisher(config.kv_events).start())
+    return EngineParts(
+        runner=ModelRunner(model, plan),
+        manager=manager,
+        limits=SchedulerLimits(
+            max_step_tokens=config.max_step_tokens, max_num_seqs=config.max_num_seqs, max_waiting=config.max_waiting
+        ),
+        vocab_size=model.vocab_size,
+        tokenizer=tokenizer,
+        eos_token_ids=eos_token_ids,
+        event_feed=feed,
+    )
+
+
+def plan_for(model: CausalModel, config: EngineConfig) -> KVCacheConfig:
+    """The memory plan. A context that was asked for must fit; the model's own may be shortened."""
+    geometry = CacheGeometry(attention_block_size=config.attention_block_size, state_block_size=config.state_block_size)
+    return plan_kv_cache(
+        model.kv_cache_specs(geometry),
+        memory_bytes=config.device_memory_bytes,
+        limits=RequestLimits(
+            max_model_len=config.max_model_len or model.max_model_len, max_step_tokens=config.max_step_tokens
+        ),
+        checkpoint_interval_tokens=config.checkpoint_interval_tokens,
+        shorten_context=config.max_model_len is None,
+    )

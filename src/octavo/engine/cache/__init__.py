@@ -1,0 +1,27 @@
+"""The cache of a running model: typed views of the pool's pages, and what each step reads and writes there."""
+
+from octavo.engine.cache.attention_step import AttentionStep, AttentionStepPlanner, SingleReads, TileReads
+from octavo.engine.cache.bound_states import BoundStates, StateKey
+from octavo.engine.cache.layer_pages import AttentionPages, LatentPages, StatePages
+from octavo.engine.cache.packing import PackedRow, PackedSequence, pack
+from octavo.engine.cache.pages import DevicePages
+from octavo.engine.cache.state_step import StateSegment, StateStep, StateStepPlanner
+
+__all__ = [
+    "AttentionPages",
+    "AttentionStep",
+    "AttentionStepPlanner",
+    "BoundStates",
+    "DevicePages",
+    "LatentPages",
+    "PackedRow",
+    "PackedSequence",
+    "SingleReads",
+    "StateKey",
+    "StatePages",
+    "StateSegment",
+    "StateStep",
+    "StateStepPlanner",
+    "TileReads",
+    "pack",
+]

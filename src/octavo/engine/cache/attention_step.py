@@ -1,0 +1,181 @@
+"""What a step reads and writes in one group of attention layers: made once, used by all layers of the group.
+
+A sequence with one token reads all blocks that it may see. Sequences are read together, padded to the longest of
+them: cheap where they are about as long, so the row of them is cut where the padding would cost more than another
+call. A chunk reads for itself, in tiles where its scores would not fit a bound.
+
+    positions     first visible ........ queries ........ end
+    blocks        [ first block | ...       | last block ]      a mask hides what is outside
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import isqrt
+
+import numpy as np
+import torch
+
+from octavo.engine.cache.packing import PackedRow, PackedSequence
+from octavo.engine.cache.visibility import first_visible, visibility_mask
+from octavo.specs import KVCacheSpec
+from octavo.specs.base import ceil_div
+
+_MAX_PADDING_BLOCKS = 64
+"""Reading so many blocks of 16 tokens costs about what another call does."""
+_MAX_SCORES = 1 << 22
+"""Queries times keys of one tile: it bounds a mask to 16 MiB of fp32."""
+_MIN_TILE_TOKENS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SingleReads:
+    """Neighbours with one token each, read together."""
+
+    tokens: slice
+    num_sequences: int
+    rows: torch.Tensor
+    """Equally many for each sequence, one after the other."""
+    mask: torch.Tensor
+    """(sequences, 1, 1, tokens read), to be added to scores."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TileReads:
+    """A run of a chunk's tokens, and the context that it sees."""
+
+    tokens: slice
+    num_context_tokens: int
+    rows: torch.Tensor | None = None
+    """None: the tile sees nothing before itself, so its own keys and values are all there is."""
+    mask: torch.Tensor | None = None
+    """(1, 1, tile, context), to be added to scores. None with no rows: plain causal."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionStep:
+    """One group's part of a step."""
+
+    write_rows: torch.Tensor
+    """By token of the packed row, the page that its keys and values go to."""
+    write_slots: torch.Tensor
+    """And the slot in that page."""
+    new_rows: tuple[int, ...]
+    """Pages that the step begins and does not fill."""
+    singles: tuple[SingleReads, ...]
+    tiles: tuple[TileReads, ...]
+
+
+class AttentionStepPlanner:
+    """Makes the steps of one group."""
+
+    def __init__(self, group_idx: int, spec: KVCacheSpec, dtype: torch.dtype, device: torch.device) -> None:
+        self._group_idx = group_idx
+        self._spec = spec
+        self._block_size = spec.block_size
+        self._dtype = dtype
+        self._device = device
+
+    def plan(self, row: PackedRow) -> AttentionStep:
+        return AttentionStep(
+            write_rows=self._tensor([page for packed in row.sequences for page in self._pages_written(packed)]),
+            write_slots=(row.positions % self._block_size).to(self._device),
+            new_rows=tuple(page for packed in row.sequences for page in self._pages_begun(packed)),
+            singles=tuple(self._single_reads(row.singles)),
+            tiles=tuple(tile for packed in row.chunks for tile in self._tiles(packed)),
+        )
+
+    def _pages_written(self, packed: PackedSequence) -> Sequence[int]:
+        """By token."""
+        if packed.num_tokens == 1:
+            return (self._table(packed)[packed.position // self._block_size],)
+        pages = [page for page in self._pages(packed, packed.position, packed.end_position) for _ in self._slots]
+        skipped = packed.position % self._block_size
+        return pages[skipped : skipped + packed.num_tokens]
+
+    def _pages_begun(self, packed: PackedSequence) -> Sequence[int]:
+        """The page of a block that begins among these tokens and ends after them, if there is one."""
+        last_block, num_used = divmod(packed.end_position, self._block_size)
+        is_begun = num_used and last_block * self._block_size >= packed.position
+        return (self._table(packed)[last_block],) if is_begun else ()
+
+    # ---- sequences with one token --------------------------------------------------------------------------------
+
+    def _single_reads(self, singles: Sequence[PackedSequence]) -> Iterator[SingleReads]:
+        queries = np.array([packed.position for packed in singles], dtype=np.int64)
+        first = first_visible(self._spec, queries)
+        pages = [self._pages(p, int(f), p.end_position) for p, f in zip(singles, first, strict=True)]
+        for start, end in cut_by_length([len(of_one) for of_one in pages]):
+            num_blocks = max(len(of_one) for of_one in pages[start:end])
+            padded = [page for of_one in pages[start:end] for page in _padded(of_one, num_blocks)]
+            first_read = first[start:end] // self._block_size * self._block_size
+            keys = first_read[:, None] + np.arange(num_blocks * self._block_size)
+            yield SingleReads(
+                tokens=slice(start, end),
+                num_sequences=end - start,
+                rows=self._tensor(padded),
+                mask=self._mask(queries[start:end], keys)[:, None, None],
+            )
+
+    # ---- chunks --------------------------------------------------------------------------------------------------
+
+    def _tiles(self, packed: PackedSequence) -> Iterator[TileReads]:
+        start = packed.position
+        while start < packed.end_position:
+            end = packed.end_position
+            first, first_of_last = first_visible(self._spec, np.array([start, end - 1]))
+            is_plainly_causal = first == start and first_of_last <= start
+            if not is_plainly_causal:
+                end = min(end, start + _most_tokens_of_tile(num_past_tokens=start - int(first)))
+            tokens = slice(packed.start + start - packed.position, packed.start + end - packed.position)
+            if is_plainly_causal:
+                yield TileReads(tokens=tokens, num_context_tokens=end - start)
+            else:
+                first_read = int(first) // self._block_size * self._block_size
+                yield TileReads(
+                    tokens=tokens,
+                    num_context_tokens=end - first_read,
+                    rows=self._tensor(self._pages(packed, first_read, end)),
+                    mask=self._mask(np.arange(start, end), np.arange(first_read, end))[None, None],
+                )
+            start = end
+
+    # ---- helpers -------------------------------------------------------------------------------------------------
+
+    @property
+    def _slots(self) -> range:
+        return range(self._block_size)
+
+    def _pages(self, packed: PackedSequence, start: int, end: int) -> Sequence[int]:
+        """The pages that hold positions [start, end)."""
+        return self._table(packed)[start // self._block_size : ceil_div(end, self._block_size)]
+
+    def _table(self, packed: PackedSequence) -> Sequence[int]:
+        return packed.sequence.block_tables[self._group_idx]
+
+    def _tensor(self, numbers: Sequence[int]) -> torch.Tensor:
+        return torch.tensor(numbers, device=self._device)
+
+    def _mask(self, queries: np.ndarray, keys: np.ndarray) -> torch.Tensor:
+        return visibility_mask(self._spec, queries, keys, self._dtype).to(self._device)
+
+
+def cut_by_length(lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Runs of neighbours to read together: one ends where padding all others to its longest would cost too much."""
+    start, longest = 0, 0
+    for index, length in enumerate(lengths):
+        if index > start and (longest - length) * (len(lengths) - index) > _MAX_PADDING_BLOCKS:
+            yield start, index
+            start, longest = index, 0
+        longest = max(longest, length)
+    if lengths:
+        yield start, len(lengths)
+
+
+def _padded(pages: Sequence[int], num_blocks: int) -> Sequence[int]:
+    """A mask hides the padding; a page of the sequence's own holds numbers for sure."""
+    return [*pages, *[pages[-1]] * (num_blocks - len(pages))]
+
+
+def _most_tokens_of_tile(num_past_tokens: int) -> int:
+    """The most tokens t for which t * (past + t) scores fit the bound."""
+    return max(_MIN_TILE_TOKENS, (isqrt(num_past_tokens**2 + 4 * _MAX_SCORES) - num_past_tokens) // 2)

@@ -1,0 +1,92 @@
+"""How the sequences of a step lie in one packed row of tokens.
+
+    tokens    d d d d d | chunk chunk | chunk chunk chunk | ...
+              one each  | the others, the shorter first
+
+Of equally many tokens, those with the longest context stand first. So sequences that are computed together are
+neighbours: recurrent layers want equally many tokens, and single tokens attend to contexts of nearly equal length.
+"""
+
+from dataclasses import dataclass
+from itertools import chain
+
+import torch
+
+from octavo.engine.batch import ScheduledSequence, StepBatch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedSequence:
+    """A sequence's place: its tokens [start, end) of the row are at `position` and after."""
+
+    sequence: ScheduledSequence
+    batch_index: int
+    start: int
+    position: int
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.sequence.token_ids)
+
+    @property
+    def num_draft_tokens(self) -> int:
+        return self.sequence.num_draft_tokens
+
+    @property
+    def end(self) -> int:
+        return self.start + self.num_tokens
+
+    @property
+    def end_position(self) -> int:
+        return self.position + self.num_tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedRow:
+    """The packed sequences of a step; the first `num_single` have one token each."""
+
+    sequences: tuple[PackedSequence, ...]
+    num_single: int
+    token_ids: torch.Tensor
+    positions: torch.Tensor
+
+    @property
+    def singles(self) -> tuple[PackedSequence, ...]:
+        return self.sequences[: self.num_single]
+
+    @property
+    def chunks(self) -> tuple[PackedSequence, ...]:
+        return self.sequences[self.num_single :]
+
+    def tokens_with_logits(self) -> tuple[list[int], list[slice]]:
+        """Tokens whose logits are wanted, and by place in the batch the part of them that is the sequence's."""
+        tokens: list[int] = []
+        parts = [slice(0)] * len(self.sequences)
+        for packed in self.sequences:
+            wanted = range(packed.start if packed.sequence.wants_all_logits else packed.end - 1, packed.end)
+            parts[packed.batch_index] = slice(len(tokens), len(tokens) + len(wanted))
+            tokens += wanted
+        return tokens, parts
+
+
+def pack(batch: StepBatch) -> PackedRow:
+    """The packed row of a batch of at least one sequence with at least one token each."""
+    assert batch.sequences, "a step needs a sequence"
+    assert all(sequence.token_ids for sequence in batch.sequences), "a scheduled sequence needs tokens"
+    packed: list[PackedSequence] = []
+    start = 0
+    for batch_index, sequence in sorted(enumerate(batch.sequences), key=_order):
+        position = sequence.num_computed_tokens
+        packed.append(PackedSequence(sequence=sequence, batch_index=batch_index, start=start, position=position))
+        start = packed[-1].end
+    return PackedRow(
+        sequences=tuple(packed),
+        num_single=sum(p.num_tokens == 1 for p in packed),
+        token_ids=torch.tensor(list(chain.from_iterable(p.sequence.token_ids for p in packed))),
+        positions=torch.tensor(list(chain.from_iterable(range(p.position, p.end_position) for p in packed))),
+    )
+
+
+def _order(indexed: tuple[int, ScheduledSequence]) -> tuple[int, int, int]:
+    _, sequence = indexed
+    return len(sequence.token_ids), sequence.num_draft_tokens, -sequence.num_computed_tokens

@@ -1,0 +1,50 @@
+"""`DevicePages`: the pool of one device as bytes, and the views of it that the plan defines."""
+
+from collections.abc import Iterable, Sequence
+
+import torch
+
+from octavo.blocks import Allocation
+from octavo.planning import KVCacheConfig
+
+
+class DevicePages:
+    """One int8 tensor (num_sheets, sheet_bytes), cut as the plan says. Only views of it are handed out."""
+
+    def __init__(self, config: KVCacheConfig, device: torch.device) -> None:
+        self.config = config
+        self.pool = torch.zeros(config.num_sheets, config.sheet_bytes, dtype=torch.int8, device=device)
+        self._classes = [self.pool.view(-1, page_class.page_bytes) for page_class in config.page_classes]
+        for page_class, view in zip(config.page_classes, self._classes, strict=True):
+            assert view.shape[0] == page_class.num_blocks, "the plan's classes do not cover its own pool"
+
+    def class_view(self, page_class: int) -> torch.Tensor:
+        """int8 (num_blocks, page_bytes): row i is page i of the class."""
+        return self._classes[page_class]
+
+    def group_view(self, group_idx: int) -> torch.Tensor:
+        """int8 (num_blocks, page_bytes): row i is block i of the group."""
+        page_class = self.config.groups[group_idx].page_class
+        assert page_class is not None, f"group {group_idx} keeps nothing"
+        return self._classes[page_class]
+
+    def typed_view(self, group_idx: int, offset_bytes: int, num_elements: int, dtype: torch.dtype) -> torch.Tensor:
+        """(num_blocks, num_elements) of `dtype`, from `offset_bytes` on in each page of the group."""
+        size_bytes = num_elements * dtype.itemsize
+        return self.group_view(group_idx)[:, offset_bytes : offset_bytes + size_bytes].view(dtype)
+
+    def execute(self, allocations: Iterable[Allocation]) -> None:
+        """Copies what the manager asks for: the allocations in order, of each its moves and then its copies."""
+        for allocation in allocations:
+            for move in allocation.moves:
+                view = self._classes[move.page_class]
+                view[move.destination].copy_(view[move.source])
+            for copy in allocation.copies:
+                view = self.group_view(copy.group_idx)
+                view[copy.destination].copy_(view[copy.source])
+
+    def clear(self, group_idx: int, rows: Sequence[int]) -> None:
+        """Fills these pages with zeros. What a page held before is arbitrary bits, and a NaN survives any mask."""
+        view = self.group_view(group_idx)
+        for row in rows:
+            view[row].zero_()

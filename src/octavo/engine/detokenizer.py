@@ -1,0 +1,85 @@
+"""`Detokenizer`: one choice's tokens as text, piece by piece, in whole characters.
+
+Tokens do not decode one by one: a character may need several, and a decoder may treat a text's first token otherwise
+than the same token later. So a window of tokens is decoded again with each new one, and what it gains is new text:
+
+    tokens    [ ...done... ][ context ][ recent ]      window = context + recent
+    text                    [ emitted       ][new]     replacement characters at the end may still become others
+
+When the window has grown and its text is whole, it is moved on, and what was recent becomes the context.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from octavo.engine.stop_strings import StopStrings
+
+_WINDOW_TOKENS = 8
+"""Recent tokens that are gathered before the window moves: each move costs one decoding more."""
+_MOST_WINDOW_TOKENS = 64
+"""Bytes that have made no character in so many tokens will never make one."""
+_INCOMPLETE = "\N{REPLACEMENT CHARACTER}"
+
+
+class TokenDecoder(Protocol):
+    """What turns tokens into text; the `tokenizers.Tokenizer` behind any fast tokenizer of Hugging Face."""
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str: ...
+
+
+class Detokenizer:
+    """The text of one choice, as it grows."""
+
+    def __init__(
+        self, decoder: TokenDecoder, *, stop: Sequence[str] = (), min_tokens: int = 0, skip_special_tokens: bool = True
+    ) -> None:
+        self._decoder = decoder
+        self._stop = StopStrings(stop) if stop else None
+        self._min_tokens = min_tokens
+        self._skip_special_tokens = skip_special_tokens
+        self._window: list[int] = []
+        self._num_context = 0
+        """Tokens of the window whose text was emitted before the window moved here."""
+        self._num_emitted = 0
+        """Characters of the window's text that are known already."""
+        self._num_tokens = 0
+
+    @property
+    def stop_string(self) -> str | None:
+        """The stop string that has ended the text."""
+        return None if self._stop is None else self._stop.found
+
+    def push(self, token_id: int) -> str:
+        """The new text that may be emitted now."""
+        self._num_tokens += 1
+        self._window.append(token_id)
+        text = self._decode(self._window)
+        num_recent = len(self._window) - self._num_context
+        whole = text if num_recent >= _MOST_WINDOW_TOKENS else text.rstrip(_INCOMPLETE)
+        piece = self._take(whole)
+        if num_recent >= _WINDOW_TOKENS and whole == text:
+            self._move_window()
+        return self._check_stop(piece)
+
+    def flush(self) -> str:
+        """The rest, as no token will follow: half a character is emitted as what its bytes decode to."""
+        piece = self._check_stop(self._take(self._decode(self._window)))
+        return piece if self._stop is None else piece + self._stop.flush()
+
+    def _check_stop(self, piece: str) -> str:
+        if self._stop is None or self._num_tokens < self._min_tokens:
+            return piece
+        return self._stop.push(piece)
+
+    def _take(self, text: str) -> str:
+        piece = text[self._num_emitted :]
+        self._num_emitted = max(self._num_emitted, len(text))
+        return piece
+
+    def _move_window(self) -> None:
+        del self._window[: self._num_context]
+        self._num_context = len(self._window)
+        self._num_emitted = len(self._decode(self._window))
+
+    def _decode(self, ids: Sequence[int]) -> str:
+        return self._decoder.decode(ids, skip_special_tokens=self._skip_special_tokens)

@@ -1,0 +1,406 @@
+"""`Engine`: requests in, tokens out, one step at a time, in one thread.
+
+    add_request   the prompt is hashed and waits
+    step          schedule -> run the model -> sample -> settle: commit, fork, end, or make room for the next step
+    abort         between two steps
+
+A step whose forward fails ends the requests in it with an error. Their pages hold anything, and are given back
+unpublished; everybody else goes on.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from copy import deepcopy
+from typing import Protocol, Self
+
+import numpy as np
+import torch
+
+from octavo.blocks import Allocation, KVCacheManager
+from octavo.engine.batch import ScheduledSequence, StepBatch, StepLogits
+from octavo.engine.config import EngineConfig
+from octavo.engine.event_feed import EventFeed
+from octavo.engine.offload_hooks import OffloadHooks
+from octavo.engine.outputs import FinishReason, RequestOutput
+from octavo.engine.request import Choice, Request
+from octavo.engine.sampler import SampledSequence, Sampler, find_logprobs
+from octavo.engine.sampling_params import SamplingParams
+from octavo.engine.scheduler import Chunk, Scheduler, SchedulerLimits
+from octavo.engine.statistics import EngineCounters, EngineSnapshot, class_occupancy, group_occupancy
+from octavo.engine.tokenizer import FastTokenizer
+from octavo.errors import InputError
+from octavo.hashing import PLAIN, RequestIdentity
+
+_logger = logging.getLogger(__name__)
+
+_LONGEST_WAIT_S = 0.02
+"""For a transfer, when nothing can be computed: new requests are looked at after it."""
+
+
+class StepRunner(Protocol):
+    """What computes: `ModelRunner`, as the engine sees it."""
+
+    def execute(self, allocations: Iterable[Allocation]) -> None:
+        """Makes the copies of allocations, in order."""
+
+    def run(self, batch: StepBatch) -> StepLogits:
+        """Computes a step. If it raises, the pages that its sequences were writing hold anything."""
+
+
+class Engine:
+    """One model on one device, and all requests for it. Not thread-safe: see `AsyncEngine`."""
+
+    def __init__(
+        self,
+        runner: StepRunner,
+        manager: KVCacheManager,
+        limits: SchedulerLimits,
+        *,
+        vocab_size: int,
+        tokenizer: FastTokenizer | None = None,
+        eos_token_ids: Iterable[int] = (),
+        offload: OffloadHooks | None = None,
+        event_feed: EventFeed | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.runner = runner
+        self.manager = manager
+        self.tokenizer = tokenizer
+        self.vocab_size = vocab_size
+        self.eos_token_ids = frozenset(token for token in eos_token_ids if token < vocab_size)
+        self.counters = EngineCounters()
+        self.scheduler = Scheduler(manager, limits, execute=self._make_copies, counters=self.counters, offload=offload)
+        self._sampler = Sampler()
+        self._offload = offload
+        self._event_feed = event_feed
+        self._clock = clock
+        self._requests: dict[str, Request] = {}
+        self._num_blocks_ids = 0
+        self._failed_copy: Exception | None = None
+
+    @classmethod
+    def from_config(
+        cls,
+        config: EngineConfig,
+        *,
+        make_offload: "Callable[[KVCacheManager, StepRunner], OffloadHooks] | None" = None,
+    ) -> Self:
+        """Loads the model, plans its cache and allocates the pool. It takes as long as that takes."""
+        from octavo.engine.building import build_parts  # it imports transformers, which takes seconds
+
+        parts = build_parts(config)
+        return cls(
+            parts.runner,
+            parts.manager,
+            parts.limits,
+            vocab_size=parts.vocab_size,
+            tokenizer=parts.tokenizer,
+            eos_token_ids=parts.eos_token_ids,
+            offload=None if make_offload is None else make_offload(parts.manager, parts.runner),
+            event_feed=parts.event_feed,
+        )
+
+    @property
+    def max_model_len(self) -> int:
+        """The longest context, of prompt and output."""
+        return self.manager.config.limits.max_model_len
+
+    @property
+    def has_unfinished(self) -> bool:
+        return bool(self._requests)
+
+    # ---- requests --------------------------------------------------------------------------------------------------
+
+    def add_request(
+        self,
+        request_id: str,
+        prompt_token_ids: Sequence[int],
+        params: SamplingParams | None = None,
+        *,
+        cache_salt: str | None = None,
+    ) -> None:
+        """Puts a request into the queue, or raises and holds nothing of it.
+
+        Requests share what is cached only under the same `cache_salt`.
+        """
+        params = params or SamplingParams()
+        if request_id in self._requests:
+            raise InputError(f"request {request_id!r} is there already")
+        prompt = self._check_prompt(prompt_token_ids)
+        self._check_params(params)
+        self.scheduler.check(len(prompt), params.n)
+        identity = PLAIN if cache_salt is None else RequestIdentity(cache_salt=cache_salt)
+        blocks = self.manager.begin_request(self._new_blocks_id(), prompt, identity)
+        room = self.max_model_len - len(prompt)
+        request = Request(
+            request_id=request_id,
+            params=params,
+            num_prompt_tokens=len(prompt),
+            eos_token_ids=self.eos_token_ids,
+            max_output_tokens=room if params.max_tokens is None else min(room, params.max_tokens),
+            decoder=None if self.tokenizer is None else self.tokenizer.backend_tokenizer,
+        )
+        self._requests[request_id] = request
+        self.scheduler.add(Choice.first_of(request, blocks))
+        self.counters.requests += 1
+        self.counters.prompt_tokens += len(prompt)
+
+    def abort(self, request_id: str) -> list[RequestOutput]:
+        """Ends a request now, and returns its last outputs. One that has ended already is not an error."""
+        request = self._requests.get(request_id)
+        if request is None:
+            return []
+        outputs = self._end(request, FinishReason.ABORT)
+        self._publish_events()
+        return outputs
+
+    def abort_all(self) -> list[RequestOutput]:
+        """Ends every request."""
+        return [output for request_id in list(self._requests) for output in self.abort(request_id)]
+
+    # ---- steps -----------------------------------------------------------------------------------------------------
+
+    def step(self) -> list[RequestOutput]:
+        """Computes what can be computed now, and returns what is new."""
+        began = self._clock()
+        if self._offload is not None:
+            self._offload.poll(began)
+        chunks = self.scheduler.schedule(began)
+        outputs = self._fail_if_copies_failed()
+        if outputs:
+            return outputs
+        if not chunks:
+            return self._wait_or_give_up()
+        outputs = self._compute(chunks, began)
+        outputs += self._fail_if_copies_failed()
+        self._publish_events()
+        self.counters.steps += 1
+        self.counters.step_s += self._clock() - began
+        return outputs
+
+    def reset_prefix_cache(self) -> None:
+        """Forgets all that is cached, on all media. Running requests go on, and publish nothing any more."""
+        self.manager.reset_prefix_cache()
+        if self._offload is not None:
+            self._offload.reset()
+        self._publish_events()
+
+    def snapshot(self) -> EngineSnapshot:
+        """The engine as it is now."""
+        self.counters.take_cache_stats(self.manager)
+        config = self.manager.config
+        return EngineSnapshot(
+            num_running=len(self.scheduler.running),
+            num_waiting=len(self.scheduler.waiting),
+            counters=deepcopy(self.counters),
+            sheet_bytes=config.sheet_bytes,
+            num_sheets=config.num_sheets,
+            free_sheets=len(self.manager.pool.free_sheets),
+            groups=group_occupancy(self.manager),
+            classes=class_occupancy(self.manager),
+        )
+
+    def close(self, *, flush_timeout_s: float = 10.0) -> None:
+        """Ends all requests, writes out what is on its way to slower media, and closes what was opened."""
+        self.abort_all()
+        if self._offload is not None:
+            self._offload.flush(flush_timeout_s)
+            self._offload.close()
+        if self._event_feed is not None:
+            self._event_feed.close()
+
+    # ---- a step's parts --------------------------------------------------------------------------------------------
+
+    def _compute(self, chunks: Sequence[Chunk], now: float) -> list[RequestOutput]:
+        try:
+            logits = self._run(chunks)
+            self._note_prompt_logprobs(chunks, logits)
+        except Exception as error:
+            _logger.exception("a step with %d sequences failed", len(chunks))
+            return self._fail((chunk.choice.request for chunk in chunks), error)
+        self.scheduler.commit([chunk for chunk in chunks if not chunk.is_last], now)
+        outputs: list[RequestOutput] = []
+        sampled: list[tuple[Chunk, Choice, int]] = []
+        """A choice that ends its chunk, or was forked there, and its row of logits."""
+        for row, chunk in enumerate(chunks):
+            if not chunk.is_last:
+                continue
+            choices = self._fork(chunk, now)
+            if chunk.choice.request.max_output_tokens:
+                sampled += [(chunk, choice, row) for choice in choices]
+            else:
+                outputs += [self._finish_without_token(choice, chunk, now) for choice in choices]
+        if sampled:
+            outputs += self._sample(sampled, logits.last, now)
+        return outputs
+
+    def _run(self, chunks: Sequence[Chunk]) -> StepLogits:
+        sequences = [
+            ScheduledSequence(
+                token_ids=chunk.choice.blocks.tokens[chunk.start : chunk.end],
+                num_computed_tokens=chunk.start,
+                block_tables=[table.rows for table in chunk.choice.blocks.tables],
+                wants_all_logits=chunk.choice.request.wants_prompt_logprobs,
+            )
+            for chunk in chunks
+        ]
+        began = self._clock()
+        logits = self.runner.run(StepBatch(sequences=sequences))
+        seconds = self._clock() - began
+        self.counters.forward_s += seconds
+        computed = sum(chunk.end - chunk.start for chunk in chunks)
+        prefilled = sum(chunk.end - chunk.start for chunk in chunks if chunk.end - chunk.start > 1)
+        self.counters.prefill_tokens_computed += prefilled
+        if self._offload is not None and 2 * prefilled > computed:
+            self._offload.note_prefill(prefilled, seconds * prefilled / computed)
+        return logits
+
+    def _fork(self, chunk: Chunk, now: float) -> list[Choice]:
+        """The choices that go on from the end of a chunk: all of a request whose prompt it ends."""
+        choice = chunk.choice
+        if choice.num_seats == 1:
+            return [choice]
+        self.scheduler.commit([chunk], now)
+        return self.scheduler.fork(choice, self._new_blocks_id)
+
+    def _sample(
+        self, sampled: Sequence[tuple[Chunk, Choice, int]], logits: torch.Tensor, now: float
+    ) -> list[RequestOutput]:
+        rows = [row for _, _, row in sampled]
+        try:
+            with torch.inference_mode():
+                tokens = self._sampler.sample(
+                    logits if rows == list(range(len(logits))) else logits[rows],
+                    [SampledSequence(choice.sampling, choice.blocks.tokens) for _, choice, _ in sampled],
+                )
+        except Exception as error:
+            _logger.exception("sampling for %d sequences failed", len(sampled))
+            return self._fail((choice.request for _, choice, _ in sampled), error)
+        outputs: list[RequestOutput] = []
+        going_on: list[tuple[Chunk, int]] = []
+        self.counters.output_tokens += len(sampled)
+        for (chunk, choice, _), token_id, logprobs in zip(sampled, tokens.token_ids, tokens.logprobs, strict=True):
+            outputs.append(choice.take(token_id, logprobs))
+            if choice.finish_reason is not None:
+                self._finish(choice, chunk, now)
+            elif choice.blocks.num_computed_tokens == chunk.end:  # committed, as it was forked
+                self.scheduler.append(choice, token_id)
+            else:
+                going_on.append((chunk, token_id))
+        self.scheduler.continue_with([chunk for chunk, _ in going_on], [token for _, token in going_on], now)
+        return outputs
+
+    def _finish(self, choice: Choice, chunk: Chunk, now: float) -> None:
+        """A choice that has come to its end with the last token of a chunk."""
+        if choice.blocks.num_computed_tokens < chunk.end:
+            self.scheduler.commit([Chunk(choice, chunk.start, chunk.end)], now)
+        self.scheduler.finish(choice, now)
+        self._note_end(choice)
+
+    def _finish_without_token(self, choice: Choice, chunk: Chunk, now: float) -> RequestOutput:
+        output = choice.end(FinishReason.LENGTH)
+        self._finish(choice, chunk, now)
+        return output
+
+    def _note_prompt_logprobs(self, chunks: Sequence[Chunk], logits: StepLogits) -> None:
+        """What this step's logits say about the prompt's tokens, each about the one after its own."""
+        for row, rows in logits.all_positions.items():
+            request, chunk = chunks[row].choice.request, chunks[row]
+            known = request.prompt_logprobs
+            first = len(known) - 1  # the position whose logits are wanted next
+            last = min(chunk.end, request.num_prompt_tokens - 1)
+            if chunk.start <= first < last:
+                following = chunks[row].choice.blocks.tokens[first + 1 : last + 1]
+                of_prompt = rows[first - chunk.start : last - chunk.start]
+                known += find_logprobs(of_prompt, following, request.params.prompt_logprobs or 0)
+
+    # ---- ends ------------------------------------------------------------------------------------------------------
+
+    def _end(self, request: Request, reason: FinishReason, error: str | None = None) -> list[RequestOutput]:
+        """Ends what is left of a request, wherever it stands."""
+        outputs = []
+        for choice in request.choices:
+            if choice.finish_reason is None:
+                self.scheduler.abort(choice)
+                outputs.append(choice.end(reason, error))
+                self.counters.count_finished(reason)
+        outputs += [
+            RequestOutput(
+                request_id=request.request_id,
+                index=index,
+                finish_reason=reason,
+                error=error,
+                num_prompt_tokens=request.num_prompt_tokens,
+                num_output_tokens=0,
+            )
+            for index in range(len(request.choices), request.params.n)  # those that were not forked yet
+        ]
+        self._requests.pop(request.request_id, None)
+        return outputs
+
+    def _note_end(self, choice: Choice) -> None:
+        assert choice.finish_reason is not None
+        self.counters.count_finished(choice.finish_reason)
+        if choice.request.is_finished:
+            del self._requests[choice.request.request_id]
+
+    def _fail(self, requests: Iterable[Request], error: Exception) -> list[RequestOutput]:
+        self.counters.failed_steps += 1
+        message = f"computing a step failed: {type(error).__name__}: {error}"
+        unique = dict.fromkeys(requests)
+        return [output for request in unique for output in self._end(request, FinishReason.ERROR, message)]
+
+    def _make_copies(self, allocation: Allocation) -> None:
+        try:
+            self.runner.execute((allocation,))
+        except Exception as error:
+            _logger.exception("copies between pages failed")
+            self._failed_copy = error
+
+    def _fail_if_copies_failed(self) -> list[RequestOutput]:
+        """Pages that were to be moved may be anybody's: everything that runs ends, and nothing stays cached."""
+        if self._failed_copy is None:
+            return []
+        error, self._failed_copy = self._failed_copy, None
+        outputs = self._fail((choice.request for choice in list(self.scheduler.running)), error)
+        self.reset_prefix_cache()
+        return outputs
+
+    def _wait_or_give_up(self) -> list[RequestOutput]:
+        """Nothing could be scheduled: transfers hold pages, or requests wait for them."""
+        self._publish_events()
+        if self._offload is not None and (self.scheduler.is_waiting_for_loads or self._offload.has_pending_work()):
+            self._offload.wait(_LONGEST_WAIT_S)
+            return []
+        stuck = self.scheduler.find_stuck()
+        if stuck is None:
+            return []
+        return self._fail([stuck.request], RuntimeError("the empty pool has no room for the request"))
+
+    # ---- helpers ---------------------------------------------------------------------------------------------------
+
+    def _check_prompt(self, token_ids: Sequence[int]) -> np.ndarray:
+        if len(token_ids) < 1:
+            raise InputError("a prompt needs at least one token")
+        try:
+            prompt = np.asarray(token_ids, dtype=np.int64)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise InputError(f"a prompt must be a list of token ids: {error}") from None
+        if prompt.ndim != 1 or prompt.min() < 0 or prompt.max() >= self.vocab_size:
+            raise InputError(f"token ids must be whole numbers from 0 to {self.vocab_size - 1:,}")
+        return prompt.astype(np.int32)
+
+    def _check_params(self, params: SamplingParams) -> None:
+        if params.stop and self.tokenizer is None:
+            raise InputError("stop strings need a tokenizer, and the model's folder has none")
+        if params.stop_token_ids and max(params.stop_token_ids) >= self.vocab_size:
+            raise InputError(f"stop_token_ids must be below the vocabulary's {self.vocab_size:,}")
+
+    def _new_blocks_id(self) -> str:
+        self._num_blocks_ids += 1
+        return f"r{self._num_blocks_ids}"
+
+    def _publish_events(self) -> None:
+        if self._event_feed is not None:
+            self._event_feed.publish()

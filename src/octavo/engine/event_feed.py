@@ -1,0 +1,34 @@
+"""`EventFeed`: what changed in the device's prefix cache, handed to a publisher step by step."""
+
+import time
+from collections.abc import Callable
+
+from octavo.blocks import KVCacheManager
+from octavo.events.messages import MEDIUM_GPU, KVEventBatch
+from octavo.events.publisher import EventPublisher
+from octavo.events.sources import EventSource
+
+
+class EventFeed:
+    """A manager that was made with `enable_events`, and who is told of its changes."""
+
+    def __init__(
+        self, manager: KVCacheManager, publisher: EventPublisher, *, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._manager = manager
+        self._publisher = publisher
+        self._clock = clock
+        self._source = EventSource(
+            [group.spec for group in manager.config.groups],
+            medium=MEDIUM_GPU,
+            hash_block_size=manager.config.hash_block_size,
+        )
+
+    def publish(self) -> None:
+        """One batch with all that changed since the last one; none where nothing did."""
+        events = self._source.messages(self._manager.take_changes())
+        if events:
+            self._publisher.publish(KVEventBatch(ts=self._clock(), events=events))
+
+    def close(self) -> None:
+        self._publisher.close()

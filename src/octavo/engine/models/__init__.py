@@ -1,0 +1,17 @@
+"""Hugging Face models behind one narrow interface: nothing above this package knows whose they are."""
+
+from octavo.engine.models.causal_model import CausalModel
+from octavo.engine.models.errors import ModelFolderError, UnsupportedModelError
+from octavo.engine.models.layers import AttentionShape, CacheGeometry, ModelLayer, StateTensor
+from octavo.engine.models.loading import load_model
+
+__all__ = [
+    "AttentionShape",
+    "CacheGeometry",
+    "CausalModel",
+    "ModelFolderError",
+    "ModelLayer",
+    "StateTensor",
+    "UnsupportedModelError",
+    "load_model",
+]

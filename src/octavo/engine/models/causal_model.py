@@ -1,0 +1,82 @@
+"""`CausalModel`: a Hugging Face model behind the one call that the engine makes."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from octavo.engine.models.errors import UnsupportedModelError
+from octavo.engine.models.hf_attention import use_paged_attention
+from octavo.engine.models.layers import CacheGeometry, ModelLayer
+from octavo.engine.models.mixers import run_mixers_by_segment
+from octavo.engine.models.probe import probe_layers
+from octavo.engine.models.step_cache import StepCache
+from octavo.specs import KVCacheSpec
+
+_CHUNK_SIZE_NAMES = ("mamba_chunk_size", "chunk_size")
+_DELTA_RULE_CHUNK = 64
+"""Gated delta nets compute a prompt in chunks of so many tokens, and no config says it."""
+
+
+class CausalModel:
+    """A model that computes packed rows of tokens over pages.
+
+    It takes the Hugging Face model over: that computes nothing but steps from then on.
+    """
+
+    def __init__(self, model: PreTrainedModel, family: str) -> None:
+        self.family = family
+        self.layers: tuple[ModelLayer, ...] = probe_layers(model)
+        self._model = model
+        self._config: Any = model.config.get_text_config(decoder=True)
+        use_paged_attention(model)
+        wrapped = run_mixers_by_segment(model)
+        missed = [layer.index for layer in self.layers if layer.states and layer.index not in wrapped]
+        if missed:
+            raise UnsupportedModelError(f"{family}: nothing in layers {missed} asks for the state that they keep")
+
+    @property
+    def vocab_size(self) -> int:
+        return int(self._config.vocab_size)
+
+    @property
+    def max_model_len(self) -> int:
+        """The longest context that the model was made for."""
+        return int(self._config.max_position_embeddings)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._model.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self._model.device
+
+    @property
+    def tokens_per_chunk(self) -> int:
+        """In chunks of so many tokens recurrent layers compute a prompt; cutting it elsewhere wastes part of one."""
+        sizes = [getattr(self._config, name, None) for name in _CHUNK_SIZE_NAMES]
+        return next((int(size) for size in sizes if size), _DELTA_RULE_CHUNK)
+
+    def kv_cache_specs(self, geometry: CacheGeometry | None = None) -> Mapping[str, KVCacheSpec]:
+        """What each layer keeps, by name: what the planner makes groups of."""
+        geometry = geometry or CacheGeometry()
+        specs: dict[str, KVCacheSpec] = {}
+        for layer in self.layers:
+            specs |= layer.specs(geometry, self.tokens_per_chunk)
+        return specs
+
+    def forward(
+        self, token_ids: torch.Tensor, positions: torch.Tensor, cache: StepCache, logits_of: Sequence[int]
+    ) -> torch.Tensor:
+        """Logits (len(logits_of), vocab) of these tokens of a packed row."""
+        output = self._model(
+            input_ids=token_ids[None],
+            position_ids=positions[None],
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=torch.tensor(logits_of, device=self.device),
+        )
+        logits: torch.Tensor = output.logits[0]
+        return logits

@@ -1,0 +1,61 @@
+"""The families of models that the engine serves, and those that it refuses with a reason.
+
+A family is served only where its tokens have been compared with those of plain Hugging Face: a model whose cache is
+read wrongly does not fail, it talks nonsense.
+"""
+
+from types import MappingProxyType
+
+from octavo.engine.models.errors import UnsupportedModelError
+
+SERVED = MappingProxyType(
+    {
+        "bamba": "Bamba",
+        "deepseek_v3": "DeepSeek-V3",
+        "falcon_h1": "Falcon-H1",
+        "gemma2": "Gemma 2",
+        "gemma3_text": "Gemma 3",
+        "gemma3n_text": "Gemma 3n",
+        "gemma4_text": "Gemma 4",
+        "gpt_oss": "gpt-oss",
+        "granitemoehybrid": "Granite 4",
+        "jamba": "Jamba",
+        "kimi_linear": "Kimi Linear",
+        "lfm2": "LFM2",
+        "llama": "Llama",
+        "llama4_text": "Llama 4",
+        "nemotron_h": "Nemotron-H",
+        "olmo_hybrid": "OLMo Hybrid",
+        "qwen3": "Qwen3",
+        "qwen3_5_text": "Qwen3.5",
+        "qwen3_next": "Qwen3-Next",
+        "zamba2": "Zamba2",
+    }
+)
+"""By the `model_type` of the text model."""
+
+_REFUSED = MappingProxyType(
+    {
+        "minimax": "MiniMax keeps its state in a cache class of its own",
+        "recurrent_gemma": "RecurrentGemma keeps its state inside its modules, where no pool can hold it",
+        "deepseek_v32": "the indexer of DeepSeek-V3.2 wants a dense mask, which does not exist for a packed row",
+        "mamba": "pure Mamba models have not been tried; Jamba is the served one with this kind of layer",
+        "whisper": "Whisper is an encoder-decoder, whose cross-attention the engine does not compute",
+        "t5gemma": "T5Gemma is an encoder-decoder, whose cross-attention the engine does not compute",
+        "t5gemma2": "T5Gemma 2 merges keys and values of its encoder and its decoder in one attention",
+    }
+)
+
+
+def check_family(model_type: str, text_model_type: str) -> str:
+    """The name of the family. UnsupportedModelError where it is not served.
+
+    The two types differ where the text model is one part of several; the other parts are left out.
+    """
+    if model_type in _REFUSED:
+        raise UnsupportedModelError(f"{model_type}: {_REFUSED[model_type]}")
+    if text_model_type in SERVED:
+        return SERVED[text_model_type]
+    raise UnsupportedModelError(
+        f"{model_type} has not been compared with plain Hugging Face; served are {', '.join(sorted(SERVED))}"
+    )

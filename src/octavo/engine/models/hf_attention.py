@@ -1,0 +1,48 @@
+"""The attention function that Hugging Face models call, and what latent attention needs beside it."""
+
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AttentionInterface, PreTrainedModel
+
+from octavo.engine.attention import LatentWeights, LayerContext, ScoreRule, attend_latents, attend_pages
+
+_NAME = "octavo"
+
+
+def use_paged_attention(model: PreTrainedModel) -> None:
+    """From now on the model attends over pages, and computes with nothing but a `StepCache`."""
+    # Nothing is registered with AttentionMaskInterface: a model then makes no masks of its own.
+    AttentionInterface.register(_NAME, _attention)
+    model.set_attn_implementation(_NAME)
+    for module in model.modules():
+        if hasattr(module, "expand_kv"):
+            _keep_latents(module)
+
+
+def _attention(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: LayerContext,
+    value: LayerContext,  # noqa: ARG001 - the same context again
+    attention_mask: torch.Tensor | None = None,  # noqa: ARG001 - the context knows
+    *,
+    scaling: float,
+    s_aux: torch.Tensor | None = None,
+    softcap: float | None = None,
+    **_kwargs: object,
+) -> tuple[torch.Tensor, None]:
+    rule = ScoreRule(scale=scaling, softcap=softcap, sinks=s_aux)
+    weights = getattr(module, "octavo_latent_weights", None)
+    if weights is not None:
+        return attend_latents(query, key, weights, rule), None
+    return attend_pages(query, key, rule), None
+
+
+def _keep_latents(module: Any) -> None:
+    """The attention function gets latents, and decides itself whether they are expanded."""
+    by_head = module.kv_b_proj.weight.detach().unflatten(0, (module.num_heads, -1))
+    keys, values = by_head.split((module.qk_nope_head_dim, module.v_head_dim), 1)
+    module.octavo_latent_weights = LatentWeights(keys=keys, values=values, expand=module.expand_kv)
+    module.expand_kv = lambda latents, rotated: (latents, rotated)

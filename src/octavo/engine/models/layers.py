@@ -1,0 +1,106 @@
+"""What each layer of a model keeps, and the specs that say so to the planner."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from octavo.engine.torch_dtypes import cache_dtype
+from octavo.specs import (
+    AttentionSpec,
+    ChunkedLocalAttentionSpec,
+    FullAttentionSpec,
+    KVCacheSpec,
+    MambaSpec,
+    MLAAttentionSpec,
+    SlidingWindowSpec,
+)
+from octavo.specs.base import ceil_div
+
+_MIN_STATE_BLOCK_TOKENS = 128
+"""A checkpoint weighs as much as dozens of attention blocks, and cutting a prompt more finely slows its computing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheGeometry:
+    """Block sizes, in tokens."""
+
+    attention_block_size: int = 16
+    state_block_size: int | None = None
+    """Distance of the boundaries at which recurrent state may be kept. None: a multiple of the model's own chunks."""
+    num_speculative_tokens: int = 0
+
+    def state_block_for(self, tokens_per_chunk: int) -> int:
+        """The block size of recurrent state in a model that computes it in such chunks."""
+        return self.state_block_size or ceil_div(_MIN_STATE_BLOCK_TOKENS, tokens_per_chunk) * tokens_per_chunk
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionShape:
+    """Keys and values of one layer."""
+
+    reach: Literal["full", "window", "chunk", "latent"]
+    num_kv_heads: int
+    key_size: int
+    value_size: int
+    dtype: torch.dtype
+    reach_tokens: int = 0
+    """Length of the window or the chunk."""
+
+    def spec(self, block_size: int) -> AttentionSpec:
+        dtype = cache_dtype(self.dtype)
+        if self.reach == "latent":
+            return MLAAttentionSpec(block_size=block_size, head_size=self.key_size + self.value_size, dtype=dtype)
+        shape = {
+            "block_size": block_size,
+            "num_kv_heads": self.num_kv_heads,
+            "head_size": self.key_size,
+            "head_size_v": self.value_size,
+        }
+        match self.reach:
+            case "full":
+                return FullAttentionSpec(**shape, dtype=dtype)
+            case "window":
+                return SlidingWindowSpec(**shape, dtype=dtype, sliding_window=self.reach_tokens)
+            case "chunk":
+                return ChunkedLocalAttentionSpec(**shape, dtype=dtype, attention_chunk_size=self.reach_tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateTensor:
+    """One tensor of a layer's recurrent state, by the name under which the model asks for it."""
+
+    name: Literal["conv", "recurrent"]
+    index: int
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelLayer:
+    """What one layer keeps: attention, state, both or nothing (a layer that shares another's keys and values)."""
+
+    index: int
+    attention: AttentionShape | None
+    states: tuple[StateTensor, ...]
+
+    @property
+    def attention_name(self) -> str:
+        return f"layers.{self.index}.attention"
+
+    @property
+    def state_name(self) -> str:
+        return f"layers.{self.index}.state"
+
+    def specs(self, geometry: CacheGeometry, tokens_per_chunk: int) -> dict[str, KVCacheSpec]:
+        specs: dict[str, KVCacheSpec] = {}
+        if self.attention is not None:
+            specs[self.attention_name] = self.attention.spec(geometry.attention_block_size)
+        if self.states:
+            specs[self.state_name] = MambaSpec(
+                block_size=geometry.state_block_for(tokens_per_chunk),
+                shapes=tuple(state.shape for state in self.states),
+                dtypes=tuple(cache_dtype(state.dtype) for state in self.states),
+                num_speculative_tokens=geometry.num_speculative_tokens,
+            )
+        return specs

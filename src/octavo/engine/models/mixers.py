@@ -1,0 +1,42 @@
+"""Recurrent mixers of Hugging Face's on a packed row: each segment by itself, with the states of its sequences.
+
+A mixer takes its input as one sequence; over a packed row it would run the state of one request into the next.
+"""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from octavo.engine.models.mamba1 import ResumableScan
+from octavo.engine.models.step_cache import StepCache
+
+_STATE_GETTERS = frozenset({"get_conv_state", "get_recurrent_state"})
+
+
+def run_mixers_by_segment(model: nn.Module) -> set[int]:
+    """Wraps every module of the model that asks the cache for a state; returns the indices of their layers."""
+    mixers: list[Any] = [module for module in model.modules() if _asks_for_state(module)]
+    for mixer in mixers:
+        mixer.forward = _by_segment(ResumableScan.give_to(mixer), mixer.layer_idx)
+    return {mixer.layer_idx for mixer in mixers}
+
+
+def _asks_for_state(module: nn.Module) -> bool:
+    return not _STATE_GETTERS.isdisjoint(inspect.unwrap(type(module).forward).__code__.co_names)
+
+
+def _by_segment(forward: Callable[..., torch.Tensor], layer_idx: int) -> Callable[..., torch.Tensor]:
+    def run(hidden_states: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        cache = next(value for value in (*args, *kwargs.values()) if isinstance(value, StepCache))
+        outputs = []
+        for segment in cache.segments(layer_idx):
+            tokens = hidden_states[0, segment.tokens]
+            by_sequence = tokens.view(segment.num_sequences, -1, tokens.shape[-1])
+            with cache.bound(layer_idx, segment):
+                outputs.append(forward(by_sequence, *args, **kwargs).flatten(0, 1)[None])
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs, 1)
+
+    return run

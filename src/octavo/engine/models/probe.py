@@ -1,0 +1,82 @@
+"""Finding out what each layer of a model keeps: by running two tokens and looking at what was stored."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+from transformers import DynamicCache, PreTrainedModel
+from transformers.cache_utils import CacheLayerMixin, LinearAttentionCacheLayerMixin
+
+from octavo.engine.models.errors import UnsupportedModelError
+from octavo.engine.models.layers import AttentionShape, ModelLayer, StateTensor
+
+_PROBE_TOKENS = (1, 2)
+
+
+def probe_layers(model: PreTrainedModel) -> tuple[ModelLayer, ...]:
+    """The layers of a model, in order. UnsupportedModelError where one keeps what no spec describes.
+
+    The model still has an attention and a cache of Hugging Face's own.
+    """
+    config: Any = model.config.get_text_config(decoder=True)
+    cache = DynamicCache(config=config)
+    tokens = torch.tensor([_PROBE_TOKENS], device=model.device)
+    try:
+        with torch.inference_mode():
+            model(input_ids=tokens, past_key_values=cache, use_cache=True)
+    except Exception as error:  # whatever a model's own code raises
+        raise UnsupportedModelError(f"{config.model_type} cannot compute {len(tokens[0])} tokens: {error}") from error
+    kinds = getattr(config, "layer_types", None) or ()
+    latent_layers = {m.layer_idx for m in model.modules() if hasattr(m, "expand_kv")}
+    layers = tuple(
+        ModelLayer(
+            index=index,
+            attention=_attention_shape(layer, index, kinds, is_latent=index in latent_layers),
+            states=_state_tensors(layer),
+        )
+        for index, layer in enumerate(cache.layers)
+    )
+    if not any(layer.attention or layer.states for layer in layers):
+        raise UnsupportedModelError(f"{config.model_type}: no layer stored anything in Hugging Face's cache")
+    return layers
+
+
+def _attention_shape(layer: Any, index: int, kinds: Sequence[str], *, is_latent: bool) -> AttentionShape | None:
+    if not isinstance(layer, CacheLayerMixin) or not layer.is_initialized:
+        return None
+    keys, values = layer.keys, layer.values
+    assert keys is not None
+    assert values is not None
+    if keys.shape[1] != values.shape[1]:
+        raise UnsupportedModelError(f"layer {index} has {keys.shape[1]} heads of keys, but {values.shape[1]} of values")
+    reach_tokens = getattr(layer, "sliding_window", None)
+    reach: Literal["full", "window", "chunk", "latent"] = "full"
+    if is_latent:
+        if reach_tokens is not None:
+            raise UnsupportedModelError(f"layer {index} has a window of latents, which no served family has")
+        reach = "latent"
+    elif reach_tokens is not None:
+        reach = "chunk" if kinds and kinds[index] == "chunked_attention" else "window"
+    return AttentionShape(
+        reach=reach,
+        num_kv_heads=keys.shape[1],
+        key_size=keys.shape[3],
+        value_size=values.shape[3],
+        dtype=keys.dtype,
+        reach_tokens=int(reach_tokens or 0),
+    )
+
+
+def _state_tensors(layer: Any) -> tuple[StateTensor, ...]:
+    if not isinstance(layer, LinearAttentionCacheLayerMixin):
+        return ()
+    stored: tuple[tuple[Literal["conv", "recurrent"], Any], ...] = (
+        ("conv", layer.conv_states),
+        ("recurrent", layer.recurrent_states),
+    )
+    return tuple(
+        StateTensor(name=name, index=state_index, shape=tuple(tensor.shape[1:]), dtype=tensor.dtype)
+        for name, tensors in stored
+        for state_index, tensor in tensors.items()
+        if tensor is not None
+    )

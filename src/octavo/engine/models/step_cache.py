@@ -1,0 +1,115 @@
+"""`StepCache`: what a Hugging Face model sees as `past_key_values` while it computes one step.
+
+Attention layers hand in the step's keys and values, which go to pages, and get a `LayerContext` in their place, which
+the model carries to its attention function. Recurrent layers run segment by segment (`octavo.engine.models.mixers`) and
+get the states of the segment's sequences.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from octavo.engine.attention import LayerContext
+from octavo.engine.cache import (
+    AttentionPages,
+    AttentionStep,
+    BoundStates,
+    LatentPages,
+    StateKey,
+    StatePages,
+    StateSegment,
+    StateStep,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerState:
+    """Pages with the state of one layer, and the order of its tensors in them."""
+
+    pages: StatePages
+    keys: tuple[StateKey, ...]
+    step: StateStep
+
+
+class StepCache:
+    """The cache of one step. Its method names and arguments are Hugging Face's."""
+
+    # Asked for before a model decides that it needs no masks.
+    is_sliding = is_linear = is_dummy = ()
+    is_compileable = False
+
+    def __init__(
+        self,
+        positions: torch.Tensor,
+        attention: Mapping[int, tuple[AttentionPages | LatentPages, AttentionStep]],
+        states: Mapping[int, LayerState],
+    ) -> None:
+        """By layer."""
+        self._offsets = positions - torch.arange(len(positions), device=positions.device)
+        self._attention = attention
+        self._states = states
+        self._bound: BoundStates | None = None
+
+    # ---- attention -----------------------------------------------------------------------------------------------
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *_args: object, **_kwargs: object
+    ) -> tuple[LayerContext, LayerContext]:
+        pages, step = self._attention[layer_idx]
+        pages.write(step.write_rows, step.write_slots, key_states, value_states)
+        context = LayerContext(step=step, pages=pages, keys=key_states, values=value_states)
+        return context, context
+
+    def get_seq_length(self, layer_idx: int = 0) -> torch.Tensor:
+        """By token: models that add `arange(tokens)` to it get the true positions."""
+        return self._offsets
+
+    # ---- recurrent state -----------------------------------------------------------------------------------------
+
+    def segments(self, layer_idx: int) -> tuple[StateSegment, ...]:
+        return self._states[layer_idx].step.segments
+
+    @contextmanager
+    def bound(self, layer_idx: int, segment: StateSegment) -> Iterator[None]:
+        """Within it, a mixer that computes this segment reads and writes the states of the segment's sequences."""
+        layer = self._states[layer_idx]
+        self._bound = BoundStates(layer.pages, layer.keys, segment)
+        yield
+        self._bound.write_back()
+        self._bound = None
+
+    def get_conv_state(self, layer_idx: int, state_idx: int = 0) -> torch.Tensor | None:
+        return self._current.find(("conv", state_idx))
+
+    def get_recurrent_state(self, layer_idx: int, state_idx: int = 0) -> torch.Tensor | None:
+        return self._current.find(("recurrent", state_idx))
+
+    def update_conv_state(
+        self, conv_states: torch.Tensor, layer_idx: int, state_idx: int = 0, **_kwargs: object
+    ) -> torch.Tensor:
+        """Returns the new inputs of the convolution with those before them."""
+        key = "conv", state_idx
+        state = self._current.find(key)
+        assert state is not None
+        with_past = torch.cat((state, conv_states), -1)
+        self._current.replace(key, with_past[..., -state.shape[-1] :])
+        return with_past
+
+    def update_recurrent_state(
+        self, recurrent_states: torch.Tensor, layer_idx: int, state_idx: int = 0, **_kwargs: object
+    ) -> torch.Tensor:
+        return self._current.replace(("recurrent", state_idx), recurrent_states)
+
+    @property
+    def _current(self) -> BoundStates:
+        assert self._bound is not None, "a mixer runs outside of any segment"
+        return self._bound
+
+    def has_previous_state(self, layer_idx: int | None = None, state_idx: int | None = None) -> bool:
+        """A sequence that begins has a state of zeros."""
+        return True
+
+    def is_recording_past(self, layer_idx: int) -> bool:
+        return False

@@ -1,0 +1,61 @@
+"""`OffloadHooks`: what the scheduler tells whoever moves blocks to slower media and back, and asks of them.
+
+All calls come from the engine's one thread, in the order of a request's life:
+
+    prepare*  started  computed*  (finished | preempted, and again from prepare | aborted)
+"""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from octavo.blocks import RequestBlocks
+from octavo.offload.loads import Readiness
+
+__all__ = ["OffloadHooks", "Readiness"]
+
+
+class OffloadHooks(Protocol):
+    """The offload side of an engine, as the engine sees it. Times are of the engine's monotonic clock."""
+
+    def prepare(self, request: RequestBlocks, now: float) -> Readiness:
+        """READY: the request may be admitted, with what the device has now. WAIT: ask again in the next step; that
+        ends by a deadline."""
+
+    def started(self, request: RequestBlocks) -> None:
+        """The request's first allocation was tried, with success or not: nothing need be held for it any more."""
+
+    def computed(self, request: RequestBlocks, now: float) -> None:
+        """A part of a prompt was committed, or a decode step that had something to publish."""
+
+    def finished(self, request: RequestBlocks, now: float) -> None:
+        """The request came to its end, and was freed."""
+
+    def preempted(self, request: RequestBlocks, now: float) -> None:
+        """The request gave up its pages."""
+
+    def aborted(self, request: RequestBlocks) -> None:
+        """The request was cancelled or failed, at any point of its life, and was freed."""
+
+    def poll(self, now: float) -> None:
+        """Called once a step, before scheduling."""
+
+    def has_pending_work(self) -> bool:
+        """Whether transfers are in flight, or requests wait for them."""
+
+    def wait(self, timeout_s: float) -> None:
+        """Blocks until a transfer ends, or time is up."""
+
+    def note_prefill(self, tokens: int, seconds: float) -> None:
+        """What computing a prompt costs."""
+
+    def resumed_from(self, request: RequestBlocks) -> Mapping[str, int]:
+        """By medium, how many of the tokens that the request resumed were loaded for it."""
+
+    def reset(self) -> None:
+        """Everything that is cached is forgotten."""
+
+    def flush(self, timeout_s: float) -> bool:
+        """Writes out what is on its way; False where time was up."""
+
+    def close(self) -> None:
+        """Ends all transfers and threads."""

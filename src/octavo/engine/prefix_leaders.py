@@ -1,0 +1,65 @@
+"""`PrefixLeaders`: who is computing which prefix now, so that equal prompts that arrive together compute it once.
+
+Blocks are found once they are committed. So a request whose prefix is just being computed waits until then:
+
+    leader     [ computed      | being computed              ]
+    follower   [ shared with the leader .......... ] its own
+                                  ^ until: the last boundary in it at which it will be possible to resume
+
+A choice follows one leader in its life, and no longer than that one is running. So nobody waits for ever.
+"""
+
+from bisect import bisect_left
+
+from octavo.blocks import KVCacheManager, RequestBlocks
+from octavo.engine.request import Choice, Leader
+from octavo.ids import BlockHash
+from octavo.specs import last_boundary
+
+
+class PrefixLeaders:
+    """The choices of one step that compute a prompt, by the first block of it."""
+
+    def __init__(self, manager: KVCacheManager) -> None:
+        self._manager = manager
+        self._config = manager.config
+        self._has_checkpoints = any(group.spec.holds_checkpoints for group in manager.config.groups)
+        self._by_first_block: dict[BlockHash, Choice] = {}
+
+    def clear(self) -> None:
+        self._by_first_block.clear()
+
+    def add(self, choice: Choice) -> None:
+        """The choice computes a part of its prompt in this step."""
+        if choice.blocks.hashed and choice.blocks.generation == self._manager.pool.generation:
+            self._by_first_block[choice.blocks.hashed[0]] = choice
+
+    def find(self, choice: Choice) -> Leader | None:
+        """Whom a waiting choice should let go first, if anybody."""
+        hashed = choice.blocks.hashed
+        leader = self._by_first_block.get(hashed[0]) if hashed else None
+        if leader is None:
+            return None
+        shared = _num_shared_blocks(leader.blocks, choice.blocks) * self._config.hash_block_size
+        granularity = self._config.resume_granularity
+        until = self._last_resumable(
+            leader.blocks, min(shared, last_boundary(choice.blocks.num_tokens, granularity, has_draft=False))
+        )
+        return None if until is None else Leader(choice=leader, until=until)
+
+    def _last_resumable(self, leader: RequestBlocks, shared: int) -> int | None:
+        """The last boundary of the shared tokens that the leader has not committed yet, and will keep."""
+        computed = leader.num_computed_tokens
+        if not self._has_checkpoints:
+            last = shared // self._config.resume_granularity * self._config.resume_granularity
+            return last if last > computed else None
+        found, at = None, leader.next_checkpoint(computed, leader.branch_point)
+        while at is not None and at <= shared:
+            found, at = at, leader.next_checkpoint(at, leader.branch_point)
+        return found
+
+
+def _num_shared_blocks(first: RequestBlocks, second: RequestBlocks) -> int:
+    """Hashes are chained: from the first that differs on, all do."""
+    most = min(len(first.hashed), len(second.hashed))
+    return bisect_left(range(most), x=True, key=lambda block: first.hashed[block] != second.hashed[block])

@@ -1,0 +1,173 @@
+"""A request as the engine sees it: what was asked, and a `Choice` for each of the `n` outputs.
+
+A request begins with one choice. When its prompt is computed, the others are forked from it. From then on each choice
+is scheduled, preempted and ended for itself.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from octavo.blocks import RequestBlocks
+from octavo.engine.detokenizer import Detokenizer, TokenDecoder
+from octavo.engine.outputs import FinishReason, RequestOutput, TokenLogprobs
+from octavo.engine.sampling_params import SamplingParams
+from octavo.engine.sampling_state import SamplingState
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Request:
+    """What all choices of a request share."""
+
+    request_id: str
+    params: SamplingParams
+    num_prompt_tokens: int
+    eos_token_ids: frozenset[int]
+    max_output_tokens: int
+    """What `max_tokens` and the longest context allow."""
+    decoder: TokenDecoder | None
+    choices: list["Choice"] = field(default_factory=list)
+    cached_tokens: Mapping[str, int] = field(default_factory=dict)
+    has_started: bool = False
+    prompt_logprobs: list[TokenLogprobs | None] = field(default_factory=lambda: [None])
+    """By position, as far as it is computed."""
+
+    @property
+    def wants_prompt_logprobs(self) -> bool:
+        """Whether some of the prompt's log-probabilities are still to be computed; then nothing may be resumed."""
+        return self.params.prompt_logprobs is not None and len(self.prompt_logprobs) < self.num_prompt_tokens
+
+    @property
+    def stop_ids(self) -> frozenset[int]:
+        """All tokens that end a choice."""
+        own = frozenset(self.params.stop_token_ids)
+        return own if self.params.ignore_eos else own | self.eos_token_ids
+
+    @property
+    def is_finished(self) -> bool:
+        return len(self.choices) == self.params.n and all(choice.finish_reason is not None for choice in self.choices)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Leader:
+    """Another choice that is computing a prefix which this one can resume from, once it has got to `until`."""
+
+    choice: "Choice"
+    until: int
+
+
+class Choice:
+    """One output of a request, in the making: the unit that is scheduled."""
+
+    __slots__ = (
+        "_detokenizer",
+        "_has_told_prompt",
+        "_stop_ids",
+        "blocks",
+        "finish_reason",
+        "has_followed",
+        "index",
+        "leader",
+        "num_output_tokens",
+        "num_seats",
+        "request",
+        "sampling",
+        "stop_reason",
+    )
+
+    def __init__(self, request: Request, index: int, blocks: RequestBlocks, sampling: SamplingState) -> None:
+        self.request = request
+        self.index = index
+        self.blocks = blocks
+        self.sampling = sampling
+        self.num_output_tokens = 0
+        self.num_seats = 1
+        """Choices that this one stands for: all that are to be forked from it, itself included."""
+        self.leader: Leader | None = None
+        self.has_followed = False
+        """Whether it has been held back for a leader once; it never is again."""
+        self.finish_reason: FinishReason | None = None
+        self.stop_reason: int | str | None = None
+        self._stop_ids = request.stop_ids
+        self._has_told_prompt = False
+        self._detokenizer = _detokenizer_of(request)
+
+    @classmethod
+    def first_of(cls, request: Request, blocks: RequestBlocks) -> "Choice":
+        """The choice that computes the prompt."""
+        choice = cls(request, 0, blocks, SamplingState(request.params, sorted(request.stop_ids)))
+        choice.num_seats = request.params.n
+        request.choices.append(choice)
+        return choice
+
+    def fork(self, index: int, blocks: RequestBlocks) -> "Choice":
+        """Another choice for the same prompt, before any token was sampled."""
+        twin = Choice(self.request, index, blocks, self.sampling.fork(self.request.params.for_choice(index)))
+        self.request.choices.append(twin)
+        return twin
+
+    def take(self, token_id: int, logprobs: TokenLogprobs | None) -> RequestOutput:
+        """The news after a token was sampled. Sets `finish_reason` where the choice ends with it."""
+        self.num_output_tokens += 1
+        text = self._judge(token_id)
+        return self._output((token_id,), text, None if logprobs is None else (logprobs,))
+
+    def end(self, reason: FinishReason, error: str | None = None) -> RequestOutput:
+        """The last news of a choice that ends for another reason than its tokens."""
+        self.finish_reason = reason
+        return self._output((), "" if self._detokenizer is None else self._detokenizer.flush(), None, error)
+
+    def _judge(self, token_id: int) -> str:
+        """Whether the choice ends with this token; returns the text that it brings."""
+        params, detokenizer = self.request.params, self._detokenizer
+        may_stop = self.num_output_tokens >= params.min_tokens
+        if may_stop and token_id in self._stop_ids:
+            self.finish_reason = FinishReason.STOP
+            self.stop_reason = token_id if token_id in params.stop_token_ids else None
+            return "" if detokenizer is None else detokenizer.flush()
+        text = "" if detokenizer is None else detokenizer.push(token_id)
+        if detokenizer is not None and detokenizer.stop_string is not None:
+            self.finish_reason, self.stop_reason = FinishReason.STOP, detokenizer.stop_string
+        elif self.num_output_tokens >= self.request.max_output_tokens:
+            self.finish_reason = FinishReason.LENGTH
+            text += "" if detokenizer is None else detokenizer.flush()
+        return text
+
+    def _output(
+        self,
+        token_ids: tuple[int, ...],
+        text: str,
+        logprobs: tuple[TokenLogprobs, ...] | None,
+        error: str | None = None,
+    ) -> RequestOutput:
+        request = self.request
+        prompt_logprobs = None
+        if not self._has_told_prompt:
+            self._has_told_prompt = True
+            if request.params.prompt_logprobs is not None:
+                prompt_logprobs = tuple(request.prompt_logprobs)
+        return RequestOutput(
+            request_id=request.request_id,
+            index=self.index,
+            token_ids=token_ids,
+            text=text,
+            logprobs=logprobs,
+            finish_reason=self.finish_reason,
+            stop_reason=self.stop_reason,
+            error=error,
+            num_prompt_tokens=request.num_prompt_tokens,
+            num_output_tokens=self.num_output_tokens,
+            cached_tokens=request.cached_tokens,
+            prompt_logprobs=prompt_logprobs,
+        )
+
+
+def _detokenizer_of(request: Request) -> Detokenizer | None:
+    if request.decoder is None:
+        return None
+    params = request.params
+    return Detokenizer(
+        request.decoder,
+        stop=params.stop,
+        min_tokens=params.min_tokens,
+        skip_special_tokens=params.skip_special_tokens,
+    )

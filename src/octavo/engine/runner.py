@@ -1,0 +1,122 @@
+"""`ModelRunner`: computes steps of a model over the pool of a plan. It decides nothing about what is scheduled.
+
+A step:
+
+    execute   the copies that the step's allocations ask for
+    run       the new tokens of each sequence; their keys, values and states are in its pages after it
+"""
+
+from collections.abc import Iterable, Mapping
+
+import torch
+
+from octavo.blocks import Allocation
+from octavo.engine.batch import StepBatch, StepLogits
+from octavo.engine.cache import (
+    AttentionPages,
+    AttentionStep,
+    AttentionStepPlanner,
+    DevicePages,
+    LatentPages,
+    StatePages,
+    StateStep,
+    StateStepPlanner,
+    pack,
+)
+from octavo.engine.models import CausalModel, ModelLayer
+from octavo.engine.models.step_cache import LayerState, StepCache
+from octavo.errors import PlanError
+from octavo.planning import KVCacheConfig
+from octavo.specs import AttentionSpec, KVCacheSpec, MambaSpec, MLAAttentionSpec
+
+
+class ModelRunner:
+    """One model on one device, and the pool that its cache lies in.
+
+    Its caller guarantees one call at a time. After a `run` that failed, the pages that its sequences were writing hold
+    anything: those requests must be preempted, and nothing of the step be committed.
+    """
+
+    def __init__(self, model: CausalModel, config: KVCacheConfig) -> None:
+        """The pool is allocated here. `config` is a plan for the model's own specs."""
+        self.model = model
+        self.config = config
+        self.pages = DevicePages(config, model.device)
+        self._attention: dict[int, tuple[int, AttentionPages | LatentPages]] = {}
+        """By layer, its group and its pages."""
+        self._states: dict[int, tuple[int, StatePages, ModelLayer]] = {}
+        homes = {name: index for index, group in enumerate(config.groups) for name in group.layer_names}
+        for layer in model.layers:
+            self._bind(layer, homes)
+        self._attention_planners = {
+            group_idx: AttentionStepPlanner(group_idx, config.groups[group_idx].spec.first, model.dtype, model.device)
+            for group_idx, _ in self._attention.values()
+        }
+        self._state_planners = {
+            group_idx: StateStepPlanner(group_idx, model.device) for group_idx, _, _ in self._states.values()
+        }
+
+    def execute(self, allocations: Iterable[Allocation]) -> None:
+        """Does the copies of a step's allocations, which are given in the order in which they were made."""
+        self.pages.execute(allocations)
+
+    @torch.inference_mode()
+    def run(self, batch: StepBatch) -> StepLogits:
+        """Computes a step of at least one sequence, whose allocations have been executed."""
+        row = pack(batch)
+        attention = {group_idx: planner.plan(row) for group_idx, planner in self._attention_planners.items()}
+        states = {group_idx: planner.plan(row) for group_idx, planner in self._state_planners.items()}
+        self._clear_new_pages({**attention, **states})
+        token_ids, positions = row.token_ids.to(self.model.device), row.positions.to(self.model.device)
+        tokens, parts = row.tokens_with_logits()
+        logits = self.model.forward(token_ids, positions, self._step_cache(positions, attention, states), tokens)
+        return StepLogits(
+            last=logits[[part.stop - 1 for part in parts]],
+            all_positions={
+                index: logits[parts[index]]
+                for index, sequence in enumerate(batch.sequences)
+                if sequence.wants_all_logits
+            },
+        )
+
+    # ---- helpers -------------------------------------------------------------------------------------------------
+
+    def _bind(self, layer: ModelLayer, homes: Mapping[str, int]) -> None:
+        """Finds the layer's place in the pages."""
+        if layer.attention is not None:
+            group_idx, offset, spec = self._place(layer.attention_name, homes)
+            assert isinstance(spec, AttentionSpec)
+            if isinstance(spec, MLAAttentionSpec):
+                self._attention[layer.index] = group_idx, LatentPages(self.pages, group_idx, offset, spec)
+            else:
+                self._attention[layer.index] = group_idx, AttentionPages(self.pages, group_idx, offset, spec)
+        if layer.states:
+            group_idx, offset, spec = self._place(layer.state_name, homes)
+            assert isinstance(spec, MambaSpec)
+            self._states[layer.index] = group_idx, StatePages(self.pages, group_idx, offset, spec), layer
+
+    def _place(self, name: str, homes: Mapping[str, int]) -> tuple[int, int, KVCacheSpec]:
+        if name not in homes:
+            raise PlanError(f"the plan has no layer {name!r}; it was made for another model")
+        group = self.config.groups[homes[name]]
+        return homes[name], group.layer_offsets[name], group.spec.specs[name]
+
+    def _clear_new_pages(self, steps: Mapping[int, AttentionStep | StateStep]) -> None:
+        for group_idx, step in steps.items():
+            self.pages.clear(group_idx, step.new_rows)
+
+    def _step_cache(
+        self, positions: torch.Tensor, attention: Mapping[int, AttentionStep], states: Mapping[int, StateStep]
+    ) -> StepCache:
+        return StepCache(
+            positions,
+            {index: (pages, attention[group_idx]) for index, (group_idx, pages) in self._attention.items()},
+            {
+                index: LayerState(
+                    pages=pages,
+                    keys=tuple((state.name, state.index) for state in layer.states),
+                    step=states[group_idx],
+                )
+                for index, (group_idx, pages, layer) in self._states.items()
+            },
+        )

@@ -1,0 +1,110 @@
+"""`SamplingParams`: how a request wants its tokens chosen, and where it ends. Checked when it is made."""
+
+from dataclasses import dataclass, replace
+from math import isfinite
+
+from octavo.errors import InputError
+
+MAX_LOGPROBS = 128
+"""Alternatives that are listed for one token."""
+MAX_STOP_STRINGS = 64
+MAX_STOP_STRING_CHARS = 1024
+MAX_CHOICES = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams:
+    """A request's wishes. Names and meanings are those of OpenAI's API and of vLLM."""
+
+    max_tokens: int | None = None
+    """Output tokens; None goes on to the longest context, 0 computes the prompt and ends."""
+    min_tokens: int = 0
+    """Before so many output tokens, nothing but `max_tokens` and the context ends the request."""
+    temperature: float = 1.0
+    """0 takes the most likely token, whatever the other numbers say."""
+    top_p: float = 1.0
+    top_k: int = 0
+    """0 and -1 mean all."""
+    min_p: float = 0.0
+    """Tokens less likely than this share of the most likely one are left out."""
+    repetition_penalty: float = 1.0
+    """Divides (or multiplies, below zero) the logits of tokens in prompt and output."""
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    seed: int | None = None
+    """The same prompt, parameters and seed give the same tokens, whatever else is in the batch."""
+    stop: tuple[str, ...] = ()
+    """The text ends before the first of these."""
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    n: int = 1
+    """Outputs for the prompt, which is computed once."""
+    logprobs: int | None = None
+    """The log-probability of each output token, and so many alternatives."""
+    prompt_logprobs: int | None = None
+    """The same for each prompt token; the prompt is then computed in full, whatever is cached."""
+    skip_special_tokens: bool = True
+
+    def __post_init__(self) -> None:
+        self._check_whole_numbers()
+        self._check_numbers()
+        self._check_stops()
+        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
+            raise InputError(f"min_tokens = {self.min_tokens} is more than max_tokens = {self.max_tokens}")
+
+    @property
+    def is_greedy(self) -> bool:
+        return self.temperature == 0
+
+    @property
+    def has_penalties(self) -> bool:
+        return self.repetition_penalty != 1 or self.presence_penalty != 0 or self.frequency_penalty != 0
+
+    def for_choice(self, index: int) -> "SamplingParams":
+        """What one of `n` choices samples with: with a seed of its own, or all would be equal."""
+        return self if self.seed is None or index == 0 else replace(self, seed=self.seed + index)
+
+    def _check_whole_numbers(self) -> None:
+        bounds: dict[str, tuple[int, int | None]] = {
+            "max_tokens": (0, None),
+            "min_tokens": (0, None),
+            "top_k": (-1, None),
+            "n": (1, MAX_CHOICES),
+            "logprobs": (0, MAX_LOGPROBS),
+            "prompt_logprobs": (0, MAX_LOGPROBS),
+            "seed": (-(1 << 63), (1 << 64) - 1),
+        }
+        for name, (low, high) in bounds.items():
+            value = getattr(self, name)
+            if value is None and name in ("max_tokens", "logprobs", "prompt_logprobs", "seed"):
+                continue
+            if not isinstance(value, int) or isinstance(value, bool) or value < low or (high and value > high):
+                upper = "or more" if high is None else f"to {high}"
+                raise InputError(f"{name} must be a whole number from {low} {upper}, not {value!r}")
+
+    def _check_numbers(self) -> None:
+        bounds: dict[str, tuple[float, float, str]] = {
+            "temperature": (0, 1e6, "0 or more"),
+            "top_p": (0, 1, "more than 0, and at most 1"),
+            "min_p": (0, 1, "from 0 to 1"),
+            "repetition_penalty": (0, 1e6, "more than 0"),
+            "presence_penalty": (-2, 2, "from -2 to 2"),
+            "frequency_penalty": (-2, 2, "from -2 to 2"),
+        }
+        for name, (low, high, rule) in bounds.items():
+            value = getattr(self, name)
+            is_number = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+            is_in_bounds = is_number and low <= value <= high
+            if not is_in_bounds or (value == 0 and name in ("top_p", "repetition_penalty")):
+                raise InputError(f"{name} must be {rule}, not {value!r}")
+
+    def _check_stops(self) -> None:
+        if not isinstance(self.stop, tuple) or not all(isinstance(text, str) and text for text in self.stop):
+            raise InputError(f"stop must be a tuple of non-empty strings, not {self.stop!r}")
+        if len(self.stop) > MAX_STOP_STRINGS or any(len(text) > MAX_STOP_STRING_CHARS for text in self.stop):
+            raise InputError(
+                f"stop may hold {MAX_STOP_STRINGS} strings of {MAX_STOP_STRING_CHARS} characters each, and no more"
+            )
+        ids = self.stop_token_ids
+        if not isinstance(ids, tuple) or not all(isinstance(token, int) and token >= 0 for token in ids):
+            raise InputError(f"stop_token_ids must be a tuple of token ids, not {ids!r}")

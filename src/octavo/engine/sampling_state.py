@@ -1,0 +1,67 @@
+"""`SamplingState`: what sampling remembers of one choice: its random numbers, and the tokens that penalties count."""
+
+from collections.abc import Sequence
+from copy import deepcopy
+from random import Random
+
+import torch
+
+from octavo.engine.sampling_params import SamplingParams
+
+_DRAW_BITS = 32
+
+
+class SamplingState:
+    """One choice's part of the sampler. What it holds besides numbers is there only under penalties."""
+
+    def __init__(self, params: SamplingParams, stop_ids: Sequence[int]) -> None:
+        self.params = params
+        self.stop_ids = tuple(stop_ids)
+        """Tokens that end the choice; forbidden until it has `min_tokens`."""
+        self.num_output_tokens = 0
+        self.is_plain = params.is_greedy and not params.has_penalties and not params.min_tokens
+        """Whether the token is simply the most likely one."""
+        self.token_counts: TokenCounts | None = None
+        self._random = Random(params.seed)  # noqa: S311 - nothing secret hangs on it
+
+    def fork(self, params: SamplingParams) -> "SamplingState":
+        """The state of another choice of the same request, before any of its tokens was sampled."""
+        twin = SamplingState(params, self.stop_ids)
+        twin.num_output_tokens = self.num_output_tokens
+        twin.token_counts = deepcopy(self.token_counts)
+        return twin
+
+    @property
+    def must_not_stop(self) -> bool:
+        return self.num_output_tokens < self.params.min_tokens and bool(self.stop_ids)
+
+    def draw(self) -> float:
+        """A number from 0 up to, and never so near 1 that rounding could make it 1."""
+        return self._random.getrandbits(_DRAW_BITS) / (1 << _DRAW_BITS)
+
+    def counts(self, tokens: Sequence[int], vocab_size: int, device: torch.device) -> "TokenCounts":
+        """The counts for penalties, made with the first token: then all that are known are the prompt's."""
+        if self.token_counts is None:
+            self.token_counts = TokenCounts(tokens, vocab_size, device)
+        return self.token_counts
+
+    def record(self, token_id: int) -> None:
+        """The token was chosen."""
+        self.num_output_tokens += 1
+        if self.token_counts is not None:
+            self.token_counts.record(token_id)
+
+
+class TokenCounts:
+    """Which tokens a choice has had, as vectors over the vocabulary."""
+
+    def __init__(self, prompt: Sequence[int], vocab_size: int, device: torch.device) -> None:
+        self.output = torch.zeros(vocab_size, device=device)
+        """How often each token was put out."""
+        self.was_seen = torch.zeros(vocab_size, dtype=torch.bool, device=device)
+        """In the prompt or the output."""
+        self.was_seen[torch.tensor(list(prompt), device=device)] = True
+
+    def record(self, token_id: int) -> None:
+        self.output[token_id] += 1
+        self.was_seen[token_id] = True

@@ -1,0 +1,307 @@
+"""`Scheduler`: which choices compute which tokens in the next step. Plain bookkeeping: no tensors, no clock.
+
+A step's tokens are given out in this order, up to `max_step_tokens`:
+
+    decodes     one token for each running choice whose known tokens are computed but for the last
+    prefills    a chunk of what running choices lack, the oldest first
+    admissions  a chunk of waiting choices, in the order of arrival, while there are seats and pages
+
+Where pages lack, the newest running choice gives up its own and goes back to the front of the queue. The oldest can
+always go on: the plan holds one longest request.
+
+    waiting --admit--> running --finish--> gone
+       ^------preempt------'           abort and fail: from anywhere
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from octavo.blocks import Allocation, KVCacheManager, ResumePlan
+from octavo.engine.errors import EngineBusyError
+from octavo.engine.offload_hooks import OffloadHooks, Readiness
+from octavo.engine.outputs import MEDIUM_DEVICE
+from octavo.engine.prefix_leaders import PrefixLeaders
+from octavo.engine.request import Choice
+from octavo.engine.statistics import EngineCounters
+from octavo.errors import InputError, RequestTooLargeError
+
+PREPARED_AHEAD = 16
+"""Waiting choices at the head of the queue that are looked at in a step, so that loads overlap with others' compute."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerLimits:
+    """The bounds of a step and of the queue."""
+
+    max_step_tokens: int
+    max_num_seqs: int
+    """Choices that run at once."""
+    max_waiting: int
+    """Choices that wait; more are refused."""
+
+
+@dataclass(frozen=True, slots=True)  # one for each choice and step: positional, as that is what making it costs
+class Chunk:
+    """Tokens `[start, end)` of a choice, to be computed in this step."""
+
+    choice: Choice
+    start: int
+    end: int
+
+    @property
+    def is_last(self) -> bool:
+        """Whether all known tokens are computed with it, so that the next one is sampled."""
+        return self.end == len(self.choice.blocks.tokens)
+
+
+class Scheduler:
+    """The queue, the running choices, and every call to the manager that allocates, commits or frees."""
+
+    def __init__(
+        self,
+        manager: KVCacheManager,
+        limits: SchedulerLimits,
+        *,
+        execute: Callable[[Allocation], None],
+        counters: EngineCounters | None = None,
+        offload: OffloadHooks | None = None,
+    ) -> None:
+        """`execute` makes an allocation's copies at once: before anything else reads or writes the pages."""
+        self.manager = manager
+        self.limits = limits
+        self.waiting: OrderedDict[Choice, None] = OrderedDict()
+        self.running: dict[Choice, None] = {}
+        """Oldest first."""
+        self.counters = counters if counters is not None else EngineCounters()
+        self._execute = execute
+        self._offload = offload
+        self._leaders = PrefixLeaders(manager)
+        self._step: dict[Choice, Chunk] = {}
+        self._budget = 0
+        self._has_preempted = False
+        self._num_seats_taken = 0
+        self.is_waiting_for_loads = False
+        """Whether some choice was not let into the last step because something is on its way to it."""
+
+    def find_stuck(self) -> Choice | None:
+        """After a step in which nothing was scheduled: the choice for which not even the empty pool has room."""
+        if self.running or self._has_preempted or self.is_waiting_for_loads:
+            return None
+        return next(iter(self.waiting), None)
+
+    # ---- requests come and go --------------------------------------------------------------------------------------
+
+    def check(self, num_prompt_tokens: int, num_choices: int) -> None:
+        """Refuses what could never run, and what there is no place for now."""
+        if num_choices > self.limits.max_num_seqs:
+            raise InputError(
+                f"n = {num_choices} is more than the {self.limits.max_num_seqs} sequences that run at once"
+            )
+        longest = self.manager.config.limits.max_model_len
+        if num_prompt_tokens >= longest:
+            raise RequestTooLargeError(
+                f"a prompt of {num_prompt_tokens:,} tokens and one of output do not fit the longest context of "
+                f"{longest:,} tokens"
+            )
+        self.manager.check_size(num_prompt_tokens)
+        if len(self.waiting) >= self.limits.max_waiting:
+            raise EngineBusyError(f"{len(self.waiting):,} requests are waiting already; try again later")
+
+    def add(self, choice: Choice) -> None:
+        """The choice waits for its turn."""
+        self.waiting[choice] = None
+
+    def abort(self, choice: Choice) -> None:
+        """The choice ends now, at any point of its life but within a step."""
+        self._remove(choice)
+        self.manager.free(choice.blocks)
+        if self._offload is not None:
+            self._offload.aborted(choice.blocks)
+
+    # ---- a step ----------------------------------------------------------------------------------------------------
+
+    def schedule(self, now: float) -> list[Chunk]:
+        """What to compute now. Room for all of it is allocated, and the copies for it are made."""
+        self._step, self._budget, self._has_preempted = {}, self.limits.max_step_tokens, False
+        self._schedule_decodes(now)
+        self._schedule_prefills(now)
+        self._admit(now)
+        return list(self._step.values())
+
+    def commit(self, chunks: Iterable[Chunk], now: float) -> None:
+        """These chunks are computed, and no token follows from them: parts of prompts, and choices that end."""
+        for chunk in chunks:
+            blocks = chunk.choice.blocks
+            self.manager.commit(blocks, chunk.end)
+            if self._offload is not None:
+                self._offload.computed(blocks, now)
+
+    def continue_with(self, chunks: Sequence[Chunk], token_ids: Sequence[int], now: float) -> None:
+        """These choices' known tokens are computed, and a token was sampled for each, with which they go on."""
+        eventful = self.manager.decode_step([chunk.choice.blocks for chunk in chunks], token_ids)
+        for _, allocation in eventful:
+            if allocation is not None:
+                self._make_copies(allocation)
+        if self._offload is not None:
+            prompts = [c.choice.blocks for c in chunks if c.end == c.choice.request.num_prompt_tokens]
+            for blocks in dict.fromkeys([*prompts, *(blocks for blocks, _ in eventful)]):
+                self._offload.computed(blocks, now)
+
+    def fork(self, choice: Choice, new_id: Callable[[], str]) -> list[Choice]:
+        """All choices of a request whose prompt was just committed, the given one first."""
+        choices = [choice]
+        for index in range(1, choice.num_seats):
+            twin = choice.fork(index, self.manager.fork(choice.blocks, new_id()))
+            self.running[twin] = None
+            choices.append(twin)
+        choice.num_seats = 1
+        return choices
+
+    def append(self, choice: Choice, token_id: int) -> None:
+        """A token was sampled for a choice that has been committed; room for it is found in the next step."""
+        self.manager.append_tokens(choice.blocks, (token_id,))
+
+    def finish(self, choice: Choice, now: float) -> None:
+        """A choice that was committed has come to its end."""
+        self._remove(choice)
+        self.manager.free(choice.blocks)
+        if self._offload is not None:
+            self._offload.finished(choice.blocks, now)
+
+    # ---- helpers ---------------------------------------------------------------------------------------------------
+
+    def _schedule_decodes(self, now: float) -> None:
+        for choice in list(self.running):
+            blocks = choice.blocks
+            num_tokens = len(blocks.tokens)
+            if num_tokens - blocks.num_computed_tokens != 1 or choice not in self.running:
+                continue
+            if blocks.num_scheduled_tokens == num_tokens or self._make_room(choice, num_tokens, now):
+                self._put(choice, num_tokens - 1, num_tokens)
+
+    def _schedule_prefills(self, now: float) -> None:
+        self._leaders.clear()
+        for choice in list(self.running):
+            if choice in self._step or choice not in self.running:
+                continue
+            blocks = choice.blocks
+            start = blocks.num_computed_tokens
+            if blocks.num_tokens - start == 1:  # a decode that waits for pages
+                continue
+            if self._budget < 1:
+                break
+            end = self.manager.cut_prefill(blocks, min(blocks.num_tokens, start + self._budget))
+            if self._make_room(choice, end, now):
+                self._put(choice, start, end)
+                self._leaders.add(choice)
+
+    def _make_room(self, choice: Choice, end: int, now: float) -> bool:
+        """Pages for a running choice's tokens up to `end`, at the price of newer ones'."""
+        while True:
+            allocation = self.manager.allocate(choice.blocks, end)
+            if allocation is not None:
+                self._make_copies(allocation)
+                return True
+            victim = next(reversed(self.running))
+            is_transferring = self._offload is not None and self._offload.has_pending_work()
+            if is_transferring and (self._has_preempted or victim is choice):
+                return False  # pages are on their way back: not all need be preempted for that
+            self._preempt(victim, now)
+            if victim is choice:
+                return False
+
+    def _preempt(self, choice: Choice, now: float) -> None:
+        chunk = self._step.pop(choice, None)
+        if chunk is not None:
+            self._budget += chunk.end - chunk.start
+        self._remove(choice)
+        self.manager.preempt(choice.blocks)
+        self.waiting[choice] = None
+        self.waiting.move_to_end(choice, last=False)
+        self._has_preempted = True
+        self.counters.preemptions += 1
+        if self._offload is not None:
+            self._offload.preempted(choice.blocks, now)
+
+    def _admit(self, now: float) -> None:
+        """Lets waiting choices in, and has loads begun for those that cannot come in yet."""
+        may_admit = not self._has_preempted
+        self.is_waiting_for_loads = False
+        for choice in list(islice(self.waiting, PREPARED_AHEAD)):
+            if self._is_following(choice) or not self._is_ready(choice, now):
+                continue
+            if not may_admit or self._budget < 1:
+                continue
+            if self._num_seats_taken + choice.num_seats > self.limits.max_num_seqs:
+                may_admit = False
+            elif not self._try_to_start(choice) and self.running:
+                may_admit = False  # who is smaller does not overtake; if nothing runs, what others hold must come free
+
+    def _is_following(self, choice: Choice) -> bool:
+        """Whether the choice waits for another one, which computes its prefix."""
+        if choice.leader is None and not choice.has_followed and not choice.request.wants_prompt_logprobs:
+            choice.leader = self._leaders.find(choice)
+            choice.has_followed = choice.leader is not None
+        leader = choice.leader
+        if leader is None:
+            return False
+        if leader.choice in self.running and leader.choice.blocks.num_computed_tokens < leader.until:
+            return True
+        choice.leader = None
+        return False
+
+    def _is_ready(self, choice: Choice, now: float) -> bool:
+        if self._offload is None or choice.request.wants_prompt_logprobs:
+            return True
+        is_ready = self._offload.prepare(choice.blocks, now) is Readiness.READY
+        self.is_waiting_for_loads |= not is_ready
+        return is_ready
+
+    def _try_to_start(self, choice: Choice) -> bool:
+        """Resumes a waiting choice and makes room for its first chunk, or changes nothing."""
+        blocks = choice.blocks
+        bypasses_cache = choice.request.wants_prompt_logprobs
+        resume: ResumePlan | None = None if bypasses_cache else self.manager.find_resume(blocks)
+        start = 0 if resume is None else resume.num_tokens
+        end = self.manager.cut_prefill(blocks, min(blocks.num_tokens, start + self._budget), resume)
+        allocation = self.manager.allocate(blocks, end, resume=resume, must_fit_tokens=blocks.num_tokens)
+        if allocation is not None:
+            self._make_copies(allocation)
+        if self._offload is not None and not bypasses_cache:
+            self._offload.started(blocks)
+        if allocation is None:
+            return False
+        del self.waiting[choice]
+        self.running[choice] = None
+        self._num_seats_taken += choice.num_seats
+        self._put(choice, blocks.num_computed_tokens, end)
+        self._leaders.add(choice)
+        self._count_resumed(choice)
+        return True
+
+    def _count_resumed(self, choice: Choice) -> None:
+        resumed = choice.blocks.num_computed_tokens
+        by_medium = {} if self._offload is None else dict(self._offload.resumed_from(choice.blocks))
+        on_device = resumed - sum(by_medium.values())
+        by_medium = {medium: tokens for medium, tokens in {MEDIUM_DEVICE: on_device, **by_medium}.items() if tokens > 0}
+        self.counters.count_resumed(by_medium)
+        if not choice.request.has_started:
+            choice.request.has_started = True
+            choice.request.cached_tokens = by_medium
+
+    def _put(self, choice: Choice, start: int, end: int) -> None:
+        self._step[choice] = Chunk(choice, start, end)
+        self._budget -= end - start
+
+    def _remove(self, choice: Choice) -> None:
+        if choice in self.running:
+            del self.running[choice]
+            self._num_seats_taken -= choice.num_seats
+        else:
+            self.waiting.pop(choice, None)
+
+    def _make_copies(self, allocation: Allocation) -> None:
+        if allocation.moves or allocation.copies:
+            self._execute(allocation)

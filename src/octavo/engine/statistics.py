@@ -1,0 +1,149 @@
+"""What an engine did and how full its pool is: counters that only grow, and snapshots taken between two steps."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from octavo.blocks import KVCacheManager
+from octavo.blocks.compaction import rows_held
+from octavo.engine.outputs import FinishReason
+
+
+@dataclass(slots=True, kw_only=True)
+class EngineCounters:
+    """Counts since the engine was made."""
+
+    steps: int = 0
+    failed_steps: int = 0
+    requests: int = 0
+    prompt_tokens: int = 0
+    """Of the requests that came in."""
+    prefill_tokens_computed: int = 0
+    """Computed in chunks, also again after a preemption."""
+    output_tokens: int = 0
+    tokens_resumed: dict[str, int] = field(default_factory=dict)
+    """By medium."""
+    tokens_asked: int = 0
+    """Tokens of all choices when they started: what could have been resumed, and what could not."""
+    tokens_missed_by_group: dict[int, int] = field(default_factory=dict)
+    """Tokens that might have been resumed, by the group that lacked something."""
+    choices_finished: dict[str, int] = field(default_factory=dict)
+    """By reason."""
+    preemptions: int = 0
+    forward_s: float = 0.0
+    """Time in the model."""
+    step_s: float = 0.0
+    """Time in steps that computed something, the model included."""
+
+    def count_resumed(self, by_medium: Mapping[str, int]) -> None:
+        for medium, tokens in by_medium.items():
+            self.tokens_resumed[medium] = self.tokens_resumed.get(medium, 0) + tokens
+
+    def count_finished(self, reason: FinishReason) -> None:
+        self.choices_finished[reason.value] = self.choices_finished.get(reason.value, 0) + 1
+
+    def take_cache_stats(self, manager: KVCacheManager) -> None:
+        """Adds what the manager counted since the last time."""
+        stats = manager.take_stats()
+        self.tokens_asked += stats.tokens_asked
+        for group, tokens in stats.tokens_missed_by_group.items():
+            self.tokens_missed_by_group[group] = self.tokens_missed_by_group.get(group, 0) + tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupOccupancy:
+    """One group's share of the pool."""
+
+    group_idx: int
+    kind: str
+    block_size: int
+    num_layers: int
+    page_bytes: int
+    page_class: int | None
+    held_blocks: int
+    """In the tables of requests; a page that several share counts once."""
+    indexed_blocks: int
+    """That can be found, held or not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassOccupancy:
+    """One page class: pages of one size."""
+
+    page_bytes: int
+    pages_per_sheet: int
+    leased_sheets: int
+    held_pages: int
+    cached_pages: int
+    free_pages: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSnapshot:
+    """The engine between two steps."""
+
+    num_running: int
+    num_waiting: int
+    counters: EngineCounters
+    """A copy."""
+    sheet_bytes: int
+    num_sheets: int
+    free_sheets: int
+    groups: tuple[GroupOccupancy, ...]
+    classes: tuple[ClassOccupancy, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PictureOfSheet:
+    """One sheet, as a page may draw it."""
+
+    page_class: int | None
+    """None: leased to no class."""
+    pages: str
+    """A letter for each page: h held, c cached, . free."""
+
+
+def group_occupancy(manager: KVCacheManager) -> tuple[GroupOccupancy, ...]:
+    """How much of the pool each group has. Takes time in proportion to the blocks that are held."""
+    held: list[set[int]] = [set() for _ in manager.config.groups]
+    for request in manager.requests.values():
+        for rows, table in zip(held, request.tables, strict=True):
+            rows.update(rows_held(table))
+    return tuple(
+        GroupOccupancy(
+            group_idx=index,
+            kind=group.kind,
+            block_size=group.block_size,
+            num_layers=len(group.layer_names),
+            page_bytes=group.page_bytes,
+            page_class=group.page_class,
+            held_blocks=len(rows),
+            indexed_blocks=len(manager.pool.indexes[index]),
+        )
+        for index, (group, rows) in enumerate(zip(manager.config.groups, held, strict=True))
+    )
+
+
+def class_occupancy(manager: KVCacheManager) -> tuple[ClassOccupancy, ...]:
+    """How the pages of each class are used."""
+    return tuple(
+        ClassOccupancy(
+            page_bytes=page_class.page_bytes,
+            pages_per_sheet=page_class.pages_per_sheet,
+            leased_sheets=usage.leased_sheets,
+            held_pages=usage.held_pages,
+            cached_pages=usage.cached_pages,
+            free_pages=usage.free_pages,
+        )
+        for page_class, usage in zip(manager.config.page_classes, manager.usage(), strict=True)
+    )
+
+
+def picture_of_pool(manager: KVCacheManager) -> list[PictureOfSheet]:
+    """Every sheet with its pages, in the order of memory."""
+    picture = [PictureOfSheet(page_class=None, pages="")] * manager.config.num_sheets
+    for index, pages in enumerate(manager.pool.classes):
+        for sheet in pages.leased:
+            states = (pages.state[row] for row in pages.rows_of_sheet(sheet))
+            letters = "".join("h" if state > 0 else "c" if state else "." for state in states)
+            picture[sheet] = PictureOfSheet(page_class=index, pages=letters)
+    return picture

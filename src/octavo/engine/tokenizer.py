@@ -1,0 +1,58 @@
+"""A model folder's tokenizer, and the tokens with which the model ends its outputs. Never over the network."""
+
+import json
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from transformers import AutoTokenizer
+
+from octavo.engine.detokenizer import TokenDecoder
+from octavo.errors import ModelConfigError
+
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
+
+
+class FastTokenizer(Protocol):
+    """A fast tokenizer of Hugging Face, as far as the engine and its server use it."""
+
+    chat_template: Any
+    backend_tokenizer: TokenDecoder
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]: ...
+    def decode(self, token_ids: list[int], *, skip_special_tokens: bool = False) -> str: ...
+    def apply_chat_template(self, conversation: Any, **options: Any) -> Any: ...
+
+
+def load_tokenizer(folder: str | Path) -> FastTokenizer | None:
+    """The folder's tokenizer; None where it has none: then prompts and outputs are token ids only."""
+    folder = Path(folder)
+    if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
+        return None
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False, use_fast=True)
+    except Exception as error:  # whatever a tokenizer's files make its loader raise
+        raise ModelConfigError(f"{folder}: the tokenizer cannot be loaded: {error}") from error
+    if not getattr(tokenizer, "is_fast", False):
+        raise ModelConfigError(f"{folder}: {type(tokenizer).__name__} is not a fast tokenizer; add a tokenizer.json")
+    return cast("FastTokenizer", tokenizer)
+
+
+def read_eos_token_ids(folder: str | Path) -> frozenset[int]:
+    """The tokens that end an output: of generation_config.json, or where that names none, of config.json."""
+    for name in ("generation_config.json", "config.json"):
+        path = Path(folder) / name
+        if path.is_file():
+            eos = _read_json(path).get("eos_token_id")
+            if isinstance(eos, int):
+                return frozenset([eos])
+            if isinstance(eos, list):
+                return frozenset(token for token in eos if isinstance(token, int))
+    return frozenset()
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelConfigError(f"{path} cannot be read: {error}") from error
+    return content if isinstance(content, dict) else {}

@@ -1,0 +1,58 @@
+"""What an engine publishes is what its index holds, at every step."""
+
+from hash_runner import HashEngine
+
+from octavo.engine.event_feed import EventFeed
+from octavo.events.messages import AllBlocksCleared, BlockRemoved, BlockStored
+from octavo.events.publisher import InProcessPublisher
+from octavo.events.sources import external_hashes
+from octavo.testing.small_models import full, small_model, state, window
+
+
+class Listener:
+    """What can be found, from events alone."""
+
+    def __init__(self, num_groups):
+        self.groups = [set() for _ in range(num_groups)]
+        self.num_removed = 0
+
+    def __call__(self, batch):
+        for event in batch.events:
+            match event:
+                case AllBlocksCleared():
+                    for group in self.groups:
+                        group.clear()
+                case BlockRemoved():
+                    self.groups[event.group_idx] -= set(event.block_hashes)
+                    self.num_removed += len(event.block_hashes)
+                case BlockStored():
+                    self.groups[event.group_idx] |= set(event.block_hashes)
+
+
+def test_the_events_of_each_step_are_what_changed():
+    publisher = InProcessPublisher()
+    engine = HashEngine(
+        small_model(state(), window(9), full()),
+        spare=0.2,
+        enable_events=True,
+        make_feed=lambda manager: EventFeed(manager, publisher, clock=lambda: 0.0),
+    )
+    listener = Listener(len(engine.manager.config.groups))
+    publisher.subscribe(listener)
+
+    def check():
+        assert listener.groups == [set(external_hashes(list(index))) for index in engine.manager.pool.indexes]
+
+    for i in range(6):
+        engine.add(f"r{i}", [(i * 11 + k) % 61 for k in range(40)], 20)
+    while engine.has_unfinished:
+        engine.run_step()
+        check()
+        if engine.counters.steps == 20:
+            engine.drop("r2")
+            check()
+    assert listener.num_removed > 0
+    assert any(listener.groups)
+    engine.reset_prefix_cache()
+    check()
+    assert not any(listener.groups)

@@ -1,0 +1,197 @@
+"""The calls that offloading gets, in the order of a request's life."""
+
+from hash_runner import HashEngine
+
+from octavo.engine.offload_hooks import Readiness
+from octavo.engine.outputs import FinishReason
+from octavo.testing.small_models import full, small_model
+
+MODEL = small_model(full())
+PROMPT = [(i * i) % 61 for i in range(40)]
+OTHER = [(i * 3) % 61 for i in range(40)]
+
+
+class RecordingOffload:
+    """Does nothing but write down what it is told, and let requests wait as a test says."""
+
+    def __init__(self, manager):
+        self.manager = manager
+        self.calls = []
+        self.answers = {}
+        """By request: how often it is still to wait."""
+        self.is_pending = False
+        self.num_waits = 0
+        self.resumed = {}
+
+    def prepare(self, request, now):
+        self.calls.append(("prepare", request.request_id))
+        assert not request.is_started
+        if self.answers.get(request.request_id, 0):
+            self.answers[request.request_id] -= 1
+            return Readiness.WAIT
+        return Readiness.READY
+
+    def started(self, request):
+        self.calls.append(("started", request.request_id))
+
+    def computed(self, request, now):
+        self.calls.append(("computed", request.request_id, request.num_computed_tokens))
+
+    def finished(self, request, now):
+        assert request.request_id not in self.manager.requests
+        self.calls.append(("finished", request.request_id))
+
+    def preempted(self, request, now):
+        assert not request.is_started
+        self.calls.append(("preempted", request.request_id))
+
+    def aborted(self, request):
+        assert request.request_id not in self.manager.requests
+        self.calls.append(("aborted", request.request_id))
+
+    def poll(self, now):
+        pass
+
+    def has_pending_work(self):
+        return self.is_pending
+
+    def wait(self, timeout_s):
+        self.num_waits += 1
+
+    def note_prefill(self, tokens, seconds):
+        self.calls.append(("note_prefill", tokens))
+
+    def resumed_from(self, request):
+        return self.resumed
+
+    def reset(self):
+        self.calls.append(("reset",))
+
+    def flush(self, timeout_s):
+        self.calls.append(("flush",))
+        return True
+
+    def close(self):
+        self.calls.append(("close",))
+
+    def of(self, request_id):
+        return [call for call in self.calls if call[1:2] == (request_id,)]
+
+
+def make(**options):
+    engine = HashEngine(MODEL, make_offload=RecordingOffload, **options)
+    return engine, engine._offload
+
+
+def test_the_life_of_a_request():
+    engine, offload = make(max_step_tokens=24)
+    engine.add("a", PROMPT, 8)
+    engine.run_all()
+    assert offload.of("r1") == [
+        ("prepare", "r1"),
+        ("started", "r1"),
+        ("computed", "r1", 24),
+        ("computed", "r1", 40),
+        ("computed", "r1", 44),
+        ("computed", "r1", 47),
+        ("finished", "r1"),
+    ]
+    assert [call for call in offload.calls if call[0] == "note_prefill"] == [("note_prefill", 24), ("note_prefill", 16)]
+
+
+def test_who_waits_for_a_load_does_not_hold_up_others():
+    engine, offload = make()
+    offload.answers["r1"] = 3
+    engine.add("a", PROMPT, 8)
+    engine.add("b", OTHER, 2)
+    engine.run_all()
+    assert list(engine.outputs) == [("b", 0), ("a", 0)]
+    assert engine.tokens("a") == engine.model.greedy(PROMPT, 8)
+
+
+def test_the_head_of_the_queue_is_prepared_while_others_run():
+    engine, offload = make(max_num_seqs=1)
+    for i in range(20):
+        engine.add(str(i), [i], 2)
+    engine.run_step()
+    assert [request for call, request, *_ in offload.calls if call == "prepare"] == [f"r{i}" for i in range(1, 17)]
+
+
+def test_when_nothing_can_run_it_waits_for_transfers():
+    engine, offload = make()
+    offload.answers["r1"] = 3
+    engine.add("a", PROMPT, 2)
+    engine.run_all()
+    assert offload.num_waits == 3
+    assert engine.hash_runner.steps[0][0][0] == 0
+
+
+def test_preemptions_and_aborts_are_told():
+    engine, offload = make(spare=0, max_step_tokens=96)
+    engine.add("a", [1] * 8, 80)
+    engine.add("b", [2] * 50, 40)
+    engine.add("c", [3] * 70, 8)
+    engine.run_step()
+    engine.drop("c")
+    assert offload.of("r3")[-1] == ("aborted", "r3")
+    while engine.has_unfinished and engine.counters.preemptions == 0:
+        engine.run_step()
+    assert offload.of("r2")[-2:] == [("preempted", "r2"), ("prepare", "r2")]
+    engine.run_all()
+    assert [call[0] for call in offload.of("r2") if call[0] in ("started", "finished")][-2:] == ["started", "finished"]
+    assert engine.tokens("b") == engine.model.greedy([2] * 50, 40)
+
+
+def test_pages_on_their_way_back_do_not_cost_every_request_its_own():
+    """While stores hold what was given up, one preemption is enough."""
+    engine, offload = make(spare=0, max_step_tokens=96, is_caching=False)
+    for name in "abc":
+        engine.add(name, [ord(name) % 61] * 30, 60)
+    offload.is_pending = True
+    engine.run_step()
+    before = 0
+    while engine.has_unfinished:
+        engine.run_step()
+        assert engine.counters.preemptions - before <= 1
+        before = engine.counters.preemptions
+    assert before > 0
+    for name in "abc":
+        assert engine.tokens(name) == engine.model.greedy([ord(name) % 61] * 30, 60)
+
+
+def test_a_request_that_reads_no_cache_is_not_prepared():
+    engine, offload = make()
+    engine.add("a", PROMPT, 1, prompt_logprobs=1)
+    engine.run_all()
+    assert {call[0] for call in offload.of("r1")} == {"computed", "finished"}
+
+
+def test_cached_tokens_are_told_by_medium():
+    engine, offload = make()
+    engine.add("a", PROMPT, 1)
+    engine.run_all()
+    offload.resumed = {"memory": 8, "disk": 4}
+    engine.add("b", PROMPT, 1)
+    engine.run_all()
+    assert engine.last("b").cached_tokens == {"device": 24, "memory": 8, "disk": 4}
+    assert engine.snapshot().counters.tokens_resumed == {"device": 24, "memory": 8, "disk": 4}
+
+
+def test_resetting_and_closing_reach_it():
+    engine, offload = make()
+    engine.add("a", PROMPT, 1)
+    engine.reset_prefix_cache()
+    engine.close()
+    assert [call[0] for call in offload.calls] == ["reset", "aborted", "flush", "close"]
+    assert not engine.has_unfinished
+
+
+def test_a_request_that_nothing_can_help_is_given_up():
+    """A pool whose pages somebody else holds for ever: the request ends, and the engine does not spin."""
+    engine = HashEngine(MODEL, spare=0)
+    pool = engine.manager.pool
+    pool.take([pool.config.page_classes[0].num_blocks - 2])
+    engine.add("a", PROMPT, 2)
+    engine.take(engine.step())
+    assert engine.last("a").finish_reason is FinishReason.ERROR
+    assert not engine.has_unfinished

@@ -1,0 +1,150 @@
+"""Loading a model from a folder: what it says, and how it refuses."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoTokenizer
+
+from octavo.engine import CacheGeometry, load_model
+from octavo.engine.models import ModelFolderError, UnsupportedModelError
+from octavo.engine.torch_dtypes import parse_dtype
+from octavo.errors import InputError, ModelConfigError
+from octavo.specs import (
+    ChunkedLocalAttentionSpec,
+    FullAttentionSpec,
+    MambaSpec,
+    MLAAttentionSpec,
+    SlidingWindowSpec,
+)
+from octavo.testing.tiny_models import VOCAB_SIZE, save_tiny_model
+
+KINDS = {
+    "gemma3": [SlidingWindowSpec, SlidingWindowSpec, FullAttentionSpec] * 2,
+    "gemma4": [SlidingWindowSpec, FullAttentionSpec] * 2,  # two more layers share what these keep
+    "gpt_oss": [SlidingWindowSpec, FullAttentionSpec] * 2,
+    "llama4": [ChunkedLocalAttentionSpec] * 3 + [FullAttentionSpec],
+    "deepseek_v3": [MLAAttentionSpec] * 4,
+    "kimi_linear": [MambaSpec] * 3 + [MLAAttentionSpec],
+    "qwen3_next": [MambaSpec] * 3 + [FullAttentionSpec],
+    "falcon_h1": [FullAttentionSpec, MambaSpec] * 4,
+}
+
+
+@pytest.fixture
+def llama(tmp_path):
+    save_tiny_model("llama", tmp_path)
+    return tmp_path
+
+
+def write_config(folder, **config):
+    (folder / "config.json").write_text(json.dumps(config))
+    save_file({"nothing": torch.zeros(1)}, folder / "model.safetensors")
+
+
+@pytest.mark.parametrize("name", list(KINDS))
+def test_layers_are_found_by_a_probe(name, tmp_path):
+    save_tiny_model(name, tmp_path)
+    specs = load_model(tmp_path).kv_cache_specs()
+    assert [type(spec) for spec in specs.values()] == KINDS[name]
+    assert {spec.block_size for spec in specs.values()} <= {16, 128}
+
+
+def test_a_checkpoint_is_never_cut_within_a_chunk_of_the_model(tmp_path):
+    save_tiny_model("bamba", tmp_path, mamba_chunk_size=96)
+    model = load_model(tmp_path)
+    assert model.tokens_per_chunk == 96
+    assert {s.block_size for s in model.kv_cache_specs().values()} == {16, 192}
+    small = model.kv_cache_specs(CacheGeometry(attention_block_size=4, state_block_size=8))
+    assert {s.block_size for s in small.values()} == {4, 8}
+
+
+def test_what_a_model_says_of_itself(llama):
+    model = load_model(str(llama), dtype=torch.bfloat16)
+    assert (model.family, model.vocab_size, model.max_model_len) == ("Llama", VOCAB_SIZE, 4096)
+    assert (model.dtype, model.device) == (torch.bfloat16, torch.device("cpu"))
+
+
+def test_a_tiny_model_has_a_tokenizer(llama):
+    tokenizer = AutoTokenizer.from_pretrained(llama)
+    text = "Bögen, 纸 and sheets.\n"
+    assert tokenizer.decode(tokenizer(text).input_ids) == text
+    chat = tokenizer.apply_chat_template(
+        [{"role": "user", "content": "hi"}], add_generation_prompt=True, tokenize=False
+    )
+    assert chat == "user: hi\nassistant: "
+
+
+@pytest.mark.parametrize(
+    ("missing", "message"),
+    [("config.json", "has no config.json"), ("model.safetensors", "has no .*safetensors"), (".", "is not a folder")],
+)
+def test_a_file_is_missing(llama, missing, message):
+    folder = llama / "elsewhere" if missing == "." else llama
+    if missing != ".":
+        (llama / missing).unlink()
+    with pytest.raises(ModelFolderError, match=message):
+        load_model(folder)
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"model_type": "no-such-model"}', "{}", '{"model_type": "llama", "hidden_size": "x"}']
+)
+def test_a_broken_config(llama, text):
+    (llama / "config.json").write_text(text)
+    with pytest.raises(ModelConfigError, match=r"config\.json cannot be read"):
+        load_model(llama)
+
+
+def test_weights_that_lack_a_tensor(llama):
+    weights = load_file(llama / "model.safetensors")
+    del weights["model.norm.weight"]
+    save_file(weights, llama / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ModelConfigError, match=r"lack 1 tensors, model\.norm\.weight among them"):
+        load_model(llama)
+
+
+def test_a_config_that_the_model_cannot_compute_with(llama):
+    config = json.loads((llama / "config.json").read_text())
+    (llama / "config.json").write_text(json.dumps({**config, "num_key_value_heads": 3}))
+    with pytest.raises(InputError):
+        load_model(llama)
+
+
+def test_a_device_that_is_not_there(llama):
+    with pytest.raises(InputError, match="device 'abacus' cannot be used"):
+        load_model(llama, device="abacus")
+
+
+@pytest.mark.parametrize("name", ["", "int3", "uint8", "fp8"])
+def test_types_that_no_model_computes_in(name):
+    with pytest.raises(InputError, match="choose one of float32"):
+        parse_dtype(name)
+    assert parse_dtype("bf16") == torch.bfloat16
+
+
+@pytest.mark.parametrize("damage", [b"", b"\x00" * 100, b"\xff" * 100])
+def test_damaged_weights(llama, damage):
+    (llama / "model.safetensors").write_bytes(damage)
+    with pytest.raises(ModelConfigError, match="cannot be loaded"):
+        load_model(llama)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "reason"),
+    [
+        ("minimax", "cache class of its own"),
+        ("recurrent_gemma", "inside its modules"),
+        ("deepseek_v32", "dense mask"),
+        ("t5gemma2", "merges keys and values"),
+        ("t5gemma", "encoder-decoder"),
+        ("whisper", "encoder-decoder"),
+        ("gpt2", "not been compared with plain Hugging Face; served are .*llama"),
+    ],
+)
+def test_families_that_are_refused(tmp_path, model_type, reason):
+    write_config(tmp_path, model_type=model_type)
+    with pytest.raises(UnsupportedModelError, match=f"{model_type}.*{reason}") as refusal:
+        load_model(tmp_path)
+    assert isinstance(refusal.value, InputError)
