@@ -1,0 +1,107 @@
+"""Canonical caches: any engine's KV caches as rows of bytes.
+
+    tensor   int8 (num_blocks, page_size_bytes), a strided view of the engine's own memory: row i is block i
+    ref      bytes [offset, offset + page_size_bytes) of every row of one tensor
+    group    its refs, in order: what a block of the group consists of
+
+Groups whose blocks lie over each other share tensors. Padding belongs to no ref, so it is never moved.
+"""
+
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+import torch
+
+from octavo.errors import CacheLayoutError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CanonicalKVCacheTensor:
+    """Memory of an engine, one row per block."""
+
+    tensor: torch.Tensor
+    page_size_bytes: int
+
+    def __post_init__(self) -> None:
+        tensor = self.tensor
+        if tensor.dtype != torch.int8 or tensor.dim() != 2 or tensor.shape[1] != self.page_size_bytes:
+            raise CacheLayoutError(
+                f"a canonical tensor is int8 (num_blocks, {self.page_size_bytes}), "
+                f"not {tensor.dtype} {tuple(tensor.shape)}"
+            )
+        if tensor.stride(1) != 1 or (tensor.shape[0] > 1 and tensor.stride(0) < self.page_size_bytes):
+            raise CacheLayoutError(
+                f"strides {tensor.stride()} do not keep rows of {self.page_size_bytes} bytes whole and apart"
+            )
+
+    @property
+    def num_blocks(self) -> int:
+        return self.tensor.shape[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CanonicalKVCacheRef:
+    """Where one run of bytes of a group's blocks lies."""
+
+    tensor_idx: int
+    page_size_bytes: int
+    """Of content: the row may hold more, for other layers or as padding."""
+    offset: int = 0
+    """Of the run within the row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CanonicalKVCaches:
+    """The tensors, and for each group what its blocks consist of."""
+
+    tensors: tuple[CanonicalKVCacheTensor, ...]
+    group_refs: tuple[tuple[CanonicalKVCacheRef, ...], ...]
+    """By group; empty for a group that keeps nothing."""
+
+    def __post_init__(self) -> None:
+        if len({entry.tensor.device for entry in self.tensors}) > 1:
+            devices = sorted({str(entry.tensor.device) for entry in self.tensors})
+            raise CacheLayoutError(f"the caches of one rank lie on several devices: {', '.join(devices)}")
+        for group_idx, refs in enumerate(self.group_refs):
+            for ref in refs:
+                self._check_ref(group_idx, ref)
+            if len({self.tensors[ref.tensor_idx].num_blocks for ref in refs}) > 1:
+                raise CacheLayoutError(f"the tensors of group {group_idx} have different numbers of blocks")
+            _check_apart(group_idx, refs)
+
+    def _check_ref(self, group_idx: int, ref: CanonicalKVCacheRef) -> None:
+        if not 0 <= ref.tensor_idx < len(self.tensors):
+            raise CacheLayoutError(f"group {group_idx} names tensor {ref.tensor_idx} of {len(self.tensors)}")
+        row_bytes = self.tensors[ref.tensor_idx].page_size_bytes
+        if ref.offset < 0 or ref.page_size_bytes < 1 or ref.offset + ref.page_size_bytes > row_bytes:
+            raise CacheLayoutError(
+                f"group {group_idx} names {ref.page_size_bytes} bytes at {ref.offset} of rows of {row_bytes} bytes"
+            )
+
+    @property
+    def device(self) -> torch.device:
+        return self.tensors[0].tensor.device if self.tensors else torch.device("cpu")
+
+    def page_size_bytes(self, group_idx: int) -> int:
+        """Bytes of one block of the group as it is offloaded."""
+        return sum(ref.page_size_bytes for ref in self.group_refs[group_idx])
+
+    def num_blocks(self, group_idx: int) -> int:
+        refs = self.group_refs[group_idx]
+        return self.tensors[refs[0].tensor_idx].num_blocks if refs else 0
+
+    def ref_starts(self, group_idx: int) -> tuple[int, ...]:
+        """Where each ref's bytes begin within a block as it is offloaded."""
+        sizes = [ref.page_size_bytes for ref in self.group_refs[group_idx]]
+        return tuple(accumulate(sizes, initial=0))[:-1]
+
+
+def _check_apart(group_idx: int, refs: tuple[CanonicalKVCacheRef, ...]) -> None:
+    """A load that wrote bytes twice would leave what came last."""
+    ordered = sorted(refs, key=lambda ref: (ref.tensor_idx, ref.offset))
+    for one, next_one in pairwise(ordered):
+        if one.tensor_idx == next_one.tensor_idx and one.offset + one.page_size_bytes > next_one.offset:
+            raise CacheLayoutError(
+                f"group {group_idx} names bytes of tensor {one.tensor_idx} twice: {one.page_size_bytes} at "
+                f"{one.offset} and {next_one.page_size_bytes} at {next_one.offset}"
+            )

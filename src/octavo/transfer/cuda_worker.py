@@ -1,0 +1,61 @@
+"""The worker for CUDA devices: a side stream for each direction, ordered after the engine's by events."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from octavo.transfer.canonical import CanonicalKVCaches
+from octavo.transfer.cpu_worker import MAX_JOBS
+from octavo.transfer.staged_worker import STAGING_BYTES, Lane, StagedWorker
+
+
+class CudaWorker(StagedWorker):
+    """Moves bytes between a CUDA device's pages and the arena.
+
+    Submit on the thread, and under the stream, whose kernels wrote the pages (or last read the rows of a load). A job
+    is reported after its side stream is done with it, so whatever is submitted then comes after it.
+    """
+
+    def __init__(
+        self,
+        caches: CanonicalKVCaches,
+        slots: npt.NDArray[np.uint8],
+        *,
+        take_checksums: bool = False,
+        staging_bytes: int = STAGING_BYTES,
+        max_jobs: int = MAX_JOBS,
+    ) -> None:
+        super().__init__(
+            caches,
+            slots,
+            make_lane=lambda: CudaLane(caches.device),
+            take_checksums=take_checksums,
+            staging_bytes=staging_bytes,
+            max_jobs=max_jobs,
+        )
+
+
+class CudaLane(Lane):
+    """A side stream."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device=device)  # type: ignore[no-untyped-call]
+
+    def mark(self) -> torch.cuda.Event:
+        event: torch.cuda.Event = torch.cuda.current_stream(self._device).record_event()
+        return event
+
+    @contextmanager
+    def after(self, mark: torch.cuda.Event) -> Iterator[None]:
+        try:
+            with torch.cuda.stream(self._stream):
+                self._stream.wait_event(mark)
+                yield
+        finally:
+            # Also after an error: what was enqueued must not write to rows whose job is reported. Waits without the
+            # interpreter's lock.
+            self._stream.synchronize()

@@ -1,0 +1,152 @@
+"""Copies between pages in host memory and slots of the arena, and the checksums of what lies in slots.
+
+One copy for each piece, which releases the interpreter's lock while it runs. A gather of many pages at once (`np.take`)
+is no faster: slots lie anywhere, so every byte would be copied twice.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import compress
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from xxhash import xxh3_64, xxh3_64_intdigest
+
+from octavo.errors import TransferError
+from octavo.offload.base import ChunkCopy
+from octavo.transfer.canonical import CanonicalKVCaches, CanonicalKVCacheTensor
+from octavo.transfer.copy_plan import ChunkBatch, CopyPlanner
+
+Bytes = npt.NDArray[np.uint8]
+
+
+_CACHED_BYTES = 256 << 10
+
+
+class _Moves(NamedTuple):
+    """The copies of one piece of some chunks."""
+
+    pages: Bytes
+    page_starts: list[int]
+    """By chunk; -1 where the block is left out."""
+    slot_starts: list[int]
+    num_bytes: int
+
+    def cut(self, part: slice) -> "_Moves":
+        return _Moves(self.pages, self.page_starts[part], self.slot_starts[part], self.num_bytes)
+
+    def only(self, chosen: Sequence[bool]) -> "_Moves":
+        page_starts, slot_starts = list(compress(self.page_starts, chosen)), list(compress(self.slot_starts, chosen))
+        return _Moves(self.pages, page_starts, slot_starts, self.num_bytes)
+
+
+class _Part(NamedTuple):
+    """Some chunks of a batch."""
+
+    places: Sequence[int]
+    slots: list[list[int]]
+    moves: list[_Moves]
+
+
+class HostCopier:
+    """The copies of jobs between caches in host memory and an arena. Any thread may run them; they share nothing."""
+
+    def __init__(self, caches: CanonicalKVCaches, slots: Bytes) -> None:
+        if slots.dtype != np.uint8 or slots.ndim != 2 or not slots.flags.c_contiguous:
+            raise TransferError(
+                f"an arena is one piece of uint8 (num_slots, slot_bytes), not {slots.dtype} {slots.shape}, "
+                f"strides {slots.strides}"
+            )
+        self.planner = CopyPlanner(caches, *slots.shape)
+        self._pages = [_flat_bytes(entry) for entry in caches.tensors]
+        self._arena = slots.reshape(-1)
+        self._arena_view = self._arena.data
+        self._slot_bytes = slots.shape[1]
+
+    def store(self, batches: Sequence[ChunkBatch], *, num_chunks: int, take_checksums: bool) -> Sequence[int]:
+        """Pages to slots. The chunks' checksums by place, if they are taken."""
+        if not take_checksums:
+            for batch in batches:
+                self._copy(self._moves(batch), to_slots=True)
+            return ()
+        checksums = [0] * num_chunks
+        for batch in batches:
+            for part in self._parts(batch):
+                self._copy(part.moves, to_slots=True)
+                for place, checksum in zip(part.places, self._checksums(batch, part.slots), strict=True):
+                    checksums[place] = checksum
+        return checksums
+
+    def load(self, batches: Sequence[ChunkBatch], chunks: Sequence[ChunkCopy]) -> frozenset[int]:
+        """Slots to pages. The places of chunks whose bytes are not what their checksum says; those are not copied."""
+        failed: list[int] = []
+        for batch in batches:
+            if all(chunks[place].checksum is None for place in batch.places):
+                self._copy(self._moves(batch), to_slots=False)
+                continue
+            for part in self._parts(batch):
+                given = [chunks[place].checksum for place in part.places]
+                found = self._checksums(batch, part.slots)
+                moves = part.moves
+                if given != found:
+                    is_sound = [a in (None, b) for a, b in zip(given, found, strict=True)]
+                    failed += [place for place, sound in zip(part.places, is_sound, strict=True) if not sound]
+                    moves = [move.only(is_sound) for move in moves]
+                self._copy(moves, to_slots=False)
+        return frozenset(failed)
+
+    def _moves(self, batch: ChunkBatch) -> list[_Moves]:
+        moves = []
+        for piece in batch.pieces:
+            rows, slots = batch.rows[:, piece.block], batch.slots[:, piece.slot]
+            page_starts = rows * piece.row_stride + piece.row_offset
+            if batch.leaves_blocks_out:
+                page_starts[rows < 0] = -1
+            slot_starts = slots * self._slot_bytes + piece.slot_offset
+            pages = self._pages[piece.tensor_idx]
+            moves.append(_Moves(pages, page_starts.tolist(), slot_starts.tolist(), piece.num_bytes))
+        return moves
+
+    def _parts(self, batch: ChunkBatch) -> Iterator[_Part]:
+        """A few chunks at a time: they are hashed while the CPU's cache holds them."""
+        moves, slots = self._moves(batch), batch.slots.tolist()
+        step = max(1, _CACHED_BYTES // batch.chunk_bytes)
+        for i in range(0, len(slots), step):
+            part = slice(i, i + step)
+            yield _Part(batch.places[part], slots[part], [move.cut(part) for move in moves])
+
+    def _copy(self, moves: Sequence[_Moves], *, to_slots: bool) -> None:
+        arena = self._arena
+        for pages, page_starts, slot_starts, num_bytes in moves:
+            if to_slots:
+                for page, slot in zip(page_starts, slot_starts, strict=True):
+                    arena[slot : slot + num_bytes] = pages[page : page + num_bytes]
+            else:
+                for page, slot in zip(page_starts, slot_starts, strict=True):
+                    if page >= 0:
+                        pages[page : page + num_bytes] = arena[slot : slot + num_bytes]
+
+    def _checksums(self, batch: ChunkBatch, slots_by_chunk: Sequence[Sequence[int]]) -> list[int]:
+        """Over the bytes of each chunk in its slots, in order."""
+        arena, slot_bytes, num_bytes = self._arena_view, self._slot_bytes, batch.chunk_bytes
+        if batch.has_neighbouring_slots:
+            starts = [slots[0] * slot_bytes for slots in slots_by_chunk]
+            return [xxh3_64_intdigest(arena[start : start + num_bytes]) for start in starts]
+        checksums = []
+        for slots in slots_by_chunk:
+            digest, left = xxh3_64(), num_bytes
+            for slot in slots:
+                start = slot * slot_bytes
+                digest.update(arena[start : start + min(left, slot_bytes)])
+                left -= slot_bytes
+            checksums.append(digest.intdigest())
+        return checksums
+
+
+def _flat_bytes(entry: CanonicalKVCacheTensor) -> Bytes:
+    """All bytes from the first row's start to the last one's end."""
+    tensor = entry.tensor
+    span = (tensor.shape[0] - 1) * tensor.stride(0) + entry.page_size_bytes if len(tensor) else 0
+    flat: Bytes = torch.as_strided(tensor, (span,), (1,)).numpy().view(np.uint8)
+    return flat

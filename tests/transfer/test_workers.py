@@ -1,0 +1,166 @@
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from threading import Event
+
+import numpy as np
+import pytest
+import torch
+
+from octavo.errors import InvalidTransferError, TransferError
+from octavo.offload.base import ChunkCopy
+from octavo.testing.worker_suite import OffloadingWorkerSuite
+from octavo.transfer import CanonicalKVCacheRef, CanonicalKVCaches, CanonicalKVCacheTensor, CpuWorker, make_worker
+from octavo.transfer.staged_worker import Lane, StagedWorker
+
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+
+
+class TestCpuWorker(OffloadingWorkerSuite):
+    """Small jobs: done before submit returns."""
+
+    def worker(self, caches, slots, *, take_checksums):
+        return make_worker(caches, slots, take_checksums=take_checksums)
+
+
+class TestCpuWorkerThread(OffloadingWorkerSuite):
+    def worker(self, caches, slots, *, take_checksums):
+        return CpuWorker(caches, slots, take_checksums=take_checksums, inline_bytes=-1)
+
+
+class HostLane(Lane):
+    """A device that is done when it is asked."""
+
+    def mark(self):
+        return None
+
+    def after(self, mark):
+        return nullcontext()
+
+
+class TestStagedWorker(OffloadingWorkerSuite):
+    """What the CUDA worker does beside its streams, through staging of few blocks."""
+
+    def worker(self, caches, slots, *, take_checksums):
+        largest = max(caches.page_size_bytes(i) for i in range(len(caches.group_refs)))
+        return StagedWorker(caches, slots, make_lane=HostLane, take_checksums=take_checksums, staging_bytes=4 * largest)
+
+
+@needs_cuda
+class TestCudaWorker(OffloadingWorkerSuite):
+    device = "cuda"
+
+    def worker(self, caches, slots, *, take_checksums):
+        return make_worker(caches, slots, take_checksums=take_checksums)
+
+
+@needs_cuda
+def test_cuda_transfers_are_ordered_with_the_kernels_around_them():
+    caches, slots = small_caches("cuda"), np.zeros((8, 64), np.uint8)
+    worker = make_worker(caches, slots)
+    rows = caches.tensors[0].tensor
+    torch.cuda._sleep(50_000_000)
+    rows.fill_(5)
+    worker.submit_store(1, [ChunkCopy(0, [2], [3])])
+    assert worker.wait([1], 60)
+    assert (slots[3] == 5).all()
+    torch.cuda._sleep(50_000_000)
+    rows.fill_(6)
+    worker.submit_load(2, [ChunkCopy(0, [4], [3])])
+    assert worker.wait([2], 60)
+    assert rows[[3, 4]].sum(dim=1).tolist() == [6 * 64, 5 * 64]
+    worker.close()
+
+
+class LostDevice(HostLane):
+    """A lane whose device is lost, before or after a job is handed over."""
+
+    def __init__(self, *, when: str) -> None:
+        self.when = when
+
+    def mark(self):
+        if self.when == "mark":
+            raise RuntimeError("the device is lost")
+
+    @contextmanager
+    def after(self, mark) -> Iterator[None]:
+        yield
+        if self.when == "after":
+            raise RuntimeError("the device is lost")
+
+
+@pytest.mark.parametrize("when", ["mark", "after"])
+def test_a_lost_device_is_a_failed_job(when, caplog):
+    caches, slots = small_caches(), np.zeros((8, 64), np.uint8)
+    worker = StagedWorker(caches, slots, make_lane=lambda: LostDevice(when=when), staging_bytes=1024)
+    worker.submit_store(1, [ChunkCopy(0, [1], [1]), ChunkCopy(0, [2], [2])])
+    worker.submit_load(2, [ChunkCopy(0, [3], [3])])
+    assert worker.wait([1, 2], 60)
+    assert {(job.job_id, job.failed) for job in worker.get_finished()} == {(1, frozenset({0, 1})), (2, frozenset({0}))}
+    assert [record.message.split(";")[1] for record in caplog.records] == [" further failures are reported, not logged"]
+    worker.close()
+
+
+def test_transfers_come_after_the_moment_of_their_submission():
+    """A job takes its mark on the caller's thread, and gives it to its lane."""
+    marks, used = iter("ab"), []
+
+    class Recorder(Lane):
+        def mark(self):
+            return next(marks)
+
+        def after(self, mark):
+            used.append(mark)
+            return nullcontext()
+
+    worker = StagedWorker(small_caches(), np.zeros((8, 64), np.uint8), make_lane=Recorder, staging_bytes=64)
+    worker.submit_store(1, [ChunkCopy(0, [1], [1]), ChunkCopy(0, [2], [2])])
+    assert worker.wait([1], 60)
+    worker.submit_load(2, [ChunkCopy(0, [3], [1])])
+    assert worker.wait([2], 60)
+    assert used == ["a", "a", "b"]  # staging holds one block
+    worker.close()
+
+
+def test_staging_must_hold_a_chunk():
+    slots = np.zeros((8, 64), np.uint8)
+    with pytest.raises(TransferError, match="staging of 63 bytes cannot hold the largest block, 64 bytes"):
+        StagedWorker(small_caches(), slots, make_lane=HostLane, staging_bytes=63)
+    worker = StagedWorker(small_caches(), slots, make_lane=HostLane, staging_bytes=130)
+    with pytest.raises(InvalidTransferError, match="3 blocks of group 0 does not fit into staging, which holds 2"):
+        worker.submit_load(1, [ChunkCopy(0, [1, 2, 3], [1, 2, 3])])
+    worker.close()
+
+
+def test_jobs_beyond_the_bound_fail_at_once(monkeypatch):
+    worker = CpuWorker(small_caches(), np.zeros((8, 64), np.uint8), inline_bytes=-1, max_jobs=2)
+    gate = Event()
+    monkeypatch.setattr(worker._copier, "store", lambda *_, **__: gate.wait(60) and ())
+    for job_id in range(4):
+        worker.submit_store(job_id, [ChunkCopy(0, [job_id], [job_id])])
+    assert [(job.job_id, job.failed) for job in worker.get_finished()] == [(2, {0}), (3, {0})]
+    assert not worker.wait([0], 0)
+    worker.wait_any(0)
+    assert worker.get_finished() == []
+    with pytest.raises(InvalidTransferError, match="job 1 has not ended"):
+        worker.submit_load(1, [ChunkCopy(0, [1], [1])])
+    gate.set()
+    assert worker.wait([0, 1], 60)
+    assert [(job.job_id, job.failed) for job in worker.get_finished()] == [(0, set()), (1, set())]
+    worker.close()
+
+
+def test_a_worker_needs_an_arena_in_one_piece_and_a_device_that_it_knows():
+    caches = small_caches()
+    for slots in (np.zeros((8, 64), np.int8), np.zeros(64, np.uint8), np.zeros((8, 64), np.uint8)[:, ::2]):
+        with pytest.raises(TransferError, match="an arena is one piece of uint8"):
+            make_worker(caches, slots)
+    with pytest.raises(TransferError, match="'meta'; there are some for cpu and cuda"):
+        make_worker(small_caches("meta"), np.zeros((8, 64), np.uint8))
+
+
+def small_caches(device: str = "cpu") -> CanonicalKVCaches:
+    rows = torch.zeros(10, 64, dtype=torch.int8, device=device)
+    return CanonicalKVCaches(
+        tensors=(CanonicalKVCacheTensor(tensor=rows, page_size_bytes=64),),
+        group_refs=((CanonicalKVCacheRef(tensor_idx=0, page_size_bytes=64),),),
+    )
