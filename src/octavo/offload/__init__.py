@@ -1,0 +1,1 @@
+"""The slower side: where offloaded chunks are, what is loaded and stored, and the tiers below host memory."""

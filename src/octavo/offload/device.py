@@ -1,0 +1,70 @@
+"""What offloading wants of the device cache.
+
+`octavo.blocks.DeviceCache` gives it; the two packages know nothing of each other.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from octavo.hashing import RequestIdentity
+from octavo.ids import BlockHash
+from octavo.planning import KVCacheConfig
+from octavo.specs import ResumePoint
+
+
+class OffloadedRequest(Protocol):
+    """A request, as offloading sees it."""
+
+    request_id: str
+    identity: RequestIdentity
+    num_prompt_tokens: int
+    num_computed_tokens: int
+    """Tokens that are computed and final."""
+    prompt_boundary: int
+    """Where a request with the same prompt will want to resume."""
+
+    @property
+    def num_tokens(self) -> int: ...
+
+    def resume_point(self, num_tokens: int) -> ResumePoint: ...
+
+    def hashes(self, group_idx: int) -> Sequence[BlockHash]: ...
+
+    def is_worth_a_checkpoint(self, num_tokens: int) -> bool: ...
+
+
+class DeviceBlocks(Protocol):
+    """Which blocks of one request's group are on the device (`BlockAvailability`), and where."""
+
+    @property
+    def index(self) -> Mapping[BlockHash, int]: ...
+    @property
+    def hashes(self) -> Sequence[BlockHash]: ...
+    def first_missing(self, start: int, stop: int) -> int: ...
+    def last_available(self, stop: int) -> int: ...
+
+
+class HeldPages(Protocol):
+    """Pages that are held for one load."""
+
+    @property
+    def destinations(self) -> Sequence[Mapping[int, int]]:
+        """By group: the row into which each missing block is to be loaded."""
+
+
+class Device(Protocol):
+    """The device cache's side of loads and stores. It is given its own requests and pages back, so their types are
+    its own: `OffloadedRequest` and `HeldPages` are what offloading wants of them."""
+
+    @property
+    def config(self) -> KVCacheConfig: ...
+    def blocks_of(self, request: Any) -> Sequence[DeviceBlocks]: ...
+    def reserve(
+        self, request: Any, there: Sequence[Sequence[int]], missing: Sequence[Sequence[int]]
+    ) -> HeldPages | None: ...
+    def fill(self, pages: Any, group_idx: int, blocks: Sequence[int], /) -> None: ...
+    def give_back(self, pages: Any, /) -> None: ...
+    def hold(self, group_idx: int, rows: Sequence[int]) -> None: ...
+    def let_go(self, group_idx: int, rows: Sequence[int]) -> None: ...
+    def free_share(self) -> float: ...
+    def is_busy(self) -> bool: ...

@@ -1,0 +1,126 @@
+"""What to load for a request: the resume point over device and tiers together, group by group."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from octavo.ids import OffloadKey
+from octavo.offload.base import LookupResult
+from octavo.offload.chunks import WantedChunk
+from octavo.offload.device import Device, DeviceBlocks, OffloadedRequest
+from octavo.offload.manager import OffloadingManager
+from octavo.offload.offloaded_blocks import ChunkOfBlocks, OffloadedBlocks, TieredBlocks, blocks_in_mask
+from octavo.offload.request_state import RequestGroupState
+from octavo.specs import GroupAvailability, blocks_to_resume, longest_resume
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupLoad:
+    """One group's part: what the device has, and the chunks that bring the rest."""
+
+    rows_there: Sequence[int]
+    missing_blocks: Sequence[int]
+    chunks: Sequence[ChunkOfBlocks]
+    """In the order of the sequence; together they have all missing blocks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadPlan:
+    """A resume point beyond the device's own, and what it takes."""
+
+    num_tokens: int
+    num_device_tokens: int
+    """Where the device alone could resume."""
+    groups: tuple[GroupLoad, ...]
+
+    @property
+    def chunks(self) -> list[ChunkOfBlocks]:
+        return [chunk for group in self.groups for chunk in group.chunks]
+
+    def chunks_not_in_memory(self, states: Sequence[RequestGroupState]) -> list[WantedChunk]:
+        return [
+            state.wanted_chunk(chunk.first_block, chunk.num_blocks, chunk.held_blocks)
+            for state, part in zip(states, self.groups, strict=True)
+            for chunk in part.chunks
+            if chunk.stands is not LookupResult.HIT
+        ]
+
+    def part_in_memory(self) -> "LoadPlan":
+        """What of it can be loaded now. It makes no resume point, but less is left to load after it."""
+        groups = []
+        for part in self.groups:
+            chunks = [chunk for chunk in part.chunks if chunk.stands is LookupResult.HIT]
+            brought = {block for chunk in chunks for block in blocks_in_mask(chunk.first_block, chunk.held_blocks)}
+            missing = [block for block in part.missing_blocks if block in brought]
+            groups.append(GroupLoad(rows_there=part.rows_there, missing_blocks=missing, chunks=chunks))
+        return replace(self, groups=tuple(groups))
+
+
+def tiered_blocks(
+    states: Sequence[RequestGroupState],
+    on_device: Sequence[DeviceBlocks],
+    manager: OffloadingManager,
+    accepts: Collection[LookupResult],
+) -> list[TieredBlocks]:
+    """By group: what device and tiers have of a request together."""
+    return [
+        TieredBlocks(blocks, OffloadedBlocks(state, manager, accepts))
+        for state, blocks in zip(states, on_device, strict=True)
+    ]
+
+
+def plan_load(
+    request: OffloadedRequest,
+    states: Sequence[RequestGroupState],
+    device: Device,
+    manager: OffloadingManager,
+    accepts: Collection[LookupResult],
+) -> LoadPlan | None:
+    """What brings the request farther than the device alone; None where nothing does. Changes nothing."""
+    config = device.config
+    on_device = device.blocks_of(request)
+    tiered = tiered_blocks(states, on_device, manager, accepts)
+    point = request.resume_point(request.num_tokens)
+
+    def resume(blocks: Sequence[DeviceBlocks | TieredBlocks]) -> int:
+        groups = [
+            GroupAvailability(spec=group.spec.rule, blocks=available, is_draft=group.is_draft)
+            for group, available in zip(config.groups, blocks, strict=True)
+        ]
+        return longest_resume(groups, point, granularity=config.resume_granularity).num_tokens
+
+    num_device_tokens = resume(on_device)
+    num_tokens = resume(tiered)
+    if num_tokens <= num_device_tokens:
+        return None
+    return LoadPlan(
+        num_tokens=num_tokens,
+        num_device_tokens=num_device_tokens,
+        groups=tuple(
+            _group_load(
+                blocks,
+                blocks_to_resume(
+                    group.spec.rule,
+                    request.resume_point(num_tokens),
+                    is_draft=group.is_draft,
+                    granularity=config.resume_granularity,
+                ),
+            )
+            for group, blocks in zip(config.groups, tiered, strict=True)
+        ),
+    )
+
+
+def _group_load(blocks: TieredBlocks, needed: Sequence[range]) -> GroupLoad:
+    rows, missing = blocks.rows_and_missing(needed)
+    if blocks.offloaded.state.blocks_per_chunk == 1:
+        return GroupLoad(
+            rows_there=rows, missing_blocks=missing, chunks=list(map(blocks.offloaded.chunk_with, missing))
+        )
+    chunks: dict[OffloadKey, ChunkOfBlocks] = {}
+    covered: set[int] = set()
+    for block in missing:
+        if block not in covered:
+            chunk = blocks.offloaded.chunk_with(block)
+            chunks[chunk.key] = chunk
+            covered.update(blocks_in_mask(chunk.first_block, chunk.held_blocks))
+    return GroupLoad(rows_there=rows, missing_blocks=missing, chunks=list(chunks.values()))

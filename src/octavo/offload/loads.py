@@ -1,0 +1,239 @@
+"""Loads of waiting requests, each from "what is there?" to "go on, with what came".
+
+    NEW --nothing beyond the device, or not worth it--> READY
+    NEW --chunks below memory, or on their way--> NEW, until the deadline; then with what is in memory
+    NEW --all in memory--> LOADING --the job ends--> LOADED --the request starts--> READY
+    NEW --more than memory holds at once--> LOADING --this part is on the device--> NEW
+
+Nothing here can fail a request: what does not come in time, or comes damaged, is computed. A load whose request has
+gone, or waits no longer, runs to its end and gives its pages back then: until then something may write to them.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import assert_never
+
+from octavo.ids import OffloadKey
+from octavo.offload.base import ChunkCopy, LookupResult, OffloadingWorker, TransferResult
+from octavo.offload.device import Device, HeldPages
+from octavo.offload.load_plan import LoadPlan, plan_load
+from octavo.offload.manager import MEMORY, OffloadingManager, PreparedLoad
+from octavo.offload.offloaded_blocks import ANYWHERE, IN_MEMORY, blocks_in_mask, held_mask
+from octavo.offload.request_state import LoadPhase, RequestOffloadState
+from octavo.offload.speeds import LoadSpeeds
+from octavo.policies.base import GroupOffloadConfig
+
+_LOOK_AGAIN_S = 0.005
+"""How soon a waiting request is looked at again if no load has ended meanwhile."""
+
+
+class Readiness(Enum):
+    """Whether a waiting request is to be started now."""
+
+    READY = "ready"
+    WAIT = "wait"
+    """Something is on its way to it. Others go on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Load:
+    state: RequestOffloadState
+    pages: HeldPages
+    is_whole: bool
+    """False: memory does not hold all chunks at once, and this is what it held."""
+    brings: Sequence[tuple[int, OffloadKey, list[int]]]
+    """By place in the job: group, chunk, and the blocks that it brings."""
+    num_bytes: int
+    began: float
+
+
+class Loader:
+    """Runs the loads of all waiting requests."""
+
+    def __init__(
+        self,
+        device: Device,
+        manager: OffloadingManager,
+        worker: OffloadingWorker,
+        groups: Sequence[GroupOffloadConfig],
+        *,
+        patience_s: float,
+        most_bytes_in_flight: int,
+    ) -> None:
+        self._device = device
+        self._manager = manager
+        self._worker = worker
+        self._page_sizes = [group.page_size_bytes for group in groups]
+        self._patience_s = patience_s
+        self._most_bytes_in_flight = most_bytes_in_flight
+        self._loads: dict[int, _Load] = {}
+        """By job."""
+        self._keys_in_flight: set[OffloadKey] = set()
+        self._bytes_in_flight = 0
+        self.speeds = LoadSpeeds()
+        self.epoch = 0
+        """Changes when something has happened that a waiting request may wait for."""
+        self.num_loaded_tokens = 0
+        """By which loads have moved resume points, those that failed included."""
+        self.num_too_slow = 0
+        """Loads that were not begun because computing is quicker."""
+        self.num_late = 0
+        """Requests that went on without what they had waited for."""
+        self.num_failed_chunks = 0
+
+    @property
+    def is_loading(self) -> bool:
+        return bool(self._loads)
+
+    def prepare(self, state: RequestOffloadState, now: float) -> Readiness:
+        """Moves a waiting request's load on."""
+        match state.phase:
+            case LoadPhase.READY | LoadPhase.LOADED:
+                return Readiness.READY
+            case LoadPhase.LOADING:
+                return self._wait_or_go_on(state, now)
+            case LoadPhase.NEW:
+                is_unchanged = state.seen_epoch == self.epoch and now < state.look_again_at
+                return Readiness.WAIT if is_unchanged else self._look(state, now)
+            case _ as unreachable:
+                assert_never(unreachable)
+
+    def started(self, state: RequestOffloadState) -> None:
+        """The request holds its pages itself by now, or there was no room for it, or it has ended."""
+        if state.pages is not None:
+            self._device.give_back(state.pages)
+            state.pages = None
+        state.phase = LoadPhase.READY
+
+    def finished(self, result: TransferResult, now: float) -> bool:
+        """A job of the worker's has ended; False if it is no load."""
+        load = self._loads.pop(result.job_id, None)
+        if load is None:
+            return False
+        self.epoch += 1
+        self._bytes_in_flight -= load.num_bytes
+        self._keys_in_flight.difference_update(key for _, key, _ in load.brings)
+        self._manager.complete_load(result.job_id, result.failed)
+        self._publish(load, result.failed)
+        if result.failed:
+            self.num_failed_chunks += len(result.failed)
+        else:
+            self.speeds.from_memory.note(load.num_bytes, now - load.began)
+        state = load.state
+        if state.phase is LoadPhase.LOADING and load.is_whole:
+            state.phase, state.pages = LoadPhase.LOADED, load.pages
+            return True
+        if state.phase is LoadPhase.LOADING:
+            state.phase, state.deadline, state.num_in_memory = LoadPhase.NEW, now + self._patience_s, 0
+        self._device.give_back(load.pages)
+        return True
+
+    def _publish(self, load: _Load, failed: Collection[int]) -> None:
+        arrived: dict[int, list[int]] = {}
+        for place, (group_idx, _, blocks) in enumerate(load.brings):
+            if place not in failed:
+                arrived.setdefault(group_idx, []).extend(blocks)
+        for group_idx, blocks in arrived.items():
+            self._device.fill(load.pages, group_idx, sorted(blocks))
+
+    def _look(self, state: RequestOffloadState, now: float) -> Readiness:
+        accepts = ANYWHERE if now < state.deadline else IN_MEMORY
+        plan = plan_load(state.request, state.groups, self._device, self._manager, accepts)
+        if plan is None or not self._is_worth_it(state, plan, now):
+            state.phase = LoadPhase.READY
+            return Readiness.READY
+        state.seen_epoch, state.look_again_at = self.epoch, now + _LOOK_AGAIN_S
+        if not self._keys_in_flight.isdisjoint(chunk.key for chunk in plan.chunks):
+            return self._wait_or_go_on(state, now)  # another request brings them to the device
+        is_whole = True
+        if elsewhere := plan.chunks_not_in_memory(state.groups):
+            num_in_memory = len(plan.chunks) - len(elsewhere)
+            if num_in_memory > state.num_in_memory:
+                state.deadline = now + self._patience_s
+            state.num_in_memory = num_in_memory
+            if state.medium == MEMORY:
+                state.medium = self._manager.medium_of([chunk.key for chunk in elsewhere])
+            stands = self._manager.promote(elsewhere, now, state.deadline)
+            is_whole = all(stand is LookupResult.HIT for stand in stands)
+            if not is_whole and (not num_in_memory or LookupResult.RETRY not in stands):
+                return self._wait_or_go_on(state, now)
+        if not self._begin(state, plan if is_whole else plan.part_in_memory(), now, is_whole=is_whole):
+            if self._loads or self._device.is_busy():
+                state.deadline = max(state.deadline, now + self._patience_s)  # it would not have room to start either
+            return self._wait_or_go_on(state, now)
+        return Readiness.WAIT
+
+    def _wait_or_go_on(self, state: RequestOffloadState, now: float) -> Readiness:
+        if now < state.deadline:
+            return Readiness.WAIT
+        self.num_late += 1
+        state.phase = LoadPhase.READY
+        return Readiness.READY
+
+    def _is_worth_it(self, state: RequestOffloadState, plan: LoadPlan, now: float) -> bool:
+        """Whether the load is expected to be quicker than computing; measures on the way what waiting brought."""
+        in_memory, pending, below = (
+            sum(
+                chunk.held_blocks.bit_count() * page_bytes
+                for page_bytes, part in zip(self._page_sizes, plan.groups, strict=True)
+                for chunk in part.chunks
+                if chunk.stands is stands
+            )
+            for stands in (LookupResult.HIT, LookupResult.HIT_PENDING, LookupResult.RETRY)
+        )
+        if below and not state.promoting_since:
+            state.promoted_bytes, state.promoting_since = below, now
+        elif state.promoting_since and not below + pending:
+            self.speeds.from_tiers.note(state.promoted_bytes, now - state.promoting_since)
+            state.promoting_since = 0.0
+        tokens = plan.num_tokens - plan.num_device_tokens
+        if self.speeds.is_worth_loading(tokens=tokens, bytes_in_memory=in_memory, bytes_below=below):
+            return True
+        self.num_too_slow += 1
+        return False
+
+    def _begin(self, state: RequestOffloadState, plan: LoadPlan, now: float, *, is_whole: bool) -> bool:
+        """Pins chunks and pages and submits the copy, or changes nothing."""
+        if self._bytes_in_flight >= self._most_bytes_in_flight:
+            return False
+        prepared = self._manager.prepare_load([chunk.key for chunk in plan.chunks])
+        if prepared is None:
+            return False
+        there = [part.rows_there for part in plan.groups]
+        pages = self._device.reserve(state.request, there, [part.missing_blocks for part in plan.groups])
+        if pages is None:
+            self._manager.complete_load(prepared.job_id)
+            return False
+        copies, brings, num_bytes = _copies_of(plan, prepared, pages, self._page_sizes)
+        self._loads[prepared.job_id] = _Load(
+            state=state, pages=pages, brings=brings, is_whole=is_whole, num_bytes=num_bytes, began=now
+        )
+        if is_whole:
+            state.num_loaded_tokens = plan.num_tokens - plan.num_device_tokens
+            self.num_loaded_tokens += state.num_loaded_tokens
+        self._keys_in_flight.update(key for _, key, _ in brings)
+        self._bytes_in_flight += num_bytes
+        state.phase = LoadPhase.LOADING
+        self._worker.submit_load(prepared.job_id, copies)
+        return True
+
+
+def _copies_of(
+    plan: LoadPlan, prepared: PreparedLoad, pages: HeldPages, page_sizes: Sequence[int]
+) -> tuple[list[ChunkCopy], list[tuple[int, OffloadKey, list[int]]], int]:
+    """What the worker is to copy, what each chunk brings, and all bytes of it. No two chunks bring one block."""
+    copies: list[ChunkCopy] = []
+    brings: list[tuple[int, OffloadKey, list[int]]] = []
+    num_bytes = 0
+    chunks = [(group_idx, chunk) for group_idx, part in enumerate(plan.groups) for chunk in part.chunks]
+    wanted = [dict(destinations) for destinations in pages.destinations]
+    for place, (group_idx, chunk) in enumerate(chunks):
+        held: Sequence[int] = (chunk.first_block,)
+        if chunk.num_blocks > 1:
+            held = blocks_in_mask(chunk.first_block, held_mask(prepared.held_blocks[place], chunk.num_blocks))
+        rows = [wanted[group_idx].pop(block, -1) for block in held]
+        copies.append(ChunkCopy(group_idx, rows, prepared.slots[place], prepared.checksums[place]))
+        brings.append((group_idx, chunk.key, [block for block, row in zip(held, rows, strict=True) if row >= 0]))
+        num_bytes += len(held) * page_sizes[group_idx]
+    return copies, brings, num_bytes

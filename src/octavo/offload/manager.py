@@ -1,0 +1,531 @@
+"""The offloading manager: which chunk lies in which slots, and what is on its way to or from the tiers below.
+
+    MISS --prepare_store--> HIT_PENDING --complete_store--> HIT --evict--> RETRY if a tier below has it, else MISS
+                                ^                            |
+    RETRY --promote-------------'          prepare_load -> pinned -> complete_load
+
+It composes `ResidentChunks` (what is in the arena), a `WriteThrough` for each tier below, and `Promotions`.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from typing import NamedTuple, cast
+
+from octavo.errors import OffloadError
+from octavo.ids import OffloadKey
+from octavo.offload.arena import HostArena
+from octavo.offload.base import ALL_BLOCKS, LookupResult
+from octavo.offload.changes import MediumChanges, OffloadChanges
+from octavo.offload.chunks import ChunkSizes, WantedChunk
+from octavo.offload.lower_tier import LowerTier, OffloadLimits
+from octavo.offload.promotions import Promotions
+from octavo.offload.resident import ResidentChunks
+from octavo.offload.segment import Segment
+from octavo.offload.slots import NO_CHECKSUM, NO_CHUNK
+from octavo.offload.tiers.base import Tier, TierChanges, TierResult, TierStatus
+from octavo.offload.write_through import WriteThrough
+from octavo.policies.base import EvictionPolicy, GroupOffloadConfig, PromisedPoint, StoredChunk
+
+MEMORY = "memory"
+"""The arena's medium, as changes name it."""
+
+
+class PreparedStore(NamedTuple):
+    """A store that is to be carried out: write these chunks to these slots, then `complete_store(job_id, ...)`."""
+
+    job_id: int
+    places: list[int]
+    """Of the chunks given, those that have to be written. Empty: all was there, and the job is over already."""
+    slots: list[Sequence[int]]
+    """Where each of `places` goes."""
+
+
+class PreparedLoad(NamedTuple):
+    """Chunks that stay where they are until `complete_load(job_id, ...)`. By place in the keys given:"""
+
+    job_id: int
+    slots: list[Sequence[int]]
+    held_blocks: list[int]
+    checksums: list[int | None]
+    """What the bytes must give before any of them reaches the device; None where nobody took one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffloadStatus:
+    """The manager at a glance, for metrics and logs."""
+
+    num_slots: int
+    slot_bytes: int
+    free_slots: int
+    num_chunks: int
+    """In the arena, ready to be loaded."""
+    chunks_being_stored: int
+    chunks_being_promoted: int
+    counters: Mapping[str, int]
+    """Monotonic, by name."""
+    tiers: tuple[tuple[str, TierStatus], ...]
+    """Medium and status of each tier below, in order."""
+
+
+class _Load(NamedTuple):
+    keys: list[OffloadKey]
+    heads: list[int]
+
+
+class _Store(NamedTuple):
+    chunks: Sequence[WantedChunk]
+    counts: list[int]
+    """Slots of each."""
+    heads: list[int]
+    masks: list[int]
+    promises: Sequence[PromisedPoint]
+    generation: int
+
+
+class OffloadingManager:
+    """Which chunk lies in which slots of the arena, and what is on its way to or from the tiers below.
+
+    One thread calls it, once per request or step for all keys concerned. It has no clock: `poll(now)` tells it the
+    time, and every deadline is in the same seconds.
+
+    Jobs are numbered by the manager, loads and stores together; give the number on to the worker, and back with its
+    `TransferResult`: `complete_store(r.job_id, r.failed, r.checksums)`. Each prepared job must be completed exactly
+    once, also after a `reset` in between: its slots are not free before that.
+    """
+
+    def __init__(
+        self,
+        arena: HostArena,
+        groups: Sequence[GroupOffloadConfig],
+        policy: EvictionPolicy,
+        tiers: Sequence[Tier] = (),
+        *,
+        limits: OffloadLimits | None = None,
+        keeps_in_memory: bool = True,
+        logs_changes: bool = False,
+        segment: Segment | None = None,
+    ) -> None:
+        """Without `keeps_in_memory` the arena is only a staging area: a chunk leaves it once it is on the tiers below,
+        and once it was loaded. `segment`: where the arena lies, if it is to be found after a restart; the manager
+        closes it. With `logs_changes` somebody has to take the changes, once per step."""
+        limits = limits or OffloadLimits()
+        job_ids = count(1)
+        self.arena = arena
+        self._segment = segment
+        self._sizes = ChunkSizes(groups, arena.slot_bytes)
+        self._policy = policy
+        self._resident = ResidentChunks(
+            arena.num_slots,
+            policy,
+            records=segment.records if segment else None,
+            keeps_idle=keeps_in_memory,
+            logs_changes=logs_changes,
+        )
+        self._lowers = [LowerTier(tier, limits) for tier in tiers]
+        waiting_slots = int(arena.num_slots * limits.waiting_share) // max(1, len(tiers))
+        self._writes = [
+            WriteThrough(
+                lower,
+                resident=self._resident,
+                arena=arena,
+                sizes=self._sizes,
+                limits=limits,
+                most_slots=max(1, waiting_slots),
+                job_ids=job_ids,
+            )
+            for lower in self._lowers
+        ]
+        self._promotions = Promotions(
+            self._lowers,
+            resident=self._resident,
+            arena=arena,
+            sizes=self._sizes,
+            limits=limits,
+            job_ids=job_ids,
+        )
+        self._keeps_in_memory = keeps_in_memory
+        self._job_ids = job_ids
+        self._loads: dict[int, _Load] = {}
+        self._stores: dict[int, _Store] = {}
+        self._storing: dict[OffloadKey, int] = {}
+        """Key -> the blocks that are being stored."""
+        self._generation = 0
+        self._now = 0.0
+        self._has_discarded = False
+        self._counters = dict.fromkeys(_COUNTERS, 0)
+
+    # ---- finding ------------------------------------------------------------------------------------------------
+
+    def lookup(self, keys: Sequence[OffloadKey]) -> list[LookupResult]:
+        """Where each chunk stands. Advice: only `prepare_load` pins."""
+        shards = self._resident.index.shards
+        results = [LookupResult.HIT if key in shards[key[0]] else LookupResult.MISS for key in keys]
+        if LookupResult.MISS in results:
+            self._look_further(keys, results)
+        return results
+
+    def held_blocks(self, keys: Sequence[OffloadKey]) -> list[int]:
+        """By key: which blocks the nearest copy has (ALL_BLOCKS, a bit mask, 0 where there is none): in memory, on its
+        way there, or on the first tier that has it."""
+        masks = self._resident.masks(keys)
+        for place in [place for place, mask in enumerate(masks) if not mask]:
+            masks[place] = self._storing.get(keys[place], 0) or self._promotions.reading.get(keys[place], 0)
+        for lower in self._lowers:
+            missing = [place for place, mask in enumerate(masks) if not mask]
+            found = lower.masks([keys[place] for place in missing])
+            for place, mask in zip(missing, found, strict=True):
+                masks[place] = mask
+        return masks
+
+    def medium_of(self, keys: Sequence[OffloadKey]) -> str:
+        """The slowest medium that one of these must come from."""
+        medium, missing = MEMORY, [key for key, mask in zip(keys, self._resident.masks(keys), strict=True) if not mask]
+        for lower in self._lowers:
+            found = lower.masks(missing)
+            if any(found):
+                medium = lower.tier.medium
+            missing = [key for key, mask in zip(missing, found, strict=True) if not mask]
+        return medium
+
+    def touch(self, keys: Sequence[OffloadKey]) -> None:
+        """A request uses these, in the order of its sequence. Unknown ones are fine."""
+        self._policy.touch(keys)
+        for lower in self._lowers:
+            lower.tier.touch(keys)
+
+    # ---- loads --------------------------------------------------------------------------------------------------
+
+    def prepare_load(self, keys: Sequence[OffloadKey]) -> PreparedLoad | None:
+        """Pins these chunks. Atomic: None, and nothing has changed, if one of them is no longer HIT."""
+        heads = self._resident.index.find(keys)
+        if NO_CHUNK in heads:
+            return None
+        keys = list(keys)
+        self._resident.add_readers(keys, heads)
+        self._promotions.loaded(keys)
+        job_id = next(self._job_ids)
+        self._loads[job_id] = _Load(keys, heads)
+        table = self._resident.table
+        checksums = table.checksums
+        return PreparedLoad(
+            job_id=job_id,
+            slots=table.chains(heads),
+            held_blocks=table.masks(heads),
+            checksums=[None if checksums[head] == NO_CHECKSUM else checksums[head] for head in heads],
+        )
+
+    def complete_load(self, job_id: int, failed: Collection[int] = ()) -> None:
+        """The load has ended. Chunks at failed places are forgotten: their bytes are not what was stored."""
+        load = self._loads.get(job_id)
+        if load is None:
+            raise OffloadError(f"there is no load {job_id}: it was completed before, or never prepared")
+        _require_places(job_id, failed, len(load.keys))
+        del self._loads[job_id]
+        if failed:
+            self._counters["failed_loads"] += len(failed)
+            index = self._resident.index
+            self._resident.drop(
+                [load.keys[place] for place in failed if index.get(load.keys[place]) == load.heads[place]]
+            )
+        self._resident.remove_readers(load.keys, load.heads)
+        self._counters["loaded"] += len(load.keys) - len(failed)
+
+    # ---- stores -------------------------------------------------------------------------------------------------
+
+    def prepare_store(
+        self, chunks: Sequence[WantedChunk], promises: Sequence[PromisedPoint] = ()
+    ) -> PreparedStore | None:
+        """Takes slots for those of these chunks, in the order of their sequences, that are not there with all wanted
+        blocks and not on their way. Atomic: None, and nothing has changed, if there is no room. `promises` reach the
+        policy when the store has ended."""
+        places, masks, there = self._missing(chunks)
+        if len(places) < len(chunks):
+            chunks = [chunks[place] for place in places]
+        keys = [chunk[0] for chunk in chunks]
+        counts = self._sizes.num_slots(keys, masks)
+        slots = self._resident.allocate(counts, there)
+        if slots is None:
+            self._counters["refused_stores"] += len(keys)
+            return None
+        job_id = next(self._job_ids)
+        if keys:
+            self._storing.update(zip(keys, masks, strict=True))
+            heads = [chain[0] for chain in slots]
+            self._stores[job_id] = _Store(chunks, counts, heads, masks, promises, self._generation)
+        else:
+            self._promise(promises)
+        return PreparedStore(job_id=job_id, places=places, slots=slots)
+
+    def complete_store(self, job_id: int, failed: Collection[int] = (), checksums: Sequence[int] = ()) -> None:
+        """The store has ended: by place in `PreparedStore.places`, what failed and the checksums, if they were taken.
+        The others can be loaded from now on, and go to the tiers below."""
+        store = self._stores.get(job_id)
+        if store is None:
+            raise OffloadError(f"there is no store {job_id}: it was completed before, or never prepared")
+        _require_places(job_id, failed, len(store.chunks))
+        if checksums and len(checksums) != len(store.chunks):
+            raise OffloadError(f"store {job_id} has {len(store.chunks)} chunks, but {len(checksums)} checksums came")
+        del self._stores[job_id]
+        self._counters["failed_stores"] += len(failed)
+        if store.generation != self._generation:
+            self._resident.abandon(store.heads)
+            return
+        for chunk in store.chunks:
+            del self._storing[chunk[0]]
+        store, checksums = self._without_failed(store, failed, checksums)
+        keys = [chunk[0] for chunk in store.chunks]
+        chunks = _stored(store.chunks, store.counts)
+        self._resident.publish(chunks, store.heads, store.masks, checksums, self._lengths(keys, store.masks))
+        self._promise(store.promises)
+        self._counters["stored"] += len(keys)
+        self._write_through(keys, self._writes)
+
+    # ---- the tiers below ----------------------------------------------------------------------------------------
+
+    def promote(self, chunks: Sequence[WantedChunk], now: float, deadline: float) -> list[LookupResult]:
+        """Starts to read those that are RETRY into memory, as many from the front as there is room for, and says where
+        each stands now, for its wanted blocks: HIT has them all. A key that is on its way
+        already is not read again, and keeps its deadline. Read chunks stay in memory until they were loaded once, or
+        their deadline has passed."""
+        places, _, there = self._missing(chunks)
+        wanted = [chunks[place] for place in places if not self._promotions.has_failed(chunks[place].key)]
+        if wanted and deadline > now:
+            self._promotions.start(wanted, there, now, deadline)
+        stands = self.lookup([chunk.key for chunk in chunks])
+        for place in places:
+            if stands[place] is LookupResult.HIT:  # with fewer blocks than are wanted
+                is_coming = chunks[place].key in self._promotions.reading
+                stands[place] = LookupResult.HIT_PENDING if is_coming else LookupResult.MISS
+        return stands
+
+    def poll(self, now: float) -> None:
+        """Once per step: ends of the tiers' jobs, deadlines, what waits to be written to the tiers."""
+        self._now = now
+        for rank, (lower, writes) in enumerate(zip(self._lowers, self._writes, strict=True)):
+            for result in lower.tier.poll(now):
+                if not writes.finish(result):
+                    self._arrived(rank, result)
+            writes.expire(now)
+            lower.poll(now)
+        self._promotions.expire(now)
+        for writes in self._writes:
+            writes.submit(now)
+        self._has_discarded = self._resident.let_go()
+
+    def has_pending_work(self) -> bool:
+        """Whether something is to be polled for."""
+        return any(self._writes) or bool(self._promotions) or self._has_discarded
+
+    # ---- all of it ----------------------------------------------------------------------------------------------
+
+    def reset(self) -> None:
+        """Forgets everything, on all tiers. Jobs that are under way free their slots when completed; no more."""
+        self._generation += 1
+        for writes in self._writes:
+            writes.clear()
+        self._promotions.clear()
+        self._storing.clear()
+        self._resident.clear(
+            [head for store in self._stores.values() for head in store.heads],
+            [head for load in self._loads.values() for head in load.heads],
+        )
+        self._has_discarded = True
+        if self._resident.changes is not None:
+            self._resident.changes.cleared()
+        for lower in self._lowers:
+            lower.tier.reset()
+
+    def take_changes(self) -> OffloadChanges:
+        """What changed on each medium since the last call; nothing if changes are not logged."""
+        if self._resident.changes is None:
+            return OffloadChanges(was_cleared=False, media=())
+        changes, was_cleared = self._resident.changes.take()
+        by_medium: dict[str, list[_Source]] = {MEMORY: [_Source(changes, self._resident.masks)]}
+        for lower in self._lowers:
+            source = _Source(lower.tier.take_changes(), lower.tier.lookup)
+            by_medium.setdefault(lower.tier.medium, []).append(source)
+        return OffloadChanges(
+            was_cleared=was_cleared,
+            media=tuple(_changes_of_medium(medium, sources) for medium, sources in by_medium.items()),
+        )
+
+    def status(self) -> OffloadStatus:
+        counters = {
+            **self._counters,
+            "evicted": self._resident.num_evicted,
+            "written_through": sum(writes.num_written for writes in self._writes),
+            "dropped_write_through": sum(writes.num_dropped for writes in self._writes),
+            "failed_write_through": sum(writes.num_failed for writes in self._writes),
+            "promoted": self._promotions.num_read,
+            "failed_promotions": self._promotions.num_failed,
+            "late_promotions": self._promotions.num_late,
+            "refused_promotions": self._promotions.num_refused,
+            "tier_pauses": sum(lower.num_pauses for lower in self._lowers),
+        }
+        return OffloadStatus(
+            num_slots=self.arena.num_slots,
+            slot_bytes=self.arena.slot_bytes,
+            free_slots=self._resident.table.num_free,
+            num_chunks=len(self._resident.index),
+            chunks_being_stored=len(self._storing),
+            chunks_being_promoted=len(self._promotions.reading),
+            counters=counters,
+            tiers=tuple((lower.tier.medium, lower.tier.status()) for lower in self._lowers),
+        )
+
+    def flush(self, timeout_s: float, clock: Callable[[], float]) -> bool:
+        """Blocks until what waits for the tiers below is there, as durable as they make it, or time is up: False."""
+        deadline = clock() + timeout_s
+        while True:
+            self.poll(self._now)
+            was_busy = any(self._writes)
+            for lower in self._lowers:
+                if not lower.tier.flush(max(0.0, deadline - clock())):
+                    return False
+            self.poll(self._now)
+            if not was_busy:
+                return True
+            if clock() >= deadline:
+                return False
+
+    def close(self) -> None:
+        """Closes tiers and arena, in bounded time."""
+        for writes in self._writes:
+            writes.clear()
+        self._promotions.clear()
+        for lower in self._lowers:
+            lower.tier.close()
+        if self._segment:
+            self._segment.close()
+        else:
+            self.arena.close()
+
+    def check_invariants(self) -> None:
+        """For tests: no slot is lost, none is in use twice."""
+        being_stored = [head for store in self._stores.values() for head in store.heads]
+        self._resident.check_invariants([*being_stored, *self._promotions.heads_being_written])
+        assert all(value >= 0 for value in self.status().counters.values())
+        current = [store for store in self._stores.values() if store.generation == self._generation]
+        assert set(self._storing) == {chunk.key for store in current for chunk in store.chunks}
+        assert not set(self._storing) & set(self._promotions.reading)
+
+    # ---- helpers ------------------------------------------------------------------------------------------------
+
+    def _look_further(self, keys: Sequence[OffloadKey], results: list[LookupResult]) -> None:
+        """Replaces MISS where a chunk is on its way, or on a tier below."""
+        storing, promotions = self._storing, self._promotions
+        missing: list[int] = []
+        for place, result in enumerate(results):
+            if result is LookupResult.MISS:
+                key = keys[place]
+                if key in storing or key in promotions.reading:
+                    results[place] = LookupResult.HIT_PENDING
+                elif self._lowers and not promotions.has_failed(key):
+                    missing.append(place)
+        for lower in self._lowers:
+            found = lower.masks([keys[place] for place in missing])
+            for place, mask in zip(missing, found, strict=True):
+                if mask:
+                    results[place] = LookupResult.RETRY
+
+    def _missing(self, chunks: Sequence[WantedChunk]) -> tuple[list[int], list[int], list[OffloadKey]]:
+        """Places and wanted blocks of chunks that are neither there nor on their way; keys of those that are there."""
+        storing, reading, table = self._storing, self._promotions.reading, self._resident.table
+        keys = [chunk[0] for chunk in chunks]
+        masks = self._sizes.masks(chunks)
+        heads = self._resident.index.find(keys)
+        distinct = set(keys)
+        if (
+            len(distinct) == len(keys)
+            and heads.count(NO_CHUNK) == len(keys)
+            and distinct.isdisjoint(storing)
+            and distinct.isdisjoint(reading)
+        ):
+            return list(range(len(keys))), masks, []  # all new, as mostly: nothing to look at one by one
+        places: list[int] = []
+        there: list[OffloadKey] = []
+        for place, (key, head, mask) in enumerate(zip(keys, heads, masks, strict=True)):
+            if key in storing or key in reading or key not in distinct:
+                continue
+            distinct.discard(key)
+            if head != NO_CHUNK and not mask & ~table.mask(head):
+                there.append(key)
+            else:
+                places.append(place)
+        return places, [masks[place] for place in places], there
+
+    def _without_failed(
+        self, store: _Store, failed: Collection[int], checksums: Sequence[int]
+    ) -> tuple[_Store, Sequence[int]]:
+        """Frees the slots of what failed; the rest."""
+        if not failed:
+            return store, checksums
+        self._resident.abandon(store.heads[place] for place in set(failed))
+        good = [place for place in range(len(store.chunks)) if place not in failed]
+        rest = store._replace(
+            chunks=[store.chunks[place] for place in good],
+            counts=[store.counts[place] for place in good],
+            heads=[store.heads[place] for place in good],
+            masks=[store.masks[place] for place in good],
+        )
+        return rest, [checksums[place] for place in good] if checksums else ()
+
+    def _lengths(self, keys: Sequence[OffloadKey], masks: Sequence[int]) -> list[int]:
+        if not self._resident.has_records:
+            return []
+        return [self._sizes.num_bytes(key, mask) for key, mask in zip(keys, masks, strict=True)]
+
+    def _promise(self, promises: Iterable[PromisedPoint]) -> None:
+        for point in promises:
+            self._policy.promise(point)
+
+    def _arrived(self, rank: int, result: TierResult) -> None:
+        """Tiers above the one that had a chunk get it too."""
+        self._write_through(self._promotions.finish(result, self._now), self._writes[:rank])
+
+    def _write_through(self, keys: Sequence[OffloadKey], to: Sequence[WriteThrough]) -> None:
+        for writes in to:
+            writes.add(keys)
+        if not self._keeps_in_memory:
+            self._resident.drop_idle(keys)
+
+
+_COUNTERS = ("loaded", "failed_loads", "stored", "failed_stores", "refused_stores")
+
+
+_make_stored = cast("Callable[[tuple[object, ...]], StoredChunk]", partial(tuple.__new__, StoredChunk))
+"""What the class does, without a call in Python for each of millions."""
+
+
+def _stored(chunks: Sequence[WantedChunk], counts: Sequence[int]) -> list[StoredChunk]:
+    make = _make_stored
+    return [make((chunk[0], num_slots, chunk[1], chunk[2])) for chunk, num_slots in zip(chunks, counts, strict=True)]
+
+
+class _Source(NamedTuple):
+    """What changed in one of the places that a medium has, and what is in it."""
+
+    changes: TierChanges
+    masks_of: Callable[[Sequence[OffloadKey]], list[int]]
+
+
+def _changes_of_medium(medium: str, sources: Sequence[_Source]) -> MediumChanges:
+    """A chunk is on a medium while any place there has all of its blocks."""
+    touched = dict.fromkeys(key for changes, _ in sources for keys in changes for key in keys)
+    keys = list(touched)
+    masks = [masks_of(keys) for _, masks_of in sources]
+    is_there = [ALL_BLOCKS in of_key for of_key in zip(*masks, strict=True)]
+    stored = {key for changes, _ in sources for key in changes.stored}
+    return MediumChanges(
+        medium=medium,
+        removed=[key for key, there in zip(keys, is_there, strict=True) if not there],
+        stored=[key for key, there in zip(keys, is_there, strict=True) if there and key in stored],
+    )
+
+
+def _require_places(job_id: int, places: Collection[int], num_chunks: int) -> None:
+    for place in places:
+        if not 0 <= place < num_chunks:
+            raise OffloadError(f"job {job_id} has {num_chunks} chunks: there is none at place {place}")

@@ -1,0 +1,209 @@
+"""Chunks on their way from the tiers below into the arena, because requests wait for them.
+
+    asked for --> being read --> held --loaded once--> resident like any other
+                      |            `--its deadline----'
+                      |-- failed --> not read again for a while
+                      `-- its deadline --> cancelled; the tier is left alone for a while
+
+One read serves all who wait for a key. Its deadline is the first one's, or a tier that hangs could be waited for
+without end by requests that come one after the other.
+"""
+
+import heapq
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from octavo.ids import OffloadKey
+from octavo.offload.arena import HostArena
+from octavo.offload.chunks import ChunkSizes, WantedChunk
+from octavo.offload.lower_tier import LowerTier, OffloadLimits
+from octavo.offload.resident import ResidentChunks
+from octavo.offload.slots import NO_CHECKSUM
+from octavo.offload.tiers.base import ChunkBytes, TierResult
+from octavo.policies.base import StoredChunk
+
+
+class _Read(NamedTuple):
+    lower: LowerTier
+    chunks: list[StoredChunk]
+    heads: list[int]
+    masks: list[int]
+    deadline: float
+
+
+class Promotions:
+    """What is being read from the tiers below, and what was read and not yet loaded."""
+
+    def __init__(
+        self,
+        lowers: Sequence[LowerTier],
+        *,
+        resident: ResidentChunks,
+        arena: HostArena,
+        sizes: ChunkSizes,
+        limits: OffloadLimits,
+        job_ids: Iterator[int],
+    ) -> None:
+        self.reading: dict[OffloadKey, int] = {}
+        """Key -> the blocks that are being read."""
+        self.num_read = 0
+        self.num_failed = 0
+        self.num_late = 0
+        self.num_refused = 0
+        self._lowers = lowers
+        self._resident = resident
+        self._arena = arena
+        self._sizes = sizes
+        self._limits = limits
+        self._job_ids = job_ids
+        self._reads: dict[int, _Read] = {}
+        self._held: dict[OffloadKey, tuple[int, float]] = {}
+        """Key -> head and deadline."""
+        self._ends_of_holds: list[tuple[float, int, list[OffloadKey]]] = []
+        """A heap; the number is a job's, so that keys are never compared."""
+        self._failed: dict[OffloadKey, float] = {}
+        """Key -> when it may be read again, in the order in which they failed."""
+
+    def __bool__(self) -> bool:
+        return bool(self._reads or self._held)
+
+    @property
+    def heads_being_written(self) -> list[int]:
+        return [head for read in self._reads.values() for head in read.heads]
+
+    def has_failed(self, key: OffloadKey) -> bool:
+        """Whether it is not to be read now."""
+        return key in self._failed
+
+    def start(self, wanted: Sequence[WantedChunk], protect: Sequence[OffloadKey], now: float, deadline: float) -> None:
+        """Reads each of these from the first tier that has all its wanted blocks: as many from the front as there is
+        room for, without giving up any of `protect`. None of them is in the arena or on its way there."""
+        for lower in self._lowers:
+            masks = lower.masks([chunk.key for chunk in wanted])
+            here, elsewhere = [], []
+            for chunk, mask in zip(wanted, masks, strict=True):
+                if mask and not self._sizes.mask(chunk) & ~mask:
+                    here.append((chunk, mask))
+                else:
+                    elsewhere.append(chunk)
+            for start in range(0, len(here), self._limits.chunks_per_job):
+                batch = here[start : start + self._limits.chunks_per_job]
+                if not self._read(lower, batch, protect, deadline):
+                    break
+            wanted = elsewhere
+
+    def finish(self, result: TierResult, now: float) -> list[OffloadKey]:
+        """A tier's read has ended: what it brought is resident, and held until it is loaded or its
+        deadline. Returns its keys."""
+        read = self._reads.pop(result.job_id)
+        for chunk in read.chunks:
+            del self.reading[chunk.key]
+        good = [place for place in range(len(read.chunks)) if place not in result.failed]
+        bad = [place for place in range(len(read.chunks)) if place in result.failed]
+        chunks = [read.chunks[place] for place in good]
+        keys = [chunk.key for chunk in chunks]
+        self._resident.abandon(read.heads[place] for place in bad)
+        self._resident.publish(
+            chunks,
+            [read.heads[place] for place in good],
+            [read.masks[place] for place in good],
+            [NO_CHECKSUM] * len(good),
+            [0] * len(good),
+        )
+        self._hold(result.job_id, keys, read.deadline)
+        if good:
+            read.lower.worked()
+        self.num_read += len(good)
+        self.num_failed += len(bad)
+        for place in bad:
+            self._failed[read.chunks[place].key] = now + self._limits.first_pause_s
+        return keys
+
+    def loaded(self, keys: Sequence[OffloadKey]) -> None:
+        """Somebody reads these now, and need not be held to be read."""
+        if self._held:
+            self._release([key for key in dict.fromkeys(keys) if key in self._held])
+
+    def expire(self, now: float) -> None:
+        """What is due at this time."""
+        for job_id in [job_id for job_id, read in self._reads.items() if read.deadline <= now]:
+            lower = self._reads[job_id].lower
+            self.num_late += self._cancel(job_id)
+            lower.missed_deadline(now)
+        while self._ends_of_holds and self._ends_of_holds[0][0] <= now:
+            _, _, keys = heapq.heappop(self._ends_of_holds)
+            self._release([key for key in keys if key in self._held and self._held[key][1] <= now])
+        while self._failed:
+            key, until = next(iter(self._failed.items()))
+            if until > now and len(self._failed) <= self._limits.most_failed_keys:
+                break
+            del self._failed[key]
+
+    def clear(self) -> None:
+        """Gives up everything."""
+        for job_id in list(self._reads):
+            self._cancel(job_id)
+        self._release(list(self._held))
+        self._ends_of_holds.clear()
+        self._failed.clear()
+
+    def _read(
+        self,
+        lower: LowerTier,
+        batch: list[tuple[WantedChunk, int]],
+        protect: Sequence[OffloadKey],
+        deadline: float,
+    ) -> bool:
+        """Whether all of the batch is on its way."""
+        num_asked = len(batch)
+        counts = self._sizes.num_slots([chunk.key for chunk, _ in batch], [mask for _, mask in batch])
+        while (slots := self._resident.allocate(counts, protect)) is None:
+            batch, counts = batch[: len(batch) // 2], counts[: len(batch) // 2]
+        if not batch:
+            return False
+        heads = [chain[0] for chain in slots]
+        job = [
+            ChunkBytes(
+                key=chunk.key,
+                buffers=self._arena.buffers(chain, self._sizes.num_bytes(chunk.key, mask)),
+                held_blocks=mask,
+            )
+            for (chunk, mask), chain in zip(batch, slots, strict=True)
+        ]
+        job_id = next(self._job_ids)
+        if not lower.tier.submit_load(job_id, job):
+            self._resident.abandon(heads)
+            self.num_refused += len(batch)
+            return False
+        self.reading.update((chunk.key, mask) for chunk, mask in batch)
+        self._reads[job_id] = _Read(
+            lower=lower,
+            chunks=[
+                StoredChunk(key=chunk.key, num_slots=count, position=chunk.position, parent=chunk.parent)
+                for (chunk, _), count in zip(batch, counts, strict=True)
+            ],
+            heads=heads,
+            masks=[mask for _, mask in batch],
+            deadline=deadline,
+        )
+        return len(batch) == num_asked
+
+    def _hold(self, job_id: int, keys: list[OffloadKey], deadline: float) -> None:
+        self._release([key for key in keys if key in self._held])  # of a chunk that was replaced since
+        heads = self._resident.index.find(keys)
+        self._resident.add_readers(keys, heads)
+        self._held.update((key, (head, deadline)) for key, head in zip(keys, heads, strict=True))
+        heapq.heappush(self._ends_of_holds, (deadline, job_id, keys))
+
+    def _release(self, keys: Sequence[OffloadKey]) -> None:
+        heads = [self._held.pop(key)[0] for key in keys]
+        self._resident.remove_readers(keys, heads)
+
+    def _cancel(self, job_id: int) -> int:
+        """How many chunks it was to read."""
+        read = self._reads.pop(job_id)
+        read.lower.tier.cancel(job_id)
+        self._resident.abandon(read.heads)
+        for chunk in read.chunks:
+            del self.reading[chunk.key]
+        return len(read.chunks)

@@ -1,0 +1,83 @@
+"""What offloading knows of one request: the names of its chunks, and how far its load is."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from octavo.ids import BlockHash, OffloadKey, make_offload_key
+from octavo.offload.base import ALL_BLOCKS
+from octavo.offload.chunks import WantedChunk
+from octavo.offload.device import HeldPages, OffloadedRequest
+from octavo.offload.manager import MEMORY
+from octavo.policies.base import GroupOffloadConfig
+
+
+class RequestGroupState:
+    """One group of one request: the names of its chunks."""
+
+    __slots__ = ("_keys", "_suffix", "blocks_per_chunk", "config", "group_idx", "hashes")
+
+    def __init__(self, config: GroupOffloadConfig, group_idx: int, hashes: Sequence[BlockHash]) -> None:
+        self.config = config
+        self.group_idx = group_idx
+        self.blocks_per_chunk = config.blocks_per_chunk
+        self.hashes = hashes
+        """Of the request's full blocks; it grows."""
+        self._keys: list[OffloadKey] = []
+        self._suffix = make_offload_key(BlockHash(b""), group_idx)
+
+    @property
+    def keys(self) -> Sequence[OffloadKey]:
+        """By block: the name of a chunk that ends with it."""
+        keys, suffix = self._keys, self._suffix
+        if len(keys) < len(self.hashes):
+            keys += [OffloadKey(block_hash + suffix) for block_hash in self.hashes[len(keys) :]]
+        return keys
+
+    def ends_of_chunk(self, first_block: int) -> range:
+        """The blocks that may be the last of a chunk, the farthest first."""
+        stop = min(first_block + self.blocks_per_chunk, len(self.hashes))
+        return range(stop - 1, first_block - 1, -1)
+
+    def wanted_chunk(self, first_block: int, num_blocks: int, held_blocks: int) -> WantedChunk:
+        """The chunk of so many blocks from the first one on, with those in the mask."""
+        keys, size = self.keys, self.blocks_per_chunk
+        return WantedChunk(
+            keys[first_block + num_blocks - 1],
+            first_block // size,
+            keys[first_block - 1] if first_block else None,
+            ALL_BLOCKS if held_blocks == (1 << size) - 1 else held_blocks,
+        )
+
+
+class LoadPhase(Enum):
+    NEW = "new"
+    LOADING = "loading"
+    LOADED = "loaded"
+    READY = "ready"
+
+
+@dataclass(slots=True, kw_only=True)
+class RequestOffloadState:
+    """What offloading knows of one request."""
+
+    request: OffloadedRequest
+    groups: list[RequestGroupState]
+    deadline: float
+    phase: LoadPhase = LoadPhase.NEW
+    look_again_at: float = 0.0
+    seen_epoch: int = -1
+    """Of the loads, when it was last looked at: nothing has changed since if it is still that."""
+    pages: HeldPages | None = None
+    """Of a load that has ended: held until the request has started."""
+    num_in_memory: int = 0
+    """Chunks of its load that were in memory when it was last looked at: progress, which renews its patience."""
+    num_loaded_tokens: int = 0
+    """By how much loads have moved its resume point."""
+    medium: str = MEMORY
+    """The slowest medium that its load came from."""
+    promoted_bytes: int = 0
+    """What it waited for, or waits for, from below host memory."""
+    promoting_since: float = 0.0
+    promised_tokens: int = 0
+    """The last resume point that was promised for it."""

@@ -1,0 +1,203 @@
+"""`OffloadScheduler`: what an engine calls to load what the device lacks and to store what others will want.
+
+A request's life, beside the calls of `KVCacheManager`:
+
+    prepare     may it be started now? READY: find_resume and allocate as ever. WAIT: something is on its way
+    started     after its first `allocate` was tried
+    computed    after `commit`
+    finished    with `free`; or `aborted`, if it was cancelled
+    preempted   before `preempt`: it will be prepared again
+    poll        once per step: ends of transfers, and what is next
+
+Transfers never lie: what fails, or comes late, is computed again. One thread calls; `now` is in seconds, monotonic.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from octavo.offload.base import OffloadingWorker
+from octavo.offload.device import Device, OffloadedRequest
+from octavo.offload.loads import Loader, Readiness
+from octavo.offload.manager import OffloadingManager
+from octavo.offload.request_state import RequestGroupState, RequestOffloadState
+from octavo.offload.stores import StorePolicy, Storer
+from octavo.policies.base import GroupOffloadConfig
+
+_LONGEST_WAIT_S = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerLimits:
+    """How much may be under way, and how long a request waits."""
+
+    patience_s: float = 5.0
+    """A request that has waited so long for its load goes on without."""
+    most_load_bytes: int = 1 << 30
+    """Loads that are being copied to the device; one may exceed it alone."""
+    most_store_bytes: int = 256 << 20
+    """Stores whose device pages are held; one job may exceed it."""
+    store_policy: StorePolicy = StorePolicy.AT_BOUNDARIES
+    free_share_wanted: float = 0.1
+    """With ON_EVICTION: stores begin when less of the device's pool than this is free."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffloadStats:
+    """Counts since the start."""
+
+    loaded_tokens: int
+    loads_too_slow: int
+    loads_late: int
+    failed_load_chunks: int
+    stored_chunks: int
+    failed_store_chunks: int
+    dropped_stores: int
+
+
+class OffloadScheduler:
+    """Loads and stores of one engine's requests, over all groups."""
+
+    def __init__(
+        self,
+        device: Device,
+        manager: OffloadingManager,
+        worker: OffloadingWorker,
+        groups: Sequence[GroupOffloadConfig],
+        *,
+        may_persist: Callable[[OffloadedRequest], bool] = lambda _: True,
+        limits: SchedulerLimits | None = None,
+    ) -> None:
+        limits = limits or SchedulerLimits()
+        self._groups = groups
+        self._device = device
+        self._manager = manager
+        self._worker = worker
+        self._may_persist = may_persist
+        self._patience_s = limits.patience_s
+        self._loader = Loader(
+            device,
+            manager,
+            worker,
+            groups,
+            patience_s=limits.patience_s,
+            most_bytes_in_flight=limits.most_load_bytes,
+        )
+        self._storer = Storer(
+            device,
+            manager,
+            worker,
+            groups,
+            policy=limits.store_policy,
+            most_bytes_in_flight=limits.most_store_bytes,
+            free_share_wanted=limits.free_share_wanted,
+        )
+        self._requests: dict[str, RequestOffloadState] = {}
+
+    def prepare(self, request: OffloadedRequest, now: float) -> Readiness:
+        """Whether a waiting request is to be started now. It never waits for longer than `patience_s`, but for room
+        on the device that others have."""
+        return self._loader.prepare(self._state_of(request, now), now)
+
+    def started(self, request: OffloadedRequest) -> None:
+        """The first `allocate` after READY was tried, with or without success."""
+        if state := self._requests.get(request.request_id):
+            self._loader.started(state)
+
+    def computed(self, request: OffloadedRequest, now: float) -> None:
+        """Tokens up to `request.num_computed_tokens` were committed."""
+        state, computed = self._state_of(request, now), request.num_computed_tokens
+        if computed >= request.prompt_boundary > state.promised_tokens:
+            self._promise(state, request.prompt_boundary)
+        elif computed > state.promised_tokens and request.is_worth_a_checkpoint(computed):
+            self._promise(state, computed)
+        elif computed < request.prompt_boundary:
+            self._storer.store_ahead(request, state.groups, request.prompt_boundary)
+
+    def finished(self, request: OffloadedRequest, now: float) -> None:
+        """The request ends; others may want to go on from what it has computed. Before or after `free`."""
+        state = self._state_of(request, now)
+        self._promise(state, request.num_computed_tokens)
+        self.aborted(request)
+
+    def preempted(self, request: OffloadedRequest, now: float) -> None:
+        """The request is about to give up its pages (before `preempt`), and will be prepared again."""
+        self.finished(request, now)
+
+    def aborted(self, request: OffloadedRequest) -> None:
+        """The request was cancelled, at any point of its life. A load in flight ends by itself."""
+        if state := self._requests.pop(request.request_id, None):
+            self._loader.started(state)
+
+    def resumed_from(self, request: OffloadedRequest) -> dict[str, int]:
+        """By how many tokens loads have moved the request's resume point, by the slowest medium they came from."""
+        state = self._requests.get(request.request_id)
+        return {} if state is None or not state.num_loaded_tokens else {state.medium: state.num_loaded_tokens}
+
+    def poll(self, now: float) -> None:
+        """Ends of transfers, deadlines of the tiers, and the next stores."""
+        self._manager.poll(now)
+        for result in self._worker.get_finished():
+            if not self._loader.finished(result, now):
+                self._storer.finished(result)
+        self._storer.pump()
+
+    def has_pending_work(self) -> bool:
+        """Whether polling again will find something."""
+        return self._loader.is_loading or self._storer.is_storing or self._manager.has_pending_work()
+
+    def note_prefill(self, tokens: int, seconds: float) -> None:
+        """So many tokens of prompts were computed in so much time."""
+        self._loader.speeds.prefill.note(tokens, seconds)
+
+    def wait(self, timeout_s: float) -> None:
+        """Blocks until a transfer to or from the device may have ended; for an engine that has nothing else to do."""
+        self._worker.wait_any(timeout_s)
+
+    def stats(self) -> OffloadStats:
+        loader, storer = self._loader, self._storer
+        return OffloadStats(
+            loaded_tokens=loader.num_loaded_tokens,
+            loads_too_slow=loader.num_too_slow,
+            loads_late=loader.num_late,
+            failed_load_chunks=loader.num_failed_chunks,
+            stored_chunks=storer.num_stored_chunks,
+            failed_store_chunks=storer.num_failed_chunks,
+            dropped_stores=storer.num_dropped,
+        )
+
+    def reset(self) -> None:
+        """Forgets what is offloaded, on all tiers; with `KVCacheManager.reset_prefix_cache`."""
+        self._storer.forget()
+        self._manager.reset()
+
+    def flush(self, timeout_s: float, clock: Callable[[], float]) -> bool:
+        """Blocks until what was promised is on the last tier, as durable as that makes it, or time is up: False."""
+        deadline = clock() + timeout_s
+        while self._storer.pump(is_flushing=True) or self._storer.is_storing:
+            if clock() >= deadline:
+                return False
+            self.wait(min(_LONGEST_WAIT_S, deadline - clock()))
+            self.poll(clock())
+        return self._manager.flush(max(0.0, deadline - clock()), clock)
+
+    def close(self) -> None:
+        """Gives up what is under way and closes worker, tiers and arena, in bounded time."""
+        self._storer.forget()
+        self._worker.close()
+        self._manager.close()
+
+    def _state_of(self, request: OffloadedRequest, now: float) -> RequestOffloadState:
+        state = self._requests.get(request.request_id)
+        if state is None:
+            groups = [
+                RequestGroupState(config, group_idx, request.hashes(group_idx))
+                for group_idx, config in enumerate(self._groups)
+            ]
+            state = RequestOffloadState(request=request, groups=groups, deadline=now + self._patience_s)
+            self._requests[request.request_id] = state
+        return state
+
+    def _promise(self, state: RequestOffloadState, num_tokens: int) -> None:
+        if num_tokens > state.promised_tokens and self._may_persist(state.request):
+            state.promised_tokens = num_tokens
+            self._storer.promise(state.request, state.groups, num_tokens)

@@ -1,0 +1,42 @@
+"""Whether loading is worth it: measured bandwidth of each way against the measured speed of computing a prompt."""
+
+_WEIGHT_OF_NEWEST = 0.25
+
+
+class MovingRate:
+    """Units per second, recent measurements first. None until one was made."""
+
+    def __init__(self) -> None:
+        self.per_second: float | None = None
+
+    def note(self, amount: float, seconds: float) -> None:
+        if amount <= 0 or seconds <= 0:
+            return
+        rate = amount / seconds
+        if self.per_second is None:
+            self.per_second = rate
+        else:
+            self.per_second += _WEIGHT_OF_NEWEST * (rate - self.per_second)
+
+    def seconds_for(self, amount: float) -> float:
+        """Zero while nothing was measured: what is unknown is tried."""
+        return 0.0 if self.per_second is None else amount / self.per_second
+
+
+class LoadSpeeds:
+    """What loads and computing have been found to take."""
+
+    def __init__(self) -> None:
+        self.prefill = MovingRate()
+        """Tokens."""
+        self.from_memory = MovingRate()
+        """Bytes, host memory to device."""
+        self.from_tiers = MovingRate()
+        """Bytes, from below host memory into it."""
+
+    def is_worth_loading(self, *, tokens: int, bytes_in_memory: int, bytes_below: int) -> bool:
+        """Whether loading so many bytes is expected to be quicker than computing the tokens they stand for."""
+        if self.prefill.per_second is None:
+            return True
+        loading = self.from_tiers.seconds_for(bytes_below) + self.from_memory.seconds_for(bytes_in_memory + bytes_below)
+        return loading < self.prefill.seconds_for(tokens)

@@ -1,0 +1,1 @@
+"""Media below host memory, each a `Tier`."""

@@ -1,0 +1,144 @@
+"""Chunks on their way from the arena to one tier below, in the background.
+
+A chunk that waits or is being written has a reader, so its slots stay as they are. What waits is bounded in slots;
+beyond that, and whatever a tier refuses while nothing is in flight, is dropped and counted: the tier will not have it.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from octavo.ids import OffloadKey
+from octavo.offload.arena import HostArena
+from octavo.offload.chunks import ChunkSizes
+from octavo.offload.lower_tier import LowerTier, OffloadLimits
+from octavo.offload.resident import ResidentChunks
+from octavo.offload.tiers.base import ChunkBytes, TierResult, TierState
+
+
+class _Write(NamedTuple):
+    keys: list[OffloadKey]
+    heads: list[int]
+    deadline: float
+
+
+class WriteThrough:
+    """What one tier is still to get."""
+
+    def __init__(
+        self,
+        lower: LowerTier,
+        *,
+        resident: ResidentChunks,
+        arena: HostArena,
+        sizes: ChunkSizes,
+        limits: OffloadLimits,
+        most_slots: int,
+        job_ids: Iterator[int],
+    ) -> None:
+        self.num_dropped = 0
+        self.num_written = 0
+        self.num_failed = 0
+        self._lower = lower
+        self._resident = resident
+        self._arena = arena
+        self._sizes = sizes
+        self._limits = limits
+        self._most_slots = most_slots
+        self._job_ids = job_ids
+        self._slots_waiting = 0
+        self._waiting: deque[tuple[OffloadKey, int, int]] = deque()
+        """Key, head, number of slots."""
+        self._writes: dict[int, _Write] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting or self._writes)
+
+    def add(self, keys: Sequence[OffloadKey]) -> None:
+        """These are resident now; what the tier lacks of them waits for its turn."""
+        held = self._resident.masks(keys)
+        below = self._lower.masks(keys)
+        lacking = [key for key, mask, has in zip(keys, held, below, strict=True) if mask & ~has]
+        counts = self._sizes.num_slots(lacking, self._resident.masks(lacking))
+        accepted: list[OffloadKey] = []
+        slots_waiting = self._slots_waiting
+        for key, count in zip(lacking, counts, strict=True):
+            if not self._lower.is_available or slots_waiting + count > self._most_slots:
+                break
+            slots_waiting += count
+            accepted.append(key)
+        self.num_dropped += len(lacking) - len(accepted)
+        heads = self._resident.index.find(accepted)
+        self._resident.add_readers(accepted, heads)
+        self._waiting.extend(zip(accepted, heads, counts, strict=False))
+        self._slots_waiting = slots_waiting
+
+    def submit(self, now: float) -> None:
+        """Gives the tier what it takes."""
+        size = self._limits.chunks_per_job
+        while self._waiting:
+            if self._submit_first(size, now):
+                continue
+            if not self._lower.is_available or self._lower.tier.status().state is TierState.DEGRADED:
+                self._drop(len(self._waiting))
+            elif self._writes:
+                return  # its queue is full; our own jobs will make room
+            elif size > 1:
+                size = min(size, len(self._waiting)) // 2
+            else:
+                self._drop(1)
+
+    def finish(self, result: TierResult) -> bool:
+        """False if the job is none of these."""
+        write = self._writes.pop(result.job_id, None)
+        if write is None:
+            return False
+        self._lower.worked()
+        self.num_failed += len(result.failed)
+        self.num_written += len(write.keys) - len(result.failed)
+        self._resident.remove_readers(write.keys, write.heads)
+        return True
+
+    def expire(self, now: float) -> None:
+        """Gives up what the tier has not finished in time."""
+        for job_id in [job_id for job_id, write in self._writes.items() if write.deadline <= now]:
+            self._cancel(job_id)
+            self._lower.missed_deadline(now)
+
+    def clear(self) -> None:
+        """Gives up everything."""
+        for job_id in list(self._writes):
+            self._cancel(job_id)
+        self._drop(len(self._waiting))
+
+    def _submit_first(self, size: int, now: float) -> bool:
+        batch = [self._waiting[i] for i in range(min(max(size, 1), len(self._waiting)))]
+        chunks = []
+        for key, head, _ in batch:
+            mask = self._resident.table.mask(head)
+            buffers = self._arena.buffers(self._resident.table.chain(head), self._sizes.num_bytes(key, mask))
+            chunks.append(ChunkBytes(key=key, buffers=buffers, held_blocks=mask))
+        job_id = next(self._job_ids)
+        if not self._lower.is_available or not self._lower.tier.submit_store(job_id, chunks):
+            return False
+        self._take(len(batch))
+        self._writes[job_id] = _Write(
+            [key for key, _, _ in batch], [head for _, head, _ in batch], now + self._limits.store_timeout_s
+        )
+        return True
+
+    def _take(self, count: int) -> list[tuple[OffloadKey, int, int]]:
+        taken = [self._waiting.popleft() for _ in range(count)]
+        self._slots_waiting -= sum(num_slots for _, _, num_slots in taken)
+        return taken
+
+    def _drop(self, count: int) -> None:
+        taken = self._take(count)
+        self.num_dropped += count
+        self._resident.remove_readers([key for key, _, _ in taken], [head for _, head, _ in taken])
+
+    def _cancel(self, job_id: int) -> None:
+        self._lower.tier.cancel(job_id)
+        write = self._writes.pop(job_id)
+        self.num_failed += len(write.keys)
+        self._resident.remove_readers(write.keys, write.heads)

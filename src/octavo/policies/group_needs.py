@@ -1,0 +1,55 @@
+"""What a resume point needs of each group, in chunks: the groups' specs, asked once per policy or per point."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from octavo.policies.base import GroupOffloadConfig
+from octavo.policies.chunk_forest import Links
+from octavo.specs import KVCacheSpec, ResumePoint
+
+_FAR = (1 << 40) - 1
+"""A sequence longer than any window, at whose end no chunk ends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupNeeds:
+    """One group's part in a resume point."""
+
+    suffix: bytes
+    """The last four bytes of its keys."""
+    spec: KVCacheSpec
+    blocks_per_chunk: int
+    tokens_per_chunk: int
+    links: Links
+
+    def num_chunks(self, num_tokens: int) -> int:
+        """How many chunks a resume at `num_tokens` needs, of those that end there or before; for a group that needs
+        its whole prefix the last one stands for all, since it holds them."""
+        ranges = self.spec.needed_blocks(ResumePoint(num_tokens))
+        if not ranges or self.links is Links.PREFIX:
+            return len(ranges[:1])
+        last_chunk = -(-num_tokens // self.tokens_per_chunk) - 1
+        return last_chunk - ranges[0].start // self.blocks_per_chunk + 1
+
+
+def needs_of_groups(groups: Sequence[GroupOffloadConfig]) -> list[GroupNeeds]:
+    return [
+        GroupNeeds(
+            suffix=index.to_bytes(4, "big"),
+            spec=group.spec,
+            blocks_per_chunk=group.blocks_per_chunk,
+            tokens_per_chunk=group.tokens_per_chunk,
+            links=_links_of(group.spec),
+        )
+        for index, group in enumerate(groups)
+    ]
+
+
+def _links_of(spec: KVCacheSpec) -> Links:
+    if spec.holds_checkpoints:
+        return Links.NONE
+    if not spec.indexes_decoder_tokens:
+        return Links.PREFIX  # of the encoder's input, wherever the decoder stands
+    ranges = spec.needed_blocks(ResumePoint(_FAR))
+    # A spec that needs the first blocks and some later ones is kept whole: what lies between is the way to the first.
+    return Links.PREFIX if ranges and ranges[0].start == 0 else Links.RUN

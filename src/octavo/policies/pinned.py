@@ -1,0 +1,53 @@
+"""Chunks that are being read: out of every order until their last reader is done."""
+
+from collections.abc import Iterator
+
+from octavo.ids import OffloadKey
+from octavo.policies.sharding import Shards, make_shards
+
+_READER_BITS = 32
+_READERS = (1 << _READER_BITS) - 1
+
+
+class PinnedChunks:
+    """The number of readers of each pinned chunk, and a number that its owner wants back at the end (its slots)."""
+
+    def __init__(self) -> None:
+        self._entries: Shards[int] = make_shards()
+
+    def __contains__(self, key: OffloadKey) -> bool:
+        return key in self._entries[key[0]]
+
+    def __iter__(self) -> Iterator[OffloadKey]:
+        for shard in self._entries:
+            yield from map(OffloadKey, shard)
+
+    def __getitem__(self, key: OffloadKey) -> int:
+        """What was given when it was pinned."""
+        return self._entries[key[0]][key] >> _READER_BITS
+
+    def add(self, key: OffloadKey, value: int) -> None:
+        """The first reader of an idle chunk."""
+        self._entries[key[0]][key] = value << _READER_BITS | 1
+
+    def add_reader(self, key: OffloadKey) -> None:
+        self._entries[key[0]][key] += 1
+
+    def remove_reader(self, key: OffloadKey) -> int | None:
+        """What was given when it was pinned, if this was the last reader."""
+        shard = self._entries[key[0]]
+        entry = shard[key] - 1
+        if entry & _READERS:
+            shard[key] = entry
+            return None
+        del shard[key]
+        return entry >> _READER_BITS
+
+    def replace(self, key: OffloadKey, value: int) -> None:
+        """Another number to give back, for the same readers."""
+        shard = self._entries[key[0]]
+        shard[key] = value << _READER_BITS | shard[key] & _READERS
+
+    def forget(self, key: OffloadKey) -> int:
+        """The chunk is gone, its readers with it. What was given when it was pinned."""
+        return self._entries[key[0]].pop(key) >> _READER_BITS

@@ -1,0 +1,237 @@
+"""What every `EvictionPolicy` must do, as a suite that its test subclasses:
+
+class TestMyPolicy(EvictionPolicySuite):
+    policy_class = MyPolicy
+
+A state machine plays a tier of a few slots against a naive model of the contract. Sequences share prefixes, chunks of
+one group differ in size, and readers hold what is to be given up.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from typing import ClassVar
+
+import pytest
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from octavo.ids import BlockHash, OffloadKey, make_offload_key
+from octavo.policies.base import EvictionPolicy, GroupOffloadConfig, PromisedPoint, StoredChunk
+from octavo.specs import (
+    CacheDType,
+    CrossAttentionSpec,
+    FullAttentionSpec,
+    KVCacheSpec,
+    MambaSpec,
+    SlidingWindowSpec,
+)
+
+TOKENS_PER_CHUNK = 8
+_NUM_CHUNKS = 5
+"""Of the longest sequence."""
+
+
+def policy_group(spec: KVCacheSpec) -> GroupOffloadConfig:
+    return GroupOffloadConfig(
+        spec=spec, blocks_per_chunk=TOKENS_PER_CHUNK // spec.block_size, page_size_bytes=spec.page_size_bytes
+    )
+
+
+FULL = policy_group(FullAttentionSpec(block_size=4, num_kv_heads=1, head_size=8))
+WINDOW = policy_group(SlidingWindowSpec(block_size=4, num_kv_heads=1, head_size=8, sliding_window=13))
+STATE = policy_group(MambaSpec(block_size=8, shapes=((4, 4),), dtypes=(CacheDType.FLOAT32,)))
+CROSS = policy_group(CrossAttentionSpec(block_size=4, num_kv_heads=1, head_size=8))
+
+GROUPS: Sequence[Sequence[GroupOffloadConfig]] = (
+    (FULL,),
+    (WINDOW, FULL),
+    (FULL, STATE),
+    (FULL, WINDOW, STATE, FULL),
+    (STATE,),
+    (WINDOW, STATE),
+    (FULL, CROSS),
+)
+"""The shapes of models that the suite plays with."""
+
+
+def block_hash_of(path: Sequence[int]) -> BlockHash:
+    """The hash of the last block of a sequence of chunks."""
+    return BlockHash(bytes([sum(path) % 256, *path]).ljust(12, b"\xff"))
+
+
+def chunk_of(path: Sequence[int], group_idx: int, num_slots: int = 1) -> StoredChunk:
+    """The last chunk of a sequence of chunks."""
+    return StoredChunk(
+        key=make_offload_key(block_hash_of(path), group_idx),
+        num_slots=num_slots,
+        position=len(path) - 1,
+        parent=make_offload_key(block_hash_of(path[:-1]), group_idx) if len(path) > 1 else None,
+    )
+
+
+PATHS = st.lists(st.integers(0, 1), min_size=1, max_size=_NUM_CHUNKS)
+WHICH = st.lists(st.integers(0, 999), max_size=6)
+
+
+class EvictionPolicySuite:
+    """The contract of a policy. A subclass names its class."""
+
+    policy_class: ClassVar[type[EvictionPolicy]]
+
+    @pytest.mark.parametrize("groups", GROUPS, ids=lambda groups: "+".join(group.spec.kind for group in groups))
+    def test_behaves_like_the_model(self, groups: Sequence[GroupOffloadConfig]) -> None:
+        run_state_machine_as_test(
+            partial(PolicyMachine, self.policy_class, groups),  # type: ignore[arg-type]  # it makes a machine
+            settings=settings(
+                max_examples=15, stateful_step_count=30, phases=set(Phase) - {Phase.explain}, deadline=None
+            ),
+        )
+
+    def test_gives_up_everything_idle_and_nothing_pinned(self) -> None:
+        policy = self.policy_class((FULL,), 10)
+        chunks = [chunk_of([0] * (n + 1), 0) for n in range(10)]
+        policy.insert(chunks)
+        policy.pin([chunks[4].key])
+        assert policy.evict(10) is None
+        assert sorted(policy.evict(9) or ()) == sorted(chunk.key for chunk in chunks if chunk is not chunks[4])
+        assert policy.evict(1) is None
+        policy.unpin([chunks[4].key])
+        assert policy.evict(1) == [chunks[4].key]
+
+    def test_pins_nest(self) -> None:
+        policy = self.policy_class((FULL,), 10)
+        chunk = chunk_of([0], 0)
+        policy.insert([chunk])
+        policy.pin([chunk.key, chunk.key])
+        policy.pin([chunk.key])
+        for _ in range(3):
+            assert policy.evict(1) is None
+            policy.unpin([chunk.key])
+        assert policy.evict(1) == [chunk.key]
+
+    def test_a_sequence_is_given_up_from_its_end(self) -> None:
+        policy = self.policy_class((FULL,), 10)
+        chunks = [chunk_of([0] * (n + 1), 0) for n in range(10)]
+        policy.insert(chunks)
+        policy.touch([chunk.key for chunk in chunks])
+        assert policy.evict(4) == [chunk.key for chunk in reversed(chunks[6:])]
+
+
+class PolicyMachine(RuleBasedStateMachine):
+    """A tier's calls in any order that the contract allows."""
+
+    def __init__(self, policy_class: type[EvictionPolicy], groups: Sequence[GroupOffloadConfig]) -> None:
+        super().__init__()
+        self.policy_class = policy_class
+        self.groups = groups
+        self.slots: dict[OffloadKey, int] = {}
+        """Of what the tier has."""
+        self.readers: Counter[OffloadKey] = Counter()
+
+    @initialize(num_slots=st.integers(4, 40))
+    def set_up(self, num_slots: int) -> None:
+        self.num_slots = num_slots
+        self.policy = self.policy_class(self.groups, num_slots)
+
+    @property
+    def idle_slots(self) -> int:
+        return sum(slots for key, slots in self.slots.items() if not self.readers[key])
+
+    @rule(path=PATHS, start=st.integers(0, _NUM_CHUNKS), sizes=st.lists(st.integers(1, 3), min_size=4, max_size=4))
+    def store(self, path: list[int], start: int, sizes: list[int]) -> None:
+        """The chunks of a sequence from `start` that the tier lacks, as far as there is or can be made room."""
+        chunks = [
+            chunk
+            for group_idx in range(len(self.groups))
+            for stop in range(min(start, len(path) - 1) + 1, len(path) + 1)
+            if (chunk := chunk_of(path[:stop], group_idx, sizes[group_idx])).key not in self.slots
+        ]
+        missing = sum(chunk.num_slots for chunk in chunks) + sum(self.slots.values()) - self.num_slots
+        if missing > 0 and not self._evict(missing):
+            return
+        self.policy.insert(chunks)
+        self.slots |= {chunk.key: chunk.num_slots for chunk in chunks}
+
+    @rule(num_slots=st.integers(1, 12))
+    def evict(self, num_slots: int) -> None:
+        self._evict(num_slots)
+
+    def _evict(self, num_slots: int) -> bool:
+        idle_slots = self.idle_slots
+        victims = self.policy.evict(num_slots)
+        if victims is None:
+            assert idle_slots < num_slots, f"{idle_slots} idle slots, and no victims for {num_slots}"
+            return False
+        assert len(victims) == len(set(victims)), "a victim twice"
+        assert not any(self.readers[key] for key in victims), "a pinned victim"
+        freed = sum(self.slots.pop(key) for key in victims)
+        assert freed >= num_slots, f"{freed} slots freed, {num_slots} asked for"
+        return True
+
+    @rule(path=PATHS, group=st.integers(0, 3))
+    def touch(self, path: list[int], group: int) -> None:
+        """A sequence, of which the tier may have all or nothing."""
+        group_idx = group % len(self.groups)
+        self.policy.touch([chunk_of(path[:stop], group_idx).key for stop in range(1, len(path) + 1)])
+
+    @rule(path=PATHS)
+    def promise(self, path: list[int]) -> None:
+        self.policy.promise(PromisedPoint(num_tokens=len(path) * TOKENS_PER_CHUNK, block_hash=block_hash_of(path)))
+
+    @precondition(lambda self: self.slots)
+    @rule(which=WHICH)
+    def pin(self, which: list[int]) -> None:
+        keys = self._pick(sorted(self.slots), which)
+        self.policy.pin(keys)
+        self.readers.update(keys)
+
+    @precondition(lambda self: +self.readers)
+    @rule(which=WHICH)
+    def unpin(self, which: list[int]) -> None:
+        keys = list(dict.fromkeys(self._pick(sorted((+self.readers).keys()), which)))
+        self.policy.unpin(keys)
+        self.readers.subtract(keys)
+
+    @precondition(lambda self: self.slots)
+    @rule(which=WHICH)
+    def remove(self, which: list[int]) -> None:
+        keys = list(dict.fromkeys(self._pick(sorted(self.slots), which)))
+        self.policy.remove(keys)
+        for key in keys:
+            del self.slots[key], self.readers[key]
+
+    @precondition(lambda self: self.slots)
+    @rule(really=st.integers(0, 7))
+    def clear(self, really: int) -> None:
+        if not really:
+            self.policy.clear()
+            self.slots.clear()
+            self.readers.clear()
+
+    def _pick(self, keys: Sequence[OffloadKey], which: Sequence[int]) -> list[OffloadKey]:
+        return [keys[number % len(keys)] for number in which]
+
+    @invariant()
+    def policy_agrees_with_itself(self) -> None:
+        if hasattr(self, "policy"):
+            self.policy.check_invariants()
+
+    def teardown(self) -> None:
+        """When all readers are done, all can be given up."""
+        if not hasattr(self, "policy"):
+            return
+        self.policy.unpin(list(self.readers.elements()))
+        self.readers.clear()
+        if self.slots:
+            assert self._evict(self.idle_slots)
+        assert not self.slots
+        assert self.policy.evict(1) is None

@@ -1,0 +1,163 @@
+"""`TierDriver` drives one tier as an engine does, with chunks whose bytes follow from their key and mask.
+
+So whatever a tier returns can be checked by content, however often a key was stored, removed or evicted.
+"""
+
+import random
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from octavo.ids import BlockHash, OffloadKey, make_offload_key
+from octavo.offload.base import ALL_BLOCKS
+from octavo.offload.tiers.base import ChunkBytes, Tier
+
+BLOCKS_PER_CHUNK = 4
+BLOCK_BYTES = 1500
+MAX_CHUNK_BYTES = BLOCKS_PER_CHUNK * BLOCK_BYTES
+_SLOT_BYTES = 1024
+_DEADLINE_S = 20.0
+UNTOUCHED = 0xA5
+"""What the buffers of a load hold before it."""
+
+
+class Chunk(NamedTuple):
+    """A key, and which blocks it is stored or asked for with."""
+
+    key: OffloadKey
+    held_blocks: int = ALL_BLOCKS
+
+    @property
+    def content(self) -> bytes:
+        blocks = BLOCKS_PER_CHUNK if self.held_blocks == ALL_BLOCKS else self.held_blocks.bit_count()
+        return random.Random(repr(tuple(self))).randbytes(blocks * BLOCK_BYTES)  # noqa: S311 - not a secret
+
+
+def key(number: int) -> OffloadKey:
+    return make_offload_key(BlockHash(number.to_bytes(32, "big")), number % 3)
+
+
+def chunks(numbers: Iterable[int], held_blocks: int = ALL_BLOCKS) -> list[Chunk]:
+    return [Chunk(key(number), held_blocks) for number in numbers]
+
+
+class PendingLoad(NamedTuple):
+    asked: list[Chunk]
+    memory: list[bytearray]
+
+
+class TierDriver:
+    """One tier, its jobs, and what it has announced."""
+
+    def __init__(
+        self, tier: Tier, await_progress: Callable[[Tier], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.tier = tier
+        self.announced: set[OffloadKey] = set()
+        """Stored and not removed, by its changes."""
+        self.loads: dict[int, PendingLoad] = {}
+        self.stores: dict[int, list[Chunk]] = {}
+        self.failed: dict[int, frozenset[int]] = {}
+        """Of jobs that were reported: what failed."""
+        self._await_progress = await_progress
+        self._clock = clock
+        self._next_id = 1
+
+    # Jobs
+
+    def submit_store(self, wanted: Sequence[Chunk]) -> int | None:
+        """The job, or None if it was refused."""
+        job_id = self._take_id()
+        jobs = [ChunkBytes(c.key, _slots(bytearray(c.content)), c.held_blocks) for c in wanted]
+        if not self.tier.submit_store(job_id, jobs):
+            return None
+        self.stores[job_id] = list(wanted)
+        return job_id
+
+    def submit_load(self, wanted: Sequence[Chunk], lengths: Sequence[int] | None = None) -> int | None:
+        job_id = self._take_id()
+        lengths = lengths or [len(c.content) for c in wanted]
+        memory = [bytearray([UNTOUCHED]) * length for length in lengths]
+        jobs = [ChunkBytes(c.key, _slots(m), c.held_blocks) for c, m in zip(wanted, memory, strict=True)]
+        if not self.tier.submit_load(job_id, jobs):
+            return None
+        self.loads[job_id] = PendingLoad(list(wanted), memory)
+        return job_id
+
+    def cancel(self, job_id: int) -> list[bytearray]:
+        """The memory of a load, which nobody writes to any more."""
+        self.tier.cancel(job_id)
+        self.stores.pop(job_id, None)
+        load = self.loads.pop(job_id, None)
+        return load.memory if load else []
+
+    def poll(self) -> list[int]:
+        """The jobs that were reported. Checks every byte of the loads among them."""
+        reported = []
+        for job_id, failed in self.tier.poll(self._clock()):
+            assert (job_id in self.stores) != (job_id in self.loads), f"job {job_id} was reported, and is not under way"
+            self.stores.pop(job_id, None)
+            load = self.loads.pop(job_id, None)
+            if load is not None:
+                for place, (asked, memory) in enumerate(zip(*load, strict=True)):
+                    assert place in failed or memory == asked.content, f"wrong bytes of {asked}"
+            self.failed[job_id] = failed
+            reported.append(job_id)
+        self.take_changes()
+        return reported
+
+    def finish(self, job_id: int | None) -> frozenset[int]:
+        """Polls until the job is reported: what failed of it."""
+        assert job_id is not None, "the tier has refused the job"
+        self.poll_until(lambda: job_id in self.failed, f"job {job_id} to end")
+        return self.failed[job_id]
+
+    def settle(self) -> None:
+        """Polls until no job is under way and nothing changes any more."""
+        self.poll_until(lambda: not self.stores and not self.loads, "all jobs to end")
+        assert self.tier.flush(_DEADLINE_S)
+        self.poll_until(self._is_consistent, "lookup and changes to agree")
+
+    def poll_until(self, is_reached: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + _DEADLINE_S
+        while True:
+            self.poll()
+            if is_reached():
+                return
+            assert time.monotonic() < deadline, f"waited in vain for {what}"
+            self._await_progress(self.tier)
+
+    # In one go
+
+    def store(self, wanted: Sequence[Chunk]) -> frozenset[int]:
+        return self.finish(self.submit_store(wanted))
+
+    def load(self, wanted: Sequence[Chunk], lengths: Sequence[int] | None = None) -> frozenset[int]:
+        return self.finish(self.submit_load(wanted, lengths))
+
+    def found(self, numbers: Iterable[int]) -> list[int]:
+        """Masks, by number of the key."""
+        return self.tier.lookup([key(number) for number in numbers])
+
+    def take_changes(self) -> None:
+        changes = self.tier.take_changes()
+        assert len(set(changes.removed)) == len(changes.removed), "a removal is announced once"
+        assert len(set(changes.stored)) == len(changes.stored), "a store is announced once"
+        assert not set(changes.removed) & set(changes.stored), "changes are net"
+        self.announced = (self.announced - set(changes.removed)) | set(changes.stored)
+
+    def adopt(self, keys: Sequence[OffloadKey]) -> None:
+        """What a tier has kept from before is there without being announced."""
+        self.announced = {k for k, mask in zip(keys, self.tier.lookup(keys), strict=True) if mask}
+
+    def _is_consistent(self) -> bool:
+        return len(self.announced) == self.tier.status().num_chunks and all(self.tier.lookup(list(self.announced)))
+
+    def _take_id(self) -> int:
+        self._next_id += 1
+        return self._next_id
+
+
+def _slots(memory: bytearray) -> list[memoryview]:
+    view = memoryview(memory)
+    return [view[i : i + _SLOT_BYTES] for i in range(0, len(view), _SLOT_BYTES)]

@@ -1,0 +1,207 @@
+"""What every `Tier` must do, as a suite that its test subclasses:
+
+class TestNaiveTier(TierSuite):
+    def open_tier(self, folder, namespace):
+        return NaiveTier(self.budget_bytes)
+
+Bytes are compared by content; the state machine (`tier_machine`) runs it against a naive dict, restarts included.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from octavo.offload.base import ALL_BLOCKS
+from octavo.offload.tiers.base import Tier, TierState
+from octavo.testing.tier_driver import MAX_CHUNK_BYTES, UNTOUCHED, Chunk, TierDriver, chunks, key
+from octavo.testing.tier_machine import check_tier
+
+NAMESPACE = bytes(range(16))
+OTHER_NAMESPACE = bytes(range(1, 17))
+_HALF = 0b0101
+
+
+class TierSuite:
+    """The contract of a tier. A subclass opens one; it may override a test with a reason."""
+
+    is_durable: ClassVar[bool] = False
+    """Whether what was flushed is there when the same folder is opened again."""
+    budget_bytes: ClassVar[int] = 1 << 18
+    """Of the tier that `open_tier` makes: room for at least six chunks of `MAX_CHUNK_BYTES`."""
+    machine_examples: ClassVar[int] = 25
+    """Runs of the state machine."""
+
+    def open_tier(self, folder: Path, namespace: bytes) -> Tier:
+        """A tier for chunks of up to `MAX_CHUNK_BYTES`."""
+        raise TypeError(f"{type(self).__name__} must override open_tier()")
+
+    def bytes_on_medium(self, folder: Path) -> int:
+        """What can be counted from outside, such as the sizes of files."""
+        return 0
+
+    def await_progress(self, tier: Tier) -> None:
+        """Lets the tier's threads run; a tier that can be waited for overrides it."""
+        time.sleep(0)
+
+    def check_invariants(self, tier: Tier) -> None:
+        """Called after each step of the state machine; a tier that can check itself overrides it."""
+
+    @contextmanager
+    def driver(self, folder: Path, namespace: bytes = NAMESPACE) -> Iterator[TierDriver]:
+        tier = self.open_tier(folder, namespace)
+        try:
+            yield TierDriver(tier, self.await_progress)
+        finally:
+            tier.close()
+
+    def test_what_was_stored_is_found_and_loaded(self, tmp_path: Path) -> None:
+        with self.driver(tmp_path) as driver:
+            wanted = [*chunks(range(3)), *chunks([3], _HALF)]
+            assert driver.found(range(4)) == [0, 0, 0, 0]
+            assert driver.store(wanted) == frozenset()
+            assert driver.found(range(5)) == [ALL_BLOCKS, ALL_BLOCKS, ALL_BLOCKS, _HALF, 0]
+            lengths = [len(chunk.content) for chunk in wanted]
+            assert driver.tier.stored_bytes([chunk.key for chunk in wanted] + [key(9)]) == [*lengths, 0]
+            assert driver.load(wanted[::-1]) == frozenset()
+            assert driver.announced == {chunk.key for chunk in wanted}
+            assert driver.tier.status().num_chunks == len(wanted)
+
+    def test_a_load_asks_for_what_was_stored_or_fails(self, tmp_path: Path) -> None:
+        with self.driver(tmp_path) as driver:
+            driver.store(chunks([0, 1]))
+            asked = [Chunk(key(0)), Chunk(key(1), _HALF), Chunk(key(2)), Chunk(key(1))]
+            lengths = [len(asked[0].content), *(len(chunk.content) for chunk in asked[1:3]), 100]
+            assert driver.load(asked, lengths) == {1, 2, 3}
+
+    def test_a_key_that_is_there_is_replaced(self, tmp_path: Path) -> None:
+        with self.driver(tmp_path) as driver:
+            driver.store(chunks([0], _HALF))
+            driver.store(chunks([0]))
+            assert driver.found([0]) == [ALL_BLOCKS]
+            assert driver.load(chunks([0])) == frozenset()
+            assert driver.load(chunks([0], _HALF)) == {0}
+            assert driver.tier.status().num_chunks == 1
+            assert driver.announced == {key(0)}
+
+    def test_remove_and_reset_forget(self, tmp_path: Path) -> None:
+        with self.driver(tmp_path) as driver:
+            driver.store(chunks(range(4)))
+            driver.tier.remove([key(1), key(99)])
+            assert driver.found(range(4)) == [ALL_BLOCKS, 0, ALL_BLOCKS, ALL_BLOCKS]
+            driver.poll()
+            assert driver.announced == {key(0), key(2), key(3)}
+            driver.tier.reset()
+            assert driver.found(range(4)) == [0, 0, 0, 0]
+            driver.settle()
+            assert driver.announced == set()
+            assert driver.store(chunks([2])) == frozenset()
+            assert driver.found(range(4)) == [0, 0, ALL_BLOCKS, 0]
+            assert driver.load(chunks([2])) == frozenset()
+
+    def test_a_reset_reaches_stores_under_way(self, tmp_path: Path) -> None:
+        with self.driver(tmp_path) as driver:
+            driver.submit_store(chunks(range(4)))
+            driver.tier.reset()
+            driver.settle()
+            assert driver.found(range(4)) == [0, 0, 0, 0]
+
+    def test_a_change_and_its_opposite_are_no_change(self, tmp_path: Path) -> None:
+        with self.driver(tmp_path) as driver:
+            driver.store(chunks([0]))
+            driver.tier.remove([key(0)])
+            job = driver.submit_store(chunks([0]))
+            driver.finish(job)
+            assert driver.announced == {key(0)}
+            driver.tier.remove([key(0)])
+            driver.take_changes()
+            assert driver.tier.take_changes() == ([], [])
+            assert driver.announced == set()
+
+    def test_a_cancelled_job_is_not_reported_and_its_memory_rests(self, tmp_path: Path) -> None:
+        with self.driver(tmp_path) as driver:
+            driver.store(chunks(range(4)))
+            load, store = driver.submit_load(chunks(range(4))), driver.submit_store(chunks(range(4, 6)))
+            assert load is not None
+            assert store is not None
+            memory = driver.cancel(load)
+            driver.cancel(store)
+            for piece in memory:
+                piece[:] = bytes([UNTOUCHED]) * len(piece)
+            driver.settle()
+            assert all(set(piece) == {UNTOUCHED} for piece in memory)
+            assert not {load, store} & driver.failed.keys()
+            driver.cancel(999)
+
+    def test_touching_and_removing_unknown_keys_is_fine(self, tmp_path: Path) -> None:
+        with self.driver(tmp_path) as driver:
+            driver.tier.touch([key(1)])
+            driver.tier.remove([key(1)])
+            driver.settle()
+            assert driver.announced == set()
+
+    def test_a_full_tier_takes_more_and_says_what_gave_way(self, tmp_path: Path) -> None:
+        with self.driver(tmp_path) as driver:
+            rounds = 4 * self.budget_bytes // MAX_CHUNK_BYTES
+            for number in range(rounds):
+                assert driver.store(chunks([number])) == frozenset()
+                self._check_budget(driver.tier, tmp_path)
+            driver.settle()
+            found = {key(number) for number in range(rounds) if driver.found([number]) != [0]}
+            assert driver.announced == found
+            assert 0 < len(found) < rounds
+            assert driver.load([Chunk(k) for k in found]) == frozenset()
+
+    def test_its_queue_is_bounded(self, tmp_path: Path) -> None:
+        """However much is asked, it refuses sooner than it goes wrong, and goes on."""
+        with self.driver(tmp_path) as driver:
+            jobs = [driver.submit_store(chunks([number % 5])) for number in range(3000)]
+            assert driver.tier.status().bytes_used <= self.budget_bytes
+            driver.settle()
+            assert {job for job in jobs if job is not None} == driver.failed.keys()
+            assert driver.store(chunks([0])) == frozenset()
+
+    def test_status_is_ok(self, tmp_path: Path) -> None:
+        with self.driver(tmp_path) as driver:
+            status = driver.tier.status()
+            assert (status.state, status.reason, status.num_chunks) == (TierState.OK, "", 0)
+            assert status.bytes_used <= status.bytes_budget <= self.budget_bytes
+
+    def test_closing_twice(self, tmp_path: Path) -> None:
+        tier = self.open_tier(tmp_path, NAMESPACE)
+        tier.close()
+        tier.close()
+
+    def test_it_is_there_again(self, tmp_path: Path) -> None:
+        if not self.is_durable:
+            pytest.skip("the medium keeps nothing")
+        with self.driver(tmp_path) as driver:
+            driver.store([*chunks(range(5)), *chunks([5], _HALF)])
+            driver.tier.remove([key(0)])
+        with self.driver(tmp_path, OTHER_NAMESPACE) as driver:
+            assert driver.found(range(6)) == [0] * 6
+            driver.store(chunks([7]))
+        with self.driver(tmp_path) as driver:
+            assert driver.found([1, 2, 3, 4, 5, 7]) == [ALL_BLOCKS] * 4 + [_HALF, 0]
+            assert driver.load([*chunks(range(1, 5)), *chunks([5], _HALF)]) == frozenset()
+
+    def test_a_reset_lasts(self, tmp_path: Path) -> None:
+        if not self.is_durable:
+            pytest.skip("the medium keeps nothing")
+        with self.driver(tmp_path) as driver:
+            driver.store(chunks(range(5)))
+            driver.tier.reset()
+            driver.store(chunks([9]))
+        with self.driver(tmp_path) as driver:
+            assert driver.found([*range(5), 9]) == [0] * 5 + [ALL_BLOCKS]
+
+    def test_against_a_dict(self, tmp_path: Path) -> None:
+        """The state machine."""
+        check_tier(self, tmp_path, max_examples=self.machine_examples)
+
+    def _check_budget(self, tier: Tier, folder: Path) -> None:
+        status = tier.status()
+        assert self.bytes_on_medium(folder) <= status.bytes_used <= status.bytes_budget

@@ -1,0 +1,118 @@
+"""Offloading as a person configures it."""
+
+import re
+from importlib.metadata import EntryPoint, EntryPoints
+
+import pytest
+
+from octavo.errors import InputError, NotEnoughMemoryError
+from octavo.offload.base import LookupResult
+from octavo.offload.config import OffloadConfig, make_offloading_manager, offload_groups
+from octavo.offload.tiers import registry
+from octavo.offload.tiers.memory import MemorySpec
+from octavo.testing.offload_world import GROUPS, key_of, wanted
+from octavo.testing.small_models import MODEL_EXAMPLES
+
+NAMESPACE = bytes(16)
+MEMORY = {"type": "memory", "size": "1MiB"}
+
+
+class TestMapping:
+    def test_everything(self):
+        config = OffloadConfig.from_mapping(
+            {
+                "memory": "8MiB",
+                "shared_name": "engine-0",
+                "policy": "arc",
+                "blocks_per_chunk": {"full_attention": 16, "default": 4},
+                "tiers": [{"type": "zstd", "tier": MEMORY}, MEMORY],
+                "load_timeout_s": 2,
+                "store_timeout_s": 0.5,
+            }
+        )
+        assert (config.memory_bytes, config.keeps_in_memory) == (8 << 20, True)
+        assert [spec.name for spec in config.tiers] == ["zstd", "memory"]
+        assert (config.load_timeout_s, config.limits.store_timeout_s) == (2.0, 0.5)
+
+    def test_without_memory_the_arena_is_a_staging_area(self):
+        config = OffloadConfig.from_mapping({"tiers": [MEMORY], "staging": "2MiB"})
+        assert (config.memory_bytes, config.keeps_in_memory) == (2 << 20, False)
+        assert OffloadConfig.from_mapping({"tiers": [MEMORY]}).memory_bytes == 256 << 20
+
+    @pytest.mark.parametrize(
+        ("config", "named"),
+        [
+            ({}, "needs somewhere to keep chunks"),
+            ({"memory": "much"}, "'much' is not a size"),
+            ({"memory": 0}, "memory must be a size"),
+            ({"memory": "1MiB", "tier": []}, "unknown setting 'tier'; there are: memory, staging"),
+            ({"memory": "1MiB", "staging": "1MiB"}, "unknown setting 'staging'"),
+            ({"memory": "1MiB", "policy": "fifo"}, "policy = 'fifo' is not known; choose one of: arc, lru"),
+            ({"memory": "1MiB", "blocks_per_chunk": 64}, "from 1 to 63, not 64"),
+            ({"memory": "1MiB", "blocks_per_chunk": {"full_attention": "4"}}, "from 1 to 63, not '4'"),
+            ({"memory": "1MiB", "load_timeout_s": 0}, "load_timeout_s must be a number of seconds above 0"),
+            ({"memory": "1MiB", "store_timeout_s": float("nan")}, "seconds above 0, not nan"),
+            ({"memory": "1MiB", "tiers": MEMORY}, "tiers must be a list"),
+            ({"memory": "1MiB", "tiers": ["disk"]}, "a tier is a mapping with a type (disk, int8, memory, zstd"),
+            ({"memory": "1MiB", "tiers": [{"type": "tape"}]}, "tier 'tape' is not known; choose one of: disk, int8"),
+        ],
+    )
+    def test_wrong_settings_are_named(self, config, named):
+        with pytest.raises(InputError, match=re.escape(named)):
+            OffloadConfig.from_mapping(config)
+
+
+class TestGroups:
+    def test_states_are_stored_one_by_one(self):
+        plan = MODEL_EXAMPLES["state + window + full"].plan(1.0)
+        config = OffloadConfig.from_mapping({"memory": "1MiB", "blocks_per_chunk": {"default": 4, "sliding_window": 2}})
+        groups = offload_groups(plan, config)
+        by_kind = {group.spec.kind: group.blocks_per_chunk for group in groups}
+        assert by_kind.pop("mamba") == 1
+        assert by_kind == {"full_attention": 4, "sliding_window": 2}
+        assert [group.page_size_bytes for group in groups] == [group.page_bytes for group in plan.groups]
+
+
+class TestManager:
+    @pytest.mark.parametrize("memory", [{"memory": "1MiB"}, {"staging": "1MiB"}])
+    def test_makes_arena_policy_and_tiers(self, memory):
+        config = OffloadConfig.from_mapping({**memory, "policy": "lru", "tiers": [{"type": "zstd", "tier": MEMORY}]})
+        manager = make_offloading_manager(config, GROUPS, NAMESPACE)
+        status = manager.status()
+        assert status.num_slots * status.slot_bytes <= 1 << 20
+        assert [medium for medium, _ in status.tiers] == ["memory"]
+        prepared = manager.prepare_store([wanted(0)])
+        manager.complete_store(prepared.job_id, (), [1])
+        assert manager.lookup([key_of(0)]) == [LookupResult.HIT]
+        manager.close()
+
+    def test_a_shared_arena_is_found_again(self, tmp_path):
+        config = OffloadConfig.from_mapping({"memory": "1MiB", "shared_name": str(tmp_path / "arena")})
+        for expected in (LookupResult.MISS, LookupResult.HIT):
+            manager = make_offloading_manager(config, GROUPS, NAMESPACE)
+            assert manager.lookup([key_of(0)]) == [expected]
+            if expected is LookupResult.MISS:
+                manager.complete_store(manager.prepare_store([wanted(0)]).job_id, (), [1])
+            manager.close()
+
+    def test_nothing_stays_open_when_a_part_cannot_be(self, tmp_path):
+        name = str(tmp_path / "tier")
+        config = OffloadConfig.from_mapping({"memory": 1, "tiers": [{**MEMORY, "shared_name": name}]})
+        for _ in range(2):  # the second would find the tier's segment locked
+            with pytest.raises(NotEnoughMemoryError):
+                make_offloading_manager(config, GROUPS, NAMESPACE)
+
+
+class TestRegistry:
+    def test_what_packages_bring_is_found_and_hides_nothing_built_in(self, monkeypatch):
+        entries = [("mine", "octavo.offload.tiers.memory:MemorySpec"), ("disk", "nowhere:Thing")]
+        entries += [("broken", "octavo.nothing:Spec"), ("odd", "octavo.errors:InputError")]
+        points = EntryPoints(EntryPoint(name, path, registry.ENTRY_POINT_GROUP) for name, path in entries)
+        monkeypatch.setattr(registry, "entry_points", points.select)
+        assert registry.find_spec("mine") is MemorySpec
+        assert registry.find_spec("disk").name == "disk"
+        with pytest.raises(InputError, match=r"tier 'broken' cannot be imported: ModuleNotFoundError"):
+            registry.find_spec("broken")
+        with pytest.raises(InputError, match="which is no OffloadingSpec"):
+            registry.find_spec("odd")
+        assert registry.known_types() == ["broken", "disk", "int8", "memory", "mine", "odd", "zstd"]

@@ -1,0 +1,352 @@
+from functools import partial
+
+import pytest
+from hypothesis import Phase, settings
+from hypothesis.stateful import invariant, run_state_machine_as_test
+
+from octavo.policies import PromisedPoint, ResumePointPolicy
+from octavo.specs import GroupAvailability, ResumePoint, longest_resume
+from octavo.testing.policy_suite import (
+    CROSS,
+    FULL,
+    GROUPS,
+    STATE,
+    TOKENS_PER_CHUNK,
+    WINDOW,
+    EvictionPolicySuite,
+    PolicyMachine,
+    block_hash_of,
+    chunk_of,
+)
+
+HYBRID = (FULL, WINDOW, STATE)
+WINDOW_CHUNKS = 2
+"""That hold the 12 tokens before a boundary."""
+
+
+class TestResumePointPolicyConforms(EvictionPolicySuite):
+    policy_class = ResumePointPolicy
+
+
+# ---- what is kept can be resumed --------------------------------------------------------------------------------
+
+
+class Held:
+    """What a tier has of one group of one sequence, in blocks."""
+
+    def __init__(self, path, group_idx, group, present):
+        self.path, self.group_idx, self.group, self.present = path, group_idx, group, present
+
+    def is_there(self, block):
+        stop = block // self.group.blocks_per_chunk + 1
+        return chunk_of(self.path[:stop], self.group_idx).key in self.present
+
+    def first_missing(self, start, stop):
+        return next((k for k in range(start, stop) if not self.is_there(k)), stop)
+
+    def last_available(self, stop):
+        return next((k for k in range(stop - 1, -1, -1) if self.is_there(k)), -1)
+
+
+def can_resume(groups, path, present):
+    """By the only rule that counts."""
+    num_tokens = len(path) * TOKENS_PER_CHUNK
+    groups = [
+        GroupAvailability(spec=group.spec, blocks=Held(path, index, group, present))
+        for index, group in enumerate(groups)
+        if group.spec.indexes_decoder_tokens
+    ]
+    return longest_resume(groups, ResumePoint(num_tokens + 1)).num_tokens == num_tokens
+
+
+def path_of(block_hash):
+    return [symbol for symbol in block_hash[1:] if symbol != 0xFF]
+
+
+class KeptPointsMachine(PolicyMachine):
+    """Any calls but `remove`, which breaks points behind the policy's back."""
+
+    remove = None
+
+    @invariant()
+    def every_kept_point_can_be_resumed(self):
+        if hasattr(self, "policy"):
+            for point in self.policy.kept_points():
+                path = path_of(point.block_hash)
+                assert point.num_tokens == len(path) * TOKENS_PER_CHUNK
+                assert can_resume(self.groups, path, self.slots)
+
+
+@pytest.mark.parametrize("groups", GROUPS, ids=lambda groups: "+".join(group.spec.kind for group in groups))
+def test_every_kept_point_can_be_resumed(groups):
+    run_state_machine_as_test(
+        partial(KeptPointsMachine, ResumePointPolicy, groups),
+        settings=settings(max_examples=15, stateful_step_count=30, phases=set(Phase) - {Phase.explain}, deadline=None),
+    )
+
+
+# ---- single rules -----------------------------------------------------------------------------------------------
+
+
+class Writer:
+    """A policy's caller, who stores what a promise needs, and knows what is there."""
+
+    def __init__(self, groups=HYBRID, num_slots=1000):
+        self.policy = ResumePointPolicy(groups, num_slots)
+        self.groups = groups
+        self.present = set()
+
+    def insert(self, *chunks):
+        new = [chunk for chunk in chunks if chunk.key not in self.present]
+        self.policy.insert(new)
+        self.present.update(chunk.key for chunk in new)
+
+    def store(self, path, *, promises=True):
+        """All of a sequence's attention, and the rest where it is promised."""
+        lasts = {0: len(path), 1: WINDOW_CHUNKS, 2: 1}
+        self.insert(
+            *(
+                chunk_of(path[:stop], group_idx)
+                for group_idx in range(len(self.groups))
+                for stop in range(max(1, len(path) + 1 - lasts[group_idx]), len(path) + 1)
+            )
+        )
+        if promises:
+            self.promise(path)
+
+    def promise(self, path):
+        self.policy.promise(PromisedPoint(len(path) * TOKENS_PER_CHUNK, block_hash_of(path)))
+
+    def use(self, path):
+        self.policy.touch([chunk_of(path, 0).key, chunk_of(path, 2).key])
+
+    def evict(self, num_slots=1):
+        victims = self.policy.evict(num_slots)
+        self.policy.check_invariants()
+        self.present.difference_update(victims or ())
+        return victims
+
+    @property
+    def kept(self):
+        return [path_of(point.block_hash) for point in self.policy.kept_points()]
+
+    def resumes(self, path):
+        return can_resume(self.groups, path, self.present)
+
+
+def test_what_no_point_needs_goes_first():
+    writer = Writer()
+    writer.store([0, 1, 2, 3])
+    stray = [chunk_of([0], 1), chunk_of([0, 1], 2)]
+    writer.insert(*stray)
+    assert set(writer.evict(2)) == {chunk.key for chunk in stray}
+    assert writer.resumes([0, 1, 2, 3])
+
+
+def test_a_point_goes_whole():
+    """What only it needed goes before anything of another point."""
+    writer = Writer()
+    writer.store([0, 1, 2])
+    own = set(writer.present)
+    writer.store([5, 6, 7])
+    first = writer.evict(1)
+    assert set(first) <= own
+    assert writer.kept == [[5, 6, 7]]
+    assert set(first) | set(writer.evict(len(own) - 1)) == own
+    assert writer.resumes([5, 6, 7])
+
+
+def test_what_another_point_needs_too_stays():
+    writer = Writer()
+    writer.store([0, 1])
+    writer.store([0, 1, 2, 3, 4])
+    writer.use([0, 1, 2, 3, 4])
+    writer.evict(3)  # the window and the state of the former
+    assert writer.kept == [[0, 1, 2, 3, 4]]
+    assert writer.resumes([0, 1, 2, 3, 4])
+
+
+def test_a_superseded_point_goes_before_an_older_one():
+    writer = Writer()
+    writer.store([8, 8, 8])
+    writer.store([0, 1, 2])
+    writer.store([0, 1, 2, 3, 4, 5])
+    writer.evict(1)
+    assert sorted(writer.kept) == [[0, 1, 2, 3, 4, 5], [8, 8, 8]]
+
+
+def test_a_fork_is_not_superseded():
+    writer = Writer()
+    writer.store([0, 1, 2])
+    for tail in (3, 4):
+        writer.store([0, 1, 2, tail])
+        writer.use([0, 1, 2])
+    for _ in range(2):
+        writer.evict(3)
+    assert writer.kept == [[0, 1, 2]]
+
+
+def test_the_former_turn_stands_again_when_the_later_one_goes():
+    writer = Writer(groups=(FULL,))
+    writer.store([0, 1, 2])
+    writer.store([0, 1, 2, 3])
+    assert writer.evict(1) == [chunk_of([0, 1, 2, 3], 0).key]
+    assert writer.kept == [[0, 1, 2]]
+    assert len(writer.evict(3)) == 3
+
+
+def test_a_chain_that_is_used_often_outlives_others():
+    writer = Writer()
+    writer.store([0, 1, 2])
+    writer.use([0, 1, 2])
+    writer.use([0, 1, 2])
+    writer.store([0, 1, 2, 3])
+    writer.store([7, 7, 7, 7])
+    writer.evict(2)  # the superseded one
+    assert sorted(writer.kept) == [[0, 1, 2, 3], [7, 7, 7, 7]]
+    writer.store([6] * 8)
+    writer.use([6] * 8)
+    writer.evict(1)
+    assert sorted(writer.kept) == [[0, 1, 2, 3], [6] * 8]
+
+
+def test_few_bytes_for_many_tokens_outlive_many_for_few():
+    writer = Writer()
+    writer.store([0, 1, 2, 3, 4, 5, 6, 7])
+    writer.store([9])
+    writer.store([5] * 9)
+    writer.evict(1)
+    assert sorted(writer.kept) == [[0, 1, 2, 3, 4, 5, 6, 7], [5] * 9]
+
+
+def test_a_prefill_that_goes_on_is_not_its_own_victim():
+    writer = Writer()
+    writer.store([9, 9, 9, 9])
+    writer.store([8] * 9)
+    path = [0, 1, 2, 3, 4, 5]
+    writer.insert(*(chunk_of(path[:stop], 0) for stop in range(1, 4)))
+    writer.evict(3)
+    writer.insert(*(chunk_of(path[:stop], 0) for stop in range(4, 7)))
+    writer.store(path)
+    assert path in writer.kept
+    assert writer.resumes(path)
+
+
+def test_a_prefix_whose_beginning_is_gone_goes_first():
+    writer = Writer()
+    writer.store([9, 9])
+    writer.insert(chunk_of([0, 1, 2], 0), chunk_of([0, 1, 2, 3], 0))
+    writer.evict(2)
+    assert chunk_of([0, 1, 2], 0).key not in writer.present
+    assert writer.resumes([9, 9])
+
+
+def test_a_promise_without_all_its_chunks_keeps_nothing():
+    writer = Writer()
+    writer.store([9])
+    writer.store([0, 1, 2], promises=False)
+    writer.policy.remove([chunk_of([0, 1], 1).key])
+    writer.promise([0, 1, 2])
+    assert writer.kept == [[9]]
+
+
+def test_a_hole_heals():
+    writer = Writer()
+    writer.store([0, 1, 2])
+    lost = chunk_of([0, 1], 0)
+    writer.policy.remove([lost.key])
+    writer.policy.check_invariants()
+    writer.present.remove(lost.key)
+    assert not writer.resumes([0, 1, 2])
+    writer.insert(lost, chunk_of([0], 0))
+    writer.policy.check_invariants()
+    assert writer.kept == [[0, 1, 2]]
+    assert writer.resumes([0, 1, 2])
+    assert len(writer.evict(6)) == 6
+
+
+def test_a_point_whose_last_chunk_is_removed_is_given_up():
+    writer = Writer()
+    writer.store([0, 1, 2])
+    writer.policy.remove([chunk_of([0, 1, 2], 2).key])
+    assert writer.kept == []
+
+
+def test_pinned_chunks_of_a_point_that_goes_are_the_next_to_go():
+    writer = Writer()
+    writer.store([0, 1, 2])
+    state = chunk_of([0, 1, 2], 2).key
+    writer.policy.pin([state])
+    writer.store([5, 6, 7])
+    writer.evict(5)
+    assert state in writer.present
+    writer.policy.unpin([state])
+    assert writer.evict(1) == [state]
+    assert writer.kept == [[5, 6, 7]]
+
+
+def test_chunks_before_a_pinned_one_are_given_up_in_the_end():
+    writer = Writer(groups=(FULL,))
+    writer.store([0, 1, 2, 3])
+    writer.policy.pin([chunk_of([0, 1, 2, 3], 0).key])
+    assert writer.evict(4) is None
+    assert len(writer.evict(3)) == 3
+
+
+def test_what_the_points_of_pinned_chunks_hold_is_given_up_in_the_end():
+    """Here the window of a point that frees nothing of its own, and whose attention is pinned."""
+    writer = Writer(groups=(FULL, WINDOW))
+    writer.store([0, 1])
+    writer.promise([0])
+    assert sorted(writer.kept) == [[0], [0, 1]]
+    writer.policy.pin([chunk_of([0], 0).key, chunk_of([0, 1], 0).key])
+    assert len(writer.evict(2)) == 2
+    assert writer.kept == []
+
+
+def test_without_promises_points_are_where_they_can_be():
+    writer = Writer()
+    writer.store([0, 1], promises=False)
+    writer.store([0, 1, 2, 3], promises=False)
+    assert sorted(writer.kept) == [[0, 1], [0, 1, 2, 3]]
+    strays = [chunk_of([5], 1), chunk_of([5], 2)]
+    writer.insert(*strays)
+    assert set(writer.evict(2)) == {stray.key for stray in strays}, "no attention is there"
+
+
+def test_after_a_promise_only_promises_count():
+    writer = Writer()
+    writer.store([7, 7])
+    writer.store([0, 1], promises=False)
+    assert writer.kept == [[7, 7]]
+
+
+def test_an_encoders_input_is_kept_by_its_use():
+    writer = Writer(groups=(FULL, CROSS))
+    for symbol in (3, 4):
+        writer.policy.insert([chunk_of([symbol], 1), chunk_of([symbol, symbol], 1)])
+    writer.policy.touch([chunk_of([3, 3], 1).key])
+    assert writer.policy.evict(2) == [chunk_of([4, 4], 1).key, chunk_of([4], 1).key]
+
+
+def test_a_point_that_holds_nothing_alone_is_kept_and_given_up():
+    policy = ResumePointPolicy((WINDOW,), 100)
+    policy.insert([chunk_of([0], 0), chunk_of([0, 1], 0)])
+    for path in ([0, 1], [0]):
+        policy.promise(PromisedPoint(len(path) * TOKENS_PER_CHUNK, block_hash_of(path)))
+    assert len(list(policy.kept_points())) == 2
+    assert len(policy.evict(2)) == 2
+
+
+@pytest.mark.parametrize("groups", [(WINDOW, STATE), (STATE,)])
+def test_models_without_a_prefix_group_have_points_too(groups):
+    policy = ResumePointPolicy(groups, 100)
+    for path in ([0, 1, 2], [5, 6, 7]):
+        lasts = [WINDOW_CHUNKS, 1] if len(groups) == 2 else [1]
+        policy.insert(
+            [chunk_of(path[:stop], g) for g, last in enumerate(lasts) for stop in range(len(path) + 1 - last, 4)]
+        )
+        policy.promise(PromisedPoint(3 * TOKENS_PER_CHUNK, block_hash_of(path)))
+    victims = policy.evict(1)
+    assert [path_of(point.block_hash) for point in policy.kept_points()] == [[5, 6, 7]]
+    assert all(path_of(key[:-4])[0] == 0 for key in victims)
