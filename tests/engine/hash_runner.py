@@ -73,11 +73,13 @@ class HashRunner:
         self.fails_next = 0
         """Steps that are yet to fail, half way through their writes."""
         self.fails_copies = False
+        self.num_moves = 0
 
     def execute(self, allocations):
         if self.fails_copies:
             raise RuntimeError("no copy today")
         for allocation in allocations:
+            self.num_moves += len(allocation.moves)
             for move in allocation.moves:
                 self._copy(move.page_class, move.source, move.destination)
             for copy in allocation.copies:

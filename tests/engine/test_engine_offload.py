@@ -42,7 +42,7 @@ class RecordingOffload:
         self.calls.append(("finished", request.request_id))
 
     def preempted(self, request, now):
-        assert not request.is_started
+        assert request.is_started  # what it has computed is still known
         self.calls.append(("preempted", request.request_id))
 
     def aborted(self, request):
@@ -67,7 +67,7 @@ class RecordingOffload:
     def reset(self):
         self.calls.append(("reset",))
 
-    def flush(self, timeout_s):
+    def flush(self, timeout_s, clock):
         self.calls.append(("flush",))
         return True
 
@@ -142,21 +142,41 @@ def test_preemptions_and_aborts_are_told():
     assert engine.tokens("b") == engine.model.greedy([2] * 50, 40)
 
 
+class SlowStores(RecordingOffload):
+    """Holds on to as many pages as a preempted request gave up, until the second poll after it."""
+
+    def __init__(self, manager):
+        super().__init__(manager)
+        self.held = []
+        self.num_polls = 0
+
+    def preempted(self, request, now):
+        super().preempted(request, now)
+        free = self.manager.pool.classes[0].num_obtainable
+        self.held += self.manager.pool.take([free])[0]
+        self.is_pending, self.num_polls = True, 0
+
+    def poll(self, now):
+        self.num_polls += 1
+        if self.held and self.num_polls == 2:
+            self.manager.pool.let_go(0, self.held)
+            self.held, self.is_pending = [], False
+
+
 def test_pages_on_their_way_back_do_not_cost_every_request_its_own():
     """While stores hold what was given up, one preemption is enough."""
-    engine, offload = make(spare=0, max_step_tokens=96, is_caching=False)
-    for name in "abc":
-        engine.add(name, [ord(name) % 61] * 30, 60)
-    offload.is_pending = True
-    engine.run_step()
+    engine = HashEngine(MODEL, make_offload=SlowStores, spare=0, max_step_tokens=96, is_caching=False)
+    prompts = {name: [number] * 20 for number, name in enumerate("abcd")}
+    for name, prompt in prompts.items():
+        engine.add(name, prompt, 50)
     before = 0
     while engine.has_unfinished:
-        engine.run_step()
+        engine.take(engine.step())
         assert engine.counters.preemptions - before <= 1
         before = engine.counters.preemptions
     assert before > 0
-    for name in "abc":
-        assert engine.tokens(name) == engine.model.greedy([ord(name) % 61] * 30, 60)
+    for name, prompt in prompts.items():
+        assert engine.tokens(name) == engine.model.greedy(prompt, 50)
 
 
 def test_a_request_that_reads_no_cache_is_not_prepared():

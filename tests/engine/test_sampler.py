@@ -32,7 +32,8 @@ def expected_probabilities(logits, params):
     """By the definition: sorting in plain Python, in double precision."""
     scaled = [x / params.temperature for x in logits.tolist()]
     weights = [math.exp(x - max(scaled)) for x in scaled]
-    kept = {i for i, w in enumerate(weights) if w >= params.min_p * max(weights)}
+    least = params.min_p * max(weights)
+    kept = {i for i, w in enumerate(weights) if w >= least}
     ranked = sorted(kept, key=lambda i: -weights[i])
     if params.top_k > 0:
         ranked = ranked[: params.top_k]

@@ -124,6 +124,28 @@ def test_the_oldest_is_never_preempted():
     assert engine.tokens("newer") == engine.model.greedy(prompt(1, 80), 8)
 
 
+def test_who_gave_way_is_the_next_to_come_in():
+    engine = HashEngine(FULL, spare=0, max_num_seqs=2, max_step_tokens=96)
+    engine.add("oldest", prompt(0, 8), 80)
+    engine.add("newer", prompt(1, 60), 30)
+    engine.add("queued", prompt(2, 8), 4)
+    while engine.has_unfinished and not engine.counters.preemptions:
+        engine.run_step()
+    assert [choice.request.request_id for choice in engine.scheduler.waiting] == ["newer", "queued"]
+    engine.run_all()
+    assert engine.tokens("newer") == engine.model.greedy(prompt(1, 60), 30)
+
+
+def test_a_prompt_in_chunks_is_let_in_when_all_of_it_fits():
+    engine = HashEngine(FULL, spare=0, max_step_tokens=24)
+    engine.add("first", prompt(0, 40), 4)
+    engine.add("long", prompt(1, 80), 4)
+    engine.run_all()
+    assert engine.counters.preemptions == 0
+    ends_of_first = [i for i, step in enumerate(engine.hash_runner.steps) if (42, 1) in step]
+    assert engine.hash_runner.steps[ends_of_first[0] + 1] == [(0, 24)], "it begins when the first has gone"
+
+
 def test_a_full_queue_refuses():
     engine = HashEngine(FULL, max_waiting=2)
     engine.add("a", [1])

@@ -1,5 +1,7 @@
 """Random workloads over every shape of cache: no token differs, nothing stays held."""
 
+import random
+
 import pytest
 from hash_runner import HashEngine
 from hypothesis import given, settings
@@ -101,6 +103,21 @@ def test_no_token_differs(shape, actions, spare, max_step_tokens):
     for name, argument in actions:
         getattr(workload, name)(argument)
     workload.check()
+
+
+@pytest.mark.parametrize("shape", ["state + window + full", "several windows + full", "latent windows"])
+def test_pages_that_move_lose_nothing(shape):
+    chooser = random.Random(0)
+    engine = HashEngine(MODEL_EXAMPLES[shape], spare=1.5)
+    asked = {}
+    for number in range(30):
+        prompt = [chooser.randrange(61) for _ in range(chooser.randrange(1, 70))]
+        asked[str(number)] = prompt, chooser.randrange(1, 26)
+        engine.add(str(number), *asked[str(number)])
+    engine.run_all()
+    assert engine.hash_runner.num_moves > 0
+    for name, (prompt, num_tokens) in asked.items():
+        assert engine.tokens(name) == engine.model.greedy(prompt, num_tokens)
 
 
 def test_the_shapes_are_many():

@@ -12,19 +12,19 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
-from typing import Protocol, Self
+from typing import Self
 
 import numpy as np
 import torch
 
 from octavo.blocks import Allocation, KVCacheManager
-from octavo.engine.batch import ScheduledSequence, StepBatch, StepLogits
 from octavo.engine.config import EngineConfig
 from octavo.engine.event_feed import EventFeed
+from octavo.engine.forward import Forward, StepRunner
 from octavo.engine.offload_hooks import OffloadHooks
 from octavo.engine.outputs import FinishReason, RequestOutput
 from octavo.engine.request import Choice, Request
-from octavo.engine.sampler import SampledSequence, Sampler, find_logprobs
+from octavo.engine.sampler import SampledSequence, Sampler
 from octavo.engine.sampling_params import SamplingParams
 from octavo.engine.scheduler import Chunk, Scheduler, SchedulerLimits
 from octavo.engine.statistics import EngineCounters, EngineSnapshot, class_occupancy, group_occupancy
@@ -36,16 +36,6 @@ _logger = logging.getLogger(__name__)
 
 _LONGEST_WAIT_S = 0.02
 """For a transfer, when nothing can be computed: new requests are looked at after it."""
-
-
-class StepRunner(Protocol):
-    """What computes: `ModelRunner`, as the engine sees it."""
-
-    def execute(self, allocations: Iterable[Allocation]) -> None:
-        """Makes the copies of allocations, in order."""
-
-    def run(self, batch: StepBatch) -> StepLogits:
-        """Computes a step. If it raises, the pages that its sequences were writing hold anything."""
 
 
 class Engine:
@@ -71,6 +61,9 @@ class Engine:
         self.eos_token_ids = frozenset(token for token in eos_token_ids if token < vocab_size)
         self.counters = EngineCounters()
         self.scheduler = Scheduler(manager, limits, execute=self._make_copies, counters=self.counters, offload=offload)
+        self._forward = Forward(
+            runner, self.counters, clock=clock, note_prefill=None if offload is None else offload.note_prefill
+        )
         self._sampler = Sampler()
         self._offload = offload
         self._event_feed = event_feed
@@ -205,7 +198,7 @@ class Engine:
         """Ends all requests, writes out what is on its way to slower media, and closes what was opened."""
         self.abort_all()
         if self._offload is not None:
-            self._offload.flush(flush_timeout_s)
+            self._offload.flush(flush_timeout_s, self._clock)
             self._offload.close()
         if self._event_feed is not None:
             self._event_feed.close()
@@ -214,8 +207,7 @@ class Engine:
 
     def _compute(self, chunks: Sequence[Chunk], now: float) -> list[RequestOutput]:
         try:
-            logits = self._run(chunks)
-            self._note_prompt_logprobs(chunks, logits)
+            logits = self._forward.run(chunks)
         except Exception as error:
             _logger.exception("a step with %d sequences failed", len(chunks))
             return self._fail((chunk.choice.request for chunk in chunks), error)
@@ -234,27 +226,6 @@ class Engine:
         if sampled:
             outputs += self._sample(sampled, logits.last, now)
         return outputs
-
-    def _run(self, chunks: Sequence[Chunk]) -> StepLogits:
-        sequences = [
-            ScheduledSequence(
-                token_ids=chunk.choice.blocks.tokens[chunk.start : chunk.end],
-                num_computed_tokens=chunk.start,
-                block_tables=[table.rows for table in chunk.choice.blocks.tables],
-                wants_all_logits=chunk.choice.request.wants_prompt_logprobs,
-            )
-            for chunk in chunks
-        ]
-        began = self._clock()
-        logits = self.runner.run(StepBatch(sequences=sequences))
-        seconds = self._clock() - began
-        self.counters.forward_s += seconds
-        computed = sum(chunk.end - chunk.start for chunk in chunks)
-        prefilled = sum(chunk.end - chunk.start for chunk in chunks if chunk.end - chunk.start > 1)
-        self.counters.prefill_tokens_computed += prefilled
-        if self._offload is not None and 2 * prefilled > computed:
-            self._offload.note_prefill(prefilled, seconds * prefilled / computed)
-        return logits
 
     def _fork(self, chunk: Chunk, now: float) -> list[Choice]:
         """The choices that go on from the end of a chunk: all of a request whose prompt it ends."""
@@ -302,18 +273,6 @@ class Engine:
         output = choice.end(FinishReason.LENGTH)
         self._finish(choice, chunk, now)
         return output
-
-    def _note_prompt_logprobs(self, chunks: Sequence[Chunk], logits: StepLogits) -> None:
-        """What this step's logits say about the prompt's tokens, each about the one after its own."""
-        for row, rows in logits.all_positions.items():
-            request, chunk = chunks[row].choice.request, chunks[row]
-            known = request.prompt_logprobs
-            first = len(known) - 1  # the position whose logits are wanted next
-            last = min(chunk.end, request.num_prompt_tokens - 1)
-            if chunk.start <= first < last:
-                following = chunks[row].choice.blocks.tokens[first + 1 : last + 1]
-                of_prompt = rows[first - chunk.start : last - chunk.start]
-                known += find_logprobs(of_prompt, following, request.params.prompt_logprobs or 0)
 
     # ---- ends ------------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ All calls come from the engine's one thread, in the order of a request's life:
     prepare*  started  computed*  (finished | preempted, and again from prepare | aborted)
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from octavo.blocks import RequestBlocks
@@ -31,7 +31,7 @@ class OffloadHooks(Protocol):
         """The request came to its end, and was freed."""
 
     def preempted(self, request: RequestBlocks, now: float) -> None:
-        """The request gave up its pages."""
+        """The request is about to give up its pages, and will be prepared again."""
 
     def aborted(self, request: RequestBlocks) -> None:
         """The request was cancelled or failed, at any point of its life, and was freed."""
@@ -54,7 +54,7 @@ class OffloadHooks(Protocol):
     def reset(self) -> None:
         """Everything that is cached is forgotten."""
 
-    def flush(self, timeout_s: float) -> bool:
+    def flush(self, timeout_s: float, clock: Callable[[], float]) -> bool:
         """Writes out what is on its way; False where time was up."""
 
     def close(self) -> None:

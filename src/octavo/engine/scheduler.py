@@ -217,13 +217,13 @@ class Scheduler:
         if chunk is not None:
             self._budget += chunk.end - chunk.start
         self._remove(choice)
+        if self._offload is not None:
+            self._offload.preempted(choice.blocks, now)
         self.manager.preempt(choice.blocks)
         self.waiting[choice] = None
         self.waiting.move_to_end(choice, last=False)
         self._has_preempted = True
         self.counters.preemptions += 1
-        if self._offload is not None:
-            self._offload.preempted(choice.blocks, now)
 
     def _admit(self, now: float) -> None:
         """Lets waiting choices in, and has loads begun for those that cannot come in yet."""

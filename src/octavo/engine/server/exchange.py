@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import suppress
 from http import HTTPStatus
 
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from octavo.engine.server.admission import Ticket
 from octavo.engine.server.config import ServerConfig
@@ -96,12 +96,15 @@ class Exchange:
 
     async def _begin(self, status: HTTPStatus, headers: list[tuple[bytes, bytes]]) -> None:
         self.has_begun, self.status = True, status
-        await self._send({"type": "http.response.start", "status": int(status), "headers": headers})
+        await self._transmit({"type": "http.response.start", "status": int(status), "headers": headers})
 
     async def _push(self, piece: bytes, *, is_last: bool = False) -> None:
+        await self._transmit({"type": "http.response.body", "body": piece, "more_body": not is_last})
+
+    async def _transmit(self, message: Message) -> None:
         try:
             async with asyncio.timeout(self._config.send_timeout_s):
-                await self._send({"type": "http.response.body", "body": piece, "more_body": not is_last})
+                await self._send(message)
         except TimeoutError:
             raise ClientGoneError from None
 
