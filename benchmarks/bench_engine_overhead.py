@@ -19,7 +19,7 @@ from transformers.utils import logging
 from octavo.engine.config import EngineConfig
 from octavo.engine.engine import Engine
 from octavo.engine.sampling_params import SamplingParams
-from octavo.testing.tiny_models import save_tiny_model
+from octavo.engine.tiny_models import save_tiny_model
 
 LIMIT = 0.10
 SHAPE = {

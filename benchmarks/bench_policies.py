@@ -4,8 +4,8 @@
 
 Beside vLLM's whole CPU offload manager, where vLLM can be imported: its policies cannot be asked without it. So a ratio
 is what a policy leaves room for, not what a manager around it will show. Times are of the thread's CPU, garbage
-collections included (each looks through what its own subject holds, as far as that can be had); the modes are measured in turn, round after round, and the best round counts. The longest pause
-is that of all calls, filling the empty policy included.
+collections included; the modes are measured in turn, round after round, and the best round counts. The longest pause is
+that of all calls, those included that fill the empty policy.
 """
 
 import argparse
@@ -100,9 +100,9 @@ def main() -> None:
     pause: dict[str, tuple[float, str]] = dict.fromkeys(subjects, (0.0, ""))
     filler = make_keys(args.keys)
     for name, subject in subjects.items():
-        if not isinstance(subject, VllmSubject):
+        if name == next(iter(POLICIES)):
             gc.collect()
-            gc.freeze()  # what the benchmark and vLLM hold is not looked through during our calls
+            gc.freeze()  # collections in our calls shall not look through what vLLM and the benchmark hold
         run(subject.fill, batches(subject.prepare, filler, args.batch), (name, "fill"), best, pause)
     for round_ in range(args.rounds):
         newcomers = make_keys(BATCHES_PER_ROUND * args.batch)
@@ -154,17 +154,17 @@ def run(
 def print_table(
     subjects: Sequence[str], best: dict[tuple[str, str], float], pause: dict[str, tuple[float, str]]
 ) -> None:
-    print(f"{'ns per key':18}" + "".join(f"{mode:>16}" for mode in MODES) + f"{'longest pause':>28}")
+    print(f"{'ns per key':26}" + "".join(f"{mode:>16}" for mode in MODES) + f"{'longest pause':>28}")
     for name in subjects:
         print(
-            f"{name:18}"
+            f"{name:26}"
             + "".join(f"{best[name, mode]:16.0f}" for mode in MODES)
             + f"{f'{pause[name][0]:.2f} ms ({pause[name][1]})':>28}"
         )
     for peer in (name for name in subjects if name.startswith("vLLM")):
         for name in POLICIES:
             ratios = "".join(f"{f'{best[peer, mode] / best[name, mode]:.1f}x':>16}" for mode in MODES)
-            print(f"{f'{peer} / {name}':18}"[:30].ljust(18) + ratios)
+            print(f"{f'{peer} / {name}':26}" + ratios)
 
 
 if __name__ == "__main__":

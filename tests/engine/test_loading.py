@@ -18,7 +18,7 @@ from octavo.specs import (
     MLAAttentionSpec,
     SlidingWindowSpec,
 )
-from octavo.testing.tiny_models import VOCAB_SIZE, save_tiny_model
+from octavo.engine.tiny_models import VOCAB_SIZE, save_tiny_model
 
 KINDS = {
     "gemma3": [SlidingWindowSpec, SlidingWindowSpec, FullAttentionSpec] * 2,

@@ -19,7 +19,7 @@ from octavo.specs import (
     ResumePoint,
     SlidingWindowSpec,
 )
-from octavo.testing.tiny_models import VOCAB_SIZE, build_tiny_model
+from octavo.engine.tiny_models import VOCAB_SIZE, build_tiny_model
 
 LIMITS = RequestLimits(max_model_len=256, max_step_tokens=256)
 

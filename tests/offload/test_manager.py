@@ -473,6 +473,13 @@ class TestChanges:
         memory = world.manager.take_changes().media[0]
         assert (memory.removed, memory.stored) == ([], [key_of(0)])
 
+    def test_what_nobody_asks_for_does_not_pile_up(self, below):
+        world = OffloadWorld(LRUPolicy(GROUPS, NUM_SLOTS), [below], logs_changes=False)
+        evicted_to_tier(world, 0)
+        assert below.take_changes() == ([], [])
+        assert world.manager.take_changes().media == ()
+        world.manager.close()
+
     def test_a_reset_says_so_once(self, world):
         world.store(wanted(0))
         world.manager.reset()

@@ -219,6 +219,15 @@ def test_few_bytes_for_many_tokens_outlive_many_for_few():
     assert sorted(writer.kept) == [[0, 1, 2, 3, 4, 5, 6, 7], [5] * 9]
 
 
+def test_of_as_many_tokens_the_heavier_goes_first():
+    writer = Writer(groups=(FULL, STATE))
+    for symbol, num_slots in ((0, 1), (1, 9), (2, 1)):
+        writer.insert(chunk_of([symbol], 0), chunk_of([symbol], 1, num_slots))
+        writer.promise([symbol])
+    writer.evict(1)
+    assert sorted(writer.kept) == [[0], [2]]
+
+
 def test_a_prefill_that_goes_on_is_not_its_own_victim():
     writer = Writer()
     writer.store([9, 9, 9, 9])
@@ -239,6 +248,16 @@ def test_a_prefix_whose_beginning_is_gone_goes_first():
     writer.evict(2)
     assert chunk_of([0, 1, 2], 0).key not in writer.present
     assert writer.resumes([9, 9])
+
+
+def test_a_promise_inside_a_chunk():
+    """Whose last blocks are missing: its key is the hash of the last that is there."""
+    writer = Writer(groups=(FULL, WINDOW))
+    writer.store([9])
+    writer.policy.insert([chunk_of(path, group_idx) for group_idx in (0, 1) for path in ([0], [0, 1])])
+    writer.policy.promise(PromisedPoint(TOKENS_PER_CHUNK + 4, block_hash_of([0, 1])))
+    assert PromisedPoint(TOKENS_PER_CHUNK + 4, block_hash_of([0, 1])) in writer.policy.kept_points()
+    writer.policy.check_invariants()
 
 
 def test_a_promise_without_all_its_chunks_keeps_nothing():

@@ -8,9 +8,14 @@ from typing import Annotated
 import typer
 
 from octavo import __version__
+from octavo.cli.bench import app as bench_app
+from octavo.cli.cache import app as cache_app
+from octavo.cli.chat import chat
+from octavo.cli.demo import demo
 from octavo.cli.events import app as events_app
 from octavo.cli.output import print_error, write_output
 from octavo.cli.plan import plan
+from octavo.cli.serve import serve
 from octavo.errors import OctavoError
 
 app = typer.Typer(
@@ -19,6 +24,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(plan)
+app.command()(demo)
+app.command()(serve)
+app.command()(chat)
+app.add_typer(bench_app)
+app.add_typer(cache_app)
 app.add_typer(events_app)
 
 BAD_INPUT = 2

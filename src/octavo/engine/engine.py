@@ -21,7 +21,7 @@ from octavo.blocks import Allocation, KVCacheManager
 from octavo.engine.config import EngineConfig
 from octavo.engine.event_feed import EventFeed
 from octavo.engine.forward import Forward, StepRunner
-from octavo.engine.offload_hooks import OffloadHooks
+from octavo.engine.offload_hooks import OffloadHooks, OffloadStats
 from octavo.engine.outputs import FinishReason, RequestOutput
 from octavo.engine.request import Choice, Request
 from octavo.engine.sampler import SampledSequence, Sampler
@@ -178,6 +178,10 @@ class Engine:
         if self._offload is not None:
             self._offload.reset()
         self._publish_events()
+
+    def offload_stats(self) -> OffloadStats | None:
+        """What loads and stores have done; None without offloading."""
+        return None if self._offload is None else self._offload.stats()
 
     def snapshot(self) -> EngineSnapshot:
         """The engine as it is now."""

@@ -10,8 +10,9 @@ from typing import Protocol
 
 from octavo.blocks import RequestBlocks
 from octavo.offload.loads import Readiness
+from octavo.offload.scheduler import OffloadStats
 
-__all__ = ["OffloadHooks", "Readiness"]
+__all__ = ["OffloadHooks", "OffloadStats", "Readiness"]
 
 
 class OffloadHooks(Protocol):
@@ -50,6 +51,9 @@ class OffloadHooks(Protocol):
 
     def resumed_from(self, request: RequestBlocks) -> Mapping[str, int]:
         """By medium, how many of the tokens that the request resumed were loaded for it."""
+
+    def stats(self) -> OffloadStats:
+        """Counts since the start."""
 
     def reset(self) -> None:
         """Everything that is cached is forgotten."""

@@ -36,6 +36,7 @@ class HostArena:
         self.num_slots = num_slots
         self.slot_bytes = slot_bytes
         self._memory = memory or allocate(num_slots * slot_bytes)
+        self._offset = offset
         self._bytes = memoryview(self._memory)[offset : offset + num_slots * slot_bytes]
         self.view: Bytes2D = np.frombuffer(self._bytes, dtype=np.uint8).reshape(num_slots, slot_bytes)
         """Row i is slot i."""
@@ -57,6 +58,15 @@ class HostArena:
             left -= length
             first, count = slot, 1
         return buffers
+
+    def in_larger_slots(self, factor: int, *, first: int = 0) -> "HostArena":
+        """The same memory from slot `first` on, in slots of `factor` of these."""
+        return HostArena(
+            (self.num_slots - first) // factor,
+            self.slot_bytes * factor,
+            memory=self._memory,
+            offset=self._offset + first * self.slot_bytes,
+        )
 
     def close(self) -> None:
         """Gives the memory back, as soon as nobody uses a piece of it any more."""

@@ -1,9 +1,11 @@
 """What came to a medium and went from it, as data: the net effect, removals before stores."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from octavo.ids import OffloadKey
+from octavo.offload.base import ALL_BLOCKS
 from octavo.offload.tiers.base import TierChanges
 
 
@@ -25,6 +27,27 @@ class OffloadChanges:
     was_cleared: bool
     """Everything went from every medium before the rest happened."""
     media: tuple[MediumChanges, ...]
+
+
+class Place(NamedTuple):
+    """One of the places that a medium has: what changed there, and what is there."""
+
+    changes: TierChanges
+    masks_of: Callable[[Sequence[OffloadKey]], list[int]]
+
+
+def changes_of_medium(medium: str, places: Sequence[Place]) -> MediumChanges:
+    """A chunk is on a medium while any place there has all of its blocks."""
+    touched = dict.fromkeys(key for changes, _ in places for keys in changes for key in keys)
+    keys = list(touched)
+    masks = [masks_of(keys) for _, masks_of in places]
+    is_there = [ALL_BLOCKS in of_key for of_key in zip(*masks, strict=True)]
+    stored = {key for changes, _ in places for key in changes.stored}
+    return MediumChanges(
+        medium=medium,
+        removed=[key for key, there in zip(keys, is_there, strict=True) if not there],
+        stored=[key for key, there in zip(keys, is_there, strict=True) if there and key in stored],
+    )
 
 
 class ChangeLog:

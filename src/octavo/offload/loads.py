@@ -76,6 +76,7 @@ class Loader:
         """Changes when something has happened that a waiting request may wait for."""
         self.num_loaded_tokens = 0
         """By which loads have moved resume points, those that failed included."""
+        self.num_loaded_bytes = 0
         self.num_too_slow = 0
         """Loads that were not begun because computing is quicker."""
         self.num_late = 0
@@ -113,6 +114,7 @@ class Loader:
             return False
         self.epoch += 1
         self._bytes_in_flight -= load.num_bytes
+        self.num_loaded_bytes += load.num_bytes
         self._keys_in_flight.difference_update(key for _, key, _ in load.brings)
         self._manager.complete_load(result.job_id, result.failed)
         self._publish(load, result.failed)

@@ -16,15 +16,15 @@ from typing import NamedTuple, cast
 from octavo.errors import OffloadError
 from octavo.ids import OffloadKey
 from octavo.offload.arena import HostArena
-from octavo.offload.base import ALL_BLOCKS, LookupResult
-from octavo.offload.changes import MediumChanges, OffloadChanges
+from octavo.offload.base import LookupResult
+from octavo.offload.changes import OffloadChanges, Place, changes_of_medium
 from octavo.offload.chunks import ChunkSizes, WantedChunk
 from octavo.offload.lower_tier import LowerTier, OffloadLimits
 from octavo.offload.promotions import Promotions
 from octavo.offload.resident import ResidentChunks
 from octavo.offload.segment import Segment
 from octavo.offload.slots import NO_CHECKSUM, NO_CHUNK
-from octavo.offload.tiers.base import Tier, TierChanges, TierResult, TierStatus
+from octavo.offload.tiers.base import Tier, TierResult, TierStatus
 from octavo.offload.write_through import WriteThrough
 from octavo.policies.base import EvictionPolicy, GroupOffloadConfig, PromisedPoint, StoredChunk
 
@@ -286,9 +286,8 @@ class OffloadingManager:
 
     def promote(self, chunks: Sequence[WantedChunk], now: float, deadline: float) -> list[LookupResult]:
         """Starts to read those that are RETRY into memory, as many from the front as there is room for, and says where
-        each stands now, for its wanted blocks: HIT has them all. A key that is on its way
-        already is not read again, and keeps its deadline. Read chunks stay in memory until they were loaded once, or
-        their deadline has passed."""
+        each stands now, for its wanted blocks: HIT has them all. A key that is on its way already is not read again,
+        and keeps its deadline. Read chunks stay in memory until they were loaded once, or their deadline has passed."""
         places, _, there = self._missing(chunks)
         wanted = [chunks[place] for place in places if not self._promotions.has_failed(chunks[place].key)]
         if wanted and deadline > now:
@@ -309,6 +308,8 @@ class OffloadingManager:
                     self._arrived(rank, result)
             writes.expire(now)
             lower.poll(now)
+            if self._resident.changes is None:
+                lower.tier.take_changes()  # nobody will ask for them, and they would pile up
         self._promotions.expire(now)
         for writes in self._writes:
             writes.submit(now)
@@ -342,13 +343,13 @@ class OffloadingManager:
         if self._resident.changes is None:
             return OffloadChanges(was_cleared=False, media=())
         changes, was_cleared = self._resident.changes.take()
-        by_medium: dict[str, list[_Source]] = {MEMORY: [_Source(changes, self._resident.masks)]}
+        by_medium: dict[str, list[Place]] = {MEMORY: [Place(changes, self._resident.masks)]}
         for lower in self._lowers:
-            source = _Source(lower.tier.take_changes(), lower.tier.lookup)
-            by_medium.setdefault(lower.tier.medium, []).append(source)
+            place = Place(lower.tier.take_changes(), lower.tier.lookup)
+            by_medium.setdefault(lower.tier.medium, []).append(place)
         return OffloadChanges(
             was_cleared=was_cleared,
-            media=tuple(_changes_of_medium(medium, sources) for medium, sources in by_medium.items()),
+            media=tuple(changes_of_medium(medium, places) for medium, places in by_medium.items()),
         )
 
     def status(self) -> OffloadStatus:
@@ -502,27 +503,6 @@ _make_stored = cast("Callable[[tuple[object, ...]], StoredChunk]", partial(tuple
 def _stored(chunks: Sequence[WantedChunk], counts: Sequence[int]) -> list[StoredChunk]:
     make = _make_stored
     return [make((chunk[0], num_slots, chunk[1], chunk[2])) for chunk, num_slots in zip(chunks, counts, strict=True)]
-
-
-class _Source(NamedTuple):
-    """What changed in one of the places that a medium has, and what is in it."""
-
-    changes: TierChanges
-    masks_of: Callable[[Sequence[OffloadKey]], list[int]]
-
-
-def _changes_of_medium(medium: str, sources: Sequence[_Source]) -> MediumChanges:
-    """A chunk is on a medium while any place there has all of its blocks."""
-    touched = dict.fromkeys(key for changes, _ in sources for keys in changes for key in keys)
-    keys = list(touched)
-    masks = [masks_of(keys) for _, masks_of in sources]
-    is_there = [ALL_BLOCKS in of_key for of_key in zip(*masks, strict=True)]
-    stored = {key for changes, _ in sources for key in changes.stored}
-    return MediumChanges(
-        medium=medium,
-        removed=[key for key, there in zip(keys, is_there, strict=True) if not there],
-        stored=[key for key, there in zip(keys, is_there, strict=True) if there and key in stored],
-    )
 
 
 def _require_places(job_id: int, places: Collection[int], num_chunks: int) -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from octavo.offload.base import OffloadingWorker
 from octavo.offload.device import Device, OffloadedRequest
 from octavo.offload.loads import Loader, Readiness
-from octavo.offload.manager import OffloadingManager
+from octavo.offload.manager import OffloadingManager, OffloadStatus
 from octavo.offload.request_state import RequestGroupState, RequestOffloadState
 from octavo.offload.stores import StorePolicy, Storer
 from octavo.policies.base import GroupOffloadConfig
@@ -46,10 +46,12 @@ class OffloadStats:
     """Counts since the start."""
 
     loaded_tokens: int
+    loaded_bytes: int
     loads_too_slow: int
     loads_late: int
     failed_load_chunks: int
     stored_chunks: int
+    stored_bytes: int
     failed_store_chunks: int
     dropped_stores: int
 
@@ -157,13 +159,19 @@ class OffloadScheduler:
         loader, storer = self._loader, self._storer
         return OffloadStats(
             loaded_tokens=loader.num_loaded_tokens,
+            loaded_bytes=loader.num_loaded_bytes,
             loads_too_slow=loader.num_too_slow,
             loads_late=loader.num_late,
             failed_load_chunks=loader.num_failed_chunks,
             stored_chunks=storer.num_stored_chunks,
+            stored_bytes=storer.num_stored_bytes,
             failed_store_chunks=storer.num_failed_chunks,
             dropped_stores=storer.num_dropped,
         )
+
+    def status(self) -> OffloadStatus:
+        """Where the chunks are, and how the tiers fare."""
+        return self._manager.status()
 
     def reset(self) -> None:
         """Forgets what is offloaded, on all tiers; with `KVCacheManager.reset_prefix_cache`."""

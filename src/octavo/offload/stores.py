@@ -104,6 +104,7 @@ class Storer:
         self.num_dropped = 0
         """Promises that gave way, and parts of some for which the device had lost the blocks, or memory had no room."""
         self.num_stored_chunks = 0
+        self.num_stored_bytes = 0
         self.num_failed_chunks = 0
 
     @property
@@ -144,6 +145,7 @@ class Storer:
         if store is None:
             return False
         self._bytes_in_flight -= store.num_bytes
+        self.num_stored_bytes += store.num_bytes
         self._manager.complete_store(result.job_id, result.failed, result.checksums)
         self.num_failed_chunks += len(result.failed)
         for group_idx, rows in store.rows:

@@ -148,7 +148,7 @@ class ResumePointPolicy(EvictionPolicy):
             self._add_full_point((last.position + 1) * group.tokens_per_chunk, block_hash)
 
     def _add_full_point(self, num_tokens: int, block_hash: BlockHash) -> None:
-        """Does nothing if a chunk that the point needs is not there."""
+        """Adds no point if a chunk that it needs is not there."""
         held = self._find_needed(num_tokens, block_hash)
         tips = [OffloadKey(block_hash + group.suffix) for group in self._prefix_groups]
         if not held or not all(tip in self._points or self._add_branch(num_tokens, tip) for tip in tips):
@@ -163,6 +163,7 @@ class ResumePointPolicy(EvictionPolicy):
             block_hash,
             first._replace(
                 last_use=self._slots_stored,
+                num_tokens=num_tokens,  # the end's chunk may be full only up to here
                 prefix_slots=sum([end.prefix_slots for end in ends]),
                 run_slots=sum([self._forest.slots_of(key) for key in held if self._is_held_alone_in_run(key)]),
                 is_end=False,
@@ -321,7 +322,7 @@ class _Below(NamedTuple):
 
 def _build_on(point: Point, former: Point, *, is_fork: bool) -> Point:
     """A new point, given the one below it. Where the chain does not fork there, it takes over."""
-    beyond = point.num_tokens - former.num_tokens
+    beyond = max(1, point.num_tokens - former.num_tokens)  # a chunk that is not full ends before its end
     if is_fork:
         return point._replace(tokens_saved=beyond, tokens_beyond=beyond)
     return point._replace(

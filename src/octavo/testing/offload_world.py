@@ -50,7 +50,7 @@ class OffloadWorld:
         self, policy: EvictionPolicy, tiers: Sequence[Tier] = (), arena: HostArena | None = None, **options: Any
     ) -> None:
         self.arena = arena or HostArena(NUM_SLOTS, PAGE_BYTES)
-        self.manager = OffloadingManager(self.arena, GROUPS, policy, tiers, logs_changes=True, **options)
+        self.manager = OffloadingManager(self.arena, GROUPS, policy, tiers, **{"logs_changes": True, **options})
         self.now = 0.0
 
     def store(self, *chunks: WantedChunk, promises: Sequence[PromisedPoint] = ()) -> int | None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from octavo.testing.tiny_models import save_tiny_model
+from octavo.engine.tiny_models import save_tiny_model
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -168,9 +168,11 @@ def test_a_full_queue(model_folder):
 
 
 def test_several_prompts_are_taken_whole_or_not_at_all(server, client):
-    body = {"prompt": [[5], [6], [9999], [7]], "max_tokens": 400}
+    before = server.finished().get("abort", 0)
+    body = {"prompt": [[5], [6], [9999], [7]], "max_tokens": 500, "ignore_eos": True}
     assert refusal(client.post("/v1/completions", json=body)) == (400, None)
     server.check_nothing_is_left()
+    assert server.finished()["abort"] == before + 3
 
 
 def test_a_prompt_larger_than_the_context(client):

@@ -1,6 +1,7 @@
 """Clients that are slower than is borne."""
 
 import asyncio
+import socket
 
 import pytest
 
@@ -8,6 +9,7 @@ from octavo.engine.server.admission import Admission
 from octavo.engine.server.config import ServerConfig
 from octavo.engine.server.errors import ApiError
 from octavo.engine.server.exchange import ClientGoneError, Exchange
+from octavo.engine.server.serving import open_socket
 from octavo.errors import InputError
 
 
@@ -59,6 +61,12 @@ def test_an_answer_that_is_given_up_is_cancelled():
     with pytest.raises(ClientGoneError):
         asyncio.run(run())
     assert ended == [True]
+
+
+def test_answers_leave_at_once():
+    """Sockets that asyncio does not take for TCP wait 40 ms for more to send."""
+    with open_socket(ServerConfig(model_name="m", port=0)) as listener:
+        assert listener.proto == socket.IPPROTO_TCP
 
 
 @pytest.mark.parametrize(

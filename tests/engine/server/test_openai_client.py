@@ -67,6 +67,8 @@ def test_a_stream_tells_the_same_as_the_whole(openai_client):
     assert (stream[-1].choices, stream[-1].usage.completion_tokens) == ([], 20)
     told = [logprob for piece in pieces for logprob in piece.logprobs.token_logprobs]
     assert told == pytest.approx(whole.choices[0].logprobs.token_logprobs, abs=1e-4)
+    offsets = [offset for piece in pieces for offset in piece.logprobs.text_offset]
+    assert offsets == whole.choices[0].logprobs.text_offset
 
 
 def test_a_chat(openai_client):

@@ -31,6 +31,8 @@ REPORT = OffloadReport(
     ),
     stats=OffloadStats(
         loaded_tokens=96,
+        loaded_bytes=6144,
+        stored_bytes=320,
         loads_too_slow=0,
         loads_late=0,
         failed_load_chunks=1,

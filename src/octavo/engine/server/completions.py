@@ -35,8 +35,8 @@ class CompletionWriter:
         self._created = now_s()
         self._tokenizer = tokenizer
         self._name = name_token
-        self._lengths: dict[int, int] = {}
-        """Characters of each choice that a stream has told."""
+        self._offsets: dict[int, int] = {}
+        """Where a stream's next token begins in the text of each choice, as log-probabilities tell it."""
 
     def whole(self, choices: Sequence[Sequence[Gathered]], usage: Usage) -> bytes:
         """The answer, by prompt and choice."""
@@ -56,7 +56,6 @@ class CompletionWriter:
             for index in range(self.params.n):
                 text = self._prompt_text(prompt) if self._request.echo else ""
                 number = self._number(prompt_index, index)
-                self._lengths[number] = len(text)
                 choice = CompletionChoice(index=number, text=text, logprobs=None, finish_reason=None, stop_reason=None)
                 if wants_ids:
                     choice.prompt_token_ids, choice.token_ids = prompt.token_ids, []
@@ -68,10 +67,7 @@ class CompletionWriter:
         wants_tokens = self._request.return_token_ids or self._request.logprobs is not None
         if not (output.text or output.is_finished or (wants_tokens and output.token_ids)):
             return
-        number = self._number(piece.prompt_index, output.index)
-        offset = self._lengths.get(number, 0)
-        self._lengths[number] = offset + len(output.text)
-        yield self._chunk([self._piece_choice(number, output, offset)])
+        yield self._chunk([self._piece_choice(self._number(piece.prompt_index, output.index), output)])
 
     def closing(self, usage: Usage) -> bytes:
         """The numbers at the end of a stream."""
@@ -103,7 +99,7 @@ class CompletionWriter:
             tokens = [*of_prompt, *tokens]
         return completion_logprobs(tokens, self._name)
 
-    def _piece_choice(self, number: int, output: RequestOutput, offset: int) -> CompletionChoice:
+    def _piece_choice(self, number: int, output: RequestOutput) -> CompletionChoice:
         told = CompletionChoice(
             index=number,
             text=output.text,
@@ -112,7 +108,9 @@ class CompletionWriter:
             stop_reason=output.stop_reason,
         )
         if self._request.logprobs is not None:
+            offset = self._offsets.get(number, 0)
             told.logprobs = completion_logprobs(output.logprobs or (), self._name, offset=offset)
+            self._offsets[number] = offset + sum(map(len, told.logprobs.tokens))
         if self._request.return_token_ids:
             told.token_ids = output.token_ids
         return told

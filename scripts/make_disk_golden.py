@@ -1,0 +1,47 @@
+"""Makes the golden files of the disk format, version 1: `make_disk_golden.py FOLDER`.
+
+One sealed segment and one marker of a reset, by the tier itself at a fixed time. Readers of every later version must
+read them; a test compares what is made with what is in the repository, byte for byte.
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+
+from octavo.ids import BlockHash, make_offload_key
+from octavo.offload.tiers.base import ChunkBytes, TierContext
+from octavo.offload.tiers.disk import DiskTier
+from octavo.offload.tiers.disk.config import DiskConfig
+from octavo.offload.tiers.disk.io import DiskIO
+from octavo.offload.tiers.disk.marker import marker_path, write_marker
+
+NAMESPACE = bytes(range(16))
+CHUNKS = [
+    (make_offload_key(BlockHash(bytes([n]) * 32), n), bytes(range(100 * (n + 1))), mask)
+    for n, mask in [(0, -1), (1, 0b101)]
+]
+CREATED_NS = 1_700_000_000_000_000_000
+
+
+class ClockThatStands(DiskIO):
+    def wall_time_ns(self) -> int:
+        return CREATED_NS
+
+
+def make(folder: Path) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        config = DiskConfig.read({"path": directory, "size": "1MiB", "segment_size": "64KiB"})
+        tier = DiskTier(config, TierContext(namespace=NAMESPACE, max_chunk_bytes=1000), ClockThatStands())
+        chunks = [ChunkBytes(key, [memoryview(bytearray(content))], mask) for key, content, mask in CHUNKS]
+        assert tier.submit_store(1, chunks)
+        assert tier.flush(30.0)
+        tier.close()
+        write_marker(DiskIO(), Path(directory), NAMESPACE, 7)
+        (segment,) = Path(directory).glob("segment-*")
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "segment-v1.octavo").write_bytes(segment.read_bytes())
+        (folder / "reset-v1").write_bytes(marker_path(Path(directory), NAMESPACE).read_bytes())
+
+
+if __name__ == "__main__":
+    make(Path(sys.argv[1]))

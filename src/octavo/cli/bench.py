@@ -1,0 +1,72 @@
+"""`octavo bench serve`: a workload against any server that speaks OpenAI's API, and what it took."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from octavo.cli.output import write_output
+from octavo.errors import InputError
+
+app = typer.Typer(name="bench", help="Measure a server.")
+
+
+@app.callback()
+def _bench() -> None:
+    """Measure a server."""
+
+
+@app.command()
+def serve(
+    url: Annotated[str, typer.Argument(help="Where the server is.")] = "http://127.0.0.1:8000",
+    *,
+    model: Annotated[str | None, typer.Option(help="Which model.", show_default="the server's first")] = None,
+    api_key: Annotated[
+        str | None, typer.Option(help="The server's API key.", envvar="OCTAVO_API_KEY", show_default="none")
+    ] = None,
+    trace: Annotated[
+        Path | None, typer.Option(help="Replay this trace (Mooncake's JSON lines).", show_default="conversations")
+    ] = None,
+    speed: Annotated[
+        float | None, typer.Option(help="How many times as fast as the trace.", show_default="no waiting")
+    ] = None,
+    block_tokens: Annotated[
+        int, typer.Option(help="Tokens of a trace's block: fewer than 512 shrink all lengths alike.", min=1, max=65536)
+    ] = 512,
+    limit: Annotated[int | None, typer.Option(help="So many requests of the trace.", min=1, show_default="all")] = None,
+    conversations: Annotated[int, typer.Option(help="Without a trace: so many conversations.", min=1)] = 16,
+    turns: Annotated[int, typer.Option(help="Requests of each conversation.", min=1)] = 4,
+    shared_tokens: Annotated[int, typer.Option(help="Tokens that all conversations begin with.", min=0)] = 256,
+    turn_tokens: Annotated[int, typer.Option(help="Tokens that each turn adds.", min=1)] = 128,
+    output_tokens: Annotated[int, typer.Option(help="Tokens of each answer.", min=1)] = 32,
+    concurrency: Annotated[int, typer.Option(help="Requests that are open at once.", min=1, max=4096)] = 8,
+    vocab_size: Annotated[int, typer.Option(help="Token ids of prompts are below this.", min=16)] = 256,
+    seed: Annotated[int, typer.Option(help="Of prompts. Change it to find nothing cached.")] = 0,
+    json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
+) -> None:
+    """Replay a trace or hold conversations, and print times, throughput and hit rates."""
+    import httpx  # which few commands need
+
+    from octavo.cli.bench_report import show_report, to_json
+    from octavo.cli.bench_runner import BenchTarget, run_bench
+    from octavo.cli.bench_workload import ConversationShape, Tokens, hold_conversations, read_trace
+    from octavo.cli.serve_client import TIMEOUT, base_url_of, find_model, headers_of
+
+    if speed is not None and not 0 < speed < float("inf"):
+        raise InputError(f"--speed must be more than 0, not {speed}")
+    tokens = Tokens(vocab_size=vocab_size, seed=seed)
+    if trace is not None:
+        sessions = read_trace(trace, tokens, block_tokens=block_tokens, limit=limit, speed=speed)
+    else:
+        shape = ConversationShape(
+            shared_tokens=shared_tokens, turn_tokens=turn_tokens, output_tokens=output_tokens, turns=turns
+        )
+        sessions = hold_conversations(tokens, shape, conversations)
+    base_url, headers = base_url_of(url), headers_of(api_key)
+    with httpx.Client(base_url=base_url, headers=headers, timeout=TIMEOUT) as client:
+        name = model or find_model(client)
+    target = BenchTarget(base_url=base_url, headers=headers, model=name, concurrency=concurrency)
+    measured = run_bench(target, sessions, shows_progress=not json)
+    write_output(to_json(measured) if json else show_report(measured))
+    if measured.num_succeeded == 0:
+        raise InputError("no request succeeded")

@@ -1,0 +1,206 @@
+"""Runs a benchmark's sessions against a server: so many requests at once, each timed token by token."""
+
+import asyncio
+import time
+from array import array
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from octavo.cli.bench_workload import Session, Turn
+from octavo.cli.serve_client import TIMEOUT, complaint_of, describe, events_async
+from octavo.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_MOST_ERROR_KINDS = 20
+"""Errors beyond these are counted together."""
+_OTHER_ERRORS = "other errors"
+_JSON = {"Content-Type": "application/json"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchTarget:
+    """Who is measured, and with how many requests at once."""
+
+    base_url: str
+    headers: dict[str, str]
+    model: str
+    concurrency: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Measured:
+    """What all requests took together."""
+
+    seconds: float = 0.0
+    num_succeeded: int = 0
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    cached_by_medium: Counter[str] = field(default_factory=Counter)
+    """Of servers that tell the medium."""
+    first_token_s: "array[float]" = field(default_factory=lambda: array("d"))
+    between_tokens_s: "array[float]" = field(default_factory=lambda: array("d"))
+    request_s: "array[float]" = field(default_factory=lambda: array("d"))
+    errors: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def num_failed(self) -> int:
+        return self.errors.total()
+
+    def count_error(self, message: str) -> None:
+        known = message in self.errors or len(self.errors) < _MOST_ERROR_KINDS
+        self.errors[message if known else _OTHER_ERRORS] += 1
+
+
+def run_bench(target: BenchTarget, sessions: Sequence[Session], *, shows_progress: bool) -> Measured:
+    """Runs all sessions to their end."""
+    measured = Measured()
+    num_requests = sum(len(session.turns) for session in sessions)
+    progress = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+    )
+    with progress if shows_progress else nullcontext():
+        task = progress.add_task("requests", total=num_requests)
+        asyncio.run(_run_all(target, sessions, measured, lambda count: progress.advance(task, count)))
+    return measured
+
+
+async def _run_all(
+    target: BenchTarget, sessions: Sequence[Session], measured: Measured, advance: "Callable[[int], None]"
+) -> None:
+    seats = asyncio.Semaphore(target.concurrency)
+    limits = httpx.Limits(max_connections=target.concurrency, max_keepalive_connections=target.concurrency)
+    began = time.monotonic()
+    async with (
+        httpx.AsyncClient(base_url=target.base_url, headers=target.headers, timeout=TIMEOUT, limits=limits) as client,
+        asyncio.TaskGroup() as group,
+    ):
+        for session in sessions:
+            wait_s = session.start_s - (time.monotonic() - began)
+            if wait_s > 0:
+                await asyncio.sleep(wait_s)
+            await seats.acquire()
+            bench = _SessionBench(client, target.model, measured, advance)
+            group.create_task(bench.run(session)).add_done_callback(lambda _: seats.release())
+    measured.seconds = time.monotonic() - began
+
+
+class _SessionBench:
+    """Holds one session. What fails is counted, and ends it."""
+
+    def __init__(
+        self, client: httpx.AsyncClient, model: str, measured: Measured, advance: "Callable[[int], None]"
+    ) -> None:
+        self._client = client
+        self._model = model
+        self._measured = measured
+        self._advance = advance
+
+    async def run(self, session: Session) -> None:
+        """Turn after turn."""
+        await self._run(session)
+        session.prompt.clear()
+
+    async def _run(self, session: Session) -> None:
+        for done, turn in enumerate(session.turns):
+            session.prompt += turn.new_token_ids()
+            try:
+                answer = await self._ask(session, turn)
+            except httpx.HTTPError as error:
+                self._measured.count_error(describe(error))
+            except InputError as error:
+                self._measured.count_error(str(error))
+            else:
+                session.hear(answer, turn.output_tokens)
+                self._advance(1)
+                continue
+            self._advance(len(session.turns) - done)
+            return
+
+    async def _ask(self, session: Session, turn: Turn) -> list[int]:
+        body = {
+            "model": self._model,
+            "prompt": session.prompt,
+            "max_tokens": turn.output_tokens,
+            "temperature": 0,
+            "ignore_eos": True,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "return_token_ids": True,
+        }
+        stopwatch = _Stopwatch()
+        async with self._client.stream(
+            "POST", "/v1/completions", content=msgspec.json.encode(body), headers=_JSON
+        ) as response:
+            if response.is_error:
+                raise InputError(complaint_of(response.status_code, await response.aread()))
+            async for message in events_async(response):
+                stopwatch.note(message)
+        stopwatch.add_to(self._measured)
+        return stopwatch.token_ids
+
+
+class _Stopwatch:
+    """One request's times and numbers. They count only if the request comes to its end."""
+
+    def __init__(self) -> None:
+        self.token_ids: list[int] = []
+        self._began = self._last = time.monotonic()
+        self._first_token_s: float | None = None
+        self._between: list[float] = []
+        self._usage: dict[str, Any] = {}
+
+    def note(self, message: dict[str, Any]) -> None:
+        """An event came."""
+        if isinstance(usage := message.get("usage"), dict):
+            self._usage = usage
+        choices = message.get("choices")
+        if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+            return
+        token_ids = choices[0].get("token_ids") or []
+        self.token_ids += token_ids
+        if not token_ids and not choices[0].get("text"):
+            return
+        now = time.monotonic()
+        count = max(1, len(token_ids))
+        if self._first_token_s is None:
+            self._first_token_s = now - self._began
+        else:
+            self._between += [(now - self._last) / count] * count
+        self._last = now
+
+    def add_to(self, measured: Measured) -> None:
+        """The request came to its end."""
+        if self._first_token_s is None:
+            raise InputError("the answer held no token")
+        measured.num_succeeded += 1
+        measured.first_token_s.append(self._first_token_s)
+        measured.between_tokens_s.extend(self._between)
+        measured.request_s.append(time.monotonic() - self._began)
+        measured.prompt_tokens += _count(self._usage, "prompt_tokens")
+        measured.output_tokens += _count(self._usage, "completion_tokens") or 1 + len(self._between)
+        details = self._usage.get("prompt_tokens_details")
+        if isinstance(details, dict):
+            measured.cached_tokens += _count(details, "cached_tokens")
+            if isinstance(by_medium := details.get("cached_tokens_by_medium"), dict):
+                measured.cached_by_medium.update({medium: _count(by_medium, medium) for medium in by_medium})
+
+
+def _count(numbers: dict[str, Any], name: str) -> int:
+    value = numbers.get(name)
+    return value if isinstance(value, int) else 0

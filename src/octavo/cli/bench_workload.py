@@ -1,0 +1,151 @@
+"""What `octavo bench serve` asks for: sessions, each of which is requests that follow one another.
+
+A request of a trace is a session of its own. A conversation is one with several: each prompt is the former one, its
+answer, and something new.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from random import Random
+
+import msgspec
+
+from octavo.errors import InputError
+
+_TRACE_BLOCK_TOKENS = 512
+"""What a hash id of Mooncake's traces stands for."""
+_LOWEST_TOKEN = 3
+"""Those below are special in most vocabularies."""
+_MOST_LINE_BYTES = 16 << 20
+_SHARED, _OWN, _BLOCK, _ANSWER = range(4)
+"""Kinds of synthetic text, so that none is another's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tokens:
+    """A source of synthetic text: the same ids for the same name, and nothing in common otherwise."""
+
+    vocab_size: int
+    seed: int
+
+    def make(self, count: int, *name: int) -> list[int]:
+        """So many token ids."""
+        random = Random(repr((self.seed, *name)))  # noqa: S311 - not for secrets
+        return random.choices(range(_LOWEST_TOKEN, self.vocab_size), k=count)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One request: what it adds to the session's prompt, and how long its answer is to be."""
+
+    new_token_ids: Callable[[], list[int]]
+    """Made when it is sent: a trace's prompts together would fill the memory."""
+    output_tokens: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Session:
+    """Requests that follow one another, for one run of a benchmark."""
+
+    start_s: float = 0.0
+    """When the first is sent, after the benchmark's start."""
+    turns: list[Turn]
+    tokens: Tokens
+    number: int
+    prompt: list[int] = field(default_factory=list)
+    """As far as the session has come."""
+
+    def hear(self, token_ids: list[int], output_tokens: int) -> None:
+        """An answer becomes part of the prompt. A server that does not tell its tokens is taken to have said others."""
+        self.prompt += token_ids or self.tokens.make(output_tokens, _ANSWER, self.number, len(self.prompt))
+
+
+class _TraceLine(msgspec.Struct):
+    timestamp: float
+    input_length: int
+    output_length: int
+    hash_ids: list[int]
+
+
+def read_trace(
+    path: Path, tokens: Tokens, *, block_tokens: int, limit: int | None, speed: float | None
+) -> list[Session]:
+    """The requests of a trace, with lengths scaled to `block_tokens` for each hash id."""
+    scale = block_tokens / _TRACE_BLOCK_TOKENS
+    sessions: list[Session] = []
+    for number, line in enumerate(_trace_lines(path), start=1):
+        if limit is not None and number > limit:
+            break
+        length = max(1, round(line.input_length * scale))
+        if len(line.hash_ids) * block_tokens < length:
+            raise InputError(
+                f"{path}:{number}: {len(line.hash_ids)} hash_ids for {line.input_length} tokens are too few"
+            )
+        turn = Turn(
+            new_token_ids=partial(_make_blocks, tokens, line.hash_ids, block_tokens, length),
+            output_tokens=max(1, round(line.output_length * scale)),
+        )
+        start_s = 0.0 if speed is None else line.timestamp / 1000 / speed
+        sessions.append(Session(start_s=start_s, turns=[turn], tokens=tokens, number=number))
+    if not sessions:
+        raise InputError(f"{path} holds no requests")
+    return sessions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConversationShape:
+    """How long conversations are."""
+
+    shared_tokens: int
+    turn_tokens: int
+    output_tokens: int
+    turns: int
+
+
+def hold_conversations(tokens: Tokens, shape: ConversationShape, count: int) -> list[Session]:
+    """So many conversations that begin alike."""
+    shared = tokens.make(shape.shared_tokens, _SHARED)
+    return [
+        Session(
+            prompt=list(shared),
+            turns=[
+                Turn(
+                    new_token_ids=partial(tokens.make, shape.turn_tokens, _OWN, number, turn),
+                    output_tokens=shape.output_tokens,
+                )
+                for turn in range(shape.turns)
+            ],
+            tokens=tokens,
+            number=number,
+        )
+        for number in range(count)
+    ]
+
+
+def _make_blocks(tokens: Tokens, hash_ids: Sequence[int], block_tokens: int, length: int) -> list[int]:
+    return [token for hash_id in hash_ids for token in tokens.make(block_tokens, _BLOCK, hash_id)][:length]
+
+
+def _trace_lines(path: Path) -> Iterator[_TraceLine]:
+    decoder = msgspec.json.Decoder(_TraceLine)
+    try:
+        with path.open("rb") as lines:
+            number = 0
+            while line := lines.readline(_MOST_LINE_BYTES):
+                number += 1
+                if not line.strip():
+                    continue
+                try:
+                    yield _checked(decoder.decode(line))
+                except (msgspec.DecodeError, UnicodeDecodeError, InputError) as error:
+                    raise InputError(f"{path}:{number}: not a line of a trace: {error}") from None
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
+
+
+def _checked(line: _TraceLine) -> _TraceLine:
+    if line.timestamp < 0 or line.input_length < 1 or line.output_length < 0:
+        raise InputError("timestamp, input_length and output_length must not be negative")
+    return line

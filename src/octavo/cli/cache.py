@@ -1,0 +1,109 @@
+"""`octavo cache`: what a disk tier holds, without an engine, or beside one."""
+
+import json as json_module
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from octavo.cli.output import write_output
+from octavo.errors import InputError
+from octavo.planning import format_bytes
+
+if TYPE_CHECKING:
+    from octavo.offload.tiers.disk.inspection import DirectoryContent
+
+app = typer.Typer(name="cache", help="Look into the directory of a disk tier, check it, clear it.")
+
+DAMAGED = 1
+_HEX_DIGITS = set("0123456789abcdef")
+
+_Directory = Annotated[Path, typer.Argument(help="The directory of a disk tier.", metavar="DIR")]
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.callback()
+def _cache() -> None:
+    """Look into the directory of a disk tier, check it, clear it."""
+
+
+@app.command(name="ls")
+def list_namespaces(directory: _Directory, *, json: _Json = False) -> None:
+    """List the namespaces, with their records, bytes and age."""
+    content = _inspect(directory)
+    if json:
+        _write_json(content)
+        return
+    from octavo.cli.cache_view import show_namespaces  # rich is slow to import, and JSON needs none of it
+
+    write_output(show_namespaces(content))
+
+
+@app.command()
+def stat(directory: _Directory, *, json: _Json = False) -> None:
+    """Show who holds the directory, and each group's records, bytes and hits."""
+    content = _inspect(directory)
+    if json:
+        _write_json(content)
+        return
+    from octavo.cli.cache_view import show_statistics  # see above
+
+    write_output(show_statistics(content))
+
+
+@app.command()
+def verify(directory: _Directory, *, json: _Json = False) -> None:
+    """Read and check every record; exit with 1 if any is damaged."""
+    from octavo.offload.tiers.disk.inspection import verify_directory  # numpy, which help needs not
+
+    found = verify_directory(directory)
+    if json:
+        write_output(json_module.dumps(asdict(found), indent=2) + "\n")
+    else:
+        for damage in found.damages:
+            write_output(f"{directory / damage.segment}: offset {damage.offset}: {damage.problem}\n")
+        notes = [f"{len(found.damages)} damaged"]
+        if found.unfinished:
+            notes.append(f"{found.unfinished} never finished")
+        if found.unchecked:
+            notes.append(f"{found.unchecked} segments of a newer version left out")
+        checked = f"{found.records:,} records, {format_bytes(found.payload_bytes)} in {found.segments:,} segments"
+        write_output(f"{checked}: {', '.join(notes)}\n")
+    if found.damages:
+        raise typer.Exit(DAMAGED)
+
+
+@app.command()
+def clear(
+    directory: _Directory,
+    *,
+    namespace: Annotated[str, typer.Option(help="Only namespaces that begin with these hexadecimal digits.")] = "",
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Delete what a disk tier has stored; refused while an engine holds the directory."""
+    from octavo.offload.tiers.disk.inspection import clear_directory  # see above
+
+    if not set(namespace) <= _HEX_DIGITS:
+        raise InputError(f"--namespace: {namespace!r} must be hexadecimal digits, as `octavo cache ls` shows them")
+    content = _inspect(directory)
+    if content.holder is not None:
+        raise InputError(f"{directory} is in use by {content.holder}: end it first")
+    chosen = [found for found in content.namespaces if found.namespace.startswith(namespace)]
+    num_bytes = sum(found.file_bytes for found in chosen)
+    if not yes:
+        whose = f"{len(chosen)} of {len(content.namespaces)} namespaces"
+        typer.confirm(f"Delete {format_bytes(num_bytes)} of {whose} in {directory}?", abort=True)
+    num_segments, num_bytes = clear_directory(directory, namespace)
+    write_output(f"{num_segments:,} segments deleted, {format_bytes(num_bytes)}\n")
+
+
+def _inspect(directory: Path) -> "DirectoryContent":
+    from octavo.offload.tiers.disk.inspection import inspect_directory  # see above
+
+    return inspect_directory(directory)
+
+
+def _write_json(content: "DirectoryContent") -> None:
+    fields = asdict(content) | {"directory": str(content.directory)}
+    write_output(json_module.dumps(fields, indent=2) + "\n")

@@ -1,0 +1,86 @@
+"""The readable form of a disk tier's directory."""
+
+import sys
+import time
+from io import StringIO
+
+from rich import box
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from octavo.offload.tiers.disk.inspection import DirectoryContent, NamespaceContent
+from octavo.planning import format_bytes
+
+_MOST_COLUMNS = 100
+_AGES = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+
+
+def show_namespaces(content: DirectoryContent) -> str:
+    if not content.namespaces:
+        return _drawn(Text(f"{content.directory}: no chunks here{_what_else(content)}"))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("Namespace", no_wrap=True, min_width=32)
+    for name in ("Groups", "Records", "Segments", "Bytes", "Oldest", "Hits"):
+        table.add_column(name, justify="right")
+    for found in content.namespaces:
+        table.add_row(
+            found.namespace,
+            f"{len(found.groups):,}",
+            f"{found.records:,}",
+            f"{found.segments:,}",
+            format_bytes(found.file_bytes),
+            _age(found),
+            f"{found.hits:,}",
+        )
+    return _drawn(table, _total(content))
+
+
+def show_statistics(content: DirectoryContent) -> str:
+    holder = f"in use by {content.holder}" if content.holder else "not in use"
+    parts: list[RenderableType] = [Text(f"{content.directory}: {holder}")]
+    if not content.namespaces:
+        parts.append(Text(f"no chunks here{_what_else(content)}"))
+    for found in content.namespaces:
+        title = f"\n{found.namespace}: {found.segments:,} segments, {format_bytes(found.file_bytes)}, {_age(found)} old"
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        for name in ("Group", "Records", "Payload", "Hits"):
+            table.add_column(name, justify="right")
+        for group, there in sorted(found.groups.items()):
+            table.add_row(str(group), f"{there.records:,}", format_bytes(there.payload_bytes), f"{there.hits:,}")
+        parts += [Text(title, style="bold"), table]
+    parts.append(_total(content))
+    return _drawn(*parts)
+
+
+def _total(content: DirectoryContent) -> Text:
+    return Text(f"{format_bytes(content.total_bytes)} in all{_what_else(content)}")
+
+
+def _what_else(content: DirectoryContent) -> str:
+    said = []
+    if content.unknown_segments:
+        said.append(f"{content.unknown_segments:,} segments of a newer version, or damaged")
+    if content.other_files:
+        said.append(f"{content.other_files:,} other files, {format_bytes(content.other_bytes)}")
+    return "".join(f"; {part}" for part in said)
+
+
+def _age(found: NamespaceContent) -> str:
+    if not found.created_ns:
+        return "?"
+    seconds = max(0, time.time_ns() - found.created_ns) // 10**9
+    for unit_s, name in _AGES:
+        if seconds >= unit_s:
+            return f"{seconds // unit_s} {name}"
+    return "0 s"
+
+
+def _drawn(*parts: RenderableType) -> str:
+    drawn = StringIO()
+    in_colour = True if sys.stdout is not None and sys.stdout.isatty() else None
+    console = Console(file=drawn, force_terminal=in_colour, highlight=False)
+    console.width = min(console.width, _MOST_COLUMNS)
+    for part in parts:
+        console.print(part, soft_wrap=isinstance(part, Text))
+    return "".join(f"{line.rstrip()}\n" for line in drawn.getvalue().splitlines())

@@ -1,0 +1,129 @@
+"""`octavo chat`: a conversation in the terminal with any server that speaks OpenAI's API."""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from octavo.cli.output import print_error, write_output
+from octavo.errors import InputError
+
+if TYPE_CHECKING:
+    import httpx
+
+_PROMPT = "> "
+_HELP = "/reset forgets the conversation, /quit ends (or Ctrl+D)\n"
+
+
+def chat(
+    url: Annotated[str, typer.Argument(help="Where the server is.")] = "http://127.0.0.1:8000",
+    *,
+    model: Annotated[str | None, typer.Option(help="Which model.", show_default="the server's first")] = None,
+    api_key: Annotated[
+        str | None, typer.Option(help="The server's API key.", envvar="OCTAVO_API_KEY", show_default="none")
+    ] = None,
+    system: Annotated[str | None, typer.Option(help="What the model is told first.", show_default=False)] = None,
+    temperature: Annotated[float | None, typer.Option(help="0 is greedy.", show_default="the server's")] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="Of each answer.", min=1, show_default="the server's")] = None,
+) -> None:
+    """Talk to a served model."""
+    import httpx  # which few commands need
+
+    from octavo.cli.serve_client import TIMEOUT, base_url_of, find_model, headers_of
+
+    with httpx.Client(base_url=base_url_of(url), headers=headers_of(api_key), timeout=TIMEOUT) as client:
+        name = model or find_model(client)
+        wishes = {"temperature": temperature, "max_tokens": max_tokens}
+        conversation = Conversation(client, name, system, {k: v for k, v in wishes.items() if v is not None})
+        write_output(f"{name} at {base_url_of(url)}. {_HELP}")
+        talk(conversation, _ask)
+
+
+class Conversation:
+    """What was said so far, and with whom."""
+
+    def __init__(self, client: "httpx.Client", model: str, system: str | None, wishes: dict[str, Any]) -> None:
+        self._client = client
+        self._fixed = {"model": model, "stream": True, **wishes}
+        self._system = [] if system is None else [{"role": "system", "content": system}]
+        self.messages: list[dict[str, str]] = [*self._system]
+
+    def reset(self) -> None:
+        """Only what the model is told first stays."""
+        self.messages = [*self._system]
+
+    def say(self, text: str) -> Iterator[str]:
+        """The answer, piece by piece. A turn that fails is not remembered; one that is cut short is, so far."""
+        import httpx
+
+        from octavo.cli.serve_client import complaint_of, describe, events
+
+        turn = [*self.messages, {"role": "user", "content": text}]
+        answer: list[str] = []
+        try:
+            with self._client.stream(
+                "POST", "/v1/chat/completions", json={**self._fixed, "messages": turn}
+            ) as response:
+                if response.is_error:
+                    raise InputError(complaint_of(response.status_code, response.read()))
+                for message in events(response):
+                    if piece := _text_of(message):
+                        answer.append(piece)
+                        yield piece
+        except httpx.HTTPError as error:
+            raise InputError(f"the connection broke: {describe(error)}") from None
+        except (KeyboardInterrupt, GeneratorExit):
+            self._remember(turn, answer)
+            raise
+        self._remember(turn, answer)
+
+    def _remember(self, turn: list[dict[str, str]], answer: list[str]) -> None:
+        self.messages = [*turn, {"role": "assistant", "content": "".join(answer)}]
+
+
+def talk(conversation: Conversation, ask: Callable[[], str | None]) -> None:
+    """Turn after turn, until somebody wants no more."""
+    while (line := ask()) is not None:
+        match line.strip():
+            case "":
+                continue
+            case "/quit" | "/exit":
+                return
+            case "/reset":
+                conversation.reset()
+                write_output("(a new conversation)\n")
+            case text if text.startswith("/"):
+                write_output(_HELP)
+            case text:
+                _answer(conversation, text)
+
+
+def _answer(conversation: Conversation, text: str) -> None:
+    try:
+        for piece in conversation.say(text):
+            write_output(piece)
+    except InputError as error:
+        print_error(str(error))
+    except KeyboardInterrupt:
+        pass
+    write_output("\n")
+
+
+def _ask() -> str | None:
+    with suppress(ImportError):
+        import readline  # noqa: F401 - lines can be edited then
+    try:
+        return input(_PROMPT)
+    except EOFError:
+        write_output("\n")
+        return None
+
+
+def _text_of(message: dict[str, Any]) -> str:
+    """A server's message may be anything."""
+    try:
+        text = message["choices"][0]["delta"].get("content")
+    except (LookupError, TypeError, AttributeError):
+        return ""
+    return text if isinstance(text, str) else ""

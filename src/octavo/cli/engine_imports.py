@@ -1,0 +1,14 @@
+"""What commands that run a model need beside the core."""
+
+from importlib.util import find_spec
+
+from octavo.errors import InputError
+
+_NEEDED = ("torch", "transformers", "safetensors")
+
+
+def require_engine() -> None:
+    """InputError, with the remedy, where the engine's packages are not installed."""
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        raise InputError(f"this command runs a model and needs {', '.join(missing)}: pip install 'octavo[engine]'")

@@ -1,0 +1,103 @@
+"""A client of any server that speaks OpenAI's API: where it is, what it serves, and the events of its streams."""
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import httpx
+import msgspec
+
+from octavo.errors import InputError
+
+_CONNECT_TIMEOUT_S = 10.0
+_READ_TIMEOUT_S = 600.0
+"""Between two pieces of an answer: a long prompt's first token takes a while."""
+_MOST_ERROR_CHARS = 300
+_DATA = "data:"
+_DONE = "[DONE]"
+
+TIMEOUT = httpx.Timeout(_READ_TIMEOUT_S, connect=_CONNECT_TIMEOUT_S)
+
+
+def base_url_of(url: str) -> str:
+    """The address under which `/v1/...` lies, of an address with or without it."""
+    text = url if "://" in url else f"http://{url}"
+    try:
+        parsed = httpx.URL(text)
+    except httpx.InvalidURL as error:
+        raise InputError(f"{url!r} is not an address: {error}") from None
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise InputError(f"{url!r} is not an address; write it like http://127.0.0.1:8000")
+    return text.rstrip("/").removesuffix("/v1")
+
+
+def headers_of(api_key: str | None) -> dict[str, str]:
+    """What shows the key, if there is one."""
+    return {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
+
+
+def find_model(client: httpx.Client) -> str:
+    """The first model that is served."""
+    try:
+        response = client.get("/v1/models")
+    except httpx.HTTPError as error:
+        raise InputError(f"{client.base_url} does not answer: {describe(error)}") from None
+    if response.is_error:
+        raise InputError(f"{client.base_url} answers {complaint_of(response.status_code, response.content)}")
+    try:
+        name = response.json()["data"][0]["id"]
+    except (ValueError, LookupError, TypeError):
+        name = None
+    if not isinstance(name, str):
+        raise InputError(f"{client.base_url} names no model; name one with --model")
+    return name
+
+
+def describe(error: Exception) -> str:
+    """Some errors have no words."""
+    return str(error) or type(error).__name__
+
+
+def complaint_of(status: int, body: bytes) -> str:
+    """What a server says when it refuses."""
+    try:
+        message = msgspec.json.decode(body)["error"]["message"]
+    except (msgspec.DecodeError, LookupError, TypeError, UnicodeDecodeError):
+        message = body.decode(errors="replace")
+    return f"{status}: {str(message)[:_MOST_ERROR_CHARS]}"
+
+
+def parse_event(line: str) -> dict[str, Any] | None:
+    """A stream's line as its message; None for lines that carry none, and for the last."""
+    if not line.startswith(_DATA):
+        return None
+    data = line[len(_DATA) :].strip()
+    if data == _DONE:
+        return None
+    try:
+        message = msgspec.json.decode(data)
+    except msgspec.DecodeError as error:
+        raise InputError(f"the server sent an event that is not JSON: {error}") from None
+    if not isinstance(message, dict):
+        raise InputError("the server sent an event that is not an object")
+    if "error" in message:
+        raise InputError(f"the server gave up: {_message_of(message['error'])}")
+    return message
+
+
+def events(response: httpx.Response) -> Iterator[dict[str, Any]]:
+    """The messages of a stream."""
+    for line in response.iter_lines():
+        if (message := parse_event(line)) is not None:
+            yield message
+
+
+async def events_async(response: httpx.Response) -> AsyncIterator[dict[str, Any]]:
+    """The same, asynchronously."""
+    async for line in response.aiter_lines():
+        if (message := parse_event(line)) is not None:
+            yield message
+
+
+def _message_of(error: Any) -> str:
+    message = error.get("message") if isinstance(error, dict) else error
+    return str(message)[:_MOST_ERROR_CHARS]

@@ -1,0 +1,151 @@
+"""What each rank tells the scheduler before the first step: how its caches are cut, and all that decides their bytes.
+
+vLLM makes the workers first and tells the scheduler little about them. So a rank leaves a report beside the arena's
+segment, in /dev/shm under a name of its engine's, and the scheduler takes them all. A report of a process that has died
+is nobody's, and is swept away.
+"""
+
+import fcntl
+import os
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from enum import Enum
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+
+from octavo.errors import OffloadError
+from octavo.offload.segment import segment_path
+
+_PREFIX = "vllm-"
+_WAIT_S = 60.0
+_LOOK_EVERY_S = 0.05
+_YOUNGEST_S = 60.0
+"""A file that is younger may belong to an engine that is starting."""
+
+
+class GroupRule(Enum):
+    """What a resume needs of a group."""
+
+    WHOLE = "whole"
+    WINDOW = "window"
+    CHUNK = "chunk"
+    STATE = "state"
+
+
+class GroupReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One group of a rank's caches."""
+
+    group_id: int
+    """In vLLM's numbering, as in its keys."""
+    rule: GroupRule
+    reach_tokens: int
+    """Of a window or a chunk; else 0."""
+    tokens_per_block: int
+    page_bytes: int
+    """Of one block in this rank, without padding."""
+
+
+class RankReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One rank."""
+
+    rank: int
+    process: int
+    groups: tuple[GroupReport, ...]
+    identity: dict[str, str]
+    """All that decides what the rank's bytes mean, apart from the content of weights."""
+    models: tuple[str, ...]
+    """The names or folders of what was loaded: the model, and the one that drafts for it."""
+    hash_algorithm: str
+    why_not_kept: str = ""
+    """Why nothing may outlive the process; empty if it may."""
+
+
+def shared_name(engine_id: str) -> str:
+    """The name of what the processes of one engine share: different for each engine on a machine."""
+    return _PREFIX + sha256(engine_id.encode()).hexdigest()[:24]
+
+
+def leave_report(name: str, report: RankReport) -> None:
+    """For the scheduler of the engine. It replaces one of an earlier life."""
+    path = _report_path(name, report.rank)
+    draft = path.with_suffix(f".{os.getpid()}")
+    with suppress(FileNotFoundError):
+        draft.unlink()
+    file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(file, msgspec.json.encode(report))
+    finally:
+        os.close(file)
+    draft.rename(path)
+
+
+def take_reports(name: str, num_ranks: int, wait_s: float = _WAIT_S) -> list[RankReport]:
+    """Those of all ranks, in order. They are there already, as vLLM starts: the wait is for a version that does not."""
+    deadline = time.monotonic() + wait_s
+    paths = [_report_path(name, rank) for rank in range(num_ranks)]
+    while missing := [path for path in paths if not path.exists()]:
+        if time.monotonic() >= deadline:
+            raise OffloadError(
+                f"{len(missing)} of {num_ranks} ranks have not said how their caches are cut ({missing[0]} is not "
+                "there): all ranks of an engine must run on one machine, and see the same /dev/shm"
+            )
+        time.sleep(_LOOK_EVERY_S)
+    reports = [_read(path) for path in paths]
+    for path in paths:
+        path.unlink()
+    return reports
+
+
+def sweep() -> None:
+    """Removes what engines left that died: segments that nobody holds, and reports of processes that are gone."""
+    folder = segment_path(_PREFIX).parent
+    for path in folder.glob(f"{segment_path(_PREFIX).name}*"):
+        with suppress(OSError):
+            if time.time() - path.stat().st_mtime > _YOUNGEST_S and _is_abandoned(path):
+                path.unlink()
+
+
+def _is_abandoned(path: Path) -> bool:
+    if ".rank" in path.name:
+        try:
+            return not Path(f"/proc/{_read(path).process}").exists()
+        except OffloadError:
+            return True
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(file)
+    return True
+
+
+def _report_path(name: str, rank: int) -> Path:
+    path = segment_path(name)
+    return path.with_name(f"{path.name}.rank{rank}")
+
+
+def _read(path: Path) -> RankReport:
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        if os.fstat(file).st_uid != os.geteuid():
+            raise OffloadError(f"{path} belongs to somebody else: remove it")
+        return msgspec.json.decode(os.read(file, os.fstat(file).st_size), type=RankReport)
+    except msgspec.DecodeError as error:
+        raise OffloadError(f"{path} is not a rank's report ({error}): remove it, and start again") from error
+    finally:
+        os.close(file)
+
+
+def check_alike(reports: Sequence[RankReport]) -> None:
+    """All ranks must have the same groups; only their bytes may differ."""
+    shapes = [
+        tuple((group.group_id, group.rule, group.reach_tokens, group.tokens_per_block) for group in report.groups)
+        for report in reports
+    ]
+    if len(set(shapes)) > 1:
+        raise OffloadError(f"the ranks of one engine have different groups of caches: {shapes}")

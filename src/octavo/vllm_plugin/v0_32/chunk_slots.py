@@ -1,0 +1,17 @@
+"""What a transfer names on the host's side; it travels from the scheduler to all ranks."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vllm.v1.kv_offload.base import LoadStoreSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkSlots(LoadStoreSpec):
+    """The slots of each chunk of a job, in the order of its keys."""
+
+    groups: Sequence[int]
+    """By chunk, in vLLM's numbering."""
+    slots: Sequence[Sequence[int]]
+    arena_slots: int
+    """How many the arena has: a rank needs it once, to find its part."""

@@ -1,0 +1,141 @@
+"""What a rank knows of its engine, from vLLM's own objects, as a report."""
+
+import json
+import os
+import platform
+from hashlib import sha256
+from typing import Any
+
+import torch
+import vllm
+from vllm.config import VllmConfig, get_layers_from_vllm_config
+from vllm.model_executor.layers.attention_layer_base import AttentionLayerBase
+from vllm.platforms import current_platform
+from vllm.v1.kv_cache_interface import (
+    ChunkedLocalAttentionSpec,
+    FullAttentionSpec,
+    KVCacheConfig,
+    KVCacheSpec,
+    MambaSpec,
+    SlidingWindowSpec,
+    UniformTypeKVCacheSpecs,
+)
+from vllm.v1.kv_offload.config import OffloadingConfig
+
+from octavo.errors import OffloadError
+from octavo.transfer import CanonicalKVCaches
+from octavo.vllm_plugin.ranks import GroupReport, GroupRule, RankReport
+
+
+def describe_rank(
+    config: OffloadingConfig, vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, caches: CanonicalKVCaches
+) -> RankReport:
+    """The report of this rank, whose caches have just been registered."""
+    groups = tuple(
+        _describe_group(
+            group.group_id,
+            kv_cache_config.kv_cache_groups[group.group_id].kv_cache_spec,
+            group.tokens_per_block,
+            caches.page_size_bytes(place),
+        )
+        for place, group in enumerate(config.groups)
+    )
+    return RankReport(
+        rank=config.parallel.rank,
+        process=os.getpid(),
+        groups=groups,
+        identity=_identity(config, vllm_config, kv_cache_config, caches),
+        models=_models(vllm_config),
+        hash_algorithm=vllm_config.cache_config.prefix_caching_hash_algo,
+        why_not_kept=_why_not_kept(vllm_config),
+    )
+
+
+def _describe_group(group_id: int, spec: KVCacheSpec, tokens_per_block: int, page_bytes: int) -> GroupReport:
+    if isinstance(spec, UniformTypeKVCacheSpecs):
+        spec = spec.first_spec
+    rule, reach = _rule_of(spec)
+    return GroupReport(
+        group_id=group_id, rule=rule, reach_tokens=reach, tokens_per_block=tokens_per_block, page_bytes=page_bytes
+    )
+
+
+def _rule_of(spec: KVCacheSpec) -> tuple[GroupRule, int]:
+    match spec:
+        case MambaSpec():
+            return GroupRule.STATE, 0
+        case SlidingWindowSpec():
+            return GroupRule.WINDOW, spec.sliding_window + spec.extra_retained_tokens
+        case ChunkedLocalAttentionSpec():
+            return GroupRule.CHUNK, spec.attention_chunk_size
+        case FullAttentionSpec():
+            return GroupRule.WHOLE, 0
+        case _:
+            raise OffloadError(f"vLLM has a cache of a kind that cannot be offloaded: {type(spec).__name__}")
+
+
+def _models(vllm_config: VllmConfig) -> tuple[str, ...]:
+    configs = [vllm_config.model_config]
+    if vllm_config.speculative_config is not None and vllm_config.speculative_config.draft_model_config is not None:
+        configs.append(vllm_config.speculative_config.draft_model_config)
+    names = [c.model if c.revision is None else f"{c.model}@{c.revision}" for c in configs]
+    return tuple(dict.fromkeys(names))
+
+
+def _why_not_kept(vllm_config: VllmConfig) -> str:
+    if vllm_config.lora_config is not None:
+        return (
+            "adapters are known by name only, and tomorrow another one may have the name: "
+            "run without --enable-lora to keep chunks"
+        )
+    if vllm_config.load_config.load_format == "dummy":
+        return "the weights are random: load real ones"
+    return ""
+
+
+def _identity(
+    config: OffloadingConfig, vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, caches: CanonicalKVCaches
+) -> dict[str, str]:
+    model, cache, parallel = vllm_config.model_config, vllm_config.cache_config, config.parallel
+    layers: dict[str, Any] = get_layers_from_vllm_config(vllm_config, AttentionLayerBase)
+    backends = sorted({f"{type(layer).__name__}:{_backend_of(layer)}" for layer in layers.values()})
+    return {
+        "vllm": vllm.__version__,
+        "torch": str(torch.__version__),
+        "device": f"{platform.machine()} {current_platform.device_name} {_capabilities()}",
+        "model_config": _digest_config(model.hf_config.to_dict()),
+        "model_dtype": str(model.dtype),
+        "quantization": str(model.quantization),
+        "max_model_len": str(model.max_model_len),  # some RoPE scalings depend on it
+        "cache_dtype": f"{config.model.dtype} {cache.cache_dtype}",
+        "cache_layout": str(config.kv_cache_layout),
+        "state_mode": f"{cache.mamba_cache_mode} {cache.mamba_cache_dtype} {cache.mamba_ssm_cache_dtype}",
+        "tokens_per_hash": str(config.cache.tokens_per_hash),
+        "parallel": f"{parallel.rank} of {parallel.world_size}, tp {parallel.tp_size} pp {parallel.pp_size} "
+        f"pcp {parallel.pcp_size} dcp {parallel.dcp_size}",
+        "experts": str(vllm_config.parallel_config.enable_expert_parallel),
+        "speculation": str(vllm_config.speculative_config),
+        "attention": f"{vllm_config.attention_config} {backends}",
+        "groups": str([(list(g.layer_names), str(g.kv_cache_spec)) for g in kv_cache_config.kv_cache_groups]),
+        "layout": str([[(ref.page_size_bytes, ref.offset) for ref in refs] for refs in caches.group_refs]),
+    }
+
+
+def _backend_of(layer: AttentionLayerBase) -> str:
+    return f"{layer.get_attn_backend().get_name()}:{type(getattr(layer, 'impl', None)).__name__}"
+
+
+def _capabilities() -> str:
+    """Of a CPU: its kernels pack keys and values as its instructions like them."""
+    if current_platform.device_type == "cpu":
+        return torch.backends.cpu.get_cpu_capability()
+    return str(current_platform.get_device_capability())
+
+
+_NOT_OF_THE_MODEL = ("_name_or_path", "name_or_path", "transformers_version")
+
+
+def _digest_config(config: dict[str, Any]) -> str:
+    """Of the resolved config: after every default and override."""
+    kept = {key: value for key, value in config.items() if key not in _NOT_OF_THE_MODEL}
+    return sha256(json.dumps(kept, sort_keys=True, default=str).encode()).hexdigest()

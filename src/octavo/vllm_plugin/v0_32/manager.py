@@ -1,0 +1,265 @@
+"""The scheduler's side: vLLM's questions to Octavo's manager.
+
+A step of vLLM's scheduler:    lookup ... prepare_load ...   on_schedule_end   prepare_store ...
+What may give up a chunk:                                    promotions        stores
+
+So what was answered HIT stays until `prepare_load` holds it, within the step: nothing that takes room comes between.
+HIT means that verified bytes are in memory. What is below memory is HIT_PENDING: it counts as there when vLLM searches
+for a window, and the request waits, until it is in memory or the deadline has passed; then it is a MISS.
+"""
+
+import atexit
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import OffloadingConnectorStats
+from vllm.v1.kv_offload.base import (
+    Locality,
+    LookupResult,
+    Medium,
+    OffloadingEvent,
+    OffloadingManager,
+    OffloadKey,
+    PrepareStoreOutput,
+    ReqContext,
+    RequestOffloadingContext,
+    ScheduleEndContext,
+)
+from vllm.v1.metrics.cache_hit_source import CacheHitSource
+
+from octavo.errors import OffloadError
+from octavo.ids import OffloadKey as Key
+from octavo.ids import get_offload_group_idx
+from octavo.offload.base import LookupResult as Found
+from octavo.offload.manager import MEMORY
+from octavo.offload.manager import OffloadingManager as Manager
+from octavo.policies import GroupOffloadConfig
+from octavo.vllm_plugin.shared_arena import SharedArena
+from octavo.vllm_plugin.v0_32.chunk_slots import ChunkSlots
+from octavo.vllm_plugin.v0_32.metrics import MetricsOfTiers
+from octavo.vllm_plugin.v0_32.request import RequestState, state_of
+
+logger = logging.getLogger(__name__)
+
+_STATS_EVERY_S = 0.5
+_FLUSH_S = 10.0
+_EMPTY_STEP_S = 0.001
+_PAUSE_S = 0.0005
+"""vLLM goes round without a pause while a request waits for tiers, and takes the interpreter from their threads. Steps
+that come faster than any model computes are slowed down by this much."""
+_GAVE_UP = 0.0
+
+
+class _Job(NamedTuple):
+    job_id: int
+    heads: list[int]
+
+
+class OctavoManager(OffloadingManager):
+    """Octavo's manager, as vLLM's scheduler asks it."""
+
+    def __init__(
+        self,
+        manager: Manager,
+        shared: SharedArena,
+        groups: Sequence[GroupOffloadConfig],
+        *,
+        load_timeout_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.manager = manager
+        self._shared = shared
+        self._groups = groups
+        self._load_timeout_s = load_timeout_s
+        self._clock = clock
+        self._is_closed = False
+        self._is_new_step = True
+        self._step_ended_at = 0.0
+        self._asking: dict[RequestState, None] = {}
+        """Requests that wait for tiers, in this step."""
+        self._looked_up: dict[RequestState, None] = {}
+        """Requests that asked for anything, in this step."""
+        self._loads: defaultdict[frozenset[OffloadKey], list[_Job]] = defaultdict(list)
+        """vLLM names a load that ended by its keys; of equal ones any will do."""
+        self._stores: dict[OffloadKey, _Job] = {}
+        """By each of its keys. A key is in one store at a time."""
+        self._metrics = MetricsOfTiers()
+        self._stats_due_at = 0.0
+        self._counters = {"waits_given_up": 0}
+        atexit.register(self.shutdown)  # an engine in the caller's own process is rarely shut down
+
+    # ---- finding ------------------------------------------------------------------------------------------------
+
+    def on_new_request(self, req_context: ReqContext) -> RequestOffloadingContext:
+        return RequestOffloadingContext()
+
+    def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
+        if self._is_new_step:
+            self._is_new_step = False
+            self.manager.poll(self._clock())
+        state = state_of(req_context)
+        if not state.may_load:
+            return LookupResult.MISS
+        self._looked_up[state] = None
+        (found,) = self.manager.lookup((Key(key),))
+        if found is Found.MISS:
+            return LookupResult.MISS
+        state.asked[key] = None
+        if found is Found.HIT:
+            return LookupResult.HIT
+        if self._has_given_up(state) or (found is Found.RETRY and not state.may_promote):
+            return LookupResult.MISS
+        self._asking[state] = None
+        return LookupResult.HIT_PENDING
+
+    def get_load_source(self, key: OffloadKey, req_context: ReqContext) -> CacheHitSource:
+        return CacheHitSource.DISK if key in state_of(req_context).from_tiers else CacheHitSource.HOST
+
+    def on_schedule_end(self, context: ScheduleEndContext) -> None:
+        now = self._clock()
+        if self._is_new_step:
+            self.manager.poll(now)
+        for state in self._asking:
+            self._promote(state, now)
+        for state in self._looked_up:
+            state.asked.clear()
+        self._asking.clear()
+        self._looked_up.clear()
+        if now - self._step_ended_at < _EMPTY_STEP_S and self.manager.has_pending_work():
+            time.sleep(_PAUSE_S)
+        self._step_ended_at = now
+        self._is_new_step = True
+
+    def has_pending_work(self) -> bool:
+        return self.manager.has_pending_work()
+
+    def _has_given_up(self, state: RequestState) -> bool:
+        now = self._clock()
+        if state.deadline > now:
+            state.deadline = min(state.deadline, now + self._load_timeout_s)
+            return False
+        if state.deadline != _GAVE_UP:
+            state.deadline = _GAVE_UP
+            self._counters["waits_given_up"] += 1
+        return True
+
+    def _promote(self, state: RequestState, now: float) -> None:
+        """Begins to read what the request waits for. If nothing of it is on its way, nothing will come: there is no
+        room, or the tier does not take it."""
+        chunks = state.chunks(list(state.asked), self._groups)
+        before = self.manager.lookup([chunk.key for chunk in chunks])
+        if state.may_promote:
+            found = self.manager.promote(chunks, now, state.deadline)
+            state.from_tiers.update(chunk.key for chunk, was in zip(chunks, before, strict=True) if was is Found.RETRY)
+        else:
+            found = before
+        if Found.HIT_PENDING not in found and Found.RETRY in found:
+            state.deadline = _GAVE_UP
+            self._counters["waits_given_up"] += 1
+
+    # ---- loads --------------------------------------------------------------------------------------------------
+
+    def prepare_load(self, keys: Collection[OffloadKey], req_context: ReqContext) -> ChunkSlots:
+        ours = _as_keys(keys)
+        prepared = self.manager.prepare_load(ours)
+        if prepared is None:
+            raise OffloadError("vLLM loads chunks that it has not looked up in this step")
+        self.manager.touch(ours)
+        self._loads[frozenset(keys)].append(_Job(prepared.job_id, [slots[0] for slots in prepared.slots]))
+        return self._slots_of(ours, prepared.slots)
+
+    def complete_load(self, keys: Collection[OffloadKey], req_context: ReqContext) -> None:
+        name = frozenset(keys)
+        job = self._loads[name].pop(0)
+        if not self._loads[name]:
+            del self._loads[name]
+        self.manager.complete_load(job.job_id, self._shared.take_failed(job.heads))
+        self._shared.drop_name()
+
+    # ---- stores -------------------------------------------------------------------------------------------------
+
+    def prepare_store(self, keys: Collection[OffloadKey], req_context: ReqContext) -> PrepareStoreOutput | None:
+        chunks = state_of(req_context).chunks(list(keys), self._groups)
+        prepared = self.manager.prepare_store(chunks)
+        if prepared is None:
+            return None
+        new = [chunks[place].key for place in prepared.places]
+        job = _Job(prepared.job_id, [slots[0] for slots in prepared.slots])
+        self._stores.update(dict.fromkeys(map(OffloadKey, new), job))
+        return PrepareStoreOutput(
+            keys_to_store=list(map(OffloadKey, new)),
+            store_spec=self._slots_of(new, prepared.slots),
+            evicted_keys=[],  # told as events
+        )
+
+    def complete_store(self, keys: Collection[OffloadKey], req_context: ReqContext, success: bool = True) -> None:
+        job = self._stores[next(iter(keys))]
+        for key in keys:
+            del self._stores[key]
+        failed = self._shared.take_failed(job.heads) if success else range(len(job.heads))
+        self.manager.complete_store(job.job_id, failed)
+        self._shared.drop_name()
+
+    def _slots_of(self, keys: Sequence[Key], slots: Sequence[Sequence[int]]) -> ChunkSlots:
+        return ChunkSlots(
+            groups=[get_offload_group_idx(key) for key in keys],
+            slots=[list(chain) for chain in slots],
+            arena_slots=self._shared.slots.num_slots,
+        )
+
+    # ---- the rest -----------------------------------------------------------------------------------------------
+
+    def take_events(self) -> Iterator[OffloadingEvent]:
+        """What changed since the last step. That all was cleared is not told: the device's pool tells it."""
+        for medium in self.manager.take_changes().media:
+            for keys, removed in ((medium.removed, True), (medium.stored, False)):
+                if keys:
+                    yield _event(medium.medium, keys, removed=removed)
+
+    def reset_cache(self) -> None:
+        """vLLM ends all transfers before it uses a device page or a slot again, and does not speak of them any more."""
+        self.manager.reset()
+        for load in [job for jobs in self._loads.values() for job in jobs]:
+            self.manager.complete_load(load.job_id)
+        for store in {job.job_id: job for job in self._stores.values()}.values():
+            self.manager.complete_store(store.job_id, range(len(store.heads)))
+        self._loads.clear()
+        self._stores.clear()
+
+    def get_stats(self) -> OffloadingConnectorStats | None:
+        """vLLM asks in every step, which is more often than anybody looks."""
+        now = self._clock()
+        if now < self._stats_due_at:
+            return None
+        self._stats_due_at = now + _STATS_EVERY_S
+        return self._metrics.stats(self.manager.status(), self._counters)
+
+    def shutdown(self) -> None:
+        """Brings what waits for the tiers there, in bounded time. Doing it again changes nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        atexit.unregister(self.shutdown)
+        if not self.manager.flush(_FLUSH_S, self._clock):
+            logger.warning("the tiers did not take all that was stored within %d s", _FLUSH_S)
+        self.manager.close()
+        self._shared.close()
+
+
+def _as_keys(keys: Iterable[OffloadKey]) -> list[Key]:
+    return [Key(key) for key in keys]
+
+
+def _event(medium: str, keys: Sequence[Key], *, removed: bool) -> OffloadingEvent:
+    is_memory = medium == MEMORY
+    return OffloadingEvent(
+        keys=list(map(OffloadKey, keys)),
+        medium=Medium.CPU if is_memory else Medium.STORAGE,
+        removed=removed,
+        locality=Locality.LOCAL,
+        ownership=None if is_memory else medium,
+        removal_expected=True,
+    )

@@ -1,0 +1,53 @@
+"""What offloading counts, through vLLM's own way to Prometheus, under the names that Octavo's server uses."""
+
+from collections.abc import Mapping
+
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import OffloadingConnectorStats
+from vllm.v1.kv_offload.base import OffloadingCounterMetadata, OffloadingGaugeMetadata, OffloadingMetricMetadata
+
+from octavo.offload.manager import MEMORY, OffloadStatus
+from octavo.offload.tiers.base import TierState
+
+_BYTES, _BUDGET, _CHUNKS, _UP = "octavo_tier_bytes", "octavo_tier_budget_bytes", "octavo_tier_chunks", "octavo_tier_up"
+_EVENTS = "octavo_tier_events"
+_MEDIUM = ("medium",)
+
+DEFINITIONS: Mapping[str, OffloadingMetricMetadata] = {
+    _BYTES: OffloadingGaugeMetadata("Bytes in use.", _MEDIUM),
+    _BUDGET: OffloadingGaugeMetadata("Bytes allowed.", _MEDIUM),
+    _CHUNKS: OffloadingGaugeMetadata("Chunks held.", _MEDIUM),
+    _UP: OffloadingGaugeMetadata("0: degraded, and off for now.", _MEDIUM),
+    _EVENTS: OffloadingCounterMetadata("What happened on a tier.", ("medium", "event")),
+}
+
+
+class MetricsOfTiers:
+    """Statuses as vLLM's stats: gauges as they are, counters as what came since the last time."""
+
+    def __init__(self) -> None:
+        self._told: dict[tuple[str, str], int] = {}
+
+    def stats(self, status: OffloadStatus, own_counters: Mapping[str, int]) -> OffloadingConnectorStats:
+        stats = OffloadingConnectorStats()
+        used = (status.num_slots - status.free_slots) * status.slot_bytes
+        budget = status.num_slots * status.slot_bytes
+        self._tell(stats, MEMORY, (used, budget, status.num_chunks, 1), {**status.counters, **own_counters})
+        for medium, tier in status.tiers:
+            is_up = int(tier.state is TierState.OK)
+            self._tell(stats, medium, (tier.bytes_used, tier.bytes_budget, tier.num_chunks, is_up), tier.counters)
+        return stats
+
+    def _tell(
+        self,
+        stats: OffloadingConnectorStats,
+        medium: str,
+        gauges: tuple[int, int, int, int],
+        counters: Mapping[str, int],
+    ) -> None:
+        for name, value in zip((_BYTES, _BUDGET, _CHUNKS, _UP), gauges, strict=True):
+            stats.set_gauge(name, value, (medium,))
+        for event, count in counters.items():
+            labels = (medium, event)
+            if (new := count - self._told.get(labels, 0)) > 0:
+                self._told[labels] = count
+                stats.increase_counter(_EVENTS, new, labels)

@@ -1,0 +1,55 @@
+"""What Octavo knows of one request of vLLM's. It hangs on vLLM's own record of the request, and goes with it."""
+
+import math
+from collections.abc import Sequence
+
+from vllm.v1.kv_offload.base import Locality, Medium, OffloadKey, ReqContext
+
+from octavo.ids import OffloadKey as Key
+from octavo.ids import get_offload_group_idx
+from octavo.offload.chunks import WantedChunk
+from octavo.policies import GroupOffloadConfig
+
+
+class RequestState:
+    """The chunks that a request asks for, and how long it waits for them."""
+
+    def __init__(self, context: ReqContext) -> None:
+        self.asked: dict[OffloadKey, None] = {}
+        """In this step, in order."""
+        self.from_tiers: set[OffloadKey] = set()
+        """What was promoted for it."""
+        self.deadline = math.inf
+        """Set when it begins to wait; in the past once it has given up."""
+        self._context = context
+        self._key_at: dict[tuple[int, int], OffloadKey] = {}
+        """By group and position, as far as they have been named."""
+        allows = context.load_tier_filter.allows
+        self.may_load = allows(Medium.CPU, Locality.LOCAL)
+        self.may_promote = self.may_load and allows(Medium.STORAGE, Locality.LOCAL)
+
+    def chunks(self, keys: Sequence[OffloadKey], groups: Sequence[GroupOffloadConfig]) -> list[WantedChunk]:
+        """These keys with their places. The chunk before one is known if it was named before, or is among these."""
+        places = []
+        for key in keys:
+            group_idx = get_offload_group_idx(Key(key))
+            end = self._context.get_offload_key_position(key) or 0
+            position = max(0, -(-end // groups[group_idx].tokens_per_chunk) - 1)
+            places.append((group_idx, position))
+            self._key_at[group_idx, position] = key
+        return [
+            WantedChunk(Key(key), position, _as_key(self._key_at.get((group_idx, position - 1))))
+            for key, (group_idx, position) in zip(keys, places, strict=True)
+        ]
+
+
+def _as_key(key: OffloadKey | None) -> Key | None:
+    return None if key is None else Key(key)
+
+
+def state_of(context: ReqContext) -> RequestState:
+    state = context.get_state(RequestState)
+    if state is None:
+        state = RequestState(context)
+        context.set_state(state)
+    return state

@@ -1,0 +1,119 @@
+"""`OctavoOffloadingSpec`: what vLLM makes in the scheduler's process and in each worker's."""
+
+import logging
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from vllm.distributed.kv_transfer import get_kv_transfer_group
+from vllm.v1.kv_offload.base import (
+    CanonicalKVCaches,
+    OffloadingManager,
+    OffloadingMetricMetadata,
+    OffloadingSpec,
+    OffloadingWorker,
+)
+from vllm.v1.kv_offload.config import OffloadingConfig
+
+from octavo.offload import manager as offload_manager
+from octavo.offload.tiers.base import Tier, TierContext
+from octavo.policies import GroupOffloadConfig, make_policy
+from octavo.vllm_plugin.config import PluginConfig
+from octavo.vllm_plugin.groups import groups_of_all_ranks, groups_of_rank
+from octavo.vllm_plugin.identity import digest_models, make_namespace, why_not_kept
+from octavo.vllm_plugin.ranks import RankReport, check_alike, leave_report, shared_name, sweep, take_reports
+from octavo.vllm_plugin.shared_arena import RankArena, SharedArena, plan_parts
+from octavo.vllm_plugin.v0_32.connector import OctavoConnector
+from octavo.vllm_plugin.v0_32.describe import describe_rank
+from octavo.vllm_plugin.v0_32.manager import OctavoManager
+from octavo.vllm_plugin.v0_32.metrics import DEFINITIONS
+from octavo.vllm_plugin.v0_32.worker import OctavoWorker, as_canonical
+
+logger = logging.getLogger(__name__)
+
+
+class OctavoOffloadingSpec(OffloadingSpec):
+    """Octavo's memory and tiers behind vLLM's `OffloadingConnector`."""
+
+    def __init__(self, config: OffloadingConfig) -> None:
+        super().__init__(config)
+        parallel = config.parallel
+        replica = parallel.data_parallel_index if parallel.data_parallel_size > 1 else None
+        self._plugin = PluginConfig.from_extra_config(config.extra_config, replica=replica)
+        self._name = shared_name(config.engine_id)
+
+    @classmethod
+    def build_metric_definitions(cls, extra_config: Mapping[str, Any]) -> dict[str, OffloadingMetricMetadata]:
+        return dict(DEFINITIONS)
+
+    def get_worker(self, kv_caches: CanonicalKVCaches) -> OffloadingWorker:
+        """In a worker's process, before the scheduler asks for the manager."""
+        connector = get_kv_transfer_group()
+        caches = as_canonical(kv_caches)
+        vllm_config, kv_cache_config = connector._vllm_config, connector._kv_cache_config  # noqa: SLF001 - else unknown
+        leave_report(self._name, describe_rank(self.config, vllm_config, kv_cache_config, caches))
+        return OctavoWorker(
+            caches,
+            [group.group_id for group in self.config.groups],
+            self.blocks_per_chunk,
+            open_arena=self._open_arena,
+            reports_failed_loads=isinstance(connector, OctavoConnector),
+        )
+
+    def _open_arena(self, num_slots: int) -> RankArena:
+        return RankArena(self._name, num_slots, self.config.parallel.world_size, self.config.parallel.rank)
+
+    def get_manager(self) -> OffloadingManager:
+        """In the scheduler's process."""
+        sweep()
+        num_ranks = self.config.parallel.world_size
+        reports = take_reports(self._name, num_ranks)
+        check_alike(reports)
+        offload = self._plugin.offload
+        own_groups = groups_of_rank(reports, self.blocks_per_chunk)
+        plan = plan_parts(own_groups, offload.memory_bytes, num_ranks)
+        groups = groups_of_all_ranks(own_groups, plan, num_ranks)
+        namespace, is_kept = self._namespace(reports)
+        tiers = self._open_tiers(groups, namespace) if is_kept else []
+        shared: SharedArena | None = None
+        try:
+            shared = SharedArena(self._name, plan, num_ranks, namespace)
+            manager = offload_manager.OffloadingManager(
+                shared.slots,
+                groups,
+                make_policy(offload.policy, groups, plan.num_slots),
+                tiers,
+                limits=offload.limits,
+                logs_changes=self.kv_events_config.enable_kv_cache_events,
+            )
+            return OctavoManager(manager, shared, groups, load_timeout_s=offload.load_timeout_s)
+        except BaseException:
+            for tier in tiers:
+                tier.close()
+            if shared is not None:
+                shared.close()
+            raise
+
+    def _namespace(self, reports: list[RankReport]) -> tuple[bytes, bool]:
+        """And whether tiers may keep what is stored under it. Without tiers nothing outlives the process, and the
+        content of weights, which takes a while to read, does not matter."""
+        has_tiers = bool(self._plugin.offload.tiers)
+        reason = why_not_kept(reports, os.environ) if has_tiers else ""
+        if reason:
+            logger.warning("Octavo keeps nothing below memory: %s", reason)
+        is_kept = has_tiers and not reason
+        digests = digest_models(reports[0].models, self._plugin.digests) if is_kept else []
+        namespace = make_namespace(reports, digests, blocks_per_chunk=self.blocks_per_chunk, environ=os.environ)
+        return namespace, is_kept
+
+    def _open_tiers(self, groups: list[GroupOffloadConfig], namespace: bytes) -> list[Tier]:
+        context = TierContext(namespace=namespace, max_chunk_bytes=max(group.chunk_bytes for group in groups))
+        tiers: list[Tier] = []
+        try:
+            for spec in self._plugin.offload.tiers:
+                tiers.append(spec.build(context))  # noqa: PERF401 - those before it are closed if one fails
+        except BaseException:
+            for tier in tiers:
+                tier.close()
+            raise
+        return tiers

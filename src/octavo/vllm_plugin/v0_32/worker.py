@@ -1,0 +1,192 @@
+"""A rank's side: vLLM's transfers as Octavo's.
+
+vLLM     rows of all groups, one after the other; where each group's first row lies in its first chunk
+Octavo   for each chunk its rows and slots
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from itertools import compress
+from typing import NamedTuple
+
+from vllm.v1.kv_offload.base import CanonicalKVCaches as VllmCaches
+from vllm.v1.kv_offload.base import GPULoadStoreSpec, LoadStoreSpec, OffloadingWorker, TransferResult
+
+from octavo.errors import TransferError
+from octavo.offload.base import ChunkCopy
+from octavo.offload.base import OffloadingWorker as Worker
+from octavo.transfer import CanonicalKVCacheRef, CanonicalKVCaches, CanonicalKVCacheTensor, make_worker
+from octavo.vllm_plugin.shared_arena import RankArena
+from octavo.vllm_plugin.v0_32.chunk_slots import ChunkSlots
+
+logger = logging.getLogger(__name__)
+
+_MOST_JOBS = 512
+"""In flight; whoever submits one more waits. Half of what a worker takes before it fails jobs."""
+_WAIT_S = 60.0
+
+
+class _Job(NamedTuple):
+    copies: list[ChunkCopy]
+    heads: list[int]
+    """The first slot of each chunk."""
+    num_bytes: int
+    is_load: bool
+    started: float
+
+
+class OctavoWorker(OffloadingWorker):
+    """Carries out transfers of one rank. It maps the arena at the first one, when the scheduler has made it."""
+
+    def __init__(
+        self,
+        caches: CanonicalKVCaches,
+        group_ids: list[int],
+        blocks_per_chunk: int,
+        *,
+        open_arena: Callable[[int], RankArena],
+        reports_failed_loads: bool,
+    ) -> None:
+        """`open_arena` is given the number of its slots. Unless somebody takes `take_failed_loads`, a load that fails
+        raises: vLLM would go on with bytes that are not there."""
+        self._caches = caches
+        self._group_ids = group_ids
+        self._blocks_per_chunk = blocks_per_chunk
+        self._open_arena = open_arena
+        self._reports_failed_loads = reports_failed_loads
+        self._arena: RankArena | None = None
+        self._worker: Worker | None = None
+        self._jobs: dict[int, _Job] = {}
+        self._ended: list[TransferResult] = []
+        self._failed_loads: set[int] = set()
+
+    def submit_store(self, job_id: int, src_spec: GPULoadStoreSpec, dst_spec: LoadStoreSpec) -> bool:
+        self._submit(job_id, src_spec, dst_spec, is_load=False)
+        return True
+
+    def submit_load(self, job_id: int, src_spec: LoadStoreSpec, dst_spec: GPULoadStoreSpec) -> bool:
+        self._submit(job_id, dst_spec, src_spec, is_load=True)
+        return True
+
+    def get_finished(self) -> list[TransferResult]:
+        """All as successes: vLLM takes no other. A store's failures are noted beside its slots; a load's raise here,
+        if nobody takes them."""
+        self._collect()
+        ended, self._ended = self._ended, []
+        return ended
+
+    def wait(self, job_ids: set[int]) -> None:
+        """Until these have ended. There is no giving up: their device pages are about to be used for something else."""
+        own = [job_id for job_id in job_ids if job_id in self._jobs]
+        while own and self._worker is not None and not self._worker.wait(own, _WAIT_S):
+            logger.warning("transfers %s have not ended for %d s; vLLM waits for them", own, _WAIT_S)
+
+    def take_failed_loads(self) -> set[int]:
+        failed, self._failed_loads = self._failed_loads, set()
+        return failed
+
+    def shutdown(self) -> None:
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None
+        if self._arena is not None:
+            self._arena.close()
+            self._arena = None
+
+    def _submit(self, job_id: int, pages: GPULoadStoreSpec, chunks: LoadStoreSpec, *, is_load: bool) -> None:
+        assert isinstance(chunks, ChunkSlots), chunks
+        worker, arena = self._attached(chunks.arena_slots)
+        copies, heads = [], []
+        for head, copy in self._copies(arena, pages, chunks, is_load=is_load):
+            copies.append(copy)
+            heads.append(head)
+        while len(self._jobs) >= _MOST_JOBS:
+            worker.wait_any(_WAIT_S)
+            self._collect()
+        num_bytes = sum(sum(row >= 0 for row in c.rows) * self._page_bytes(c.group_idx) for c in copies)
+        self._jobs[job_id] = _Job(copies, heads, num_bytes, is_load, time.monotonic())
+        if is_load:
+            worker.submit_load(job_id, copies)
+        else:
+            worker.submit_store(job_id, copies)
+
+    def _page_bytes(self, group_idx: int) -> int:
+        return self._caches.page_size_bytes(group_idx)
+
+    def _attached(self, num_slots: int) -> tuple[Worker, RankArena]:
+        if self._worker is None or self._arena is None:
+            self._arena = self._open_arena(num_slots)
+            self._worker = make_worker(self._caches, self._arena.parts)
+        return self._worker, self._arena
+
+    def _copies(
+        self, arena: RankArena, pages: GPULoadStoreSpec, chunks: ChunkSlots, *, is_load: bool
+    ) -> Iterator[tuple[int, ChunkCopy]]:
+        """First slot and copy of each chunk."""
+        size, part_bytes, start = self._blocks_per_chunk, arena.parts.shape[1], 0
+        for group_idx, (group_id, num_rows, first) in enumerate(
+            zip(self._group_ids, pages.group_sizes, pages.block_indices, strict=True)
+        ):
+            rows = pages.block_ids[start : start + num_rows].tolist()
+            start += num_rows
+            slots_of_group = list(compress(chunks.slots, (group == group_id for group in chunks.groups)))
+            needed = -(-size * self._page_bytes(group_idx) // part_bytes)
+            filled = self._fill(rows, first % size, len(slots_of_group), is_load=is_load)
+            for place, slots in enumerate(slots_of_group):
+                if filled is None:
+                    arena.note_failed(slots[0])
+                    continue
+                own = filled[place * size : (place + 1) * size]
+                yield slots[0], ChunkCopy(group_idx, own, arena.parts_of(slots[:needed]))
+
+    def _fill(self, rows: list[int], num_missing: int, num_chunks: int, *, is_load: bool) -> list[int] | None:
+        """A row for each block of the chunks. A load leaves out blocks at both ends. A store may lack the first ones,
+        which its window has passed, so that nobody will ask for them: any row stands for them. If it lacks others, it
+        cannot be known which, and the chunks cannot be stored: None."""
+        num_blocks = num_chunks * self._blocks_per_chunk
+        if is_load:
+            return [-1] * num_missing + rows + [-1] * (num_blocks - num_missing - len(rows))
+        if num_missing + len(rows) != num_blocks:
+            return None
+        return rows[:1] * num_missing + rows
+
+    def _collect(self) -> None:
+        if self._worker is None:
+            return
+        now = time.monotonic()
+        for result in self._worker.get_finished():
+            job = self._jobs.pop(result.job_id)
+            for place in result.failed:
+                self._arena_of_job().note_failed(job.heads[place])
+            if result.failed and job.is_load:
+                self._load_failed(result.job_id, len(result.failed))
+            self._ended.append(TransferResult(result.job_id, True, job.num_bytes, now - job.started))
+
+    def _arena_of_job(self) -> RankArena:
+        assert self._arena is not None
+        return self._arena
+
+    def _load_failed(self, job_id: int, num_chunks: int) -> None:
+        if not self._reports_failed_loads:
+            raise TransferError(
+                f"{num_chunks} chunks could not be copied to the device, and vLLM's OffloadingConnector cannot be told "
+                'so: the engine ends rather than go on with other bytes. With "kv_connector": "OctavoConnector", '
+                '"kv_connector_module_path": "octavo.vllm_plugin" and "kv_load_failure_policy": "recompute" it would '
+                "compute what is missing"
+            )
+        self._failed_loads.add(job_id)
+
+
+def as_canonical(caches: VllmCaches) -> CanonicalKVCaches:
+    """vLLM's caches of a rank in Octavo's classes: the same memory."""
+    return CanonicalKVCaches(
+        tensors=tuple(
+            CanonicalKVCacheTensor(tensor=entry.tensor, page_size_bytes=entry.tensor.shape[1])
+            for entry in caches.tensors
+        ),
+        group_refs=tuple(
+            tuple(CanonicalKVCacheRef(tensor_idx=ref.tensor_idx, page_size_bytes=ref.page_size_bytes) for ref in refs)
+            for refs in caches.group_data_refs
+        ),
+    )

@@ -1,0 +1,131 @@
+"""`octavo bench serve` against a real server: its numbers are those of the server, and trouble is counted."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+sys.path.insert(0, str(Path(__file__).parents[1] / "engine" / "server"))
+
+from running_server import serving
+
+from octavo.cli.bench_report import percentile
+from octavo.cli.bench_workload import Tokens, read_trace
+from octavo.engine.tiny_models import save_tiny_model
+from octavo.errors import InputError
+
+TRACE = [
+    {"timestamp": 0, "input_length": 1000, "output_length": 64, "hash_ids": [1, 2]},
+    {"timestamp": 10, "input_length": 1400, "output_length": 32, "hash_ids": [1, 2, 3]},
+]
+TOKENS = Tokens(vocab_size=256, seed=0)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    save_tiny_model("qwen3", folder)
+    with serving(folder, max_waiting=8) as running:
+        yield running
+        running.check_nothing_is_left()
+
+
+@pytest.fixture
+def trace(tmp_path):
+    path = tmp_path / "trace.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in TRACE))
+    return path
+
+
+def bench(octavo, server, *flags):
+    ran = octavo("bench", "serve", server.url, "--json", *flags)
+    assert ran.code == 0, ran.err
+    return json.loads(ran.out)
+
+
+def test_conversations(octavo, server):
+    server.ask(lambda engine: engine.reset_prefix_cache())
+    shape = ["--shared-tokens", 32, "--turn-tokens", 16, "--output-tokens", 4, "--turns", 3]
+    told = bench(octavo, server, "--conversations", 5, "--concurrency", 3, *shape)
+    assert told["requests"] == {"succeeded": 15, "failed": 0}
+    assert told["tokens"]["output"] == 60
+    assert told["tokens"]["prompt"] == 5 * (48 + 68 + 88)
+    assert told["tokens"]["cached_by_medium"] == {"device": told["tokens"]["cached"]}
+    # Each turn resumes at least the former prompt's whole blocks.
+    assert told["tokens"]["cached"] >= 5 * (48 + 64)
+    assert 0.5 < told["hit_rate"] < 1
+    for name in ("time_to_first_token_s", "inter_token_latency_s", "request_s"):
+        assert 0 < told[name]["p50"] <= told[name]["p90"] <= told[name]["p99"]
+
+
+def test_a_trace(octavo, server, trace):
+    server.ask(lambda engine: engine.reset_prefix_cache())
+    told = bench(octavo, server, "--trace", trace, "--block-tokens", 64, "--concurrency", 1, "--speed", 10)
+    assert told["requests"]["succeeded"] == 2
+    assert told["tokens"]["prompt"] == 125 + 175
+    assert told["tokens"]["output"] == 8 + 4
+    assert told["tokens"]["cached"] == 112  # the first block, and what is whole of the second
+    assert bench(octavo, server, "--trace", trace, "--block-tokens", 64, "--limit", 1)["tokens"]["prompt"] == 125
+
+
+def test_the_report_for_people(octavo, server):
+    ran = octavo("bench", "serve", server.url, "--conversations", 2, "--turns", 1, "--output-tokens", 3)
+    assert ran.code == 0
+    for word in ("p50", "p99", "time to first token", "inter-token latency", "tokens/s", "resumed"):
+        assert word in ran.out
+    assert "2 in" in ran.out
+
+
+def test_errors_are_counted_and_do_not_end_it(octavo, server, trace):
+    ran = octavo("bench", "serve", server.url, "--trace", trace, "--block-tokens", 240, "--json")
+    told = json.loads(ran.out)
+    assert told["requests"] == {"succeeded": 1, "failed": 1}
+    assert "longest context" in next(iter(told["errors"]))
+    assert ran.code == 0
+
+
+def test_no_success_is_a_failure(octavo, server):
+    ran = octavo("bench", "serve", server.url, "--model", "another", "--conversations", 2, "--turns", 2)
+    assert ran.code == 2
+    assert "2 × 404" in ran.out
+    assert ran.err.endswith("octavo: no request succeeded\n")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{",
+        "[]",
+        '{"timestamp": 0}',
+        json.dumps(TRACE[0] | {"hash_ids": [1]}),
+        json.dumps(TRACE[0] | {"input_length": -1}),
+        json.dumps(TRACE[0] | {"input_length": "1"}),
+        "",
+    ],
+)
+def test_files_that_are_no_trace(tmp_path, line):
+    path = tmp_path / "trace.jsonl"
+    path.write_text(line)
+    with pytest.raises(InputError, match=r"trace\.jsonl"):
+        read_trace(path, TOKENS, block_tokens=512, limit=None, speed=None)
+
+
+def test_prompts_share_what_their_hash_ids_share(trace):
+    first, second = (session.turns[0].new_token_ids() for session in read_sessions(trace))
+    assert (len(first), len(second)) == (1000, 1400)
+    assert first == second[:1000]
+    other = [session.turns[0].new_token_ids() for session in read_sessions(trace, Tokens(vocab_size=256, seed=1))]
+    assert other[0][:100] != first[:100]
+
+
+def read_sessions(trace, tokens=TOKENS):
+    return read_trace(trace, tokens, block_tokens=512, limit=None, speed=None)
+
+
+def test_percentiles():
+    hundred = [float(value) for value in range(1, 101)]
+    assert [percentile(hundred, percent) for percent in (50, 90, 99, 100)] == [50, 90, 99, 100]
+    assert percentile([3.0], 1) == 3
+    assert percentile([], 50) is None

@@ -1,0 +1,93 @@
+"""`octavo chat` against a real server: turns, commands, and trouble that ends no conversation."""
+
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+pytest.importorskip("torch")
+sys.path.insert(0, str(Path(__file__).parents[1] / "engine" / "server"))
+
+from running_server import serving
+
+from octavo.cli.chat import Conversation, talk
+from octavo.engine.tiny_models import save_tiny_model
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    save_tiny_model("qwen3", folder)
+    with serving(folder) as running:
+        yield running
+
+
+@pytest.fixture
+def typed(monkeypatch):
+    """What somebody types, line by line, and then Ctrl+D."""
+
+    def type_lines(*lines):
+        left = list(lines)
+
+        def answer(prompt):
+            if not left:
+                raise EOFError
+            return left.pop(0)
+
+        monkeypatch.setattr("builtins.input", answer)
+
+    return type_lines
+
+
+def test_a_conversation(octavo, server, typed):
+    typed("hello", "", "/help", "and now?", "/reset", "hello", "/quit", "never sent")
+    ran = octavo("chat", server.url, "--temperature", 0, "--max-tokens", 6, "--system", "Be brief.")
+    assert ran.code == 0, ran.err
+    lines = ran.out.splitlines()
+    assert lines[0].startswith("tiny at http://127.0.0.1:")
+    first, second = lines[1], lines[-1]
+    assert first == second  # nothing is left of what was said before /reset
+    assert "(a new conversation)" in lines
+    assert "/reset forgets" in ran.out
+
+
+def test_what_was_said_before_is_sent_along(server):
+    with httpx.Client(base_url=server.url, timeout=60) as client:
+        conversation = Conversation(client, "tiny", None, {"max_tokens": 3, "temperature": 0})
+        said = ["".join(conversation.say(text)) for text in ("one", "two")]
+    assert [message["role"] for message in conversation.messages] == ["user", "assistant"] * 2
+    assert [message["content"] for message in conversation.messages] == ["one", said[0], "two", said[1]]
+    conversation.reset()
+    assert conversation.messages == []
+
+
+def test_an_answer_that_is_cut_short_is_remembered_so_far(server):
+    with httpx.Client(base_url=server.url, timeout=60) as client:
+        conversation = Conversation(client, "tiny", None, {"max_tokens": 400, "ignore_eos": True})
+        answer = conversation.say("go on")
+        first = next(answer)
+        answer.close()
+    assert conversation.messages[-1] == {"role": "assistant", "content": first}
+
+
+def test_trouble_is_said_and_forgotten(server, capsys):
+    with httpx.Client(base_url=server.url, timeout=60) as client:
+        conversation = Conversation(client, "another", None, {})
+        lines = iter(["hello", None])
+        talk(conversation, lambda: next(lines))
+    assert "404: there is no model 'another' here" in capsys.readouterr().err
+    assert conversation.messages == []
+
+
+def test_nobody_answers(octavo):
+    ran = octavo("chat", "http://127.0.0.1:9")
+    assert ran.code == 2
+    assert "does not answer" in ran.err
+    assert "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize("url", ["ftp://host", "http://", "http://a:b:c"])
+def test_addresses_that_are_none(octavo, url):
+    ran = octavo("chat", url)
+    assert (ran.code, ran.err.count("\n")) == (2, 1)

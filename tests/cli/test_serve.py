@@ -1,0 +1,111 @@
+"""`octavo serve` as a process: it says where it is, serves, keeps what it computed, and ends when it is asked to."""
+
+import asyncio
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import httpx
+import pytest
+
+pytest.importorskip("torch")
+
+from octavo.cli.serve_engine import OffloadFlags, build_engine
+from octavo.engine.config import EngineConfig
+from octavo.engine.sampling_params import SamplingParams
+from octavo.engine.tiny_models import save_tiny_model
+
+BODY = {"prompt": "p" * 200, "max_tokens": 4, "temperature": 0}
+
+
+@pytest.fixture(scope="module")
+def model_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models") / "tiny-qwen"
+    save_tiny_model("qwen3", folder)
+    return folder
+
+
+@contextmanager
+def serving(folder, *flags):
+    command = [sys.executable, "-c", "from octavo.cli import main; main()", "serve", folder, "--port", "0", *flags]
+    process = subprocess.Popen(
+        [str(part) for part in command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process, process.stdout.readline()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_what_was_computed_is_there_after_a_restart(model_folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    flags = ["--device-memory", "16MiB", "--max-model-len", "512", "--memory", "16MiB"]
+    flags += ["--disk", tmp_path / "disk", "--disk-size", "64MiB"]
+    with serving(model_folder, *flags) as (process, line):
+        assert line.startswith("Serving tiny-qwen: page at http://127.0.0.1:")
+        assert line.rstrip().endswith("pool 16 MiB")
+        url = line.split()[4]
+        answer = httpx.post(f"{url}/v1/completions", json=BODY, timeout=60).json()
+        assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+        tiers = httpx.get(f"{url}/state").json()["engine"]["tiers"]
+        assert [tier["medium"] for tier in tiers] == ["memory", "disk"]
+        assert 'octavo_tier_up{medium="disk"} 1.0' in httpx.get(f"{url}/metrics").text
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+        assert (process.returncode, errors) == (0, "")
+    text, cached = asyncio.run(complete_again(model_folder, tmp_path / "disk"))
+    assert text == answer["choices"][0]["text"]
+    assert cached == {"disk": 192}
+
+
+async def complete_again(folder, disk):
+    """With another engine, over the same disk."""
+    config = EngineConfig(model=folder, device_memory_bytes=16 << 20, max_model_len=512)
+    flags = OffloadFlags(memory_bytes=16 << 20, disk=disk, disk_bytes=64 << 20)
+    engine, _ = build_engine(config, flags.to_config())
+    prompt = engine.engine.tokenizer.encode(BODY["prompt"])
+    outputs = [output async for output in engine.generate(prompt, SamplingParams(max_tokens=4, temperature=0))]
+    await engine.close(0)
+    return "".join(output.text for output in outputs), dict(outputs[-1].cached_tokens)
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (["--device-memory", "much"], "--device-memory: 'much' is not a size"),
+        (["--memory", "much"], "--memory: 'much' is not a size"),
+        (["--disk", "/dev/null/none", "--device-memory", "8MiB"], "/dev/null/none"),
+        (["--policy", "fifo", "--memory", "1GiB"], "resume_points"),
+        (["--host", "no such host"], "cannot listen on no such host"),
+        (["--max-model-len", "long"], "--max-model-len: 'long' is not a number of tokens"),
+        (["--kv-events", "nowhere"], "nowhere"),
+        (["--api-key", ""], "API key"),
+        (["--device-memory", "1KiB"], "memory"),
+        (["--dtype", "int3"], "int3"),
+    ],
+)
+def test_bad_flags(octavo, model_folder, flags, complaint):
+    ran = octavo("serve", model_folder, "--port", "0", *flags)
+    assert ran.code == 2
+    assert ran.err.count("\n") == 1
+    assert complaint in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_a_folder_that_is_no_model(octavo, tmp_path):
+    ran = octavo("serve", tmp_path)
+    assert (ran.code, "config.json" in ran.err) == (2, True)
+
+
+def test_a_port_that_is_taken(octavo, model_folder):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        ran = octavo("serve", model_folder, "--port", port)
+    assert ran.code == 2
+    assert f"port {port}" in ran.err

@@ -1,0 +1,194 @@
+"""A real vLLM engine with the plug-in, in a process of its own: plays a scenario, and prints what came of it as JSON.
+
+    plugin_engine.py SCENARIO '{"family": "llama", ...}'
+
+Prompts are served one at a time where outputs are compared: in bfloat16, what shares a batch decides how sums are rounded.
+"""
+
+import json
+import random
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import engine_process as engine  # sets vLLM up before it is imported
+import torch
+import transformers
+from vllm import LLM, SamplingParams
+
+VOCAB = 512
+MEMORY = {"llama": "3MiB", "gemma3": "5MiB", "gpt_oss": "5MiB", "qwen3_next": "12MiB", "deepseek_v2": "3MiB"}
+"""Room for the prompts, and for little more."""
+
+
+def tiny_config(family: str) -> transformers.PretrainedConfig:
+    match family:
+        case "llama":
+            return transformers.LlamaConfig(**engine.COMMON, num_hidden_layers=4)
+        case "gpt_oss":
+            return transformers.GptOssConfig(
+                **{**engine.COMMON, "intermediate_size": 64},
+                num_hidden_layers=4,
+                num_local_experts=4,
+                num_experts_per_tok=2,
+                sliding_window=64,
+                layer_types=["sliding_attention", "full_attention"] * 2,
+            )
+    return engine.tiny_config(family)
+
+
+def make_model(family: str, folder: Path) -> Path:
+    """Weights that are large enough for an answer to depend on the whole prompt."""
+    torch.manual_seed(0)
+    model = transformers.AutoModelForCausalLM.from_config(tiny_config(family), dtype=torch.float32)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.dim() >= 2 and "norm" not in name:
+                parameter.normal_(0, 0.15)
+    model.to(torch.bfloat16).save_pretrained(folder)
+    return folder
+
+
+def transfer_config(connector: str = "OffloadingConnector", **extra: Any) -> dict[str, Any]:
+    config: dict[str, Any] = {
+        "kv_connector": connector,
+        "kv_role": "kv_both",
+        "kv_connector_extra_config": {
+            "spec_name": "OctavoOffloadingSpec",
+            "spec_module_path": "octavo.vllm_plugin",
+            **extra,
+        },
+    }
+    if connector != "OffloadingConnector":
+        config |= {"kv_connector_module_path": "octavo.vllm_plugin", "kv_load_failure_policy": "recompute"}
+    return config
+
+
+def start(model: str, transfer: dict[str, Any] | None, **options: Any) -> LLM:
+    defaults: dict[str, Any] = {
+        "skip_tokenizer_init": True,
+        "enforce_eager": True,
+        "dtype": "bfloat16",
+        "max_model_len": 1024,
+        "max_num_seqs": 4,
+        "max_num_batched_tokens": 1024,
+        "kv_cache_memory_bytes": 64 << 20,
+        "enable_prefix_caching": True,
+        "disable_log_stats": False,
+        "seed": 0,
+    }
+    return LLM(model=model, **(defaults | {"kv_transfer_config": transfer} | options))
+
+
+def tokens(count: int, seed: int) -> list[int]:
+    source = random.Random(seed)
+    return [source.randrange(4, VOCAB) for _ in range(count)]
+
+
+def generate(llm: LLM, prompts: list[list[int]], num_tokens: int = 16) -> tuple[list[list[int]], list[int]]:
+    """All at once: answers, and how many tokens of each prompt were not computed."""
+    sampling = SamplingParams(temperature=0, max_tokens=num_tokens, ignore_eos=True, detokenize=False)
+    outputs = llm.generate([{"prompt_token_ids": p} for p in prompts], sampling, use_tqdm=False)
+    return [list(o.outputs[0].token_ids) for o in outputs], [o.num_cached_tokens or 0 for o in outputs]
+
+
+def generate_each(llm: LLM, prompts: list[list[int]], num_tokens: int = 16) -> tuple[list[list[int]], list[int]]:
+    results = [generate(llm, [prompt], num_tokens) for prompt in prompts]
+    return [answer for (answer,), _ in results], [cached for _, (cached,) in results]
+
+
+class Offloading:
+    """What lies below the device, in this process."""
+
+    def __init__(self, llm: LLM) -> None:
+        self._llm = llm
+        self._core = llm.llm_engine.engine_core.engine_core
+        self.adapter = self._core.scheduler.connector.connector_scheduler.manager
+        self.manager = self.adapter.manager
+
+    def counters(self) -> dict[str, int]:
+        return dict(self.manager.status().counters)
+
+    def settle(self) -> None:
+        """Until what was computed is stored, and on the tiers below."""
+        generate(self._llm, [tokens(5, 1)], 2)
+        deadline = time.monotonic() + 60
+        while self._core.scheduler.connector.has_pending_push_work():
+            assert time.monotonic() < deadline, self.manager.status()
+            self._core.step()
+        self.manager.check_invariants()
+
+    def forget_device(self) -> None:
+        self.settle()
+        assert self._llm.reset_prefix_cache()
+
+    def spoil_memory(self) -> None:
+        self.manager.arena.view.fill(0)
+
+
+def scenario_loads(model: str, transfer: dict[str, Any], num_prompts: int = 3, num_others: int = 12, **options: Any) -> dict[str, Any]:
+    """The same prompts by vLLM's own hits, from memory, from disk, longer by a turn, and from memory full of zeros."""
+    llm = start(model, transfer, **options)
+    below = Offloading(llm)
+    prompts = [tokens(600, seed) for seed in range(10, 10 + num_prompts)]
+    first, _ = generate_each(llm, prompts)
+    report: dict[str, Any] = {"prompts": prompts, "local": generate_each(llm, prompts)}
+    below.forget_device()
+    report["memory"] = generate_each(llm, prompts)
+
+    turns = [p + answer + tokens(130, 50 + i) for i, (p, answer) in enumerate(zip(prompts, first, strict=True))]
+    generate_each(llm, turns)
+    report["turn_local"] = generate_each(llm, turns)
+    below.forget_device()
+    report["turn_memory"] = generate_each(llm, turns)
+
+    for seed in range(100, 100 + num_others):  # others take the memory
+        generate_each(llm, [tokens(600, seed)], 1)
+        below.settle()
+    before = below.counters()
+    below.forget_device()
+    report["disk"] = generate_each(llm, prompts)
+    report["promoted"] = below.counters()["promoted"] - before["promoted"]
+    report["sources"] = cached_by_source(llm)
+
+    below.forget_device()
+    below.spoil_memory()
+    report["zeros"] = generate_each(llm, prompts)
+    report["counters"] = below.counters()
+    below.adapter.shutdown()
+    return report
+
+
+def scenario_again(
+    model: str, transfer: dict[str, Any], prompts: list[list[int]] = (), **options: Any
+) -> dict[str, Any]:
+    """Another process: what it finds of the first one's."""
+    llm = start(model, transfer, **options)
+    below = Offloading(llm)
+    answers = generate_each(llm, prompts)
+    report = {"disk": answers, "counters": below.counters()}
+    below.adapter.shutdown()
+    return report
+
+
+def cached_by_source(llm: LLM) -> dict[str, float]:
+    return {
+        metric.labels["source"]: metric.value
+        for metric in llm.get_metrics()
+        if metric.name == "vllm:prompt_tokens_by_source" and hasattr(metric, "value") and "source" in metric.labels
+    }
+
+
+SCENARIOS: dict[str, Callable[..., dict[str, Any]]] = {"loads": scenario_loads, "again": scenario_again}
+
+
+def main() -> None:
+    name, arguments = sys.argv[1:]
+    known = SCENARIOS[name](**json.loads(arguments))
+    print("KNOWN " + json.dumps(known), flush=True)
+
+
+if __name__ == "__main__":
+    main()
