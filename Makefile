@@ -10,16 +10,21 @@ export PYTHON
 # Each compares with a peer or a limit in the same run.
 BENCHMARKS := $(sort $(wildcard benchmarks/bench_*.py)) benchmarks/compare_managers.py benchmarks/bookkeeping_memory.py
 
-.PHONY: help demo test check docs bench fuzz crash test-vllm clean
+.PHONY: help demo test test-browser check docs bench fuzz crash soak test-vllm clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
 
-demo: $(VENV)/.installed  ## plan the cache of a shipped hybrid model
-	$(BIN)/octavo plan examples/models/qwen3-next-80b.json --memory 40GiB --context 128k --compare vllm
+demo: $(VENV)/.installed  ## serve hybrid models with ever more tiers, and compare
+	$(BIN)/octavo demo
 
 test: $(VENV)/.installed  ## all tests that need no peer
-	$(BIN)/pytest -m "not vllm"
+	$(BIN)/pytest -m "not vllm and not browser"
+
+test-browser: $(VENV)/.installed  ## the page in a real browser
+	scripts/setup_browser.sh
+	$(BIN)/python -m pip install --quiet --quiet --group browser
+	$(BIN)/pytest -m browser tests/browser
 
 check: $(VENV)/.installed  ## formatting, lint, types, layers of imports, docs up to date
 	$(BIN)/ruff format --check .
@@ -42,6 +47,9 @@ fuzz: $(VENV)/.installed  ## 100,000 hostile messages for the decoder of events
 
 crash: $(VENV)/.installed  ## 200 kills of a process that writes to disk, and damage at every byte of a log
 	OCTAVO_CRASHES=200 $(BIN)/pytest -q --timeout 600 tests/offload/tiers/test_disk_crash.py tests/offload/tiers/test_disk_damage.py
+
+soak: $(VENV)/.installed  ## the whole stack at random with faults, longer than in `make test`
+	OCTAVO_MACHINE_EXAMPLES=100 $(BIN)/pytest -q --timeout 600 tests/offload/test_state_machine.py
 
 test-vllm: $(VLLM_VENV)/.installed  ## the suites against the real vLLM
 	$(VLLM_VENV)/bin/python -m pytest -m vllm tests/vllm

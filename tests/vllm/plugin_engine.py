@@ -5,11 +5,13 @@
 Prompts are served one at a time where outputs are compared: in bfloat16, what shares a batch decides how sums are rounded.
 """
 
+import errno
 import json
 import random
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +21,8 @@ import transformers
 from vllm import LLM, SamplingParams
 
 VOCAB = 512
-MEMORY = {"llama": "3MiB", "gemma3": "5MiB", "gpt_oss": "5MiB", "qwen3_next": "12MiB", "deepseek_v2": "3MiB"}
-"""Room for the prompts, and for little more."""
+PROMPT_TOKENS = 520
+"""A little more than four blocks, so that the answer depends on what was loaded."""
 
 
 def tiny_config(family: str) -> transformers.PretrainedConfig:
@@ -132,7 +134,7 @@ def scenario_loads(model: str, transfer: dict[str, Any], num_prompts: int = 3, n
     """The same prompts by vLLM's own hits, from memory, from disk, longer by a turn, and from memory full of zeros."""
     llm = start(model, transfer, **options)
     below = Offloading(llm)
-    prompts = [tokens(600, seed) for seed in range(10, 10 + num_prompts)]
+    prompts = [tokens(PROMPT_TOKENS, seed) for seed in range(10, 10 + num_prompts)]
     first, _ = generate_each(llm, prompts)
     report: dict[str, Any] = {"prompts": prompts, "local": generate_each(llm, prompts)}
     below.forget_device()
@@ -145,7 +147,7 @@ def scenario_loads(model: str, transfer: dict[str, Any], num_prompts: int = 3, n
     report["turn_memory"] = generate_each(llm, turns)
 
     for seed in range(100, 100 + num_others):  # others take the memory
-        generate_each(llm, [tokens(600, seed)], 1)
+        generate_each(llm, [tokens(PROMPT_TOKENS, seed)], 1)
         below.settle()
     before = below.counters()
     below.forget_device()
@@ -173,6 +175,96 @@ def scenario_again(
     return report
 
 
+def scenario_stress(
+    model: str, transfer: dict[str, Any] | None, num_requests: int = 200, faults: bool = False, **options: Any
+) -> dict[str, Any]:
+    """Requests with shared beginnings, many at once, on a pool that is too small for them: evictions, preemptions."""
+    disk = TroubledDisk() if faults else None
+    llm = start(model, transfer, **({"dtype": "float32", "num_gpu_blocks_override": 64, "max_model_len": 640, "max_num_seqs": 6} | options))
+    source = random.Random(3)
+    beginnings = [tokens(400, 50 + i) for i in range(6)]
+    prompts = [
+        source.choice(beginnings)[: source.choice([140, 270, 390])] + tokens(source.randrange(1, 200), 1000 + i)
+        for i in range(num_requests)
+    ]
+    answers: list[list[int]] = []
+    for start_at in range(0, num_requests, num_requests // 10):
+        if disk is not None:
+            disk.next_trouble()
+        answers += generate(llm, prompts[start_at : start_at + num_requests // 10], 24)[0]
+    metrics = {m.name: m.value for m in llm.get_metrics() if hasattr(m, "value")}
+    report: dict[str, Any] = {
+        "answers": answers,
+        "preemptions": metrics["vllm:num_preemptions"],
+        "loaded_tokens": metrics.get("vllm:external_prefix_cache_hits", 0),
+    }
+    if transfer is not None:
+        below = Offloading(llm)
+        if disk is not None:
+            disk.heal()
+        below.settle()
+        report["counters"] = below.counters()
+        report["disk_faults"] = disk.num_faults if disk is not None else 0
+        below.adapter.shutdown()
+    return report
+
+
+class TroubledDisk:
+    """Gives the disk tiers that are made from now on a disk of many troubles, and workers some too."""
+
+    def __init__(self) -> None:
+        from octavo.offload.tiers.disk import spec
+        from octavo.testing.faulty_disk import FaultyDiskIO
+        from octavo.transfer.host_copier import HostCopier
+
+        self._io = FaultyDiskIO()
+        self._round = 0
+        self._source = random.Random(5)
+        self._gate: Any = None
+        build = spec.DiskSpec.build
+        spec.DiskSpec.build = lambda this, context: build(replace(this, io=self._io), context)
+        store, load = HostCopier.store, HostCopier.load
+
+        def troubled_store(this: Any, batches: Any, **options: Any) -> Any:
+            if self._is_troubled():
+                raise RuntimeError("the device is unwell")
+            return store(this, batches, **options)
+
+        def troubled_load(this: Any, batches: Any, chunks: Any) -> Any:
+            if self._is_troubled():
+                return frozenset({0})
+            return load(this, batches, chunks)
+
+        HostCopier.store, HostCopier.load = troubled_store, troubled_load
+
+    @property
+    def num_faults(self) -> int:
+        return int(self._io.num_faults)
+
+    def next_trouble(self) -> None:
+        self.heal()
+        self._round += 1
+        match self._round % 5:
+            case 1:
+                self._io.flips_a_bit = True
+            case 2:
+                self._io.fail("read", errno=errno.EIO)
+            case 3:
+                self._io.fail("write", "sync", errno=errno.ENOSPC)
+            case 4:
+                self._gate = self._io.hanging("read")
+                self._gate.__enter__()
+
+    def heal(self) -> None:
+        self._io.heal()
+        if self._gate is not None:
+            self._gate.__exit__(None, None, None)
+            self._gate = None
+
+    def _is_troubled(self) -> bool:
+        return self._source.random() < 0.1
+
+
 def cached_by_source(llm: LLM) -> dict[str, float]:
     return {
         metric.labels["source"]: metric.value
@@ -181,7 +273,7 @@ def cached_by_source(llm: LLM) -> dict[str, float]:
     }
 
 
-SCENARIOS: dict[str, Callable[..., dict[str, Any]]] = {"loads": scenario_loads, "again": scenario_again}
+SCENARIOS: dict[str, Callable[..., dict[str, Any]]] = {"loads": scenario_loads, "again": scenario_again, "stress": scenario_stress}
 
 
 def main() -> None:

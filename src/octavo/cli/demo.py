@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from octavo.engine.demo import ModeResult
 
 _DIFFERENT = 1
-_WIDTH = 112
+_WIDTH = 130
 
 
 def demo(

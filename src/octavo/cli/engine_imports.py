@@ -4,11 +4,15 @@ from importlib.util import find_spec
 
 from octavo.errors import InputError
 
-_NEEDED = ("torch", "transformers", "safetensors")
+_NEEDED = ("torch", "transformers", "safetensors", "starlette", "uvicorn", "prometheus_client", "jinja2")
 
 
 def require_engine() -> None:
-    """InputError, with the remedy, where the engine's packages are not installed."""
+    """InputError, with the remedy, where the engine's packages are not installed. Hugging Face's own progress bars are
+    turned off: a command has its own."""
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
         raise InputError(f"this command runs a model and needs {', '.join(missing)}: pip install 'octavo[engine]'")
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]

@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import torch
@@ -31,6 +31,9 @@ from octavo.engine.statistics import EngineCounters, EngineSnapshot, class_occup
 from octavo.engine.tokenizer import FastTokenizer
 from octavo.errors import InputError
 from octavo.hashing import PLAIN, RequestIdentity
+
+if TYPE_CHECKING:
+    from octavo.engine.runner import ModelRunner
 
 _logger = logging.getLogger(__name__)
 
@@ -77,7 +80,7 @@ class Engine:
         cls,
         config: EngineConfig,
         *,
-        make_offload: "Callable[[KVCacheManager, StepRunner], OffloadHooks] | None" = None,
+        make_offload: "Callable[[KVCacheManager, ModelRunner], OffloadHooks] | None" = None,
     ) -> Self:
         """Loads the model, plans its cache and allocates the pool. It takes as long as that takes."""
         from octavo.engine.building import build_parts  # it imports transformers, which takes seconds

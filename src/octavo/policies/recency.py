@@ -130,10 +130,9 @@ class RecencyOrder:
                 if missing <= 0:
                     break
             run.live -= len(keys) - num_before
-            if run.live:
-                run.keys = run.keys[place:]
-            else:
-                self._unlink(run)
+            run.keys = run.keys[place:]
+            if run.live * 4 < len(run.keys) or not run.live:
+                self._rewrite(run)
         self.num_slots -= num_slots - missing
         return keys, slots
 
