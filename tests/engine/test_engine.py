@@ -17,9 +17,9 @@ from octavo.engine.outputs import FinishReason
 from octavo.engine.sampling_params import SamplingParams
 from octavo.engine.scheduler import SchedulerLimits
 from octavo.engine.statistics import picture_of_pool
+from octavo.engine.tiny_models import VOCAB_SIZE, build_tiny_model, save_tiny_model
 from octavo.errors import InputError, NotEnoughMemoryError, OctavoError
 from octavo.events.publisher import PublisherConfig
-from octavo.engine.tiny_models import VOCAB_SIZE, build_tiny_model, save_tiny_model
 
 NEW_TOKENS = 16
 FAMILIES = ["llama", "gemma3", "qwen3_next", "deepseek_v3"]

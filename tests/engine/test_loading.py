@@ -9,6 +9,7 @@ from transformers import AutoTokenizer
 
 from octavo.engine import CacheGeometry, load_model
 from octavo.engine.models import ModelFolderError, UnsupportedModelError
+from octavo.engine.tiny_models import VOCAB_SIZE, save_tiny_model
 from octavo.engine.torch_dtypes import parse_dtype
 from octavo.errors import InputError, ModelConfigError
 from octavo.specs import (
@@ -18,7 +19,6 @@ from octavo.specs import (
     MLAAttentionSpec,
     SlidingWindowSpec,
 )
-from octavo.engine.tiny_models import VOCAB_SIZE, save_tiny_model
 
 KINDS = {
     "gemma3": [SlidingWindowSpec, SlidingWindowSpec, FullAttentionSpec] * 2,

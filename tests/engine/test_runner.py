@@ -10,6 +10,7 @@ from octavo.engine import CacheGeometry, CausalModel, ModelRunner, ScheduledSequ
 from octavo.engine.cache import attention_step
 from octavo.engine.cache.attention_step import cut_by_length
 from octavo.engine.cache.visibility import first_visible
+from octavo.engine.tiny_models import VOCAB_SIZE, build_tiny_model
 from octavo.errors import PlanError
 from octavo.planning import plan_kv_cache
 from octavo.specs import (
@@ -19,7 +20,6 @@ from octavo.specs import (
     ResumePoint,
     SlidingWindowSpec,
 )
-from octavo.engine.tiny_models import VOCAB_SIZE, build_tiny_model
 
 LIMITS = RequestLimits(max_model_len=256, max_step_tokens=256)
 

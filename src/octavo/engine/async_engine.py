@@ -54,6 +54,8 @@ class AsyncEngine:
         """Guards what follows."""
         self._commands: deque[_Command] = deque()
         self._close_at: float | None = None
+        self._rests_for: float | None = 0.0
+        """How long the engine may sleep with nothing to compute; None: until somebody wakes it."""
         """When what has not finished is aborted; None while the engine is open."""
         self._error: BaseException | None = None
         self._is_done = False
@@ -172,6 +174,9 @@ class AsyncEngine:
                 self._run_commands()
                 if self._engine.has_unfinished:
                     self._deliver(self._engine.step())
+                    self._rests_for = 0.0
+                else:
+                    self._rests_for = self._engine.rest()
             self._deliver(self._engine.abort_all())
             self._engine.close()
         except BaseException as error:
@@ -181,12 +186,12 @@ class AsyncEngine:
             self._end()
 
     def _wait_for_work(self) -> bool:
-        """Sleeps until there is something to do. False: it is time to end."""
+        """Sleeps until there is something to do, for an engine at rest too. False: it is time to end."""
         with self._wakeup:
-            while not self._commands and not self._engine.has_unfinished:
+            if not self._commands and not self._engine.has_unfinished:
                 if self._close_at is not None:
                     return False
-                self._wakeup.wait()
+                self._wakeup.wait(self._rests_for)
             return self._close_at is None or time.monotonic() < self._close_at
 
     def _run_commands(self) -> None:

@@ -41,6 +41,10 @@ _LONGEST_WAIT_S = 0.02
 """For a transfer, when nothing can be computed: new requests are looked at after it."""
 
 
+_HOUSEKEEPING_S = 0.5
+"""Tiers sync what they have accepted within some time, also when nothing more comes."""
+
+
 class Engine:
     """One model on one device, and all requests for it. Not thread-safe: see `AsyncEngine`."""
 
@@ -70,6 +74,8 @@ class Engine:
         self._sampler = Sampler()
         self._offload = offload
         self._event_feed = event_feed
+        if event_feed is not None and offload is not None:
+            event_feed.follow(offload.take_events)
         self._clock = clock
         self._requests: dict[str, Request] = {}
         self._num_blocks_ids = 0
@@ -174,6 +180,15 @@ class Engine:
         self.counters.steps += 1
         self.counters.step_s += self._clock() - began
         return outputs
+
+    def rest(self) -> float | None:
+        """What is to be done while there are no requests: transfers end, tiers write out. Returns how soon to ask
+        again, in seconds; None where nothing will ever be to do."""
+        if self._offload is None:
+            return None
+        self._offload.poll(self._clock())
+        self._publish_events()
+        return _LONGEST_WAIT_S if self._offload.has_pending_work() else _HOUSEKEEPING_S
 
     def reset_prefix_cache(self) -> None:
         """Forgets all that is cached, on all media. Running requests go on, and publish nothing any more."""

@@ -1,10 +1,10 @@
-"""`EventFeed`: what changed in the device's prefix cache, handed to a publisher step by step."""
+"""`EventFeed`: what changed in the prefix cache, on the device and below it, handed to a publisher step by step."""
 
 import time
 from collections.abc import Callable
 
 from octavo.blocks import KVCacheManager
-from octavo.events.messages import MEDIUM_GPU, KVEventBatch
+from octavo.events.messages import MEDIUM_GPU, AnyEvent, KVEventBatch
 from octavo.events.publisher import EventPublisher
 from octavo.events.sources import EventSource
 
@@ -18,15 +18,21 @@ class EventFeed:
         self._manager = manager
         self._publisher = publisher
         self._clock = clock
+        self._take_more: Callable[[], list[AnyEvent]] = list
         self._source = EventSource(
             [group.spec for group in manager.config.groups],
             medium=MEDIUM_GPU,
             hash_block_size=manager.config.hash_block_size,
         )
 
+    def follow(self, take_events: Callable[[], list[AnyEvent]]) -> None:
+        """Publishes what this gives too: the changes of the media below the device."""
+        self._take_more = take_events
+
     def publish(self) -> None:
         """One batch with all that changed since the last one; none where nothing did."""
-        events = self._source.messages(self._manager.take_changes())
+        below = self._take_more()  # first: what is cleared there is cleared everywhere
+        events = below + self._source.messages(self._manager.take_changes())
         if events:
             self._publisher.publish(KVEventBatch(ts=self._clock(), events=events))
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from octavo.blocks import RequestBlocks
+from octavo.events.messages import AnyEvent
 from octavo.offload.loads import Readiness
 from octavo.offload.scheduler import OffloadStats
 
@@ -54,6 +55,9 @@ class OffloadHooks(Protocol):
 
     def stats(self) -> OffloadStats:
         """Counts since the start."""
+
+    def take_events(self) -> list[AnyEvent]:
+        """What changed on the media below the device since the last call."""
 
     def reset(self) -> None:
         """Everything that is cached is forgotten."""

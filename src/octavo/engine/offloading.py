@@ -33,7 +33,9 @@ def offloading(engine: EngineConfig, offload: OffloadConfig, *, digests: Path | 
             hash_seed=repr(engine.hash_seed),
             attention_backend=f"octavo.engine 1, transformers {version('transformers')}",
         )
-        offloading_manager = make_offloading_manager(offload, groups, make_namespace(identity))
+        offloading_manager = make_offloading_manager(
+            offload, groups, make_namespace(identity), logs_changes=engine.kv_events is not None
+        )
         worker = make_worker(
             register_sheets(runner.pages.pool, plan), offloading_manager.arena.view, take_checksums=True
         )

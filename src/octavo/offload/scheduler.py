@@ -15,8 +15,10 @@ Transfers never lie: what fails, or comes late, is computed again. One thread ca
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from octavo.events.messages import AnyEvent
 from octavo.offload.base import OffloadingWorker
 from octavo.offload.device import Device, OffloadedRequest
+from octavo.offload.event_source import OffloadEventSource
 from octavo.offload.loads import Loader, Readiness
 from octavo.offload.manager import OffloadingManager, OffloadStatus
 from octavo.offload.request_state import RequestGroupState, RequestOffloadState
@@ -94,6 +96,7 @@ class OffloadScheduler:
             free_share_wanted=limits.free_share_wanted,
         )
         self._requests: dict[str, RequestOffloadState] = {}
+        self._events = OffloadEventSource(groups)
 
     def prepare(self, request: OffloadedRequest, now: float) -> Readiness:
         """Whether a waiting request is to be started now. It never waits for longer than `patience_s`, but for room
@@ -112,7 +115,7 @@ class OffloadScheduler:
             self._promise(state, request.prompt_boundary)
         elif computed > state.promised_tokens and request.is_worth_a_checkpoint(computed):
             self._promise(state, computed)
-        elif computed < request.prompt_boundary:
+        elif computed < request.prompt_boundary and self._may_persist(request):
             self._storer.store_ahead(request, state.groups, request.prompt_boundary)
 
     def finished(self, request: OffloadedRequest, now: float) -> None:
@@ -172,6 +175,10 @@ class OffloadScheduler:
     def status(self) -> OffloadStatus:
         """Where the chunks are, and how the tiers fare."""
         return self._manager.status()
+
+    def take_events(self) -> list[AnyEvent]:
+        """What changed on the media below the device since the last call, if the manager logs changes."""
+        return self._events.messages(self._manager.take_changes())
 
     def reset(self) -> None:
         """Forgets what is offloaded, on all tiers; with `KVCacheManager.reset_prefix_cache`."""

@@ -20,6 +20,7 @@ from octavo.offload.arena import HostArena
 from octavo.offload.loads import Readiness
 from octavo.offload.manager import OffloadingManager
 from octavo.offload.scheduler import OffloadScheduler, SchedulerLimits
+from octavo.offload.slots import NO_CHECKSUM
 from octavo.offload.stores import StorePolicy
 from octavo.offload.tiers.base import Tier
 from octavo.planning import KVCacheConfig
@@ -227,6 +228,18 @@ class OffloadMachine(BlockMachine):
     @rule(which=WHICH, fault=st.sampled_from(TierFault))
     def trouble_tier(self, which: int, fault: TierFault) -> None:
         self.tiers[which % len(self.tiers)].fault = fault
+
+    @rule(which=WHICH)
+    def flip_a_bit(self, which: int) -> None:
+        """In host memory, where a checksum watches over it: of a chunk that waits for nobody."""
+        manager = self.engine.offloading_manager
+        resident = manager._resident  # noqa: SLF001 - nobody but a fault looks behind the manager
+        keys = sorted(key for shard in resident.index.shards for key in shard)
+        if not keys or manager.has_pending_work():
+            return
+        head = resident.index.find([keys[which % len(keys)]])[0]
+        if resident.table.checksums[head] != NO_CHECKSUM:
+            self.engine.arena.view[head, which % 8] ^= 1
 
     @rule()
     def all_is_well_again(self) -> None:
