@@ -3,8 +3,10 @@
     OctavoError
     ├── InputError                        a person's input is wrong: a flag, a file, a number
     │   ├── ModelConfigError              a model's config.json cannot be read or lacks what is needed
+    │   ├── ModelFolderError              a model's folder is not there, or lacks a file
     │   ├── RequestTooLargeError          a request that no state of the pool could hold
-    │   └── UnknownArchitectureError      no reader knows this architecture, and guessing is not possible
+    │   ├── UnknownArchitectureError      no reader knows this architecture, and guessing is not possible
+    │   └── UnsupportedModelError         a model that the engine does not serve, with the reason
     ├── SpecError                         a spec whose values are impossible
     ├── RegistryError
     │   ├── ConflictingRegistrationError  a class was registered twice with different answers
@@ -19,6 +21,9 @@
     │   ├── CacheLayoutError              cache tensors that cannot be seen as the plan's pages
     │   └── InvalidTransferError          a transfer that names rows or slots that are not there
     ├── OffloadError                      offloading was called against its contract
+    ├── EngineError                       the engine cannot serve a request, and the request is not to blame
+    │   ├── EngineBusyError               the queue is full; the same request may be welcome later
+    │   └── EngineClosedError             the engine is shutting down, or has died
     └── WireError                         bytes from a peer that are not a message, or more of one than limits allow
 
 What a person sees names the value and the remedy. `assert` is for our own mistakes only.
@@ -35,6 +40,14 @@ class InputError(OctavoError):
 
 class ModelConfigError(InputError):
     """A model's config.json cannot be read or lacks what is needed."""
+
+
+class ModelFolderError(InputError):
+    """A model's folder is not there, or lacks a file."""
+
+
+class UnsupportedModelError(InputError):
+    """A model that the engine does not serve, with the reason."""
 
 
 class UnknownArchitectureError(InputError):
@@ -87,6 +100,18 @@ class TierLockedError(TierError):
 
 class OffloadError(OctavoError):
     """Offloading was called against its contract: a job that was never prepared, or was completed before."""
+
+
+class EngineError(OctavoError):
+    """The engine cannot serve a request, and the request is not to blame."""
+
+
+class EngineBusyError(EngineError):
+    """The queue is full; the same request may be welcome later."""
+
+
+class EngineClosedError(EngineError):
+    """The engine is shutting down, or has died."""
 
 
 class WireError(OctavoError, ValueError):

@@ -8,10 +8,9 @@ import pytest
 from hash_runner import HashEngine, greedy
 
 from octavo.engine.async_engine import AsyncEngine
-from octavo.engine.errors import EngineBusyError, EngineClosedError
 from octavo.engine.outputs import FinishReason
 from octavo.engine.sampling_params import SamplingParams
-from octavo.errors import InputError, RequestTooLargeError
+from octavo.errors import EngineBusyError, EngineClosedError, InputError, RequestTooLargeError
 from octavo.testing.small_models import full, small_model
 
 MODEL = small_model(full())

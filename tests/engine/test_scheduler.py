@@ -3,10 +3,9 @@
 import pytest
 from hash_runner import HashEngine
 
-from octavo.engine.errors import EngineBusyError
 from octavo.engine.outputs import FinishReason
 from octavo.engine.sampling_params import SamplingParams
-from octavo.errors import InputError, RequestTooLargeError
+from octavo.errors import EngineBusyError, InputError, RequestTooLargeError
 from octavo.testing.small_models import full, small_model, state, window
 
 FULL = small_model(full())

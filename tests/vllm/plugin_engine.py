@@ -130,7 +130,9 @@ class Offloading:
         self.manager.arena.view.fill(0)
 
 
-def scenario_loads(model: str, transfer: dict[str, Any], num_prompts: int = 3, num_others: int = 12, **options: Any) -> dict[str, Any]:
+def scenario_loads(
+    model: str, transfer: dict[str, Any], num_prompts: int = 3, num_others: int = 12, **options: Any
+) -> dict[str, Any]:
     """The same prompts by vLLM's own hits, from memory, from disk, longer by a turn, and from memory full of zeros."""
     llm = start(model, transfer, **options)
     below = Offloading(llm)
@@ -180,7 +182,11 @@ def scenario_stress(
 ) -> dict[str, Any]:
     """Requests with shared beginnings, many at once, on a pool that is too small for them: evictions, preemptions."""
     disk = TroubledDisk() if faults else None
-    llm = start(model, transfer, **({"dtype": "float32", "num_gpu_blocks_override": 64, "max_model_len": 640, "max_num_seqs": 6} | options))
+    llm = start(
+        model,
+        transfer,
+        **({"dtype": "float32", "num_gpu_blocks_override": 64, "max_model_len": 640, "max_num_seqs": 6} | options),
+    )
     source = random.Random(3)
     beginnings = [tokens(400, 50 + i) for i in range(6)]
     prompts = [
@@ -273,7 +279,11 @@ def cached_by_source(llm: LLM) -> dict[str, float]:
     }
 
 
-SCENARIOS: dict[str, Callable[..., dict[str, Any]]] = {"loads": scenario_loads, "again": scenario_again, "stress": scenario_stress}
+SCENARIOS: dict[str, Callable[..., dict[str, Any]]] = {
+    "loads": scenario_loads,
+    "again": scenario_again,
+    "stress": scenario_stress,
+}
 
 
 def main() -> None:

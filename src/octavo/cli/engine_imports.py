@@ -8,11 +8,12 @@ _NEEDED = ("torch", "transformers", "safetensors", "starlette", "uvicorn", "prom
 
 
 def require_engine() -> None:
-    """InputError, with the remedy, where the engine's packages are not installed. Hugging Face's own progress bars are
-    turned off: a command has its own."""
+    """InputError, with the remedy, where the engine's packages are not installed. Hugging Face's own progress bars and
+    advice are turned off: a command has its own."""
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
         raise InputError(f"this command runs a model and needs {', '.join(missing)}: pip install 'octavo[engine]'")
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]

@@ -19,11 +19,11 @@ from itertools import count
 from typing import NamedTuple, TypeVar
 
 from octavo.engine.engine import Engine
-from octavo.engine.errors import EngineBusyError, EngineClosedError
 from octavo.engine.outputs import RequestOutput
 from octavo.engine.sampling_params import SamplingParams
 from octavo.engine.statistics import EngineSnapshot
 from octavo.engine.stream import RequestStream, wake_all
+from octavo.errors import EngineBusyError, EngineClosedError
 
 _logger = logging.getLogger(__name__)
 

@@ -84,18 +84,18 @@ def run_kind(
     kind: str, model: Path, disk: Path, *, advance: Callable[[str], None] = lambda _: None
 ) -> Iterator[ModeResult]:
     """Serves the same conversations in every mode. `advance` is told after each turn which mode it was."""
-    memory = _pool_bytes(model)
+    memory = pool_bytes(model)
     for mode in modes(disk):
-        config = _config(model, memory, is_caching=mode.is_caching)
+        config = engine_config(model, memory, is_caching=mode.is_caching)
         make_offload = None
         if mode.offload is not None:
             make_offload = offloading(config, OffloadConfig.from_mapping(mode.offload))
         engine = Engine.from_config(config, make_offload=make_offload)
         result = ModeResult(kind=kind, mode=mode.name)
-        for conversation in _conversations(engine.vocab_size):
-            _answer(engine, conversation, result)
+        for conversation in conversations(engine.vocab_size):
+            answer(engine, conversation, result)
             advance(mode.name)
-        _count(engine, result)
+        count(engine, result)
         engine.close()
         yield result
 
@@ -110,7 +110,7 @@ def num_turns() -> int:
     return NUM_CONVERSATIONS * NUM_TURNS * len(modes(Path()))
 
 
-def _conversations(vocab_size: int) -> Iterator[Conversation]:
+def conversations(vocab_size: int) -> Iterator[Conversation]:
     """Each conversation again and again, one turn longer each time; by then others have used the device, mostly."""
     random = np.random.default_rng(7)
     histories: list[Conversation] = [[] for _ in range(NUM_CONVERSATIONS)]
@@ -121,22 +121,22 @@ def _conversations(vocab_size: int) -> Iterator[Conversation]:
             yield history
 
 
-def _answer(engine: Engine, conversation: Conversation, result: ModeResult) -> None:
+def answer(engine: Engine, conversation: Conversation, result: ModeResult) -> None:
     """Serves one turn, and adds the answer to the conversation."""
     params = SamplingParams(max_tokens=ANSWER_TOKENS, temperature=0.0, ignore_eos=True)
     began = perf_counter()
     engine.add_request(f"turn {len(result.answers)}", conversation, params)
-    answer: list[int] = []
+    tokens: list[int] = []
     while engine.has_unfinished:
         for output in engine.step():
-            if not answer and output.token_ids:
+            if not tokens and output.token_ids:
                 result.first_token_s.append(perf_counter() - began)
-            answer += output.token_ids
-    result.answers.append(answer)
-    conversation += answer
+            tokens += output.token_ids
+    result.answers.append(tokens)
+    conversation += tokens
 
 
-def _count(engine: Engine, result: ModeResult) -> None:
+def count(engine: Engine, result: ModeResult) -> None:
     counters = engine.snapshot().counters
     result.tokens_computed = counters.prefill_tokens_computed
     result.resumed = dict(counters.tokens_resumed)
@@ -144,20 +144,20 @@ def _count(engine: Engine, result: ModeResult) -> None:
         result.bytes_stored, result.bytes_loaded = stats.stored_bytes, stats.loaded_bytes
 
 
-def _pool_bytes(model: Path) -> int:
+def pool_bytes(model: Path) -> int:
     """Room for little more than one conversation at its longest."""
     loaded = load_model(model)
     memory = 64 << 10
     while True:
         try:
-            plan_for(loaded, _config(model, memory))
+            plan_for(loaded, engine_config(model, memory))
         except NotEnoughMemoryError:
             memory += memory // 8
         else:
             return int(memory * _CONVERSATIONS_ON_DEVICE)
 
 
-def _config(model: Path, memory_bytes: int, *, is_caching: bool = True) -> EngineConfig:
+def engine_config(model: Path, memory_bytes: int, *, is_caching: bool = True) -> EngineConfig:
     return EngineConfig(
         model=model,
         device_memory_bytes=memory_bytes,

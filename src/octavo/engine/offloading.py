@@ -45,7 +45,7 @@ def offloading(engine: EngineConfig, offload: OffloadConfig, *, digests: Path | 
             worker,
             groups,
             may_persist=_may_persist,
-            limits=SchedulerLimits(patience_s=offload.load_timeout_s),
+            limits=SchedulerLimits(patience_s=offload.load_timeout_s, store_policy=offload.store),
         )
 
     return make

@@ -19,13 +19,12 @@ from dataclasses import dataclass
 from itertools import islice
 
 from octavo.blocks import Allocation, KVCacheManager, ResumePlan
-from octavo.engine.errors import EngineBusyError
 from octavo.engine.offload_hooks import OffloadHooks, Readiness
 from octavo.engine.outputs import MEDIUM_DEVICE
 from octavo.engine.prefix_leaders import PrefixLeaders
 from octavo.engine.request import Choice
 from octavo.engine.statistics import EngineCounters
-from octavo.errors import InputError, RequestTooLargeError
+from octavo.errors import EngineBusyError, InputError, RequestTooLargeError
 
 PREPARED_AHEAD = 16
 """Waiting choices at the head of the queue that are looked at in a step, so that loads overlap with others' compute."""

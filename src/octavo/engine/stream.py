@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Self
 
-from octavo.engine.errors import EngineClosedError
 from octavo.engine.outputs import RequestOutput
+from octavo.errors import EngineClosedError
 
 
 class RequestStream:

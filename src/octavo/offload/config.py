@@ -2,6 +2,7 @@
 
     memory: 16GiB
     policy: resume_points
+    store: at_boundaries
     blocks_per_chunk: {full_attention: 16}
     tiers:
       - {type: zstd, tier: {type: memory, size: 8GiB}}
@@ -28,13 +29,25 @@ from octavo.offload.config_values import (
 from octavo.offload.lower_tier import OffloadLimits
 from octavo.offload.manager import OffloadingManager
 from octavo.offload.segment import RECORD_BYTES, Segment, SegmentLayout
+from octavo.offload.stores import StorePolicy
 from octavo.offload.tiers.base import OffloadingSpec, Tier, TierContext
 from octavo.offload.tiers.registry import spec_from_config
 from octavo.planning import KVCacheConfig
 from octavo.policies import POLICIES, GroupOffloadConfig, make_policy
 from octavo.specs import KVCacheSpec
 
-_KEYS = ("memory", "staging", "shared_name", "tiers", "policy", "blocks_per_chunk", "load_timeout_s", "store_timeout_s")
+_KEYS = (
+    "memory",
+    "staging",
+    "shared_name",
+    "tiers",
+    "policy",
+    "store",
+    "blocks_per_chunk",
+    "load_timeout_s",
+    "store_timeout_s",
+)
+_STORE_POLICIES = tuple(policy.value for policy in StorePolicy)
 _STAGING_BYTES = 256 << 20
 _LOAD_TIMEOUT_S = 5.0
 _ANY_KIND = "default"
@@ -55,6 +68,8 @@ class OffloadConfig:
     policy: str = "resume_points"
     blocks_per_chunk: Mapping[str, int] = field(default_factory=dict)
     """By kind of group, or `default`; 1 where neither is given."""
+    store: StorePolicy = StorePolicy.AT_BOUNDARIES
+    """When what requests compute is stored."""
     load_timeout_s: float = _LOAD_TIMEOUT_S
     """How long a request waits for its chunks before it computes them."""
     limits: OffloadLimits = field(default_factory=OffloadLimits)
@@ -72,6 +87,7 @@ class OffloadConfig:
             tiers=_take_tiers(values),
             policy=take_choice(values, "policy", POLICIES, "resume_points"),
             blocks_per_chunk=_take_blocks_per_chunk(values),
+            store=StorePolicy(take_choice(values, "store", _STORE_POLICIES, StorePolicy.AT_BOUNDARIES.value)),
             load_timeout_s=take_seconds(values, "load_timeout_s", _LOAD_TIMEOUT_S),
             limits=OffloadLimits(
                 store_timeout_s=take_seconds(values, "store_timeout_s", OffloadLimits().store_timeout_s)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule, run_state_machine_as_test
 
 from octavo.blocks import DeviceCache, KVCacheManager, RequestBlocks, Reservation
+from octavo.ids import OffloadKey
 from octavo.offload.arena import HostArena
 from octavo.offload.loads import Readiness
 from octavo.offload.manager import OffloadingManager
@@ -237,7 +238,7 @@ class OffloadMachine(BlockMachine):
         keys = sorted(key for shard in resident.index.shards for key in shard)
         if not keys or manager.has_pending_work():
             return
-        head = resident.index.find([keys[which % len(keys)]])[0]
+        head = resident.index.find([OffloadKey(keys[which % len(keys)])])[0]
         if resident.table.checksums[head] != NO_CHECKSUM:
             self.engine.arena.view[head, which % 8] ^= 1
 

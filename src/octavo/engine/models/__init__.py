@@ -1,9 +1,9 @@
 """Hugging Face models behind one narrow interface: nothing above this package knows whose they are."""
 
 from octavo.engine.models.causal_model import CausalModel
-from octavo.engine.models.errors import ModelFolderError, UnsupportedModelError
 from octavo.engine.models.layers import AttentionShape, CacheGeometry, ModelLayer, StateTensor
 from octavo.engine.models.loading import load_model
+from octavo.errors import ModelFolderError, UnsupportedModelError
 
 __all__ = [
     "AttentionShape",

@@ -6,12 +6,12 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from octavo.engine.models.errors import UnsupportedModelError
 from octavo.engine.models.hf_attention import use_paged_attention
 from octavo.engine.models.layers import CacheGeometry, ModelLayer
 from octavo.engine.models.mixers import run_mixers_by_segment
 from octavo.engine.models.probe import probe_layers
 from octavo.engine.models.step_cache import StepCache
+from octavo.errors import UnsupportedModelError
 from octavo.specs import KVCacheSpec
 
 _CHUNK_SIZE_NAMES = ("mamba_chunk_size", "chunk_size")

@@ -6,7 +6,7 @@ read wrongly does not fail, it talks nonsense.
 
 from types import MappingProxyType
 
-from octavo.engine.models.errors import UnsupportedModelError
+from octavo.errors import UnsupportedModelError
 
 SERVED = MappingProxyType(
     {

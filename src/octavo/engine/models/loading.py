@@ -8,9 +8,8 @@ from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from octavo.engine.models.causal_model import CausalModel
-from octavo.engine.models.errors import ModelFolderError
 from octavo.engine.models.families import check_family
-from octavo.errors import InputError, ModelConfigError
+from octavo.errors import InputError, ModelConfigError, ModelFolderError
 
 
 def load_model(

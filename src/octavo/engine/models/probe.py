@@ -7,8 +7,8 @@ import torch
 from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import CacheLayerMixin, LinearAttentionCacheLayerMixin
 
-from octavo.engine.models.errors import UnsupportedModelError
 from octavo.engine.models.layers import AttentionShape, ModelLayer, StateTensor
+from octavo.errors import UnsupportedModelError
 
 _PROBE_TOKENS = (1, 2)
 

@@ -10,9 +10,8 @@ from http import HTTPStatus
 
 import msgspec
 
-from octavo.engine.errors import EngineBusyError, EngineClosedError
 from octavo.engine.sampling_params import SamplingParams
-from octavo.errors import InputError, OctavoError, RequestTooLargeError
+from octavo.errors import EngineBusyError, EngineClosedError, InputError, OctavoError, RequestTooLargeError
 
 _logger = logging.getLogger(__name__)
 

@@ -5,7 +5,6 @@ import asyncio
 import msgspec
 
 from octavo.engine.async_engine import AsyncEngine
-from octavo.engine.errors import EngineError
 from octavo.engine.server.admission import Admission
 from octavo.engine.server.answers import AnswerWriter
 from octavo.engine.server.chat import ChatWriter
@@ -20,6 +19,7 @@ from octavo.engine.server.offload_view import OffloadReport, ReadOffload
 from octavo.engine.server.prompts import PromptReader
 from octavo.engine.server.requests import ChatRequest, CompletionRequest, decode
 from octavo.engine.statistics import EngineSnapshot
+from octavo.errors import EngineError
 
 _COMPLETION = msgspec.json.Decoder(CompletionRequest)
 _CHAT = msgspec.json.Decoder(ChatRequest)
