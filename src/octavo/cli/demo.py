@@ -1,4 +1,4 @@
-"""`octavo demo`: one workload over a tiny model of each kind, with ever more tiers, and the proof that nothing changes."""
+"""`octavo demo`: one workload over a tiny model of each kind, with ever more tiers, and the proof that answers stay."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory

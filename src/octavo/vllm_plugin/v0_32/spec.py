@@ -51,10 +51,11 @@ class OctavoOffloadingSpec(OffloadingSpec):
         connector = get_kv_transfer_group()
         caches = as_canonical(kv_caches)
         vllm_config, kv_cache_config = connector._vllm_config, connector._kv_cache_config  # noqa: SLF001 - else unknown
-        leave_report(self._name, describe_rank(self.config, vllm_config, kv_cache_config, caches))
+        report = describe_rank(self.config, vllm_config, kv_cache_config, caches)
+        leave_report(self._name, report)
         return OctavoWorker(
             caches,
-            [group.group_id for group in self.config.groups],
+            report.groups,
             self.blocks_per_chunk,
             open_arena=self._open_arena,
             reports_failed_loads=isinstance(connector, OctavoConnector),

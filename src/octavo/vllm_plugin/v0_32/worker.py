@@ -6,7 +6,7 @@ Octavo   for each chunk its rows and slots
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import compress
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ from octavo.errors import TransferError
 from octavo.offload.base import ChunkCopy
 from octavo.offload.base import OffloadingWorker as Worker
 from octavo.transfer import CanonicalKVCacheRef, CanonicalKVCaches, CanonicalKVCacheTensor, make_worker
+from octavo.vllm_plugin.ranks import GroupReport
 from octavo.vllm_plugin.shared_arena import RankArena
 from octavo.vllm_plugin.v0_32.chunk_slots import ChunkSlots
 
@@ -42,7 +43,7 @@ class OctavoWorker(OffloadingWorker):
     def __init__(
         self,
         caches: CanonicalKVCaches,
-        group_ids: list[int],
+        groups: Sequence[GroupReport],
         blocks_per_chunk: int,
         *,
         open_arena: Callable[[int], RankArena],
@@ -51,7 +52,7 @@ class OctavoWorker(OffloadingWorker):
         """`open_arena` is given the number of its slots. Unless somebody takes `take_failed_loads`, a load that fails
         raises: vLLM would go on with bytes that are not there."""
         self._caches = caches
-        self._group_ids = group_ids
+        self._groups = groups
         self._blocks_per_chunk = blocks_per_chunk
         self._open_arena = open_arena
         self._reports_failed_loads = reports_failed_loads
@@ -125,31 +126,23 @@ class OctavoWorker(OffloadingWorker):
     ) -> Iterator[tuple[int, ChunkCopy]]:
         """First slot and copy of each chunk."""
         size, part_bytes, start = self._blocks_per_chunk, arena.parts.shape[1], 0
-        for group_idx, (group_id, num_rows, first) in enumerate(
-            zip(self._group_ids, pages.group_sizes, pages.block_indices, strict=True)
+        for group_idx, (group, num_rows, first) in enumerate(
+            zip(self._groups, pages.group_sizes, pages.block_indices, strict=True)
         ):
             rows = pages.block_ids[start : start + num_rows].tolist()
             start += num_rows
-            slots_of_group = list(compress(chunks.slots, (group == group_id for group in chunks.groups)))
+            slots_of_group = list(compress(chunks.slots, (idx == group.group_id for idx in chunks.groups)))
             needed = -(-size * self._page_bytes(group_idx) // part_bytes)
-            filled = self._fill(rows, first % size, len(slots_of_group), is_load=is_load)
+            if is_load:
+                filled = fill_load(rows, first % size, len(slots_of_group) * size)
+            else:
+                filled = fill_store(rows, first % size, len(slots_of_group) * size, group.most_missing(size))
             for place, slots in enumerate(slots_of_group):
                 if filled is None:
                     arena.note_failed(slots[0])
                     continue
                 own = filled[place * size : (place + 1) * size]
                 yield slots[0], ChunkCopy(group_idx, own, arena.parts_of(slots[:needed]))
-
-    def _fill(self, rows: list[int], num_missing: int, num_chunks: int, *, is_load: bool) -> list[int] | None:
-        """A row for each block of the chunks. A load leaves out blocks at both ends. A store may lack the first ones,
-        which its window has passed, so that nobody will ask for them: any row stands for them. If it lacks others, it
-        cannot be known which, and the chunks cannot be stored: None."""
-        num_blocks = num_chunks * self._blocks_per_chunk
-        if is_load:
-            return [-1] * num_missing + rows + [-1] * (num_blocks - num_missing - len(rows))
-        if num_missing + len(rows) != num_blocks:
-            return None
-        return rows[:1] * num_missing + rows
 
     def _collect(self) -> None:
         if self._worker is None:
@@ -176,6 +169,23 @@ class OctavoWorker(OffloadingWorker):
                 "compute what is missing"
             )
         self._failed_loads.add(job_id)
+
+
+def fill_load(rows: list[int], num_missing: int, num_blocks: int) -> list[int]:
+    """A row for each block of the chunks of a load, which may leave out blocks at both ends."""
+    return [-1] * num_missing + rows + [-1] * (num_blocks - num_missing - len(rows))
+
+
+def fill_store(rows: list[int], num_missing: int, num_blocks: int, most_missing: int) -> list[int] | None:
+    """A row for each block of the chunks of a store, or None if they cannot be stored.
+
+    A store lacks blocks that its request's window had passed. If these are the first ones, and so many that nobody who
+    resumes at the chunk's end asks for them, any row stands for them. A store that vLLM tries again late lacks more;
+    and if others than the first ones are missing, it is not said which.
+    """
+    if num_missing > most_missing or num_missing + len(rows) != num_blocks:
+        return None
+    return rows[:1] * num_missing + rows
 
 
 def as_canonical(caches: VllmCaches) -> CanonicalKVCaches:
