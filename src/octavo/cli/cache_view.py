@@ -13,19 +13,21 @@ from octavo.offload.tiers.disk.inspection import DirectoryContent, NamespaceCont
 from octavo.planning import format_bytes
 
 _MOST_COLUMNS = 100
+_SHOWN_OF_NAMESPACE = 16
+"""Characters: more than enough for `clear --namespace`, which takes the first ones."""
 _AGES = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
 def show_namespaces(content: DirectoryContent) -> str:
     if not content.namespaces:
         return _drawn(Text(f"{content.directory}: no chunks here{_what_else(content)}"))
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("Namespace", no_wrap=True, min_width=32)
-    for name in ("Groups", "Records", "Segments", "Bytes", "Oldest", "Hits"):
-        table.add_column(name, justify="right")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("namespace", no_wrap=True)
+    for name in ("groups", "records", "segments", "bytes", "oldest", "hits"):
+        table.add_column(name, justify="right", no_wrap=True)
     for found in content.namespaces:
         table.add_row(
-            found.namespace,
+            found.namespace[:_SHOWN_OF_NAMESPACE],
             f"{len(found.groups):,}",
             f"{found.records:,}",
             f"{found.segments:,}",
@@ -44,7 +46,7 @@ def show_statistics(content: DirectoryContent) -> str:
     for found in content.namespaces:
         title = f"\n{found.namespace}: {found.segments:,} segments, {format_bytes(found.file_bytes)}, {_age(found)} old"
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        for name in ("Group", "Records", "Payload", "Hits"):
+        for name in ("group", "records", "payload", "hits"):
             table.add_column(name, justify="right")
         for group, there in sorted(found.groups.items()):
             table.add_row(str(group), f"{there.records:,}", format_bytes(there.payload_bytes), f"{there.hits:,}")
