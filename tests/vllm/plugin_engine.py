@@ -53,21 +53,6 @@ def make_model(family: str, folder: Path) -> Path:
     return folder
 
 
-def transfer_config(connector: str = "OffloadingConnector", **extra: Any) -> dict[str, Any]:
-    config: dict[str, Any] = {
-        "kv_connector": connector,
-        "kv_role": "kv_both",
-        "kv_connector_extra_config": {
-            "spec_name": "OctavoOffloadingSpec",
-            "spec_module_path": "octavo.vllm_plugin",
-            **extra,
-        },
-    }
-    if connector != "OffloadingConnector":
-        config |= {"kv_connector_module_path": "octavo.vllm_plugin", "kv_load_failure_policy": "recompute"}
-    return config
-
-
 def start(model: str, transfer: dict[str, Any] | None, **options: Any) -> LLM:
     defaults: dict[str, Any] = {
         "skip_tokenizer_init": True,
@@ -136,9 +121,10 @@ def scenario_loads(
     """The same prompts by vLLM's own hits, from memory, from disk, longer by a turn, and from memory full of zeros."""
     llm = start(model, transfer, **options)
     below = Offloading(llm)
-    prompts = [tokens(PROMPT_TOKENS, seed) for seed in range(10, 10 + num_prompts)]
-    first, _ = generate_each(llm, prompts)
-    report: dict[str, Any] = {"prompts": prompts, "local": generate_each(llm, prompts)}
+    prompts = make_prompts(num_prompts)
+    first, first_cached = generate_each(llm, prompts)
+    report: dict[str, Any] = {"prompts": prompts, "first_cached": first_cached}
+    report["local"] = generate_each(llm, prompts)
     below.forget_device()
     report["memory"] = generate_each(llm, prompts)
 
@@ -165,14 +151,20 @@ def scenario_loads(
     return report
 
 
+def make_prompts(count: int) -> list[list[int]]:
+    return [tokens(PROMPT_TOKENS, seed) for seed in range(10, 10 + count)]
+
+
 def scenario_again(
-    model: str, transfer: dict[str, Any], prompts: list[list[int]] = (), **options: Any
+    model: str, transfer: dict[str, Any], num_prompts: int = 3, **options: Any
 ) -> dict[str, Any]:
     """Another process: what it finds of the first one's."""
     llm = start(model, transfer, **options)
     below = Offloading(llm)
-    answers = generate_each(llm, prompts)
-    report = {"disk": answers, "counters": below.counters()}
+    prompts = make_prompts(num_prompts)
+    report = {"prompts": prompts, "disk": generate_each(llm, prompts)}
+    below.settle()
+    report["counters"] = below.counters()
     below.adapter.shutdown()
     return report
 

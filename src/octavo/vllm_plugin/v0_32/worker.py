@@ -134,15 +134,14 @@ class OctavoWorker(OffloadingWorker):
             slots_of_group = list(compress(chunks.slots, (idx == group.group_id for idx in chunks.groups)))
             needed = -(-size * self._page_bytes(group_idx) // part_bytes)
             if is_load:
-                filled = fill_load(rows, first % size, len(slots_of_group) * size)
+                rows_of_chunks = fill_load(rows, first % size, len(slots_of_group), size)
             else:
-                filled = fill_store(rows, first % size, len(slots_of_group) * size, group.most_missing(size))
-            for place, slots in enumerate(slots_of_group):
-                if filled is None:
+                rows_of_chunks = fill_store(rows, first % size, len(slots_of_group), size, group.most_missing(size))
+            for own, slots in zip(rows_of_chunks, slots_of_group, strict=True):
+                if own is None:
                     arena.note_failed(slots[0])
-                    continue
-                own = filled[place * size : (place + 1) * size]
-                yield slots[0], ChunkCopy(group_idx, own, arena.parts_of(slots[:needed]))
+                else:
+                    yield slots[0], ChunkCopy(group_idx, own, arena.parts_of(slots[:needed]))
 
     def _collect(self) -> None:
         if self._worker is None:
@@ -171,21 +170,29 @@ class OctavoWorker(OffloadingWorker):
         self._failed_loads.add(job_id)
 
 
-def fill_load(rows: list[int], num_missing: int, num_blocks: int) -> list[int]:
-    """A row for each block of the chunks of a load, which may leave out blocks at both ends."""
-    return [-1] * num_missing + rows + [-1] * (num_blocks - num_missing - len(rows))
+def fill_load(rows: list[int], num_missing: int, num_chunks: int, size: int) -> list[list[int] | None]:
+    """By chunk: a row for each of its blocks. A load may leave out blocks at both ends."""
+    filled = [-1] * num_missing + rows
+    filled += [-1] * (num_chunks * size - len(filled))
+    return [filled[start : start + size] for start in range(0, num_chunks * size, size)]
 
 
-def fill_store(rows: list[int], num_missing: int, num_blocks: int, most_missing: int) -> list[int] | None:
-    """A row for each block of the chunks of a store, or None if they cannot be stored.
+def fill_store(
+    rows: list[int], num_missing: int, num_chunks: int, size: int, most_missing: int
+) -> list[list[int] | None]:
+    """By chunk: a row for each of its blocks, or None if it cannot be stored.
 
     A store lacks blocks that its request's window had passed. If these are the first ones, and so many that nobody who
     resumes at the chunk's end asks for them, any row stands for them. A store that vLLM tries again late lacks more;
     and if others than the first ones are missing, it is not said which.
     """
-    if num_missing > most_missing or num_missing + len(rows) != num_blocks:
-        return None
-    return rows[:1] * num_missing + rows
+    if num_missing + len(rows) != num_chunks * size:
+        return [None] * num_chunks
+    filled = rows[:1] * num_missing + rows
+    chunks: list[list[int] | None] = [filled[start : start + size] for start in range(0, len(filled), size)]
+    if num_missing > most_missing:
+        chunks[0] = None
+    return chunks
 
 
 def as_canonical(caches: VllmCaches) -> CanonicalKVCaches:
