@@ -127,7 +127,9 @@ class Loader:
             state.phase, state.pages = LoadPhase.LOADED, load.pages
             return True
         if state.phase is LoadPhase.LOADING:
-            state.phase, state.deadline, state.num_in_memory = LoadPhase.NEW, now + self._patience_s, 0
+            state.phase, state.num_in_memory = LoadPhase.NEW, 0
+            if not result.failed:
+                state.deadline = now + self._patience_s
         self._device.give_back(load.pages)
         return True
 
@@ -146,6 +148,8 @@ class Loader:
             state.phase = LoadPhase.READY
             return Readiness.READY
         state.seen_epoch, state.look_again_at = self.epoch, now + _LOOK_AGAIN_S
+        if state.num_device_tokens is None:
+            state.num_device_tokens = plan.num_device_tokens
         if not self._keys_in_flight.isdisjoint(chunk.key for chunk in plan.chunks):
             return self._wait_or_go_on(state, now)  # another request brings them to the device
         is_whole = True
@@ -212,7 +216,7 @@ class Loader:
             state=state, pages=pages, brings=brings, is_whole=is_whole, num_bytes=num_bytes, began=now
         )
         if is_whole:
-            state.num_loaded_tokens = plan.num_tokens - plan.num_device_tokens
+            state.num_loaded_tokens = plan.num_tokens - (state.num_device_tokens or 0)
             self.num_loaded_tokens += state.num_loaded_tokens
         self._keys_in_flight.update(key for _, key, _ in brings)
         self._bytes_in_flight += num_bytes

@@ -72,6 +72,8 @@ class RequestOffloadState:
     """Of a load that has ended: held until the request has started."""
     num_in_memory: int = 0
     """Chunks of its load that were in memory when it was last looked at: progress, which renews its patience."""
+    num_device_tokens: int | None = None
+    """Where it could have resumed before anything was loaded for it."""
     num_loaded_tokens: int = 0
     """By how much loads have moved its resume point."""
     medium: str = MEMORY

@@ -14,6 +14,7 @@ Transfers never lie: what fails, or comes late, is computed again. One thread ca
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from time import sleep
 
 from octavo.events.messages import AnyEvent
 from octavo.offload.base import OffloadingWorker
@@ -26,6 +27,8 @@ from octavo.offload.stores import StorePolicy, Storer
 from octavo.policies.base import GroupOffloadConfig
 
 _LONGEST_WAIT_S = 0.05
+_PAUSE_FOR_TIERS_S = 0.001
+"""Tiers are polled; what they read takes longer than this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,8 +158,11 @@ class OffloadScheduler:
         self._loader.speeds.prefill.note(tokens, seconds)
 
     def wait(self, timeout_s: float) -> None:
-        """Blocks until a transfer to or from the device may have ended; for an engine that has nothing else to do."""
-        self._worker.wait_any(timeout_s)
+        """Blocks until a transfer may have ended; for an engine that has nothing else to do."""
+        if self._loader.is_loading or self._storer.is_storing:
+            self._worker.wait_any(timeout_s)
+        else:
+            sleep(min(timeout_s, _PAUSE_FOR_TIERS_S))
 
     def stats(self) -> OffloadStats:
         loader, storer = self._loader, self._storer
