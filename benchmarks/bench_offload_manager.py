@@ -4,8 +4,8 @@
 
 Both keep as many chunks of one slot as there are keys. In each turn a run that is there is looked up, touched and
 loaded, and as many new chunks are stored; all was replaced once in this way before the first round. Columns are
-nanoseconds of thread CPU time per key, best round of several, in turn; then the longest of all calls, and bytes per
-key.
+nanoseconds of thread CPU time per key, best round of several, in turn; then the longest of all calls and of all garbage
+collections in them, and bytes per key.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import multiprocessing
 import random
 import time
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from hashlib import blake2b
 from multiprocessing.connection import Connection
@@ -33,7 +33,7 @@ SLOT_BYTES = 64
 """Bytes are not touched here."""
 SPEC = FullAttentionSpec(block_size=16, num_kv_heads=1, head_size=1)
 GROUPS = (GroupOffloadConfig(spec=SPEC, blocks_per_chunk=1, page_size_bytes=SLOT_BYTES),)
-LONGEST, MEMORY = "longest ms", "bytes per key"
+LONGEST, COLLECTION, MEMORY = "longest ms", "collection ms", "bytes per key"
 Run = tuple[bytes, ...]
 COLUMNS = ("lookup", "touch", "load", "store+evict", "complete_store")
 
@@ -130,8 +130,8 @@ def measure(makers: dict[str, Callable[[int], Any]], args: argparse.Namespace) -
         process.terminate()
     return {
         name: {
-            column: (max if column == LONGEST else min)(figures[column] for figures in own)
-            for column in (*COLUMNS, LONGEST, MEMORY)
+            column: (max if column in (LONGEST, COLLECTION) else min)(figures[column] for figures in own)
+            for column in (*COLUMNS, LONGEST, COLLECTION, MEMORY)
         }
         for name, own in rounds.items()
     }
@@ -139,13 +139,14 @@ def measure(makers: dict[str, Callable[[int], Any]], args: argparse.Namespace) -
 
 def serve(line: Connection, make: Callable[[int], Any], args: argparse.Namespace) -> None:
     bytes_per_key = measure_memory(make, args)
-    gc.collect()
-    gc.freeze()  # as engines do once all is imported: collections count from here
     rng = random.Random(0)
     num_runs = args.keys // args.batch
-    ring = [make_keys(i * args.batch, args.batch) for i in range(num_runs)]
+    ring = Ring(args.keys, args.batch)
+    gc.collect()
+    gc.freeze()  # as engines do once all is imported: collections count from here
+    collections = Collections()
     manager = make(args.keys)
-    longest = fill(manager, ring)
+    longest = fill(manager, map(ring.__getitem__, range(num_runs)))
     num_stored = num_runs
 
     def turn() -> dict[str, int]:
@@ -153,7 +154,7 @@ def serve(line: Connection, make: Callable[[int], Any], args: argparse.Namespace
         nonlocal num_stored
         is_there = False
         while not is_there:
-            run = rng.choice(ring)
+            run = ring[rng.randrange(num_runs)]
             began = time.thread_time_ns()
             stands = manager.lookup(run)
             took = {"lookup": time.thread_time_ns() - began}
@@ -174,7 +175,35 @@ def serve(line: Connection, make: Callable[[int], Any], args: argparse.Namespace
                 total[name] += took
                 longest = max(longest, took)
         figures = {name: took / (args.batches * args.batch) for name, took in total.items()}
-        line.send({**figures, LONGEST: longest / 1e6, MEMORY: bytes_per_key})
+        line.send({**figures, LONGEST: longest / 1e6, COLLECTION: collections.longest_ns / 1e6, MEMORY: bytes_per_key})
+
+
+class Ring:
+    """The keys that should be there, in one list that was made before collections count: none looks into it."""
+
+    def __init__(self, num_keys: int, batch: int) -> None:
+        self._keys = list(make_keys(0, num_keys))
+        self._batch = batch
+
+    def __getitem__(self, number: int) -> Run:
+        return tuple(self._keys[number * self._batch : (number + 1) * self._batch])
+
+    def __setitem__(self, number: int, run: Run) -> None:
+        self._keys[number * self._batch : (number + 1) * self._batch] = run
+
+
+class Collections:
+    """The longest garbage collection since it was made."""
+
+    def __init__(self) -> None:
+        self.longest_ns = self._began = 0
+        gc.callbacks.append(self._note)
+
+    def _note(self, phase: str, _info: dict[str, int]) -> None:
+        if phase == "start":
+            self._began = time.thread_time_ns()
+        else:
+            self.longest_ns = max(self.longest_ns, time.thread_time_ns() - self._began)
 
 
 def is_hit(stand: Any) -> bool:
@@ -204,7 +233,7 @@ def one_of_each(manager: Any, run: Run, new: Run) -> dict[str, int]:
     return took
 
 
-def fill(manager: Any, runs: list[Run]) -> int:
+def fill(manager: Any, runs: Iterable[Run]) -> int:
     """Nanoseconds of the longest call."""
     longest = 0
     for run in runs:
@@ -231,18 +260,17 @@ def measure_memory(make: Callable[[int], Any], args: argparse.Namespace) -> floa
 
 
 def make_keys(first: int, count: int) -> Run:
-    """Tuples of bytes, as the garbage collector does not follow them: it is to see the managers alone."""
     return tuple(blake2b(n.to_bytes(8, "big"), digest_size=32).digest() + bytes(4) for n in range(first, first + count))
 
 
 def print_table(results: dict[str, dict[str, float]]) -> None:
-    columns = (*COLUMNS, LONGEST, MEMORY)
+    columns = (*COLUMNS, LONGEST, COLLECTION, MEMORY)
     print(f"{'ns per key':24}" + "".join(f"{column:>16}" for column in columns))
     for name, figures in results.items():
         print(f"{name:24}" + "".join(f"{figures[column]:16.1f}" for column in columns))
     for peer in (name for name in results if name.startswith("vLLM")):
         for name in (name for name in results if name.startswith("octavo")):
-            ratios = [results[peer][column] / results[name][column] for column in columns]
+            ratios = [results[peer][column] / max(results[name][column], 1e-3) for column in columns]
             print(f"{f'{peer} / {name}':32}" + "".join(f"{ratio:16.1f}" for ratio in ratios)[8:])
 
 

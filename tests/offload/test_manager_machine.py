@@ -180,7 +180,7 @@ class ManagerMachine(RuleBasedStateMachine):
         for _ in range(10):
             self.world.settle()
             self.world.poll(100.0)
-        while self.manager._has_discarded:
+        while self.manager.has_pending_work():
             self.world.poll()
         assert not self.manager.has_pending_work()
         if not self.keeps_in_memory:

@@ -73,5 +73,5 @@ def test_blanks_and_runs_stay_in_proportion(monkeypatch):
         order.add(bytes([n % 256, 1 + n // 256]), 1)
         order.renew(hot)
     runs = list(order._runs.values())
-    assert sum(len(run.keys) for run in runs) <= 4 * len(order)
+    assert sum(len(run) for run in runs) <= 4 * len(order)
     assert len(runs) <= 16 * len(order) / 16 + 2

@@ -2,7 +2,8 @@
 
     plugin_engine.py SCENARIO '{"family": "llama", ...}'
 
-Prompts are served one at a time where outputs are compared: in bfloat16, what shares a batch decides how sums are rounded.
+Prompts are served one at a time where outputs are compared: in bfloat16, what shares a batch decides how sums are
+rounded.
 """
 
 import errno
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import engine_process as engine  # sets vLLM up before it is imported
+import tokenizers
 import torch
 import transformers
 from vllm import LLM, SamplingParams
@@ -50,6 +52,12 @@ def make_model(family: str, folder: Path) -> Path:
             if parameter.dim() >= 2 and "norm" not in name:
                 parameter.normal_(0, 0.15)
     model.to(torch.bfloat16).save_pretrained(folder)
+    words = {"<unk>": 0, "<s>": 1, "</s>": 2, "<pad>": 3} | {f"w{i}": i for i in range(4, VOCAB)}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, unk_token="<unk>", bos_token="<s>", eos_token="</s>", pad_token="<pad>"
+    ).save_pretrained(folder)
     return folder
 
 
@@ -111,42 +119,61 @@ class Offloading:
         self.settle()
         assert self._llm.reset_prefix_cache()
 
+    def lose_memory(self) -> None:
+        """As if others had taken it; what is on the tiers stays."""
+        resident = self.manager._resident
+        resident.drop([key for shard in resident.index.shards for key in shard])
+
     def spoil_memory(self) -> None:
         self.manager.arena.view.fill(0)
 
 
-def scenario_loads(
-    model: str, transfer: dict[str, Any], num_prompts: int = 3, num_others: int = 12, **options: Any
-) -> dict[str, Any]:
-    """The same prompts by vLLM's own hits, from memory, from disk, longer by a turn, and from memory full of zeros."""
+def scenario_loads(model: str, transfer: dict[str, Any], **options: Any) -> dict[str, Any]:
+    """The same prompts by vLLM's own hits, from memory, longer by a turn, from disk, and from memory full of zeros."""
     llm = start(model, transfer, **options)
     below = Offloading(llm)
-    prompts = make_prompts(num_prompts)
-    first, first_cached = generate_each(llm, prompts)
-    report: dict[str, Any] = {"prompts": prompts, "first_cached": first_cached}
-    report["local"] = generate_each(llm, prompts)
-    below.forget_device()
-    report["memory"] = generate_each(llm, prompts)
-
-    turns = [p + answer + tokens(130, 50 + i) for i, (p, answer) in enumerate(zip(prompts, first, strict=True))]
+    report, answers = serve_from_memory(llm, below)
+    prompts = report["prompts"]
+    turns = [p + answer + tokens(130, 50 + i) for i, (p, answer) in enumerate(zip(prompts, answers, strict=True))]
     generate_each(llm, turns)
     report["turn_local"] = generate_each(llm, turns)
     below.forget_device()
     report["turn_memory"] = generate_each(llm, turns)
-
-    for seed in range(100, 100 + num_others):  # others take the memory
+    for seed in range(100, 112):  # others take the memory
         generate_each(llm, [tokens(PROMPT_TOKENS, seed)], 1)
         below.settle()
-    before = below.counters()
-    below.forget_device()
-    report["disk"] = generate_each(llm, prompts)
-    report["promoted"] = below.counters()["promoted"] - before["promoted"]
-    report["sources"] = cached_by_source(llm)
+    return serve_from_below(llm, below, report)
 
+
+def scenario_ranks(model: str, transfer: dict[str, Any], **options: Any) -> dict[str, Any]:
+    """As `loads`, in short."""
+    llm = start(model, transfer, **options)
+    below = Offloading(llm)
+    report, _ = serve_from_memory(llm, below)
+    below.settle()
+    below.lose_memory()
+    return serve_from_below(llm, below, report)
+
+
+def serve_from_memory(llm: LLM, below: "Offloading") -> tuple[dict[str, Any], list[list[int]]]:
+    """The report so far, and the answers."""
+    prompts = make_prompts(3)
+    answers, first_cached = generate_each(llm, prompts)
+    report: dict[str, Any] = {"prompts": prompts, "first_cached": first_cached}
+    report["local"] = generate_each(llm, prompts)
+    below.forget_device()
+    report["memory"] = generate_each(llm, prompts)
+    return report, answers
+
+
+def serve_from_below(llm: LLM, below: "Offloading", report: dict[str, Any]) -> dict[str, Any]:
+    promoted = below.counters()["promoted"]
+    below.forget_device()
+    report["disk"] = generate_each(llm, report["prompts"])
+    report["promoted"] = below.counters()["promoted"] - promoted
     below.forget_device()
     below.spoil_memory()
-    report["zeros"] = generate_each(llm, prompts)
-    report["counters"] = below.counters()
+    report["zeros"] = generate_each(llm, report["prompts"])
     below.adapter.shutdown()
     return report
 
@@ -155,15 +182,12 @@ def make_prompts(count: int) -> list[list[int]]:
     return [tokens(PROMPT_TOKENS, seed) for seed in range(10, 10 + count)]
 
 
-def scenario_again(
-    model: str, transfer: dict[str, Any], num_prompts: int = 3, **options: Any
-) -> dict[str, Any]:
+def scenario_again(model: str, transfer: dict[str, Any], **options: Any) -> dict[str, Any]:
     """Another process: what it finds of the first one's."""
     llm = start(model, transfer, **options)
     below = Offloading(llm)
-    prompts = make_prompts(num_prompts)
+    prompts = make_prompts(3)
     report = {"prompts": prompts, "disk": generate_each(llm, prompts)}
-    below.settle()
     report["counters"] = below.counters()
     below.adapter.shutdown()
     return report
@@ -263,16 +287,9 @@ class TroubledDisk:
         return self._source.random() < 0.1
 
 
-def cached_by_source(llm: LLM) -> dict[str, float]:
-    return {
-        metric.labels["source"]: metric.value
-        for metric in llm.get_metrics()
-        if metric.name == "vllm:prompt_tokens_by_source" and hasattr(metric, "value") and "source" in metric.labels
-    }
-
-
 SCENARIOS: dict[str, Callable[..., dict[str, Any]]] = {
     "loads": scenario_loads,
+    "ranks": scenario_ranks,
     "again": scenario_again,
     "stress": scenario_stress,
 }

@@ -1,12 +1,13 @@
 """Chunks as requests ask for them, and how large they are."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple, cast
 
 from octavo.errors import InputError
 from octavo.ids import OffloadKey, get_offload_group_idx
 from octavo.offload.base import ALL_BLOCKS
-from octavo.policies.base import GroupOffloadConfig
+from octavo.policies.base import GroupOffloadConfig, StoredChunk
 from octavo.specs.base import ceil_div
 
 MOST_BLOCKS_PER_CHUNK = 63
@@ -23,6 +24,16 @@ class WantedChunk(NamedTuple):
     """The chunk before it in its group; None for the first."""
     held_blocks: int = ALL_BLOCKS
     """Which of its blocks are wanted, as a bit mask. A store that replaces a chunk drops what it does not name."""
+
+
+_make_stored = cast("Callable[[tuple[object, ...]], StoredChunk]", partial(tuple.__new__, StoredChunk))
+"""What the class does, without a call in Python for each of millions."""
+
+
+def stored_chunks(chunks: Sequence[WantedChunk], counts: Sequence[int]) -> list[StoredChunk]:
+    """The same as a policy sees them, with these many slots each."""
+    make = _make_stored
+    return [make((chunk[0], num_slots, chunk[1], chunk[2])) for chunk, num_slots in zip(chunks, counts, strict=True)]
 
 
 class ChunkSizes:

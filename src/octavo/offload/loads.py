@@ -18,7 +18,8 @@ from octavo.ids import OffloadKey
 from octavo.offload.base import ChunkCopy, LookupResult, OffloadingWorker, TransferResult
 from octavo.offload.device import Device, HeldPages
 from octavo.offload.load_plan import LoadPlan, plan_load
-from octavo.offload.manager import MEMORY, OffloadingManager, PreparedLoad
+from octavo.offload.manager import MEMORY, OffloadingManager
+from octavo.offload.manager_values import PreparedLoad
 from octavo.offload.offloaded_blocks import ANYWHERE, IN_MEMORY, blocks_in_mask, held_mask
 from octavo.offload.request_state import LoadPhase, RequestOffloadState
 from octavo.offload.speeds import LoadSpeeds

@@ -7,81 +7,27 @@
 It composes `ResidentChunks` (what is in the arena), a `WriteThrough` for each tier below, and `Promotions`.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import count
-from typing import NamedTuple, cast
 
 from octavo.errors import OffloadError
 from octavo.ids import OffloadKey
 from octavo.offload.arena import HostArena
 from octavo.offload.base import LookupResult
 from octavo.offload.changes import OffloadChanges, Place, changes_of_medium
-from octavo.offload.chunks import ChunkSizes, WantedChunk
+from octavo.offload.chunks import ChunkSizes, WantedChunk, stored_chunks
 from octavo.offload.lower_tier import LowerTier, OffloadLimits
+from octavo.offload.manager_values import LoadJob, OffloadStatus, PreparedLoad, PreparedStore, StoreJob
 from octavo.offload.promotions import Promotions
 from octavo.offload.resident import ResidentChunks
 from octavo.offload.segment import Segment
 from octavo.offload.slots import NO_CHECKSUM, NO_CHUNK
-from octavo.offload.tiers.base import Tier, TierResult, TierStatus
+from octavo.offload.tiers.base import Tier, TierResult
 from octavo.offload.write_through import WriteThrough
-from octavo.policies.base import EvictionPolicy, GroupOffloadConfig, PromisedPoint, StoredChunk
+from octavo.policies.base import EvictionPolicy, GroupOffloadConfig, PromisedPoint
 
 MEMORY = "memory"
 """The arena's medium, as changes name it."""
-
-
-class PreparedStore(NamedTuple):
-    """A store that is to be carried out: write these chunks to these slots, then `complete_store(job_id, ...)`."""
-
-    job_id: int
-    places: list[int]
-    """Of the chunks given, those that have to be written. Empty: all was there, and the job is over already."""
-    slots: list[Sequence[int]]
-    """Where each of `places` goes."""
-
-
-class PreparedLoad(NamedTuple):
-    """Chunks that stay where they are until `complete_load(job_id, ...)`. By place in the keys given:"""
-
-    job_id: int
-    slots: list[Sequence[int]]
-    held_blocks: list[int]
-    checksums: list[int | None]
-    """What the bytes must give before any of them reaches the device; None where nobody took one."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffloadStatus:
-    """The manager at a glance, for metrics and logs."""
-
-    num_slots: int
-    slot_bytes: int
-    free_slots: int
-    num_chunks: int
-    """In the arena, ready to be loaded."""
-    chunks_being_stored: int
-    chunks_being_promoted: int
-    counters: Mapping[str, int]
-    """Monotonic, by name."""
-    tiers: tuple[tuple[str, TierStatus], ...]
-    """Medium and status of each tier below, in order."""
-
-
-class _Load(NamedTuple):
-    keys: list[OffloadKey]
-    heads: list[int]
-
-
-class _Store(NamedTuple):
-    chunks: Sequence[WantedChunk]
-    counts: list[int]
-    """Slots of each."""
-    heads: list[int]
-    masks: list[int]
-    promises: Sequence[PromisedPoint]
-    generation: int
 
 
 class OffloadingManager:
@@ -147,13 +93,12 @@ class OffloadingManager:
         )
         self._keeps_in_memory = keeps_in_memory
         self._job_ids = job_ids
-        self._loads: dict[int, _Load] = {}
-        self._stores: dict[int, _Store] = {}
+        self._loads: dict[int, LoadJob] = {}
+        self._stores: dict[int, StoreJob] = {}
         self._storing: dict[OffloadKey, int] = {}
         """Key -> the blocks that are being stored."""
         self._generation = 0
         self._now = 0.0
-        self._has_discarded = False
         self._counters = dict.fromkeys(_COUNTERS, 0)
 
     # ---- finding ------------------------------------------------------------------------------------------------
@@ -206,7 +151,7 @@ class OffloadingManager:
         self._resident.add_readers(keys, heads)
         self._promotions.loaded(keys)
         job_id = next(self._job_ids)
-        self._loads[job_id] = _Load(keys, heads)
+        self._loads[job_id] = LoadJob(keys, heads)
         table = self._resident.table
         checksums = table.checksums
         return PreparedLoad(
@@ -253,7 +198,7 @@ class OffloadingManager:
         if keys:
             self._storing.update(zip(keys, masks, strict=True))
             heads = [chain[0] for chain in slots]
-            self._stores[job_id] = _Store(chunks, counts, heads, masks, promises, self._generation)
+            self._stores[job_id] = StoreJob(chunks, counts, heads, masks, promises, self._generation)
         else:
             self._promise(promises)
         return PreparedStore(job_id=job_id, places=places, slots=slots)
@@ -274,9 +219,11 @@ class OffloadingManager:
             return
         for chunk in store.chunks:
             del self._storing[chunk[0]]
-        store, checksums = self._without_failed(store, failed, checksums)
+        if failed:
+            self._resident.abandon(store.heads[place] for place in set(failed))
+            store, checksums = store.without(failed, checksums)
         keys = [chunk[0] for chunk in store.chunks]
-        chunks = _stored(store.chunks, store.counts)
+        chunks = stored_chunks(store.chunks, store.counts)
         self._resident.publish(chunks, store.heads, store.masks, checksums, self._lengths(keys, store.masks))
         self._promise(store.promises)
         self._counters["stored"] += len(keys)
@@ -313,11 +260,11 @@ class OffloadingManager:
         self._promotions.expire(now)
         for writes in self._writes:
             writes.submit(now)
-        self._has_discarded = self._resident.let_go()
+        self._resident.let_go()
 
     def has_pending_work(self) -> bool:
         """Whether something is to be polled for."""
-        return any(self._writes) or bool(self._promotions) or self._has_discarded
+        return any(self._writes) or bool(self._promotions) or self._resident.has_discarded
 
     # ---- all of it ----------------------------------------------------------------------------------------------
 
@@ -332,7 +279,6 @@ class OffloadingManager:
             [head for store in self._stores.values() for head in store.heads],
             [head for load in self._loads.values() for head in load.heads],
         )
-        self._has_discarded = True
         if self._resident.changes is not None:
             self._resident.changes.cleared()
         for lower in self._lowers:
@@ -457,22 +403,6 @@ class OffloadingManager:
                 places.append(place)
         return places, [masks[place] for place in places], there
 
-    def _without_failed(
-        self, store: _Store, failed: Collection[int], checksums: Sequence[int]
-    ) -> tuple[_Store, Sequence[int]]:
-        """Frees the slots of what failed; the rest."""
-        if not failed:
-            return store, checksums
-        self._resident.abandon(store.heads[place] for place in set(failed))
-        good = [place for place in range(len(store.chunks)) if place not in failed]
-        rest = store._replace(
-            chunks=[store.chunks[place] for place in good],
-            counts=[store.counts[place] for place in good],
-            heads=[store.heads[place] for place in good],
-            masks=[store.masks[place] for place in good],
-        )
-        return rest, [checksums[place] for place in good] if checksums else ()
-
     def _lengths(self, keys: Sequence[OffloadKey], masks: Sequence[int]) -> list[int]:
         if not self._resident.has_records:
             return []
@@ -494,15 +424,6 @@ class OffloadingManager:
 
 
 _COUNTERS = ("loaded", "failed_loads", "stored", "failed_stores", "refused_stores")
-
-
-_make_stored = cast("Callable[[tuple[object, ...]], StoredChunk]", partial(tuple.__new__, StoredChunk))
-"""What the class does, without a call in Python for each of millions."""
-
-
-def _stored(chunks: Sequence[WantedChunk], counts: Sequence[int]) -> list[StoredChunk]:
-    make = _make_stored
-    return [make((chunk[0], num_slots, chunk[1], chunk[2])) for chunk, num_slots in zip(chunks, counts, strict=True)]
 
 
 def _require_places(job_id: int, places: Collection[int], num_chunks: int) -> None:

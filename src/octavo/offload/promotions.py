@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from octavo.ids import OffloadKey
 from octavo.offload.arena import HostArena
-from octavo.offload.chunks import ChunkSizes, WantedChunk
+from octavo.offload.chunks import ChunkSizes, WantedChunk, stored_chunks
 from octavo.offload.lower_tier import LowerTier, OffloadLimits
 from octavo.offload.resident import ResidentChunks
 from octavo.offload.slots import NO_CHECKSUM
@@ -178,10 +178,7 @@ class Promotions:
         self.reading.update((chunk.key, mask) for chunk, mask in batch)
         self._reads[job_id] = _Read(
             lower=lower,
-            chunks=[
-                StoredChunk(key=chunk.key, num_slots=count, position=chunk.position, parent=chunk.parent)
-                for (chunk, _), count in zip(batch, counts, strict=True)
-            ],
+            chunks=stored_chunks([chunk for chunk, _ in batch], counts),
             heads=heads,
             masks=[mask for _, mask in batch],
             deadline=deadline,

@@ -149,18 +149,24 @@ class ResidentChunks:
         they say so."""
         heads_being_read = set(heads_being_read)
         self._orphans |= heads_being_read
-        self._discarded.extend(self.index.shards)  # freeing a million keys at once would stop the world
+        self._discarded.extend(
+            shard for shard in self.index.shards if shard
+        )  # freeing a million keys at once would stop the world
         self.index = ChunkIndex()
         self.table.free_all_but([*heads_being_written, *self._orphans])
         self._policy.clear()
         if self._records is not None:
             self._records.clear()
 
-    def let_go(self) -> bool:
-        """Frees a part of what was discarded; False if nothing is left of it."""
+    @property
+    def has_discarded(self) -> bool:
+        """Whether there is something to `let_go` of."""
+        return bool(self._discarded)
+
+    def let_go(self) -> None:
+        """Frees a part of what was discarded."""
         if self._discarded:
             self._discarded.popleft()
-        return bool(self._discarded)
 
     def check_invariants(self, heads_being_written: Collection[int]) -> None:
         """For tests: each slot is free, or in one chain."""

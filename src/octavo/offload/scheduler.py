@@ -21,7 +21,8 @@ from octavo.offload.base import OffloadingWorker
 from octavo.offload.device import Device, OffloadedRequest
 from octavo.offload.event_source import OffloadEventSource
 from octavo.offload.loads import Loader, Readiness
-from octavo.offload.manager import OffloadingManager, OffloadStatus
+from octavo.offload.manager import OffloadingManager
+from octavo.offload.manager_values import OffloadStatus
 from octavo.offload.request_state import RequestGroupState, RequestOffloadState
 from octavo.offload.stores import StorePolicy, Storer
 from octavo.policies.base import GroupOffloadConfig

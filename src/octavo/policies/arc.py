@@ -14,11 +14,12 @@ Deviations, all intended:
 """
 
 from collections.abc import Sequence
+from typing import cast
 
 from octavo.ids import OffloadKey
 from octavo.policies.base import EvictionPolicy, GroupOffloadConfig, PromisedPoint, StoredChunk
 from octavo.policies.pinned import PinnedChunks
-from octavo.policies.recency import RecencyOrder
+from octavo.policies.recency import RecencyOrder, RecencyTable
 
 
 class ARCPolicy(EvictionPolicy):
@@ -29,8 +30,9 @@ class ARCPolicy(EvictionPolicy):
         self.clear()
 
     def clear(self) -> None:
-        self._t1, self._t2 = RecencyOrder(), RecencyOrder()
-        self._b1, self._b2 = RecencyOrder(), RecencyOrder()
+        table = RecencyTable()
+        self._t1, self._t2 = RecencyOrder(table), RecencyOrder(table)
+        self._b1, self._b2 = RecencyOrder(table), RecencyOrder(table)
         self._p = 0.0
         self._pinned = PinnedChunks()
         """Gives back slots * 2, + 1 for a chunk of t2."""
@@ -107,9 +109,8 @@ class ARCPolicy(EvictionPolicy):
         """Gives up the oldest of one order. The slots that this makes free."""
         if num_slots <= 0:
             return 0
-        keys, slots = order.pop_oldest(num_slots)
-        ghosts.extend(keys, slots)
-        victims += map(OffloadKey, keys)
+        keys, slots = order.move_oldest(num_slots, ghosts)
+        victims += cast("list[OffloadKey]", keys)
         return sum(slots)
 
     def _trim_ghosts(self) -> None:

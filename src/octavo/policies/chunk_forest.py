@@ -7,11 +7,14 @@ hole     held, and not there: it was removed, or has not arrived. Its holders st
 prefix group   a0 <- a1 <- a2 <- a3*          `<-`: held by.  `*`: held by a resume point
                       ^--- b2 <- b3*
 window group   w0    w1    w2*   w3*          linked too, so that a point finds its window, but nobody is held
+
+Nearly all chunks are like a0: of a prefix group, as large as others of it, and held once. These are *ordinary*: only
+their parents are written down, as each dictionary of a million keys costs a call some cache misses per key.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from octavo.ids import OffloadKey
 from octavo.policies.base import StoredChunk
@@ -50,9 +53,11 @@ class ChunkForest:
         """`links` by the last four bytes of a key, which name its group."""
         self._links = links
         self._entries: Shards[int] = make_shards()
-        """Slots (none for a hole), and holders."""
-        self._parents: Shards[OffloadKey] = make_shards()
-        """Of every entry that has one. A hole of a prefix group has none, so that it holds nothing."""
+        """Slots (none for a hole), and holders, of all that are not ordinary."""
+        self._parents: Shards[OffloadKey | None] = make_shards()
+        """Of every linked chunk. A hole of a prefix group is not in here, so that it holds nothing."""
+        self._ordinary: dict[bytes, int] = {}
+        """By prefix group: the entry of an ordinary chunk. Its slots are those of the first that came."""
         self._unneeded = RecencyOrder()
         self._pinned = PinnedChunks()
         self._exposed: list[OffloadKey] = []
@@ -60,15 +65,29 @@ class ChunkForest:
 
     def slots_of(self, key: OffloadKey) -> int:
         """Zero for a hole and for the unknown."""
-        return self._entries[key[0]].get(key, 0) >> _HOLD_BITS
+        return self._entry(key) >> _HOLD_BITS
 
-    def look_up(self, key: OffloadKey) -> tuple[int, int]:
-        """Slots and holders."""
-        entry = self._entries[key[0]].get(key, 0)
-        return entry >> _HOLD_BITS, entry & _HOLDS
+    def look_up(self, key: OffloadKey) -> tuple[int, int, OffloadKey | None]:
+        """Slots, holders and parent."""
+        parents, entry = self._parents[key[0]], self._entries[key[0]].get(key)
+        if entry is None:
+            entry = self._ordinary[key[-4:]] if key in parents else 0
+        return entry >> _HOLD_BITS, entry & _HOLDS, parents.get(key)
 
     def holders_of(self, key: OffloadKey) -> int:
-        return self._entries[key[0]].get(key, 0) & _HOLDS
+        return self._entry(key) & _HOLDS
+
+    def _entry(self, key: OffloadKey) -> int:
+        entry = self._entries[key[0]].get(key)
+        if entry is None:
+            return self._ordinary[key[-4:]] if key in self._parents[key[0]] else 0
+        return entry
+
+    def _put_entry(self, key: OffloadKey, entry: int) -> None:
+        if entry == self._ordinary.get(key[-4:]) and key in self._parents[key[0]]:
+            self._entries[key[0]].pop(key, None)
+        else:
+            self._entries[key[0]][key] = entry
 
     def parent_of(self, key: OffloadKey) -> OffloadKey | None:
         return self._parents[key[0]].get(key)
@@ -93,49 +112,52 @@ class ChunkForest:
 
     def _enter(self, chunks: Sequence[StoredChunk], links: Links) -> Stretch:
         """Makes entries of a stretch, or fills the holes that wait for it."""
-        keys, slots = [chunk.key for chunk in chunks], [chunk.num_slots for chunk in chunks]
+        keys, slots = [chunk[0] for chunk in chunks], [chunk[1] for chunk in chunks]
         parent = None if links is Links.NONE else chunks[0].parent
-        parents = self._parents
-        for key, key_before in zip(keys[1:], keys[:-1], strict=True):
-            parents[key[0]][key] = key_before
         is_prefix = links is Links.PREFIX
+        if is_prefix:
+            self._ordinary.setdefault(keys[0][-4:], slots[0] << _HOLD_BITS | 1)
         self._fill(keys[:-1], slots, num_holders=is_prefix)  # by the next one
         self._fill(keys[-1:], slots[-1:], num_holders=0)
+        if links is not Links.NONE:
+            parents = self._parents
+            for key, key_before in zip(keys, (parent, *keys[:-1]), strict=True):
+                parents[key[0]][key] = key_before
         self.num_idle_slots += sum(slots)
-        if parent is not None:
-            parents[keys[0][0]][keys[0]] = parent
-            if is_prefix:
-                self.hold(parent)
+        if parent is not None and is_prefix:
+            self.hold(parent)
         return Stretch(parent=parent, last=chunks[-1], num_slots=sum(slots))
 
     def _fill(self, keys: Sequence[OffloadKey], slots: Sequence[int], *, num_holders: int) -> None:
         entries, slots_before, new_entry = self._entries, -1, 0
+        ordinary = self._ordinary.get(keys[0][-4:]) if keys and num_holders else None
         for key, num_slots in zip(keys, slots, strict=False):
             if num_slots != slots_before:  # equal entries are one object
                 slots_before, new_entry = num_slots, num_slots << _HOLD_BITS | num_holders
             shard = entries[key[0]]
-            entry = shard.setdefault(key, new_entry)
-            if entry is not new_entry:  # a hole
-                entry = shard[key] = new_entry + entry
+            if key in shard:  # a hole
+                entry = shard[key] = new_entry + shard[key]
+            elif new_entry == ordinary:
+                continue
+            else:
+                entry = shard[key] = new_entry
             if not entry & _HOLDS:
                 self._unneeded.add(key, num_slots)
 
     def hold(self, key: OffloadKey) -> None:
-        shard = self._entries[key[0]]
-        entry = shard.get(key, 0)
-        shard[key] = entry + 1
+        entry = self._entry(key)
+        self._put_entry(key, entry + 1)
         if not entry & _HOLDS:
             self._unneeded.pop(key)
 
     def release(self, key: OffloadKey) -> None:
         """The opposite of `hold`."""
-        shard = self._entries[key[0]]
-        entry = shard[key] - 1
+        entry = self._entry(key) - 1
         if not entry:  # a hole that nobody waits for
-            del shard[key]
+            del self._entries[key[0]][key]
             self._parents[key[0]].pop(key, None)
             return
-        shard[key] = entry
+        self._put_entry(key, entry)
         holders = entry & _HOLDS
         if holders == 1:
             self._exposed.append(key)
@@ -183,7 +205,7 @@ class ChunkForest:
             self._unneeded.pop(key)
             del self._entries[key[0]][key]
         else:
-            self._entries[key[0]][key] = holders
+            self._put_entry(key, holders)
         is_prefix = self._links[key[-4:]] is Links.PREFIX
         if is_prefix or not holders:
             parent = self._parents[key[0]].pop(key, None)
@@ -194,7 +216,7 @@ class ChunkForest:
         """Gives up unneeded chunks, the oldest first, and what becomes unneeded thereby, until `num_slots` are free or
         none is left: the victims and their slots."""
         keys, slots = self._unneeded.pop_oldest(num_slots)
-        victims = list(map(OffloadKey, keys))
+        victims = cast("list[OffloadKey]", keys)
         missing = num_slots - sum(slots)
         for parent in [self._forget(key) for key in victims]:
             if parent is not None:
@@ -205,17 +227,22 @@ class ChunkForest:
     def _pop_chain(self, first: OffloadKey, num_slots: int, victims: list[OffloadKey]) -> int:
         """Gives up what hung on a victim alone: its parent, that one's parent and so on, until `num_slots` are free.
         The slots of these."""
-        entries, parents, missing = self._entries, self._parents, num_slots
+        entries, parents, pinned = self._entries, self._parents, self._pinned.shards
+        ordinary, missing = self._ordinary[first[-4:]], num_slots
         key: OffloadKey | None = first
         while key is not None and missing > 0:
-            shard = entries[key[0]]
-            entry = shard[key]
-            if entry & _HOLDS != 1 or not entry >> _HOLD_BITS or key in self._pinned:
+            index = key[0]
+            shard, entry = entries[index], ordinary
+            if key in pinned[index]:
                 break
-            del shard[key]
+            if key in shard:
+                entry = shard[key]
+                if entry & _HOLDS != 1 or not entry >> _HOLD_BITS:
+                    break
+                del shard[key]
             victims.append(key)
             missing -= entry >> _HOLD_BITS
-            key = parents[key[0]].pop(key, None)
+            key = parents[index].pop(key)
         if key is not None:
             self.release(key)
         return num_slots - missing
@@ -228,14 +255,16 @@ class ChunkForest:
 
     def check_invariants(self, held_by_points: Mapping[OffloadKey, int]) -> None:
         self._unneeded.check_invariants()
-        entries = {OffloadKey(key): entry for shard in self._entries for key, entry in shard.items()}
         parents = {OffloadKey(key): parent for shard in self._parents for key, parent in shard.items()}
+        entries = {OffloadKey(key): self._entry(OffloadKey(key)) for shard in self._entries for key in shard}
+        entries |= {key: self._entry(key) for key in parents}
         holders = dict(held_by_points)
         for key, parent in parents.items():
-            assert key in entries
+            assert self._links[key[-4:]] is not Links.NONE
             if self._links[key[-4:]] is Links.PREFIX:
                 assert self.slots_of(key), "a hole holds its parent"
-                holders[parent] = holders.get(parent, 0) + 1
+                if parent is not None:
+                    holders[parent] = holders.get(parent, 0) + 1
         assert holders == {key: entry & _HOLDS for key, entry in entries.items() if entry & _HOLDS}
         assert all(self.slots_of(key) or self.holders_of(key) for key in entries)
         pinned = set(self._pinned)

@@ -1,6 +1,7 @@
 """Least recently used: a chunk's worth is its last use, whatever its group."""
 
 from collections.abc import Sequence
+from typing import cast
 
 from octavo.ids import OffloadKey
 from octavo.policies.base import EvictionPolicy, GroupOffloadConfig, PromisedPoint, StoredChunk
@@ -55,7 +56,7 @@ class LRUPolicy(EvictionPolicy):
         if self._idle.num_slots < num_slots:
             return None
         keys, _ = self._idle.pop_oldest(num_slots)
-        return list(map(OffloadKey, keys))
+        return cast("list[OffloadKey]", keys)
 
     def check_invariants(self) -> None:
         self._idle.check_invariants()

@@ -13,29 +13,30 @@ class PinnedChunks:
     """The number of readers of each pinned chunk, and a number that its owner wants back at the end (its slots)."""
 
     def __init__(self) -> None:
-        self._entries: Shards[int] = make_shards()
+        self.shards: Shards[int] = make_shards()
+        """For the hot loops to look whether a key is pinned."""
 
     def __contains__(self, key: OffloadKey) -> bool:
-        return key in self._entries[key[0]]
+        return key in self.shards[key[0]]
 
     def __iter__(self) -> Iterator[OffloadKey]:
-        for shard in self._entries:
+        for shard in self.shards:
             yield from map(OffloadKey, shard)
 
     def __getitem__(self, key: OffloadKey) -> int:
         """What was given when it was pinned."""
-        return self._entries[key[0]][key] >> _READER_BITS
+        return self.shards[key[0]][key] >> _READER_BITS
 
     def add(self, key: OffloadKey, value: int) -> None:
         """The first reader of an idle chunk."""
-        self._entries[key[0]][key] = value << _READER_BITS | 1
+        self.shards[key[0]][key] = value << _READER_BITS | 1
 
     def add_reader(self, key: OffloadKey) -> None:
-        self._entries[key[0]][key] += 1
+        self.shards[key[0]][key] += 1
 
     def remove_reader(self, key: OffloadKey) -> int | None:
         """What was given when it was pinned, if this was the last reader."""
-        shard = self._entries[key[0]]
+        shard = self.shards[key[0]]
         entry = shard[key] - 1
         if entry & _READERS:
             shard[key] = entry
@@ -45,9 +46,9 @@ class PinnedChunks:
 
     def replace(self, key: OffloadKey, value: int) -> None:
         """Another number to give back, for the same readers."""
-        shard = self._entries[key[0]]
+        shard = self.shards[key[0]]
         shard[key] = value << _READER_BITS | shard[key] & _READERS
 
     def forget(self, key: OffloadKey) -> int:
         """The chunk is gone, its readers with it. What was given when it was pinned."""
-        return self._entries[key[0]].pop(key) >> _READER_BITS
+        return self.shards[key[0]].pop(key) >> _READER_BITS

@@ -7,44 +7,68 @@
 
 A key that is used again moves to the open run, and leaves a blank. A run that is mostly blanks is rewritten, and joined
 with a neighbour where both are small, so runs and blanks stay in proportion to the keys. Compared with a linked list of
-keys: one dictionary operation per use, and one object per hundred keys for the garbage collector to follow.
+keys: one dictionary operation per use, and nothing but the list of runs for the garbage collector to follow. A run is a
+dictionary because the collector never looks into one of bytes, while it looks at each key of a new tuple; what else is
+known about runs lies in dictionaries of numbers.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import count, islice
 
-from octavo.policies.sharding import Shards, count_keys, make_shards
+from octavo.policies.sharding import Shards, make_shards
 
-RUN_LENGTH = 128
-"""The most keys of a run. Bounds what rewriting one costs, and how many blanks lie before the oldest key."""
+RUN_LENGTH = 340
+"""The most keys of a run: as many as a dictionary of 512 places takes. Bounds what rewriting one costs, and how many
+blanks lie before the oldest key."""
 
 _SLOT_BITS = 24
 MAX_SLOTS = (1 << _SLOT_BITS) - 1
 """The most slots of one key."""
 
+_NONE = -1
+"""As a run's neighbour."""
+
+
+class RecencyTable:
+    """Where keys are, in orders that share it. A key is in one of them at a time; to move it costs no other look."""
+
+    def __init__(self) -> None:
+        self.entries: Shards[int] = make_shards()
+        """Key -> the number of its run, and its slots."""
+        self.run_numbers = count()
+
 
 class RecencyOrder:
     """Keys in the order of their last use, each with a number of slots."""
 
-    def __init__(self) -> None:
+    def __init__(self, table: RecencyTable | None = None) -> None:
+        table = table or RecencyTable()
         self.num_slots = 0
         """Of all keys."""
-        self._entries: Shards[int] = make_shards()
-        self._runs: dict[int, _Run] = {}
-        self._oldest: _Run | None = None
-        self._newest: _Run | None = None
+        self._entries = table.entries
+        self._run_numbers = table.run_numbers
+        self._runs: dict[int, dict[bytes, None]] = {}
+        """The sealed runs' keys, oldest first, blanks among them."""
+        self._live: dict[int, int] = {}
+        """How many of them are no blanks."""
+        self._older: dict[int, int] = {}
+        self._newer: dict[int, int] = {}
+        self._oldest = self._newest = _NONE
         self._open: dict[bytes, None] = {}
-        self._open_number = 0
+        self._open_number = next(self._run_numbers)
 
     def __len__(self) -> int:
-        return count_keys(self._entries)
+        return len(self._open) + sum(self._live.values())
 
     def __iter__(self) -> Iterator[bytes]:
         """In no order."""
-        for shard in self._entries:
-            yield from shard
+        for number in self._runs:
+            yield from self._keys_of(number)
+        yield from self._open
 
     def __contains__(self, key: bytes) -> bool:
-        return key in self._entries[key[0]]
+        number = self._entries[key[0]].get(key, _NONE) >> _SLOT_BITS
+        return number == self._open_number or number in self._live
 
     def add(self, key: bytes, num_slots: int) -> None:
         """A new key, as the newest."""
@@ -73,156 +97,162 @@ class RecencyOrder:
 
     def renew(self, keys: Iterable[bytes]) -> None:
         """The keys among these that are there become the newest, the last the very newest."""
-        entries, open_keys, base = self._entries, self._open, self._open_number << _SLOT_BITS
+        entries, runs, live = self._entries, self._runs, self._live
+        open_keys, open_number = self._open, self._open_number
         for key in keys:
             shard = entries[key[0]]
-            entry = shard.get(key)
-            if entry is None:
-                continue
-            if entry >= base:
+            entry = shard.get(key, _NONE)
+            number = entry >> _SLOT_BITS
+            if number == open_number:
                 del open_keys[key]
+            elif number in live:
+                shard[key] = open_number << _SLOT_BITS | entry & MAX_SLOTS
+                left = live[number] = live[number] - 1  # as in `_blank`
+                if left * 4 < len(runs[number]):
+                    self._rewrite(number)
             else:
-                shard[key] = base | entry & MAX_SLOTS
-                self._blank(entry >> _SLOT_BITS)
+                continue
             open_keys[key] = None
             if len(open_keys) >= RUN_LENGTH:
                 self._seal()
-                open_keys, base = self._open, self._open_number << _SLOT_BITS
+                open_keys, open_number = self._open, self._open_number
 
     def pop(self, key: bytes) -> int | None:
         """Takes a key out. Its slots, or None if it was not there."""
-        entry = self._entries[key[0]].pop(key, None)
-        if entry is None:
-            return None
+        shard = self._entries[key[0]]
+        entry = shard.get(key, _NONE)
         number = entry >> _SLOT_BITS
         if number == self._open_number:
+            del shard[key]
             del self._open[key]
-        else:
+        elif number in self._live:
+            del shard[key]
             self._blank(number)
+        else:
+            return None
         num_slots = entry & MAX_SLOTS
         self.num_slots -= num_slots
         return num_slots
 
     def oldest(self) -> bytes | None:
         """The least recently used key, in at most one run's length of steps."""
-        if self._oldest is None:
+        if self._oldest == _NONE:
             return next(iter(self._open), None)
         return next(self._keys_of(self._oldest))
 
     def pop_oldest(self, num_slots: int) -> tuple[list[bytes], list[int]]:
         """Takes out the oldest keys, until they have at least `num_slots` or all are out: keys and slots."""
+        keys, slots = self._take_oldest(num_slots)
+        entries = self._entries
+        for key in keys:
+            del entries[key[0]][key]
+        return keys, slots
+
+    def move_oldest(self, num_slots: int, to: "RecencyOrder") -> tuple[list[bytes], list[int]]:
+        """The same, but they become the newest of another order of this table."""
+        keys, slots = self._take_oldest(num_slots)
+        to.extend(keys, slots)
+        return keys, slots
+
+    def _take_oldest(self, num_slots: int) -> tuple[list[bytes], list[int]]:
+        """The oldest keys, in no run any more; their entries are the caller's to see to."""
         keys: list[bytes] = []
         slots: list[int] = []
         entries = self._entries
         missing = num_slots
-        while missing > 0 and (run := self._oldest_sealed()) is not None:
-            base, num_before = run.number << _SLOT_BITS, len(keys)
+        while missing > 0 and (number := self._oldest_sealed()) != _NONE:
+            base, num_before, run = number << _SLOT_BITS, len(keys), self._runs[number]
             place = 0
-            for place, key in enumerate(run.keys, 1):  # noqa: B007  # where it stopped
-                shard = entries[key[0]]
-                slots_of_key = shard.get(key, -1) - base
+            for place, key in enumerate(run, 1):  # noqa: B007  # where it stopped
+                slots_of_key = entries[key[0]].get(key, _NONE) - base
                 if not 0 <= slots_of_key <= MAX_SLOTS:
                     continue
-                del shard[key]
                 keys.append(key)
                 slots.append(slots_of_key)
                 missing -= slots_of_key
                 if missing <= 0:
                     break
-            run.live -= len(keys) - num_before
-            run.keys = run.keys[place:]
-            if run.live * 4 < len(run.keys) or not run.live:
-                self._rewrite(run)
+            self._runs[number] = dict.fromkeys(islice(run, place, None))
+            self._blank(number, len(keys) - num_before)
         self.num_slots -= num_slots - missing
         return keys, slots
 
     def check_invariants(self) -> None:
-        entries = {key: entry for shard in self._entries for key, entry in shard.items()}
+        entries = {key: self._entries[key[0]][key] for key in self}
         assert self.num_slots == sum(entry & MAX_SLOTS for entry in entries.values())
         ordered = list(self._open)
         assert all(entries[key] >> _SLOT_BITS == self._open_number for key in ordered)
-        run, newer, num_runs = self._newest, None, 0
-        while run is not None:
-            live = list(self._keys_of(run))
-            assert run is self._runs[run.number]
-            assert run.newer is newer
-            assert len(live) == run.live > 0
-            assert len(run.keys) <= min(RUN_LENGTH, 4 * run.live)
+        number, newer = self._newest, _NONE
+        numbers = []
+        while number != _NONE:
+            live = list(self._keys_of(number))
+            assert self._newer[number] == newer
+            assert len(live) == self._live[number] > 0
+            assert len(self._runs[number]) <= min(RUN_LENGTH, 4 * len(live))
             ordered += live
-            run, newer, num_runs = run.older, run, num_runs + 1
-        assert newer is self._oldest
-        assert num_runs == len(self._runs)
+            numbers.append(number)
+            number, newer = self._older[number], number
+        assert newer == self._oldest
+        assert set(numbers) == set(self._runs) == set(self._live) == set(self._older) == set(self._newer)
         assert len(ordered) == len(entries)
 
-    def _keys_of(self, run: "_Run") -> Iterator[bytes]:
-        number, entries = run.number, self._entries
-        return (key for key in run.keys if entries[key[0]].get(key, -1) >> _SLOT_BITS == number)
+    def _keys_of(self, number: int) -> Iterator[bytes]:
+        entries = self._entries
+        return (key for key in self._runs[number] if entries[key[0]].get(key, _NONE) >> _SLOT_BITS == number)
 
-    def _oldest_sealed(self) -> "_Run | None":
-        if self._oldest is None and self._open:
+    def _oldest_sealed(self) -> int:
+        if self._oldest == _NONE and self._open:
             self._seal()
         return self._oldest
 
     def _seal(self) -> None:
         """The open run becomes the newest sealed one."""
-        run = _Run(self._open_number, tuple(self._open), self._newest)
-        if self._newest is None:
-            self._oldest = run
-        else:
-            self._newest.newer = run
-        self._newest = run
-        self._runs[run.number] = run
+        number = self._open_number
+        self._runs[number] = self._open
+        self._live[number] = len(self._open)
+        self._link(self._newest, number)
+        self._link(number, _NONE)
         self._open = {}
-        self._open_number += 1
+        self._open_number = next(self._run_numbers)
 
-    def _blank(self, number: int) -> None:
-        """One key fewer in a sealed run."""
-        run = self._runs[number]
-        run.live -= 1
-        if run.live * 4 < len(run.keys):
-            self._rewrite(run)
+    def _blank(self, number: int, count: int = 1) -> None:
+        """Fewer keys in a sealed run."""
+        live = self._live[number] = self._live[number] - count
+        if live * 4 < len(self._runs[number]) or not live:
+            self._rewrite(number)
 
-    def _rewrite(self, run: "_Run") -> None:
+    def _rewrite(self, number: int) -> None:
         """Drops a run's blanks, and the run itself where it is empty or fits into a neighbour."""
-        if not run.live:
-            self._unlink(run)
-        elif run.older is not None and run.older.live + run.live <= RUN_LENGTH // 2:
-            self._join(run.older, run)
-        elif run.newer is not None and run.newer.live + run.live <= RUN_LENGTH // 2:
-            self._join(run, run.newer)
+        live, older, newer = self._live[number], self._older[number], self._newer[number]
+        if not live:
+            self._unlink(number)
+        elif self._live.get(older, RUN_LENGTH) + live <= RUN_LENGTH // 2:
+            self._join(older, number)
+        elif self._live.get(newer, RUN_LENGTH) + live <= RUN_LENGTH // 2:
+            self._join(number, newer)
         else:
-            run.keys = tuple(self._keys_of(run))
+            self._runs[number] = dict.fromkeys(self._keys_of(number))
 
-    def _join(self, older: "_Run", newer: "_Run") -> None:
-        moved = tuple(self._keys_of(newer))
-        base = older.number << _SLOT_BITS
-        older.keys = (*self._keys_of(older), *moved)
-        older.live = len(older.keys)
+    def _join(self, older: int, newer: int) -> None:
+        moved = list(self._keys_of(newer))
+        self._runs[older] = dict.fromkeys((*self._keys_of(older), *moved))
+        self._live[older] = len(self._runs[older])
         for key in moved:
             shard = self._entries[key[0]]
-            shard[key] = base | shard[key] & MAX_SLOTS
+            shard[key] = older << _SLOT_BITS | shard[key] & MAX_SLOTS
         self._unlink(newer)
 
-    def _unlink(self, run: "_Run") -> None:
-        del self._runs[run.number]
-        if run.older is None:
-            self._oldest = run.newer
+    def _unlink(self, number: int) -> None:
+        del self._runs[number], self._live[number]
+        self._link(self._older.pop(number), self._newer.pop(number))
+
+    def _link(self, older: int, newer: int) -> None:
+        """Makes neighbours of two runs, or one the end of the order."""
+        if older == _NONE:
+            self._oldest = newer
         else:
-            run.older.newer = run.newer
-        if run.newer is None:
-            self._newest = run.older
+            self._newer[older] = newer
+        if newer == _NONE:
+            self._newest = older
         else:
-            run.newer.older = run.older
-
-
-class _Run:
-    """Keys that were used one after the other, oldest first, blanks among them."""
-
-    __slots__ = ("keys", "live", "newer", "number", "older")
-
-    def __init__(self, number: int, keys: tuple[bytes, ...], older: "_Run | None") -> None:
-        self.number = number
-        self.keys = keys
-        self.live = len(keys)
-        self.older = older
-        self.newer: _Run | None = None
+            self._older[newer] = older

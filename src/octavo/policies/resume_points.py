@@ -27,8 +27,8 @@ from octavo.policies.chunk_forest import ChunkForest, Links, Stretch
 from octavo.policies.group_needs import needs_of_groups
 from octavo.policies.point_table import Point, PointTable
 
-MAX_STEPS = 8192
-"""Chunks that a search for the point below looks at. Farther down it takes the chain for whole, without a point."""
+MAX_STEPS = 4096
+"""Chunks that a search for the point below looks at, in two milliseconds or so. Farther down it takes the chain for whole, without a point."""
 
 
 class ResumePointPolicy(EvictionPolicy):
@@ -284,7 +284,7 @@ class ResumePointPolicy(EvictionPolicy):
         forest, points = self._forest, self._points
         num_slots, is_shared = 0, False
         for _ in range(MAX_STEPS):
-            slots, holders = forest.look_up(key)
+            slots, holders, parent = forest.look_up(key)
             if not slots:
                 return None
             if holders > num_holders:
@@ -295,7 +295,6 @@ class ResumePointPolicy(EvictionPolicy):
                 is_shared = True
             if not is_shared:
                 num_slots += slots
-            parent = forest.parent_of(key)
             if parent is None:
                 break
             key, num_holders = parent, 1

@@ -10,7 +10,8 @@ from octavo.ids import BlockHash, OffloadKey, get_offload_group_idx, make_offloa
 from octavo.offload.arena import PAGE_BYTES, HostArena
 from octavo.offload.base import ALL_BLOCKS
 from octavo.offload.chunks import WantedChunk
-from octavo.offload.manager import OffloadingManager, PreparedLoad, PreparedStore
+from octavo.offload.manager import OffloadingManager
+from octavo.offload.manager_values import PreparedLoad, PreparedStore
 from octavo.offload.tiers.base import Tier
 from octavo.policies.base import EvictionPolicy, GroupOffloadConfig, PromisedPoint
 from octavo.specs import FullAttentionSpec

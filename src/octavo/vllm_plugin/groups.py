@@ -62,20 +62,21 @@ def groups_of_all_ranks(groups: Sequence[GroupOffloadConfig], plan: SlotPlan, nu
     ]
 
 
-_SIZE = {"num_kv_heads": 1, "head_size": 1}
-"""Bytes are in the report; of a spec only its rule is asked."""
-_NOTHING = EncoderOnlyAttentionSpec(block_size=1, **_SIZE)
+_NOTHING = EncoderOnlyAttentionSpec(block_size=1, num_kv_heads=1, head_size=1)
 
 
 def _spec_of(group: GroupReport) -> KVCacheSpec:
-    block_size = group.tokens_per_block
+    """Bytes are in the report; of a spec only its rule is asked."""
+    block_size, reach = group.tokens_per_block, group.reach_tokens
     match group.rule:
         case GroupRule.WHOLE:
-            return FullAttentionSpec(block_size=block_size, **_SIZE)
+            return FullAttentionSpec(block_size=block_size, num_kv_heads=1, head_size=1)
         case GroupRule.WINDOW:
-            return SlidingWindowSpec(block_size=block_size, sliding_window=group.reach_tokens, **_SIZE)
+            return SlidingWindowSpec(block_size=block_size, sliding_window=reach, num_kv_heads=1, head_size=1)
         case GroupRule.CHUNK:
-            return ChunkedLocalAttentionSpec(block_size=block_size, attention_chunk_size=group.reach_tokens, **_SIZE)
+            return ChunkedLocalAttentionSpec(
+                block_size=block_size, attention_chunk_size=reach, num_kv_heads=1, head_size=1
+            )
         case GroupRule.STATE:
             return MambaSpec(block_size=block_size, shapes=((1,),), dtypes=(CacheDType.FLOAT32,))
         case never:

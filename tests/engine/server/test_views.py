@@ -6,7 +6,7 @@ from running_server import serving
 
 from octavo.engine.server import OffloadReport
 from octavo.engine.server.page_state import draw_sheets
-from octavo.offload.manager import OffloadStatus
+from octavo.offload.manager_values import OffloadStatus
 from octavo.offload.scheduler import OffloadStats
 from octavo.offload.tiers.base import TierState, TierStatus
 

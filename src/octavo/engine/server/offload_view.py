@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from octavo.offload.manager import MEMORY, OffloadStatus
+from octavo.offload.manager import MEMORY
+from octavo.offload.manager_values import OffloadStatus
 from octavo.offload.scheduler import OffloadStats
 from octavo.offload.tiers.base import TierState
 

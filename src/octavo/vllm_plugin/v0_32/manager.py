@@ -10,6 +10,7 @@ for a window, and the request waits, until it is in memory or the deadline has p
 
 import atexit
 import logging
+import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -88,6 +89,7 @@ class OctavoManager(OffloadingManager):
         """By each of its keys. A key is in one store at a time."""
         self._metrics = MetricsOfTiers()
         self._stats_due_at = 0.0
+        self._was_busy = False
         self._counters = {"waits_given_up": 0}
         atexit.register(self.shutdown)  # an engine in the caller's own process is rarely shut down
 
@@ -168,6 +170,7 @@ class OctavoManager(OffloadingManager):
         if prepared is None:
             raise OffloadError("vLLM loads chunks that it has not looked up in this step")
         self.manager.touch(ours)
+        state_of(req_context).deadline = math.inf  # it may be preempted, and wait again
         self._loads[frozenset(keys)].append(_Job(prepared.job_id, [slots[0] for slots in prepared.slots]))
         return self._slots_of(ours, prepared.slots)
 
@@ -230,9 +233,12 @@ class OctavoManager(OffloadingManager):
         self._stores.clear()
 
     def get_stats(self) -> OffloadingConnectorStats | None:
-        """vLLM asks in every step, which is more often than anybody looks."""
+        """vLLM asks in every step, which is more often than anybody looks: now and then, and when work has ended."""
         now = self._clock()
-        if now < self._stats_due_at:
+        is_busy = bool(self._loads or self._stores) or self.manager.has_pending_work()
+        has_ended = self._was_busy and not is_busy
+        self._was_busy = is_busy
+        if now < self._stats_due_at and not has_ended:
             return None
         self._stats_due_at = now + _STATS_EVERY_S
         return self._metrics.stats(self.manager.status(), self._counters)

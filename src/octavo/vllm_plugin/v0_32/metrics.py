@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import OffloadingConnectorStats
 from vllm.v1.kv_offload.base import OffloadingCounterMetadata, OffloadingGaugeMetadata, OffloadingMetricMetadata
 
-from octavo.offload.manager import MEMORY, OffloadStatus
+from octavo.offload.manager import MEMORY
+from octavo.offload.manager_values import OffloadStatus
 from octavo.offload.tiers.base import TierState
 
 _BYTES, _BUDGET, _CHUNKS, _UP = "octavo_tier_bytes", "octavo_tier_budget_bytes", "octavo_tier_chunks", "octavo_tier_up"

@@ -48,7 +48,7 @@ def _as_key(key: OffloadKey | None) -> Key | None:
 
 
 def state_of(context: ReqContext) -> RequestState:
-    state = context.get_state(RequestState)
+    state: RequestState | None = context.get_state(RequestState)
     if state is None:
         state = RequestState(context)
         context.set_state(state)

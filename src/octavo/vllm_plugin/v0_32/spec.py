@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vllm.distributed.kv_transfer import get_kv_transfer_group
@@ -43,7 +43,10 @@ class OctavoOffloadingSpec(OffloadingSpec):
         self._name = shared_name(config.engine_id)
 
     @classmethod
-    def build_metric_definitions(cls, extra_config: Mapping[str, Any]) -> dict[str, OffloadingMetricMetadata]:
+    def build_metric_definitions(
+        cls,
+        extra_config: Mapping[str, Any],  # noqa: ARG003 - vLLM's signature
+    ) -> dict[str, OffloadingMetricMetadata]:
         return dict(DEFINITIONS)
 
     def get_worker(self, kv_caches: CanonicalKVCaches) -> OffloadingWorker:
@@ -107,7 +110,7 @@ class OctavoOffloadingSpec(OffloadingSpec):
         namespace = make_namespace(reports, digests, blocks_per_chunk=self.blocks_per_chunk, environ=os.environ)
         return namespace, is_kept
 
-    def _open_tiers(self, groups: list[GroupOffloadConfig], namespace: bytes) -> list[Tier]:
+    def _open_tiers(self, groups: Sequence[GroupOffloadConfig], namespace: bytes) -> list[Tier]:
         context = TierContext(namespace=namespace, max_chunk_bytes=max(group.chunk_bytes for group in groups))
         tiers: list[Tier] = []
         try:

@@ -1,0 +1,80 @@
+"""`octavo vllm-check`: a user's model in a user's vLLM, without and with the plug-in, compared token by token."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from octavo.cli.output import print_error, write_output
+from octavo.errors import InputError
+from octavo.planning import parse_bytes
+
+DIFFERENT = 1
+
+
+def vllm_check(
+    model: Annotated[str, typer.Argument(help="A folder, or a name that vLLM can find.")],
+    *,
+    memory: Annotated[str, typer.Option(help="Host memory for all ranks together: 8GiB.")] = "4GiB",
+    disk: Annotated[
+        Path | None, typer.Option(help="A folder; a second process then loads from it.", show_default="none")
+    ] = None,
+    disk_size: Annotated[str, typer.Option(help="The most that --disk may take.")] = "16GiB",
+    policy: Annotated[
+        str | None, typer.Option(help="What memory gives up first.", show_default="by resume points")
+    ] = None,
+    prompts: Annotated[int, typer.Option(help="Prompts that share a beginning.", min=1, max=1000)] = 4,
+    shared_tokens: Annotated[int, typer.Option(help="Tokens of their beginning.", min=1)] = 900,
+    own_tokens: Annotated[int, typer.Option(help="Tokens that each adds.", min=1)] = 40,
+    output_tokens: Annotated[int, typer.Option(help="Tokens of each answer.", min=1)] = 32,
+    seed: Annotated[int, typer.Option(help="Of the prompts.")] = 0,
+    vllm_args: Annotated[
+        str, typer.Option(help='More for vLLM\'s LLM, as JSON: {"dtype": "bfloat16", "max_model_len": 4096}.')
+    ] = "{}",
+) -> None:
+    """Run a model in vLLM without and with Octavo's plug-in: same answers, and what was loaded instead of computed."""
+    from octavo.cli.vllm_check_run import CheckTask, require_vllm, run_check
+    from octavo.cli.vllm_check_view import find_problem, show_check
+
+    task = CheckTask(
+        model=model,
+        num_prompts=prompts,
+        shared_tokens=shared_tokens,
+        own_tokens=own_tokens,
+        output_tokens=output_tokens,
+        seed=seed,
+        vllm_args=_parse_arguments(vllm_args),
+        extra_config=_extra_config(memory, disk, disk_size, policy),
+    )
+    require_vllm()
+    measured = run_check(task, has_disk=disk is not None)
+    write_output(show_check(measured))
+    problem = find_problem(measured)
+    if problem is not None:
+        print_error(problem)
+        raise typer.Exit(DIFFERENT)
+
+
+def _parse_arguments(text: str) -> dict[str, Any]:
+    try:
+        arguments = json.loads(text)
+    except ValueError as error:
+        raise InputError(f"--vllm-args is no JSON: {error}") from error
+    if not isinstance(arguments, dict):
+        raise InputError(f'--vllm-args must be an object such as {{"dtype": "bfloat16"}}, not {text}')
+    return arguments
+
+
+def _extra_config(memory: str, disk: Path | None, disk_size: str, policy: str | None) -> dict[str, Any]:
+    for flag, text in (("--memory", memory), ("--disk-size", disk_size)):
+        try:
+            parse_bytes(text)
+        except InputError as error:
+            raise InputError(f"{flag}: {error}") from error
+    config: dict[str, Any] = {"memory": memory}
+    if disk is not None:
+        config |= {"disk": str(disk), "disk_size": disk_size}
+    if policy is not None:
+        config["policy"] = policy
+    return config

@@ -1,0 +1,165 @@
+"""The engines of `octavo vllm-check`: each in a process of its own, so that it has the device to itself.
+
+    without the plug-in     cold, vLLM's own hits
+    with it                 storing, from memory
+    with it, again          from disk, if there is one
+
+Where nothing is to be found on the device, its cache is forgotten before each prompt. Prompts are served one at a time, so that what shares a batch rounds no sum differently.
+"""
+
+import random
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import Any
+
+import msgspec
+
+from octavo.errors import InputError
+
+_MARK = "OCTAVO-CHECK "
+_LINES_OF_LOG = 12
+_FIRST_TOKEN = 100
+"""Ids below are often special."""
+
+
+class CheckTask(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be served, and how."""
+
+    model: str
+    num_prompts: int
+    shared_tokens: int
+    own_tokens: int
+    output_tokens: int
+    seed: int
+    vllm_args: dict[str, Any]
+    extra_config: dict[str, Any] | None
+    """Of the plug-in; None without it."""
+
+
+class Pass(msgspec.Struct, frozen=True, kw_only=True):
+    """All prompts, once."""
+
+    answers: list[list[int]]
+    cached_tokens: int
+    """Of prompts, not computed."""
+    loaded_tokens: int
+    """Of these, loaded by the plug-in."""
+    loaded_bytes: int
+    first_token_s: list[float]
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """All passes, by name."""
+
+    prompt_tokens: int
+    passes: dict[str, Pass]
+
+
+COLD, DEVICE = "cold", "vLLM's own hits"
+STORING, MEMORY, DISK = "Octavo stores", "Octavo memory", "Octavo disk"
+_FORGETS_DEVICE = (COLD, MEMORY, DISK)
+
+
+def require_vllm() -> None:
+    """InputError if there is none here, or one that the plug-in does not know."""
+    if find_spec("vllm") is None:
+        raise InputError("vLLM is not installed here: pip install 'octavo[vllm]', or use the environment that has it")
+    from octavo.vllm_plugin.versions import load_adapter  # which imports vLLM
+
+    load_adapter()
+
+
+def run_check(task: CheckTask, *, has_disk: bool) -> Measured:
+    passes = _in_own_process(msgspec.structs.replace(task, extra_config=None), (COLD, DEVICE))
+    passes |= _in_own_process(task, (STORING, MEMORY))
+    if has_disk:
+        passes |= _in_own_process(task, (DISK,))
+    return Measured(prompt_tokens=task.num_prompts * (task.shared_tokens + task.own_tokens), passes=passes)
+
+
+def _in_own_process(task: CheckTask, names: Sequence[str]) -> dict[str, Pass]:
+    arguments = msgspec.json.encode((task, list(names))).decode()
+    done = subprocess.run(  # noqa: S603 - this module, with our own argument
+        [sys.executable, "-m", __name__, arguments], capture_output=True, text=True, check=False
+    )
+    for line in done.stdout.splitlines():
+        if line.startswith(_MARK):
+            return msgspec.json.decode(line[len(_MARK) :], type=dict[str, Pass])
+    log = (done.stderr.strip() or done.stdout.strip()).splitlines()[-_LINES_OF_LOG:]
+    what = "with Octavo's plug-in" if task.extra_config is not None else "without the plug-in"
+    raise InputError(f"vLLM did not serve the model {what}; its last words: {' | '.join(log)}")
+
+
+def _serve(task: CheckTask, names: Sequence[str]) -> dict[str, Pass]:
+    """In the engine's process."""
+    from vllm import LLM  # this process is for nothing else
+
+    arguments = {"enable_prefix_caching": True, "disable_log_stats": False, "seed": 0} | task.vllm_args
+    if task.extra_config is not None:
+        arguments["kv_transfer_config"] = {
+            "kv_connector": "OffloadingConnector",
+            "kv_role": "kv_both",
+            "kv_connector_extra_config": {
+                "spec_name": "OctavoOffloadingSpec",
+                "spec_module_path": "octavo.vllm_plugin",
+                **task.extra_config,
+            },
+        }
+    llm = LLM(model=task.model, skip_tokenizer_init=True, **arguments)
+    prompts = _make_prompts(task, llm.model_config.get_vocab_size())
+    passes = {}
+    for name in names:
+        _generate(llm, prompts[0][:1], 2)  # warms up; and vLLM stores in the next step
+        passes[name] = _serve_all(llm, prompts, task.output_tokens, forgets_device=name in _FORGETS_DEVICE)
+    _generate(llm, prompts[0][:1], 2)
+    return passes
+
+
+def _make_prompts(task: CheckTask, vocab_size: int) -> list[list[int]]:
+    source = random.Random(task.seed)  # noqa: S311 - token ids
+
+    def tokens(count: int) -> list[int]:
+        return [source.randrange(min(_FIRST_TOKEN, vocab_size - 1), vocab_size) for _ in range(count)]
+
+    shared = tokens(task.shared_tokens)
+    return [shared + tokens(task.own_tokens) for _ in range(task.num_prompts)]
+
+
+def _serve_all(llm: Any, prompts: list[list[int]], num_tokens: int, *, forgets_device: bool) -> Pass:
+    before, outputs = _loaded(llm), []
+    for prompt in prompts:
+        if forgets_device:
+            llm.reset_prefix_cache()
+        outputs.append(_generate(llm, prompt, num_tokens))
+    after = _loaded(llm)
+    return Pass(
+        answers=[list(output.outputs[0].token_ids) for output in outputs],
+        cached_tokens=sum(output.num_cached_tokens or 0 for output in outputs),
+        loaded_tokens=after[0] - before[0],
+        loaded_bytes=after[1] - before[1],
+        first_token_s=[output.metrics.first_token_latency for output in outputs],
+    )
+
+
+def _generate(llm: Any, prompt: list[int], num_tokens: int) -> Any:
+    from vllm import SamplingParams  # this process is for nothing else
+
+    sampling = SamplingParams(temperature=0, max_tokens=num_tokens, ignore_eos=True, detokenize=False)
+    (output,) = llm.generate([{"prompt_token_ids": prompt}], sampling, use_tqdm=False)
+    return output
+
+
+def _loaded(llm: Any) -> tuple[int, int]:
+    """Tokens and bytes that came from the plug-in, so far."""
+    values = {metric.name: metric.value for metric in llm.get_metrics() if hasattr(metric, "value")}
+    names = ("vllm:external_prefix_cache_hits", "vllm:kv_offload_load_bytes")
+    tokens, num_bytes = (int(values.get(name, 0)) for name in names)
+    return tokens, num_bytes
+
+
+if __name__ == "__main__":
+    given, wanted = msgspec.json.decode(sys.argv[1], type=tuple[CheckTask, list[str]])
+    sys.stdout.write(_MARK + msgspec.json.encode(_serve(given, wanted)).decode() + "\n")
+    sys.stdout.flush()

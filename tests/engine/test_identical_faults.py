@@ -1,0 +1,193 @@
+"""Faults in the media below the device: no token differs, no page stays held, nothing hangs, and what has come to
+itself is used again."""
+
+import random
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+from errno import EIO, ENOSPC
+
+import pytest
+from workloads import LONGEST_WAIT_S, Clock, Family, FaultySpec, check_nothing_is_held, forget_device, generate, resumed
+
+from octavo.engine.tiny_models import VOCAB_SIZE
+from octavo.offload.config import OffloadConfig
+from octavo.offload.tiers.base import TierState
+from octavo.offload.tiers.disk import DiskSpec
+from octavo.offload.tiers.disk.config import DiskConfig
+from octavo.testing.faulty_disk import FaultyDiskIO
+from octavo.testing.faulty_tier import TierFault
+
+FAMILIES = ["gemma3", "llama4", "deepseek_v3", "qwen3_next"]
+NEW_TOKENS = 8
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def family(request, tmp_path_factory):
+    return Family(request.param, tmp_path_factory.mktemp(request.param))
+
+
+@pytest.fixture(scope="module")
+def prompts(family):
+    chooser = random.Random(family.name)
+    shared = [chooser.randrange(3, VOCAB_SIZE) for _ in range(50)]
+    shapes = [(shared, 17), ([], 120), (shared, 40), ([], 64)]
+    return [family.choose(chooser, prefix, num_own, NEW_TOKENS) for prefix, num_own in shapes]
+
+
+class World:
+    """An engine whose tier below a small staging area may be spoiled."""
+
+    def __init__(self, family, prompts, tier):
+        self.family, self.prompts, self.clock = family, prompts, Clock()
+        staging = OffloadConfig.from_mapping({"staging": "4MiB", "tiers": [{"type": "memory", "size": "1MiB"}]})
+        self.engine = family.engine(offload=replace(staging, tiers=(tier,)), clock=self.clock)
+
+    def serve(self, *, seconds_per_step=0.0):
+        """Answers to all prompts are right; how many tokens of them came from the tier."""
+        medium = self.engine._offload.status().tiers[0][0]
+        before = resumed(self.engine).get(medium, 0)
+        skip = lambda: self.clock.skip(seconds_per_step)  # noqa: E731
+        for prompt, answer in zip(
+            self.prompts, generate(self.engine, self.prompts, NEW_TOKENS, between_steps=skip), strict=True
+        ):
+            answer.check_is(self.family.answer(prompt, NEW_TOKENS))
+        return resumed(self.engine).get(medium, 0) - before
+
+    def fill(self):
+        """Everything is on the tier, and only there."""
+        self.serve()
+        forget_device(self.engine)
+
+    def counters(self):
+        return self.engine._offload.status().counters
+
+    def tier_counters(self):
+        return self.engine._offload.status().tiers[0][1].counters
+
+    def recover(self):
+        """All pauses end; what the faults have destroyed is computed and stored, and found again."""
+        check_nothing_is_held(self.engine, self.clock)
+        lower = self.engine._offload._manager._lowers[0]
+        began = time.monotonic()
+        while not lower.is_available or lower.tier.status().state is TierState.DEGRADED:
+            self.clock.skip(1.0)
+            self.engine.rest()
+            assert time.monotonic() - began < LONGEST_WAIT_S, "the tier stays off"
+        self.engine.manager.reset_prefix_cache()
+        self.serve()
+        forget_device(self.engine)
+        assert self.serve() > 0
+        check_nothing_is_held(self.engine, self.clock)
+        self.engine.close()
+
+
+@pytest.mark.parametrize(
+    ("fault", "counter"),
+    [
+        (TierFault.REFUSES, "refused_promotions"),
+        (TierFault.FAILS, "failed_promotions"),
+        (TierFault.HANGS, "late_promotions"),
+        (TierFault.LOSES, "failed_promotions"),
+    ],
+)
+def test_a_tier_that_misbehaves(family, prompts, fault, counter):
+    spec = FaultySpec.from_config({"type": "memory", "size": "16MiB"})
+    world = World(family, prompts, spec)
+    world.fill()
+    spec.tier.fault = fault
+    assert world.serve(seconds_per_step=1.0) == 0
+    assert world.counters()[counter] > 0
+    spec.tier.fault = TierFault.NONE
+    world.recover()
+
+
+def test_a_tier_that_misbehaves_while_it_is_written_to(family, prompts):
+    """Promises that cannot be kept cost no request anything."""
+    spec = FaultySpec.from_config({"type": "memory", "size": "16MiB"})
+    world = World(family, prompts, spec)
+    for fault in (TierFault.REFUSES, TierFault.FAILS, TierFault.HANGS):
+        spec.tier.fault = fault
+        world.serve(seconds_per_step=1.0)
+        world.engine.manager.reset_prefix_cache()
+    counters = world.counters()
+    assert counters["dropped_write_through"] > 0
+    assert counters["failed_write_through"] > 0
+    spec.tier.fault = TierFault.NONE
+    world.recover()
+
+
+def disk(folder):
+    io = FaultyDiskIO()
+    config = {"path": str(folder), "size": "64MiB", "hang_seconds": 3600}  # the clock jumps while the disk works
+    return io, DiskSpec(DiskConfig.read(config), io)
+
+
+@contextmanager
+def broken(io, how):
+    if how == "hangs":
+        with io.hanging("read"):
+            yield
+        return
+    if how == "flips a bit":
+        io.flips_a_bit = True
+    else:
+        io.fail("read", errno=EIO)
+    yield
+    io.heal()
+
+
+@pytest.mark.parametrize("how", ["fails", "flips a bit", "hangs"])
+def test_a_disk_that_breaks(family, prompts, tmp_path, how):
+    io, spec = disk(tmp_path)
+    world = World(family, prompts, spec)
+    world.fill()
+    with broken(io, how):
+        num_loaded = world.serve(seconds_per_step=0.5 if how == "hangs" else 0.0)
+    assert io.num_faults > 0
+    if how == "flips a bit":  # one in each read, of many records
+        assert world.tier_counters()["corrupt_records"] > 0
+    else:
+        assert num_loaded == 0
+    assert world.counters()["late_promotions" if how == "hangs" else "failed_promotions"] > 0
+    world.recover()
+
+
+def test_a_full_disk(family, prompts, tmp_path):
+    io, spec = disk(tmp_path)
+    world = World(family, prompts, spec)
+    io.fail("write", "allocate", errno=ENOSPC)
+    world.serve()
+    world.engine.manager.reset_prefix_cache()
+    world.serve()
+    assert io.num_faults > 0
+    io.heal()
+    world.recover()
+
+
+def test_bits_that_flip_in_memory(family, prompts):
+    """In every slot of the arena: no chunk reaches the device."""
+    clock = Clock()
+    engine = family.engine(offload={"memory": "8MiB"}, clock=clock)
+    for _ in range(2):
+        for prompt, answer in zip(prompts, generate(engine, prompts, NEW_TOKENS), strict=True):
+            answer.check_is(family.answer(prompt, NEW_TOKENS))
+        forget_device(engine)
+        engine._offload._manager.arena.view[:, 7] ^= 16
+    assert engine.offload_stats().failed_load_chunks > 0
+    check_nothing_is_held(engine, clock)
+    engine.close()
+
+
+def test_bits_that_flip_on_disk_between_two_lives(family, prompts, tmp_path):
+    _, spec = disk(tmp_path)
+    world = World(family, prompts, spec)
+    world.fill()
+    world.engine.close()
+    for segment in tmp_path.glob("segment-*"):
+        data = bytearray(segment.read_bytes())
+        data[5000::1024] = bytes(byte ^ 1 for byte in data[5000::1024])
+        segment.write_bytes(data)
+    world = World(family, prompts, disk(tmp_path)[1])
+    assert world.serve() == 0
+    world.recover()

@@ -1,0 +1,47 @@
+"""Runs scenarios of `plugin_engine` in processes of their own."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+_HERE = Path(__file__).parent
+
+
+def make_model(family: str, folder: Path) -> str:
+    script = f"import plugin_engine, pathlib; plugin_engine.make_model({family!r}, pathlib.Path({str(folder)!r}))"
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=_HERE, capture_output=True)
+    return str(folder)
+
+
+def play(scenario: str, **arguments: Any) -> dict[str, Any]:
+    """What the scenario reports."""
+    done = subprocess.run(
+        [sys.executable, str(_HERE / "plugin_engine.py"), scenario, json.dumps(arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = [line for line in done.stdout.splitlines() if line.startswith("KNOWN ")]
+    assert found, done.stdout[-2000:] + done.stderr[-8000:]
+    return json.loads(found[0].removeprefix("KNOWN "))
+
+
+def transfer_config(connector: str = "OffloadingConnector", **extra: Any) -> dict[str, Any]:
+    config: dict[str, Any] = {
+        "kv_connector": connector,
+        "kv_role": "kv_both",
+        "kv_connector_extra_config": {
+            "spec_name": "OctavoOffloadingSpec",
+            "spec_module_path": "octavo.vllm_plugin",
+            **extra,
+        },
+    }
+    if connector != "OffloadingConnector":
+        config |= {"kv_connector_module_path": "octavo.vllm_plugin", "kv_load_failure_policy": "recompute"}
+    return config
+
+
+def leftovers() -> list[str]:
+    return [path.name for path in Path("/dev/shm").glob("octavo-vllm-*")]

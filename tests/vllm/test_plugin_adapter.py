@@ -1,0 +1,304 @@
+"""The adapter as vLLM's scheduler and worker call it, without an engine."""
+
+import warnings
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from octavo.errors import OffloadError, TransferError
+from octavo.offload.arena import SlotPlan
+from octavo.offload.lower_tier import OffloadLimits
+from octavo.offload.manager import OffloadingManager
+from octavo.policies import make_policy
+from octavo.testing.faulty_tier import FaultyTier, TierFault
+from octavo.testing.naive_tier import NaiveTier
+from octavo.transfer import CanonicalKVCacheRef, CanonicalKVCaches, CanonicalKVCacheTensor
+from octavo.vllm_plugin.groups import groups_of_all_ranks, groups_of_rank
+from octavo.vllm_plugin.ranks import GroupReport, GroupRule, RankReport
+from octavo.vllm_plugin.shared_arena import RankArena, SharedArena
+
+with warnings.catch_warnings():  # torch's, while vLLM is imported
+    warnings.simplefilter("ignore")
+    pytest.importorskip("vllm")
+    from vllm.v1.kv_offload.base import (
+        GPULoadStoreSpec,
+        LookupResult,
+        ReqContext,
+        ScheduleEndContext,
+        make_offload_key,
+    )
+
+    from octavo.vllm_plugin.v0_32.manager import OctavoManager
+    from octavo.vllm_plugin.v0_32.worker import OctavoWorker, fill_load, fill_store
+
+pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("ignore")]
+
+PAGE, TOKENS = 4096, 16
+STEP = ScheduleEndContext((), ())
+TIMEOUT_S = 5.0
+
+
+class Engine:
+    """Scheduler's side and ranks' sides over one shared arena, and a clock that is set by hand."""
+
+    def __init__(
+        self, name: str, *, num_slots: int = 8, num_ranks: int = 1, reports_failed_loads: bool = False
+    ) -> None:
+        self.now = 100.0
+        group = GroupReport(group_id=0, rule=GroupRule.WHOLE, reach_tokens=0, tokens_per_block=TOKENS, page_bytes=PAGE)
+        reports = [
+            RankReport(rank=rank, process=1, groups=(group,), identity={}, models=("m",), hash_algorithm="sha256")
+            for rank in range(num_ranks)
+        ]
+        own = groups_of_rank(reports, 1)
+        self.plan = SlotPlan(num_slots=num_slots, slot_bytes=PAGE)
+        self.groups = groups_of_all_ranks(own, self.plan, num_ranks)
+        self.shared = SharedArena(name, self.plan, num_ranks, bytes(16))
+        self.tier = FaultyTier(NaiveTier(1 << 20))
+        self.manager = OctavoManager(
+            OffloadingManager(
+                self.shared.slots,
+                self.groups,
+                make_policy("lru", self.groups, num_slots),
+                [self.tier],
+                limits=OffloadLimits(waiting_share=1.0),
+                logs_changes=True,
+            ),
+            self.shared,
+            self.groups,
+            load_timeout_s=TIMEOUT_S,
+            clock=lambda: self.now,
+        )
+        self.pages = [torch.zeros((16, PAGE), dtype=torch.int8) for _ in range(num_ranks)]
+        self.ranks = [
+            OctavoWorker(
+                CanonicalKVCaches(
+                    tensors=(CanonicalKVCacheTensor(tensor=self.pages[rank], page_size_bytes=PAGE),),
+                    group_refs=((CanonicalKVCacheRef(tensor_idx=0, page_size_bytes=PAGE),),),
+                ),
+                [group],
+                1,
+                open_arena=lambda slots, rank=rank: RankArena(name, slots, num_ranks, rank),
+                reports_failed_loads=reports_failed_loads,
+            )
+            for rank in range(num_ranks)
+        ]
+        self._job_id = 0
+
+    def request(self, name: str, count: int = 8) -> tuple[ReqContext, list[Any]]:
+        context = ReqContext(req_id=name)
+        keys = [make_offload_key(f"{name}-{i:027d}".encode(), 0) for i in range(count)]
+        for i, key in enumerate(keys):
+            context.set_offload_key_position(key, (i + 1) * TOKENS)
+        return context, keys
+
+    def step(self) -> None:
+        self.manager.on_schedule_end(STEP)
+
+    def transfer(self, spec: Any, rows: list[int], *, is_load: bool) -> None:
+        self._job_id += 1
+        pages = GPULoadStoreSpec(rows, group_sizes=[len(rows)], block_indices=[0])
+        for rank in self.ranks:
+            if is_load:
+                assert rank.submit_load(self._job_id, spec, pages)
+            else:
+                assert rank.submit_store(self._job_id, pages, spec)
+            rank.wait({self._job_id})
+            assert [(r.job_id, r.success) for r in rank.get_finished()] == [(self._job_id, True)]
+
+    def store(self, context: ReqContext, keys: list[Any]) -> None:
+        output = self.manager.prepare_store(keys, context)
+        assert output is not None
+        assert output.keys_to_store == keys
+        self.transfer(output.store_spec, list(range(len(keys))), is_load=False)
+        self.manager.complete_store(set(keys), context)
+
+    def settle(self) -> None:
+        while self.manager.has_pending_work():
+            self.step()
+
+    def close(self) -> None:
+        for rank in self.ranks:
+            rank.shutdown()
+        self.manager.shutdown()
+
+
+@pytest.fixture(params=[1, 2])
+def engine(request, tmp_path):
+    made = Engine(str(tmp_path / "arena"), num_ranks=request.param)
+    yield made
+    made.tier.fault = TierFault.NONE
+    made.close()
+
+
+def look(engine, context, keys):
+    return [engine.manager.lookup(key, context) for key in keys]
+
+
+def test_what_ranks_stored_comes_back(engine):
+    context, keys = engine.request("a", 3)
+    for rank, pages in enumerate(engine.pages):
+        pages[:3] = torch.arange(3, dtype=torch.int8)[:, None] + 10 * (rank + 1)
+    before = [pages.clone() for pages in engine.pages]
+    engine.store(context, keys)
+    engine.step()
+    assert look(engine, context, keys) == [LookupResult.HIT] * 3
+    spec = engine.manager.prepare_load(keys, context)
+    engine.step()
+    engine.transfer(spec, [4, 5, 6], is_load=True)
+    engine.manager.complete_load(set(keys), context)
+    for pages, was in zip(engine.pages, before, strict=True):
+        assert torch.equal(pages[4:7], was[:3])
+    engine.settle()
+    engine.manager.manager.check_invariants()
+
+
+def test_the_name_of_the_arena_goes_once_all_have_it(engine, tmp_path):
+    assert (tmp_path / "arena").exists()
+    engine.store(*engine.request("a", 1))
+    assert not (tmp_path / "arena").exists()
+
+
+def test_a_hit_stays_until_the_step_ends(engine):
+    context, keys = engine.request("a")
+    engine.store(context, keys)
+    engine.settle()
+    other, others = engine.request("b")
+    engine.store(other, others)
+    engine.settle()
+    engine.step()
+    assert look(engine, context, keys) == [LookupResult.HIT_PENDING] * 8  # given up for the others; on the tier
+    assert look(engine, other, others) == [LookupResult.HIT] * 8
+    engine.manager.prepare_load(others, other)
+    engine.step()  # there is no room to promote
+    assert look(engine, context, keys) == [LookupResult.MISS] * 8
+    engine.manager.complete_load(set(others), other)
+
+
+def test_promoted_chunks_are_hits_from_disk(engine):
+    context, keys = engine.request("a", 6)
+    engine.store(context, keys)
+    engine.settle()
+    other, others = engine.request("b")
+    engine.store(other, others)
+    engine.settle()
+    assert look(engine, context, keys) == [LookupResult.HIT_PENDING] * 6
+    engine.step()
+    engine.step()
+    assert look(engine, context, keys) == [LookupResult.HIT] * 6
+    assert {engine.manager.get_load_source(key, context).value for key in keys} == {"disk"}
+
+
+def test_waiting_has_a_deadline(engine):
+    context, keys = engine.request("a", 6)
+    engine.store(context, keys)
+    engine.settle()
+    other, others = engine.request("b")
+    engine.store(other, others)
+    engine.settle()
+    engine.tier.fault = TierFault.HANGS
+    assert look(engine, context, keys) == [LookupResult.HIT_PENDING] * 6
+    engine.step()
+    engine.now += TIMEOUT_S - 1
+    assert look(engine, context, keys) == [LookupResult.HIT_PENDING] * 6
+    engine.step()
+    engine.now += 1
+    assert look(engine, context, keys) == [LookupResult.MISS] * 6
+
+
+def test_a_store_that_one_rank_failed_is_a_miss(engine, monkeypatch):
+    context, keys = engine.request("a", 3)
+    output = engine.manager.prepare_store(keys, context)
+    engine.transfer(output.store_spec, [0, 1, 2], is_load=False)
+    engine.ranks[-1]._arena.note_failed(output.store_spec.slots[1][0])
+    engine.manager.complete_store(set(keys), context)
+    assert look(engine, context, keys) == [LookupResult.HIT, LookupResult.MISS, LookupResult.HIT]
+
+
+@pytest.mark.parametrize("reports", [True, False])
+def test_a_load_that_failed_is_told_or_ends_the_engine(tmp_path, monkeypatch, reports):
+    engine = Engine(str(tmp_path / "arena"), reports_failed_loads=reports)
+    context, keys = engine.request("a", 2)
+    engine.store(context, keys)
+    engine.step()
+    look(engine, context, keys)
+    spec = engine.manager.prepare_load(keys, context)
+    monkeypatch.setattr("octavo.transfer.host_copier.HostCopier.load", lambda *_: frozenset({1}))
+    if not reports:
+        with pytest.raises(TransferError, match="OctavoConnector"):
+            engine.transfer(spec, [4, 5], is_load=True)
+        engine.close()
+        return
+    engine.transfer(spec, [4, 5], is_load=True)
+    assert len(engine.ranks[0].take_failed_loads()) == 1
+    assert engine.ranks[0].take_failed_loads() == set()
+    engine.manager.complete_load(set(keys), context)
+    assert look(engine, context, keys)[0] is LookupResult.HIT
+    assert engine.manager.manager.status().counters["failed_loads"] == 1
+    engine.close()
+
+
+def test_reset_frees_what_vllm_speaks_of_no_more(engine):
+    context, keys = engine.request("a", 3)
+    engine.store(context, keys)
+    engine.step()
+    look(engine, context, keys)
+    engine.manager.prepare_load(keys, context)
+    assert engine.manager.prepare_store(engine.request("b", 2)[1], engine.request("b", 2)[0]) is not None
+    engine.manager.reset_cache()
+    assert look(engine, context, keys) == [LookupResult.MISS] * 3
+    engine.settle()
+    engine.manager.manager.check_invariants()
+    assert engine.manager.manager.status().free_slots == 8
+
+
+def test_events_name_medium_and_owner(engine):
+    context, keys = engine.request("a", 2)
+    engine.store(context, keys)
+    engine.settle()
+    events = [(e.medium.value, e.ownership, e.removed, len(e.keys)) for e in engine.manager.take_events()]
+    assert ("CPU", None, False, 2) in events
+    assert ("STORAGE", "faulty", False, 2) in events
+
+
+def test_loads_of_what_was_not_looked_up_are_refused(engine):
+    context, keys = engine.request("a", 2)
+    with pytest.raises(OffloadError, match="not looked up"):
+        engine.manager.prepare_load(keys, context)
+
+
+def test_a_request_may_forbid_tiers(engine):
+    context, keys = engine.request("a", 1)
+    engine.store(context, keys)
+    forbidding = ReqContext(req_id="b", load_tier_filter=SimpleNamespace(allows=lambda *_: False))
+    assert engine.manager.lookup(keys[0], forbidding) is LookupResult.MISS
+
+
+def test_stats_are_told_once(engine):
+    context, keys = engine.request("a", 2)
+    engine.store(context, keys)
+    first = engine.manager.get_stats()
+    assert first is not None
+    assert first.data["data"]["octavo_tier_events"]["memory", "stored"] == 2
+    assert engine.manager.get_stats() is None
+    engine.now += 1
+    assert ("memory", "stored") not in engine.manager.get_stats().data["data"].get("octavo_tier_events", {})
+
+
+def test_rows_of_chunks():
+    assert fill_load([5, 6, 7], 1, 2, 3) == [[-1, 5, 6], [7, -1, -1]]
+    assert fill_store([5, 6, 7], 0, 1, 3, 0) == [[5, 6, 7]]
+    assert fill_store([6, 7, 1, 2, 3], 1, 2, 3, 1) == [[6, 6, 7], [1, 2, 3]]
+    assert fill_store([7, 1, 2, 3], 2, 2, 3, 1) == [None, [1, 2, 3]]  # somebody would ask for the second
+    assert fill_store([5, 7], 0, 1, 3, 1) == [None]  # which is missing, the second or the third?
+
+
+def test_notes_lie_before_the_slots(tmp_path: Path) -> None:
+    engine = Engine(str(tmp_path / "arena"), num_ranks=2)
+    engine.store(*engine.request("a", 8))
+    assert not np.any(engine.shared._notes)
+    engine.close()

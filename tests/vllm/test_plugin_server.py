@@ -1,0 +1,127 @@
+"""vLLM's API server with the plug-in, in processes of its own: a client, the metrics and the events."""
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import openai
+import pytest
+import zmq
+from plugin_process import leftovers, make_model, transfer_config
+
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(300)]
+
+_START_S, _EVENT_S = 180, 20
+
+
+@contextmanager
+def serving(model: str, folder: Path, transfer: dict[str, Any], events: str) -> Iterator[str]:
+    """The address of a server."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environ = os.environ | {
+        "VLLM_SERVER_DEV_MODE": "1",
+        "VLLM_HOST_IP": "127.0.0.1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "OMP_NUM_THREADS": "2",
+        "HF_HUB_OFFLINE": "1",
+    }
+    events_config = {"enable_kv_cache_events": True, "publisher": "zmq", "endpoint": events}
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model, "--port", str(port)]
+    command += ["--host", "127.0.0.1", "--served-model-name", "tiny", "--enforce-eager", "--dtype", "bfloat16"]
+    command += ["--max-model-len", "1024", "--max-num-seqs", "4", "--kv-cache-memory-bytes", str(64 << 20)]
+    command += ["--kv-transfer-config", json.dumps(transfer), "--kv-events-config", json.dumps(events_config)]
+    log = folder / "server.log"
+    with log.open("w") as output, subprocess.Popen(command, stdout=output, stderr=output, env=environ) as process:
+        try:
+            client = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=_START_S * 2)
+            client.with_options(timeout=_START_S).models.list()
+            yield f"http://127.0.0.1:{port}"
+        except BaseException:
+            print(log.read_text()[-6000:])
+            raise
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(60)
+
+
+def post(url: str) -> None:
+    with urllib.request.urlopen(urllib.request.Request(url, method="POST"), timeout=30) as answer:
+        assert answer.status == 200
+
+
+def read(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        return answer.read().decode()
+
+
+def metric(text: str, name: str, *labels: str) -> float:
+    lines = [
+        line for line in text.splitlines() if line.startswith(name + "{") and all(label in line for label in labels)
+    ]
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
+
+
+def wait_for_metric(url: str, name: str, *labels: str) -> None:
+    """vLLM tells the process that is asked for metrics after each step, and says not when it has."""
+    deadline = time.monotonic() + _EVENT_S
+    while not metric(read(f"{url}/metrics"), name, *labels):
+        assert time.monotonic() < deadline, (name, labels)
+
+
+def test_server(tmp_path: Path) -> None:
+    model = make_model("gemma3", tmp_path / "model")
+    transfer = transfer_config(memory="8MiB", disk=str(tmp_path / "disk"), disk_size="64MiB", digests=str(tmp_path))
+    before = leftovers()
+    events = f"ipc://{tmp_path}/events"
+    context = zmq.Context.instance()
+    with context.socket(zmq.SUB) as subscriber, serving(model, tmp_path, transfer, events) as url:
+        subscriber.setsockopt(zmq.RCVTIMEO, _EVENT_S * 1000)
+        subscriber.subscribe(b"")
+        subscriber.connect(events)
+        client = openai.OpenAI(base_url=f"{url}/v1", api_key="none")
+        source = random.Random(1)
+        prompt = [source.randrange(4, 512) for _ in range(520)]
+
+        def ask(tokens: list[int]) -> tuple[str, int]:
+            answer = client.completions.create(
+                model="tiny", prompt=tokens, max_tokens=12, temperature=0, extra_body={"ignore_eos": True}
+            )
+            return answer.choices[0].text, int(metric(read(f"{url}/metrics"), "vllm:external_prefix_cache_hits_total"))
+
+        ask(prompt)
+        right, loaded = ask(prompt)
+        assert loaded == 0
+        ask([5, 6, 7])  # vLLM stores in the next step
+        post(f"{url}/reset_prefix_cache")
+        assert ask(prompt) == (right, 512)
+
+        on_device: set[tuple[int, int]] = set()
+        stored: dict[str, set[tuple[int, int]]] = {"CPU": set(), "STORAGE": set()}
+        while not all(stored.values()):
+            for event in msgspec.msgpack.decode(subscriber.recv_multipart()[2])[1]:
+                if event["type"] == "BlockStored":
+                    known = stored.get(event["medium"], on_device)
+                    known |= {(event.get("group_idx"), h) for h in event["block_hashes"]}
+        assert {group for group, _ in stored["CPU"]} == set(range(6))
+        assert stored["CPU"] <= on_device
+        assert stored["STORAGE"] <= stored["CPU"]
+
+        wait_for_metric(url, "octavo_tier_events_total", 'medium="memory"', 'event="loaded"')
+        wait_for_metric(url, "octavo_tier_events_total", 'medium="memory"', 'event="written_through"')
+        wait_for_metric(url, "octavo_tier_bytes", 'medium="memory"')
+        wait_for_metric(url, "octavo_tier_up", 'medium="disk"')
+    assert leftovers() == before

@@ -1,0 +1,44 @@
+"""Many requests with shared beginnings on a pool that is too small: answers as without the plug-in, whatever fails."""
+
+from pathlib import Path
+
+import pytest
+from plugin_process import leftovers, make_model, play, transfer_config
+
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
+
+
+def test_answers_stay_the_same(tmp_path: Path) -> None:
+    model = make_model("gemma3", tmp_path / "model")
+    common = {"memory": "3MiB", "disk_size": "256MiB", "digests": str(tmp_path)}
+    before = leftovers()
+    right = play("stress", model=model, transfer=None)
+    quiet = play("stress", model=model, transfer=transfer_config(disk=str(tmp_path / "disk"), **common))
+    assert quiet["answers"] == right["answers"]
+    assert quiet["loaded_tokens"] > 10_000
+    assert quiet["preemptions"] > 0
+    assert quiet["counters"]["promoted"] > 0
+    assert quiet["counters"]["evicted"] > 0
+
+    transfer = transfer_config(
+        "OctavoConnector", disk=str(tmp_path / "faulty"), policy="arc", load_timeout_s=0.5, **common
+    )
+    faulty = play("stress", model=model, transfer=transfer, faults=True)
+    assert faulty["answers"] == right["answers"]
+    assert faulty["loaded_tokens"] > 0
+    assert faulty["disk_faults"] > 0
+    assert faulty["counters"]["failed_loads"] > 0
+    assert faulty["counters"]["failed_stores"] > 0
+    assert faulty["counters"]["failed_promotions"] > 0
+    assert leftovers() == before
+
+
+def test_chunks_of_several_blocks(tmp_path: Path) -> None:
+    """Windows pass the first blocks of chunks before these are stored."""
+    model = make_model("gemma3", tmp_path / "model")
+    options = {"model": model, "num_requests": 60, "block_size": 32, "num_gpu_blocks_override": 220}
+    disk = {"disk": str(tmp_path / "disk"), "disk_size": "256MiB", "digests": str(tmp_path)}
+    right = play("stress", transfer=None, **options)
+    chunked = play("stress", transfer=transfer_config(memory="3MiB", blocks_per_chunk=3, **disk), **options)
+    assert chunked["answers"] == right["answers"]
+    assert chunked["loaded_tokens"] > 0

@@ -1,0 +1,71 @@
+"""What a person may write, and what is refused."""
+
+from pathlib import Path
+
+import pytest
+
+from octavo.errors import InputError
+from octavo.vllm_plugin.config import PluginConfig
+from octavo.vllm_plugin.versions import adapter_of
+
+FULL = {
+    "spec_name": "OctavoOffloadingSpec",
+    "spec_module_path": "octavo.vllm_plugin",
+    "memory": "8GiB",
+    "disk": "/nvme/octavo",
+    "disk_size": "200GiB",
+    "policy": "arc",
+    "blocks_per_chunk": 4,
+    "load_timeout_s": 2,
+}
+
+
+def test_what_vllm_reads_itself_is_left_to_it():
+    config = PluginConfig.from_extra_config(FULL)
+    assert config.offload.memory_bytes == 8 << 30
+    assert config.offload.policy == "arc"
+    assert config.offload.load_timeout_s == 2
+    assert [spec.config.path for spec in config.offload.tiers] == [Path("/nvme/octavo")]
+
+
+def test_tiers_in_general():
+    tiers = [
+        {"type": "zstd", "tier": {"type": "memory", "size": "1GiB"}},
+        {"type": "disk", "path": "/b", "size": "1GiB"},
+    ]
+    config = PluginConfig.from_extra_config({"memory": "1GiB", "tiers": tiers})
+    assert [spec.name for spec in config.offload.tiers] == ["zstd", "disk"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"memroy": "8GiB"}, "unknown setting 'memroy'; there are: memory, disk, disk_size"),
+        ({"canonical_layout": True}, "unknown setting 'canonical_layout'"),
+        ({"memory": "lots"}, "lots"),
+        ({"memory": None}, "memory"),
+        ({"disk_size": None}, "belong together"),
+        ({"disk": None}, "belong together"),
+        ({"disk_size": -1}, "size"),
+        ({"policy": "mru"}, "choose one of: arc, lru, resume_points"),
+        ({"tiers": {"type": "disk"}}, "tiers must be a list"),
+        ({"tiers": [{"type": "tape"}]}, "tape"),
+    ],
+)
+def test_mistakes_are_named(change, message):
+    values = {key: value for key, value in (FULL | change).items() if value is not None}
+    with pytest.raises(InputError, match=message):
+        PluginConfig.from_extra_config(values)
+
+
+def test_each_replica_has_a_folder_of_its_own():
+    first, second = (PluginConfig.from_extra_config(FULL, replica=replica) for replica in range(2))
+    assert first.offload.tiers[0].config.path == Path("/nvme/octavo/replica-0")
+    assert second.offload.tiers[0].config.path == Path("/nvme/octavo/replica-1")
+
+
+def test_versions():
+    assert adapter_of("0.32.0+cpu") == adapter_of("0.32.1") == "octavo.vllm_plugin.v0_32"
+    for unknown in ("0.31.2", "0.33.0", "1.32", "dev"):
+        with pytest.raises(InputError, match=f"knows vLLM 0.32, and {unknown} is installed"):
+            adapter_of(unknown)

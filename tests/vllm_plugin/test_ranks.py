@@ -1,0 +1,109 @@
+"""Reports of ranks, and what is swept away."""
+
+import os
+import time
+
+import msgspec
+import pytest
+
+from octavo.errors import OffloadError
+from octavo.offload.segment import Segment, SegmentLayout
+from octavo.vllm_plugin import ranks
+from octavo.vllm_plugin.ranks import (
+    GroupReport,
+    GroupRule,
+    RankReport,
+    check_alike,
+    leave_report,
+    shared_name,
+    sweep,
+    take_reports,
+)
+
+GROUP = GroupReport(group_id=0, rule=GroupRule.WHOLE, reach_tokens=0, tokens_per_block=16, page_bytes=4096)
+NO_PROCESS = 1 << 30
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(ranks, "segment_path", lambda name: tmp_path / f"octavo-{name}")
+    return tmp_path
+
+
+def report(rank=0, process=None, group=GROUP):
+    return RankReport(
+        rank=rank,
+        process=os.getpid() if process is None else process,
+        groups=(group,),
+        identity={"dtype": "bfloat16"},
+        models=("a",),
+        hash_algorithm="sha256",
+    )
+
+
+def test_all_ranks_in_order_and_nothing_stays(folder):
+    name = shared_name("engine")
+    for rank in (1, 0):
+        leave_report(name, report(rank, process=7))
+        leave_report(name, report(rank))
+    assert take_reports(name, 2) == [report(0), report(1)]
+    assert list(folder.iterdir()) == []
+
+
+def test_engines_do_not_meet():
+    assert shared_name("a") != shared_name("b")
+    assert "/" not in shared_name("../a")
+
+
+def test_a_rank_that_is_elsewhere(folder):
+    leave_report("vllm-x", report(0))
+    with pytest.raises(OffloadError, match=r"1 of 2 ranks .* must run on one machine"):
+        take_reports("vllm-x", 2, wait_s=0)
+
+
+def test_a_report_that_is_none(folder):
+    (folder / "octavo-vllm-x.rank0").write_text("{}")
+    with pytest.raises(OffloadError, match="is not a rank's report"):
+        take_reports("vllm-x", 1)
+
+
+def test_ranks_must_be_alike():
+    check_alike([report(0), report(1, group=msgspec.structs.replace(GROUP, page_bytes=1))])
+    with pytest.raises(OffloadError, match="different groups"):
+        check_alike([report(0), report(1, group=msgspec.structs.replace(GROUP, tokens_per_block=32))])
+
+
+def test_sweep_removes_what_the_dead_left(folder):
+    layout = SegmentLayout(namespace=bytes(16), slot_bytes=4096, num_slots=1)
+    held = Segment.open(str(folder / "octavo-vllm-held"), layout)
+    Segment.open(str(folder / "octavo-vllm-dead"), layout).close()
+    leave_report("vllm-live", report())
+    leave_report("vllm-gone", report(process=NO_PROCESS))
+    old = time.time() - 3600
+    for path in folder.iterdir():
+        os.utime(path, (old, old))
+    leave_report("vllm-young", report(process=NO_PROCESS))
+    sweep()
+    assert {path.name for path in folder.iterdir()} == {
+        "octavo-vllm-held",
+        "octavo-vllm-live.rank0",
+        "octavo-vllm-young.rank0",
+    }
+    held.close()
+
+
+@pytest.mark.parametrize(
+    ("rule", "reach", "most"),
+    [
+        (GroupRule.WHOLE, 0, 0),
+        (GroupRule.STATE, 0, 3),
+        (GroupRule.WINDOW, 16, 3),
+        (GroupRule.WINDOW, 17, 2),
+        (GroupRule.WINDOW, 1000, 0),
+        (GroupRule.CHUNK, 32, 2),
+    ],
+)
+def test_first_blocks_that_nobody_asks_for(rule, reach, most):
+    group = msgspec.structs.replace(GROUP, rule=rule, reach_tokens=reach)
+    assert group.most_missing(4) == most
+    assert group.most_missing(1) == 0
