@@ -119,7 +119,11 @@ BUGS = (
         name="pages may be written while a store reads them",
         file="offload/stores.py",
         right="            self._device.hold(group_idx, own)\n",
-        wrong="            self._device.hold(group_idx, own)\n            self._device.let_go(group_idx, own)\n        held = {}\n",
+        wrong=(
+            "            self._device.hold(group_idx, own)\n"
+            "            self._device.let_go(group_idx, own)\n"
+            "        held = {}\n"
+        ),
         tests=OFFLOADING,
     ),
     Bug(
@@ -219,7 +223,9 @@ def main() -> None:
     require_pieces(bugs)
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(args.jobs) as threads:
         originals = sorted({bug.tests for bug in bugs})
-        for tests, failure in zip(originals, threads.map(lambda t: run(copy_source(Path(folder)), t), originals)):
+        for tests, failure in zip(
+            originals, threads.map(lambda t: run(copy_source(Path(folder)), t), originals), strict=True
+        ):
             if failure.is_caught:
                 sys.exit(f"without any bug, {' '.join(tests)} fails: {failure.by}")
         print(f"{'bug':60}{'seconds':>8}  caught by", flush=True)

@@ -16,6 +16,7 @@ from workloads import (
     FaultySpec,
     Tokens,
     check_nothing_is_held,
+    delay_transfers,
     greedy,
     resumed,
 )
@@ -85,6 +86,8 @@ class Workload:
             clock=self.clock,
             max_step_tokens=self.chooser.choice([32, 48, 96]),
         )
+        if num_steps := self.chooser.choice([0, 1, 4]):
+            delay_transfers(self.engine, num_steps)
 
     def run(self) -> None:
         began = time.monotonic()

@@ -7,6 +7,7 @@ decide differently.
 
 import random
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,7 @@ from octavo.engine.sampling_params import SamplingParams
 from octavo.engine.scheduler import SchedulerLimits
 from octavo.engine.tiny_models import VOCAB_SIZE, build_tiny_model, save_tiny_model
 from octavo.errors import NotEnoughMemoryError
+from octavo.offload.base import ChunkCopy, OffloadingWorker, TransferResult
 from octavo.offload.config import OffloadConfig
 from octavo.offload.tiers.base import OffloadingSpec, TierContext
 from octavo.offload.tiers.registry import spec_from_config
@@ -245,6 +247,46 @@ class FaultySpec(OffloadingSpec):
     def build(self, context: TierContext) -> FaultyTier:
         self.tier = FaultyTier(self._inner.build(context))
         return self.tier
+
+
+class LateWorker(OffloadingWorker):
+    """Begins every transfer some steps after it was submitted, when the pages may be others', if nobody holds them."""
+
+    def __init__(self, inner: OffloadingWorker, num_steps: int) -> None:
+        self._inner = inner
+        self._num_steps = num_steps
+        self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
+        """When each is due, and what it is."""
+        self._step = 0
+
+    def submit_store(self, job_id: int, chunks: Sequence[ChunkCopy]) -> None:
+        self._waiting.append((self._step + self._num_steps, lambda: self._inner.submit_store(job_id, chunks)))
+
+    def submit_load(self, job_id: int, chunks: Sequence[ChunkCopy]) -> None:
+        self._waiting.append((self._step + self._num_steps, lambda: self._inner.submit_load(job_id, chunks)))
+
+    def get_finished(self) -> list[TransferResult]:
+        self._step += 1
+        while self._waiting and self._waiting[0][0] <= self._step:
+            self._waiting.popleft()[1]()
+        return self._inner.get_finished()
+
+    def wait(self, job_ids: Sequence[int], timeout_s: float) -> bool:
+        return not self._waiting and self._inner.wait(job_ids, timeout_s)
+
+    def wait_any(self, timeout_s: float) -> None:
+        if not self._waiting:
+            self._inner.wait_any(timeout_s)
+
+    def close(self) -> None:
+        self._waiting.clear()
+        self._inner.close()
+
+
+def delay_transfers(engine: Engine, num_steps: int) -> None:
+    """Transfers to and from the device begin so many steps late."""
+    hooks = engine._offload
+    hooks._worker = hooks._loader._worker = hooks._storer._worker = LateWorker(hooks._worker, num_steps)
 
 
 def resumed(engine: Engine) -> dict[str, int]:

@@ -4,7 +4,8 @@
     with it                 storing, from memory
     with it, again          from disk, if there is one
 
-Where nothing is to be found on the device, its cache is forgotten before each prompt. Prompts are served one at a time, so that what shares a batch rounds no sum differently.
+Where nothing is to be found on the device, its cache is forgotten before each prompt. Prompts are served one at a
+time, so that what shares a batch rounds no sum differently.
 """
 
 import random

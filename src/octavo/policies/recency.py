@@ -17,8 +17,8 @@ from itertools import count, islice
 
 from octavo.policies.sharding import Shards, make_shards
 
-RUN_LENGTH = 340
-"""The most keys of a run: as many as a dictionary of 512 places takes. Bounds what rewriting one costs, and how many
+RUN_LENGTH = 170
+"""The most keys of a run: as many as a dictionary of 256 places takes. Bounds what rewriting one costs, and how many
 blanks lie before the oldest key."""
 
 _SLOT_BITS = 24

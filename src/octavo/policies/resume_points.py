@@ -28,7 +28,8 @@ from octavo.policies.group_needs import needs_of_groups
 from octavo.policies.point_table import Point, PointTable
 
 MAX_STEPS = 4096
-"""Chunks that a search for the point below looks at, in two milliseconds or so. Farther down it takes the chain for whole, without a point."""
+"""Chunks that a search for the point below looks at, in two milliseconds or so. Farther down it takes the chain for
+whole, without a point."""
 
 
 class ResumePointPolicy(EvictionPolicy):

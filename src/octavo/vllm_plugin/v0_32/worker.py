@@ -16,9 +16,9 @@ from vllm.v1.kv_offload.base import GPULoadStoreSpec, LoadStoreSpec, OffloadingW
 from octavo.errors import TransferError
 from octavo.offload.base import ChunkCopy
 from octavo.offload.base import OffloadingWorker as Worker
-from octavo.transfer import CanonicalKVCacheRef, CanonicalKVCaches, CanonicalKVCacheTensor, make_worker
+from octavo.transfer import CanonicalKVCacheRef, CanonicalKVCaches, CanonicalKVCacheTensor, CpuWorker, make_worker
 from octavo.vllm_plugin.ranks import GroupReport
-from octavo.vllm_plugin.shared_arena import RankArena
+from octavo.vllm_plugin.shared_arena import Bytes2D, RankArena
 from octavo.vllm_plugin.v0_32.chunk_slots import ChunkSlots
 
 logger = logging.getLogger(__name__)
@@ -26,6 +26,11 @@ logger = logging.getLogger(__name__)
 _MOST_JOBS = 512
 """In flight; whoever submits one more waits. Half of what a worker takes before it fails jobs."""
 _WAIT_S = 60.0
+_INLINE_BYTES = 64 << 20
+_EMPTY_STEP_S = 0.001
+_PAUSE_S = 0.002
+"""vLLM goes round without a pause while requests wait for loads, and takes the interpreter from the threads that copy.
+After steps that come faster than any model computes, it waits this long for a transfer to end."""
 
 
 class _Job(NamedTuple):
@@ -61,6 +66,7 @@ class OctavoWorker(OffloadingWorker):
         self._jobs: dict[int, _Job] = {}
         self._ended: list[TransferResult] = []
         self._failed_loads: set[int] = set()
+        self._asked_at = 0.0
 
     def submit_store(self, job_id: int, src_spec: GPULoadStoreSpec, dst_spec: LoadStoreSpec) -> bool:
         self._submit(job_id, src_spec, dst_spec, is_load=False)
@@ -73,7 +79,10 @@ class OctavoWorker(OffloadingWorker):
     def get_finished(self) -> list[TransferResult]:
         """All as successes: vLLM takes no other. A store's failures are noted beside its slots; a load's raise here,
         if nobody takes them."""
+        if self._worker is not None and self._jobs and time.monotonic() - self._asked_at < _EMPTY_STEP_S:
+            self._worker.wait_any(_PAUSE_S)
         self._collect()
+        self._asked_at = time.monotonic()
         ended, self._ended = self._ended, []
         return ended
 
@@ -118,7 +127,7 @@ class OctavoWorker(OffloadingWorker):
     def _attached(self, num_slots: int) -> tuple[Worker, RankArena]:
         if self._worker is None or self._arena is None:
             self._arena = self._open_arena(num_slots)
-            self._worker = make_worker(self._caches, self._arena.parts)
+            self._worker = _make_worker(self._caches, self._arena.parts)
         return self._worker, self._arena
 
     def _copies(
@@ -168,6 +177,13 @@ class OctavoWorker(OffloadingWorker):
                 "compute what is missing"
             )
         self._failed_loads.add(job_id)
+
+
+def _make_worker(caches: CanonicalKVCaches, parts: Bytes2D) -> Worker:
+    """On a CPU most jobs are done at once: a thread would wait for the interpreter far longer than a copy takes."""
+    if caches.device.type == "cpu":
+        return CpuWorker(caches, parts, inline_bytes=_INLINE_BYTES)
+    return make_worker(caches, parts)
 
 
 def fill_load(rows: list[int], num_missing: int, num_chunks: int, size: int) -> list[list[int] | None]:

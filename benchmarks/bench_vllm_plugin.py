@@ -1,0 +1,209 @@
+"""The plug-in inside vLLM: how fast a shared prefix of 900 tokens comes from where, and what it costs where none hits.
+
+    bench_vllm_plugin.py [ROUNDS]        in the environment that has vLLM
+
+Two engines, with and without the plug-in, in processes of their own, asked in turn; best round of several. The model
+is small, with random weights, but so large that 900 tokens are worth computing once.
+"""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from typing import IO, Any
+
+ENVIRONMENT = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_HOST_IP": "127.0.0.1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "OMP_NUM_THREADS": "2",
+    "HF_HUB_OFFLINE": "1",
+    "PYTHONHASHSEED": "0",
+}
+PREFIX, OWN, NUM_REQUESTS, NUM_OUTPUT = 900, 30, 24, 8
+ROUNDS = 12
+MOST_OVERHEAD = 0.03
+
+
+def main() -> None:
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else ROUNDS
+    with tempfile.TemporaryDirectory() as folder:
+        make_model(f"{folder}/model")
+        plain, octavo = Engine(folder, plugin=False), Engine(folder, plugin=True)
+        try:
+            first_token = best([octavo.ask("first_token", seed) for seed in range(rounds)])
+            rates: dict[str, list[float]] = {"plain": [], "octavo": []}
+            for seed in range(rounds):
+                rates["plain"].append(plain.ask("rate", seed)["rate"])
+                rates["octavo"].append(octavo.ask("rate", seed)["rate"])
+        finally:
+            plain.close()
+            octavo.close()
+    print(f"time to first token, {PREFIX} shared tokens of {PREFIX + OWN}")
+    for place, seconds in first_token.items():
+        print(f"  {place:<16} {seconds * 1e3:8.1f} ms   {first_token['cold'] / seconds:5.1f} x as fast as cold")
+    print(f"no hits: vLLM {max(rates['plain']):.2f} requests/s, with the plug-in {max(rates['octavo']):.2f}")
+    overhead = 1 - max(rates["octavo"]) / max(rates["plain"])
+    print(f"  overhead {overhead:.1%} (at most {MOST_OVERHEAD:.0%})")
+
+
+def best(rounds: list[dict[str, float]]) -> dict[str, float]:
+    return {place: min(measured[place] for measured in rounds) for place in rounds[0]}
+
+
+class Engine:
+    """An engine in a process of its own."""
+
+    def __init__(self, folder: str, *, plugin: bool) -> None:
+        arguments = [sys.executable, __file__, "--engine", folder, "plugin" if plugin else "plain"]
+        self._process = subprocess.Popen(
+            arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | ENVIRONMENT
+        )
+
+    def ask(self, what: str, seed: int) -> dict[str, float]:
+        to, out = self._process.stdin, self._process.stdout
+        assert to is not None
+        assert out is not None
+        to.write(json.dumps([what, seed]) + "\n")
+        to.flush()
+        return answer_in(out)
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(60)
+
+
+def answer_in(out: IO[str]) -> dict[str, float]:
+    for line in out:
+        if line.startswith("ANSWER "):
+            return json.loads(line.removeprefix("ANSWER "))
+    raise SystemExit("the engine has ended")
+
+
+# ---- in the engine's process ----------------------------------------------------------------------------------------
+
+
+def make_model(folder: str) -> None:
+    import torch
+    import transformers
+
+    config = transformers.LlamaConfig(
+        vocab_size=512,
+        hidden_size=512,
+        intermediate_size=1536,
+        num_hidden_layers=8,
+        num_attention_heads=8,
+        num_key_value_heads=4,
+        head_dim=64,
+        max_position_embeddings=2048,
+    )
+    torch.manual_seed(0)
+    transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).save_pretrained(folder)
+
+
+def serve(folder: str, *, plugin: bool) -> None:
+    from vllm import LLM
+
+    transfer = {
+        "kv_connector": "OffloadingConnector",
+        "kv_role": "kv_both",
+        "kv_connector_extra_config": {
+            "spec_name": "OctavoOffloadingSpec",
+            "spec_module_path": "octavo.vllm_plugin",
+            "memory": "256MiB",
+            "disk": f"{folder}/disk",
+            "disk_size": "2GiB",
+            "digests": folder,
+        },
+    }
+    llm = LLM(
+        model=f"{folder}/model",
+        skip_tokenizer_init=True,
+        enforce_eager=True,
+        dtype="bfloat16",
+        max_model_len=1024,
+        max_num_seqs=8,
+        kv_cache_memory_bytes=192 << 20,
+        enable_prefix_caching=True,
+        seed=0,
+        kv_transfer_config=transfer if plugin else None,
+    )
+    for line in sys.stdin:
+        what, seed = json.loads(line)
+        measured = measure_rate(llm, seed) if what == "rate" else measure_first_token(llm, seed)
+        print("ANSWER " + json.dumps(measured), flush=True)
+    if plugin:
+        offloading(llm).shutdown()
+
+
+def measure_first_token(llm: Any, seed: int) -> dict[str, float]:
+    source = random.Random(seed)
+    shared = tokens(source, PREFIX)
+    below = offloading(llm).manager
+    generate(llm, [tokens(source, PREFIX)], 1)  # warm
+    settle(llm)
+
+    def first_token() -> float:
+        start = time.perf_counter()
+        generate(llm, [shared + tokens(source, OWN)], 1)
+        return time.perf_counter() - start
+
+    measured = {"cold": first_token(), "vLLM's own hit": first_token()}
+    settle(llm)
+    llm.reset_prefix_cache()
+    measured["Octavo memory"] = first_token()
+    settle(llm)
+    llm.reset_prefix_cache()
+    lose_memory(below)
+    measured["Octavo disk"] = first_token()
+    return measured
+
+
+def lose_memory(below: Any) -> None:
+    """As if others had taken it; the disk has all."""
+    resident = below._resident  # noqa: SLF001 - nothing else forgets memory alone
+    resident.drop([key for shard in resident.index.shards for key in shard])
+
+
+def measure_rate(llm: Any, seed: int) -> dict[str, float]:
+    source = random.Random(1000 + seed)
+    prompts = [tokens(source, PREFIX // 2) for _ in range(NUM_REQUESTS)]
+    start = time.perf_counter()
+    generate(llm, prompts, NUM_OUTPUT)
+    return {"rate": NUM_REQUESTS / (time.perf_counter() - start)}
+
+
+def tokens(source: random.Random, count: int) -> list[int]:
+    return [source.randrange(4, 512) for _ in range(count)]
+
+
+def generate(llm: Any, prompts: list[list[int]], num_tokens: int) -> None:
+    from vllm import SamplingParams
+
+    sampling = SamplingParams(temperature=0, max_tokens=num_tokens, ignore_eos=True, detokenize=False)
+    llm.generate([{"prompt_token_ids": prompt} for prompt in prompts], sampling, use_tqdm=False)
+
+
+def offloading(llm: Any) -> Any:
+    return llm.llm_engine.engine_core.engine_core.scheduler.connector.connector_scheduler.manager
+
+
+def settle(llm: Any) -> None:
+    """What was computed is stored in the next step, and goes to disk then."""
+    generate(llm, [[5, 6, 7]], 2)
+    core = llm.llm_engine.engine_core.engine_core
+    while core.scheduler.connector.has_pending_push_work():
+        core.step()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--engine"]:
+        serve(sys.argv[2], plugin=sys.argv[3] == "plugin")
+    else:
+        main()
