@@ -8,7 +8,7 @@ from dataclasses import replace
 from errno import EIO, ENOSPC
 
 import pytest
-from workloads import LONGEST_WAIT_S, Clock, Family, FaultySpec, check_nothing_is_held, forget_device, generate, resumed
+from workloads import LONGEST_WAIT_S, Clock, Family, FaultySpec, check_nothing_is_held, delay_transfers, forget_device, generate, resumed
 
 from octavo.engine.tiny_models import VOCAB_SIZE
 from octavo.offload.config import OffloadConfig
@@ -163,6 +163,19 @@ def test_a_full_disk(family, prompts, tmp_path):
     assert io.num_faults > 0
     io.heal()
     world.recover()
+
+
+def test_transfers_that_begin_late(family, prompts):
+    """In a pool in which everybody wants the pages that a store is yet to read."""
+    clock = Clock()
+    engine = family.engine(int(family.least_memory() * 1.1), offload={"memory": "8MiB"}, clock=clock)
+    delay_transfers(engine, 6)
+    for _ in range(4):
+        for prompt, answer in zip(prompts, generate(engine, prompts, NEW_TOKENS), strict=True):
+            answer.check_is(family.answer(prompt, NEW_TOKENS))
+    assert resumed(engine)["memory"] > 0
+    check_nothing_is_held(engine, clock)
+    engine.close()
 
 
 def test_bits_that_flip_in_memory(family, prompts):
