@@ -8,7 +8,17 @@ from dataclasses import replace
 from errno import EIO, ENOSPC
 
 import pytest
-from workloads import LONGEST_WAIT_S, Clock, Family, FaultySpec, check_nothing_is_held, delay_transfers, forget_device, generate, resumed
+from workloads import (
+    LONGEST_WAIT_S,
+    Clock,
+    Family,
+    FaultySpec,
+    check_nothing_is_held,
+    delay_transfers,
+    forget_device,
+    generate,
+    resumed,
+)
 
 from octavo.engine.tiny_models import VOCAB_SIZE
 from octavo.offload.config import OffloadConfig
@@ -174,6 +184,21 @@ def test_transfers_that_begin_late(family, prompts):
         for prompt, answer in zip(prompts, generate(engine, prompts, NEW_TOKENS), strict=True):
             answer.check_is(family.answer(prompt, NEW_TOKENS))
     assert resumed(engine)["memory"] > 0
+    check_nothing_is_held(engine, clock)
+    engine.close()
+
+
+def test_loads_that_come_too_late(family, prompts):
+    """Requests go on without them; what arrives later harms nobody."""
+    clock = Clock()
+    engine = family.engine(offload={"memory": "8MiB"}, clock=clock)
+    generate(engine, prompts, NEW_TOKENS)
+    forget_device(engine)
+    delay_transfers(engine, 40)
+    answers = generate(engine, prompts, NEW_TOKENS, between_steps=lambda: clock.skip(1.0))
+    for prompt, answer in zip(prompts, answers, strict=True):
+        answer.check_is(family.answer(prompt, NEW_TOKENS))
+    assert engine.offload_stats().loads_late > 0
     check_nothing_is_held(engine, clock)
     engine.close()
 
