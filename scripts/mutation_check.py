@@ -36,6 +36,7 @@ RESTARTS = ("tests/engine/test_identical_restarts.py", "-k", "llama")
 LATE = ("tests/engine/test_identical_faults.py", "-k", "gemma3 and (begin_late or too_late)")
 OFFLOADING = ("tests/offload/test_state_machine.py", "-k", "wrong and window and full")
 MANAGER = ("tests/offload/test_manager.py",)
+FORKS = ("tests/blocks/test_state_machine.py", "-k", "null")
 BLOCKS = ("tests/blocks/test_state_machine.py", "-k", "window and full")
 
 
@@ -187,7 +188,7 @@ BUGS = (
         file="blocks/managers.py",
         right="if block >= len(table.rows) or self.pages.is_writable(self.group_idx, table.rows[block]):",
         wrong="if block >= len(table.rows) or table.rows[block] >= 0:",
-        tests=BLOCKS,
+        tests=FORKS,
     ),
     Bug(
         name="another model's chunks are found",

@@ -1,0 +1,197 @@
+"""Prefill and decode beside Hugging Face: `generate` one by one, in a static batch, and continuous batching.
+
+    python benchmarks/bench_engine.py [--batch 16] [--prompt 256] [--tokens 32] [--rounds 3] [--threads 2]
+
+Seeded models of about 30M parameters, of three kinds, in fp32. Each side answers the same prompts in turn, round after
+round, once with one token and once with more; the best of each counts, and what they differ by is decoding. Nothing is
+cached between two answers. Ratios are ours to theirs: above 1 the engine is quicker.
+"""
+
+import argparse
+import random
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers import AutoModelForCausalLM, ContinuousBatchingConfig, GenerationConfig
+
+from octavo.engine.config import EngineConfig
+from octavo.engine.engine import Engine
+from octavo.engine.sampling_params import SamplingParams
+from octavo.engine.tiny_models import save_tiny_model
+
+SHAPE = {
+    "hidden_size": 512,
+    "intermediate_size": 1536,
+    "num_hidden_layers": 8,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+    "vocab_size": 8192,
+    "initializer_range": 0.02,
+}
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "full": ("qwen3", {}),
+    "window + full": (
+        "gemma3",
+        {
+            "sliding_window": 128,
+            "layer_types": (["sliding_attention"] * 3 + ["full_attention"]) * 2,
+            "query_pre_attn_scalar": 64,
+        },
+    ),
+    "state + full": (
+        "qwen3_5",
+        {
+            "layer_types": (["linear_attention"] * 3 + ["full_attention"]) * 2,
+            "linear_num_value_heads": 8,
+            "linear_num_key_heads": 4,
+            "linear_key_head_dim": 64,
+            "linear_value_head_dim": 64,
+        },
+    ),
+}
+ONE_BY_ONE = 4
+"""Prompts of a batch that are enough to time, where each is answered alone."""
+
+Prompts = Sequence[list[int]]
+Side = Callable[[Prompts, int], None]
+"""Answers prompts with so many tokens each."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--prompt", type=int, default=256)
+    parser.add_argument("--tokens", type=int, default=32)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=2)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    transformers.utils.logging.set_verbosity(transformers.utils.logging.CRITICAL)
+    transformers.utils.logging.disable_progress_bar()
+    chooser = random.Random(0)
+    prompts = [[chooser.randrange(3, SHAPE["vocab_size"]) for _ in range(args.prompt)] for _ in range(args.batch)]
+    for kind, (family, own) in KINDS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            save_tiny_model(family, Path(folder), **{**SHAPE, **own})
+            sides = sides_of(Path(folder), args)
+            best = {name: measure(side, prompts, args) for name, side in sides.items()}  # warms up
+            for _ in range(args.rounds):
+                for name, side in sides.items():
+                    best[name] = tuple(map(min, best[name], measure(side, prompts, args)))
+            print_table(f"{kind} ({family})", best, args)
+
+
+def sides_of(folder: Path, args: argparse.Namespace) -> dict[str, Side]:
+    """The engine, and whatever of Hugging Face runs the model."""
+    sides = {
+        "octavo": engine_side(folder, args),
+        "HF one by one": one_by_one_side(folder),
+        "HF static batch": static_side(folder),
+    }
+    continuous = continuous_side(folder)
+    try:
+        continuous([[5, 6, 7]], 2)
+    except (RuntimeError, ValueError, NotImplementedError, AttributeError, TypeError) as error:
+        print(f"HF continuous batching does not run it: {str(error).splitlines()[0][:100]}")
+        return sides
+    return {**sides, "HF continuous": continuous}
+
+
+def engine_side(folder: Path, args: argparse.Namespace) -> Side:
+    engine = Engine.from_config(
+        EngineConfig(
+            model=folder,
+            device_memory_bytes=512 << 20,
+            max_model_len=2 * (args.prompt + args.tokens),
+            max_num_seqs=args.batch,
+            enable_prefix_caching=False,
+        )
+    )
+
+    def answer(prompts: Prompts, num_tokens: int) -> None:
+        params = SamplingParams(max_tokens=num_tokens, temperature=0, ignore_eos=True)
+        for number, prompt in enumerate(prompts):
+            engine.add_request(str(number), prompt, params)
+        while engine.has_unfinished:
+            engine.step()
+
+    return answer
+
+
+def plain_model(folder: Path, attention: str = "sdpa") -> Any:
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation=attention)
+    model.generation_config.eos_token_id = None
+    return model.eval()
+
+
+def one_by_one_side(folder: Path) -> Side:
+    """It answers the first few, which stand for all."""
+    static = static_side(folder)
+
+    def answer(prompts: Prompts, num_tokens: int) -> None:
+        for prompt in prompts[:ONE_BY_ONE]:
+            static([prompt], num_tokens)
+
+    return answer
+
+
+def static_side(folder: Path) -> Side:
+    model = plain_model(folder)
+
+    def answer(prompts: Prompts, num_tokens: int) -> None:
+        with torch.inference_mode():
+            model.generate(torch.tensor(prompts), max_new_tokens=num_tokens, do_sample=False, pad_token_id=0)
+
+    return answer
+
+
+def continuous_side(folder: Path) -> Side:
+    model = plain_model(folder)
+
+    def answer(prompts: Prompts, num_tokens: int) -> None:
+        longest = max(map(len, prompts)) + num_tokens
+        answers = model.generate_batch(
+            [list(prompt) for prompt in prompts],
+            generation_config=GenerationConfig(max_new_tokens=num_tokens, do_sample=False, eos_token_id=-1),
+            continuous_batching_config=ContinuousBatchingConfig(
+                page_size=16, num_blocks=len(prompts) * (longest // 16 + 2), max_batch_tokens=2048
+            ),
+            warmup=False,
+        )
+        if [len(of_one.generated_tokens) for of_one in answers.values()] != [num_tokens] * len(prompts):
+            raise RuntimeError("it has not answered everything")
+
+    return answer
+
+
+def measure(side: Side, prompts: Prompts, args: argparse.Namespace) -> tuple[float, float]:
+    """Seconds for one token of each answer, and for all."""
+    return timed(side, prompts, 1), timed(side, prompts, 1 + args.tokens)
+
+
+def timed(side: Side, prompts: Prompts, num_tokens: int) -> float:
+    began = time.perf_counter()
+    side(prompts, num_tokens)
+    return time.perf_counter() - began
+
+
+def print_table(title: str, best: dict[str, tuple[float, float]], args: argparse.Namespace) -> None:
+    rates = {}
+    for name, (first, whole) in best.items():
+        num_prompts = min(ONE_BY_ONE, args.batch) if name == "HF one by one" else args.batch
+        rates[name] = num_prompts * args.prompt / first, num_prompts * args.tokens / (whole - first)
+    own_prefill, own_decode = rates["octavo"]
+    print(f"{title:24}{'prefill tokens/s':>18}{'octavo x':>10}{'decode tokens/s':>18}{'octavo x':>10}")
+    for name, (prefill, decode) in rates.items():
+        print(f"{name:24}{prefill:18,.0f}{own_prefill / prefill:10.2f}{decode:18,.0f}{own_decode / decode:10.2f}")
+    print(flush=True)
+
+
+if __name__ == "__main__":
+    main()
