@@ -98,14 +98,20 @@ def test_all_choices_come_through_one_stream():
 
 def test_what_is_wrong_is_raised_before_there_is_a_stream():
     async def main():
-        async with running() as serving:
+        engine = HashEngine(MODEL, spare=20.0)
+        gate = Gate(engine)
+        async with running(engine) as serving:
             with pytest.raises(RequestTooLargeError):
                 await serving.submit([1] * 200, greedy(1))
             with pytest.raises(InputError, match="0 to 60"):
                 await serving.submit([99], greedy(1))
             stream = await serving.submit(PROMPT, greedy(60), request_id="x")
+            await gate.wait_for_step()
+            again = asyncio.create_task(serving.submit(PROMPT, greedy(1), request_id="x"))
+            await asyncio.sleep(0)  # it runs up to where it waits for the engine
+            gate.open()
             with pytest.raises(InputError, match="there already"):
-                await serving.submit(PROMPT, greedy(1), request_id="x")
+                await again
             tokens, _ = await collect(stream)
             assert len(tokens[0]) == 60, "the first of the name goes on"
 
