@@ -305,6 +305,24 @@ def test_calls_run_between_steps_and_their_errors_are_the_callers():
     asyncio.run(main())
 
 
+def test_a_call_that_ends_the_engine_leaves_nobody_waiting():
+    class Fatal(BaseException):
+        pass
+
+    def end(_):
+        raise Fatal("out of luck")
+
+    async def main():
+        serving = AsyncEngine(HashEngine(MODEL, spare=20.0))
+        with pytest.raises(EngineClosedError, match="out of luck"):
+            await serving.call(end)
+        assert await serving.close()
+        with pytest.raises(EngineClosedError, match="has died"):
+            await serving.snapshot()
+
+    asyncio.run(main())
+
+
 def test_a_loop_that_has_ended_takes_its_requests_along():
     engine = HashEngine(MODEL, spare=20.0)
     gate = Gate(engine)

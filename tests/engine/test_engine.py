@@ -16,7 +16,6 @@ from octavo.engine.engine import Engine
 from octavo.engine.outputs import FinishReason
 from octavo.engine.sampling_params import SamplingParams
 from octavo.engine.scheduler import SchedulerLimits
-from octavo.engine.statistics import picture_of_pool
 from octavo.engine.tiny_models import VOCAB_SIZE, build_tiny_model, save_tiny_model
 from octavo.errors import InputError, NotEnoughMemoryError, OctavoError
 from octavo.events.publisher import PublisherConfig
@@ -273,12 +272,6 @@ def test_a_snapshot_adds_up(llama_folder):
     assert snapshot.num_running == 2
     assert group.held_blocks == of_class.held_pages == math.ceil(100 / 16) + 1
     assert group.indexed_blocks == 100 // 16
-    picture = picture_of_pool(engine.manager)
-    assert len(picture) == snapshot.num_sheets
-    drawn = "".join(sheet.pages for sheet in picture)
-    assert drawn.count("h") == of_class.held_pages
-    assert drawn.count("c") == of_class.cached_pages
-    assert sum(sheet.page_class is None for sheet in picture) == snapshot.free_sheets
     finish(engine)
     assert snapshot.num_running == 2, "a snapshot stays as it was"
     after = engine.snapshot()

@@ -54,9 +54,9 @@ class AsyncEngine:
         """Guards what follows."""
         self._commands: deque[_Command] = deque()
         self._close_at: float | None = None
+        """When what has not finished is aborted; None while the engine is open."""
         self._rests_for: float | None = 0.0
         """How long the engine may sleep with nothing to compute; None: until somebody wakes it."""
-        """When what has not finished is aborted; None while the engine is open."""
         self._error: BaseException | None = None
         self._is_done = False
         self._num_submitting = 0
@@ -135,6 +135,9 @@ class AsyncEngine:
                 answer = function(self._engine)
             except Exception as error:  # noqa: BLE001 - it is the caller's
                 _tell(loop, future, error)
+            except BaseException as error:  # it ends the engine, and the caller is not to wait for what never comes
+                _tell(loop, future, EngineClosedError(f"the engine has died: {type(error).__name__}: {error}"))
+                raise
             else:
                 _tell(loop, future, answer)
 

@@ -92,16 +92,6 @@ class EngineSnapshot:
     classes: tuple[ClassOccupancy, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PictureOfSheet:
-    """One sheet, as a page may draw it."""
-
-    page_class: int | None
-    """None: leased to no class."""
-    pages: str
-    """A letter for each page: h held, c cached, . free."""
-
-
 def group_occupancy(manager: KVCacheManager) -> tuple[GroupOccupancy, ...]:
     """How much of the pool each group has. Takes time in proportion to the blocks that are held."""
     held: list[set[int]] = [set() for _ in manager.config.groups]
@@ -136,14 +126,3 @@ def class_occupancy(manager: KVCacheManager) -> tuple[ClassOccupancy, ...]:
         )
         for page_class, usage in zip(manager.config.page_classes, manager.usage(), strict=True)
     )
-
-
-def picture_of_pool(manager: KVCacheManager) -> list[PictureOfSheet]:
-    """Every sheet with its pages, in the order of memory."""
-    picture = [PictureOfSheet(page_class=None, pages="")] * manager.config.num_sheets
-    for index, pages in enumerate(manager.pool.classes):
-        for sheet in pages.leased:
-            states = (pages.state[row] for row in pages.rows_of_sheet(sheet))
-            letters = "".join("h" if state > 0 else "c" if state else "." for state in states)
-            picture[sheet] = PictureOfSheet(page_class=index, pages=letters)
-    return picture
