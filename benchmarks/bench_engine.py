@@ -16,45 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
+from engine_models import KINDS, SHAPE, save_model
 from transformers import AutoModelForCausalLM, ContinuousBatchingConfig, GenerationConfig
 
 from octavo.engine.config import EngineConfig
 from octavo.engine.engine import Engine
 from octavo.engine.sampling_params import SamplingParams
-from octavo.engine.tiny_models import save_tiny_model
 
-SHAPE = {
-    "hidden_size": 512,
-    "intermediate_size": 1536,
-    "num_hidden_layers": 8,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 2,
-    "head_dim": 64,
-    "vocab_size": 8192,
-    "initializer_range": 0.02,
-}
-KINDS: dict[str, tuple[str, dict[str, Any]]] = {
-    "full": ("qwen3", {}),
-    "window + full": (
-        "gemma3",
-        {
-            "sliding_window": 128,
-            "layer_types": (["sliding_attention"] * 3 + ["full_attention"]) * 2,
-            "query_pre_attn_scalar": 64,
-        },
-    ),
-    "state + full": (
-        "qwen3_5",
-        {
-            "layer_types": (["linear_attention"] * 3 + ["full_attention"]) * 2,
-            "linear_num_value_heads": 8,
-            "linear_num_key_heads": 4,
-            "linear_key_head_dim": 64,
-            "linear_value_head_dim": 64,
-        },
-    ),
-}
 ONE_BY_ONE = 4
 """Prompts of a batch that are enough to time, where each is answered alone."""
 
@@ -72,13 +40,11 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    transformers.utils.logging.set_verbosity(transformers.utils.logging.CRITICAL)
-    transformers.utils.logging.disable_progress_bar()
     chooser = random.Random(0)
     prompts = [[chooser.randrange(3, SHAPE["vocab_size"]) for _ in range(args.prompt)] for _ in range(args.batch)]
-    for kind, (family, own) in KINDS.items():
+    for kind, (family, _) in KINDS.items():
         with tempfile.TemporaryDirectory() as folder:
-            save_tiny_model(family, Path(folder), **{**SHAPE, **own})
+            save_model(kind, Path(folder))
             sides = sides_of(Path(folder), args)
             best = {name: measure(side, prompts, args) for name, side in sides.items()}  # warms up
             for _ in range(args.rounds):

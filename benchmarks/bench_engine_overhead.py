@@ -14,24 +14,14 @@ import time
 from pathlib import Path
 
 import torch
-from transformers.utils import logging
+from engine_models import save_model
 
 from octavo.engine.config import EngineConfig
 from octavo.engine.engine import Engine
 from octavo.engine.sampling_params import SamplingParams
-from octavo.engine.tiny_models import save_tiny_model
 
 LIMIT = 0.10
-SHAPE = {
-    "hidden_size": 512,
-    "intermediate_size": 1536,
-    "num_hidden_layers": 8,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 2,
-    "head_dim": 64,
-    "vocab_size": 16384,
-    "initializer_range": 0.02,
-}
+VOCAB_SIZE = 16384
 WAYS = {
     "greedy": {"temperature": 0},
     "temperature": {},
@@ -48,10 +38,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
     torch.set_num_threads(1)  # so that the engine's thread does all the work
-    logging.disable_progress_bar()
     best: dict[str, tuple[float, float]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        save_tiny_model("qwen3", Path(folder), **SHAPE)
+        save_model("full", Path(folder), vocab_size=VOCAB_SIZE)
         engine = make_engine(Path(folder), args.batch)
         for _ in range(args.rounds):
             for name, wishes in WAYS.items():
@@ -84,7 +73,7 @@ def measure(engine: Engine, wishes: dict[str, float], batch: int, steps: int) ->
     engine.reset_prefix_cache()
     chooser = random.Random(0)
     for number in range(batch):
-        prompt = [chooser.randrange(3, SHAPE["vocab_size"]) for _ in range(64 + number)]
+        prompt = [chooser.randrange(3, VOCAB_SIZE) for _ in range(64 + number)]
         engine.add_request(str(number), prompt, SamplingParams(max_tokens=steps + 20, **wishes))
     while any(choice.num_output_tokens < 2 for choice in engine.scheduler.running) or engine.scheduler.waiting:
         engine.step()
