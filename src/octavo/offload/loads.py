@@ -9,6 +9,7 @@ Nothing here can fail a request: what does not come in time, or comes damaged, i
 gone, or waits no longer, runs to its end and gives its pages back then: until then something may write to them.
 """
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -78,6 +79,8 @@ class Loader:
         self.num_loaded_tokens = 0
         """By which loads have moved resume points, those that failed included."""
         self.num_loaded_bytes = 0
+        self.num_loaded_blocks: Counter[tuple[int, str]] = Counter()
+        """By group, and the medium that had the chunk when somebody first asked for it."""
         self.num_too_slow = 0
         """Loads that were not begun because computing is quicker."""
         self.num_late = 0
@@ -136,9 +139,10 @@ class Loader:
 
     def _publish(self, load: _Load, failed: Collection[int]) -> None:
         arrived: dict[int, list[int]] = {}
-        for place, (group_idx, _, blocks) in enumerate(load.brings):
+        for place, (group_idx, key, blocks) in enumerate(load.brings):
             if place not in failed:
                 arrived.setdefault(group_idx, []).extend(blocks)
+                self.num_loaded_blocks[group_idx, load.state.from_below.get(key, MEMORY)] += len(blocks)
         for group_idx, blocks in arrived.items():
             self._device.fill(load.pages, group_idx, sorted(blocks))
 
@@ -159,8 +163,7 @@ class Loader:
             if num_in_memory > state.num_in_memory:
                 state.deadline = now + self._patience_s
             state.num_in_memory = num_in_memory
-            if state.medium == MEMORY:
-                state.medium = self._manager.medium_of([chunk.key for chunk in elsewhere])
+            self._note_media(state, [chunk.key for chunk in elsewhere])
             stands = self._manager.promote(elsewhere, now, state.deadline)
             is_whole = all(stand is LookupResult.HIT for stand in stands)
             if not is_whole and (not num_in_memory or LookupResult.RETRY not in stands):
@@ -170,6 +173,14 @@ class Loader:
                 state.deadline = max(state.deadline, now + self._patience_s)  # it would not have room to start either
             return self._wait_or_go_on(state, now)
         return Readiness.WAIT
+
+    def _note_media(self, state: RequestOffloadState, keys: Sequence[OffloadKey]) -> None:
+        """Where chunks that are not in memory lie. Once there, they no longer show it."""
+        if state.medium == MEMORY:
+            state.medium = self._manager.medium_of(keys)
+        for key in keys:
+            if key not in state.from_below:
+                state.from_below[key] = self._manager.medium_of([key])
 
     def _wait_or_go_on(self, state: RequestOffloadState, now: float) -> Readiness:
         if now < state.deadline:

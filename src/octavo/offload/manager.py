@@ -180,17 +180,19 @@ class OffloadingManager:
     # ---- stores -------------------------------------------------------------------------------------------------
 
     def prepare_store(
-        self, chunks: Sequence[WantedChunk], promises: Sequence[PromisedPoint] = ()
+        self, chunks: Sequence[WantedChunk], promises: Sequence[PromisedPoint] = (), *, for_tiers: bool = False
     ) -> PreparedStore | None:
         """Takes slots for those of these chunks, in the order of their sequences, that are not there with all wanted
         blocks and not on their way. Atomic: None, and nothing has changed, if there is no room. `promises` reach the
-        policy when the store has ended."""
+        policy when the store has ended. With `for_tiers` there is no room either while a tier below that works has so
+        much to write that it would not get all of these."""
         places, masks, there = self._missing(chunks)
         if len(places) < len(chunks):
             chunks = [chunks[place] for place in places]
         keys = [chunk[0] for chunk in chunks]
         counts = self._sizes.num_slots(keys, masks)
-        slots = self._resident.allocate(counts, there)
+        must_wait = for_tiers and self._is_behind(sum(counts))
+        slots = None if must_wait else self._resident.allocate(counts, there)
         if slots is None:
             self._counters["refused_stores"] += len(keys)
             return None
@@ -415,6 +417,13 @@ class OffloadingManager:
     def _arrived(self, rank: int, result: TierResult) -> None:
         """Tiers above the one that had a chunk get it too."""
         self._write_through(self._promotions.finish(result, self._now), self._writes[:rank])
+
+    def _is_behind(self, num_slots: int) -> bool:
+        """Whether a tier that works would not get all of so many slots more."""
+        if not self._lowers:
+            return False
+        storing = sum(sum(store.counts) for store in self._stores.values() if store.generation == self._generation)
+        return any(writes.is_behind(num_slots, storing) for writes in self._writes)
 
     def _write_through(self, keys: Sequence[OffloadKey], to: Sequence[WriteThrough]) -> None:
         for writes in to:

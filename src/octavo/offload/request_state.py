@@ -1,7 +1,7 @@
 """What offloading knows of one request: the names of its chunks, and how far its load is."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from octavo.ids import BlockHash, OffloadKey, make_offload_key
@@ -78,6 +78,8 @@ class RequestOffloadState:
     """By how much loads have moved its resume point."""
     medium: str = MEMORY
     """The slowest medium that its load came from."""
+    from_below: dict[OffloadKey, str] = field(default_factory=dict)
+    """Chunks that it waited for, and the medium below memory that had them."""
     promoted_bytes: int = 0
     """What it waited for, or waits for, from below host memory."""
     promoting_since: float = 0.0

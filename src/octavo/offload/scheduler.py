@@ -12,7 +12,7 @@ A request's life, beside the calls of `KVCacheManager`:
 Transfers never lie: what fails, or comes late, is computed again. One thread calls; `now` is in seconds, monotonic.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import sleep
 
@@ -53,6 +53,8 @@ class OffloadStats:
 
     loaded_tokens: int
     loaded_bytes: int
+    loaded_blocks: Mapping[tuple[int, str], int]
+    """By group and medium."""
     loads_too_slow: int
     loads_late: int
     failed_load_chunks: int
@@ -152,7 +154,8 @@ class OffloadScheduler:
 
     def has_pending_work(self) -> bool:
         """Whether polling again will find something."""
-        return self._loader.is_loading or self._storer.is_storing or self._manager.has_pending_work()
+        is_copying = self._loader.is_loading or self._storer.is_storing
+        return is_copying or self._storer.has_more or self._manager.has_pending_work()
 
     def note_prefill(self, tokens: int, seconds: float) -> None:
         """So many tokens of prompts were computed in so much time."""
@@ -170,6 +173,7 @@ class OffloadScheduler:
         return OffloadStats(
             loaded_tokens=loader.num_loaded_tokens,
             loaded_bytes=loader.num_loaded_bytes,
+            loaded_blocks=dict(loader.num_loaded_blocks),
             loads_too_slow=loader.num_too_slow,
             loads_late=loader.num_late,
             failed_load_chunks=loader.num_failed_chunks,

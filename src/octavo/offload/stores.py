@@ -27,6 +27,8 @@ from octavo.specs import GroupAvailability, blocks_to_resume, longest_resume
 
 _MOST_PROMISES = 4096
 _MOST_CHUNKS_IN_JOB = 64
+_MOST_OF_MEMORY_IN_JOB = 1 / 8
+"""So that one part can be written to the tiers below while the next one is stored."""
 
 
 class StorePolicy(Enum):
@@ -94,6 +96,7 @@ class Storer:
         self._groups = groups
         self._policy = policy
         self._most_bytes_in_flight = most_bytes_in_flight
+        self._most_job_bytes = manager.arena.num_slots * manager.arena.slot_bytes * _MOST_OF_MEMORY_IN_JOB
         self._free_share_wanted = free_share_wanted
         self._promises: deque[_Promise] = deque()
         self._jobs: deque[_Job] = deque()
@@ -110,6 +113,11 @@ class Storer:
     @property
     def is_storing(self) -> bool:
         return bool(self._stores)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether something waits that `pump` would submit now, or once a store has ended."""
+        return bool(self._jobs) or (bool(self._promises) and self._is_due())
 
     def promise(self, request: OffloadedRequest, groups: Sequence[RequestGroupState], num_tokens: int) -> None:
         """The request has computed so many tokens, and others may want to resume there."""
@@ -137,7 +145,7 @@ class Storer:
                 self._jobs.extend(self._jobs_of(self._promises.popleft()))
             else:
                 break
-        return bool(self._jobs) or (bool(self._promises) and (is_flushing or self._is_due()))
+        return self.has_more or (is_flushing and bool(self._promises))
 
     def finished(self, result: TransferResult) -> bool:
         """A job of the worker's has ended; False if it is no store."""
@@ -181,11 +189,24 @@ class Storer:
                 used += blocks.offloaded.keys_in(run)
                 chunks += _chunks_to_store(promise.groups[group_idx], blocks.device, missing, run)
         self._manager.touch(used)
-        parts = [chunks[i : i + _MOST_CHUNKS_IN_JOB] for i in range(0, len(chunks), _MOST_CHUNKS_IN_JOB)]
+        parts = self._parts_of(chunks)
         promised = self._promised_point(promise, num_tokens) if promise.is_final else None
         if not parts:
             parts = [[]] if promised else []
         return [_Job(promise=promise, chunks=part, promised=promised if part is parts[-1] else None) for part in parts]
+
+    def _parts_of(self, chunks: Sequence[_ChunkOnDevice]) -> list[Sequence[_ChunkOnDevice]]:
+        """In order; one chunk may be larger than a part should be."""
+        parts: list[list[_ChunkOnDevice]] = []
+        num_bytes = 0
+        for chunk in chunks:
+            own = len(chunk.blocks) * self._groups[chunk.group_idx].page_size_bytes
+            if not parts or len(parts[-1]) == _MOST_CHUNKS_IN_JOB or num_bytes + own > self._most_job_bytes:
+                parts.append([])
+                num_bytes = 0
+            parts[-1].append(chunk)
+            num_bytes += own
+        return list(parts)
 
     def _boundary(self, promise: _Promise, tiered: Sequence[TieredBlocks]) -> int:
         """The largest at which a reader could resume once all is stored: the reader's own rule."""
@@ -204,11 +225,12 @@ class Storer:
         return None
 
     def _submit(self, job: _Job) -> bool:
-        """Holds the rows and begins to copy them, or gives the job up. False: try again when something has ended."""
+        """Holds the rows and begins to copy them, or gives the job up. False: try again when something has ended. A
+        tier that is slow holds stores up: a promise that it gets whole is worth more than parts of many."""
         chunks, rows = self._still_on_device(job)
         is_whole = len(chunks) == len(job.chunks)
         promises = (job.promised,) if job.promised and is_whole else ()
-        prepared = self._manager.prepare_store([chunk.chunk for chunk in chunks], promises)
+        prepared = self._manager.prepare_store([chunk.chunk for chunk in chunks], promises, for_tiers=True)
         if prepared is None:
             if self._stores or self._manager.has_pending_work():
                 return False

@@ -63,7 +63,7 @@ class WriteThrough:
         accepted: list[OffloadKey] = []
         slots_waiting = self._slots_waiting
         for key, count in zip(lacking, counts, strict=True):
-            if not self._lower.is_available or slots_waiting + count > self._most_slots:
+            if not self._lower.is_available or (slots_waiting and slots_waiting + count > self._most_slots):
                 break
             slots_waiting += count
             accepted.append(key)
@@ -72,6 +72,12 @@ class WriteThrough:
         self._resident.add_readers(accepted, heads)
         self._waiting.extend(zip(accepted, heads, counts, strict=False))
         self._slots_waiting = slots_waiting
+
+    def is_behind(self, num_slots: int, num_coming: int) -> bool:
+        """Whether so many slots more would not all be accepted, after those that are being stored. What comes alone
+        always is."""
+        before = self._slots_waiting + num_coming
+        return bool(before) and before + num_slots > self._most_slots and self._lower.is_available
 
     def submit(self, now: float) -> None:
         """Gives the tier what it takes."""

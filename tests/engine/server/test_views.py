@@ -32,6 +32,7 @@ REPORT = OffloadReport(
     stats=OffloadStats(
         loaded_tokens=96,
         loaded_bytes=6144,
+        loaded_blocks={(0, "memory"): 4, (0, "disk"): 2, (1, "disk"): 1},
         stored_bytes=320,
         loads_too_slow=0,
         loads_late=0,
@@ -109,6 +110,7 @@ def test_metrics_of_tiers(tiered):
     assert (told["octavo_tier_bytes", disk], told["octavo_tier_chunks", disk]) == (30, 3)
     assert (told["octavo_tier_up", memory], told["octavo_tier_up", disk]) == (1, 0)
     assert told["octavo_tier_events_total", (("event", "store_failures"), *disk)] == 7
+    assert told["octavo_blocks_loaded_total", (("group", "0"), ("medium", "disk"))] == 2
     assert told["octavo_offload_total", (("event", "failed_load_chunks"),)] == 1
 
 

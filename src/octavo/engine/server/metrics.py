@@ -149,8 +149,18 @@ def _of_offload(report: OffloadReport) -> list[Metric]:
         _by_medium("octavo_tier_chunks", "Chunks held.", ((tier.medium, tier.num_chunks) for tier in tiers)),
         _by_medium("octavo_tier_up", "0: degraded, and off for now.", ((tier.medium, tier.is_ok) for tier in tiers)),
         counters,
+        _blocks_loaded(report),
         _counts("octavo_offload", "Loads and stores of the device.", "event", transfer_counts(report)),
     ]
+
+
+def _blocks_loaded(report: OffloadReport) -> Metric:
+    family = CounterMetricFamily(
+        "octavo_blocks_loaded", "Blocks brought to the device, by group and medium.", labels=("group", "medium")
+    )
+    for (group_idx, medium), blocks in report.stats.loaded_blocks.items():
+        family.add_metric((str(group_idx), medium), blocks)
+    return family
 
 
 def _by_medium(name: str, about: str, values: Iterable[tuple[str, float]]) -> Metric:

@@ -63,4 +63,6 @@ def view_tiers(report: OffloadReport) -> list[TierView]:
 
 def transfer_counts(report: OffloadReport) -> dict[str, int]:
     """Counts of loads and stores between the device and memory."""
-    return asdict(report.stats)
+    counts = asdict(report.stats)
+    del counts["loaded_blocks"]  # it is told by group and medium
+    return counts
