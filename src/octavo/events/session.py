@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TypeAlias
 
+import msgspec
+
 from octavo.events.messages import KVEventBatch
 
 _MAX_REQUESTS = 8
@@ -41,9 +43,8 @@ class ResyncReason(Enum):
     """The replay endpoint answers for another publisher than the one that is heard live."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delivered:
-    """The next batch of one publisher."""
+class Delivered(msgspec.Struct, frozen=True, kw_only=True):
+    """The next batch of one publisher. There are many: a struct takes a tenth of the time of a frozen dataclass."""
 
     sequence: int
     topic: str
