@@ -5,7 +5,8 @@
 Both keep as many chunks of one slot as there are keys. In each turn a run that is there is looked up, touched and
 loaded, and as many new chunks are stored; all was replaced once in this way before the first round. Columns are
 nanoseconds of thread CPU time per key, best round of several, in turn; then the longest of all calls and of all garbage
-collections in them, and bytes per key.
+collections in them, whatever else the machine did meanwhile, and bytes per key. Last, what the longest pause of each
+call of Octavo's, a reset among them, is by its own work: see `offload_pauses`.
 """
 
 import argparse
@@ -20,6 +21,8 @@ from functools import partial
 from hashlib import blake2b
 from multiprocessing.connection import Connection
 from typing import Any
+
+from offload_pauses import longest_pauses
 
 from octavo.ids import get_offload_block_hash
 from octavo.offload.arena import HostArena
@@ -108,6 +111,10 @@ def main() -> None:
     else:
         print("vLLM is not installed here: its rows are left out")
     print_table(measure(makers, args))
+    make_run = partial(make_run_of, args.batch)
+    for name in sorted(POLICIES):
+        pauses = longest_pauses(partial(Octavo, name, args.keys), make_run, args.keys // args.batch)
+        print(f"{f'octavo {name}':24}longest ms: " + ", ".join(f"{call} {ms:.1f}" for call, ms in pauses.items()))
 
 
 def measure(makers: dict[str, Callable[[int], Any]], args: argparse.Namespace) -> dict[str, dict[str, float]]:
@@ -261,6 +268,10 @@ def measure_memory(make: Callable[[int], Any], args: argparse.Namespace) -> floa
 
 def make_keys(first: int, count: int) -> Run:
     return tuple(blake2b(n.to_bytes(8, "big"), digest_size=32).digest() + bytes(4) for n in range(first, first + count))
+
+
+def make_run_of(batch: int, number: int) -> Run:
+    return make_keys(number * batch, batch)
 
 
 def print_table(results: dict[str, dict[str, float]]) -> None:

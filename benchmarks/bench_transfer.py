@@ -2,10 +2,10 @@
 
     python benchmarks/bench_transfer.py [--mib 64] [--buffer-mib 512] [--rounds 9] [--pages-kib 16 64 ...]
 
-Each round moves other pages: random rows of the device to random slots of the arena, or back, against a memcpy from
-a random place to another. A page fills a slot. Rows are measured in turn, and the best round counts. "verified":
-checksums are taken by stores, and checked by loads before anything is copied. "in steps": the same as jobs of 1 MiB,
-as an engine's steps bring them.
+Each round moves other pages: random rows of the device to random slots of the arena, or back, against a memcpy of one
+piece from a random place to another: the best case, which no copy of random pages can reach. A page fills a slot. Rows
+are measured in turn, and the best round counts. "verified": checksums are taken by stores, and checked by loads. "in
+steps": the same as jobs of 1 MiB, as an engine's steps bring them.
 
 For a memcpy of more than a part of the last cache (100 MiB on a Xeon with 260), glibc writes past the cache, which is
 up to 1.8 times as fast and which no copy of a page is long enough for: --mib 256 shows it.

@@ -217,6 +217,20 @@ class TestReset:
         assert world.load(chunks[0].key) == set()
         assert world.manager.status().free_slots == NUM_SLOTS - 3
 
+    def test_what_is_discarded_is_freed_little_by_little(self, world):
+        fill(world)
+        load = world.manager.prepare_load([key_of(100)])
+        world.manager.reset()
+        world.manager.reset()
+        assert world.manager.has_pending_work()
+        assert world.manager.status().free_slots == NUM_SLOTS - 1
+        fill(world, first=200)
+        for _ in range(NUM_SLOTS):
+            world.poll()
+        assert not world.manager.has_pending_work()
+        world.manager.complete_load(load.job_id)
+        assert world.manager.status().free_slots == 1
+
     def test_tiers_forget_too(self, tiered, below):
         evicted_to_tier(tiered, 0)
         assert tiered.manager.lookup([key_of(0)]) == [RETRY]
@@ -243,6 +257,15 @@ class TestTiersBelow:
         tiered.settle()
         assert tiered.manager.lookup(keys) == [HIT, HIT, MISS]
         assert tiered.load(*keys[:2]) == set()
+
+    def test_memory_that_goes_wrong_before_it_is_written_reaches_no_tier(self, tiered, below):
+        tiered.store(wanted(0), wanted(1))
+        tiered.flip_bit(key_of(0))
+        tiered.poll()
+        tiered.settle()
+        assert below.lookup([key_of(0), key_of(1)]) == [0, ALL_BLOCKS]
+        assert tiered.manager.status().counters["failed_write_through"] == 1
+        assert tiered.load(key_of(0)) == {0}
 
     def test_one_read_serves_all_who_wait(self, tiered, below):
         evicted_to_tier(tiered, 0)

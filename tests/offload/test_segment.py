@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from octavo.errors import InputError, NotEnoughMemoryError
 from octavo.offload.arena import PAGE_BYTES
 from octavo.offload.base import LookupResult
-from octavo.offload.segment import _STRIDE, Segment, SegmentLayout, attach, segment_path
+from octavo.offload.segment import _FLOOR_AT, _STRIDE, Segment, SegmentLayout, attach, segment_path
 from octavo.policies import LRUPolicy
 from octavo.testing.offload_world import GROUPS, NUM_SLOTS, OffloadWorld, key_of, wanted
 
@@ -66,6 +66,28 @@ class TestRestart:
         world.manager.close()
         world = open_world(filled)
         assert world.manager.status().num_chunks == 0
+        world.manager.close()
+
+    def test_a_reset_holds_for_what_was_there_and_not_for_what_comes(self, filled):
+        world = open_world(filled)
+        world.manager.reset()
+        world.store(wanted(1, group_idx=1), wanted(9))
+        world.manager.close()
+        world = open_world(filled)
+        assert world.manager.lookup([*KEPT, key_of(9)]) == [MISS, HIT, MISS, HIT]
+        assert world.load(KEPT[1], key_of(9)) == set()
+        world.manager.close()
+
+    def test_a_floor_that_is_damaged_costs_the_records(self, filled):
+        with filled.open("r+b") as file:
+            file.seek(_FLOOR_AT)
+            file.write(b"\xff" * 8)
+        world = open_world(filled)
+        assert world.manager.lookup(KEPT) == [MISS] * 3
+        world.store(wanted(0))
+        world.manager.close()
+        world = open_world(filled)
+        assert world.manager.lookup([key_of(0)]) == [HIT]
         world.manager.close()
 
     @pytest.mark.parametrize(

@@ -38,7 +38,8 @@ class ChunkCopy(NamedTuple):
     does not want have row -1."""
     slots: Sequence[int]
     checksum: int | None = None
-    """Of a load that is to be verified: what the bytes must give before any of them reaches the device."""
+    """Of a load that is to be verified: what the bytes in the slots must give, or the chunk fails, and by then none of
+    them is on the device any more."""
 
 
 class TransferResult(NamedTuple):

@@ -266,16 +266,17 @@ class OffloadingManager:
 
     def has_pending_work(self) -> bool:
         """Whether something is to be polled for."""
-        return any(self._writes) or bool(self._promotions) or self._resident.has_discarded
+        return any(self._writes) or bool(self._promotions) or bool(self._resident.discards)
 
     # ---- all of it ----------------------------------------------------------------------------------------------
 
     def reset(self) -> None:
         """Forgets everything, on all tiers. Jobs that are under way free their slots when completed; no more."""
         self._generation += 1
+        discards = self._resident.discards
         for writes in self._writes:
-            writes.clear()
-        self._promotions.clear()
+            discards.add(writes.clear())
+        discards.add(self._promotions.clear())
         self._storing.clear()
         self._resident.clear(
             [head for store in self._stores.values() for head in store.heads],

@@ -27,7 +27,7 @@ class PreparedLoad(NamedTuple):
     slots: list[Sequence[int]]
     held_blocks: list[int]
     checksums: list[int | None]
-    """What the bytes must give before any of them reaches the device; None where nobody took one."""
+    """What the bytes must give, or the chunk's load fails; None where nobody took one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

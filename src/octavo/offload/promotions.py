@@ -21,6 +21,7 @@ from octavo.offload.resident import ResidentChunks
 from octavo.offload.slots import NO_CHECKSUM
 from octavo.offload.tiers.base import ChunkBytes, TierResult
 from octavo.policies.base import StoredChunk
+from octavo.policies.discards import Part
 
 
 class _Read(NamedTuple):
@@ -139,13 +140,14 @@ class Promotions:
                 break
             del self._failed[key]
 
-    def clear(self) -> None:
-        """Gives up everything."""
+    def clear(self) -> Sequence[Part]:
+        """Gives up everything, at a reset or the end: it is the reader of nothing any more without saying so, since
+        nothing is resident after that. What is to be freed piecemeal."""
         for job_id in list(self._reads):
             self._cancel(job_id)
-        self._release(list(self._held))
-        self._ends_of_holds.clear()
-        self._failed.clear()
+        parts: list[Part] = [self._held, self._ends_of_holds, self._failed]
+        self._held, self._ends_of_holds, self._failed = {}, [], {}
+        return parts
 
     def _read(
         self,

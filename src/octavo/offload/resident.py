@@ -8,7 +8,7 @@ dropped all the same (its bytes were found to be wrong, a wider copy came, every
 more, and its slots become free with the last reader.
 """
 
-from collections import deque
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
 from octavo.ids import OffloadKey
@@ -17,6 +17,12 @@ from octavo.offload.changes import ChangeLog
 from octavo.offload.segment import SlotRecords
 from octavo.offload.slots import NO_CHUNK, ChunkIndex, SlotTable
 from octavo.policies.base import EvictionPolicy, StoredChunk
+from octavo.policies.discards import Discards
+
+_ITEMS_OF_A_CHUNK = 4
+"""In index and policy, rounded up."""
+_ITEMS_PER_CALL = 2048
+"""Freed of what was discarded, in half a millisecond or so."""
 
 
 class ResidentChunks:
@@ -41,7 +47,9 @@ class ResidentChunks:
         self._records = records
         self._keeps_idle = keeps_idle
         self._orphans: set[int] = set()
-        self._discarded: deque[dict[bytes, int]] = deque()
+        self.discards = Discards()
+        self._untold: list[dict[bytes, int]] = []
+        """Of a former index: keys whose removal is still to be told."""
         if records is not None:
             self._restore(records)
 
@@ -85,6 +93,7 @@ class ResidentChunks:
     ) -> None:
         """These are written, and resident from now on; they replace what was there under their keys. `lengths` in
         bytes need be given only where somebody asks for them later; records do."""
+        self.let_go(_ITEMS_OF_A_CHUNK * len(chunks))  # or it might come to more chunks than the arena holds
         shards = self.index.shards
         keys = [chunk[0] for chunk in chunks]
         replaced = []
@@ -144,40 +153,53 @@ class ResidentChunks:
 
     # ---- all of it ----------------------------------------------------------------------------------------------
 
-    def clear(self, heads_being_written: Iterable[int], heads_being_read: Iterable[int]) -> None:
-        """Forgets every chunk; changes are the caller's to enter. Slots that somebody writes or reads become free when
-        they say so."""
-        heads_being_read = set(heads_being_read)
-        self._orphans |= heads_being_read
-        self._discarded.extend(
-            shard for shard in self.index.shards if shard
-        )  # freeing a million keys at once would stop the world
+    def clear(
+        self, heads_being_written: Iterable[int], heads_being_read: Iterable[int], *, tells_removals: bool = False
+    ) -> None:
+        """Forgets every chunk. Slots that somebody writes or reads become free when they say so. Chunks that are read
+        are given once for each reader, and there are no readers but these any more: whoever else was one has given up,
+        and says no more. `tells_removals`: as changes, little by little; else the caller has told of the reset."""
+        readers = Counter(heads_being_read)
+        self._orphans = set(readers)
+        if tells_removals and self.changes is not None:
+            self._untold += self.index.parts()
+        else:
+            self.discards.add(self.index.parts())
+        self.discards.add(self._policy.clear())
         self.index = ChunkIndex()
-        self.table.free_all_but([*heads_being_written, *self._orphans])
-        self._policy.clear()
+        partial = self.table.free_all_but({**dict.fromkeys(heads_being_written, 0), **readers})
+        self.discards.add([partial])
         if self._records is not None:
             self._records.clear()
 
-    @property
-    def has_discarded(self) -> bool:
-        """Whether there is something to `let_go` of."""
-        return bool(self._discarded)
-
-    def let_go(self) -> None:
+    def let_go(self, num_items: int = _ITEMS_PER_CALL) -> None:
         """Frees a part of what was discarded."""
-        if self._discarded:
-            self._discarded.popleft()
+        if self._untold:
+            self._tell_removals(num_items)
+        if self.discards:
+            self.discards.let_go(num_items)
+
+    def _tell_removals(self, num_keys: int) -> None:
+        assert self.changes is not None, "somebody wants to be told"
+        while self._untold and num_keys > 0:
+            part = self._untold[-1]
+            keys = [OffloadKey(part.popitem()[0]) for _ in range(min(num_keys, len(part)))]
+            self.changes.removed([key for key in keys if key not in self.index])
+            num_keys -= len(keys)
+            if not part:
+                self._untold.pop()
 
     def check_invariants(self, heads_being_written: Collection[int]) -> None:
         """For tests: each slot is free, or in one chain."""
         self._policy.check_invariants()
-        heads = [head for shard in self.index.shards for head in shard.values()]
+        heads = [head for shard in self.index.parts() for head in shard.values()]
         busy = [slot for head in (*heads, *self._orphans, *heads_being_written) for slot in self.table.chain(head)]
         assert sorted(busy + self.table.free_slots()) == list(range(self.table.num_slots))
         readers = self.table.readers
+        listed = [count for slot, count in enumerate(readers) if self.table.is_listed(slot)]
         assert all(readers[head] > 0 for head in self._orphans)
-        assert sum(readers) == sum(readers[head] for head in (*heads, *self._orphans))
-        assert min(readers, default=0) >= 0
+        assert sum(listed) == sum(readers[head] for head in (*heads, *self._orphans))
+        assert min(listed, default=0) >= 0
         assert self._keeps_idle or all(readers[head] > 0 for head in heads)
 
     def _evict(self, num_slots: int, protect: Sequence[OffloadKey]) -> bool:
@@ -212,7 +234,7 @@ class ResidentChunks:
 
     def _restore(self, records: SlotRecords) -> None:
         found = records.read(self.table)
-        self.table.free_all_but([record.head for record in found])
+        self.table.free_all_but(dict.fromkeys([record.head for record in found], 0))
         for record in found:
             self.table.describe([record.head], [record.held_blocks], [record.checksum])
             self.table.lengths[record.head] = record.num_bytes

@@ -1,6 +1,6 @@
 """A named segment: an arena that other processes can map, and that a restarted engine finds again.
 
-    0            header       what it is, whose it is, how it is cut
+    0            header       what it is, whose it is, how it is cut; at 64 the floor: records up to it do not count
     4096         chains       int32 for each slot: the next slot of the same chunk
     ...          records      for each slot: the chunk whose first slot it is
     ...          slots        from a multiple of 4096 on
@@ -34,9 +34,12 @@ from octavo.specs.base import ceil_div
 logger = logging.getLogger(__name__)
 
 _MAGIC = b"OCTARENA"
-_VERSION = 1
+_VERSION = 2
 _HEADER = struct.Struct("<8sIQ16sQQ")
 """Magic, version, process id of the owner, namespace, slot bytes, slots."""
+_FLOOR_AT = 64
+_HIGHEST_FLOOR = 1 << 62
+"""What no sequence ever reaches: beyond it a floor is damaged, and no record can be believed."""
 _CHAINS_AT = PAGE_BYTES
 _SUM = struct.Struct("<Q")
 _BODY = struct.Struct("<QqQQIBB64s64s")
@@ -62,10 +65,14 @@ class FoundRecord(NamedTuple):
 class SlotRecords:
     """What is in which slots, written down beside them."""
 
-    def __init__(self, next_slot: "memoryview[int]", records: memoryview, slot_bytes: int) -> None:
+    def __init__(
+        self, next_slot: "memoryview[int]", records: memoryview, slot_bytes: int, floor: "memoryview[int]"
+    ) -> None:
+        """`floor`: one number, the last record that does not count any more."""
         self.next_slot = next_slot
         self._records = records
         self._slot_bytes = slot_bytes
+        self._floor = floor
         self._sequence = 0
 
     def write(self, chunk: StoredChunk, head: int, table: SlotTable) -> None:
@@ -95,12 +102,17 @@ class SlotRecords:
             self._records[at : at + 2 * _SUM.size] = bytes(2 * _SUM.size)
 
     def clear(self) -> None:
-        np.frombuffer(self._records, dtype=np.uint8).fill(0)
+        """Forgets all records so far, in one write: to erase a million takes long."""
+        self._floor[0] = self._sequence
 
     def read(self, table: SlotTable) -> list[FoundRecord]:
         """The chunks that are there whole, oldest first. Records of all others are erased."""
         rows = np.frombuffer(self._records, dtype=np.uint8).reshape(table.num_slots, _STRIDE)
-        used = np.flatnonzero(rows[:, : 2 * _SUM.size].any(axis=1)).tolist()
+        if self._floor[0] > _HIGHEST_FLOOR:
+            rows[:], self._floor[0] = 0, 0
+        sequences = np.ascontiguousarray(rows[:, _SUM.size : 2 * _SUM.size]).view(np.uint64)[:, 0]
+        is_used = rows[:, : _SUM.size].any(axis=1) | (sequences > 0)
+        used = np.flatnonzero(is_used & ~((sequences > 0) & (sequences <= self._floor[0]))).tolist()
         found, keys, taken, torn = [], set(), bytearray(table.num_slots), []
         candidates = [(self._parse(head, table.num_slots), head) for head in used]
         # of two records of one key the newer is right
@@ -114,7 +126,7 @@ class SlotRecords:
             found.append(record[0])
         self.erase(torn)
         found.reverse()
-        self._sequence = found[-1].sequence if found else 0
+        self._sequence = max(self._floor[0], found[-1].sequence if found else 0)
         if torn:
             logger.warning("the arena's segment had %d torn records, which were dropped", len(torn))
         return found
@@ -188,7 +200,8 @@ class Segment:
         whole = memoryview(memory)
         self._chains = whole[_CHAINS_AT : layout.records_at].cast("i")
         self._records = whole[layout.records_at : layout.records_at + _STRIDE * layout.num_slots]
-        self.records = SlotRecords(self._chains, self._records, layout.slot_bytes)
+        self._floor = whole[_FLOOR_AT : _FLOOR_AT + 8].cast("Q")
+        self.records = SlotRecords(self._chains, self._records, layout.slot_bytes, self._floor)
         self._file = file
 
     @classmethod

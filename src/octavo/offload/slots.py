@@ -3,7 +3,7 @@
 A chunk is known by the first of its slots, its *head*. What is known about it lies in arrays at that place, so that a
 million chunks are a few flat buffers that the garbage collector has nothing to follow in:
 
-    index        key -> head              256 dicts, by the key's first byte: none is ever slow to grow
+    index        key -> head              dicts by the key's first byte: none is ever slow to grow
     next_slot    [ 5 | -1 | .. | 1 | ..]  the chain of a chunk's slots, -1 at its end
     checksums    [ 0 where none was taken | ..]
     lengths      [ in bytes, where somebody asks for them | ..]
@@ -14,13 +14,14 @@ Memory is looked at as little as can be: with a million chunks each look is a ca
 """
 
 from array import array
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
 from octavo.ids import OffloadKey
 from octavo.offload.base import ALL_BLOCKS
-from octavo.policies.sharding import Shards, count_keys, make_shards
+from octavo.policies.discards import Part
+from octavo.policies.sharding import Shards, count_keys, distinct_parts, make_shards
 
 NO_CHUNK = -1
 """As a head: the key is not in the index."""
@@ -50,8 +51,8 @@ class ChunkIndex:
         shards = self.shards
         return [shards[key[0]].pop(key, NO_CHUNK) for key in keys]
 
-    def keys(self) -> list[OffloadKey]:
-        return [OffloadKey(key) for shard in self.shards for key in shard]
+    def parts(self) -> list[dict[bytes, int]]:
+        return distinct_parts(self.shards)
 
     def __len__(self) -> int:
         return count_keys(self.shards)
@@ -72,22 +73,31 @@ class SlotTable:
         self._is_flat = next_slot is None
         """No chain was ever longer than one slot."""
         self._has_checksums = False
+        self._has_old_readers = False
+        """Numbers of readers from before everything was freed, of slots that are not listed."""
         self.partial: dict[int, int] = {}
         self.checksums = array("Q", bytes(8 * num_slots))
         self.lengths = array("q", bytes(8 * num_slots))
         self.readers = array("i", bytes(4 * num_slots))
         self._free = array("i")
-        self.free_all_but(())
+        """Those that are listed; the end is taken first."""
+        self._num_listed = 0
+        """Slots from here on are free and not in `_free`, but for those that are kept."""
+        self._is_kept = np.zeros(num_slots, dtype=np.bool_)
+        self._num_kept = 0
+        """From `_num_listed` on."""
 
     @property
     def num_free(self) -> int:
-        return len(self._free)
+        return len(self._free) + self.num_slots - self._num_listed - self._num_kept
 
     def take(self, counts: Sequence[int]) -> list[Sequence[int]]:
         """Slots for chunks of these many slots each. The caller has seen to it that they are free."""
         total = sum(counts)
         if not total:
             return []
+        if total > len(self._free):
+            self._list_free(total - len(self._free))
         taken = self._free[-total:].tolist()
         del self._free[-total:]
         taken.reverse()  # ascending, at first: neighbours make one buffer
@@ -156,14 +166,44 @@ class SlotTable:
                 append(slot)
                 slot = next_slot[slot]
 
-    def free_all_but(self, heads: Iterable[int]) -> None:
-        """All slots are free but the chains of these."""
-        is_free = np.ones(self.num_slots, dtype=np.bool_)
-        heads = list(heads)
-        self.partial = {head: self.partial[head] for head in heads if head in self.partial}
+    def free_all_but(self, kept: Mapping[int, int]) -> Part:
+        """All slots are free but these heads' chains, and nobody reads a chunk but the readers given by head. Work in
+        proportion to these: free slots are listed as they are taken. What is to be freed piecemeal."""
+        heads, partial = list(kept), self.partial
+        self.partial = {head: partial[head] for head in heads if head in partial}
+        self._is_kept = np.zeros(self.num_slots, dtype=np.bool_)  # pages of zeros, which cost nothing until used
+        self._num_kept = self._num_listed = 0
+        self._free = array("i")
+        self._has_old_readers = True
         for head in heads:
-            is_free[list(self.chain(head))] = False
-        self._free = array("i", np.flatnonzero(is_free)[::-1].astype(np.int32).tobytes())
+            chain = self.chain(head)
+            self._is_kept[list(chain)] = True
+            self._num_kept += len(chain)
+            self.readers[head] = kept[head]
+        return partial
+
+    def _list_free(self, count: int) -> None:
+        """Puts the next slots that are free, in ascending order, behind those that are listed. The caller has seen to
+        it that there are as many."""
+        found: list[int] = []
+        while len(found) < count:
+            first, end = self._num_listed, min(self._num_listed + count - len(found), self.num_slots)
+            slots = list(range(first, end))
+            if self._num_kept:
+                slots = (np.flatnonzero(~self._is_kept[first:end]) + first).tolist()
+                self._num_kept -= end - first - len(slots)
+            found += slots
+            self._num_listed = end
+        if self._has_old_readers:
+            for slot in found:
+                self.readers[slot] = 0
+        found.reverse()
+        self._free = array("i", found) + self._free
+
+    def is_listed(self, slot: int) -> bool:
+        """Whether it is or was in use since everything was last freed."""
+        return slot < self._num_listed or bool(self._is_kept[slot])
 
     def free_slots(self) -> list[int]:
-        return self._free.tolist()
+        unlisted = np.flatnonzero(~self._is_kept[self._num_listed :]) + self._num_listed
+        return self._free.tolist() + unlisted.tolist()

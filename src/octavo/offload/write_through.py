@@ -13,7 +13,12 @@ from octavo.offload.arena import HostArena
 from octavo.offload.chunks import ChunkSizes
 from octavo.offload.lower_tier import LowerTier, OffloadLimits
 from octavo.offload.resident import ResidentChunks
+from octavo.offload.slots import NO_CHECKSUM
 from octavo.offload.tiers.base import ChunkBytes, TierResult, TierState
+from octavo.policies.discards import Part
+
+_MOST_DROPPED_PER_CALL = 1024
+"""Of the many that may wait for a tier that is turned off; the next call drops more."""
 
 
 class _Write(NamedTuple):
@@ -86,10 +91,11 @@ class WriteThrough:
             if self._submit_first(size, now):
                 continue
             if not self._lower.is_available or self._lower.tier.status().state is TierState.DEGRADED:
-                self._drop(len(self._waiting))
-            elif self._writes:
+                self._drop(min(len(self._waiting), _MOST_DROPPED_PER_CALL))
+                return
+            if self._writes:
                 return  # its queue is full; our own jobs will make room
-            elif size > 1:
+            if size > 1:
                 size = min(size, len(self._waiting)) // 2
             else:
                 self._drop(1)
@@ -111,11 +117,16 @@ class WriteThrough:
             self._cancel(job_id)
             self._lower.missed_deadline(now)
 
-    def clear(self) -> None:
-        """Gives up everything."""
-        for job_id in list(self._writes):
-            self._cancel(job_id)
-        self._drop(len(self._waiting))
+    def clear(self) -> Sequence[Part]:
+        """Gives up everything, at a reset or the end: it is the reader of nothing any more without saying so, since
+        nothing is resident after that. What is to be freed piecemeal."""
+        for job_id, write in self._writes.items():
+            self._lower.tier.cancel(job_id)
+            self.num_failed += len(write.keys)
+        self.num_dropped += len(self._waiting)
+        waiting, self._waiting = self._waiting, deque()
+        self._writes, self._slots_waiting = {}, 0
+        return [waiting]
 
     def _submit_first(self, size: int, now: float) -> bool:
         batch = [self._waiting[i] for i in range(min(max(size, 1), len(self._waiting)))]
@@ -123,7 +134,8 @@ class WriteThrough:
         for key, head, _ in batch:
             mask = self._resident.table.mask(head)
             buffers = self._arena.buffers(self._resident.table.chain(head), self._sizes.num_bytes(key, mask))
-            chunks.append(ChunkBytes(key=key, buffers=buffers, held_blocks=mask))
+            checksum = self._resident.table.checksums[head]
+            chunks.append(ChunkBytes(key, buffers, mask, None if checksum == NO_CHECKSUM else checksum))
         job_id = next(self._job_ids)
         if not self._lower.is_available or not self._lower.tier.submit_store(job_id, chunks):
             return False

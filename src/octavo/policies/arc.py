@@ -18,6 +18,7 @@ from typing import cast
 
 from octavo.ids import OffloadKey
 from octavo.policies.base import EvictionPolicy, GroupOffloadConfig, PromisedPoint, StoredChunk
+from octavo.policies.discards import Part
 from octavo.policies.pinned import PinnedChunks
 from octavo.policies.recency import RecencyOrder, RecencyTable
 
@@ -27,15 +28,22 @@ class ARCPolicy(EvictionPolicy):
 
     def __init__(self, groups: Sequence[GroupOffloadConfig], num_slots: int) -> None:
         self._capacity = num_slots
-        self.clear()
+        self._start()
 
-    def clear(self) -> None:
-        table = RecencyTable()
+    def _start(self) -> None:
+        table = self._table = RecencyTable()
         self._t1, self._t2 = RecencyOrder(table), RecencyOrder(table)
         self._b1, self._b2 = RecencyOrder(table), RecencyOrder(table)
         self._p = 0.0
         self._pinned = PinnedChunks()
         """Gives back slots * 2, + 1 for a chunk of t2."""
+
+    def clear(self) -> Sequence[Part]:
+        orders = (self._t1, self._t2, self._b1, self._b2)
+        parts = [part for order in orders for part in order.parts()]
+        parts += [*self._table.parts(), *self._pinned.parts()]
+        self._start()
+        return parts
 
     @property
     def target_slots(self) -> float:

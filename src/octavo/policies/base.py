@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from octavo.ids import BlockHash, OffloadKey
+from octavo.policies.discards import Part
 from octavo.specs import KVCacheSpec
 
 
@@ -102,8 +103,8 @@ class EvictionPolicy(ABC):
         """Victims that free at least `num_slots`. None, and nothing has changed, if idle chunks do not suffice."""
 
     @abstractmethod
-    def clear(self) -> None:
-        """Forgets everything, pins included."""
+    def clear(self) -> Sequence[Part]:
+        """Forgets everything, pins included, and hands over what it held, so that it can be freed piecemeal."""
 
     @abstractmethod
     def check_invariants(self) -> None:

@@ -18,9 +18,10 @@ from typing import NamedTuple, cast
 
 from octavo.ids import OffloadKey
 from octavo.policies.base import StoredChunk
+from octavo.policies.discards import Part
 from octavo.policies.pinned import PinnedChunks
-from octavo.policies.recency import RecencyOrder
-from octavo.policies.sharding import Shards, make_shards
+from octavo.policies.recency import RecencyOrder, RecencyTable
+from octavo.policies.sharding import Shards, distinct_parts, make_shards
 
 _HOLD_BITS = 32
 _HOLDS = (1 << _HOLD_BITS) - 1
@@ -58,10 +59,16 @@ class ChunkForest:
         """Of every linked chunk. A hole of a prefix group is not in here, so that it holds nothing."""
         self._ordinary: dict[bytes, int] = {}
         """By prefix group: the entry of an ordinary chunk. Its slots are those of the first that came."""
-        self._unneeded = RecencyOrder()
+        self._unneeded_table = RecencyTable()
+        self._unneeded = RecencyOrder(self._unneeded_table)
         self._pinned = PinnedChunks()
+        self._num_pinned = 0
         self._exposed: list[OffloadKey] = []
         self.num_idle_slots = 0
+
+    def parts(self) -> Sequence[Part]:
+        own = [*distinct_parts(self._entries), *distinct_parts(self._parents), *self._pinned.parts()]
+        return [*own, *self._unneeded_table.parts(), *self._unneeded.parts()]
 
     def slots_of(self, key: OffloadKey) -> int:
         """Zero for a hole and for the unknown."""
@@ -174,19 +181,26 @@ class ChunkForest:
             self._unneeded.renew(reversed(keys))
 
     def pin(self, keys: Sequence[OffloadKey]) -> None:
+        pinned, has_unneeded = self._pinned, self._unneeded.num_slots > 0
+        num_slots = num_new = 0
         for key in keys:
-            if key in self._pinned:
-                self._pinned.add_reader(key)
-            else:
-                num_slots = self.slots_of(key)
-                self._pinned.add(key, num_slots)
-                self.num_idle_slots -= num_slots
+            if key in pinned.shards[key[0]]:
+                pinned.add_reader(key)
+                continue
+            slots_of_key = self._entry(key) >> _HOLD_BITS
+            pinned.add(key, slots_of_key)
+            num_slots += slots_of_key
+            num_new += 1
+            if has_unneeded:
                 self._unneeded.pop(key)
+        self.num_idle_slots -= num_slots
+        self._num_pinned += num_new
 
     def unpin(self, keys: Sequence[OffloadKey]) -> None:
         for key in reversed(keys):
             num_slots = self._pinned.remove_reader(key)
             if num_slots:
+                self._num_pinned -= 1
                 self.num_idle_slots += num_slots
                 if not self.holders_of(key):
                     self._unneeded.add(key, num_slots)
@@ -198,6 +212,7 @@ class ChunkForest:
         """The chunk is gone. While it is held it is a hole."""
         if key in self._pinned:
             self._pinned.forget(key)
+            self._num_pinned -= 1
         else:
             self.num_idle_slots -= self.slots_of(key)
         holders = self.holders_of(key)
@@ -227,21 +242,24 @@ class ChunkForest:
     def _pop_chain(self, first: OffloadKey, num_slots: int, victims: list[OffloadKey]) -> int:
         """Gives up what hung on a victim alone: its parent, that one's parent and so on, until `num_slots` are free.
         The slots of these."""
-        entries, parents, pinned = self._entries, self._parents, self._pinned.shards
-        ordinary, missing = self._ordinary[first[-4:]], num_slots
+        entries, parents, append = self._entries, self._parents, victims.append
+        pinned = self._pinned.shards if self._num_pinned else None
+        ordinary_slots, missing = self._ordinary[first[-4:]] >> _HOLD_BITS, num_slots
         key: OffloadKey | None = first
         while key is not None and missing > 0:
             index = key[0]
-            shard, entry = entries[index], ordinary
-            if key in pinned[index]:
+            if pinned and key in pinned[index]:
                 break
+            shard = entries[index]
             if key in shard:
                 entry = shard[key]
                 if entry & _HOLDS != 1 or not entry >> _HOLD_BITS:
                     break
                 del shard[key]
-            victims.append(key)
-            missing -= entry >> _HOLD_BITS
+                missing -= entry >> _HOLD_BITS
+            else:
+                missing -= ordinary_slots
+            append(key)
             key = parents[index].pop(key)
         if key is not None:
             self.release(key)
@@ -255,8 +273,10 @@ class ChunkForest:
 
     def check_invariants(self, held_by_points: Mapping[OffloadKey, int]) -> None:
         self._unneeded.check_invariants()
-        parents = {OffloadKey(key): parent for shard in self._parents for key, parent in shard.items()}
-        entries = {OffloadKey(key): self._entry(OffloadKey(key)) for shard in self._entries for key in shard}
+        parents = {OffloadKey(key): parent for shard in distinct_parts(self._parents) for key, parent in shard.items()}
+        entries = {
+            OffloadKey(key): self._entry(OffloadKey(key)) for shard in distinct_parts(self._entries) for key in shard
+        }
         entries |= {key: self._entry(key) for key in parents}
         holders = dict(held_by_points)
         for key, parent in parents.items():
@@ -268,6 +288,7 @@ class ChunkForest:
         assert holders == {key: entry & _HOLDS for key, entry in entries.items() if entry & _HOLDS}
         assert all(self.slots_of(key) or self.holders_of(key) for key in entries)
         pinned = set(self._pinned)
+        assert len(pinned) == self._num_pinned
         idle = {key for key in entries if self.slots_of(key) and key not in pinned}
         assert self.num_idle_slots == sum(map(self.slots_of, idle))
         assert set(self._unneeded) == {key for key in idle if not self.holders_of(key)}

@@ -5,8 +5,9 @@ from typing import cast
 
 from octavo.ids import OffloadKey
 from octavo.policies.base import EvictionPolicy, GroupOffloadConfig, PromisedPoint, StoredChunk
+from octavo.policies.discards import Part
 from octavo.policies.pinned import PinnedChunks
-from octavo.policies.recency import RecencyOrder
+from octavo.policies.recency import RecencyOrder, RecencyTable
 
 
 class LRUPolicy(EvictionPolicy):
@@ -17,11 +18,17 @@ class LRUPolicy(EvictionPolicy):
     """
 
     def __init__(self, groups: Sequence[GroupOffloadConfig], num_slots: int) -> None:
-        self.clear()
+        self._start()
 
-    def clear(self) -> None:
-        self._idle = RecencyOrder()
+    def _start(self) -> None:
+        self._table = RecencyTable()
+        self._idle = RecencyOrder(self._table)
         self._pinned = PinnedChunks()
+
+    def clear(self) -> Sequence[Part]:
+        parts = [*self._idle.parts(), *self._table.parts(), *self._pinned.parts()]
+        self._start()
+        return parts
 
     def insert(self, chunks: Sequence[StoredChunk]) -> None:
         tail_first = chunks[::-1]

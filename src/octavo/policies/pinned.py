@@ -1,9 +1,10 @@
 """Chunks that are being read: out of every order until their last reader is done."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from octavo.ids import OffloadKey
-from octavo.policies.sharding import Shards, make_shards
+from octavo.policies.discards import Part
+from octavo.policies.sharding import Shards, distinct_parts, make_shards
 
 _READER_BITS = 32
 _READERS = (1 << _READER_BITS) - 1
@@ -16,11 +17,14 @@ class PinnedChunks:
         self.shards: Shards[int] = make_shards()
         """For the hot loops to look whether a key is pinned."""
 
+    def parts(self) -> Sequence[Part]:
+        return distinct_parts(self.shards)
+
     def __contains__(self, key: OffloadKey) -> bool:
         return key in self.shards[key[0]]
 
     def __iter__(self) -> Iterator[OffloadKey]:
-        for shard in self.shards:
+        for shard in distinct_parts(self.shards):
             yield from map(OffloadKey, shard)
 
     def __getitem__(self, key: OffloadKey) -> int:

@@ -6,10 +6,11 @@ and heads are few. Worth is kept in classes of half a power of two.
     score = worth / age       age in slots that were stored since the last use
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import log2
 
-from octavo.policies.recency import RecencyOrder
+from octavo.policies.discards import Part
+from octavo.policies.recency import RecencyOrder, RecencyTable
 
 _CLASSES_PER_DOUBLING = 2
 _MAX_CLASS = 60
@@ -25,15 +26,19 @@ class PointQueue:
 
     def __init__(self, last_use_of: Callable[[bytes], int]) -> None:
         self._last_use_of = last_use_of
+        self._table = RecencyTable()
         self._orders: dict[int, RecencyOrder] = {}
         self._heads: dict[int, tuple[bytes, int]] = {}
         """The head of each order with its last use, where it is known."""
+
+    def parts(self) -> Sequence[Part]:
+        return [*self._table.parts(), *(part for order in self._orders.values() for part in order.parts())]
 
     def add(self, name: bytes, class_: int) -> None:
         """As the one of its class that was used last."""
         order = self._orders.get(class_)
         if order is None:
-            order = self._orders[class_] = RecencyOrder()
+            order = self._orders[class_] = RecencyOrder(self._table)
         order.add(name, 1)
 
     def remove(self, name: bytes, class_: int) -> None:

@@ -1,11 +1,12 @@
 """The resume points that a policy keeps: what each is worth, and which is given up first."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import NamedTuple
 
+from octavo.policies.discards import Part
 from octavo.policies.point_queue import PointQueue, worth_class
-from octavo.policies.sharding import Shards, make_shards
+from octavo.policies.sharding import Shards, distinct_parts, make_shards
 
 UNLIKELY = 0.1
 """What a point's worth is multiplied by when it is not likely to be used: it is superseded, or only an end so far."""
@@ -62,6 +63,9 @@ class PointTable:
         self._records: Shards[bytes] = make_shards()
         self._queue = PointQueue(lambda name: self[name].last_use)
 
+    def parts(self) -> Sequence[Part]:
+        return [*distinct_parts(self._records), *self._queue.parts()]
+
     def __contains__(self, name: bytes) -> bool:
         return name in self._records[name[0]]
 
@@ -69,7 +73,7 @@ class PointTable:
         return Point(*_RECORD.unpack(self._records[name[0]][name]))
 
     def items(self) -> Iterator[tuple[bytes, Point]]:
-        for shard in self._records:
+        for shard in distinct_parts(self._records):
             for name in shard:
                 yield name, self[name]
 

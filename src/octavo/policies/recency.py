@@ -15,7 +15,8 @@ known about runs lies in dictionaries of numbers.
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count, islice
 
-from octavo.policies.sharding import Shards, make_shards
+from octavo.policies.discards import Part
+from octavo.policies.sharding import Shards, distinct_parts, make_shards
 
 RUN_LENGTH = 170
 """The most keys of a run: as many as a dictionary of 256 places takes. Bounds what rewriting one costs, and how many
@@ -36,6 +37,9 @@ class RecencyTable:
         self.entries: Shards[int] = make_shards()
         """Key -> the number of its run, and its slots."""
         self.run_numbers = count()
+
+    def parts(self) -> Sequence[Part]:
+        return distinct_parts(self.entries)
 
 
 class RecencyOrder:
@@ -65,6 +69,10 @@ class RecencyOrder:
         for number in self._runs:
             yield from self._keys_of(number)
         yield from self._open
+
+    def parts(self) -> Sequence[Part]:
+        """What it keeps beside its table."""
+        return [*self._runs.values(), self._open]
 
     def __contains__(self, key: bytes) -> bool:
         number = self._entries[key[0]].get(key, _NONE) >> _SLOT_BITS
@@ -142,40 +150,82 @@ class RecencyOrder:
 
     def pop_oldest(self, num_slots: int) -> tuple[list[bytes], list[int]]:
         """Takes out the oldest keys, until they have at least `num_slots` or all are out: keys and slots."""
-        keys, slots = self._take_oldest(num_slots)
+        keys: list[bytes] = []
+        slots: list[int] = []
         entries = self._entries
-        for key in keys:
-            del entries[key[0]][key]
+        for number, taken, slots_of_taken in self._take_oldest(num_slots):
+            if number is not None:
+                self._unlink(number)
+            for key in taken:
+                del entries[key[0]][key]
+            keys += taken
+            slots += slots_of_taken
         return keys, slots
 
     def move_oldest(self, num_slots: int, to: "RecencyOrder") -> tuple[list[bytes], list[int]]:
         """The same, but they become the newest of another order of this table."""
-        keys, slots = self._take_oldest(num_slots)
-        to.extend(keys, slots)
-        return keys, slots
-
-    def _take_oldest(self, num_slots: int) -> tuple[list[bytes], list[int]]:
-        """The oldest keys, in no run any more; their entries are the caller's to see to."""
         keys: list[bytes] = []
         slots: list[int] = []
-        entries = self._entries
+        for number, taken, slots_of_taken in self._take_oldest(num_slots):
+            if number is not None:
+                run = self._runs[number]
+                self._unlink(number)
+                to._adopt(number, run, sum(slots_of_taken), len(taken))  # noqa: SLF001 - an order like this one
+            else:
+                to.extend(taken, slots_of_taken)
+            keys += taken
+            slots += slots_of_taken
+        return keys, slots
+
+    def _take_oldest(self, num_slots: int) -> Iterator[tuple[int | None, list[bytes], list[int]]]:
+        """The oldest keys with their slots, run by run. A whole run has its number, and is the caller's to unlink;
+        keys of a part of one are in no run any more. Their entries are the caller's to see to."""
         missing = num_slots
         while missing > 0 and (number := self._oldest_sealed()) != _NONE:
-            base, num_before, run = number << _SLOT_BITS, len(keys), self._runs[number]
-            place = 0
-            for place, key in enumerate(run, 1):  # noqa: B007  # where it stopped
-                slots_of_key = entries[key[0]].get(key, _NONE) - base
-                if not 0 <= slots_of_key <= MAX_SLOTS:
-                    continue
-                keys.append(key)
-                slots.append(slots_of_key)
-                missing -= slots_of_key
-                if missing <= 0:
-                    break
-            self._runs[number] = dict.fromkeys(islice(run, place, None))
-            self._blank(number, len(keys) - num_before)
-        self.num_slots -= num_slots - missing
+            whole = self._whole_run(number, missing)
+            keys, slots = whole or self._take_part(number, missing)
+            taken = sum(slots)
+            missing -= taken
+            self.num_slots -= taken
+            yield number if whole else None, keys, slots
+
+    def _whole_run(self, number: int, most_slots: int) -> tuple[list[bytes], list[int]] | None:
+        """The keys of a run and their slots, if they have no more than `most_slots`."""
+        live, run = self._live[number], self._runs[number]
+        if live > most_slots:
+            return None
+        entries, base, keys = self._entries, number << _SLOT_BITS, list(run)
+        slots = [entries[key[0]].get(key, _NONE) - base for key in keys]
+        if live < len(run):
+            keys = [key for key, num_slots in zip(keys, slots, strict=True) if 0 <= num_slots <= MAX_SLOTS]
+            slots = [num_slots for num_slots in slots if 0 <= num_slots <= MAX_SLOTS]
+        return (keys, slots) if sum(slots) <= most_slots else None
+
+    def _take_part(self, number: int, num_slots: int) -> tuple[list[bytes], list[int]]:
+        """The first keys of a run that have at least so many slots, which the whole run has."""
+        keys: list[bytes] = []
+        slots: list[int] = []
+        entries, base, run = self._entries, number << _SLOT_BITS, self._runs[number]
+        place = 0
+        for place, key in enumerate(run, 1):  # noqa: B007  # where it stopped
+            slots_of_key = entries[key[0]].get(key, _NONE) - base
+            if not 0 <= slots_of_key <= MAX_SLOTS:
+                continue
+            keys.append(key)
+            slots.append(slots_of_key)
+            num_slots -= slots_of_key
+            if num_slots <= 0:
+                break
+        self._runs[number] = dict.fromkeys(islice(run, place, None))
+        self._blank(number, len(keys))
         return keys, slots
+
+    def _adopt(self, number: int, run: dict[bytes, None], num_slots: int, num_keys: int) -> None:
+        """A run of another order of the table becomes the newest, its entries as they are."""
+        if self._open:
+            self._seal()
+        self.num_slots += num_slots
+        self._append(number, run, num_keys)
 
     def check_invariants(self) -> None:
         entries = {key: self._entries[key[0]][key] for key in self}
@@ -207,13 +257,15 @@ class RecencyOrder:
 
     def _seal(self) -> None:
         """The open run becomes the newest sealed one."""
-        number = self._open_number
-        self._runs[number] = self._open
-        self._live[number] = len(self._open)
-        self._link(self._newest, number)
-        self._link(number, _NONE)
+        self._append(self._open_number, self._open, len(self._open))
         self._open = {}
         self._open_number = next(self._run_numbers)
+
+    def _append(self, number: int, run: dict[bytes, None], num_keys: int) -> None:
+        self._runs[number] = run
+        self._live[number] = num_keys
+        self._link(self._newest, number)
+        self._link(number, _NONE)
 
     def _blank(self, number: int, count: int = 1) -> None:
         """Fewer keys in a sealed run."""

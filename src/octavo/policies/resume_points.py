@@ -24,6 +24,7 @@ from typing import NamedTuple
 from octavo.ids import BlockHash, OffloadKey, get_offload_block_hash, get_offload_group_idx
 from octavo.policies.base import EvictionPolicy, GroupOffloadConfig, PromisedPoint, StoredChunk
 from octavo.policies.chunk_forest import ChunkForest, Links, Stretch
+from octavo.policies.discards import Part
 from octavo.policies.group_needs import needs_of_groups
 from octavo.policies.point_table import Point, PointTable
 
@@ -43,9 +44,14 @@ class ResumePointPolicy(EvictionPolicy):
         self._groups = needs_of_groups(groups)
         self._decoder_groups = [group for group in self._groups if group.spec.indexes_decoder_tokens]
         self._prefix_groups = [group for group in self._decoder_groups if group.links is Links.PREFIX]
-        self.clear()
+        self._start()
 
-    def clear(self) -> None:
+    def clear(self) -> Sequence[Part]:
+        parts = [*self._forest.parts(), *self._points.parts()]
+        self._start()
+        return parts
+
+    def _start(self) -> None:
         self._forest = ChunkForest({group.suffix: group.links for group in self._groups})
         self._points = PointTable()
         self._slots_stored = 0

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from xxhash import xxh3_64_intdigest
+
 from octavo.ids import OffloadKey
 from octavo.offload.tiers.base import ChunkBytes, Tier, TierChanges, TierResult, TierState, TierStatus
 
@@ -33,6 +35,9 @@ class NaiveTier(Tier):
         failed = set()
         for place, chunk in enumerate(chunks):
             content = b"".join(chunk.buffers)
+            if chunk.checksum is not None and xxh3_64_intdigest(content) != chunk.checksum:
+                failed.add(place)
+                continue
             self.remove([chunk.key])
             while self._chunks and self._bytes_used() + len(content) > self._budget_bytes:
                 self.remove([next(iter(self._chunks))])
@@ -46,7 +51,7 @@ class NaiveTier(Tier):
 
     def submit_load(self, job_id: int, chunks: Sequence[ChunkBytes]) -> bool:
         failed = set()
-        for place, (key, buffers, held_blocks) in enumerate(chunks):
+        for place, (key, buffers, held_blocks, _) in enumerate(chunks):
             mask, content = self._chunks.get(key, (0, b""))
             if mask != held_blocks or len(content) != sum(map(len, buffers)):
                 failed.add(place)

@@ -5,8 +5,10 @@ So whatever a tier returns can be checked by content, however often a key was st
 
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
+
+from xxhash import xxh3_64_intdigest
 
 from octavo.ids import BlockHash, OffloadKey, make_offload_key
 from octavo.offload.base import ALL_BLOCKS
@@ -65,10 +67,17 @@ class TierDriver:
 
     # Jobs
 
-    def submit_store(self, wanted: Sequence[Chunk]) -> int | None:
-        """The job, or None if it was refused."""
+    def submit_store(self, wanted: Sequence[Chunk], damaged: Collection[int] = ()) -> int | None:
+        """The job, or None if it was refused. Memory of chunks at `damaged` places is not what it was."""
         job_id = self._take_id()
-        jobs = [ChunkBytes(c.key, _slots(bytearray(c.content)), c.held_blocks) for c in wanted]
+        memory = [bytearray(c.content) for c in wanted]
+        checksums = [xxh3_64_intdigest(m) for m in memory]
+        for place in damaged:
+            memory[place][-1] ^= 1
+        jobs = [
+            ChunkBytes(c.key, _slots(m), c.held_blocks, checksum)
+            for c, m, checksum in zip(wanted, memory, checksums, strict=True)
+        ]
         if not self.tier.submit_store(job_id, jobs):
             return None
         self.stores[job_id] = list(wanted)

@@ -87,6 +87,13 @@ class TierSuite:
             assert driver.tier.status().num_chunks == 1
             assert driver.announced == {key(0)}
 
+    def test_memory_that_went_wrong_is_not_stored(self, tmp_path: Path) -> None:
+        with self.driver(tmp_path) as driver:
+            driver.store(chunks([0]))
+            assert driver.finish(driver.submit_store(chunks(range(4)), damaged={0, 2})) == {0, 2}
+            assert driver.found([1, 2, 3]) == [ALL_BLOCKS, 0, ALL_BLOCKS]
+            assert driver.load(chunks([1, 3])) == frozenset()
+
     def test_remove_and_reset_forget(self, tmp_path: Path) -> None:
         with self.driver(tmp_path) as driver:
             driver.store(chunks(range(4)))

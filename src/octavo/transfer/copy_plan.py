@@ -9,7 +9,7 @@ which rows and slots they are. So chunks that are cut alike are planned together
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain, pairwise
 from typing import NamedTuple
 
@@ -70,11 +70,10 @@ class CopyPlanner:
     def plan(self, chunks: Sequence[ChunkCopy], *, is_load: bool) -> list[ChunkBatch]:
         """The batches of a job; InvalidTransferError if rows or slots are not there."""
         batches: list[ChunkBatch] = []
-        for (group_idx, num_blocks, num_slots), places in _alike(chunks).items():
+        for places, group_idx, row_lists, slot_lists in _alike(chunks):
+            num_blocks, num_slots = len(row_lists[0]), len(slot_lists[0])
             chunk_bytes = self._check_sizes(group_idx, num_blocks, num_slots)
-            members = [chunks[place] for place in places]
-            rows = _table([chunk.rows for chunk in members], num_blocks)
-            slots = _table([chunk.slots for chunk in members], num_slots)
+            rows, slots = _table(row_lists), _table(slot_lists)
             first_row = -1 if is_load else 0
             _check_range("row", rows, first_row, self._caches.num_blocks(group_idx), group_idx)
             _check_range("slot", slots, 0, self._num_slots, group_idx)
@@ -131,23 +130,30 @@ class CopyPlanner:
             )
 
 
-def _alike(chunks: Sequence[ChunkCopy]) -> Mapping[tuple[int, int, int], Sequence[int]]:
-    """Places of chunks by group and by how many rows and slots they have. Most jobs are of one kind."""
+Lists = Sequence[Sequence[int]]
+
+
+def _alike(chunks: Sequence[ChunkCopy]) -> Iterator[tuple[Sequence[int], int, Lists, Lists]]:
+    """Chunks of one group that have equally many rows and equally many slots: their places, the group, rows and slots
+    of each. Most jobs are of one kind, which is found without looking at chunks one by one."""
     if not chunks:
-        return {}
+        return
     group_idxs, rows, slots, _ = zip(*chunks, strict=True)
-    kinds = list(zip(group_idxs, map(len, rows), map(len, slots), strict=True))
-    if len(set(kinds)) == 1:
-        return {kinds[0]: range(len(chunks))}
+    row_counts, slot_counts = list(map(len, rows)), list(map(len, slots))
+    if len(set(group_idxs)) == len(set(row_counts)) == len(set(slot_counts)) == 1:
+        yield range(len(chunks)), group_idxs[0], rows, slots
+        return
     places: dict[tuple[int, int, int], list[int]] = defaultdict(list)
-    for place, kind in enumerate(kinds):
+    for place, kind in enumerate(zip(group_idxs, row_counts, slot_counts, strict=True)):
         places[kind].append(place)
-    return places
+    for (group_idx, _, _), members in places.items():
+        yield members, group_idx, [rows[place] for place in members], [slots[place] for place in members]
 
 
-def _table(lists: Sequence[Sequence[int]], width: int) -> Ints:
-    flat = np.fromiter(chain.from_iterable(lists), np.int64, len(lists) * width)
-    return flat.reshape(len(lists), width)
+def _table(lists: Lists) -> Ints:
+    """Lists of one length, as an array."""
+    width = len(lists[0])
+    return np.fromiter(chain.from_iterable(lists), np.int64, len(lists) * width).reshape(len(lists), width)
 
 
 def _check_range(what: str, values: Ints, first: int, end: int, group_idx: int) -> None:

@@ -1,12 +1,13 @@
 """Copies between pages in host memory and slots of the arena, and the checksums of what lies in slots.
 
-One copy for each piece, which releases the interpreter's lock while it runs. A gather of many pages at once (`np.take`)
-is no faster: slots lie anywhere, so every byte would be copied twice.
+One copy for each piece. A gather of many pages at once (`np.take`) is no faster: slots lie anywhere, so every byte
+would be copied twice. A large piece is numpy's to copy, which releases the interpreter's lock meanwhile. Of small ones
+only some are, since numpy's call costs a good part of the copy; the others are copied as memoryviews, which keep it.
 """
 
 from collections.abc import Iterator, Sequence
 from itertools import compress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,23 +23,27 @@ Bytes = npt.NDArray[np.uint8]
 
 
 _CACHED_BYTES = 256 << 10
+_SMALL_BYTES = 32 << 10
+"""Copied in two microseconds or so."""
+_BYTES_PER_RELEASE = 256 << 10
+"""Of small pieces: the lock is let go of once in so many, or a waiting thread would wait for the whole job."""
 
 
 class _Moves(NamedTuple):
     """The copies of one piece of some chunks."""
 
-    pages: Bytes
+    tensor_idx: int
     page_starts: list[int]
     """By chunk; -1 where the block is left out."""
     slot_starts: list[int]
     num_bytes: int
 
     def cut(self, part: slice) -> "_Moves":
-        return _Moves(self.pages, self.page_starts[part], self.slot_starts[part], self.num_bytes)
+        return _Moves(self.tensor_idx, self.page_starts[part], self.slot_starts[part], self.num_bytes)
 
     def only(self, chosen: Sequence[bool]) -> "_Moves":
         page_starts, slot_starts = list(compress(self.page_starts, chosen)), list(compress(self.slot_starts, chosen))
-        return _Moves(self.pages, page_starts, slot_starts, self.num_bytes)
+        return _Moves(self.tensor_idx, page_starts, slot_starts, self.num_bytes)
 
 
 class _Part(NamedTuple):
@@ -60,6 +65,7 @@ class HostCopier:
             )
         self.planner = CopyPlanner(caches, *slots.shape)
         self._pages = [_flat_bytes(entry) for entry in caches.tensors]
+        self._page_views = [pages.data for pages in self._pages]
         self._arena = slots.reshape(-1)
         self._arena_view = self._arena.data
         self._slot_bytes = slots.shape[1]
@@ -79,21 +85,20 @@ class HostCopier:
         return checksums
 
     def load(self, batches: Sequence[ChunkBatch], chunks: Sequence[ChunkCopy]) -> frozenset[int]:
-        """Slots to pages. The places of chunks whose bytes are not what their checksum says; those are not copied."""
+        """Slots to pages. The places of chunks whose bytes are not what their checksum says; their pages are erased."""
         failed: list[int] = []
         for batch in batches:
             if all(chunks[place].checksum is None for place in batch.places):
                 self._copy(self._moves(batch), to_slots=False)
                 continue
             for part in self._parts(batch):
+                self._copy(part.moves, to_slots=False)  # the cache then has for the checksum what memory took long for
                 given = [chunks[place].checksum for place in part.places]
                 found = self._checksums(batch, part.slots)
-                moves = part.moves
                 if given != found:
-                    is_sound = [a in (None, b) for a, b in zip(given, found, strict=True)]
-                    failed += [place for place, sound in zip(part.places, is_sound, strict=True) if not sound]
-                    moves = [move.only(is_sound) for move in moves]
-                self._copy(moves, to_slots=False)
+                    is_wrong = [a not in (None, b) for a, b in zip(given, found, strict=True)]
+                    failed += compress(part.places, is_wrong)
+                    self._erase([move.only(is_wrong) for move in part.moves])
         return frozenset(failed)
 
     def _moves(self, batch: ChunkBatch) -> list[_Moves]:
@@ -104,8 +109,7 @@ class HostCopier:
             if batch.leaves_blocks_out:
                 page_starts[rows < 0] = -1
             slot_starts = slots * self._slot_bytes + piece.slot_offset
-            pages = self._pages[piece.tensor_idx]
-            moves.append(_Moves(pages, page_starts.tolist(), slot_starts.tolist(), piece.num_bytes))
+            moves.append(_Moves(piece.tensor_idx, page_starts.tolist(), slot_starts.tolist(), piece.num_bytes))
         return moves
 
     def _parts(self, batch: ChunkBatch) -> Iterator[_Part]:
@@ -117,15 +121,22 @@ class HostCopier:
             yield _Part(batch.places[part], slots[part], [move.cut(part) for move in moves])
 
     def _copy(self, moves: Sequence[_Moves], *, to_slots: bool) -> None:
-        arena = self._arena
-        for pages, page_starts, slot_starts, num_bytes in moves:
-            if to_slots:
-                for page, slot in zip(page_starts, slot_starts, strict=True):
-                    arena[slot : slot + num_bytes] = pages[page : page + num_bytes]
-            else:
-                for page, slot in zip(page_starts, slot_starts, strict=True):
-                    if page >= 0:
-                        pages[page : page + num_bytes] = arena[slot : slot + num_bytes]
+        for move in moves:
+            arrays = self._pages[move.tensor_idx], self._arena
+            if move.num_bytes >= _SMALL_BYTES:
+                _copy_pieces(*arrays, move, to_slots=to_slots)
+                continue
+            views = self._page_views[move.tensor_idx], self._arena_view
+            step = max(1, _BYTES_PER_RELEASE // move.num_bytes)
+            for i in range(0, len(move.page_starts), step):
+                _copy_pieces(*arrays, move.cut(slice(i, i + 1)), to_slots=to_slots)
+                _copy_pieces(*views, move.cut(slice(i + 1, i + step)), to_slots=to_slots)
+
+    def _erase(self, moves: Sequence[_Moves]) -> None:
+        for tensor_idx, page_starts, _, num_bytes in moves:
+            for page in page_starts:
+                if page >= 0:
+                    self._pages[tensor_idx][page : page + num_bytes] = 0
 
     def _checksums(self, batch: ChunkBatch, slots_by_chunk: Sequence[Sequence[int]]) -> list[int]:
         """Over the bytes of each chunk in its slots, in order."""
@@ -142,6 +153,18 @@ class HostCopier:
                 left -= slot_bytes
             checksums.append(digest.intdigest())
         return checksums
+
+
+def _copy_pieces(pages: Any, arena: Any, move: _Moves, *, to_slots: bool) -> None:
+    """Both as arrays, or both as memoryviews."""
+    _, page_starts, slot_starts, num_bytes = move
+    if to_slots:
+        for page, slot in zip(page_starts, slot_starts, strict=True):
+            arena[slot : slot + num_bytes] = pages[page : page + num_bytes]
+    else:
+        for page, slot in zip(page_starts, slot_starts, strict=True):
+            if page >= 0:
+                pages[page : page + num_bytes] = arena[slot : slot + num_bytes]
 
 
 def _flat_bytes(entry: CanonicalKVCacheTensor) -> Bytes:

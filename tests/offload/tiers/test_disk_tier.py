@@ -197,3 +197,13 @@ def test_after_closing_nothing_is_there(disk):
     assert driver.submit_load(chunks([0])) is None
     assert not driver.tier.flush(1.0)
     driver.poll()
+
+
+def test_a_chunk_that_gained_blocks_is_announced_again(disk):
+    driver = disk.open()
+    driver.store(chunks([0], 0b1))
+    driver.announced.clear()
+    driver.store(chunks([0], 0b1))
+    assert driver.announced == set()
+    driver.store(chunks([0]))
+    assert driver.announced == {key(0)}

@@ -8,11 +8,22 @@ from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 import numpy as np
+from xxhash import xxh3_64
 
 from octavo.offload.tiers.base import Buffers
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
+
+
+def gives_checksum(buffers: Buffers, checksum: int | None) -> bool:
+    """Whether the bytes are what `ChunkBytes.checksum` says; True where nothing is known."""
+    if checksum is None:
+        return True
+    digest = xxh3_64()
+    for buffer in buffers:
+        digest.update(buffer)
+    return digest.intdigest() == checksum
 
 
 class BufferGuard:

@@ -26,6 +26,9 @@ class ChunkBytes(NamedTuple):
     held_blocks: int
     """Which of its blocks the chunk has, as a bit mask, or ALL_BLOCKS. A load returns only what was stored under the
     same mask and length; anything else is a failure."""
+    checksum: int | None = None
+    """Of a store: the xxh3_64 of its bytes when they came to host memory. Where the tier's copy of them gives another,
+    memory went wrong since, and the store of this chunk fails."""
 
 
 class TierResult(NamedTuple):

@@ -15,7 +15,14 @@ from typing import NamedTuple
 import numpy as np
 
 from octavo.ids import OffloadKey
-from octavo.offload.tiers.background import BackgroundJobs, BufferGuard, all_places, copy_bytes, total_bytes
+from octavo.offload.tiers.background import (
+    BackgroundJobs,
+    BufferGuard,
+    all_places,
+    copy_bytes,
+    gives_checksum,
+    total_bytes,
+)
 from octavo.offload.tiers.base import ChunkBytes, Tier, TierChanges, TierResult, TierStatus
 from octavo.offload.tiers.codecs import HEADER_BYTES, Codec
 
@@ -165,7 +172,8 @@ class CompressedTier(Tier):
                 if not is_allowed:
                     break
                 copy_bytes(chunk.buffers, [data.data])
-            encoded.append(self._codec.encode(chunk.key, data))
+            is_sound = gives_checksum([data.data], chunk.checksum)
+            encoded.append(self._codec.encode(chunk.key, data) if is_sound else None)
             raw_bytes += len(data)
         encoded += [None] * (len(chunks) - len(encoded))
         return _Outcome(

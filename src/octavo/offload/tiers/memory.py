@@ -17,7 +17,14 @@ from octavo.offload.config_values import take_bytes, take_name, take_nothing_els
 from octavo.offload.resident import ResidentChunks
 from octavo.offload.segment import RECORD_BYTES, Segment, SegmentLayout
 from octavo.offload.slots import NO_CHECKSUM, NO_CHUNK
-from octavo.offload.tiers.background import BackgroundJobs, BufferGuard, all_places, copy_bytes, total_bytes
+from octavo.offload.tiers.background import (
+    BackgroundJobs,
+    BufferGuard,
+    all_places,
+    copy_bytes,
+    gives_checksum,
+    total_bytes,
+)
 from octavo.offload.tiers.base import (
     Buffers,
     ChunkBytes,
@@ -111,7 +118,7 @@ class MemoryTier(Tier):
             generation=self._generation,
         )
         targets = [self._arena.buffers(chain, length) for chain, length in zip(slots, lengths, strict=True)]
-        copies = [(chunk.key, chunk.buffers, target) for chunk, target in zip(chunks, targets, strict=True)]
+        copies = [(chunk, target) for chunk, target in zip(chunks, targets, strict=True)]
         self._start(job_id, job, lambda guard: [_store(guard, *copy) for copy in copies])
         return True
 
@@ -176,12 +183,11 @@ class MemoryTier(Tier):
 
     def reset(self) -> None:
         self._generation += 1
-        if self._resident.changes is not None:
-            self._resident.changes.removed(self._resident.index.keys())
         jobs = self._jobs.values()
         self._resident.clear(
             [head for job in jobs if job.is_store for head in job.heads],
             [head for job in jobs if not job.is_store for head in job.heads],
+            tells_removals=True,
         )
 
     def flush(self, timeout_s: float) -> bool:
@@ -259,12 +265,12 @@ class MemoryTier(Tier):
 _COUNTERS = ("stores_refused", "loads_refused", "store_failures", "corrupt_records")
 
 
-def _store(guard: BufferGuard, key: OffloadKey, source: Buffers, target: Buffers) -> int | None:
+def _store(guard: BufferGuard, chunk: ChunkBytes, target: Buffers) -> int | None:
     with guard.access() as is_allowed:
         if not is_allowed:
             return None
-        copy_bytes(source, target)
-        return _checksum(key, target)
+        copy_bytes(chunk.buffers, target)
+        return _checksum(chunk.key, target) if gives_checksum(target, chunk.checksum) else None
 
 
 def _load(guard: BufferGuard, key: OffloadKey, source: Buffers, target: Buffers, expected: int) -> int | None:

@@ -95,11 +95,14 @@ class Contents:
         is_known = key in self._moving
         self._moving.discard(key)
         if is_written:
+            former = self.find(key)
             is_known = self._unindex(key) or is_known
             self._index.put(key, location)
             record.segment.num_live += 1
             if not is_known:
                 self._note_stored(key)
+            elif former and former[0].held[former[1]] != record.segment.held[record.entry]:
+                self._stored[key] = None  # replaced by a copy with other blocks: that is a change too
         elif is_known:
             self._note_removed(key)
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from octavo.ids import OffloadKey
+from octavo.offload.tiers.base import ChunkBytes
 from octavo.offload.tiers.disk.contents import Contents
 from octavo.offload.tiers.disk.format import ALIGNMENT, SEGMENT_HEADER_BYTES, record_bytes
 from octavo.offload.tiers.disk.io import DiskIO
@@ -306,6 +307,6 @@ class SegmentLog:
         segment.file_bytes = num_bytes
 
 
-def complete(record: PlannedRecord, job: Job, place: int, buffers: Sequence[memoryview]) -> None:
+def complete(record: PlannedRecord, job: Job, place: int, chunk: ChunkBytes) -> None:
     """Says where the bytes of an appended record come from."""
-    record.job, record.place, record.buffers = job, place, buffers
+    record.job, record.place, record.buffers, record.checksum = job, place, chunk.buffers, chunk.checksum

@@ -43,7 +43,7 @@ class Job:
 class PlannedRecord:
     """A record with its place in the log. Its bytes come from a job's buffers, or from an older segment."""
 
-    __slots__ = ("buffers", "entry", "job", "key", "place", "segment", "size", "source")
+    __slots__ = ("buffers", "checksum", "entry", "job", "key", "place", "segment", "size", "source")
 
     def __init__(self, segment: Segment, entry: int, size: int, source: tuple[Segment, int] | None) -> None:
         self.segment = segment
@@ -54,6 +54,8 @@ class PlannedRecord:
         self.job: Job | None = None
         self.place = 0
         self.buffers: Sequence[memoryview] = ()
+        self.checksum: int | None = None
+        """What the buffers must give, if somebody knows."""
 
     @property
     def location(self) -> int:

@@ -169,7 +169,7 @@ class DiskTier(Tier):
         self._stores.add(job)
         for place, chunk in enumerate(chunks):
             if fits[place]:
-                complete(self._log.append(chunk.key, lengths[place], chunk.held_blocks), job, place, chunk.buffers)
+                complete(self._log.append(chunk.key, lengths[place], chunk.held_blocks), job, place, chunk)
             else:
                 job.failed.add(place)
                 self._counters["stores_unfit"] += 1

@@ -5,7 +5,8 @@
 Records that lie one behind the other share a write. A buffer is written when it is full, when the next record lies
 elsewhere, and when nothing more is ordered; so a record never waits for others. While one is written the other is
 filled; any order but a record's first waits for the write under way. A record is whole in the buffer before
-any of it is written: one whose job is cancelled leaves zeros, never a part of itself.
+any of it is written: one whose job is cancelled leaves zeros, never a part of itself, and so does one whose bytes are
+not what their checksum says.
 """
 
 import os
@@ -14,6 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import assert_never
+
+from xxhash import xxh3_64_intdigest
 
 from octavo.offload.tiers.disk.format import (
     RECORD_HEADER_BYTES,
@@ -171,11 +174,12 @@ class Writer:
         with record.job.lock:
             if record.job.is_cancelled:
                 return False
+            payload = view[RECORD_HEADER_BYTES : RECORD_HEADER_BYTES + length]
             try:
-                gather(record.buffers, view[RECORD_HEADER_BYTES : RECORD_HEADER_BYTES + length])
+                gather(record.buffers, payload)
             except (ValueError, TypeError, BufferError):  # the caller's memory has gone: this job's failure alone
                 return False
-        return True
+        return record.checksum is None or xxh3_64_intdigest(payload) == record.checksum
 
     def _read_source(self, source: Segment, entry: int, view: memoryview, record: PlannedRecord) -> bool:
         """A hot record of a segment that is about to go; if it cannot be read, it goes too."""
