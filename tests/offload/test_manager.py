@@ -378,14 +378,32 @@ class TestTiersBelow:
         below.fault = TierFault.HANGS
         tiered.store(*(wanted(n) for n in range(NUM_SLOTS)))
         tiered.poll()
-        dropped = NUM_SLOTS - NUM_SLOTS // 4
-        assert tiered.manager.status().counters["dropped_write_through"] == dropped
+        tiered.poll()
+        others = NUM_SLOTS - NUM_SLOTS // 4
         assert tiered.store(*(wanted(100 + n) for n in range(NUM_SLOTS))) is None
-        assert tiered.store(*(wanted(100 + n) for n in range(dropped))) == dropped
+        assert tiered.store(*(wanted(100 + n) for n in range(others))) == others
         tiered.poll(30)
         tiered.poll()
         assert tiered.store(*(wanted(200 + n) for n in range(NUM_SLOTS))) == NUM_SLOTS
         assert not tiered.manager.has_pending_work()
+
+    def test_what_comes_faster_than_a_tier_writes_is_written_later(self, tiered, below):
+        keys = [key_of(n) for n in range(NUM_SLOTS)]
+        tiered.store(*(wanted(n) for n in range(NUM_SLOTS)))
+        tiered.poll()
+        assert any(mask == 0 for mask in below.lookup(keys))
+        tiered.settle()
+        assert all(below.lookup(keys))
+        assert tiered.manager.status().counters["dropped_write_through"] == 0
+
+    def test_what_memory_gave_up_before_its_turn_is_dropped_and_counted(self, tiered):
+        tiered.store(*(wanted(n) for n in range(NUM_SLOTS)))
+        tiered.poll()
+        tiered.store(*(wanted(100 + n) for n in range(NUM_SLOTS // 2)))
+        tiered.settle()
+        counters = tiered.manager.status().counters
+        assert counters["dropped_write_through"] > 0
+        assert counters["dropped_write_through"] + counters["written_through"] == NUM_SLOTS + NUM_SLOTS // 2
 
     @pytest.mark.parametrize("fault", [TierFault.REFUSES, TierFault.FAILS])
     def test_what_a_tier_does_not_take_is_dropped_and_counted(self, tiered, below, fault):

@@ -1,7 +1,9 @@
 """Chunks on their way from the arena to one tier below, in the background.
 
-A chunk that waits or is being written has a reader, so its slots stay as they are. What waits is bounded in slots;
-beyond that, and whatever a tier refuses while nothing is in flight, is dropped and counted: the tier will not have it.
+A chunk that waits or is being written has a reader, so its slots stay as they are. What waits is bounded in slots.
+Beyond that a chunk is *late*: it is written when nothing waits any more, if it is still in memory then. What is not,
+what a tier refuses while nothing is in flight, and all that a tier does not take because it is off, is dropped and
+counted: the tier will not have it.
 """
 
 from collections import deque
@@ -19,6 +21,8 @@ from octavo.policies.discards import Part
 
 _MOST_DROPPED_PER_CALL = 1024
 """Of the many that may wait for a tier that is turned off; the next call drops more."""
+_MOST_LATE = 1 << 16
+"""Chunks; the oldest gives way."""
 
 
 class _Write(NamedTuple):
@@ -54,10 +58,11 @@ class WriteThrough:
         self._slots_waiting = 0
         self._waiting: deque[tuple[OffloadKey, int, int]] = deque()
         """Key, head, number of slots."""
+        self._late: deque[OffloadKey] = deque()
         self._writes: dict[int, _Write] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._waiting or self._writes)
+        return bool(self._waiting or self._writes or self._late)
 
     def add(self, keys: Sequence[OffloadKey]) -> None:
         """These are resident now; what the tier lacks of them waits for its turn."""
@@ -72,7 +77,7 @@ class WriteThrough:
                 break
             slots_waiting += count
             accepted.append(key)
-        self.num_dropped += len(lacking) - len(accepted)
+        self._put_off(lacking[len(accepted) :])
         heads = self._resident.index.find(accepted)
         self._resident.add_readers(accepted, heads)
         self._waiting.extend(zip(accepted, heads, counts, strict=False))
@@ -86,6 +91,7 @@ class WriteThrough:
 
     def submit(self, now: float) -> None:
         """Gives the tier what it takes."""
+        self._catch_up()
         size = self._limits.chunks_per_job
         while self._waiting:
             if self._submit_first(size, now):
@@ -123,10 +129,34 @@ class WriteThrough:
         for job_id, write in self._writes.items():
             self._lower.tier.cancel(job_id)
             self.num_failed += len(write.keys)
-        self.num_dropped += len(self._waiting)
-        waiting, self._waiting = self._waiting, deque()
+        self.num_dropped += len(self._waiting) + len(self._late)
+        parts: list[Part] = [self._waiting, self._late]
+        self._waiting, self._late = deque(), deque()
         self._writes, self._slots_waiting = {}, 0
-        return [waiting]
+        return parts
+
+    def _put_off(self, keys: Sequence[OffloadKey]) -> None:
+        if not self._lower.is_available:
+            self.num_dropped += len(keys)
+            return
+        self._late.extend(keys)
+        self._drop_late(len(self._late) - _MOST_LATE)
+
+    def _drop_late(self, count: int) -> None:
+        for _ in range(min(count, len(self._late))):
+            self._late.popleft()
+            self.num_dropped += 1
+
+    def _catch_up(self) -> None:
+        """When nothing else is to be written, the next of those that are late wait, if they are still in memory."""
+        if not self._lower.is_available:
+            self._drop_late(_MOST_DROPPED_PER_CALL)
+        if self._waiting or self._writes:
+            return
+        keys = [self._late.popleft() for _ in range(min(len(self._late), self._limits.chunks_per_job))]
+        there = [key for key, mask in zip(keys, self._resident.masks(keys), strict=True) if mask]
+        self.num_dropped += len(keys) - len(there)
+        self.add(there)
 
     def _submit_first(self, size: int, now: float) -> bool:
         batch = [self._waiting[i] for i in range(min(max(size, 1), len(self._waiting)))]

@@ -102,9 +102,12 @@ class OffloadWorld:
 
     def settle(self) -> None:
         """Whatever does not hang gets as far as it can."""
-        for lower in self.manager._lowers:  # noqa: SLF001
-            lower.tier.flush(10.0)
-        self.poll()
+        for _ in range(NUM_SLOTS):
+            for lower in self.manager._lowers:  # noqa: SLF001
+                lower.tier.flush(10.0)
+            self.poll()
+            if not self.manager.has_pending_work():
+                break
 
     def flip_bit(self, key: OffloadKey) -> None:
         """In the slots of a chunk that is resident."""
