@@ -1,10 +1,14 @@
 """Prefill and decode beside Hugging Face: `generate` one by one, in a static batch, and continuous batching.
 
     python benchmarks/bench_engine.py [--batch 16] [--prompt 256] [--tokens 32] [--rounds 3] [--threads 2]
+                                      [--processor-time]
 
 Seeded models of about 30M parameters, of three kinds, in fp32. Each side answers the same prompts in turn, round after
 round, once with one token and once with more; the best of each counts, and what they differ by is decoding. Nothing is
-cached between two answers. Ratios are ours to theirs: above 1 the engine is quicker.
+cached between two answers. Prompts are of one length, which costs a static batch nothing, or of many, to the longest of
+which it pads. Ratios are ours to theirs: above 1 the engine is quicker. The last row is the limit of all that run the
+same model: its matrix products alone, of all tokens at once. On a machine that others use, processor time with one
+thread is disturbed less.
 """
 
 import argparse
@@ -25,6 +29,8 @@ from octavo.engine.sampling_params import SamplingParams
 
 ONE_BY_ONE = 4
 """Prompts of a batch that are enough to time, where each is answered alone."""
+SPREADS = {"one length": 0.0, "many lengths": 0.75}
+"""How far lengths lie from the mean, at most, as a share of it."""
 
 Prompts = Sequence[list[int]]
 Side = Callable[[Prompts, int], None]
@@ -38,19 +44,33 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--processor-time", action="store_true", help="instead of the time that passes")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    chooser = random.Random(0)
-    prompts = [[chooser.randrange(3, SHAPE["vocab_size"]) for _ in range(args.prompt)] for _ in range(args.batch)]
     for kind, (family, _) in KINDS.items():
         with tempfile.TemporaryDirectory() as folder:
             save_model(kind, Path(folder))
             sides = sides_of(Path(folder), args)
-            best = {name: measure(side, prompts, args) for name, side in sides.items()}  # warms up
-            for _ in range(args.rounds):
-                for name, side in sides.items():
-                    best[name] = tuple(map(min, best[name], measure(side, prompts, args)))
-            print_table(f"{kind} ({family})", best, args)
+            for name, spread in SPREADS.items():
+                prompts = make_prompts(args.batch, args.prompt, spread)
+                print_table(f"{kind} ({family}), {name}", compare(sides, prompts, args), prompts, args.tokens)
+
+
+def make_prompts(number: int, mean_length: int, spread: float) -> Prompts:
+    """Their lengths are evenly spread."""
+    chooser = random.Random(0)
+    shares = [1 + spread * (2 * (place + 0.5) / number - 1) for place in range(number)]
+    chooser.shuffle(shares)
+    return [[chooser.randrange(3, SHAPE["vocab_size"]) for _ in range(round(mean_length * share))] for share in shares]
+
+
+def compare(sides: dict[str, Side], prompts: Prompts, args: argparse.Namespace) -> dict[str, tuple[float, float]]:
+    """By side, the least seconds for one token of each answer, and for all."""
+    best = {name: measure(side, prompts, args) for name, side in sides.items()}  # warms up
+    for _ in range(args.rounds):
+        for name, side in sides.items():
+            best[name] = tuple(map(min, best[name], measure(side, prompts, args)))
+    return best
 
 
 def sides_of(folder: Path, args: argparse.Namespace) -> dict[str, Side]:
@@ -65,8 +85,9 @@ def sides_of(folder: Path, args: argparse.Namespace) -> dict[str, Side]:
         continuous([[5, 6, 7]], 2)
     except (RuntimeError, ValueError, NotImplementedError, AttributeError, TypeError) as error:
         print(f"HF continuous batching does not run it: {str(error).splitlines()[0][:100]}")
-        return sides
-    return {**sides, "HF continuous": continuous}
+    else:
+        sides["HF continuous"] = continuous
+    return {**sides, "its products alone": products_side(folder)}
 
 
 def engine_side(folder: Path, args: argparse.Namespace) -> Side:
@@ -111,8 +132,12 @@ def static_side(folder: Path) -> Side:
     model = plain_model(folder)
 
     def answer(prompts: Prompts, num_tokens: int) -> None:
+        longest = max(map(len, prompts))
+        padded = torch.tensor([[0] * (longest - len(prompt)) + prompt for prompt in prompts])
+        is_ragged = any(len(prompt) < longest for prompt in prompts)  # without a mask it is quicker
+        mask = {"attention_mask": (padded > 0).long()} if is_ragged else {}
         with torch.inference_mode():
-            model.generate(torch.tensor(prompts), max_new_tokens=num_tokens, do_sample=False, pad_token_id=0)
+            model.generate(padded, max_new_tokens=num_tokens, do_sample=False, pad_token_id=0, **mask)
 
     return answer
 
@@ -136,26 +161,43 @@ def continuous_side(folder: Path) -> Side:
     return answer
 
 
+def products_side(folder: Path) -> Side:
+    """What no one can do without who computes the model layer by layer."""
+    layers = [module.weight for module in plain_model(folder).modules() if isinstance(module, torch.nn.Linear)]
+
+    def multiply(num_rows: int, num_logits: int) -> None:
+        for weight in layers:
+            rows = num_logits if len(weight) == SHAPE["vocab_size"] else num_rows
+            torch.nn.functional.linear(torch.ones(rows, weight.shape[1]), weight)
+
+    def answer(prompts: Prompts, num_tokens: int) -> None:
+        with torch.inference_mode():
+            multiply(sum(map(len, prompts)), len(prompts))
+            for _ in range(num_tokens - 1):
+                multiply(len(prompts), len(prompts))
+
+    return answer
+
+
 def measure(side: Side, prompts: Prompts, args: argparse.Namespace) -> tuple[float, float]:
     """Seconds for one token of each answer, and for all."""
-    return timed(side, prompts, 1), timed(side, prompts, 1 + args.tokens)
+    clock = time.process_time if args.processor_time else time.perf_counter
+    began = clock()
+    side(prompts, 1)
+    first = clock()
+    side(prompts, 1 + args.tokens)
+    return first - began, clock() - first
 
 
-def timed(side: Side, prompts: Prompts, num_tokens: int) -> float:
-    began = time.perf_counter()
-    side(prompts, num_tokens)
-    return time.perf_counter() - began
-
-
-def print_table(title: str, best: dict[str, tuple[float, float]], args: argparse.Namespace) -> None:
+def print_table(title: str, best: dict[str, tuple[float, float]], prompts: Prompts, num_tokens: int) -> None:
     rates = {}
     for name, (first, whole) in best.items():
-        num_prompts = min(ONE_BY_ONE, args.batch) if name == "HF one by one" else args.batch
-        rates[name] = num_prompts * args.prompt / first, num_prompts * args.tokens / (whole - first)
+        answered = prompts[:ONE_BY_ONE] if name == "HF one by one" else prompts
+        rates[name] = sum(map(len, answered)) / first, len(answered) * num_tokens / (whole - first)
     own_prefill, own_decode = rates["octavo"]
-    print(f"{title:24}{'prefill tokens/s':>18}{'octavo x':>10}{'decode tokens/s':>18}{'octavo x':>10}")
+    print(f"{title:40}{'prefill tokens/s':>18}{'octavo x':>10}{'decode tokens/s':>18}{'octavo x':>10}")
     for name, (prefill, decode) in rates.items():
-        print(f"{name:24}{prefill:18,.0f}{own_prefill / prefill:10.2f}{decode:18,.0f}{own_decode / decode:10.2f}")
+        print(f"{name:40}{prefill:18,.0f}{own_prefill / prefill:10.2f}{decode:18,.0f}{own_decode / decode:10.2f}")
     print(flush=True)
 
 

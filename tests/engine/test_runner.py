@@ -7,7 +7,7 @@ from greedy_engine import GreedyEngine
 
 from octavo.blocks import KVCacheManager
 from octavo.engine import CacheGeometry, CausalModel, ModelRunner, ScheduledSequence, StepBatch
-from octavo.engine.cache import attention_step
+from octavo.engine.cache import AttentionStepPlanner, attention_step, pack
 from octavo.engine.cache.attention_step import cut_by_length
 from octavo.engine.cache.visibility import first_visible
 from octavo.engine.tiny_models import VOCAB_SIZE, build_tiny_model
@@ -123,6 +123,7 @@ def test_bounds_on_a_call_change_no_token(name, monkeypatch):
     expected = [job.generated for job in GreedyEngine(model).generate(prompts, 6)]
     monkeypatch.setattr(attention_step, "_MAX_SCORES", 100)
     monkeypatch.setattr(attention_step, "_MIN_TILE_TOKENS", 7)
+    monkeypatch.setattr(attention_step, "_MIN_WINDOW_TILE_TOKENS", 5)
     monkeypatch.setattr(attention_step, "_MAX_PADDING_BLOCKS", 0)
     assert [job.generated for job in GreedyEngine(model).generate(prompts, 6)] == expected
 
@@ -143,7 +144,7 @@ def test_a_plan_for_another_model_is_refused():
         ModelRunner(bamba, config)
 
 
-@pytest.mark.parametrize(
+every_reach = pytest.mark.parametrize(
     "spec",
     [
         FullAttentionSpec(block_size=4, num_kv_heads=1, head_size=4),
@@ -152,6 +153,33 @@ def test_a_plan_for_another_model_is_refused():
         ChunkedLocalAttentionSpec(block_size=4, num_kv_heads=1, head_size=4, attention_chunk_size=10),
     ],
 )
+
+
+@every_reach
+@pytest.mark.parametrize("position", [0, 3, 10, 17])
+def test_tiles_hold_all_that_their_queries_see_and_little_else(spec, position, monkeypatch):
+    monkeypatch.setattr(attention_step, "_MIN_TILE_TOKENS", 2)
+    monkeypatch.setattr(attention_step, "_MIN_WINDOW_TILE_TOKENS", 4)
+    sequence = ScheduledSequence(token_ids=[1] * 60, num_computed_tokens=position, block_tables=[range(20)])
+    planner = AttentionStepPlanner(0, spec, torch.float32, torch.device("cpu"))
+    start = position
+    for tile in planner.plan(pack(StepBatch(sequences=[sequence]))).tiles:
+        queries = np.arange(position + tile.tokens.start, position + tile.tokens.stop)
+        assert queries[0] == start
+        start = queries[-1] + 1
+        first = first_visible(spec, queries)
+        first_read = start - tile.num_context_tokens
+        if tile.mask is None:
+            assert set(first) == {first_read}
+            continue
+        assert first[0] - spec.block_size < first_read <= first[0]
+        assert tile.rows.tolist() == list(range(first_read // spec.block_size, (start - 1) // spec.block_size + 1))
+        assert (tile.mask[0, 0] == 0).sum(-1).tolist() == (queries - first + 1).tolist()
+        assert len(queries) <= 4 or len(set(first)) == 1
+    assert start == position + 60
+
+
+@every_reach
 def test_what_a_query_sees_is_what_a_resume_needs(spec):
     for position in range(60):
         first = int(first_visible(spec, np.array([position]))[0])

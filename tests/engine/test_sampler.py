@@ -8,7 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.engine.sampler import SampledSequence, Sampler, find_logprobs, token_probabilities
+from octavo.engine.drawing import find_candidates, find_largest
+from octavo.engine.sampler import SampledSequence, Sampler, find_logprobs
 from octavo.engine.sampling_params import SamplingParams
 from octavo.engine.sampling_state import SamplingState
 
@@ -26,6 +27,19 @@ def sample(logits, *states, prompts=None):
 
 def random_logits(rows, vocab_size=VOCAB_SIZE, seed=0, spread=2.0):
     return spread * torch.randn(rows, vocab_size, generator=torch.Generator().manual_seed(seed))
+
+
+def token_weights(logits, *wishes):
+    """What each row's token is drawn from, over the whole vocabulary."""
+    weights = torch.full_like(logits, torch.nan)
+    for found in find_candidates(logits, [SamplingParams(**wish) for wish in wishes]):
+        assert weights[found.rows].isnan().all(), "a row comes once"
+        if found.ids is None:
+            weights[found.rows] = found.weights
+        else:
+            assert (found.ids.diff() > 0).all()
+            weights[found.rows] = torch.zeros(len(found.rows), logits.shape[-1]).scatter(1, found.ids, found.weights)
+    return weights
 
 
 def expected_probabilities(logits, params):
@@ -62,10 +76,9 @@ rules = st.fixed_dictionaries(
 @given(wishes=st.lists(rules, min_size=1, max_size=6), seed=st.integers(0, 1000))
 def test_tokens_are_drawn_from_what_the_rules_leave(wishes, seed):
     logits = random_logits(len(wishes), seed=seed)
-    states = [state(**wish) for wish in wishes]
-    found = token_probabilities(logits, states)
-    for row, each in enumerate(states):
-        expected = expected_probabilities(logits[row], each.params)
+    found = token_weights(logits, *wishes)
+    for row, wish in enumerate(wishes):
+        expected = expected_probabilities(logits[row], SamplingParams(**wish))
         weights = found[row] / found[row].sum()
         assert set(weights.nonzero()[:, 0].tolist()) == set(expected)
         for token, probability in expected.items():
@@ -74,11 +87,47 @@ def test_tokens_are_drawn_from_what_the_rules_leave(wishes, seed):
 
 @pytest.mark.parametrize("top_p", [0.2, 0.9, 0.9999])
 def test_a_nucleus_wider_than_the_candidates_is_found_whole(top_p):
-    logits = random_logits(2, vocab_size=5000, spread=0.3)
-    found = token_probabilities(logits, [state(top_p=top_p), state(top_p=0.01)])
-    expected = expected_probabilities(logits[0], SamplingParams(top_p=top_p))
-    assert abs((found[0] > 0).sum().item() - len(expected)) <= 2  # sums in another order
-    assert set(found[1].nonzero()[:, 0].tolist()) == set(expected_probabilities(logits[1], SamplingParams(top_p=0.01)))
+    logits = random_logits(3, vocab_size=5000, spread=0.3)
+    wishes = [{"top_p": top_p}, {"top_p": 0.01}, {"top_p": top_p, "min_p": 0.4}]
+    found = token_weights(logits, *wishes)
+    for row, (wish, doubtful) in enumerate(zip(wishes, (2, 0, 2), strict=True)):  # sums are made in another order
+        kept = set(found[row].nonzero()[:, 0].tolist())
+        assert len(kept ^ set(expected_probabilities(logits[row], SamplingParams(**wish)))) <= doubtful
+
+
+@settings(max_examples=60)
+@given(size=st.integers(1, 900), count=st.integers(0, 40), num_values=st.integers(1, 2000), seed=st.integers(0, 1000))
+def test_the_largest_are_found(size, count, num_values, seed):
+    numbers = torch.randint(num_values, (3, size), generator=torch.Generator().manual_seed(seed)).float()
+    count = min(size, count)
+    values, ids = find_largest(numbers, count)
+    assert torch.equal(values, numbers.topk(count).values)
+    assert torch.equal(numbers.gather(1, ids), values)
+    assert all(len(set(row)) == count for row in ids.tolist())
+
+
+def test_ties_are_settled_without_the_neighbours():
+    """Logits of half precision are equal now and then, also where a top-k or a nucleus ends."""
+    logits = torch.randint(6, (20, 2000), generator=torch.Generator().manual_seed(0)).float()
+    wishes = [{"top_k": 7, "seed": 1}, {"top_p": 0.01, "seed": 2}]
+    neighbours = [{"top_k": k} for k in (1, 300, 1999)] + [{"top_p": 0.9}, {}]
+    for row in logits:
+        rows = row.expand(len(wishes) + len(neighbours), -1)
+        alone = [sample(row[None], state(**wish)).token_ids[0] for wish in wishes]
+        assert sample(rows, *(state(**wish) for wish in wishes + neighbours)).token_ids[:2] == alone
+
+
+@pytest.mark.parametrize("temperature", [5e-324, 1e-30, 1e-6, 1e-5])
+def test_hardly_any_temperature_takes_the_largest(temperature):
+    logits = random_logits(4, spread=20.0)
+    states = [state(temperature=temperature, seed=row, top_p=0.9 if row % 2 else 1.0) for row in range(4)]
+    assert sample(logits, *states).token_ids == logits.argmax(-1).tolist()
+
+
+def test_min_p_of_1_leaves_the_largest():
+    logits = random_logits(4)
+    states = [state(min_p=1.0, **wish) for wish in ({}, {"top_k": 5}, {"top_p": 0.9}, {"temperature": 100.0})]
+    assert sample(logits, *states).token_ids == logits.argmax(-1).tolist()
 
 
 def test_draws_follow_the_probabilities():

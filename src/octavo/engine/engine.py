@@ -365,10 +365,12 @@ class Engine:
         if len(token_ids) < 1:
             raise InputError("a prompt needs at least one token")
         try:
-            prompt = np.asarray(token_ids, dtype=np.int64)
+            prompt = np.asarray(token_ids)
         except (TypeError, ValueError, OverflowError) as error:
             raise InputError(f"a prompt must be a list of token ids: {error}") from None
-        if prompt.ndim != 1 or prompt.min() < 0 or prompt.max() >= self.vocab_size:
+        if prompt.ndim != 1 or prompt.dtype.kind not in "iu":
+            raise InputError("a prompt must be a list of token ids, which are whole numbers")
+        if prompt.min() < 0 or prompt.max() >= self.vocab_size:
             raise InputError(f"token ids must be whole numbers from 0 to {self.vocab_size - 1:,}")
         return prompt.astype(np.int32)
 

@@ -10,6 +10,9 @@ MAX_LOGPROBS = 128
 MAX_STOP_STRINGS = 64
 MAX_STOP_STRING_CHARS = 1024
 MAX_CHOICES = 256
+_NUM_SEEDS = 1 << 64
+_LEAST_TEMPERATURE = 1e-5
+"""Below it, all but the most likely token would vanish anyway, and logits divided by it overflow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +24,7 @@ class SamplingParams:
     min_tokens: int = 0
     """Before so many output tokens, nothing but `max_tokens` and the context ends the request."""
     temperature: float = 1.0
-    """0 takes the most likely token, whatever the other numbers say."""
+    """0, or less than 1e-5, takes the most likely token, whatever the other numbers say."""
     top_p: float = 1.0
     top_k: int = 0
     """0 and -1 mean all."""
@@ -54,7 +57,7 @@ class SamplingParams:
 
     @property
     def is_greedy(self) -> bool:
-        return self.temperature == 0
+        return self.temperature < _LEAST_TEMPERATURE
 
     @property
     def has_penalties(self) -> bool:
@@ -62,7 +65,7 @@ class SamplingParams:
 
     def for_choice(self, index: int) -> "SamplingParams":
         """What one of `n` choices samples with: with a seed of its own, or all would be equal."""
-        return self if self.seed is None or index == 0 else replace(self, seed=self.seed + index)
+        return self if self.seed is None or index == 0 else replace(self, seed=(self.seed + index) % _NUM_SEEDS)
 
     def _check_whole_numbers(self) -> None:
         bounds: dict[str, tuple[int, int | None]] = {

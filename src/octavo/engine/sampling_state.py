@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from copy import deepcopy
 from random import Random
 
-import torch
+import numpy as np
+import numpy.typing as npt
 
 from octavo.engine.sampling_params import SamplingParams
 
@@ -39,10 +40,10 @@ class SamplingState:
         """A number from 0 up to, and never so near 1 that rounding could make it 1."""
         return self._random.getrandbits(_DRAW_BITS) / (1 << _DRAW_BITS)
 
-    def counts(self, tokens: Sequence[int], vocab_size: int, device: torch.device) -> "TokenCounts":
+    def counts(self, tokens: Sequence[int]) -> "TokenCounts":
         """The counts for penalties, made with the first token: then all that are known are the prompt's."""
         if self.token_counts is None:
-            self.token_counts = TokenCounts(tokens, vocab_size, device)
+            self.token_counts = TokenCounts(tokens)
         return self.token_counts
 
     def record(self, token_id: int) -> None:
@@ -53,15 +54,31 @@ class SamplingState:
 
 
 class TokenCounts:
-    """Which tokens a choice has had, as vectors over the vocabulary."""
+    """Which tokens a choice has had, each once, and how often each was put out."""
 
-    def __init__(self, prompt: Sequence[int], vocab_size: int, device: torch.device) -> None:
-        self.output = torch.zeros(vocab_size, device=device)
-        """How often each token was put out."""
-        self.was_seen = torch.zeros(vocab_size, dtype=torch.bool, device=device)
+    def __init__(self, prompt: Sequence[int]) -> None:
+        self._ids = np.unique(np.asarray(prompt, dtype=np.int64))
+        self._in_output = np.zeros(len(self._ids), dtype=np.float32)
+        self._num_ids = len(self._ids)
+        """The rest of both arrays is room for more."""
+        self._places = {token_id: place for place, token_id in enumerate(self._ids.tolist())}
+
+    @property
+    def ids(self) -> npt.NDArray[np.int64]:
         """In the prompt or the output."""
-        self.was_seen[torch.tensor(list(prompt), device=device)] = True
+        return self._ids[: self._num_ids]
+
+    @property
+    def in_output(self) -> npt.NDArray[np.float32]:
+        """How often each of `ids` was put out."""
+        return self._in_output[: self._num_ids]
 
     def record(self, token_id: int) -> None:
-        self.output[token_id] += 1
-        self.was_seen[token_id] = True
+        place = self._places.setdefault(token_id, self._num_ids)
+        if place == self._num_ids:
+            if place == len(self._ids):
+                self._ids = np.resize(self._ids, 2 * place)
+                self._in_output = np.resize(self._in_output, 2 * place)
+            self._ids[place], self._in_output[place] = token_id, 0
+            self._num_ids += 1
+        self._in_output[place] += 1

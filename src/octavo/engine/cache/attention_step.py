@@ -2,7 +2,7 @@
 
 A sequence with one token reads all blocks that it may see. Sequences are read together, padded to the longest of
 them: cheap where they are about as long, so the row of them is cut where the padding would cost more than another
-call. A chunk reads for itself, in tiles where its scores would not fit a bound.
+call. A chunk reads for itself, in tiles: one for what sees nothing before itself, and others of bounded size.
 
     positions     first visible ........ queries ........ end
     blocks        [ first block | ...       | last block ]      a mask hides what is outside
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from octavo.engine.cache.packing import PackedRow, PackedSequence
-from octavo.engine.cache.visibility import first_visible, visibility_mask
+from octavo.engine.cache.visibility import Positions, first_visible, visibility_mask
 from octavo.specs import KVCacheSpec
 from octavo.specs.base import ceil_div
 
@@ -25,6 +25,9 @@ _MAX_PADDING_BLOCKS = 64
 _MAX_SCORES = 1 << 22
 """Queries times keys of one tile: it bounds a mask to 16 MiB of fp32."""
 _MIN_TILE_TOKENS = 64
+_MIN_WINDOW_TILE_TOKENS = 128
+"""Where queries do not all see the same past, a tile computes scores for nothing, the more the longer it is; shorter
+ones than these save less than a call costs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +49,7 @@ class TileReads:
     tokens: slice
     num_context_tokens: int
     rows: torch.Tensor | None = None
-    """None: the tile sees nothing before itself, so its own keys and values are all there is."""
+    """None: the tile sees nothing before itself, and each query all of it: its own keys and values are all there is."""
     mask: torch.Tensor | None = None
     """(1, 1, tile, context), to be added to scores. None with no rows: plain causal."""
 
@@ -119,25 +122,24 @@ class AttentionStepPlanner:
     # ---- chunks --------------------------------------------------------------------------------------------------
 
     def _tiles(self, packed: PackedSequence) -> Iterator[TileReads]:
+        first = first_visible(self._spec, np.arange(packed.position, packed.end_position))
         start = packed.position
         while start < packed.end_position:
-            end = packed.end_position
-            first, first_of_last = first_visible(self._spec, np.array([start, end - 1]))
-            is_plainly_causal = first == start and first_of_last <= start
-            if not is_plainly_causal:
-                end = min(end, start + _most_tokens_of_tile(num_past_tokens=start - int(first)))
+            num_past, end = _cut_tile(first[start - packed.position :], start)
             tokens = slice(packed.start + start - packed.position, packed.start + end - packed.position)
-            if is_plainly_causal:
-                yield TileReads(tokens=tokens, num_context_tokens=end - start)
-            else:
-                first_read = int(first) // self._block_size * self._block_size
-                yield TileReads(
-                    tokens=tokens,
-                    num_context_tokens=end - first_read,
-                    rows=self._tensor(self._pages(packed, first_read, end)),
-                    mask=self._mask(np.arange(start, end), np.arange(first_read, end))[None, None],
-                )
+            yield self._tile(packed, tokens, range(start, end), num_past)
             start = end
+
+    def _tile(self, packed: PackedSequence, tokens: slice, queries: range, num_past: int) -> TileReads:
+        if not num_past:
+            return TileReads(tokens=tokens, num_context_tokens=len(queries))
+        first_read = (queries.start - num_past) // self._block_size * self._block_size
+        return TileReads(
+            tokens=tokens,
+            num_context_tokens=queries.stop - first_read,
+            rows=self._tensor(self._pages(packed, first_read, queries.stop)),
+            mask=self._mask(np.array(queries), np.arange(first_read, queries.stop))[None, None],
+        )
 
     # ---- helpers -------------------------------------------------------------------------------------------------
 
@@ -176,6 +178,15 @@ def _padded(pages: Sequence[int], num_blocks: int) -> Sequence[int]:
     return [*pages, *[pages[-1]] * (num_blocks - len(pages))]
 
 
-def _most_tokens_of_tile(num_past_tokens: int) -> int:
-    """The most tokens t for which t * (past + t) scores fit the bound."""
-    return max(_MIN_TILE_TOKENS, (isqrt(num_past_tokens**2 + 4 * _MAX_SCORES) - num_past_tokens) // 2)
+def _cut_tile(first: Positions, start: int) -> tuple[int, int]:
+    """How many tokens before `start` a tile sees that begins there, and where it ends. `first` is what is visible to
+    each query from there on."""
+    num_past = start - int(first[0])
+    if not num_past:  # plain causal, as far as queries see the same beginning
+        return 0, start + int(np.searchsorted(first, start, side="right"))
+    # The most tokens t for which t * (past + t) scores fit the bound.
+    most = (isqrt(num_past**2 + 4 * _MAX_SCORES) - num_past) // 2
+    num_tokens = min(len(first), max(_MIN_TILE_TOKENS, most))
+    if first[num_tokens - 1] > first[0]:
+        num_tokens = min(num_tokens, max(_MIN_WINDOW_TILE_TOKENS, num_past // 4))
+    return num_past, start + num_tokens

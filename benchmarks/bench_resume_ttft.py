@@ -1,0 +1,158 @@
+"""The time to the first token where a long prefix is resumed: from the device, from memory, from disk, or computed.
+
+    python benchmarks/bench_resume_ttft.py [--prefix 2000] [--question 24] [--rounds 5] [--threads 2]
+
+Seeded models of about 30M parameters, of three kinds, in fp32. Each medium has an engine of its own, which has computed
+the prefix once. In each round all are asked the same new question about it, in turn; before that, those with offloading
+lose what is on the device. The best round counts. All answers must be equal, and what is resumed must come from where
+it should. The device and memory hold everything; the disk's reads bypass the page cache where its file system lets
+them. A ratio is the time of computing to the time of resuming.
+"""
+
+import argparse
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from engine_models import KINDS, SHAPE, save_model
+
+from octavo.blocks import KVCacheManager
+from octavo.engine import ModelRunner
+from octavo.engine.config import EngineConfig
+from octavo.engine.engine import Engine
+from octavo.engine.offloading import offloading
+from octavo.engine.sampling_params import SamplingParams
+from octavo.offload.config import OffloadConfig
+from octavo.offload.scheduler import OffloadScheduler
+
+COMPUTED = "computed"
+NEW_TOKENS = 8
+FLUSH_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """An engine, and what moves its blocks to slower media."""
+
+    engine: Engine
+    offload: OffloadScheduler | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One question's answer."""
+
+    first_token_s: float
+    tokens: Sequence[int]
+    cached: Mapping[str, int]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--prefix", type=int, default=2000)
+    parser.add_argument("--question", type=int, default=24)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    for kind in KINDS:
+        with tempfile.TemporaryDirectory() as folder:
+            run_kind(kind, Path(folder), args)
+
+
+def run_kind(kind: str, folder: Path, args: argparse.Namespace) -> None:
+    chooser = random.Random(0)
+    prefix = [chooser.randrange(3, SHAPE["vocab_size"]) for _ in range(args.prefix)]
+    save_model(kind, folder / "model")
+    sides = make_sides(folder, args)
+    for side in sides.values():
+        ask(side.engine, prefix)
+    best: dict[str, Asked] = {}
+    for _ in range(args.rounds):
+        question = [chooser.randrange(3, SHAPE["vocab_size"]) for _ in range(args.question)]
+        answers = {medium: ask_beyond_device(side, prefix + question) for medium, side in sides.items()}
+        check(answers, args.prefix)
+        for medium, asked in answers.items():
+            best[medium] = min(best.get(medium, asked), asked, key=lambda one: one.first_token_s)
+    for side in sides.values():
+        side.engine.close()
+    print_table(kind, best)
+
+
+def make_sides(folder: Path, args: argparse.Namespace) -> dict[str, Side]:
+    """By medium."""
+    tiers = [{"type": "disk", "path": str(folder / "disk"), "size": "1GiB"}]
+    return {
+        COMPUTED: make_side(folder / "model", args, None, enable_prefix_caching=False),
+        "device": make_side(folder / "model", args, None),
+        "memory": make_side(folder / "model", args, {"memory": "256MiB"}),
+        "disk": make_side(folder / "model", args, {"staging": "128MiB", "tiers": tiers}),
+    }
+
+
+def make_side(model: Path, args: argparse.Namespace, offload: Mapping[str, Any] | None, **options: Any) -> Side:
+    config = EngineConfig(
+        model=model,
+        device_memory_bytes=256 << 20,
+        max_model_len=args.prefix + args.question + 2 * NEW_TOKENS,
+        max_num_seqs=4,
+        **options,
+    )
+    if offload is None:
+        return Side(engine=Engine.from_config(config), offload=None)
+    made = []
+
+    def make_offload(manager: KVCacheManager, runner: ModelRunner) -> OffloadScheduler:
+        made.append(offloading(config, OffloadConfig.from_mapping(offload))(manager, runner))
+        return made[0]
+
+    return Side(engine=Engine.from_config(config, make_offload=make_offload), offload=made[0])
+
+
+def ask_beyond_device(side: Side, prompt: Sequence[int]) -> Asked:
+    """With offloading, all is stored first, and the device forgets it."""
+    if side.offload is not None:
+        if not side.offload.flush(FLUSH_TIMEOUT_S, time.monotonic):
+            sys.exit("stores do not end")
+        side.engine.manager.reset_prefix_cache()
+    return ask(side.engine, prompt)
+
+
+def ask(engine: Engine, prompt: Sequence[int]) -> Asked:
+    first_token_s, tokens, cached = 0.0, [], {}
+    began = time.perf_counter()
+    engine.add_request("question", prompt, SamplingParams(max_tokens=NEW_TOKENS, temperature=0, ignore_eos=True))
+    while engine.has_unfinished:
+        for output in engine.step():
+            first_token_s = first_token_s or time.perf_counter() - began
+            tokens += output.token_ids
+            cached = output.cached_tokens
+    return Asked(first_token_s=first_token_s, tokens=tokens, cached=cached)
+
+
+def check(answers: Mapping[str, Asked], num_prefix: int) -> None:
+    for medium, asked in answers.items():
+        if asked.tokens != answers[COMPUTED].tokens:
+            sys.exit(f"{medium}: {asked.tokens} is not what is computed, {answers[COMPUTED].tokens}")
+        wanted = set() if medium == COMPUTED else {medium}
+        if set(asked.cached) != wanted or (wanted and asked.cached[medium] < 0.9 * num_prefix):
+            sys.exit(f"{medium}: {dict(asked.cached)} tokens of {num_prefix:,} were resumed")
+
+
+def print_table(kind: str, best: Mapping[str, Asked]) -> None:
+    computed = best[COMPUTED].first_token_s
+    print(f"{kind + ' (' + KINDS[kind][0] + ')':26}{'tokens resumed':>16}{'ms':>10}{'computing x':>14}")
+    for medium, asked in best.items():
+        resumed = sum(asked.cached.values())
+        print(f"{medium:26}{resumed:16,}{asked.first_token_s * 1e3:10.1f}{computed / asked.first_token_s:14.1f}")
+    print(flush=True)
+
+
+if __name__ == "__main__":
+    main()
