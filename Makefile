@@ -10,9 +10,7 @@ export PYTHON
 # Each compares with a peer or a limit in the same run.
 BENCHMARKS := $(sort $(wildcard benchmarks/bench_*.py)) benchmarks/compare_managers.py benchmarks/bookkeeping_memory.py
 
-VLLM_STRESS := tests/vllm/test_plugin_stress.py tests/vllm/test_plugin_loads.py::test_two_ranks_share_what_they_store_and_nothing_else
-
-.PHONY: stress-vllm help demo test test-browser check docs bench fuzz crash soak test-vllm clean
+.PHONY: help demo test test-browser check docs bench fuzz crash soak mutants test-vllm clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -53,12 +51,12 @@ crash: $(VENV)/.installed  ## 200 kills of a process that writes to disk, and da
 soak: $(VENV)/.installed  ## the whole stack at random with faults, longer than in `make test`
 	OCTAVO_MACHINE_EXAMPLES=100 $(BIN)/pytest -q --timeout 600 tests/offload/test_state_machine.py
 
-test-vllm: $(VLLM_VENV)/.installed  ## the suites against the real vLLM
-	$(VLLM_VENV)/bin/python -m pytest -m vllm tests/vllm $(VLLM_STRESS:%=--deselect=%)
-	$(VLLM_VENV)/bin/python benchmarks/compare_resumes.py --seeds 3
+mutants: $(VENV)/.installed  ## seeded bugs, each of which the tests must catch
+	$(BIN)/python scripts/mutation_check.py --jobs 2
 
-stress-vllm: $(VLLM_VENV)/.installed  ## the plug-in with two ranks, and under stress with faults: longer than the rest
-	$(VLLM_VENV)/bin/python -m pytest -m vllm $(VLLM_STRESS)
+test-vllm: $(VLLM_VENV)/.installed  ## the suites against the real vLLM
+	$(VLLM_VENV)/bin/python -m pytest -m vllm tests/vllm
+	$(VLLM_VENV)/bin/python benchmarks/compare_resumes.py --seeds 3
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -8,6 +8,7 @@ rounded.
 
 import errno
 import json
+import os
 import random
 import sys
 import time
@@ -21,6 +22,16 @@ import tokenizers
 import torch
 import transformers
 from vllm import LLM, SamplingParams
+from vllm.distributed import cleanup_dist_env_and_memory
+from vllm.distributed.kv_transfer import ensure_kv_transfer_shutdown
+from vllm.v1.kv_offload.base import ScheduleEndContext
+
+from octavo.errors import OctavoError
+from octavo.offload.tiers.base import TierState
+
+# One thread: tiny operations end sooner than two threads meet, and on a busy machine these wait for each other in each.
+torch.set_num_threads(1)
+os.environ["OMP_NUM_THREADS"] = "1"  # of ranks in processes of their own
 
 VOCAB = 512
 PROMPT_TOKENS = 520
@@ -40,12 +51,41 @@ def tiny_config(family: str) -> transformers.PretrainedConfig:
                 sliding_window=64,
                 layer_types=["sliding_attention", "full_attention"] * 2,
             )
+        case "qwen3_5":
+            return transformers.Qwen3_5TextConfig(
+                **{**engine.COMMON, "head_dim": 128, "num_key_value_heads": 4},
+                num_hidden_layers=4,
+                layer_types=["linear_attention"] * 3 + ["full_attention"],
+                linear_conv_kernel_dim=4,
+                linear_key_head_dim=128,
+                linear_value_head_dim=128,
+                linear_num_key_heads=1,
+                linear_num_value_heads=2,
+            )
+        case "deepseek_v2":
+            return transformers.DeepseekV2Config(
+                **{**engine.COMMON, "num_key_value_heads": 4},
+                num_hidden_layers=4,
+                kv_lora_rank=512,
+                q_lora_rank=None,
+                qk_rope_head_dim=64,
+                qk_nope_head_dim=128,
+                v_head_dim=128,
+                n_routed_experts=4,
+                n_shared_experts=1,
+                num_experts_per_tok=2,
+                moe_intermediate_size=32,
+                first_k_dense_replace=1,
+                n_group=1,
+                topk_group=1,
+                topk_method="greedy",
+            )
     return engine.tiny_config(family)
 
 
-def make_model(family: str, folder: Path) -> Path:
+def make_model(family: str, folder: Path, seed: int = 0) -> Path:
     """Weights that are large enough for an answer to depend on the whole prompt."""
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     model = transformers.AutoModelForCausalLM.from_config(tiny_config(family), dtype=torch.float32)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -114,6 +154,33 @@ class Offloading:
             assert time.monotonic() < deadline, self.manager.status()
             self._core.step()
         self.manager.check_invariants()
+
+    def wait_for_tiers(self) -> None:
+        """Until none is off."""
+        deadline = time.monotonic() + 60
+        while any(tier.state is not TierState.OK for _, tier in self.manager.status().tiers):
+            assert time.monotonic() < deadline, self.manager.status()
+            self._core.step()
+            self.adapter.on_schedule_end(ScheduleEndContext((), ()))
+
+    def leaks(self) -> dict[str, int]:
+        """What is held though nobody is served. After this all caches are empty."""
+        self._core.step()  # the last request's end is told
+        scheduler, connector = self._core.scheduler, self._core.scheduler.connector.connector_scheduler
+        held = {
+            "requests": len(connector._req_status),
+            "jobs": len(connector._jobs),
+            "fenced": len(connector._block_id_to_pending_jobs),
+            "being loaded": len(connector._chunks_being_loaded),
+            "loads": len(self.adapter._loads),
+            "stores": len(self.adapter._stores),
+        }
+        assert self._core.reset_prefix_cache(reset_connector=True)
+        self.settle()
+        status, pool = self.manager.status(), scheduler.kv_cache_manager.block_pool
+        held["slots"] = status.num_slots - status.free_slots
+        held["blocks"] = pool.num_gpu_blocks - 1 - pool.get_num_free_blocks()
+        return {name: count for name, count in held.items() if count}
 
     def forget_device(self) -> None:
         self.settle()
@@ -193,42 +260,131 @@ def scenario_again(model: str, transfer: dict[str, Any], **options: Any) -> dict
     return report
 
 
+def scenario_strangers(model: str, other_model: str, transfer: dict[str, Any]) -> dict[str, Any]:
+    """Engines one after the other over the same disk, none of which may know another's chunks: what each finds, and
+    whether what it stores itself comes back."""
+    variants: dict[str, tuple[str, dict[str, Any], str]] = {
+        "the first": (model, {}, "0"),
+        "other weights": (other_model, {}, "0"),
+        "other dtype": (model, {"dtype": "float32"}, "0"),
+        "other block size": (model, {"block_size": 64}, "0"),
+        "other hash seed": (model, {}, "1"),
+        "the first again": (model, {}, "0"),
+    }
+    return {name: meet(*variant, transfer) for name, variant in variants.items()}
+
+
+def meet(model: str, options: dict[str, Any], seed: str, transfer: dict[str, Any]) -> dict[str, Any]:
+    os.environ["PYTHONHASHSEED"] = seed
+    llm = start(model, transfer, **options)
+    below = Offloading(llm)
+    prompts = make_prompts(2)
+    report: dict[str, Any] = {"found": generate_each(llm, prompts), "local": generate_each(llm, prompts)}
+    report["promoted"] = below.counters()["promoted"]
+    below.forget_device()
+    report["memory"] = generate_each(llm, prompts)
+    below.adapter.shutdown()
+    llm.llm_engine.engine_core.shutdown()
+    del llm, below
+    cleanup_dist_env_and_memory()
+    return report
+
+
+def scenario_refused(model: str, transfers: list[dict[str, Any]], transfer: dict[str, Any]) -> dict[str, Any]:
+    """What engines with wrong configurations say; and after them a right one serves."""
+    said = []
+    for wrong in transfers:
+        try:
+            start(model, wrong)
+        except OctavoError as error:
+            said.append(f"{type(error).__name__}: {error}")
+        ensure_kv_transfer_shutdown()
+        cleanup_dist_env_and_memory()
+    return {"said": said, **meet(model, {}, "0", transfer)}
+
+
+def scenario_salts(model: str, transfer: dict[str, Any]) -> dict[str, Any]:
+    """Tokens of one prompt that come from memory: with a salt, with the same one, another one, and none."""
+    llm = start(model, transfer)
+    below = Offloading(llm)
+    prompt = tokens(PROMPT_TOKENS, 10)
+    sampling = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True, detokenize=False)
+    found, answers = [], []
+    for salt in ("a", "a", "b", None):
+        below.forget_device()
+        given = {"prompt_token_ids": prompt} | ({"cache_salt": salt} if salt else {})
+        (output,) = llm.generate([given], sampling, use_tqdm=False)
+        found.append(output.num_cached_tokens or 0)
+        answers.append(list(output.outputs[0].token_ids))
+    below.adapter.shutdown()
+    return {"found": found, "answers": answers}
+
+
 def scenario_stress(
     model: str, transfer: dict[str, Any] | None, num_requests: int = 200, faults: bool = False, **options: Any
 ) -> dict[str, Any]:
-    """Requests with shared beginnings, many at once, on a pool that is too small for them: evictions, preemptions."""
+    """Requests with shared beginnings, many at once, on a pool that is too small for them: evictions, preemptions. Some
+    have a salt, some are aborted, and once all caches are reset under way."""
     disk = TroubledDisk() if faults else None
     llm = start(
         model,
         transfer,
-        **({"dtype": "float32", "num_gpu_blocks_override": 64, "max_model_len": 640, "max_num_seqs": 6} | options),
+        **({"dtype": "float32", "num_gpu_blocks_override": 64, "max_model_len": 672, "max_num_seqs": 6} | options),
     )
+    below = Offloading(llm) if transfer is not None else None
     source = random.Random(3)
     beginnings = [tokens(400, 50 + i) for i in range(6)]
     prompts = [
         source.choice(beginnings)[: source.choice([140, 270, 390])] + tokens(source.randrange(1, 200), 1000 + i)
         for i in range(num_requests)
     ]
-    answers: list[list[int]] = []
-    for start_at in range(0, num_requests, num_requests // 10):
-        if disk is not None:
-            disk.next_trouble()
-        answers += generate(llm, prompts[start_at : start_at + num_requests // 10], 24)[0]
+    answers: list[list[int] | None] = []
+    batch = num_requests // 10
+    for place in range(10):
+        if disk is not None and below is not None:
+            disk.next_trouble(below)
+        first = place * batch
+        resets = below is not None and place == 6
+        answers += serve_crowd(llm, prompts[first : first + batch], first=first, resets=resets)
     metrics = {m.name: m.value for m in llm.get_metrics() if hasattr(m, "value")}
     report: dict[str, Any] = {
         "answers": answers,
         "preemptions": metrics["vllm:num_preemptions"],
         "loaded_tokens": metrics.get("vllm:external_prefix_cache_hits", 0),
     }
-    if transfer is not None:
-        below = Offloading(llm)
+    if below is not None:
         if disk is not None:
             disk.heal()
         below.settle()
         report["counters"] = below.counters()
         report["disk_faults"] = disk.num_faults if disk is not None else 0
+        report["leaks"] = below.leaks()
         below.adapter.shutdown()
     return report
+
+
+def serve_crowd(llm: LLM, prompts: list[list[int]], *, first: int, resets: bool) -> list[list[int] | None]:
+    """All at once. Answers; None for those that were aborted."""
+    queue = llm.llm_engine
+    sampling = SamplingParams(temperature=0, max_tokens=48, ignore_eos=True, detokenize=False)
+    answers: list[list[int] | None] = [None] * len(prompts)
+    for place, prompt in enumerate(prompts):
+        salt = {"cache_salt": "own"} if place % 5 == 4 else {}
+        queue.add_request(str(first + place), {"prompt_token_ids": prompt, **salt}, sampling)
+    given_up = list(range(3, len(prompts), 7))
+    aborts = {1 + 8 * i: place for i, place in enumerate(given_up)}
+    num_steps = 0
+    while queue.has_unfinished_requests():
+        for output in queue.step():
+            answers[int(output.request_id) - first] = list(output.outputs[0].token_ids)
+        num_steps += 1
+        if num_steps in aborts:
+            queue.abort_request([str(first + aborts.pop(num_steps))])
+        if resets and num_steps == 20:
+            queue.reset_prefix_cache(reset_connector=True)
+    for place in given_up:
+        answers[place] = None
+    return answers
 
 
 class TroubledDisk:
@@ -263,19 +419,22 @@ class TroubledDisk:
     def num_faults(self) -> int:
         return int(self._io.num_faults)
 
-    def next_trouble(self) -> None:
+    def next_trouble(self, below: Offloading) -> None:
+        """Each kind for a while, then none, from a tier that is back."""
         self.heal()
         self._round += 1
         match self._round % 5:
             case 1:
                 self._io.flips_a_bit = True
             case 2:
-                self._io.fail("read", errno=errno.EIO)
+                self._gate = self._io.hanging("read")
+                self._gate.__enter__()
             case 3:
                 self._io.fail("write", "sync", errno=errno.ENOSPC)
             case 4:
-                self._gate = self._io.hanging("read")
-                self._gate.__enter__()
+                self._io.fail("read", errno=errno.EIO)
+            case 0:
+                below.wait_for_tiers()
 
     def heal(self) -> None:
         self._io.heal()
@@ -291,6 +450,9 @@ SCENARIOS: dict[str, Callable[..., dict[str, Any]]] = {
     "loads": scenario_loads,
     "ranks": scenario_ranks,
     "again": scenario_again,
+    "strangers": scenario_strangers,
+    "refused": scenario_refused,
+    "salts": scenario_salts,
     "stress": scenario_stress,
 }
 

@@ -9,8 +9,8 @@ from typing import Any
 _HERE = Path(__file__).parent
 
 
-def make_model(family: str, folder: Path) -> str:
-    script = f"import plugin_engine, pathlib; plugin_engine.make_model({family!r}, pathlib.Path({str(folder)!r}))"
+def make_model(family: str, folder: Path, seed: int = 0) -> str:
+    script = f"import plugin_engine as e, pathlib as p; e.make_model({family!r}, p.Path({str(folder)!r}), {seed})"
     subprocess.run([sys.executable, "-c", script], check=True, cwd=_HERE, capture_output=True)
     return str(folder)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -33,7 +34,7 @@ with warnings.catch_warnings():  # torch's, while vLLM is imported
     )
 
     from octavo.vllm_plugin.v0_32.manager import OctavoManager
-    from octavo.vllm_plugin.v0_32.worker import OctavoWorker, fill_load, fill_store
+    from octavo.vllm_plugin.v0_32.worker import OctavoWorker, fill_load, fill_store, most_missing
 
 pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("ignore")]
 
@@ -210,6 +211,26 @@ def test_waiting_has_a_deadline(engine):
     assert look(engine, context, keys) == [LookupResult.MISS] * 6
 
 
+def test_who_loads_waits_for_nothing_more(engine):
+    """Or what nobody loads would be held without end."""
+    context, keys = engine.request("a", 5)
+    engine.store(context, keys)
+    engine.settle()
+    other, others = engine.request("b", 6)
+    engine.store(other, others)
+    engine.settle()
+    engine.step()
+    found = look(engine, context, keys)
+    assert {LookupResult.HIT, LookupResult.HIT_PENDING} == set(found)
+    hits = [key for key, result in zip(keys, found, strict=True) if result is LookupResult.HIT]
+    engine.manager.prepare_load(hits, context)
+    engine.step()
+    engine.manager.complete_load(set(hits), context)
+    engine.step()
+    assert engine.manager.manager.status().chunks_being_promoted == 0
+    assert not engine.manager.has_pending_work()
+
+
 def test_a_store_that_one_rank_failed_is_a_miss(engine, monkeypatch):
     context, keys = engine.request("a", 3)
     output = engine.manager.prepare_store(keys, context)
@@ -256,6 +277,20 @@ def test_reset_frees_what_vllm_speaks_of_no_more(engine):
     assert engine.manager.manager.status().free_slots == 8
 
 
+def test_who_is_served_at_a_reset_stores_no_more(engine):
+    """vLLM would store what lies now where their windows once were."""
+    context, keys = engine.request("a", 3)
+    engine.manager.on_new_request(context)
+    engine.manager.reset_cache()
+    output = engine.manager.prepare_store(keys, context)
+    assert output is not None
+    assert output.keys_to_store == []
+    later, others = engine.request("b", 3)
+    engine.manager.on_new_request(later)
+    engine.store(later, others)
+    assert look(engine, later, others) == [LookupResult.HIT] * 3
+
+
 def test_events_name_medium_and_owner(engine):
     context, keys = engine.request("a", 2)
     engine.store(context, keys)
@@ -289,12 +324,37 @@ def test_stats_are_told_once(engine):
     assert ("memory", "stored") not in engine.manager.get_stats().data["data"].get("octavo_tier_events", {})
 
 
+def test_a_load_between_two_looks_is_told(engine):
+    """There may be no third look: an engine with nothing to do takes no step."""
+    context, keys = engine.request("a", 2)
+    engine.store(context, keys)
+    engine.settle()
+    engine.manager.get_stats()
+    spec = engine.manager.prepare_load(keys, context)
+    engine.transfer(spec, [4, 5], is_load=True)
+    engine.manager.complete_load(set(keys), context)
+    stats = engine.manager.get_stats()
+    assert stats is not None
+    assert stats.data["data"]["octavo_tier_events"]["memory", "loaded"] == 2
+
+
 def test_rows_of_chunks():
     assert fill_load([5, 6, 7], 1, 2, 3) == [[-1, 5, 6], [7, -1, -1]]
     assert fill_store([5, 6, 7], 0, 1, 3, 0) == [[5, 6, 7]]
     assert fill_store([6, 7, 1, 2, 3], 1, 2, 3, 1) == [[6, 6, 7], [1, 2, 3]]
     assert fill_store([7, 1, 2, 3], 2, 2, 3, 1) == [None, [1, 2, 3]]  # somebody would ask for the second
     assert fill_store([5, 7], 0, 1, 3, 1) == [None]  # which is missing, the second or the third?
+
+
+def test_windows_of_groups_that_end_elsewhere_are_whole():
+    window = GroupReport(group_id=0, rule=GroupRule.WINDOW, reach_tokens=16, tokens_per_block=16, page_bytes=PAGE)
+    whole, state, longer = (
+        msgspec.structs.replace(window, group_id=1, rule=rule, tokens_per_block=tokens)
+        for rule, tokens in ((GroupRule.WHOLE, 16), (GroupRule.STATE, 32), (GroupRule.WHOLE, 32))
+    )
+    assert most_missing([window, whole], 3) == [2, 0]
+    assert most_missing([window, longer], 3) == [0, 0]
+    assert most_missing([window, state], 3) == [0, 2]
 
 
 def test_notes_lie_before_the_slots(tmp_path: Path) -> None:

@@ -1,15 +1,30 @@
 """What the plug-in loads is what vLLM's own prefix hits have: from memory, from disk, and in the next process."""
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
-from plugin_process import make_model, play, transfer_config
+import torch
+from plugin_process import leftovers, make_model, play, transfer_config
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(400)]
 
-MEMORY = {"llama": "3MiB", "gemma3": "2MiB", "gpt_oss": "2.5MiB", "qwen3_next": "12MiB"}
+MEMORY = {
+    "llama": "3MiB",
+    "gemma3": "2MiB",
+    "gpt_oss": "2.5MiB",
+    "qwen3_next": "12MiB",
+    "qwen3_5": "14MiB",
+    "deepseek_v2": "14MiB",
+}
 """Room for the prompts, and for little more."""
+LACKING = {
+    "qwen3_5": "" if find_spec("torchvision") else "vLLM imports torchvision for it, which is not here",
+    "deepseek_v2": ""
+    if torch.cpu._is_amx_tile_supported()
+    else "vLLM turns prefix caching off with MLA on a CPU without AMX",
+}
 NUM_HIT, NUM_HIT_OF_TURN = 512, 640
 
 
@@ -31,6 +46,8 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Served:
 
 @pytest.mark.parametrize("family", MEMORY)
 def test_loads_are_what_vllm_has(family: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    if reason := LACKING.get(family):
+        pytest.skip(reason)
     served = request.getfixturevalue("llama") if family == "llama" else Served(family, tmp_path)
     seen = served.seen
     answers, cached = seen["local"]
@@ -58,6 +75,49 @@ def test_two_ranks_share_what_they_store_and_nothing_else(llama: Served) -> None
     assert seen["memory"] == seen["disk"] == seen["local"]
     assert seen["promoted"] > 0
     assert_zeros_are_wrong(seen)
+
+
+def test_strangers_find_nothing(llama: Served, tmp_path: Path) -> None:
+    transfer = transfer_config(memory="8MiB", disk=str(tmp_path / "disk"), disk_size="64MiB", digests=str(tmp_path))
+    other = make_model("llama", tmp_path / "other", seed=1)
+    seen = play("strangers", model=llama.model, other_model=other, transfer=transfer)
+    again = seen.pop("the first again")
+    assert len(seen) == 5
+    for name, met in seen.items():
+        assert met["found"][1] == [0, 0], name
+        assert met["promoted"] == 0, name
+        assert met["memory"] == met["local"], name
+        assert met["memory"][1] == [NUM_HIT, NUM_HIT], name
+    assert seen["other weights"]["found"][0] != seen["the first"]["found"][0]
+    assert again["found"] == seen["the first"]["local"]
+    assert again["promoted"] > 0
+
+
+def test_salts_part_requests(llama: Served) -> None:
+    seen = play("salts", model=llama.model, transfer=transfer_config(memory="8MiB"))
+    assert seen["found"] == [0, NUM_HIT, 0, 0]
+    assert seen["answers"] == [seen["answers"][0]] * 4
+
+
+def test_wrong_configurations_are_refused_and_the_short_form_is_right(llama: Served) -> None:
+    wrong = {
+        "unknown setting 'dsik'; there are: memory, disk, disk_size": {"memory": "8MiB", "dsik": "/x"},
+        "memory: '8 bananas' is not a size": {"memory": "8 bananas"},
+        "the largest chunk takes 1: give it": {"memory": "64KiB"},
+        "choose one of: arc, lru, resume_points": {"memory": "8MiB", "policy": "lfuu"},
+        "/proc/octavo cannot be used": {"memory": "8MiB", "disk": "/proc/octavo", "disk_size": "64MiB"},
+    }
+    right = transfer_config(memory="8MiB")
+    del right["kv_connector_extra_config"]["spec_module_path"]
+    before = leftovers()
+    transfers = [transfer_config(**extra) for extra in wrong.values()]
+    seen = play("refused", model=llama.model, transfers=transfers, transfer=right)
+    assert len(seen["said"]) == len(wrong)
+    for message, said in zip(wrong, seen["said"], strict=True):
+        assert message in said
+    assert seen["memory"] == seen["local"]
+    assert seen["memory"][1] == [NUM_HIT, NUM_HIT]
+    assert leftovers() == before
 
 
 def assert_zeros_are_wrong(seen: dict[str, Any]) -> None:

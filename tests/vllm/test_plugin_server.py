@@ -36,7 +36,7 @@ def serving(model: str, folder: Path, transfer: dict[str, Any], events: str) -> 
         "VLLM_HOST_IP": "127.0.0.1",
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "OMP_NUM_THREADS": "2",
+        "OMP_NUM_THREADS": "1",
         "HF_HUB_OFFLINE": "1",
     }
     events_config = {"enable_kv_cache_events": True, "publisher": "zmq", "endpoint": events}
@@ -47,8 +47,9 @@ def serving(model: str, folder: Path, transfer: dict[str, Any], events: str) -> 
     log = folder / "server.log"
     with log.open("w") as output, subprocess.Popen(command, stdout=output, stderr=output, env=environ) as process:
         try:
-            client = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=_START_S * 2)
-            client.with_options(timeout=_START_S).models.list()
+            url = f"http://127.0.0.1:{port}/v1"
+            with openai.OpenAI(base_url=url, api_key="none", max_retries=_START_S * 2, timeout=_START_S) as client:
+                client.models.list()
             yield f"http://127.0.0.1:{port}"
         except BaseException:
             print(log.read_text()[-6000:])
@@ -88,11 +89,14 @@ def test_server(tmp_path: Path) -> None:
     before = leftovers()
     events = f"ipc://{tmp_path}/events"
     context = zmq.Context.instance()
-    with context.socket(zmq.SUB) as subscriber, serving(model, tmp_path, transfer, events) as url:
+    with (
+        context.socket(zmq.SUB) as subscriber,
+        serving(model, tmp_path, transfer, events) as url,
+        openai.OpenAI(base_url=f"{url}/v1", api_key="none") as client,
+    ):
         subscriber.setsockopt(zmq.RCVTIMEO, _EVENT_S * 1000)
         subscriber.subscribe(b"")
         subscriber.connect(events)
-        client = openai.OpenAI(base_url=f"{url}/v1", api_key="none")
         source = random.Random(1)
         prompt = [source.randrange(4, 512) for _ in range(520)]
 

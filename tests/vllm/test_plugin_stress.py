@@ -19,6 +19,7 @@ def test_answers_stay_the_same(tmp_path: Path) -> None:
     assert quiet["preemptions"] > 0
     assert quiet["counters"]["promoted"] > 0
     assert quiet["counters"]["evicted"] > 0
+    assert quiet["leaks"] == {}
 
     transfer = transfer_config(
         "OctavoConnector", disk=str(tmp_path / "faulty"), policy="arc", load_timeout_s=0.5, **common
@@ -30,6 +31,8 @@ def test_answers_stay_the_same(tmp_path: Path) -> None:
     assert faulty["counters"]["failed_loads"] > 0
     assert faulty["counters"]["failed_stores"] > 0
     assert faulty["counters"]["failed_promotions"] > 0
+    assert faulty["counters"]["promoted"] > 0
+    assert faulty["leaks"] == {}
     assert leftovers() == before
 
 
@@ -42,3 +45,4 @@ def test_chunks_of_several_blocks(tmp_path: Path) -> None:
     chunked = play("stress", transfer=transfer_config(memory="3MiB", blocks_per_chunk=3, **disk), **options)
     assert chunked["answers"] == right["answers"]
     assert chunked["loaded_tokens"] > 0
+    assert chunked["leaks"] == {}

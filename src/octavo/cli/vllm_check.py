@@ -1,6 +1,7 @@
 """`octavo vllm-check`: a user's model in a user's vLLM, without and with the plug-in, compared token by token."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,6 +10,7 @@ import typer
 from octavo.cli.output import print_error, write_output
 from octavo.errors import InputError
 from octavo.planning import parse_bytes
+from octavo.vllm_plugin.config import PluginConfig
 
 DIFFERENT = 1
 
@@ -48,12 +50,19 @@ def vllm_check(
         extra_config=_extra_config(memory, disk, disk_size, policy),
     )
     require_vllm()
-    measured = run_check(task, has_disk=disk is not None)
+    _require_model(model)
+    measured = run_check(task, has_disk=disk is not None, tell=partial(typer.echo, err=True))
     write_output(show_check(measured))
     problem = find_problem(measured)
     if problem is not None:
         print_error(problem)
         raise typer.Exit(DIFFERENT)
+
+
+def _require_model(model: str) -> None:
+    """What looks like a folder must be one; other names vLLM may find."""
+    if model.startswith(("/", ".", "~")) and not (Path(model) / "config.json").is_file():
+        raise InputError(f"{model} holds no model: there is no config.json in it")
 
 
 def _parse_arguments(text: str) -> dict[str, Any]:
@@ -77,4 +86,5 @@ def _extra_config(memory: str, disk: Path | None, disk_size: str, policy: str | 
         config |= {"disk": str(disk), "disk_size": disk_size}
     if policy is not None:
         config["policy"] = policy
+    PluginConfig.from_extra_config(config)  # now, and not when an engine has been started for nothing
     return config

@@ -1,7 +1,7 @@
 """The engines of `octavo vllm-check`: each in a process of its own, so that it has the device to itself.
 
     without the plug-in     cold, vLLM's own hits
-    with it                 storing, from memory
+    with it                 storing, vLLM's own hits, from memory
     with it, again          from disk, if there is one
 
 Where nothing is to be found on the device, its cache is forgotten before each prompt. Prompts are served one at a
@@ -9,10 +9,12 @@ time, so that what shares a batch rounds no sum differently.
 """
 
 import random
+import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import msgspec
@@ -20,9 +22,10 @@ import msgspec
 from octavo.errors import InputError
 
 _MARK = "OCTAVO-CHECK "
-_LINES_OF_LOG = 12
 _FIRST_TOKEN = 100
 """Ids below are often special."""
+_WARM_UP_TOKENS = 8
+"""Less than a block, so that nothing of it is kept, and more than the one that vLLM's CPU kernels do not take."""
 
 
 class CheckTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +62,8 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
 
 COLD, DEVICE = "cold", "vLLM's own hits"
-STORING, MEMORY, DISK = "Octavo stores", "Octavo memory", "Octavo disk"
+STORING, STILL_DEVICE = "Octavo stores", "vLLM's own hits, beside Octavo"
+MEMORY, DISK = "Octavo memory", "Octavo disk"
 _FORGETS_DEVICE = (COLD, MEMORY, DISK)
 
 
@@ -72,10 +76,14 @@ def require_vllm() -> None:
     load_adapter()
 
 
-def run_check(task: CheckTask, *, has_disk: bool) -> Measured:
+def run_check(task: CheckTask, *, has_disk: bool, tell: Callable[[str], None]) -> Measured:
+    """`tell` hears what is being done: each engine takes a while to start."""
+    tell("vLLM without the plug-in ...")
     passes = _in_own_process(msgspec.structs.replace(task, extra_config=None), (COLD, DEVICE))
-    passes |= _in_own_process(task, (STORING, MEMORY))
+    tell("vLLM with the plug-in ...")
+    passes |= _in_own_process(task, (STORING, STILL_DEVICE, MEMORY))
     if has_disk:
+        tell("vLLM with the plug-in, in a second process ...")
         passes |= _in_own_process(task, (DISK,))
     return Measured(prompt_tokens=task.num_prompts * (task.shared_tokens + task.own_tokens), passes=passes)
 
@@ -88,9 +96,27 @@ def _in_own_process(task: CheckTask, names: Sequence[str]) -> dict[str, Pass]:
     for line in done.stdout.splitlines():
         if line.startswith(_MARK):
             return msgspec.json.decode(line[len(_MARK) :], type=dict[str, Pass])
-    log = (done.stderr.strip() or done.stdout.strip()).splitlines()[-_LINES_OF_LOG:]
     what = "with Octavo's plug-in" if task.extra_config is not None else "without the plug-in"
-    raise InputError(f"vLLM did not serve the model {what}; its last words: {' | '.join(log)}")
+    log = done.stdout + done.stderr
+    with NamedTemporaryFile("w", prefix="octavo-vllm-check-", suffix=".log", delete=False) as file:
+        file.write(log)
+    raise InputError(f"vLLM did not serve the model {what}: {find_cause(log)} (all it said is in {file.name})")
+
+
+_OF_VLLM_LOG = re.compile(r"^(\([^)]*\) )?(ERROR|CRITICAL) \S+ \S+ \[[^\]]*\] ")
+_CAUSE = re.compile(r"([\w.]+\.)?(?P<said>\w*(Error|Exception|Interrupt)\b.*|Worker proc .* died unexpectedly.*)")
+_CONSEQUENCES = ("EngineDeadError", "RuntimeError: cancelled", "RuntimeError: Engine core initialization failed")
+
+
+def find_cause(log: str) -> str:
+    """The first error that is no mere consequence of another; else the last line."""
+    lines = [_OF_VLLM_LOG.sub("", line) for line in log.splitlines() if line.strip()]
+    for place, line in enumerate(lines):
+        found = _CAUSE.fullmatch(line)
+        if found and not found["said"].startswith(_CONSEQUENCES):
+            more = lines[place + 1 : place + 2]
+            return " ".join([found["said"], *(text.strip() for text in more if text.startswith("  Value error"))])
+    return lines[-1] if lines else "it said nothing"
 
 
 def _serve(task: CheckTask, names: Sequence[str]) -> dict[str, Pass]:
@@ -112,9 +138,9 @@ def _serve(task: CheckTask, names: Sequence[str]) -> dict[str, Pass]:
     prompts = _make_prompts(task, llm.model_config.get_vocab_size())
     passes = {}
     for name in names:
-        _generate(llm, prompts[0][:1], 2)  # warms up; and vLLM stores in the next step
+        _generate(llm, prompts[0][:_WARM_UP_TOKENS], 2)  # also lets vLLM store, which it does in the next step
         passes[name] = _serve_all(llm, prompts, task.output_tokens, forgets_device=name in _FORGETS_DEVICE)
-    _generate(llm, prompts[0][:1], 2)
+    _generate(llm, prompts[0][:_WARM_UP_TOKENS], 2)
     return passes
 
 

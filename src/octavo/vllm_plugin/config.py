@@ -13,7 +13,7 @@ from typing import Any
 
 from octavo.errors import InputError
 from octavo.offload.config import OffloadConfig
-from octavo.offload.config_values import take_name, take_nothing_else
+from octavo.offload.config_values import take_bytes, take_name, take_nothing_else
 
 _KEYS = (
     "memory",
@@ -58,14 +58,22 @@ class PluginConfig:
         tiers = [*_take_disk(values), *_as_list(values.pop("tiers", ()))]
         offload = {key: values.pop(key) for key in _FOR_OFFLOADING if key in values}
         take_nothing_else(values, "kv_connector_extra_config", _KEYS)
-        if "memory" not in offload:
+        if offload.get("memory") is None:
             raise InputError('kv_connector_extra_config needs memory, such as "memory": "8GiB"')
+        offload["memory"] = _take_memory(offload)
         if replica is not None:
             tiers = [_of_replica(tier, replica) for tier in tiers]
         return cls(
             offload=OffloadConfig.from_mapping({**offload, "tiers": tiers}),
             digests=Path(digests or "~/.cache/octavo").expanduser(),
         )
+
+
+def _take_memory(values: dict[str, Any]) -> int:
+    try:
+        return take_bytes(values, "memory")
+    except InputError as error:
+        raise InputError(f"kv_connector_extra_config: memory: {error}") from error
 
 
 def _take_disk(values: dict[str, Any]) -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ from octavo.offload.segment import segment_path
 from octavo.specs.base import ceil_div
 
 _PREFIX = "vllm-"
-_WAIT_S = 60.0
+_WAIT_S = 5.0
 _LOOK_EVERY_S = 0.05
 _YOUNGEST_S = 60.0
 """A file that is younger may belong to an engine that is starting."""
@@ -104,7 +104,8 @@ def take_reports(name: str, num_ranks: int, wait_s: float = _WAIT_S) -> list[Ran
         if time.monotonic() >= deadline:
             raise OffloadError(
                 f"{len(missing)} of {num_ranks} ranks have not said how their caches are cut ({missing[0]} is not "
-                "there): all ranks of an engine must run on one machine, and see the same /dev/shm"
+                "there): all ranks of an engine must run on one machine, and see the same /dev/shm; and after an "
+                "engine that did not start, vLLM needs a new process"
             )
         time.sleep(_LOOK_EVERY_S)
     reports = [_read(path) for path in paths]

@@ -15,6 +15,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
+from weakref import WeakSet
 
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import OffloadingConnectorStats
 from vllm.v1.kv_offload.base import (
@@ -83,6 +84,7 @@ class OctavoManager(OffloadingManager):
         """Requests that wait for tiers, in this step."""
         self._looked_up: dict[RequestState, None] = {}
         """Requests that asked for anything, in this step."""
+        self._alive: WeakSet[RequestState] = WeakSet()
         self._loads: defaultdict[frozenset[OffloadKey], list[_Job]] = defaultdict(list)
         """vLLM names a load that ended by its keys; of equal ones any will do."""
         self._stores: dict[OffloadKey, _Job] = {}
@@ -90,12 +92,14 @@ class OctavoManager(OffloadingManager):
         self._metrics = MetricsOfTiers()
         self._stats_due_at = 0.0
         self._was_busy = False
+        """Since stats were told: a transfer may begin and end between two times that vLLM asks."""
         self._counters = {"waits_given_up": 0}
         atexit.register(self.shutdown)  # an engine in the caller's own process is rarely shut down
 
     # ---- finding ------------------------------------------------------------------------------------------------
 
     def on_new_request(self, req_context: ReqContext) -> RequestOffloadingContext:
+        self._alive.add(state_of(req_context))
         return RequestOffloadingContext()
 
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
@@ -170,7 +174,10 @@ class OctavoManager(OffloadingManager):
         if prepared is None:
             raise OffloadError("vLLM loads chunks that it has not looked up in this step")
         self.manager.touch(ours)
-        state_of(req_context).deadline = math.inf  # it may be preempted, and wait again
+        state = state_of(req_context)
+        state.deadline = math.inf  # it may be preempted, and wait again
+        self._asking.pop(state, None)  # vLLM resumes it without what else it asked for
+        self._was_busy = True
         self._loads[frozenset(keys)].append(_Job(prepared.job_id, [slots[0] for slots in prepared.slots]))
         return self._slots_of(ours, prepared.slots)
 
@@ -185,12 +192,16 @@ class OctavoManager(OffloadingManager):
     # ---- stores -------------------------------------------------------------------------------------------------
 
     def prepare_store(self, keys: Collection[OffloadKey], req_context: ReqContext) -> PrepareStoreOutput | None:
-        chunks = state_of(req_context).chunks(list(keys), self._groups)
+        state = state_of(req_context)
+        if not state.may_store:
+            return PrepareStoreOutput(keys_to_store=[], store_spec=self._slots_of((), ()), evicted_keys=[])
+        chunks = state.chunks(list(keys), self._groups)
         prepared = self.manager.prepare_store(chunks)
         if prepared is None:
             return None
         new = [chunks[place].key for place in prepared.places]
         job = _Job(prepared.job_id, [slots[0] for slots in prepared.slots])
+        self._was_busy = True
         self._stores.update(dict.fromkeys(map(OffloadKey, new), job))
         return PrepareStoreOutput(
             keys_to_store=list(map(OffloadKey, new)),
@@ -223,7 +234,13 @@ class OctavoManager(OffloadingManager):
                     yield _event(medium.medium, keys, removed=removed)
 
     def reset_cache(self) -> None:
-        """vLLM ends all transfers before it uses a device page or a slot again, and does not speak of them any more."""
+        """vLLM ends all transfers before it uses a device page or a slot again, and does not speak of them any more.
+
+        Requests that are being served store no more: vLLM would begin again at their first chunk, with the numbers of
+        device pages that their windows have passed since, and that belong to others now."""
+        for state in self._alive:
+            state.may_store = False
+        self._alive.clear()
         self.manager.reset()
         for load in [job for jobs in self._loads.values() for job in jobs]:
             self.manager.complete_load(load.job_id)

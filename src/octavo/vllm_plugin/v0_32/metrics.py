@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from prometheus_client import REGISTRY
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import OffloadingConnectorStats
 from vllm.v1.kv_offload.base import OffloadingCounterMetadata, OffloadingGaugeMetadata, OffloadingMetricMetadata
 
@@ -20,6 +21,14 @@ DEFINITIONS: Mapping[str, OffloadingMetricMetadata] = {
     _UP: OffloadingGaugeMetadata("0: degraded, and off for now.", _MEDIUM),
     _EVENTS: OffloadingCounterMetadata("What happened on a tier.", ("medium", "event")),
 }
+
+
+def unregister_metrics() -> None:
+    """Removes what an earlier engine of this process has registered; vLLM does so with its own, which it knows by their
+    prefix, before it makes them again."""
+    for collector in list(REGISTRY._collector_to_names):  # noqa: SLF001 - as vLLM does
+        if getattr(collector, "_name", None) in DEFINITIONS:
+            REGISTRY.unregister(collector)
 
 
 class MetricsOfTiers:

@@ -25,6 +25,7 @@ class RequestState:
         self._key_at: dict[tuple[int, int], OffloadKey] = {}
         """By group and position, as far as they have been named."""
         allows = context.load_tier_filter.allows
+        self.may_store = True
         self.may_load = allows(Medium.CPU, Locality.LOCAL)
         self.may_promote = self.may_load and allows(Medium.STORAGE, Locality.LOCAL)
 

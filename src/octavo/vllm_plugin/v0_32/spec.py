@@ -26,7 +26,7 @@ from octavo.vllm_plugin.shared_arena import RankArena, SharedArena, plan_parts
 from octavo.vllm_plugin.v0_32.connector import OctavoConnector
 from octavo.vllm_plugin.v0_32.describe import describe_rank
 from octavo.vllm_plugin.v0_32.manager import OctavoManager
-from octavo.vllm_plugin.v0_32.metrics import DEFINITIONS
+from octavo.vllm_plugin.v0_32.metrics import DEFINITIONS, unregister_metrics
 from octavo.vllm_plugin.v0_32.worker import OctavoWorker, as_canonical
 
 logger = logging.getLogger(__name__)
@@ -47,6 +47,8 @@ class OctavoOffloadingSpec(OffloadingSpec):
         cls,
         extra_config: Mapping[str, Any],  # noqa: ARG003 - vLLM's signature
     ) -> dict[str, OffloadingMetricMetadata]:
+        """vLLM asks for them as it makes them."""
+        unregister_metrics()
         return dict(DEFINITIONS)
 
     def get_worker(self, kv_caches: CanonicalKVCaches) -> OffloadingWorker:

@@ -1,0 +1,140 @@
+"""`octavo vllm-check` as far as it goes without vLLM: what a person typed, what an engine's log says, the verdict."""
+
+import pytest
+
+from octavo.cli import vllm_check_run
+from octavo.cli.vllm_check_run import COLD, DEVICE, DISK, MEMORY, STORING, Measured, Pass, find_cause
+from octavo.cli.vllm_check_view import find_problem, show_check
+from octavo.errors import InputError
+
+RIGHT, OTHER, WRONG = [[1, 2], [3, 4]], [[1, 2], [3, 5]], [[1, 2], [0, 0]]
+LOG = """\
+(EngineCore pid=1) INFO 11-21 20:51:28 [core.py:1] Loading weights took 0.1 seconds
+(Worker pid=2) ERROR 11-21 20:51:28 [core.py:1512] Traceback (most recent call last):
+(Worker pid=2) ERROR 11-21 20:51:28 [core.py:1512]     raise TierError("no room")
+(Worker pid=2) ERROR 11-21 20:51:28 [core.py:1512] octavo.errors.TierError: no room
+Traceback (most recent call last):
+vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue.
+"""
+
+
+def served(answers, loaded_tokens=0):
+    return Pass(
+        answers=answers, cached_tokens=0, loaded_tokens=loaded_tokens, loaded_bytes=loaded_tokens, first_token_s=[0.1]
+    )
+
+
+def measured(memory, **others):
+    passes = {COLD: served(RIGHT), DEVICE: served(RIGHT), STORING: served(OTHER), MEMORY: memory} | others
+    return Measured(prompt_tokens=20, passes=passes)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--memory", "lots"], "--memory: 'lots' is not a size"),
+        (["--disk", "/x", "--disk-size", "0"], "--disk-size: '0' is too small"),
+        (["--policy", "mru"], "choose one of: arc, lru, resume_points"),
+        (["--vllm-args", "[1"], "--vllm-args is no JSON"),
+        (["--vllm-args", "[]"], "--vllm-args must be an object"),
+        ([], "vLLM is not installed here"),
+    ],
+)
+def test_what_is_refused_before_an_engine_starts(octavo, monkeypatch, arguments, message):
+    monkeypatch.setattr(vllm_check_run, "find_spec", lambda _: None)
+    ran = octavo("vllm-check", "model", *arguments)
+    assert ran.code == 2
+    assert message in ran.err
+    assert ran.err.count("\n") == 1
+
+
+def test_a_folder_without_a_model(octavo, monkeypatch, tmp_path):
+    monkeypatch.setattr(vllm_check_run, "require_vllm", lambda: None)
+    ran = octavo("vllm-check", tmp_path)
+    assert (ran.code, ran.out) == (2, "")
+    assert f"{tmp_path} holds no model" in ran.err
+
+
+def test_an_engine_that_ends_is_quoted_and_its_log_is_kept(octavo, monkeypatch, tmp_path):
+    monkeypatch.setattr(vllm_check_run, "require_vllm", lambda: None)
+    monkeypatch.setattr(vllm_check_run.sys, "executable", "/bin/false")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    ran = octavo("vllm-check", "some/model")
+    assert ran.code == 2
+    assert "vLLM did not serve the model without the plug-in: it said nothing" in ran.err
+    (log,) = tmp_path.glob("octavo-vllm-check-*.log")
+    assert str(log) in ran.err
+
+
+@pytest.mark.parametrize(
+    ("log", "cause"),
+    [
+        (LOG, "TierError: no room"),
+        (
+            "(EngineCore pid=1) ERROR 11-21 20:51:28 [m.py:3] Worker proc W-0 died unexpectedly (exit code: -4)\n"
+            + LOG,
+            "Worker proc W-0 died unexpectedly (exit code: -4)",
+        ),
+        (
+            "pydantic_core._pydantic_core.ValidationError: 1 validation error for A\n  Value error, Invalid repository",
+            "ValidationError: 1 validation error for A Value error, Invalid repository",
+        ),
+        ("KeyError: 'x'", "KeyError: 'x'"),
+        ("Killed\n\n", "Killed"),
+        ("", "it said nothing"),
+    ],
+)
+def test_the_cause_in_a_log(log, cause):
+    assert find_cause(log) == cause
+
+
+def test_answers_that_vllm_gives_too_are_right():
+    for answers in (RIGHT, OTHER):
+        assert find_problem(measured(served(answers, 9), **{DISK: served(RIGHT, 9)})) is None
+
+
+def test_answers_of_its_own_are_wrong():
+    problem = find_problem(measured(served(RIGHT, 9), **{DISK: served(WRONG, 9)}))
+    assert problem == "Octavo disk: 1 of 2 answers are none that vLLM gave without loads"
+    shaky = measured(served(WRONG, 9), **{COLD: served(OTHER)})
+    assert "the model is not reproducible here" in find_problem(shaky)
+
+
+def test_nothing_loaded_proves_nothing():
+    assert "nothing was loaded" in find_problem(measured(served(RIGHT)))
+
+
+def test_the_table_names_every_pass():
+    shown = show_check(measured(served(WRONG, 9), **{DISK: served(OTHER, 9)}))
+    rows = {line.strip().split("  ")[0]: line.rstrip() for line in shown.splitlines()}
+    assert rows[COLD].endswith("the same")
+    assert rows[STORING].endswith("1 differ")
+    assert rows[MEMORY].endswith("1 differ")
+    assert rows[DISK].endswith("the same")
+    assert "2 prompts of 10 tokens" in shown
+
+
+def test_a_log_line_for_each_engine(monkeypatch):
+    told = []
+    monkeypatch.setattr(vllm_check_run, "_in_own_process", lambda _, names: dict.fromkeys(names, served(RIGHT)))
+    task = vllm_check_run.CheckTask(
+        model="m",
+        num_prompts=1,
+        shared_tokens=1,
+        own_tokens=1,
+        output_tokens=1,
+        seed=0,
+        vllm_args={},
+        extra_config={},
+    )
+    found = vllm_check_run.run_check(task, has_disk=True, tell=told.append)
+    assert len(told) == 3
+    assert list(found.passes)[-1] == DISK
+
+
+def test_other_versions_are_refused(monkeypatch):
+    monkeypatch.setattr(vllm_check_run, "find_spec", lambda _: object())
+    monkeypatch.setitem(__import__("sys").modules, "vllm", type("vllm", (), {"__version__": "0.20.1"}))
+    with pytest.raises(InputError, match=r"knows vLLM 0\.32, and 0\.20\.1 is installed"):
+        vllm_check_run.require_vllm()
