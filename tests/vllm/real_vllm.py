@@ -37,7 +37,7 @@ os.environ.update(
     VLLM_HOST_IP="127.0.0.1",
     VLLM_NO_USAGE_STATS="1",
     VLLM_CPU_OMP_THREADS_BIND="nobind",
-    OMP_NUM_THREADS="2",
+    OMP_NUM_THREADS="1",
 )
 
 

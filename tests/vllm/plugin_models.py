@@ -1,0 +1,73 @@
+"""Tiny models for engines with the plug-in: each of another kind of cache."""
+
+from pathlib import Path
+
+import engine_process as engine
+import tokenizers
+import torch
+import transformers
+
+VOCAB = 512
+
+
+def tiny_config(family: str) -> transformers.PretrainedConfig:
+    match family:
+        case "llama":
+            return transformers.LlamaConfig(**engine.COMMON, num_hidden_layers=4)
+        case "gpt_oss":
+            return transformers.GptOssConfig(
+                **{**engine.COMMON, "intermediate_size": 64},
+                num_hidden_layers=4,
+                num_local_experts=4,
+                num_experts_per_tok=2,
+                sliding_window=64,
+                layer_types=["sliding_attention", "full_attention"] * 2,
+            )
+        case "qwen3_5":
+            return transformers.Qwen3_5TextConfig(
+                **{**engine.COMMON, "head_dim": 128, "num_key_value_heads": 4},
+                num_hidden_layers=4,
+                layer_types=["linear_attention"] * 3 + ["full_attention"],
+                linear_conv_kernel_dim=4,
+                linear_key_head_dim=128,
+                linear_value_head_dim=128,
+                linear_num_key_heads=1,
+                linear_num_value_heads=2,
+            )
+        case "deepseek_v2":
+            return transformers.DeepseekV2Config(
+                **{**engine.COMMON, "num_key_value_heads": 4},
+                num_hidden_layers=4,
+                kv_lora_rank=512,
+                q_lora_rank=None,
+                qk_rope_head_dim=64,
+                qk_nope_head_dim=128,
+                v_head_dim=128,
+                n_routed_experts=4,
+                n_shared_experts=1,
+                num_experts_per_tok=2,
+                moe_intermediate_size=32,
+                first_k_dense_replace=1,
+                n_group=1,
+                topk_group=1,
+                topk_method="greedy",
+            )
+    return engine.tiny_config(family)
+
+
+def make_model(family: str, folder: Path, seed: int = 0) -> Path:
+    """Weights that are large enough for an answer to depend on the whole prompt."""
+    torch.manual_seed(seed)
+    model = transformers.AutoModelForCausalLM.from_config(tiny_config(family), dtype=torch.float32)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.dim() >= 2 and "norm" not in name:
+                parameter.normal_(0, 0.15)
+    model.to(torch.bfloat16).save_pretrained(folder)
+    words = {"<unk>": 0, "<s>": 1, "</s>": 2, "<pad>": 3} | {f"w{i}": i for i in range(4, VOCAB)}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, unk_token="<unk>", bos_token="<s>", eos_token="</s>", pad_token="<pad>"
+    ).save_pretrained(folder)
+    return folder

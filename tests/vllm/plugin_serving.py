@@ -1,0 +1,112 @@
+"""A real vLLM engine with the plug-in, in this process: how it is asked, and what lies below its device."""
+
+import os
+import random
+import time
+from typing import Any
+
+import engine_process  # noqa: F401 - sets vLLM up before it is imported
+import torch
+from plugin_models import VOCAB
+from vllm import LLM, SamplingParams
+from vllm.v1.kv_offload.base import ScheduleEndContext
+
+from octavo.offload.tiers.base import TierState
+
+# One thread: tiny operations end sooner than two threads meet, and on a busy machine these wait for each other in each.
+torch.set_num_threads(1)
+os.environ["OMP_NUM_THREADS"] = "1"  # of ranks in processes of their own
+
+
+def start(model: str, transfer: dict[str, Any] | None, **options: Any) -> LLM:
+    defaults: dict[str, Any] = {
+        "skip_tokenizer_init": True,
+        "enforce_eager": True,
+        "dtype": "bfloat16",
+        "max_model_len": 1024,
+        "max_num_seqs": 4,
+        "max_num_batched_tokens": 1024,
+        "kv_cache_memory_bytes": 64 << 20,
+        "enable_prefix_caching": True,
+        "disable_log_stats": False,
+        "seed": 0,
+    }
+    return LLM(model=model, **(defaults | {"kv_transfer_config": transfer} | options))
+
+
+def tokens(count: int, seed: int) -> list[int]:
+    source = random.Random(seed)
+    return [source.randrange(4, VOCAB) for _ in range(count)]
+
+
+def generate(llm: LLM, prompts: list[list[int]], num_tokens: int = 16) -> tuple[list[list[int]], list[int]]:
+    """All at once: answers, and how many tokens of each prompt were not computed."""
+    sampling = SamplingParams(temperature=0, max_tokens=num_tokens, ignore_eos=True, detokenize=False)
+    outputs = llm.generate([{"prompt_token_ids": p} for p in prompts], sampling, use_tqdm=False)
+    return [list(o.outputs[0].token_ids) for o in outputs], [o.num_cached_tokens or 0 for o in outputs]
+
+
+def generate_each(llm: LLM, prompts: list[list[int]], num_tokens: int = 16) -> tuple[list[list[int]], list[int]]:
+    results = [generate(llm, [prompt], num_tokens) for prompt in prompts]
+    return [answer for (answer,), _ in results], [cached for _, (cached,) in results]
+
+
+class Offloading:
+    """What lies below the device, in this process."""
+
+    def __init__(self, llm: LLM) -> None:
+        self._llm = llm
+        self._core = llm.llm_engine.engine_core.engine_core
+        self.adapter = self._core.scheduler.connector.connector_scheduler.manager
+        self.manager = self.adapter.manager
+
+    def counters(self) -> dict[str, int]:
+        return dict(self.manager.status().counters)
+
+    def settle(self) -> None:
+        """Until what was computed is stored, and on the tiers below."""
+        generate(self._llm, [tokens(5, 1)], 2)
+        deadline = time.monotonic() + 60
+        while self._core.scheduler.connector.has_pending_push_work():
+            assert time.monotonic() < deadline, self.manager.status()
+            self._core.step()
+        self.manager.check_invariants()
+
+    def wait_for_tiers(self) -> None:
+        """Until none is off."""
+        deadline = time.monotonic() + 60
+        while any(tier.state is not TierState.OK for _, tier in self.manager.status().tiers):
+            assert time.monotonic() < deadline, self.manager.status()
+            self._core.step()
+            self.adapter.on_schedule_end(ScheduleEndContext((), ()))
+
+    def leaks(self) -> dict[str, int]:
+        """What is held though nobody is served. After this all caches are empty."""
+        self._core.step()  # the last request's end is told
+        scheduler, connector = self._core.scheduler, self._core.scheduler.connector.connector_scheduler
+        held = {
+            "requests": len(connector._req_status),
+            "jobs": len(connector._jobs),
+            "fenced": len(connector._block_id_to_pending_jobs),
+            "being loaded": len(connector._chunks_being_loaded),
+            "loads": len(self.adapter._loads),
+            "stores": len(self.adapter._stores),
+        }
+        assert self._core.reset_prefix_cache(reset_connector=True)
+        self.settle()
+        status, pool = self.manager.status(), scheduler.kv_cache_manager.block_pool
+        held["slots"] = status.num_slots - status.free_slots
+        held["blocks"] = pool.num_gpu_blocks - 1 - pool.get_num_free_blocks()
+        return {name: count for name, count in held.items() if count}
+
+    def forget_device(self) -> None:
+        self.settle()
+        assert self._llm.reset_prefix_cache()
+
+    def lose_memory(self) -> None:
+        """As if others had taken it; what is on the tiers stays."""
+        resident = self.manager._resident
+        resident.drop([key for shard in resident.index.shards for key in shard])
+
+    def spoil_memory(self) -> None:
+        self.manager.arena.view.fill(0)

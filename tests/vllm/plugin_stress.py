@@ -1,0 +1,135 @@
+"""Many requests on a pool that is too small for them, and a disk and workers that fail."""
+
+import errno
+import random
+from dataclasses import replace
+from typing import Any
+
+from plugin_serving import Offloading, start, tokens
+from vllm import LLM, SamplingParams
+
+
+def scenario_stress(
+    model: str, transfer: dict[str, Any] | None, num_requests: int = 200, faults: bool = False, **options: Any
+) -> dict[str, Any]:
+    """Requests with shared beginnings, many at once, on a pool that is too small for them: evictions, preemptions. Some
+    have a salt, some are aborted, and once all caches are reset under way."""
+    disk = TroubledDisk() if faults else None
+    llm = start(
+        model,
+        transfer,
+        **({"dtype": "float32", "num_gpu_blocks_override": 48, "max_model_len": 672, "max_num_seqs": 10} | options),
+    )
+    below = Offloading(llm) if transfer is not None else None
+    source = random.Random(3)
+    beginnings = [tokens(400, 50 + i) for i in range(6)]
+    prompts = [
+        source.choice(beginnings)[: source.choice([140, 270, 390])] + tokens(source.randrange(1, 200), 1000 + i)
+        for i in range(num_requests)
+    ]
+    answers: list[list[int] | None] = []
+    batch = num_requests // 10
+    for place in range(10):
+        if disk is not None and below is not None:
+            disk.next_trouble(below)
+        first = place * batch
+        resets = below is not None and place == 6
+        answers += serve_crowd(llm, prompts[first : first + batch], first=first, resets=resets)
+    metrics = {m.name: m.value for m in llm.get_metrics() if hasattr(m, "value")}
+    report: dict[str, Any] = {
+        "answers": answers,
+        "preemptions": metrics["vllm:num_preemptions"],
+        "loaded_tokens": metrics.get("vllm:external_prefix_cache_hits", 0),
+    }
+    if below is not None:
+        if disk is not None:
+            disk.heal()
+        below.settle()
+        report["counters"] = below.counters()
+        report["disk_faults"] = disk.num_faults if disk is not None else 0
+        report["leaks"] = below.leaks()
+        below.adapter.shutdown()
+    return report
+
+
+def serve_crowd(llm: LLM, prompts: list[list[int]], *, first: int, resets: bool) -> list[list[int] | None]:
+    """All at once. Answers; None for those that were aborted."""
+    queue = llm.llm_engine
+    sampling = SamplingParams(temperature=0, max_tokens=48, ignore_eos=True, detokenize=False)
+    answers: list[list[int] | None] = [None] * len(prompts)
+    for place, prompt in enumerate(prompts):
+        salt = {"cache_salt": "own"} if place % 5 == 4 else {}
+        queue.add_request(str(first + place), {"prompt_token_ids": prompt, **salt}, sampling)
+    given_up = list(range(3, len(prompts), 7))
+    aborts = {1 + 8 * i: place for i, place in enumerate(given_up)}
+    num_steps = 0
+    while queue.has_unfinished_requests():
+        for output in queue.step():
+            answers[int(output.request_id) - first] = list(output.outputs[0].token_ids)
+        num_steps += 1
+        if num_steps in aborts:
+            queue.abort_request([str(first + aborts.pop(num_steps))])
+        if resets and num_steps == 20:
+            queue.reset_prefix_cache(reset_connector=True)
+    for place in given_up:
+        answers[place] = None
+    return answers
+
+
+class TroubledDisk:
+    """Gives the disk tiers that are made from now on a disk of many troubles, and workers some too."""
+
+    def __init__(self) -> None:
+        from octavo.offload.tiers.disk import spec
+        from octavo.testing.faulty_disk import FaultyDiskIO
+        from octavo.transfer.host_copier import HostCopier
+
+        self._io = FaultyDiskIO()
+        self._round = 0
+        self._source = random.Random(5)
+        self._gate: Any = None
+        build = spec.DiskSpec.build
+        spec.DiskSpec.build = lambda this, context: build(replace(this, io=self._io), context)
+        store, load = HostCopier.store, HostCopier.load
+
+        def troubled_store(this: Any, batches: Any, **options: Any) -> Any:
+            if self._is_troubled():
+                raise RuntimeError("the device is unwell")
+            return store(this, batches, **options)
+
+        def troubled_load(this: Any, batches: Any, chunks: Any) -> Any:
+            if self._is_troubled():
+                return frozenset({0})
+            return load(this, batches, chunks)
+
+        HostCopier.store, HostCopier.load = troubled_store, troubled_load
+
+    @property
+    def num_faults(self) -> int:
+        return int(self._io.num_faults)
+
+    def next_trouble(self, below: Offloading) -> None:
+        """Each kind for a while, then none, from a tier that is back."""
+        self.heal()
+        self._round += 1
+        match self._round % 5:
+            case 1:
+                self._io.flips_a_bit = True
+            case 2:
+                self._gate = self._io.hanging("read")
+                self._gate.__enter__()
+            case 3:
+                self._io.fail("write", "sync", errno=errno.ENOSPC)
+            case 4:
+                self._io.fail("read", errno=errno.EIO)
+            case 0:
+                below.wait_for_tiers()
+
+    def heal(self) -> None:
+        self._io.heal()
+        if self._gate is not None:
+            self._gate.__exit__(None, None, None)
+            self._gate = None
+
+    def _is_troubled(self) -> bool:
+        return self._source.random() < 0.1
