@@ -130,8 +130,8 @@ BUGS = (
     Bug(
         name="the worker does not look at checksums",
         file="transfer/host_copier.py",
-        right="is_sound = [a in (None, b) for a, b in zip(given, found, strict=True)]",
-        wrong="is_sound = [True for _ in given]",
+        right="is_wrong = [a not in (None, b) for a, b in zip(given, found, strict=True)]",
+        wrong="is_wrong = [False for _ in given]",
         tests=BITS_IN_MEMORY,
     ),
     Bug(
