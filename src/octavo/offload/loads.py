@@ -19,7 +19,7 @@ from octavo.ids import OffloadKey
 from octavo.offload.base import ChunkCopy, LookupResult, OffloadingWorker, TransferResult
 from octavo.offload.device import Device, HeldPages
 from octavo.offload.load_plan import LoadPlan, plan_load
-from octavo.offload.manager import MEMORY, OffloadingManager
+from octavo.offload.manager import OffloadingManager
 from octavo.offload.manager_values import PreparedLoad
 from octavo.offload.offloaded_blocks import ANYWHERE, IN_MEMORY, blocks_in_mask, held_mask
 from octavo.offload.request_state import LoadPhase, RequestOffloadState
@@ -79,8 +79,8 @@ class Loader:
         self.num_loaded_tokens = 0
         """By which loads have moved resume points, those that failed included."""
         self.num_loaded_bytes = 0
-        self.num_loaded_blocks: Counter[tuple[int, str]] = Counter()
-        """By group, and the medium that had the chunk when somebody first asked for it."""
+        self.num_loaded_blocks: Counter[tuple[int, int]] = Counter()
+        """By group, and by how far below memory the chunk was when its request first asked for it."""
         self.num_too_slow = 0
         """Loads that were not begun because computing is quicker."""
         self.num_late = 0
@@ -142,7 +142,7 @@ class Loader:
         for place, (group_idx, key, blocks) in enumerate(load.brings):
             if place not in failed:
                 arrived.setdefault(group_idx, []).extend(blocks)
-                self.num_loaded_blocks[group_idx, load.state.from_below.get(key, MEMORY)] += len(blocks)
+                self.num_loaded_blocks[group_idx, load.state.depths.get(key, 0)] += len(blocks)
         for group_idx, blocks in arrived.items():
             self._device.fill(load.pages, group_idx, sorted(blocks))
 
@@ -163,7 +163,7 @@ class Loader:
             if num_in_memory > state.num_in_memory:
                 state.deadline = now + self._patience_s
             state.num_in_memory = num_in_memory
-            self._note_media(state, [chunk.key for chunk in elsewhere])
+            state.depths = self._manager.depths_of([chunk.key for chunk in elsewhere]) | state.depths
             stands = self._manager.promote(elsewhere, now, state.deadline)
             is_whole = all(stand is LookupResult.HIT for stand in stands)
             if not is_whole and (not num_in_memory or LookupResult.RETRY not in stands):
@@ -173,14 +173,6 @@ class Loader:
                 state.deadline = max(state.deadline, now + self._patience_s)  # it would not have room to start either
             return self._wait_or_go_on(state, now)
         return Readiness.WAIT
-
-    def _note_media(self, state: RequestOffloadState, keys: Sequence[OffloadKey]) -> None:
-        """Where chunks that are not in memory lie. Once there, they no longer show it."""
-        if state.medium == MEMORY:
-            state.medium = self._manager.medium_of(keys)
-        for key in keys:
-            if key not in state.from_below:
-                state.from_below[key] = self._manager.medium_of([key])
 
     def _wait_or_go_on(self, state: RequestOffloadState, now: float) -> Readiness:
         if now < state.deadline:

@@ -124,15 +124,21 @@ class OffloadingManager:
                 masks[place] = mask
         return masks
 
-    def medium_of(self, keys: Sequence[OffloadKey]) -> str:
-        """The slowest medium that one of these must come from."""
-        medium, missing = MEMORY, [key for key, mask in zip(keys, self._resident.masks(keys), strict=True) if not mask]
-        for lower in self._lowers:
-            found = lower.masks(missing)
-            if any(found):
-                medium = lower.tier.medium
-            missing = [key for key, mask in zip(missing, found, strict=True) if not mask]
-        return medium
+    @property
+    def media(self) -> list[str]:
+        """Memory, and what lies below it, the slowest last."""
+        return [MEMORY, *(lower.tier.medium for lower in self._lowers)]
+
+    def depths_of(self, keys: Sequence[OffloadKey]) -> dict[OffloadKey, int]:
+        """For those of these that are there, the place in `media` of what they come from."""
+        depths: dict[OffloadKey, int] = {}
+        missing = list(keys)
+        sides: list[ResidentChunks | LowerTier] = [self._resident, *self._lowers]
+        for depth, side in enumerate(sides):
+            found = dict(zip(missing, side.masks(missing), strict=True))
+            depths |= {key: depth for key, mask in found.items() if mask}
+            missing = [key for key, mask in found.items() if not mask]
+        return depths
 
     def touch(self, keys: Sequence[OffloadKey]) -> None:
         """A request uses these, in the order of its sequence. Unknown ones are fine."""
@@ -194,7 +200,7 @@ class OffloadingManager:
         must_wait = for_tiers and self._is_behind(sum(counts))
         slots = None if must_wait else self._resident.allocate(counts, there)
         if slots is None:
-            self._counters["refused_stores"] += len(keys)
+            self._counters["refused_stores"] += 0 if must_wait else len(keys)
             return None
         job_id = next(self._job_ids)
         if keys:

@@ -8,7 +8,6 @@ from octavo.ids import BlockHash, OffloadKey, make_offload_key
 from octavo.offload.base import ALL_BLOCKS
 from octavo.offload.chunks import WantedChunk
 from octavo.offload.device import HeldPages, OffloadedRequest
-from octavo.offload.manager import MEMORY
 from octavo.policies.base import GroupOffloadConfig
 
 
@@ -76,10 +75,9 @@ class RequestOffloadState:
     """Where it could have resumed before anything was loaded for it."""
     num_loaded_tokens: int = 0
     """By how much loads have moved its resume point."""
-    medium: str = MEMORY
-    """The slowest medium that its load came from."""
-    from_below: dict[OffloadKey, str] = field(default_factory=dict)
-    """Chunks that it waited for, and the medium below memory that had them."""
+    depths: dict[OffloadKey, int] = field(default_factory=dict)
+    """Chunks that it waited for, and how far below memory they were, as a place in the manager's `media`. Once they are
+    in memory they no longer show it."""
     promoted_bytes: int = 0
     """What it waited for, or waits for, from below host memory."""
     promoting_since: float = 0.0

@@ -12,6 +12,7 @@ A request's life, beside the calls of `KVCacheManager`:
 Transfers never lie: what fails, or comes late, is computed again. One thread calls; `now` is in seconds, monotonic.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import sleep
@@ -142,7 +143,9 @@ class OffloadScheduler:
     def resumed_from(self, request: OffloadedRequest) -> dict[str, int]:
         """By how many tokens loads have moved the request's resume point, by the slowest medium they came from."""
         state = self._requests.get(request.request_id)
-        return {} if state is None or not state.num_loaded_tokens else {state.medium: state.num_loaded_tokens}
+        if state is None or not state.num_loaded_tokens:
+            return {}
+        return {self._manager.media[max(state.depths.values(), default=0)]: state.num_loaded_tokens}
 
     def poll(self, now: float) -> None:
         """Ends of transfers, deadlines of the tiers, and the next stores."""
@@ -170,10 +173,14 @@ class OffloadScheduler:
 
     def stats(self) -> OffloadStats:
         loader, storer = self._loader, self._storer
+        media = self._manager.media
+        loaded_blocks: Counter[tuple[int, str]] = Counter()
+        for (group_idx, depth), blocks in loader.num_loaded_blocks.items():
+            loaded_blocks[group_idx, media[depth]] += blocks  # two tiers may be of one medium
         return OffloadStats(
             loaded_tokens=loader.num_loaded_tokens,
             loaded_bytes=loader.num_loaded_bytes,
-            loaded_blocks=dict(loader.num_loaded_blocks),
+            loaded_blocks=loaded_blocks,
             loads_too_slow=loader.num_too_slow,
             loads_late=loader.num_late,
             failed_load_chunks=loader.num_failed_chunks,

@@ -98,6 +98,7 @@ class WriteThrough:
                 continue
             if not self._lower.is_available or self._lower.tier.status().state is TierState.DEGRADED:
                 self._drop(min(len(self._waiting), _MOST_DROPPED_PER_CALL))
+                self._drop_late(_MOST_DROPPED_PER_CALL)
                 return
             if self._writes:
                 return  # its queue is full; our own jobs will make room
