@@ -5,7 +5,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 import torch
@@ -34,7 +33,7 @@ with warnings.catch_warnings():  # torch's, while vLLM is imported
     )
 
     from octavo.vllm_plugin.v0_32.manager import OctavoManager
-    from octavo.vllm_plugin.v0_32.worker import OctavoWorker, fill_load, fill_store, most_missing
+    from octavo.vllm_plugin.v0_32.worker import OctavoWorker, fill_load, fill_store
 
 pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("ignore")]
 
@@ -344,17 +343,6 @@ def test_rows_of_chunks():
     assert fill_store([6, 7, 1, 2, 3], 1, 2, 3, 1) == [[6, 6, 7], [1, 2, 3]]
     assert fill_store([7, 1, 2, 3], 2, 2, 3, 1) == [None, [1, 2, 3]]  # somebody would ask for the second
     assert fill_store([5, 7], 0, 1, 3, 1) == [None]  # which is missing, the second or the third?
-
-
-def test_windows_of_groups_that_end_elsewhere_are_whole():
-    window = GroupReport(group_id=0, rule=GroupRule.WINDOW, reach_tokens=16, tokens_per_block=16, page_bytes=PAGE)
-    whole, state, longer = (
-        msgspec.structs.replace(window, group_id=1, rule=rule, tokens_per_block=tokens)
-        for rule, tokens in ((GroupRule.WHOLE, 16), (GroupRule.STATE, 32), (GroupRule.WHOLE, 32))
-    )
-    assert most_missing([window, whole], 3) == [2, 0]
-    assert most_missing([window, longer], 3) == [0, 0]
-    assert most_missing([window, state], 3) == [0, 2]
 
 
 def test_notes_lie_before_the_slots(tmp_path: Path) -> None:

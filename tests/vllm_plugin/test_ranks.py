@@ -90,20 +90,3 @@ def test_sweep_removes_what_the_dead_left(folder):
         "octavo-vllm-young.rank0",
     }
     held.close()
-
-
-@pytest.mark.parametrize(
-    ("rule", "reach", "most"),
-    [
-        (GroupRule.WHOLE, 0, 0),
-        (GroupRule.STATE, 0, 3),
-        (GroupRule.WINDOW, 16, 3),
-        (GroupRule.WINDOW, 17, 2),
-        (GroupRule.WINDOW, 1000, 0),
-        (GroupRule.CHUNK, 32, 2),
-    ],
-)
-def test_first_blocks_that_nobody_asks_for(rule, reach, most):
-    group = msgspec.structs.replace(GROUP, rule=rule, reach_tokens=reach)
-    assert group.most_missing(4) == most
-    assert group.most_missing(1) == 0

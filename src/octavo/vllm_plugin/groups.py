@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import lcm
 from typing import assert_never
 
 from octavo.offload.arena import SlotPlan
@@ -13,6 +14,7 @@ from octavo.specs import (
     FullAttentionSpec,
     KVCacheSpec,
     MambaSpec,
+    ResumePoint,
     SlidingWindowSpec,
 )
 from octavo.vllm_plugin.ranks import GroupReport, GroupRule, RankReport
@@ -60,6 +62,26 @@ def groups_of_all_ranks(groups: Sequence[GroupOffloadConfig], plan: SlotPlan, nu
         )
         for group in groups
     ]
+
+
+def most_missing(groups: Sequence[GroupReport], blocks_per_chunk: int) -> list[int]:
+    """By group: how many of a chunk's first blocks may be anything, as nobody asks for them who resumes at its end, or
+    one token before. Where groups cut a sequence differently, one's resume may end within another's chunk, whose first
+    blocks its window then asks for."""
+    ends_alike = len({group.tokens_per_block for group in groups}) == 1
+    return [
+        _never_needed(group, blocks_per_chunk) if ends_alike or group.rule is GroupRule.STATE else 0 for group in groups
+    ]
+
+
+def _never_needed(group: GroupReport, blocks_per_chunk: int) -> int:
+    """The rule's own answer, where it reaches farthest back: at an end of a chunk that ends a reach too."""
+    spec = _spec_of(group)
+    end = lcm(blocks_per_chunk * group.tokens_per_block, max(1, group.reach_tokens))
+    points = (end,) if spec.holds_checkpoints else (end - 1, end)
+    needed = [run.start for tokens in points for run in spec.needed_blocks(ResumePoint(num_tokens=tokens))]
+    last = end // group.tokens_per_block - 1
+    return max(0, min([*needed, last]) - (last + 1 - blocks_per_chunk))
 
 
 _NOTHING = EncoderOnlyAttentionSpec(block_size=1, num_kv_heads=1, head_size=1)

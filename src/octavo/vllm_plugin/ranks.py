@@ -13,13 +13,11 @@ from contextlib import suppress
 from enum import Enum
 from hashlib import sha256
 from pathlib import Path
-from typing import assert_never
 
 import msgspec
 
 from octavo.errors import OffloadError
 from octavo.offload.segment import segment_path
-from octavo.specs.base import ceil_div
 
 _PREFIX = "vllm-"
 _WAIT_S = 5.0
@@ -48,18 +46,6 @@ class GroupReport(msgspec.Struct, frozen=True, kw_only=True):
     tokens_per_block: int
     page_bytes: int
     """Of one block in this rank, without padding."""
-
-    def most_missing(self, blocks_per_chunk: int) -> int:
-        """How many of a chunk's first blocks nobody asks for who resumes at its end, or one token before."""
-        match self.rule:
-            case GroupRule.WHOLE:
-                return 0
-            case GroupRule.STATE:
-                return blocks_per_chunk - 1
-            case GroupRule.WINDOW | GroupRule.CHUNK:
-                return max(0, blocks_per_chunk - ceil_div(self.reach_tokens, self.tokens_per_block))
-            case never:
-                assert_never(never)
 
 
 class RankReport(msgspec.Struct, frozen=True, kw_only=True):

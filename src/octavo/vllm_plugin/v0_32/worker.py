@@ -17,7 +17,8 @@ from octavo.errors import TransferError
 from octavo.offload.base import ChunkCopy
 from octavo.offload.base import OffloadingWorker as Worker
 from octavo.transfer import CanonicalKVCacheRef, CanonicalKVCaches, CanonicalKVCacheTensor, CpuWorker, make_worker
-from octavo.vllm_plugin.ranks import GroupReport, GroupRule
+from octavo.vllm_plugin.groups import most_missing
+from octavo.vllm_plugin.ranks import GroupReport
 from octavo.vllm_plugin.shared_arena import Bytes2D, RankArena
 from octavo.vllm_plugin.v0_32.chunk_slots import ChunkSlots
 
@@ -187,13 +188,6 @@ def _make_worker(caches: CanonicalKVCaches, parts: Bytes2D) -> Worker:
     if caches.device.type == "cpu":
         return CpuWorker(caches, parts, inline_bytes=_INLINE_BYTES)
     return make_worker(caches, parts)
-
-
-def most_missing(groups: Sequence[GroupReport], size: int) -> list[int]:
-    """By group: how many of a chunk's first blocks may be anything. Where groups cut a sequence differently, one's
-    resume may end within another's chunk, whose first blocks its window then asks for."""
-    ends_alike = len({group.tokens_per_block for group in groups}) == 1
-    return [group.most_missing(size) if ends_alike or group.rule is GroupRule.STATE else 0 for group in groups]
 
 
 def fill_load(rows: list[int], num_missing: int, num_chunks: int, size: int) -> list[list[int] | None]:
