@@ -2,79 +2,27 @@
 
     engine_process.py MODEL POOL_MIB ENDPOINT
 
-MODEL is a family of `tiny_config`, made with random weights. The first line of stdin is a list of prompts, which are
+MODEL is a family of `vllm_models`, made with random weights. The first line of stdin is a list of prompts, which are
 served one after the other; the process ends when stdin does.
 """
 
 import json
-import os
 import sys
 import tempfile
+from pathlib import Path
 
-os.environ |= {
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    "VLLM_HOST_IP": "127.0.0.1",
-    "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "VLLM_LOGGING_LEVEL": "ERROR",
-    "OMP_NUM_THREADS": "1",  # tiny operations end sooner than two threads meet
-    "HF_HUB_OFFLINE": "1",
-    "PYTHONHASHSEED": "0",
-}
-
-import torch
-import transformers
+import vllm_environment  # noqa: F401 - before vLLM
 from vllm import LLM, SamplingParams
 from vllm.config import KVEventsConfig
 from vllm.v1.kv_cache_interface import get_kv_cache_spec_kind, get_kv_cache_spec_sliding_window
-
-COMMON = {
-    "vocab_size": 512,
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 32,
-    "max_position_embeddings": 2048,
-}
-
-
-def tiny_config(family: str) -> transformers.PretrainedConfig:
-    match family:
-        case "gemma3":
-            kinds = ["sliding_attention"] * 5 + ["full_attention"]
-            return transformers.Gemma3TextConfig(
-                **COMMON, num_hidden_layers=6, layer_types=kinds, sliding_window=64, query_pre_attn_scalar=32
-            )
-        case "qwen3_next":
-            return transformers.Qwen3NextConfig(
-                **{**COMMON, "head_dim": 128, "num_key_value_heads": 4},
-                num_hidden_layers=4,
-                layer_types=["linear_attention"] * 3 + ["full_attention"],
-                linear_conv_kernel_dim=4,
-                linear_key_head_dim=128,
-                linear_value_head_dim=128,
-                linear_num_key_heads=1,
-                linear_num_value_heads=2,
-                num_experts=4,
-                num_experts_per_tok=2,
-                moe_intermediate_size=32,
-                shared_expert_intermediate_size=32,
-            )
-    raise ValueError(family)
-
-
-def make_model(family: str, folder: str) -> None:
-    torch.manual_seed(0)
-    model = transformers.AutoModelForCausalLM.from_config(tiny_config(family), dtype=torch.bfloat16)
-    model.save_pretrained(folder)
+from vllm_models import make_model
 
 
 def main() -> None:
     family, pool_mib, endpoint = sys.argv[1:]
     prompts = json.loads(sys.stdin.readline())
     with tempfile.TemporaryDirectory() as folder:
-        make_model(family, folder)
+        make_model(family, Path(folder))
         llm = LLM(
             model=folder,
             skip_tokenizer_init=True,

@@ -10,7 +10,7 @@ _HERE = Path(__file__).parent
 
 
 def make_model(family: str, folder: Path, seed: int = 0) -> str:
-    script = f"import plugin_models as e, pathlib as p; e.make_model({family!r}, p.Path({str(folder)!r}), {seed})"
+    script = f"import vllm_models as e, pathlib as p; e.make_model({family!r}, p.Path({str(folder)!r}), {seed})"
     subprocess.run([sys.executable, "-c", script], check=True, cwd=_HERE, capture_output=True)
     return str(folder)
 

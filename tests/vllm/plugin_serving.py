@@ -1,21 +1,18 @@
 """A real vLLM engine with the plug-in, in this process: how it is asked, and what lies below its device."""
 
-import os
 import random
 import time
 from typing import Any
 
-import engine_process  # noqa: F401 - sets vLLM up before it is imported
 import torch
-from plugin_models import VOCAB
+import vllm_environment  # noqa: F401 - before vLLM
 from vllm import LLM, SamplingParams
 from vllm.v1.kv_offload.base import ScheduleEndContext
+from vllm_models import VOCAB
 
 from octavo.offload.tiers.base import TierState
 
-# One thread: tiny operations end sooner than two threads meet, and on a busy machine these wait for each other in each.
-torch.set_num_threads(1)
-os.environ["OMP_NUM_THREADS"] = "1"  # of ranks in processes of their own
+torch.set_num_threads(1)  # a vLLM in this process asks for more
 
 
 def start(model: str, transfer: dict[str, Any] | None, **options: Any) -> LLM:

@@ -7,7 +7,6 @@ do (it would turn prefix caching off with MLA, and change the type of recurrent 
 """
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -15,6 +14,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
+
+import vllm_environment  # noqa: F401 - before vLLM
 
 from octavo.specs import (
     AttentionSpec,
@@ -29,15 +30,6 @@ from octavo.specs import (
     SinkFullAttentionSpec,
     SlidingWindowMLASpec,
     SlidingWindowSpec,
-)
-
-os.environ.update(
-    HF_HUB_OFFLINE="1",
-    VLLM_LOGGING_LEVEL="ERROR",
-    VLLM_HOST_IP="127.0.0.1",
-    VLLM_NO_USAGE_STATS="1",
-    VLLM_CPU_OMP_THREADS_BIND="nobind",
-    OMP_NUM_THREADS="1",
 )
 
 

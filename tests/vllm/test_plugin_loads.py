@@ -111,6 +111,10 @@ def test_wrong_configurations_are_refused_and_the_short_form_is_right(llama: Ser
     del right["kv_connector_extra_config"]["spec_module_path"]
     before = leftovers()
     transfers = [transfer_config(**extra) for extra in wrong.values()]
+    other_spec = transfer_config("OctavoConnector", memory="8MiB")
+    other_spec["kv_connector_extra_config"]["spec_name"] = "CPUOffloadingSpec"
+    transfers.append(other_spec)
+    wrong["not 'CPUOffloadingSpec'"] = {}
     seen = play("refused", model=llama.model, transfers=transfers, transfer=right)
     assert len(seen["said"]) == len(wrong)
     for message, said in zip(wrong, seen["said"], strict=True):

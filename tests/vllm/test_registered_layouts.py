@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,9 +30,10 @@ def test_what_vllm_registers_is_canonical(family):
 
 
 def main(family: str) -> None:
-    import engine_process as engine  # sets vLLM up before it is imported
+    import vllm_environment  # noqa: F401 - before vLLM
     from vllm import LLM
     from vllm.v1.worker.gpu_model_runner import GPUModelRunner
+    from vllm_models import make_model
 
     registered = []
     allocate = GPUModelRunner.initialize_kv_cache_tensors
@@ -42,8 +44,8 @@ def main(family: str) -> None:
         return kv_caches
 
     GPUModelRunner.initialize_kv_cache_tensors = capture
-    with engine.tempfile.TemporaryDirectory() as folder:
-        engine.make_model(family, folder)
+    with tempfile.TemporaryDirectory() as folder:
+        make_model(family, Path(folder))
         LLM(
             model=folder,
             skip_tokenizer_init=True,

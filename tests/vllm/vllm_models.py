@@ -1,42 +1,69 @@
-"""Tiny models for engines with the plug-in: each of another kind of cache."""
+"""Tiny models for the real vLLM: each of another kind of cache."""
 
 from pathlib import Path
 
-import engine_process as engine
 import tokenizers
 import torch
 import transformers
 
 VOCAB = 512
+_COMMON = {
+    "vocab_size": VOCAB,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "max_position_embeddings": 2048,
+}
+_DELTA = {
+    "head_dim": 128,
+    "num_key_value_heads": 4,
+    "num_hidden_layers": 4,
+    "layer_types": ["linear_attention"] * 3 + ["full_attention"],
+    "linear_conv_kernel_dim": 4,
+    "linear_key_head_dim": 128,
+    "linear_value_head_dim": 128,
+    "linear_num_key_heads": 1,
+    "linear_num_value_heads": 2,
+}
+"""Layers of recurrent state that vLLM's kernels take, and one of attention."""
 
 
 def tiny_config(family: str) -> transformers.PretrainedConfig:
     match family:
         case "llama":
-            return transformers.LlamaConfig(**engine.COMMON, num_hidden_layers=4)
+            return transformers.LlamaConfig(**_COMMON, num_hidden_layers=4)
         case "gpt_oss":
             return transformers.GptOssConfig(
-                **{**engine.COMMON, "intermediate_size": 64},
+                **{**_COMMON, "intermediate_size": 64},
                 num_hidden_layers=4,
                 num_local_experts=4,
                 num_experts_per_tok=2,
                 sliding_window=64,
                 layer_types=["sliding_attention", "full_attention"] * 2,
             )
-        case "qwen3_5":
-            return transformers.Qwen3_5TextConfig(
-                **{**engine.COMMON, "head_dim": 128, "num_key_value_heads": 4},
-                num_hidden_layers=4,
-                layer_types=["linear_attention"] * 3 + ["full_attention"],
-                linear_conv_kernel_dim=4,
-                linear_key_head_dim=128,
-                linear_value_head_dim=128,
-                linear_num_key_heads=1,
-                linear_num_value_heads=2,
+        case "gemma3":
+            return transformers.Gemma3TextConfig(
+                **_COMMON,
+                num_hidden_layers=6,
+                layer_types=["sliding_attention"] * 5 + ["full_attention"],
+                sliding_window=64,
+                query_pre_attn_scalar=32,
             )
+        case "qwen3_next":
+            return transformers.Qwen3NextConfig(
+                **{**_COMMON, **_DELTA},
+                num_experts=4,
+                num_experts_per_tok=2,
+                moe_intermediate_size=32,
+                shared_expert_intermediate_size=32,
+            )
+        case "qwen3_5":
+            return transformers.Qwen3_5TextConfig(**{**_COMMON, **_DELTA})
         case "deepseek_v2":
             return transformers.DeepseekV2Config(
-                **{**engine.COMMON, "num_key_value_heads": 4},
+                **{**_COMMON, "num_key_value_heads": 4},
                 num_hidden_layers=4,
                 kv_lora_rank=512,
                 q_lora_rank=None,
@@ -52,7 +79,7 @@ def tiny_config(family: str) -> transformers.PretrainedConfig:
                 topk_group=1,
                 topk_method="greedy",
             )
-    return engine.tiny_config(family)
+    raise ValueError(family)
 
 
 def make_model(family: str, folder: Path, seed: int = 0) -> Path:
