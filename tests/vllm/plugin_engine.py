@@ -17,6 +17,7 @@ from plugin_stress import scenario_stress
 from vllm import LLM, SamplingParams
 from vllm.distributed import cleanup_dist_env_and_memory
 from vllm.distributed.kv_transfer import ensure_kv_transfer_shutdown
+from vllm.lora.request import LoRARequest
 
 from octavo.errors import OctavoError
 
@@ -149,6 +150,26 @@ def scenario_salts(model: str, transfer: dict[str, Any]) -> dict[str, Any]:
     return {"found": found, "answers": answers}
 
 
+def scenario_adapters(model: str, adapters: list[str], transfer: dict[str, Any]) -> dict[str, Any]:
+    """One prompt without an adapter and with each."""
+    llm = start(model, transfer, enable_lora=True, max_loras=2, max_lora_rank=8)
+    below = Offloading(llm)
+    requests = [LoRARequest(name, number, name) for number, name in enumerate(adapters, 1)]
+    sampling = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True, detokenize=False)
+
+    def ask() -> tuple[list[list[int]], list[int]]:
+        prompt = {"prompt_token_ids": tokens(PROMPT_TOKENS, 10)}
+        outputs = [llm.generate([prompt], sampling, use_tqdm=False, lora_request=lora)[0] for lora in (None, *requests)]
+        return [list(o.outputs[0].token_ids) for o in outputs], [o.num_cached_tokens or 0 for o in outputs]
+
+    report: dict[str, Any] = {"cold": ask(), "local": ask()}
+    below.forget_device()
+    report["memory"] = ask()
+    report["media"] = list(below.manager.media)
+    below.adapter.shutdown()
+    return report
+
+
 SCENARIOS: dict[str, Callable[..., dict[str, Any]]] = {
     "loads": scenario_loads,
     "ranks": scenario_ranks,
@@ -156,6 +177,7 @@ SCENARIOS: dict[str, Callable[..., dict[str, Any]]] = {
     "strangers": scenario_strangers,
     "refused": scenario_refused,
     "salts": scenario_salts,
+    "adapters": scenario_adapters,
     "stress": scenario_stress,
 }
 

@@ -10,7 +10,15 @@ _HERE = Path(__file__).parent
 
 
 def make_model(family: str, folder: Path, seed: int = 0) -> str:
-    script = f"import vllm_models as e, pathlib as p; e.make_model({family!r}, p.Path({str(folder)!r}), {seed})"
+    return _make(f"make_model({family!r}, Path({str(folder)!r}), {seed})", folder)
+
+
+def make_adapter(folder: Path, seed: int) -> str:
+    return _make(f"make_adapter(Path({str(folder)!r}), {seed})", folder)
+
+
+def _make(call: str, folder: Path) -> str:
+    script = f"from pathlib import Path; import vllm_models; vllm_models.{call}"
     subprocess.run([sys.executable, "-c", script], check=True, cwd=_HERE, capture_output=True)
     return str(folder)
 

@@ -1,12 +1,11 @@
 """What the plug-in loads is what vLLM's own prefix hits have: from memory, from disk, and in the next process."""
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from plugin_process import leftovers, make_model, play, transfer_config
+from plugin_process import leftovers, make_adapter, make_model, play, transfer_config
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(400)]
 
@@ -14,13 +13,13 @@ MEMORY = {
     "llama": "3MiB",
     "gemma3": "2MiB",
     "gpt_oss": "2.5MiB",
+    "llama4": "2.5MiB",
     "qwen3_next": "12MiB",
     "qwen3_5": "14MiB",
     "deepseek_v2": "14MiB",
 }
 """Room for the prompts, and for little more."""
 LACKING = {
-    "qwen3_5": "" if find_spec("torchvision") else "vLLM imports torchvision for it, which is not here",
     "deepseek_v2": ""
     if torch.cpu._is_amx_tile_supported()
     else "vLLM turns prefix caching off with MLA on a CPU without AMX",
@@ -97,6 +96,17 @@ def test_salts_part_requests(llama: Served) -> None:
     seen = play("salts", model=llama.model, transfer=transfer_config(memory="8MiB"))
     assert seen["found"] == [0, NUM_HIT, 0, 0]
     assert seen["answers"] == [seen["answers"][0]] * 4
+
+
+def test_adapters_part_requests(llama: Served, tmp_path: Path) -> None:
+    adapters = [make_adapter(tmp_path / name, seed) for seed, name in enumerate(("a", "b"))]
+    transfer = transfer_config(memory="8MiB", disk=str(tmp_path / "disk"), disk_size="64MiB")
+    seen = play("adapters", model=llama.model, adapters=adapters, transfer=transfer)
+    assert seen["cold"][1] == [0, 0, 0]
+    assert len(set(map(tuple, seen["cold"][0]))) == 3
+    assert seen["memory"] == seen["local"]
+    assert seen["memory"][1] == [NUM_HIT] * 3
+    assert seen["media"] == ["memory"]  # an adapter is known by its name only, which is not enough for a disk
 
 
 def test_wrong_configurations_are_refused_and_the_short_form_is_right(llama: Served) -> None:

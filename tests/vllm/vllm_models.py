@@ -1,7 +1,9 @@
 """Tiny models for the real vLLM: each of another kind of cache."""
 
+import json
 from pathlib import Path
 
+import safetensors.torch
 import tokenizers
 import torch
 import transformers
@@ -51,6 +53,18 @@ def tiny_config(family: str) -> transformers.PretrainedConfig:
                 sliding_window=64,
                 query_pre_attn_scalar=32,
             )
+        case "llama4":
+            return transformers.Llama4TextConfig(
+                **_COMMON,
+                intermediate_size_mlp=128,
+                num_hidden_layers=4,
+                num_local_experts=2,
+                num_experts_per_tok=1,
+                interleave_moe_layer_step=1,
+                attention_chunk_size=384,
+                no_rope_layers=[1, 1, 1, 0],
+                layer_types=["chunked_attention"] * 3 + ["full_attention"],
+            )
         case "qwen3_next":
             return transformers.Qwen3NextConfig(
                 **{**_COMMON, **_DELTA},
@@ -80,6 +94,23 @@ def tiny_config(family: str) -> transformers.PretrainedConfig:
                 topk_method="greedy",
             )
     raise ValueError(family)
+
+
+def make_adapter(folder: Path, seed: int) -> Path:
+    """A LoRA of the tiny Llama, strong enough to change every answer."""
+    config = tiny_config("llama")
+    rank, hidden, out = 8, config.hidden_size, config.num_attention_heads * config.head_dim
+    torch.manual_seed(seed)
+    weights = {}
+    for layer in range(config.num_hidden_layers):
+        name = f"base_model.model.model.layers.{layer}.self_attn.q_proj"
+        weights[f"{name}.lora_A.weight"] = torch.randn(rank, hidden, dtype=torch.bfloat16)
+        weights[f"{name}.lora_B.weight"] = torch.randn(out, rank, dtype=torch.bfloat16)
+    folder.mkdir()
+    safetensors.torch.save_file(weights, folder / "adapter_model.safetensors")
+    described = {"peft_type": "LORA", "r": rank, "lora_alpha": rank, "target_modules": ["q_proj"]}
+    (folder / "adapter_config.json").write_text(json.dumps(described))
+    return folder
 
 
 def make_model(family: str, folder: Path, seed: int = 0) -> Path:

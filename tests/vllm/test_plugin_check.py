@@ -1,0 +1,36 @@
+"""`octavo vllm-check` as a person runs it, with the real vLLM."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import vllm_environment  # noqa: F401 - for the engines
+from plugin_process import leftovers, make_model
+
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(400)]
+
+VLLM_ARGS = {"enforce_eager": True, "dtype": "bfloat16", "max_model_len": 1024, "kv_cache_memory_bytes": 64 << 20}
+
+
+def test_a_model_is_checked_from_memory_and_from_disk(tmp_path: Path) -> None:
+    before = leftovers()
+    octavo = [str(Path(sys.executable).with_name("octavo")), "vllm-check", make_model("gpt_oss", tmp_path / "model")]
+    options = {
+        "--memory": "8MiB",
+        "--disk": str(tmp_path / "disk"),
+        "--disk-size": "64MiB",
+        "--prompts": "2",
+        "--shared-tokens": "520",
+        "--output-tokens": "8",
+        "--vllm-args": json.dumps(VLLM_ARGS),
+    }
+    words = [word for option in options.items() for word in option]
+    ran = subprocess.run([*octavo, *words], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    for name in ("Octavo memory", "Octavo disk"):
+        assert re.search(rf"{name} +9\d% +1,024 tokens +640 KiB +\S+ ms +the same", ran.stdout), ran.stdout
+    assert "Traceback" not in ran.stderr
+    assert leftovers() == before
