@@ -12,10 +12,11 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import openai
+import psutil
 import pytest
 import zmq
 from plugin_process import leftovers, make_model, transfer_config
@@ -25,9 +26,16 @@ pytestmark = [pytest.mark.vllm, pytest.mark.timeout(300)]
 _START_S, _EVENT_S = 180, 20
 
 
+class Server(NamedTuple):
+    process: psutil.Process
+    url: str
+
+    def client(self) -> openai.OpenAI:
+        return openai.OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0)
+
+
 @contextmanager
-def serving(model: str, folder: Path, transfer: dict[str, Any], events: str) -> Iterator[str]:
-    """The address of a server."""
+def serving(model: str, folder: Path, transfer: dict[str, Any], *options: str) -> Iterator[Server]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -39,18 +47,17 @@ def serving(model: str, folder: Path, transfer: dict[str, Any], events: str) -> 
         "OMP_NUM_THREADS": "1",
         "HF_HUB_OFFLINE": "1",
     }
-    events_config = {"enable_kv_cache_events": True, "publisher": "zmq", "endpoint": events}
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model, "--port", str(port)]
     command += ["--host", "127.0.0.1", "--served-model-name", "tiny", "--enforce-eager", "--dtype", "bfloat16"]
     command += ["--max-model-len", "1024", "--max-num-seqs", "4", "--kv-cache-memory-bytes", str(64 << 20)]
-    command += ["--kv-transfer-config", json.dumps(transfer), "--kv-events-config", json.dumps(events_config)]
+    command += ["--kv-transfer-config", json.dumps(transfer), *options]
     log = folder / "server.log"
     with log.open("w") as output, subprocess.Popen(command, stdout=output, stderr=output, env=environ) as process:
         try:
             url = f"http://127.0.0.1:{port}/v1"
             with openai.OpenAI(base_url=url, api_key="none", max_retries=_START_S * 2, timeout=_START_S) as client:
                 client.models.list()
-            yield f"http://127.0.0.1:{port}"
+            yield Server(psutil.Process(process.pid), f"http://127.0.0.1:{port}")
         except BaseException:
             print(log.read_text()[-6000:])
             raise
@@ -83,35 +90,46 @@ def wait_for_metric(url: str, name: str, *labels: str) -> None:
         assert time.monotonic() < deadline, (name, labels)
 
 
+def ask(client: openai.OpenAI, tokens: list[int]) -> str:
+    answer = client.completions.create(
+        model="tiny", prompt=tokens, max_tokens=12, temperature=0, extra_body={"ignore_eos": True}
+    )
+    return answer.choices[0].text
+
+
+def loaded_tokens(url: str) -> int:
+    return int(metric(read(f"{url}/metrics"), "vllm:external_prefix_cache_hits_total"))
+
+
+def make_prompt() -> list[int]:
+    source = random.Random(1)
+    return [source.randrange(4, 512) for _ in range(520)]
+
+
 def test_server(tmp_path: Path) -> None:
     model = make_model("gemma3", tmp_path / "model")
     transfer = transfer_config(memory="8MiB", disk=str(tmp_path / "disk"), disk_size="64MiB", digests=str(tmp_path))
     before = leftovers()
     events = f"ipc://{tmp_path}/events"
+    events_config = {"enable_kv_cache_events": True, "publisher": "zmq", "endpoint": events}
     context = zmq.Context.instance()
     with (
         context.socket(zmq.SUB) as subscriber,
-        serving(model, tmp_path, transfer, events) as url,
-        openai.OpenAI(base_url=f"{url}/v1", api_key="none") as client,
+        serving(model, tmp_path, transfer, "--kv-events-config", json.dumps(events_config)) as server,
+        server.client() as client,
     ):
+        url = server.url
         subscriber.setsockopt(zmq.RCVTIMEO, _EVENT_S * 1000)
         subscriber.subscribe(b"")
         subscriber.connect(events)
-        source = random.Random(1)
-        prompt = [source.randrange(4, 512) for _ in range(520)]
-
-        def ask(tokens: list[int]) -> tuple[str, int]:
-            answer = client.completions.create(
-                model="tiny", prompt=tokens, max_tokens=12, temperature=0, extra_body={"ignore_eos": True}
-            )
-            return answer.choices[0].text, int(metric(read(f"{url}/metrics"), "vllm:external_prefix_cache_hits_total"))
-
-        ask(prompt)
-        right, loaded = ask(prompt)
-        assert loaded == 0
-        ask([5, 6, 7])  # vLLM stores in the next step
+        prompt = make_prompt()
+        ask(client, prompt)
+        right = ask(client, prompt)
+        assert loaded_tokens(url) == 0
+        ask(client, [5, 6, 7])  # vLLM stores in the next step
         post(f"{url}/reset_prefix_cache")
-        assert ask(prompt) == (right, 512)
+        assert ask(client, prompt) == right
+        assert loaded_tokens(url) == 512
 
         on_device: set[tuple[int, int]] = set()
         stored: dict[str, set[tuple[int, int]]] = {"CPU": set(), "STORAGE": set()}
@@ -129,3 +147,22 @@ def test_server(tmp_path: Path) -> None:
         wait_for_metric(url, "octavo_tier_bytes", 'medium="memory"')
         wait_for_metric(url, "octavo_tier_up", 'medium="disk"')
     assert leftovers() == before
+
+
+def test_what_two_ranks_stored_outlives_the_death_of_one(tmp_path: Path) -> None:
+    model = make_model("llama", tmp_path / "model")
+    transfer = transfer_config(memory="8MiB", disk=str(tmp_path / "disk"), disk_size="64MiB", digests=str(tmp_path))
+    before, prompt = leftovers(), make_prompt()
+    two_ranks = (model, tmp_path, transfer, "--tensor-parallel-size", "2")
+    with serving(*two_ranks) as server, server.client() as client:
+        ask(client, prompt)
+        right = ask(client, prompt)
+        ask(client, [5, 6, 7])
+        wait_for_metric(server.url, "octavo_tier_events_total", 'medium="memory"', 'event="written_through"')
+        (rank,) = (child for child in server.process.children(recursive=True) if "Worker_TP1" in child.cmdline()[0])
+        rank.kill()
+        server.process.wait(60)
+    assert leftovers() == before
+    with serving(*two_ranks) as server, server.client() as client:
+        assert ask(client, prompt) == right
+        assert loaded_tokens(server.url) == 512
