@@ -21,7 +21,8 @@ import msgspec
 import zmq
 
 from octavo.events import messages
-from octavo.events.publisher import PublisherConfig, ZmqPublisher
+from octavo.events.publisher import ZmqPublisher
+from octavo.events.publisher_config import PublisherConfig
 from octavo.events.session import Delivered
 from octavo.events.subscriber import SourceConfig, Subscriber, SubscriberConfig
 

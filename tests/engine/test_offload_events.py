@@ -9,7 +9,8 @@ from octavo.engine.offloading import offloading
 from octavo.engine.sampling_params import SamplingParams
 from octavo.engine.tiny_models import save_tiny_model
 from octavo.events.messages import MEDIUM_CPU, MEDIUM_GPU, MEDIUM_STORAGE, BlockRemoved, BlockStored
-from octavo.events.publisher import InProcessPublisher, PublisherConfig
+from octavo.events.publisher import InProcessPublisher
+from octavo.events.publisher_config import PublisherConfig
 from octavo.events.sources import external_hashes
 from octavo.offload.config import OffloadConfig
 

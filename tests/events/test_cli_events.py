@@ -14,7 +14,8 @@ import zmq
 
 from octavo.cli import run
 from octavo.events.messages import AllBlocksCleared, BlockRemoved, BlockStored, KVEventBatch
-from octavo.events.publisher import PublisherConfig, ZmqPublisher
+from octavo.events.publisher import ZmqPublisher
+from octavo.events.publisher_config import PublisherConfig
 from octavo.events.session import Delivered
 from octavo.events.subscriber import SourceConfig, Subscriber, SubscriberConfig
 

@@ -8,13 +8,8 @@ import zmq
 from octavo.errors import InputError
 from octavo.events.endpoints import check_endpoint, endpoint_of_rank, is_bound_by_publisher
 from octavo.events.messages import BlockRemoved, BlockStored, KVEventBatch
-from octavo.events.publisher import (
-    InProcessPublisher,
-    NullPublisher,
-    PublisherConfig,
-    ZmqPublisher,
-    estimated_bytes,
-)
+from octavo.events.publisher import InProcessPublisher, NullPublisher, ZmqPublisher, estimated_bytes
+from octavo.events.publisher_config import PublisherConfig
 from octavo.events.replay import END_SEQUENCE, ReplayBuffer, ReplayRequests, Sent
 from octavo.events.wire import encode_batch
 

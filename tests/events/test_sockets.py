@@ -13,7 +13,8 @@ import zmq
 
 from octavo.errors import InputError
 from octavo.events.messages import AllBlocksCleared, BlockRemoved, KVEventBatch
-from octavo.events.publisher import PublisherConfig, ZmqPublisher
+from octavo.events.publisher import ZmqPublisher
+from octavo.events.publisher_config import PublisherConfig
 from octavo.events.session import Delivered, Resync, ResyncReason
 from octavo.events.subscriber import SourceConfig, Subscriber, SubscriberConfig
 from octavo.events.wire import WireLimits, encode_batch, encode_sequence

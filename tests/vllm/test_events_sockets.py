@@ -8,7 +8,8 @@ import pytest
 import zmq
 
 from octavo.events.messages import BlockRemoved, BlockStored, KVEventBatch
-from octavo.events.publisher import PublisherConfig, ZmqPublisher
+from octavo.events.publisher import ZmqPublisher
+from octavo.events.publisher_config import PublisherConfig
 from octavo.events.session import Delivered, Resync, ResyncReason
 from octavo.events.subscriber import SourceConfig, Subscriber, SubscriberConfig
 

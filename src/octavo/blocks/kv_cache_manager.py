@@ -18,16 +18,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from octavo.blocks.compaction import PageMove, compact, rows_held
+from octavo.blocks.compaction import PageMove, rows_held
 from octavo.blocks.pool import BlockPool, ClassUsage, UndoHold
 from octavo.blocks.request import RequestBlocks, as_token_array
 from octavo.blocks.request_hashes import RequestHasher
 from octavo.blocks.resume_plan import ResumePlan, find_resume
+from octavo.blocks.room import ManagedGroup, Room
 from octavo.blocks.stats import PrefixCacheStats
 from octavo.errors import InputError, RequestTooLargeError
 from octavo.events.changes import CacheChanges, StepEvents
 from octavo.hashing import PLAIN, BlockHasher, RequestIdentity
-from octavo.planning import KVCacheConfig, blocks_of_request
+from octavo.planning import KVCacheConfig
 from octavo.specs import KVCacheSpecRegistry, last_boundary
 from octavo.specs.manager import BlockTable, PageCopy
 
@@ -64,12 +65,12 @@ class KVCacheManager:
         self.pool = BlockPool(config, events=self._events)
         self.requests: dict[str, RequestBlocks] = {}
         self._class_of = [group.page_class or 0 for group in config.groups]
-        self._managed = [
+        self._managed: list[ManagedGroup] = [
             (index, KVCacheSpecRegistry.get_manager_class(group.spec)(group.spec, index, self.pool), group.page_class)
             for index, group in enumerate(config.groups)
             if group.page_class is not None
         ]
-        """(group, manager, page class) of the groups that keep something."""
+        self._room = Room(config, self.pool, self._managed)
         self.reserved_rows = self._take_reserved_rows()
         """By group: rows for sinks, and the null row where a kernel needs one. They are never let go."""
         self._has_draft = any(group.is_draft for group in config.groups)
@@ -323,20 +324,15 @@ class KVCacheManager:
         self, request: RequestBlocks, num_tokens: int, num_lookahead_tokens: int, must_fit_tokens: int
     ) -> Allocation | None:
         target = min(num_tokens + num_lookahead_tokens, self.config.limits.max_model_len)
-        needed = self._pages_needed(request, target)
+        needed = self._room.pages_needed(request, target)
         moves: tuple[PageMove, ...] = ()
-        if must_fit_tokens <= target and self._has_free_pages(needed):
+        if must_fit_tokens <= target and self._room.is_free(needed):
             supply = None
         else:
-            counts = must_fit = self._count_by_class(needed)
-            if must_fit_tokens > target:
-                must_fit = self._count_by_class(self._most_pages_needed(request, must_fit_tokens, needed))
-            if not self.pool.can_take(must_fit):
-                compacted = compact(self.pool, must_fit, self.requests.values())
-                if compacted is None:
-                    return None
-                moves = compacted
-            supply = self.pool.take(counts)
+            made = self._room.make(request, needed, must_fit_tokens if must_fit_tokens > target else 0, self.requests)
+            if made is None:
+                return None
+            moves, supply = made
         copies: list[PageCopy] = []
         for (index, manager, page_class), count in zip(self._managed, needed, strict=True):
             if supply is None:
@@ -347,33 +343,6 @@ class KVCacheManager:
         request.num_scheduled_tokens = num_tokens
         self._set_next_events(request)
         return Allocation(moves=moves, copies=tuple(copies)) if moves or copies else _NOTHING_TO_COPY
-
-    def _has_free_pages(self, needed: Sequence[int]) -> bool:
-        """Whether every class has as many free pages as all groups want together: so most decode steps are served."""
-        total = sum(needed)
-        return not [pages for pages in self.pool.classes if len(pages.free_rows) < total]  # no generator: it is hot
-
-    def _pages_needed(self, request: RequestBlocks, num_tokens: int) -> list[int]:
-        """By managed group."""
-        tables = request.tables
-        return [manager.num_pages_needed(tables[index], request, num_tokens) for index, manager, _ in self._managed]
-
-    def _most_pages_needed(self, request: RequestBlocks, num_tokens: int, needed_now: Sequence[int]) -> list[int]:
-        """What a request will need at once, by managed group, while it gets to `num_tokens` step by step: a window
-        lets blocks go on the way."""
-        most = blocks_of_request(self.config, num_tokens)
-        pages = []
-        for (index, manager, _), now in zip(self._managed, needed_now, strict=True):
-            table = request.tables[index]
-            more = most[index] - sum(1 for _ in rows_held(table))
-            pages.append(max(now, min(more, manager.num_pages_needed(table, request, num_tokens))))
-        return pages
-
-    def _count_by_class(self, pages_needed: Sequence[int]) -> list[int]:
-        counts = [0] * len(self.pool.classes)
-        for (_, _, page_class), pages in zip(self._managed, pages_needed, strict=True):
-            counts[page_class] += pages
-        return counts
 
     def _commit_groups(self, request: RequestBlocks, num_tokens: int) -> None:
         if num_tokens > request.num_scheduled_tokens:

@@ -62,7 +62,7 @@ def serve(
     from octavo.cli.serve_engine import OffloadFlags, build_engine, quieten  # torch, which takes seconds
     from octavo.engine.config import EngineConfig
     from octavo.engine.server import Server, ServerConfig, open_socket, url_of
-    from octavo.events.publisher import PublisherConfig
+    from octavo.events.publisher_config import PublisherConfig
 
     if not (model / "config.json").is_file():
         raise InputError(f"{model} is not a model's folder: it has no config.json")

@@ -1,0 +1,48 @@
+"""`PublisherConfig`: where a publisher is heard, and what it may keep."""
+
+import threading
+from dataclasses import dataclass
+
+from octavo.errors import InputError
+from octavo.events.endpoints import check_endpoint
+from octavo.events.wire import DEFAULT_LIMITS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublisherConfig:
+    """Where a publisher is heard, and what it may keep."""
+
+    endpoint: str = "tcp://*:5557"
+    replay_endpoint: str | None = None
+    topic: str = ""
+    data_parallel_rank: int = 0
+    """Counts the ports up, and is put on batches that name none."""
+    bind: bool | None = None
+    """None: as vLLM does, which binds `tcp://*:P`, ipc and inproc, and connects to other addresses."""
+    hwm: int = 10_000
+    """Messages that wait for one subscriber. It misses more, and sees a gap."""
+    max_queued_batches: int = 10_000
+    max_queued_bytes: int = 64 << 20
+    """As estimated before encoding. More is dropped, and shows as a gap."""
+    max_message_bytes: int = DEFAULT_LIMITS.max_payload_bytes
+    """Batches that are longer are dropped, as no subscriber would read them."""
+    replay_batches: int = 10_000
+    replay_bytes: int = 64 << 20
+    """The oldest of more are forgotten."""
+    max_replay_requests: int = 64
+    """Requests that wait for their answers; more are refused."""
+    close_timeout_s: float = 1.0
+    """How long closing may take, to send what is queued."""
+
+    def __post_init__(self) -> None:
+        check_endpoint(self.endpoint)
+        if self.replay_endpoint is not None:
+            check_endpoint(self.replay_endpoint)
+        least = {"data_parallel_rank": 0, "replay_batches": 0, "replay_bytes": 0} | dict.fromkeys(
+            ("hwm", "max_queued_batches", "max_queued_bytes", "max_message_bytes", "max_replay_requests"), 1
+        )
+        for name, number in least.items():
+            if getattr(self, name) < number:
+                raise InputError(f"{name} must be {number} or more, not {getattr(self, name)}")
+        if not 0 <= self.close_timeout_s <= threading.TIMEOUT_MAX:
+            raise InputError(f"close_timeout_s must be 0 or more, not {self.close_timeout_s}")
