@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from PIL import Image
 from plugin_serving import Offloading, generate_each, start, tokens  # sets vLLM up before it is imported
 from plugin_stress import scenario_stress
 from vllm import LLM, SamplingParams
@@ -170,6 +171,26 @@ def scenario_adapters(model: str, adapters: list[str], transfer: dict[str, Any])
     return report
 
 
+def scenario_images(model: str, transfer: dict[str, Any]) -> dict[str, Any]:
+    """One prompt with one image, and with another."""
+    llm = start(model, transfer, skip_tokenizer_init=False, limit_mm_per_prompt={"image": 1})
+    below = Offloading(llm)
+    sampling = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True, detokenize=False)
+    prompt = [4, *(max(5, token) for token in tokens(PROMPT_TOKENS, 10))]
+    images = [Image.new("RGB", (28, 28), colour) for colour in ("red", "blue")]
+
+    def ask() -> tuple[list[list[int]], list[int]]:
+        given = [{"prompt_token_ids": prompt, "multi_modal_data": {"image": image}} for image in images]
+        outputs = [llm.generate([one], sampling, use_tqdm=False)[0] for one in given]
+        return [list(o.outputs[0].token_ids) for o in outputs], [o.num_cached_tokens or 0 for o in outputs]
+
+    report: dict[str, Any] = {"cold": ask(), "local": ask()}
+    below.forget_device()
+    report["memory"] = ask()
+    below.adapter.shutdown()
+    return report
+
+
 SCENARIOS: dict[str, Callable[..., dict[str, Any]]] = {
     "loads": scenario_loads,
     "ranks": scenario_ranks,
@@ -178,6 +199,7 @@ SCENARIOS: dict[str, Callable[..., dict[str, Any]]] = {
     "refused": scenario_refused,
     "salts": scenario_salts,
     "adapters": scenario_adapters,
+    "images": scenario_images,
     "stress": scenario_stress,
 }
 

@@ -13,6 +13,10 @@ def make_model(family: str, folder: Path, seed: int = 0) -> str:
     return _make(f"make_model({family!r}, Path({str(folder)!r}), {seed})", folder)
 
 
+def make_image_model(folder: Path) -> str:
+    return _make(f"make_image_model(Path({str(folder)!r}))", folder)
+
+
 def make_adapter(folder: Path, seed: int) -> str:
     return _make(f"make_adapter(Path({str(folder)!r}), {seed})", folder)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from plugin_process import leftovers, make_adapter, make_model, play, transfer_config
+from plugin_process import leftovers, make_adapter, make_image_model, make_model, play, transfer_config
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(400)]
 
@@ -107,6 +107,14 @@ def test_adapters_part_requests(llama: Served, tmp_path: Path) -> None:
     assert seen["memory"] == seen["local"]
     assert seen["memory"][1] == [NUM_HIT] * 3
     assert seen["media"] == ["memory"]  # an adapter is known by its name only, which is not enough for a disk
+
+
+def test_images_part_requests(tmp_path: Path) -> None:
+    seen = play("images", model=make_image_model(tmp_path / "model"), transfer=transfer_config(memory="8MiB"))
+    answers, cached = seen["cold"]
+    assert cached == [0, 0]
+    assert answers[0] != answers[1]
+    assert seen["memory"] == seen["local"] == [answers, [NUM_HIT] * 2]
 
 
 def test_wrong_configurations_are_refused_and_the_short_form_is_right(llama: Served) -> None:

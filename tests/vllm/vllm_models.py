@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import safetensors.torch
 import tokenizers
@@ -114,18 +115,71 @@ def make_adapter(folder: Path, seed: int) -> Path:
 
 
 def make_model(family: str, folder: Path, seed: int = 0) -> Path:
-    """Weights that are large enough for an answer to depend on the whole prompt."""
     torch.manual_seed(seed)
     model = transformers.AutoModelForCausalLM.from_config(tiny_config(family), dtype=torch.float32)
+    _with_large_weights(model).save_pretrained(folder)
+    make_tokenizer().save_pretrained(folder)
+    return folder
+
+
+def make_image_model(folder: Path) -> Path:
+    """A LLaVA over the tiny Llama: token 4 stands for an image, which takes five."""
+    side, patch = 28, 14
+    vision = transformers.CLIPVisionConfig(
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        image_size=side,
+        patch_size=patch,
+    )
+    config = transformers.LlavaConfig(
+        vision_config=vision,
+        text_config=tiny_config("llama"),
+        image_token_index=4,
+        vision_feature_layer=-1,
+        vision_feature_select_strategy="full",
+        image_seq_length=5,
+    )
+    torch.manual_seed(0)
+    _with_large_weights(transformers.LlavaForConditionalGeneration(config)).save_pretrained(folder)
+    file = folder / "model.safetensors"
+    weights = safetensors.torch.load_file(file)
+    as_vllm_names = {name.replace("vision_tower.", "vision_tower.vision_model."): weights[name] for name in weights}
+    safetensors.torch.save_file(as_vllm_names, file, metadata={"format": "pt"})
+    transformers.LlavaProcessor(
+        image_processor=transformers.CLIPImageProcessor(
+            size={"shortest_edge": side}, crop_size={"height": side, "width": side}
+        ),
+        tokenizer=make_tokenizer("<image>"),
+        patch_size=patch,
+        vision_feature_select_strategy="full",
+        num_additional_image_tokens=1,
+        image_token="<image>",
+    ).save_pretrained(folder)
+    return folder
+
+
+def _with_large_weights(model: Any) -> Any:
+    """So large that an answer depends on the whole prompt."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.dim() >= 2 and "norm" not in name:
                 parameter.normal_(0, 0.15)
-    model.to(torch.bfloat16).save_pretrained(folder)
-    words = {"<unk>": 0, "<s>": 1, "</s>": 2, "<pad>": 3} | {f"w{i}": i for i in range(4, VOCAB)}
+    return model.to(torch.bfloat16)
+
+
+def make_tokenizer(*special: str) -> Any:
+    """One token for each word; the special ones from 4 on."""
+    named = ["<unk>", "<s>", "</s>", "<pad>", *special]
+    words = {word: i for i, word in enumerate(named)} | {f"w{i}": i for i in range(len(named), VOCAB)}
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    transformers.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, unk_token="<unk>", bos_token="<s>", eos_token="</s>", pad_token="<pad>"
-    ).save_pretrained(folder)
-    return folder
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        unk_token="<unk>",
+        bos_token="<s>",
+        eos_token="</s>",
+        pad_token="<pad>",
+        additional_special_tokens=list(special),
+    )
