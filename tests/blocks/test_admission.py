@@ -5,7 +5,7 @@ import pytest
 from octavo.blocks import KVCacheManager
 from octavo.errors import InputError, RequestTooLargeError
 from octavo.hashing import BlockHasher
-from octavo.testing.naive_blocks import StepPlan
+from octavo.testing.naive_request import StepPlan
 from octavo.testing.small_models import cross, full, small_model, window
 
 

@@ -6,7 +6,7 @@ from octavo.blocks import NULL_BLOCK
 from octavo.errors import InputError
 from octavo.hashing import RequestIdentity
 from octavo.specs import EncoderOnlyAttentionSpec
-from octavo.testing.naive_blocks import StepPlan
+from octavo.testing.naive_request import StepPlan
 from octavo.testing.small_models import cross, full, sinks, state, window
 
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from octavo.blocks import BlockPool
-from octavo.testing.naive_blocks import StepPlan
+from octavo.testing.naive_request import StepPlan
 from octavo.testing.small_models import full, small_model, window
 
 LAYERS = window(9, heads=4), full()

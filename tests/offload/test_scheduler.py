@@ -7,7 +7,7 @@ from octavo.offload.loads import Readiness
 from octavo.offload.stores import StorePolicy
 from octavo.policies.base import GroupOffloadConfig
 from octavo.testing.faulty_tier import FaultyTier, TierFault
-from octavo.testing.naive_blocks import StepPlan
+from octavo.testing.naive_request import StepPlan
 from octavo.testing.naive_tier import NaiveTier
 from octavo.testing.offload_machine import PATIENCE_S, OffloadingEngine
 from octavo.testing.small_models import full, small_model, state, window

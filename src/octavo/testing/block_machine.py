@@ -24,7 +24,9 @@ from hypothesis.stateful import (
 from octavo.blocks import KVCacheManager
 from octavo.hashing import PLAIN, RequestIdentity
 from octavo.planning import KVCacheConfig
-from octavo.testing.naive_blocks import NaiveEngine, NaiveRequest, StepPlan, num_running_states
+from octavo.testing.naive_blocks import NaiveEngine
+from octavo.testing.naive_layers import num_running_states
+from octavo.testing.naive_request import NaiveRequest, StepPlan
 from octavo.testing.small_models import SmallModel
 
 SPARE_MEMORY = (0.3, 0, 1.0)

@@ -14,7 +14,7 @@ import xxhash
 
 from octavo.offload.base import ChunkCopy, OffloadingWorker, TransferResult
 from octavo.policies.base import GroupOffloadConfig
-from octavo.testing.naive_blocks import NaiveDevice, Slot
+from octavo.testing.naive_device import NaiveDevice, Slot
 
 _DAMAGED = {0: Slot(-1, -1, -1), -1: Slot(-1, -1, -1)}
 

@@ -30,7 +30,8 @@ from octavo.policies.base import GroupOffloadConfig
 from octavo.specs.base import ceil_div
 from octavo.testing.block_machine import ENCODER_INPUTS, IDENTITIES, PROMPTS, WHICH, BlockMachine
 from octavo.testing.faulty_tier import FaultyTier, TierFault
-from octavo.testing.naive_blocks import NaiveEngine, NaiveRequest, StepPlan
+from octavo.testing.naive_blocks import NaiveEngine
+from octavo.testing.naive_request import NaiveRequest, StepPlan
 from octavo.testing.naive_worker import NaiveWorker
 from octavo.testing.small_models import SmallModel
 

@@ -1,0 +1,82 @@
+"""What the layers of a group read and write in a step, as the model is defined.
+
+A slot is (row, slot in the page, prefix that stands there or will).
+"""
+
+from collections.abc import Iterator, Sequence
+
+from octavo.planning import KVCacheGroupSpec
+from octavo.specs import (
+    ChunkedLocalAttentionSpec,
+    FullAttentionSpec,
+    KVCacheSpec,
+    SlidingWindowSpec,
+    UniformTypeKVCacheSpecs,
+)
+from octavo.specs.base import ResumePoint
+from octavo.testing.naive_device import STATE_SLOT
+from octavo.testing.naive_request import NaiveRequest
+
+
+def slots_read(
+    request: NaiveRequest, group_idx: int, group: KVCacheGroupSpec, start: int
+) -> list[tuple[int, int, int]]:
+    """What a step that starts here reads of what earlier steps wrote."""
+    table = request.blocks.tables[group_idx]
+    if group.spec.holds_checkpoints:
+        return [(table.rows[0], STATE_SLOT, request.prefixes[start - 1])] if start else []
+    if group.spec.indexes_decoder_tokens:
+        size = group.block_size
+        return [
+            (table.rows[token // size], token % size, request.prefixes[token])
+            for token in tokens_read(group.spec, request.blocks.resume_point(start))
+        ]
+    if table.num_published:
+        return [(row, 0, request.encoder_block(block)) for block, row in enumerate(table.rows)]
+    return []  # the encoder runs in this step
+
+
+def slots_written(
+    request: NaiveRequest, group_idx: int, group: KVCacheGroupSpec, *, start: int, end: int, written: Sequence[int]
+) -> list[tuple[int, int, int]]:
+    """What the step over tokens `[start, end)` writes. `written` are the prefixes of all tokens up to its end."""
+    table = request.blocks.tables[group_idx]
+    if group.spec.holds_checkpoints:
+        states = states_written(request, group.spec, start, end)
+        return [(table.rows[i], STATE_SLOT, written[token]) for i, token in states]
+    if group.spec.indexes_decoder_tokens:
+        size = group.block_size
+        return [(table.rows[t // size], t % size, written[t]) for t in range(start, end)]
+    if table.num_published:
+        return []
+    return [(row, 0, request.encoder_block(block)) for block, row in enumerate(table.rows)]
+
+
+def tokens_read(spec: KVCacheSpec, point: ResumePoint) -> set[int]:
+    """The past tokens that computing token n reads, as the model is defined."""
+    n = point.num_tokens
+    if isinstance(spec, UniformTypeKVCacheSpecs):
+        return {token for layer in spec.distinct for token in tokens_read(layer, point)}
+    if isinstance(spec, FullAttentionSpec):
+        return set(range(n))
+    if isinstance(spec, SlidingWindowSpec):
+        return set(range(max(0, n - spec.sliding_window + 1), n))
+    if isinstance(spec, ChunkedLocalAttentionSpec):
+        return {token for token in range(n) if token // spec.attention_chunk_size == n // spec.attention_chunk_size}
+    size = spec.block_size  # another's kind: all that it says it needs
+    needed = [range(r.start * size, min(n, r.stop * size)) for r in spec.needed_blocks(point)]
+    return {token for tokens in needed for token in tokens}
+
+
+def num_running_states(spec: KVCacheSpec) -> int:
+    """Pages that hold the states after the last tokens."""
+    layer = spec.first if isinstance(spec, UniformTypeKVCacheSpecs) else spec
+    return 1 + getattr(layer, "num_speculative_tokens", 0)
+
+
+def states_written(request: NaiveRequest, spec: KVCacheSpec, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """(place in the table, last token) of the states that a step leaves behind."""
+    is_decoding = start >= request.blocks.num_prompt_tokens
+    if is_decoding and num_running_states(spec) > 1 and end - start <= num_running_states(spec):
+        return ((i, start + i) for i in range(end - start))
+    return iter([(0, end - 1)])
