@@ -151,6 +151,9 @@ def test_weights_count_by_content(model, tmp_path):
     assert digest_weights(model, overrides={"max_model_len": 9}) != digest
     (copy / "config.json").write_text('{"rope_theta": 2}')
     assert digest_weights(copy) != digest
+    (copy / "config.json").write_text('{"rope_theta": 1}')
+    (copy / "modeling_own.py").write_text("its own code")
+    assert digest_weights(copy) != digest
     (model / "model-1.safetensors").rename(model / "model-2.safetensors")
     assert digest_weights(model) != digest
 

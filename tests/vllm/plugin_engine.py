@@ -114,11 +114,15 @@ def meet(model: str, options: dict[str, Any], seed: str, transfer: dict[str, Any
     report["promoted"] = below.counters()["promoted"]
     below.forget_device()
     report["memory"] = generate_each(llm, prompts)
+    end(llm, below)
+    return report
+
+
+def end(llm: LLM, below: Offloading) -> None:
+    """So that another engine can start in this process."""
     below.adapter.shutdown()
     llm.llm_engine.engine_core.shutdown()
-    del llm, below
     cleanup_dist_env_and_memory()
-    return report
 
 
 def scenario_refused(model: str, transfers: list[dict[str, Any]], transfer: dict[str, Any]) -> dict[str, Any]:
@@ -172,8 +176,15 @@ def scenario_adapters(model: str, adapters: list[str], transfer: dict[str, Any])
 
 
 def scenario_images(model: str, transfer: dict[str, Any]) -> dict[str, Any]:
-    """One prompt with one image, and with another."""
-    llm = start(model, transfer, skip_tokenizer_init=False, limit_mm_per_prompt={"image": 1})
+    """One prompt with one image, and with another; then in engines that read images in another way, and in the same."""
+    report = {"first": serve_images(model, transfer)}
+    report["other"] = serve_images(model, transfer, mm_processor_kwargs={"do_normalize": False})
+    report["again"] = serve_images(model, transfer)
+    return report
+
+
+def serve_images(model: str, transfer: dict[str, Any], **options: Any) -> dict[str, Any]:
+    llm = start(model, transfer, skip_tokenizer_init=False, limit_mm_per_prompt={"image": 1}, **options)
     below = Offloading(llm)
     sampling = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True, detokenize=False)
     prompt = [4, *(max(5, token) for token in tokens(PROMPT_TOKENS, 10))]
@@ -184,10 +195,10 @@ def scenario_images(model: str, transfer: dict[str, Any]) -> dict[str, Any]:
         outputs = [llm.generate([one], sampling, use_tqdm=False)[0] for one in given]
         return [list(o.outputs[0].token_ids) for o in outputs], [o.num_cached_tokens or 0 for o in outputs]
 
-    report: dict[str, Any] = {"cold": ask(), "local": ask()}
+    report: dict[str, Any] = {"found": ask(), "local": ask()}
     below.forget_device()
     report["memory"] = ask()
-    below.adapter.shutdown()
+    end(llm, below)
     return report
 
 

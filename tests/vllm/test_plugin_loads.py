@@ -109,12 +109,16 @@ def test_adapters_part_requests(llama: Served, tmp_path: Path) -> None:
     assert seen["media"] == ["memory"]  # an adapter is known by its name only, which is not enough for a disk
 
 
-def test_images_part_requests(tmp_path: Path) -> None:
-    seen = play("images", model=make_image_model(tmp_path / "model"), transfer=transfer_config(memory="8MiB"))
-    answers, cached = seen["cold"]
-    assert cached == [0, 0]
-    assert answers[0] != answers[1]
-    assert seen["memory"] == seen["local"] == [answers, [NUM_HIT] * 2]
+def test_images_part_requests_and_how_they_are_read_parts_engines(tmp_path: Path) -> None:
+    transfer = transfer_config(memory="8MiB", disk=str(tmp_path / "disk"), disk_size="64MiB", digests=str(tmp_path))
+    seen = play("images", model=make_image_model(tmp_path / "model"), transfer=transfer)
+    for name in ("first", "other"):
+        answers, cached = seen[name]["found"]
+        assert cached == [0, 0], name
+        assert answers[0] != answers[1], name
+        assert seen[name]["memory"] == seen[name]["local"] == [answers, [NUM_HIT] * 2], name
+    assert seen["other"]["found"][0] != seen["first"]["found"][0]
+    assert seen["again"]["found"] == seen["first"]["local"]
 
 
 def test_wrong_configurations_are_refused_and_the_short_form_is_right(llama: Served) -> None:

@@ -15,8 +15,8 @@ from typing import Any
 from octavo.errors import InputError
 
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
-_CONFIGURATION = (".json",)
-"""All of them: the config, quantisation, the index that says which tensor is where."""
+_CONFIGURATION = (".json", ".py")
+"""All of them: the config, quantisation, the index that says which tensor is where, a model's own code."""
 _MEMORY_NAME = "weights-digests.json"
 _MEMORY_VERSION = 1
 _MOST_REMEMBERED = 10_000

@@ -3,12 +3,14 @@
 import json
 import os
 import platform
+from dataclasses import fields
 from hashlib import sha256
 from typing import Any
 
 import torch
 import vllm
 from vllm.config import VllmConfig, get_layers_from_vllm_config
+from vllm.config.multimodal import MultiModalConfig
 from vllm.model_executor.layers.attention_layer_base import AttentionLayerBase
 from vllm.platforms import current_platform
 from vllm.v1.kv_cache_interface import (
@@ -114,11 +116,31 @@ def _identity(
         "parallel": f"{parallel.rank} of {parallel.world_size}, tp {parallel.tp_size} pp {parallel.pp_size} "
         f"pcp {parallel.pcp_size} dcp {parallel.dcp_size}",
         "experts": str(vllm_config.parallel_config.enable_expert_parallel),
+        "inputs": _describe_inputs(model.multimodal_config),
         "speculation": str(vllm_config.speculative_config),
         "attention": f"{vllm_config.attention_config} {backends}",
         "groups": str([(list(g.layer_names), str(g.kv_cache_spec)) for g in kv_cache_config.kv_cache_groups]),
         "layout": str([[(ref.page_size_bytes, ref.offset) for ref in refs] for refs in caches.group_refs]),
     }
+
+
+_NOT_OF_THE_INPUTS = (
+    "limit_per_prompt",
+    "mm_processor_cache_gb",
+    "mm_processor_cache_type",
+    "mm_shm_cache_max_object_size_mb",
+    "mm_ipc_gpu_memory_gb",
+    "mm_tensor_ipc",
+    "skip_mm_profiling",
+)
+
+
+def _describe_inputs(config: MultiModalConfig | None) -> str:
+    """How images and the like become embeddings: their hashes do not say it."""
+    if config is None:
+        return ""
+    settings = {field.name: getattr(config, field.name) for field in fields(config)}
+    return str({name: value for name, value in settings.items() if name not in _NOT_OF_THE_INPUTS})
 
 
 def _backend_of(layer: AttentionLayerBase) -> str:
