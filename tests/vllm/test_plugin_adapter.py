@@ -32,6 +32,7 @@ with warnings.catch_warnings():  # torch's, while vLLM is imported
         make_offload_key,
     )
 
+    from octavo.vllm_plugin.v0_32.describe import tell_why_not_kept
     from octavo.vllm_plugin.v0_32.manager import OctavoManager
     from octavo.vllm_plugin.v0_32.worker import OctavoWorker, fill_load, fill_store
 
@@ -350,3 +351,23 @@ def test_notes_lie_before_the_slots(tmp_path: Path) -> None:
     engine.store(*engine.request("a", 8))
     assert not np.any(engine.shared._notes)
     engine.close()
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ({}, ""),
+        ({"lora_config": object()}, "adapters are known by name only"),
+        ({"load_config": SimpleNamespace(load_format="dummy")}, "the weights are random"),
+        ({"weight_transfer_config": object()}, "weights come into the running engine"),
+    ],
+)
+def test_whose_weights_are_not_the_folders_keeps_nothing(named: dict[str, Any], said: str) -> None:
+    usual = {
+        "lora_config": None,
+        "load_config": SimpleNamespace(load_format="auto"),
+        "weight_transfer_config": None,
+    }
+    reason = tell_why_not_kept(SimpleNamespace(**usual | named))  # type: ignore[arg-type]
+    assert said in reason
+    assert bool(said) == bool(reason)

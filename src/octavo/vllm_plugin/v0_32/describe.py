@@ -49,7 +49,7 @@ def describe_rank(
         identity=_identity(config, vllm_config, kv_cache_config, caches),
         models=_models(vllm_config),
         hash_algorithm=vllm_config.cache_config.prefix_caching_hash_algo,
-        why_not_kept=_why_not_kept(vllm_config),
+        why_not_kept=tell_why_not_kept(vllm_config),
     )
 
 
@@ -84,7 +84,8 @@ def _models(vllm_config: VllmConfig) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _why_not_kept(vllm_config: VllmConfig) -> str:
+def tell_why_not_kept(vllm_config: VllmConfig) -> str:
+    """Why nothing may outlive an engine of this configuration; empty if it may."""
     if vllm_config.lora_config is not None:
         return (
             "adapters are known by name only, and tomorrow another one may have the name: "
@@ -92,6 +93,8 @@ def _why_not_kept(vllm_config: VllmConfig) -> str:
         )
     if vllm_config.load_config.load_format == "dummy":
         return "the weights are random: load real ones"
+    if vllm_config.weight_transfer_config is not None:
+        return "weights come into the running engine, and the next one begins with the folder's: serve without that"
     return ""
 
 
