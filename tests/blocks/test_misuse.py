@@ -39,3 +39,31 @@ def test_a_commit_of_what_was_never_allocated(manager):
     assert manager.allocate(request, 20)
     with pytest.raises(InputError, match="commits 40 tokens, but has room allocated for 20"):
         manager.commit(request, 40)
+
+
+def test_requests_that_ended_and_those_of_others(manager):
+    ended = manager.begin_request("r", range(40))
+    assert manager.allocate(ended, 20)
+    manager.commit(ended, 20)
+    manager.free(ended)
+    live = manager.begin_request("r", range(40))  # the name is free again
+    assert manager.allocate(live, 40)
+    misuses = [
+        lambda: manager.free(ended),
+        lambda: manager.preempt(ended),
+        lambda: manager.allocate(ended, 40),
+        lambda: manager.fork(ended, "twin"),
+    ]
+    for misuse in misuses:
+        with pytest.raises(InputError, match="'r' is not one of this manager's"):
+            misuse()
+    assert manager.requests == {"r": live}
+    manager.check_invariants()
+
+
+def test_a_decode_step_without_a_token_for_each(manager):
+    request = manager.begin_request("r", range(40))
+    assert manager.allocate(request, 40)
+    with pytest.raises(InputError, match="1 requests and 2 tokens"):
+        manager.decode_step([request], [1, 2])
+    assert request.num_tokens == 40

@@ -157,6 +157,8 @@ class KVCacheManager:
         if num_tokens + num_lookahead_tokens <= request.extend_at:
             request.num_scheduled_tokens = num_tokens
             return _NOTHING_TO_COPY
+        self._check_live(request)
+        self._check_live(request)
         self.check_size(num_tokens, request.num_encoder_tokens)
         if request.is_started:
             return self._extend(request, num_tokens, num_lookahead_tokens, must_fit_tokens)
@@ -190,8 +192,12 @@ class KVCacheManager:
         that have reached the plan's longest context; at one that it has not, RequestTooLargeError, and what stands
         behind that request in the batch is as it was.
         """
+        if len(requests) != len(tokens):
+            raise InputError(f"{len(requests)} requests and {len(tokens)} tokens: each request needs one")
+        if len(requests) != len(tokens):
+            raise InputError(f"{len(requests)} requests and {len(tokens)} tokens: each request needs one")
         eventful: list[tuple[RequestBlocks, Allocation | None]] = []
-        for request, token in zip(requests, tokens, strict=True):
+        for request, token in zip(requests, tokens, strict=False):
             known = request.tokens
             known.append(token)
             num_tokens = len(known)
@@ -202,17 +208,21 @@ class KVCacheManager:
                 if num_tokens > self.config.limits.max_model_len:
                     known.pop()
                     self.check_size(num_tokens)
+                self._check_live(request)
                 self._commit_groups(request, num_tokens - 1)
                 eventful.append((request, self._extend(request, num_tokens, 0, 0)))
         return eventful
 
     def free(self, request: RequestBlocks) -> None:
         """The request ends, at any point of its life. What is published stays findable until it is evicted."""
+        self._check_live(request)
         self._release(request)
-        self.requests.pop(request.request_id, None)
+        del self.requests[request.request_id]
 
     def preempt(self, request: RequestBlocks) -> None:
         """The request gives up its pages, and can start again with all its tokens known."""
+        self._check_live(request)
+        self._check_live(request)
         self._release(request)
         self._clear_tables(request)
 
@@ -222,6 +232,7 @@ class KVCacheManager:
         No step of the first is in flight. Whoever writes a shared page first gets a copy.
         """
         self._check_id(request_id)
+        self._check_live(request)
         if request.num_scheduled_tokens != request.num_computed_tokens:
             raise InputError(f"request {request.request_id!r} has a step in flight; commit it before it is forked")
         twin = request.copy(request_id)
@@ -278,6 +289,14 @@ class KVCacheManager:
     def _check_id(self, request_id: str) -> None:
         if request_id in self.requests:
             raise InputError(f"request {request_id!r} is there already")
+
+    def _check_live(self, request: RequestBlocks) -> None:
+        if self.requests.get(request.request_id) is not request:
+            raise InputError(f"request {request.request_id!r} is not one of this manager's: it ended, or is another's")
+
+    def _check_live(self, request: RequestBlocks) -> None:
+        if self.requests.get(request.request_id) is not request:
+            raise InputError(f"request {request.request_id!r} is not one of this manager's: it ended, or is another's")
 
     def _new_request(
         self, request_id: str, tokens: "array[int]", identity: RequestIdentity, num_encoder_tokens: int

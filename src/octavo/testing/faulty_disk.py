@@ -38,11 +38,15 @@ class FaultyDiskIO(DiskIO):
         self.num_faults = 0
         self.writes_short = False
         self.flips_a_bit = False
-        self._errors: dict[str, int] = {}
+        self._errors: dict[str, Exception] = {}
         self._gates: dict[str, Gate] = {}
 
     def fail(self, *calls: str, errno: int) -> None:
-        self._errors |= dict.fromkeys(calls, errno)
+        self._errors |= dict.fromkeys(calls, OSError(errno, os.strerror(errno)))
+
+    def surprise(self, *calls: str) -> None:
+        """They raise what nobody expects of a disk."""
+        self._errors |= dict.fromkeys(calls, ValueError("surprise"))
 
     def heal(self) -> None:
         self._errors = {}
@@ -101,4 +105,4 @@ class FaultyDiskIO(DiskIO):
         error = self._errors.get(call)
         if error is not None:
             self.num_faults += 1
-            raise OSError(error, os.strerror(error))
+            raise error

@@ -50,6 +50,52 @@ def test_a_disk_that_takes_nothing(disk, caplog, call, error):
     assert disk.sum_of_files() <= driver.tier.status().bytes_used
 
 
+@pytest.mark.parametrize("call", ["open", "allocate", "write", "sync", "truncate"])
+def test_what_nobody_expects_of_a_disk(disk, caplog, call):
+    """No thread ends of it."""
+    driver = disk.open()
+    assert driver.store(chunks([0])) == frozenset()
+    assert driver.tier.flush(10.0)
+    for round_ in range(2):
+        disk.io.surprise(call)
+        with caplog.at_level(logging.CRITICAL):
+            number = 1
+            while not is_off(driver):
+                driver.store(chunks(range(number, number + 10)))
+                driver.tier.flush(10.0)
+                driver.poll()
+                number += 10
+        assert "surprise" in driver.tier.status().reason
+        disk.io.heal()
+        disk.recover(driver)
+        assert driver.found([0]) == [ALL_BLOCKS], round_
+        assert driver.load(chunks([0])) == frozenset()
+    driver.tier.check_invariants()
+
+
+def test_reads_that_nobody_expects(disk):
+    driver = disk.open()
+    driver.store(chunks(range(4)))
+    disk.io.surprise("read")
+    assert [driver.load(chunks([number])) for number in range(3)] == [{0}] * 3
+    driver.poll_until(lambda: is_off(driver), "the tier to be turned off")
+    disk.io.heal()
+    disk.recover(driver)
+    assert driver.load(chunks([3])) == frozenset()
+
+
+@pytest.mark.parametrize("name", ["segment-99999999999999999999999.octavo", "segment-1.octavo", "segment-x.octavo"])
+def test_files_with_names_that_no_segment_has(disk, name):
+    driver = disk.open()
+    driver.store(chunks([0]))
+    driver.tier.close()
+    (disk.directory / name).write_bytes(b"somebody's")
+    driver = disk.open()
+    assert driver.store(chunks([1])) == frozenset()
+    assert driver.load(chunks([0, 1])) == frozenset()
+    assert (disk.directory / name).read_bytes() == b"somebody's"
+
+
 def test_what_was_synced_outlives_a_failing_write(disk):
     driver = disk.open()
     driver.store(chunks([0, 1]))

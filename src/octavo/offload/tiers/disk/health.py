@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from octavo.errors import OctavoError
 from octavo.offload.tiers.base import TierState
 from octavo.offload.tiers.disk.format import ALIGNMENT
 from octavo.offload.tiers.disk.io import DiskIO, read_block, replace_file
@@ -114,7 +113,7 @@ class Health:
         try:
             with self.probe_ticket:
                 report = ProbeEnded(self._try_disk(), "")
-        except (OSError, OctavoError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever it was, the next probe may succeed
             report = ProbeEnded(None, describe(error))
         self._reports.put(report)
 

@@ -5,6 +5,7 @@ Calls raise OSError and nothing else. They run on the tier's own threads, never 
 """
 
 import errno
+import logging
 import mmap
 import os
 import time
@@ -16,6 +17,7 @@ import numpy as np
 
 from octavo.offload.tiers.disk.format import ALIGNMENT
 
+_log = logging.getLogger(__name__)
 _PRIVATE_FILE = 0o600
 _PRIVATE_DIRECTORY = 0o700
 
@@ -88,6 +90,14 @@ class DiskIO:
 
     def wall_time_ns(self) -> int:
         return time.time_ns()
+
+
+def as_disk_error(error: Exception) -> OSError:
+    """What a call should not have raised is an error of the disk too: threads go on, and the tier is turned off."""
+    if isinstance(error, OSError):
+        return error
+    _log.error("the disk tier did not expect this", exc_info=error)
+    return OSError(errno.EIO, f"{type(error).__name__}: {error}")
 
 
 def write_all(io: DiskIO, fd: int, data: memoryview, offset: int) -> None:

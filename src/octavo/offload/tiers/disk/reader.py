@@ -10,7 +10,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from octavo.offload.tiers.disk.format import RECORD_HEADER_BYTES, is_whole, parse_record_header, record_bytes
-from octavo.offload.tiers.disk.io import AlignedBuffer, DiskIO, read_all, scatter
+from octavo.offload.tiers.disk.io import AlignedBuffer, DiskIO, as_disk_error, read_all, scatter
 from octavo.offload.tiers.disk.operations import ReadPart, ReadRun, Reports, RunRead, Ticket
 from octavo.offload.tiers.disk.segment import segment_path
 
@@ -53,20 +53,21 @@ class Readers:
 
     def _run(self, ticket: Ticket, buffer: AlignedBuffer) -> None:
         while (run := self._runs.get()) is not None:
-            self._reports.put(self._read(run, ticket, buffer))
+            try:
+                report = self._read(run, ticket, buffer)
+            except Exception as error:  # noqa: BLE001 - OSErrors, and what nobody expected
+                report = RunRead(run, frozenset(), as_disk_error(error))
+            self._reports.put(report)
 
     def _read(self, run: ReadRun, ticket: Ticket, buffer: AlignedBuffer) -> RunRead:
         if all(part.job.is_cancelled for part in run.parts):
             return RunRead(run, frozenset())
-        try:
-            with ticket:
-                fd = self._io.open(segment_path(self._directory, run.segment.number), os.O_RDONLY)
-                try:
-                    num_bytes = read_all(self._io, fd, buffer.view[: run.num_bytes], run.offset)
-                finally:
-                    self._io.close(fd)
-        except OSError as error:
-            return RunRead(run, frozenset(), error)
+        with ticket:
+            fd = self._io.open(segment_path(self._directory, run.segment.number), os.O_RDONLY)
+            try:
+                num_bytes = read_all(self._io, fd, buffer.view[: run.num_bytes], run.offset)
+            finally:
+                self._io.close(fd)
         data = buffer.view[:num_bytes]
         damaged = set()
         for i, part in enumerate(run.parts):

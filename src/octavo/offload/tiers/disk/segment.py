@@ -33,7 +33,8 @@ def segment_name(number: int) -> str:
 def segment_number(name: str) -> int | None:
     """None for a file that is no segment."""
     digits = name.removeprefix(_PREFIX).removesuffix(_SUFFIX)
-    return int(digits) if digits.isascii() and digits.isdigit() and segment_name(int(digits)) == name else None
+    is_number = len(digits) == _DIGITS and digits.isascii() and digits.isdigit()
+    return int(digits) if is_number and segment_name(int(digits)) == name else None
 
 
 def segment_path(directory: Path, number: int) -> Path:

@@ -3,7 +3,7 @@
 import threading
 from queue import SimpleQueue
 
-from octavo.offload.tiers.disk.io import DiskIO, write_all
+from octavo.offload.tiers.disk.io import DiskIO, as_disk_error, write_all
 from octavo.offload.tiers.disk.operations import Ticket
 
 
@@ -34,7 +34,7 @@ class WriteBehind:
             try:
                 with self.ticket:
                     write_all(self._io, *write)
-            except OSError as error:
-                self._results.put(error)
+            except Exception as error:  # noqa: BLE001 - whoever waits must hear of it
+                self._results.put(as_disk_error(error))
             else:
                 self._results.put(None)

@@ -28,7 +28,7 @@ from octavo.offload.tiers.disk.format import (
     parse_record_header,
     write_record_header,
 )
-from octavo.offload.tiers.disk.io import AlignedBuffer, DiskIO, gather, read_all, write_all
+from octavo.offload.tiers.disk.io import AlignedBuffer, DiskIO, as_disk_error, gather, read_all, write_all
 from octavo.offload.tiers.disk.ledger import Ledger
 from octavo.offload.tiers.disk.marker import marker_path, write_marker
 from octavo.offload.tiers.disk.operations import (
@@ -99,22 +99,52 @@ class Writer:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        while True:
+        order: Order | None = None
+        while not isinstance(order, Stop):
             order = self._orders.get()
-            if isinstance(order, WriteRecords):
-                for record in order.records:
+            records = order.records if isinstance(order, WriteRecords) else []
+            num_packed = 0
+            try:
+                for record in records:
                     self._pack(record)
-            else:
-                self._settle()
-                if isinstance(order, Stop):
-                    self._close()
-                    self._behind.stop()
-                    return
-                self._do(order)
-            if self._orders.empty():
-                self._settle()
+                    num_packed += 1
+                if not isinstance(order, WriteRecords):
+                    self._settle()
+                    self._do(order)
+                if self._orders.empty():
+                    self._settle()
+            except Exception as cause:  # noqa: BLE001 - whatever it was, the tier hears of it and the thread goes on
+                error = as_disk_error(cause)
+                self._give_up(error, records[num_packed:])
+                self._fail(order, error)
 
-    def _do(self, order: OpenSegment | SealSegment | DeleteSegment | MarkReset | ClearReset | Sync) -> None:
+    def _give_up(self, error: OSError, not_packed: list[PlannedRecord]) -> None:
+        """The open segment, and what was on its way there."""
+        lost = [*self._packed, *self._failed, *not_packed]
+        self._packed, self._failed = [], []
+        self._start = self._filled = 0
+        self._end_write()
+        if self._segment is not None and not self._segment.is_broken:
+            self._break(self._segment, error)
+        if lost:
+            self._reports.put(RecordsWritten([], lost))
+
+    def _fail(self, order: Order, error: OSError) -> None:
+        match order:
+            case OpenSegment(segment=segment) | SealSegment(segment):
+                if not segment.is_broken:
+                    self._break(segment, error)
+            case DeleteSegment(segment):
+                self._reports.put(SegmentDeleted(segment, error))
+            case MarkReset():
+                self._lost_something = True
+                self._reports.put(ResetMarked(error))
+            case Sync():
+                order.is_done.set()
+            case Stop():
+                self._behind.stop()
+
+    def _do(self, order: OpenSegment | SealSegment | DeleteSegment | MarkReset | ClearReset | Sync | Stop) -> None:
         match order:
             case OpenSegment():
                 self._open(order)
@@ -132,6 +162,9 @@ class Writer:
                 order.is_durable = self._sync() and not self._lost_something
                 self._lost_something = self._lost_something and not order.is_flush
                 order.is_done.set()
+            case Stop():
+                self._close()
+                self._behind.stop()
             case _:
                 assert_never(order)
 
