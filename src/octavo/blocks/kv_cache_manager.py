@@ -158,7 +158,6 @@ class KVCacheManager:
             request.num_scheduled_tokens = num_tokens
             return _NOTHING_TO_COPY
         self._check_live(request)
-        self._check_live(request)
         self.check_size(num_tokens, request.num_encoder_tokens)
         if request.is_started:
             return self._extend(request, num_tokens, num_lookahead_tokens, must_fit_tokens)
@@ -194,10 +193,8 @@ class KVCacheManager:
         """
         if len(requests) != len(tokens):
             raise InputError(f"{len(requests)} requests and {len(tokens)} tokens: each request needs one")
-        if len(requests) != len(tokens):
-            raise InputError(f"{len(requests)} requests and {len(tokens)} tokens: each request needs one")
         eventful: list[tuple[RequestBlocks, Allocation | None]] = []
-        for request, token in zip(requests, tokens, strict=False):
+        for request, token in zip(requests, tokens, strict=True):
             known = request.tokens
             known.append(token)
             num_tokens = len(known)
@@ -221,7 +218,6 @@ class KVCacheManager:
 
     def preempt(self, request: RequestBlocks) -> None:
         """The request gives up its pages, and can start again with all its tokens known."""
-        self._check_live(request)
         self._check_live(request)
         self._release(request)
         self._clear_tables(request)
@@ -289,10 +285,6 @@ class KVCacheManager:
     def _check_id(self, request_id: str) -> None:
         if request_id in self.requests:
             raise InputError(f"request {request_id!r} is there already")
-
-    def _check_live(self, request: RequestBlocks) -> None:
-        if self.requests.get(request.request_id) is not request:
-            raise InputError(f"request {request.request_id!r} is not one of this manager's: it ended, or is another's")
 
     def _check_live(self, request: RequestBlocks) -> None:
         if self.requests.get(request.request_id) is not request:
