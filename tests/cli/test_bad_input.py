@@ -36,6 +36,7 @@ def complaint(octavo):
         (["--memory", "1GiB", "--context", "128k"], "the longest context that fits is 8,192 tokens"),
         (["--context", "0"], "--context: '0' is too small"),
         (["--context", "-1"], "--context: '-1' is not a number of tokens"),
+        (["--context", "1.5"], "--context: '1.5' is not a whole number of tokens"),
         (["--context", "9999999999999m"], "--context must be from 1 to"),
         (["--block-size", "0"], "--block-size must be from 1 to 1048576, not 0"),
         (["--block-size", "-1"], "--block-size must be from 1 to 1048576, not -1"),
@@ -144,3 +145,23 @@ def test_layers_files(complaint, tmp_path, text, message):
     line = complaint("plan", "--layers", file)
     assert message in line
     assert str(file) in line
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["tail", "inproc://x"],
+        ["tail", "tcp://127.0.0.1:1", "--replay", "inproc://x"],
+        ["record", "inproc://x", "events.jsonl"],
+        ["replay", os.devnull, "inproc://x"],
+    ],
+)
+def test_events_within_a_process_are_heard_by_no_command(complaint, arguments):
+    assert "'inproc://x' is within one process" in complaint("events", *arguments)
+
+
+def test_only_files_are_replayed(complaint, tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    assert f"{pipe}: not a file" in complaint("events", "replay", pipe, "tcp://127.0.0.1:0")
+    assert f"{tmp_path}: not a file" in complaint("events", "replay", tmp_path, "tcp://127.0.0.1:0")

@@ -91,3 +91,11 @@ def test_nobody_answers(octavo):
 def test_addresses_that_are_none(octavo, url):
     ran = octavo("chat", url)
     assert (ran.code, ran.err.count("\n")) == (2, 1)
+
+
+@pytest.mark.parametrize("key", ["é", "two\nlines", ""])
+@pytest.mark.parametrize("command", [["chat"], ["bench", "serve"]])
+def test_keys_that_no_header_can_carry(octavo, command, key):
+    ran = octavo(*command, "http://127.0.0.1:9", "--api-key", key)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert "the API key must be printable ASCII" in ran.err

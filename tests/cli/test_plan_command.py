@@ -48,6 +48,11 @@ def test_qwen3_next_keeps_small_blocks_beside_its_state(planned):
     assert len(report["vllm"]["groups"]) == 4
 
 
+@pytest.mark.parametrize(("text", "tokens"), [("1.5k", 1536), ("2.0", 2), ("0.5m", 1 << 19)])
+def test_contexts_may_be_parts_of_a_unit(planned, text, tokens):
+    assert planned(MODELS / "mamba2-2.7b.json", "--context", text)["context"] == tokens
+
+
 def test_gpt_oss_has_windows(planned):
     report = planned(MODELS / "gpt-oss-20b.json")
     full, window = report["groups"]

@@ -88,6 +88,13 @@ async def complete_again(folder, disk):
         (["--api-key", ""], "API key"),
         (["--device-memory", "1KiB"], "memory"),
         (["--dtype", "int3"], "int3"),
+        (["--device-memory", "100TiB"], "did not give 100 TiB of device memory"),
+        (["--device-memory", "9" * 18 + "t"], "lower device_memory_bytes (--device-memory)"),
+        (["--policy", "zz"], "policy = 'zz' is not known; choose one of: arc, lru, resume_points"),
+        (["--max-model-len", "1"], "max_model_len must be 2 or more"),
+        (["--max-model-len", "2.5"], "--max-model-len: '2.5' is not a whole number of tokens"),
+        (["--shutdown-timeout", "inf"], "shutdown_timeout_s must be a number of seconds, 0 or more, not inf"),
+        (["--shutdown-timeout", "nan"], "--shutdown-timeout"),
     ],
 )
 def test_bad_flags(octavo, model_folder, flags, complaint):

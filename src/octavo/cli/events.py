@@ -108,6 +108,7 @@ def replay_file(
         raise InputError(f"--speed must be more than 0, not {speed}")
     if not 0 < subscriber_timeout <= _LONGEST_PAUSE_S:
         raise InputError(f"--subscriber-timeout must be from 0 to {_LONGEST_PAUSE_S:.0f}, not {subscriber_timeout}")
+    _check_crosses_processes(endpoint)
     for _ in read_recorded(file):  # a file is refused before the first of its messages is sent
         pass
     with RecordSender(endpoint, timeout_s=subscriber_timeout) as sender:
@@ -123,5 +124,14 @@ def replay_file(
 def _subscriber(endpoint: str, *, replay: str | None, bind: bool, topics: list[str] | None) -> "Subscriber":
     from octavo.events.subscriber import SourceConfig, Subscriber, SubscriberConfig  # zmq, which no other command needs
 
+    _check_crosses_processes(endpoint)
+    if replay is not None:
+        _check_crosses_processes(replay)
     source = SourceConfig(endpoint=endpoint, replay_endpoint=replay, bind=bind, topics=tuple(topics or [""]))
     return Subscriber(SubscriberConfig(sources=(source,)))
+
+
+def _check_crosses_processes(endpoint: str) -> None:
+    """A command is a process of its own, so it would wait forever at an endpoint that is within one."""
+    if endpoint.startswith("inproc://"):
+        raise InputError(f"{endpoint!r} is within one process; write tcp://HOST:PORT, tcp://*:PORT or ipc://PATH")

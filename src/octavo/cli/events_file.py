@@ -75,6 +75,7 @@ class Recorder:
 def read_recorded(path: Path) -> Iterator[Recorded]:
     """The messages of a file. InputError names the first line that is not one."""
     try:
+        _check_is_file(path)
         with path.open("rb") as file:
             number = 0
             while line := file.readline(_LONGEST_LINE_BYTES):
@@ -85,6 +86,12 @@ def read_recorded(path: Path) -> Iterator[Recorded]:
                     raise InputError(f"{path}, line {number}: {error}") from error
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _check_is_file(path: Path) -> None:
+    """A pipe would wait for its writer, and could not be read twice. The null device is as good as an empty file."""
+    if path.exists() and not path.is_file() and not path.samefile(os.devnull):
+        raise InputError(f"{path}: not a file; name one that `octavo events record` made")
 
 
 def _parse(line: bytes) -> Recorded:

@@ -31,8 +31,12 @@ def base_url_of(url: str) -> str:
 
 
 def headers_of(api_key: str | None) -> dict[str, str]:
-    """What shows the key, if there is one."""
-    return {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
+    """What shows the key, if there is one. InputError for a key that no server can have, as none is served under it."""
+    if api_key is None:
+        return {}
+    if not (api_key and api_key.isascii() and api_key.isprintable()):
+        raise InputError("the API key must be printable ASCII, and not empty: give --api-key the server's own")
+    return {"Authorization": f"Bearer {api_key}"}
 
 
 def find_model(client: httpx.Client) -> str:

@@ -15,7 +15,9 @@ from octavo.engine.engine import Engine
 from octavo.engine.offloading import offloading
 from octavo.engine.server import OffloadReport, ReadOffload
 from octavo.offload.config import OffloadConfig
+from octavo.offload.config_values import take_choice
 from octavo.offload.scheduler import OffloadScheduler
+from octavo.policies import POLICIES
 
 transformers_logging: Any = _untyped_logging
 
@@ -30,16 +32,16 @@ class OffloadFlags:
     policy: str | None = None
 
     def to_config(self) -> OffloadConfig | None:
-        """None: nothing is wanted."""
+        """None: nothing is wanted. A policy must be a known one even then."""
+        config: dict[str, Any] = {}
+        if self.policy is not None:
+            config["policy"] = take_choice({"policy": self.policy}, "policy", POLICIES, self.policy)
         if self.memory_bytes is None and self.disk is None:
             return None
-        config: dict[str, Any] = {}
         if self.memory_bytes is not None:
             config["memory"] = self.memory_bytes
         if self.disk is not None:
             config["tiers"] = [{"type": "disk", "path": str(self.disk), "size": self.disk_bytes}]
-        if self.policy is not None:
-            config["policy"] = self.policy
         return OffloadConfig.from_mapping(config)
 
 

@@ -1,5 +1,7 @@
 """From an `EngineConfig` to the parts of an engine: model, plan, manager, runner, tokenizer, publisher."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from octavo.blocks import KVCacheManager
@@ -10,9 +12,10 @@ from octavo.engine.runner import ModelRunner
 from octavo.engine.scheduler import SchedulerLimits
 from octavo.engine.tokenizer import FastTokenizer, load_tokenizer, read_eos_token_ids
 from octavo.engine.torch_dtypes import parse_dtype
+from octavo.errors import NotEnoughMemoryError
 from octavo.events.publisher import ZmqPublisher
 from octavo.hashing import BlockHasher
-from octavo.planning import KVCacheConfig, plan_kv_cache
+from octavo.planning import KVCacheConfig, format_bytes, plan_kv_cache
 from octavo.specs import RequestLimits
 
 
@@ -30,21 +33,23 @@ class EngineParts:
 
 
 def build_parts(config: EngineConfig) -> EngineParts:
-    """Loads and allocates everything. What cannot be had is refused before the pool is allocated."""
+    """Loads and allocates everything. A publisher starts last, so that none is left behind by what cannot be had."""
     tokenizer = load_tokenizer(config.model)
     eos_token_ids = read_eos_token_ids(config.model)
     model = load_model(config.model, parse_dtype(config.dtype), config.device)
     plan = plan_for(model, config)
     hasher = BlockHasher(hash_block_size=plan.hash_block_size, algorithm=config.hash_algorithm, seed=config.hash_seed)
-    manager = KVCacheManager(
-        plan,
-        hasher=hasher,
-        enable_prefix_caching=config.enable_prefix_caching,
-        enable_events=config.kv_events is not None,
-    )
+    with _refusing_too_large_a_pool(config):
+        runner = ModelRunner(model, plan)  # first: what counts the pages of a pool that cannot be had is large too
+        manager = KVCacheManager(
+            plan,
+            hasher=hasher,
+            enable_prefix_caching=config.enable_prefix_caching,
+            enable_events=config.kv_events is not None,
+        )
     feed = None if config.kv_events is None else EventFeed(manager, ZmqPublisher(config.kv_events).start())
     return EngineParts(
-        runner=ModelRunner(model, plan),
+        runner=runner,
         manager=manager,
         limits=SchedulerLimits(
             max_step_tokens=config.max_step_tokens, max_num_seqs=config.max_num_seqs, max_waiting=config.max_waiting
@@ -54,6 +59,17 @@ def build_parts(config: EngineConfig) -> EngineParts:
         eos_token_ids=eos_token_ids,
         event_feed=feed,
     )
+
+
+@contextmanager
+def _refusing_too_large_a_pool(config: EngineConfig) -> Iterator[None]:
+    try:
+        yield
+    except MemoryError as error:
+        raise NotEnoughMemoryError(
+            f"the system did not give {format_bytes(config.device_memory_bytes)} of device memory for the pool "
+            f"({str(error) or 'it has less'}): lower device_memory_bytes (--device-memory)"
+        ) from error
 
 
 def plan_for(model: CausalModel, config: EngineConfig) -> KVCacheConfig:

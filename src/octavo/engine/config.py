@@ -45,7 +45,11 @@ class EngineConfig:
         ):  # fmt: skip
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be 1 or more, not {getattr(self, name)}")
-        for name in ("max_model_len", "state_block_size", "checkpoint_interval_tokens"):
+        if self.max_model_len is not None and self.max_model_len < 2:
+            raise InputError(
+                f"max_model_len must be 2 or more, for a prompt and what follows it, not {self.max_model_len}"
+            )
+        for name in ("state_block_size", "checkpoint_interval_tokens"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InputError(f"{name} must be 1 or more, not {value}")

@@ -20,11 +20,13 @@ def parse_bytes(text: str) -> int:
 
 
 def parse_tokens(text: str) -> int:
-    """128k is 131072 tokens, as model cards count; a bare number is tokens."""
+    """128k is 131072 tokens, as model cards count; a bare number is tokens, and whole."""
     match = re.fullmatch(_NUMBER + r"([km]?)", text.lower(), re.ASCII)
     if match is None:
         raise InputError(f"{text!r} is not a number of tokens; write it like 131072, 128k or 1m")
     number, prefix = match.groups()
+    if not prefix and not float(number).is_integer():
+        raise InputError(f"{text!r} is not a whole number of tokens; write it like 131072, 128k or 1m")
     return _whole(text, float(number) * _BINARY[prefix] if "." in number else int(number) * _BINARY[prefix])
 
 

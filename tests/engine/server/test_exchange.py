@@ -78,6 +78,8 @@ def test_answers_leave_at_once():
         {"api_key": "ä"},
         {"max_body_bytes": 0},
         {"shutdown_timeout_s": -1},
+        {"shutdown_timeout_s": float("inf")},
+        {"shutdown_timeout_s": float("nan")},
     ],
 )
 def test_wrong_configurations(wrong):

@@ -12,8 +12,9 @@ class DevicePages:
     """One int8 tensor (num_sheets, sheet_bytes), cut as the plan says. Only views of it are handed out."""
 
     def __init__(self, config: KVCacheConfig, device: torch.device) -> None:
+        """MemoryError if the device does not have that much."""
         self.config = config
-        self.pool = torch.zeros(config.num_sheets, config.sheet_bytes, dtype=torch.int8, device=device)
+        self.pool = _allocate(config.num_sheets, config.sheet_bytes, device)
         self._classes = [self.pool.view(-1, page_class.page_bytes) for page_class in config.page_classes]
         for page_class, view in zip(config.page_classes, self._classes, strict=True):
             assert view.shape[0] == page_class.num_blocks, "the plan's classes do not cover its own pool"
@@ -48,3 +49,10 @@ class DevicePages:
         view = self.group_view(group_idx)
         for row in rows:
             view[row].zero_()
+
+
+def _allocate(num_sheets: int, sheet_bytes: int, device: torch.device) -> torch.Tensor:
+    try:
+        return torch.zeros(num_sheets, sheet_bytes, dtype=torch.int8, device=device)
+    except (RuntimeError, TypeError) as error:  # what torch says depends on the device, and on how much it is too much
+        raise MemoryError(str(error).partition("\n")[0]) from error

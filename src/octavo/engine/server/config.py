@@ -42,5 +42,7 @@ class ServerConfig:
         ):  # fmt: skip
             if getattr(self, name) <= 0:
                 raise InputError(f"{name} must be more than 0, not {getattr(self, name)}")
-        if self.shutdown_timeout_s < 0:
-            raise InputError(f"shutdown_timeout_s must be 0 or more, not {self.shutdown_timeout_s}")
+        if not 0 <= self.shutdown_timeout_s < float("inf"):
+            raise InputError(
+                f"shutdown_timeout_s must be a number of seconds, 0 or more, not {self.shutdown_timeout_s}"
+            )

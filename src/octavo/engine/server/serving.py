@@ -14,11 +14,12 @@ import uvicorn
 from octavo.engine.async_engine import AsyncEngine
 from octavo.engine.server.app import make_app
 from octavo.engine.server.config import ServerConfig
+from octavo.engine.server.connection import Connection, most_connections
 from octavo.engine.server.offload_view import ReadOffload
 from octavo.engine.server.service import Service
 from octavo.errors import InputError
 
-_BACKLOG = 2048
+_BACKLOG = 128
 _LAST_WORDS_S = 10.0
 """For streams to be written out once their requests have ended."""
 
@@ -62,7 +63,9 @@ class Server(uvicorn.Server):
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                limit_concurrency=config.most_connections,
+                http=Connection,
+                backlog=_BACKLOG,
+                limit_concurrency=most_connections(config.most_connections),
                 timeout_keep_alive=config.keep_alive_s,
                 timeout_graceful_shutdown=int(config.shutdown_timeout_s + _LAST_WORDS_S) + 1,
             )
