@@ -43,11 +43,17 @@ def test_a_reader_that_has_gone(arguments):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device here")
-def test_a_full_disk():
+@pytest.mark.parametrize(
+    ("argument", "said"),
+    [
+        (LLAMA, "cannot write to standard output: No space left on device"),
+        ("--help", "[Errno 28] No space left on device"),
+    ],
+)
+def test_a_full_disk(argument, said):
     with Path("/dev/full").open("w") as full:
-        asked = octavo("plan", LLAMA, stdout=full)
-    assert asked.returncode == 2
-    assert asked.stderr == "octavo: cannot write to standard output: No space left on device\n"
+        asked = octavo("plan", argument, stdout=full)
+    assert (asked.returncode, asked.stderr) == (2, f"octavo: {said}\n")
 
 
 def test_a_terminal_without_block_characters():

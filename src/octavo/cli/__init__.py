@@ -13,7 +13,7 @@ from octavo.cli.cache import app as cache_app
 from octavo.cli.chat import chat
 from octavo.cli.demo import demo
 from octavo.cli.events import app as events_app
-from octavo.cli.output import print_error, write_output
+from octavo.cli.output import discard_output, print_error, write_output
 from octavo.cli.plan import plan
 from octavo.cli.serve import serve
 from octavo.cli.vllm_check import vllm_check
@@ -65,6 +65,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
     try:
         return command.main(arguments, prog_name="octavo", standalone_mode=False) or 0
     except OctavoError as error:
+        print_error(str(error))
+        return BAD_INPUT
+    except OSError as error:  # such as Typer's, where a page of help cannot be written
+        discard_output()
         print_error(str(error))
         return BAD_INPUT
     except (typer.Abort, KeyboardInterrupt):

@@ -16,10 +16,10 @@ def write_output(text: str) -> bool:
         sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
-        _discard_the_rest()
+        discard_output()
         return False
     except OSError as cause:
-        _discard_the_rest()
+        discard_output()
         raise InputError(f"cannot write to standard output: {cause.strerror}") from cause
     return True
 
@@ -30,6 +30,6 @@ def print_error(message: str) -> None:
     typer.echo("octavo: " + "".join(c if c.isprintable() else "?" for c in line), err=True)
 
 
-def _discard_the_rest() -> None:
+def discard_output() -> None:
     """What is still buffered must not fail again when the interpreter exits."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
