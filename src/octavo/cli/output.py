@@ -2,6 +2,8 @@
 
 import os
 import sys
+from contextlib import suppress
+from io import UnsupportedOperation
 
 import typer
 
@@ -32,4 +34,7 @@ def print_error(message: str) -> None:
 
 def discard_output() -> None:
     """What is still buffered must not fail again when the interpreter exits."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if sys.stdout is None:
+        return
+    with suppress(UnsupportedOperation):  # nothing that a file descriptor stands behind
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
