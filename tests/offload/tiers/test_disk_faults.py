@@ -96,6 +96,16 @@ def test_files_with_names_that_no_segment_has(disk, name):
     assert (disk.directory / name).read_bytes() == b"somebody's"
 
 
+def test_a_number_that_leaves_none_for_segments_to_come(disk):
+    disk.open().tier.close()
+    stranger = disk.directory / "segment-999999999999.octavo"
+    stranger.touch()
+    with pytest.raises(TierError, match=f"{stranger} is no segment of any tier: remove it"):
+        disk.open()
+    stranger.unlink()
+    assert disk.open().store(chunks([0])) == frozenset()
+
+
 def test_what_was_synced_outlives_a_failing_write(disk):
     driver = disk.open()
     driver.store(chunks([0, 1]))

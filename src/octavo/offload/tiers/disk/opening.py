@@ -11,7 +11,7 @@ from octavo.offload.tiers.disk.ledger import Ledger
 from octavo.offload.tiers.disk.lock import LOCK_NAME, DirectoryLock
 from octavo.offload.tiers.disk.marker import marker_path, read_marker
 from octavo.offload.tiers.disk.recovery import FoundSegment, list_segments, read_segment
-from octavo.offload.tiers.disk.segment import Segment, segment_path
+from octavo.offload.tiers.disk.segment import MOST_SEGMENTS, Segment, segment_path
 
 _PROBE_DRAFT = Path(PROBE_NAME).with_suffix(".tmp").name
 OWN_FILES = frozenset({LOCK_NAME, PROBE_NAME, _PROBE_DRAFT})
@@ -54,6 +54,8 @@ def _read_directory(
     sizes, other_bytes = list_segments(io, directory)
     ledger = Ledger(budget_bytes, other_bytes=other_bytes)
     next_number = sizes[-1][0] + 1 if sizes else 1
+    if next_number > MOST_SEGMENTS:
+        raise TierError(f"disk tier: {segment_path(directory, next_number - 1)} is no segment of any tier: remove it")
     sizes = _delete_beyond_budget(directory, io, ledger, sizes)
     floor = min(next_number, read_marker(io, directory, namespace))
     found: list[FoundSegment] = []

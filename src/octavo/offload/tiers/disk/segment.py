@@ -16,6 +16,8 @@ from octavo.offload.tiers.disk.format import SEGMENT_HEADER_BYTES
 from octavo.offload.tiers.disk.summary import MAX_RECORDS, Table
 
 _PREFIX, _SUFFIX, _DIGITS = "segment-", ".octavo", 12
+MOST_SEGMENTS = 10**_DIGITS // 2
+"""No directory has seen so many; a file with a larger number would leave none for those to come."""
 ENTRY_BITS = MAX_RECORDS.bit_length() - 1
 ENTRY_MASK = MAX_RECORDS - 1
 _NUM_SHARDS = 256
