@@ -46,7 +46,7 @@ fuzz: $(VENV)/.installed  ## 100,000 hostile messages for the decoder of events
 	OCTAVO_FUZZ_MESSAGES=100000 $(BIN)/pytest -q tests/events/test_fuzz_wire.py
 
 crash: $(VENV)/.installed  ## 200 kills of a process that writes to disk, and damage at every byte of a log
-	OCTAVO_CRASHES=200 $(BIN)/pytest -q --timeout 600 tests/offload/tiers/test_disk_crash.py tests/offload/tiers/test_disk_damage.py
+	OCTAVO_CRASHES=200 $(BIN)/pytest -q --timeout 600 tests/tiers/test_disk_crash.py tests/tiers/test_disk_damage.py
 
 soak: $(VENV)/.installed  ## the whole stack at random with faults, longer than in `make test`
 	OCTAVO_MACHINE_EXAMPLES=100 $(BIN)/pytest -q --timeout 600 tests/offload/test_state_machine.py

@@ -20,12 +20,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from octavo.ids import BlockHash, OffloadKey, make_offload_key
-from octavo.offload.base import ALL_BLOCKS
-from octavo.offload.tiers.base import ChunkBytes, TierContext
-from octavo.offload.tiers.disk import DiskTier
-from octavo.offload.tiers.disk.config import DiskConfig
-from octavo.offload.tiers.disk.io import DiskIO
+from octavo.chunks.keys import OffloadKey, make_offload_key
+from octavo.chunks.transfers import ChunkBytes
+from octavo.chunks.wanted import ALL_BLOCKS
+from octavo.ids import BlockHash
+from octavo.tiers.base import TierContext
+from octavo.tiers.disk import DiskTier
+from octavo.tiers.disk.config import DiskConfig
+from octavo.tiers.disk.io import DiskIO
 
 SIZES = (16 << 10, 64 << 10, 256 << 10, 1 << 20, 2 << 20, 8 << 20)
 SLOT_BYTES = 64 << 10

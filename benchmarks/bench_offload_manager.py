@@ -24,12 +24,12 @@ from typing import Any
 
 from offload_pauses import longest_pauses
 
-from octavo.ids import get_offload_block_hash
-from octavo.offload.arena import HostArena
-from octavo.offload.chunks import WantedChunk
+from octavo.chunks.geometry import GroupOffloadConfig
+from octavo.chunks.keys import get_offload_block_hash
+from octavo.chunks.wanted import PromisedPoint, WantedChunk
+from octavo.host.arena import HostArena
 from octavo.offload.manager import OffloadingManager
 from octavo.policies import POLICIES, make_policy
-from octavo.policies.base import GroupOffloadConfig, PromisedPoint
 from octavo.specs import FullAttentionSpec
 
 SLOT_BYTES = 64

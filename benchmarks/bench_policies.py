@@ -16,8 +16,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from octavo.ids import BlockHash, OffloadKey, make_offload_key
-from octavo.policies import POLICIES, GroupOffloadConfig, StoredChunk, make_policy
+from octavo.chunks.geometry import GroupOffloadConfig
+from octavo.chunks.keys import OffloadKey, make_offload_key
+from octavo.chunks.wanted import StoredChunk
+from octavo.ids import BlockHash
+from octavo.policies import POLICIES, make_policy
 from octavo.specs import FullAttentionSpec
 
 CHAIN = 64

@@ -5,9 +5,10 @@ from pathlib import Path
 import numpy as np
 from xxhash import xxh3_128_digest
 
-from octavo.ids import BlockHash, make_offload_key
-from octavo.offload.base import ALL_BLOCKS
-from octavo.offload.tiers.disk.format import (
+from octavo.chunks.keys import make_offload_key
+from octavo.chunks.wanted import ALL_BLOCKS
+from octavo.ids import BlockHash
+from octavo.tiers.disk.format import (
     ALIGNMENT,
     SEGMENT_HEADER_BYTES,
     VERSION,
@@ -15,8 +16,8 @@ from octavo.offload.tiers.disk.format import (
     pack_segment_header,
     record_bytes,
 )
-from octavo.offload.tiers.disk.segment import segment_path
-from octavo.offload.tiers.disk.summary import MAX_RECORDS, Table, Trailer, aligned, pack_table, pack_trailer
+from octavo.tiers.disk.segment import segment_path
+from octavo.tiers.disk.summary import MAX_RECORDS, Table, Trailer, aligned, pack_table, pack_trailer
 
 CHUNK_BYTES = 3 << 10
 

@@ -30,8 +30,11 @@ from pathlib import Path
 
 import numpy as np
 
-from octavo.ids import BlockHash, OffloadKey, make_offload_key
-from octavo.policies import EvictionPolicy, GroupOffloadConfig, PromisedPoint, StoredChunk, make_policy
+from octavo.chunks.geometry import GroupOffloadConfig
+from octavo.chunks.keys import OffloadKey, make_offload_key
+from octavo.chunks.wanted import PromisedPoint, StoredChunk
+from octavo.ids import BlockHash
+from octavo.policies import EvictionPolicy, make_policy
 from octavo.specs import (
     CacheDType,
     FullAttentionSpec,

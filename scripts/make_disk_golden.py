@@ -8,12 +8,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-from octavo.ids import BlockHash, make_offload_key
-from octavo.offload.tiers.base import ChunkBytes, TierContext
-from octavo.offload.tiers.disk import DiskTier
-from octavo.offload.tiers.disk.config import DiskConfig
-from octavo.offload.tiers.disk.io import DiskIO
-from octavo.offload.tiers.disk.marker import marker_path, write_marker
+from octavo.chunks.keys import make_offload_key
+from octavo.chunks.transfers import ChunkBytes
+from octavo.ids import BlockHash
+from octavo.tiers.base import TierContext
+from octavo.tiers.disk import DiskTier
+from octavo.tiers.disk.config import DiskConfig
+from octavo.tiers.disk.io import DiskIO
+from octavo.tiers.disk.marker import marker_path, write_marker
 
 NAMESPACE = bytes(range(16))
 CHUNKS = [

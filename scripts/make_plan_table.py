@@ -3,17 +3,9 @@
 from pathlib import Path
 
 from octavo.errors import PlanError
-from octavo.planning import (
-    ModelLayers,
-    PlanReport,
-    VllmPlan,
-    format_bytes,
-    plan_kv_cache,
-    plan_like_vllm,
-    read_model,
-    report_plan,
-)
+from octavo.planning import ModelLayers, PlanReport, VllmPlan, plan_kv_cache, plan_like_vllm, read_model, report_plan
 from octavo.specs import FullAttentionSpec, KVCacheSpecRegistry, RequestLimits
+from octavo.units import format_bytes
 
 MODELS = Path(__file__).parents[1] / "examples" / "models"
 MEMORY_BYTES = 40 << 30

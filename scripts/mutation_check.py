@@ -136,7 +136,7 @@ BUGS = (
     ),
     Bug(
         name="the disk tier does not look at checksums",
-        file="offload/tiers/disk/reader.py",
+        file="tiers/disk/reader.py",
         right="            and is_whole(record, part.length)\n",
         wrong="",
         tests=BITS_ON_DISK,

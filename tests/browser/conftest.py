@@ -1,14 +1,10 @@
 """A headless Chromium, and a server with tiers to look at. `make test-browser` runs these tests."""
 
 import shutil
-import sys
-from pathlib import Path
 
 import pytest
 
 from octavo.engine.tiny_models import save_tiny_model
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "engine" / "server"))
 
 _FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),

@@ -7,10 +7,11 @@ import pytest
 
 pytest.importorskip("selenium")
 
-from running_server import serving
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 from test_views import REPORT
+
+from rigs.running_server import serving
 
 pytestmark = pytest.mark.browser
 PATIENCE_S = 30

@@ -1,20 +1,16 @@
 """`octavo bench serve` against a real server: its numbers are those of the server, and trouble is counted."""
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch")
-sys.path.insert(0, str(Path(__file__).parents[1] / "engine" / "server"))
-
-from running_server import serving
 
 from octavo.cli.bench_report import percentile
 from octavo.cli.bench_workload import Tokens, read_trace
 from octavo.engine.tiny_models import save_tiny_model
 from octavo.errors import InputError
+from rigs.running_server import serving
 
 TRACE = [
     {"timestamp": 0, "input_length": 1000, "output_length": 64, "hash_ids": [1, 2]},

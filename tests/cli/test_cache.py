@@ -4,11 +4,13 @@ import json
 
 import pytest
 
-from octavo.ids import BlockHash, make_offload_key
-from octavo.offload.tiers.base import ChunkBytes, TierContext
-from octavo.offload.tiers.disk import DiskTier
-from octavo.offload.tiers.disk.config import DiskConfig
-from octavo.offload.tiers.disk.io import DiskIO
+from octavo.chunks.keys import make_offload_key
+from octavo.chunks.transfers import ChunkBytes
+from octavo.ids import BlockHash
+from octavo.tiers.base import TierContext
+from octavo.tiers.disk import DiskTier
+from octavo.tiers.disk.config import DiskConfig
+from octavo.tiers.disk.io import DiskIO
 
 ONE, OTHER = bytes(range(16)), bytes(range(100, 116))
 

@@ -1,18 +1,13 @@
 """`octavo chat` against a real server: turns, commands, and trouble that ends no conversation."""
 
-import sys
-from pathlib import Path
-
 import httpx
 import pytest
 
 pytest.importorskip("torch")
-sys.path.insert(0, str(Path(__file__).parents[1] / "engine" / "server"))
-
-from running_server import serving
 
 from octavo.cli.chat import Conversation, talk
 from octavo.engine.tiny_models import save_tiny_model
+from rigs.running_server import serving
 
 
 @pytest.fixture(scope="module")

@@ -22,11 +22,11 @@ from workloads import (
 
 from octavo.engine.tiny_models import VOCAB_SIZE
 from octavo.offload.config import OffloadConfig
-from octavo.offload.tiers.base import TierState
-from octavo.offload.tiers.disk import DiskSpec
-from octavo.offload.tiers.disk.config import DiskConfig
-from octavo.testing.faulty_disk import FaultyDiskIO
-from octavo.testing.faulty_tier import TierFault
+from octavo.tiers.base import TierState
+from octavo.tiers.disk import DiskSpec
+from octavo.tiers.disk.config import DiskConfig
+from rigs.faulty_disk import FaultyDiskIO
+from rigs.faulty_tier import TierFault
 
 FAMILIES = ["gemma3", "llama4", "deepseek_v3", "qwen3_next"]
 NEW_TOKENS = 8

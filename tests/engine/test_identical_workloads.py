@@ -25,7 +25,7 @@ from octavo.engine.outputs import FinishReason
 from octavo.engine.tiny_models import TINY_MODELS, VOCAB_SIZE
 from octavo.offload.config import OffloadConfig
 from octavo.offload.stores import StorePolicy
-from octavo.testing.faulty_tier import TierFault
+from rigs.faulty_tier import TierFault
 
 SEEDS = int(os.environ.get("OCTAVO_WORKLOAD_SEEDS", "2"))
 """For each family. By hand, run more."""

@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 
 from octavo.blocks import KVCacheManager
+from octavo.chunks.transfers import ChunkCopy, TransferResult
 from octavo.engine import ModelRunner, load_model
 from octavo.engine.building import plan_for
 from octavo.engine.config import EngineConfig
@@ -25,11 +26,11 @@ from octavo.engine.sampling_params import SamplingParams
 from octavo.engine.scheduler import SchedulerLimits
 from octavo.engine.tiny_models import VOCAB_SIZE, build_tiny_model, save_tiny_model
 from octavo.errors import NotEnoughMemoryError
-from octavo.offload.base import ChunkCopy, OffloadingWorker, TransferResult
 from octavo.offload.config import OffloadConfig
-from octavo.offload.tiers.base import OffloadingSpec, TierContext
-from octavo.offload.tiers.registry import spec_from_config
-from octavo.testing.faulty_tier import FaultyTier
+from octavo.tiers.base import OffloadingSpec, TierContext
+from octavo.tiers.registry import spec_from_config
+from octavo.transfer.worker import OffloadingWorker
+from rigs.faulty_tier import FaultyTier
 
 TOLERANCE = 5e-4
 """Of log-probabilities: twice the noise that plain Hugging Face has between one prefill and steps of one token."""

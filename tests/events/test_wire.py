@@ -23,7 +23,7 @@ from octavo.events.messages import (
     KVEventBatch,
 )
 from octavo.events.wire import WireLimits, decode_batch, decode_sequence, encode_batch, encode_sequence
-from octavo.testing.event_strategies import batches
+from rigs.event_strategies import batches
 
 GOLDEN = Path(__file__).parent / "golden"
 pack = msgspec.msgpack.encode

@@ -5,13 +5,13 @@ from importlib.metadata import EntryPoint, EntryPoints
 
 import pytest
 
+from octavo.chunks.lookup import LookupResult
 from octavo.errors import InputError, NotEnoughMemoryError
-from octavo.offload.base import LookupResult
 from octavo.offload.config import OffloadConfig, make_offloading_manager, offload_groups
-from octavo.offload.tiers import registry
-from octavo.offload.tiers.memory import MemorySpec
-from octavo.testing.offload_world import GROUPS, key_of, wanted
 from octavo.testing.small_models import MODEL_EXAMPLES
+from octavo.tiers import registry
+from octavo.tiers.memory import MemorySpec
+from rigs.offload_world import GROUPS, key_of, wanted
 
 NAMESPACE = bytes(16)
 MEMORY = {"type": "memory", "size": "1MiB"}
@@ -105,7 +105,7 @@ class TestManager:
 
 class TestRegistry:
     def test_what_packages_bring_is_found_and_hides_nothing_built_in(self, monkeypatch):
-        entries = [("mine", "octavo.offload.tiers.memory:MemorySpec"), ("disk", "nowhere:Thing")]
+        entries = [("mine", "octavo.tiers.memory:MemorySpec"), ("disk", "nowhere:Thing")]
         entries += [("broken", "octavo.nothing:Spec"), ("odd", "octavo.errors:InputError")]
         points = EntryPoints(EntryPoint(name, path, registry.ENTRY_POINT_GROUP) for name, path in entries)
         monkeypatch.setattr(registry, "entry_points", points.select)

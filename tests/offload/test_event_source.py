@@ -1,15 +1,15 @@
 """Changes below the device, as events on the wire and as a router sees them."""
 
+from octavo.chunks.changes import MediumChanges, OffloadChanges
+from octavo.chunks.keys import get_offload_block_hash
 from octavo.events.group_view import GroupView
 from octavo.events.messages import AllBlocksCleared, BlockRemoved, BlockStored
 from octavo.events.sources import external_hashes
-from octavo.ids import get_offload_block_hash
-from octavo.offload.arena import PAGE_BYTES
-from octavo.offload.changes import MediumChanges, OffloadChanges
+from octavo.host.arena import PAGE_BYTES
 from octavo.offload.event_source import OffloadEventSource
-from octavo.offload.tiers.memory import MemoryTier
 from octavo.policies import LRUPolicy
-from octavo.testing.offload_world import GROUPS, NUM_SLOTS, OffloadWorld, key_of, wanted
+from octavo.tiers.memory import MemoryTier
+from rigs.offload_world import GROUPS, NUM_SLOTS, OffloadWorld, key_of, wanted
 
 
 def changes(*media, was_cleared=False):

@@ -5,18 +5,18 @@ from collections import Counter
 
 import pytest
 
+from octavo.chunks.geometry import ChunkSizes, GroupOffloadConfig
+from octavo.chunks.lookup import LookupResult
+from octavo.chunks.wanted import ALL_BLOCKS, PromisedPoint
 from octavo.errors import InputError, OffloadError
+from octavo.host.arena import PAGE_BYTES
 from octavo.ids import BlockHash
-from octavo.offload.arena import PAGE_BYTES
-from octavo.offload.base import ALL_BLOCKS, LookupResult
-from octavo.offload.chunks import ChunkSizes
 from octavo.offload.lower_tier import OffloadLimits
 from octavo.offload.manager import MEMORY
-from octavo.offload.tiers.memory import MemoryTier
-from octavo.policies.base import GroupOffloadConfig, PromisedPoint
 from octavo.policies.lru import LRUPolicy
-from octavo.testing.faulty_tier import FaultyTier, TierFault
-from octavo.testing.offload_world import GROUPS, NUM_SLOTS, OffloadWorld, key_of, wanted
+from octavo.tiers.memory import MemoryTier
+from rigs.faulty_tier import FaultyTier, TierFault
+from rigs.offload_world import GROUPS, NUM_SLOTS, OffloadWorld, key_of, wanted
 
 MISS, HIT, HIT_PENDING, RETRY = LookupResult.MISS, LookupResult.HIT, LookupResult.HIT_PENDING, LookupResult.RETRY
 

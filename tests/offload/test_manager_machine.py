@@ -7,13 +7,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from octavo.offload.arena import PAGE_BYTES
-from octavo.offload.base import ALL_BLOCKS, LookupResult
+from octavo.chunks.lookup import LookupResult
+from octavo.chunks.wanted import ALL_BLOCKS
+from octavo.host.arena import PAGE_BYTES
 from octavo.offload.manager import MEMORY
-from octavo.offload.tiers.memory import MemoryTier
 from octavo.policies import make_policy
-from octavo.testing.faulty_tier import FaultyTier, TierFault
-from octavo.testing.offload_world import GROUPS, MOST_SLOTS_PER_CHUNK, NUM_SLOTS, OffloadWorld, key_of, wanted
+from octavo.tiers.memory import MemoryTier
+from rigs.faulty_tier import FaultyTier, TierFault
+from rigs.offload_world import GROUPS, MOST_SLOTS_PER_CHUNK, NUM_SLOTS, OffloadWorld, key_of, wanted
 
 NUMBERS = st.tuples(st.integers(0, 12), st.integers(1, 6)).map(lambda run: range(run[0], run[0] + run[1]))
 GROUP = st.integers(0, 1)

@@ -3,14 +3,14 @@
 import pytest
 
 from octavo.blocks import KVCacheManager
+from octavo.chunks.geometry import GroupOffloadConfig
 from octavo.offload.loads import Readiness
 from octavo.offload.stores import StorePolicy
-from octavo.policies.base import GroupOffloadConfig
-from octavo.testing.faulty_tier import FaultyTier, TierFault
 from octavo.testing.naive_request import StepPlan
-from octavo.testing.naive_tier import NaiveTier
-from octavo.testing.offload_machine import PATIENCE_S, OffloadingEngine
 from octavo.testing.small_models import full, small_model, state, window
+from rigs.faulty_tier import FaultyTier, TierFault
+from rigs.naive_tier import NaiveTier
+from rigs.offload_machine import PATIENCE_S, OffloadingEngine
 
 MODELS = {
     "full": small_model(full()),

@@ -1,16 +1,16 @@
-"""The whole stack, driven at random with faults at every transfer: see `octavo.testing.offload_machine`."""
+"""The whole stack, driven at random with faults at every transfer: see `rigs.offload_machine`."""
 
 import os
 
 import pytest
 
-from octavo.offload.tiers.base import TierContext
-from octavo.offload.tiers.disk.config import DiskConfig
-from octavo.offload.tiers.disk.io import DiskIO
-from octavo.offload.tiers.disk.tier import DiskTier
-from octavo.testing.naive_tier import NaiveTier
-from octavo.testing.offload_machine import check_offloading
 from octavo.testing.small_models import MODEL_EXAMPLES
+from octavo.tiers.base import TierContext
+from octavo.tiers.disk.config import DiskConfig
+from octavo.tiers.disk.io import DiskIO
+from octavo.tiers.disk.tier import DiskTier
+from rigs.naive_tier import NaiveTier
+from rigs.offload_machine import check_offloading
 
 EXAMPLES = int(os.environ.get("OCTAVO_MACHINE_EXAMPLES", "10"))
 """For each model. By hand, run thousands: with `HYPOTHESIS_PROFILE=dev` they are ever new ones."""

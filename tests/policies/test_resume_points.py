@@ -4,7 +4,8 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import invariant, run_state_machine_as_test
 
-from octavo.policies import PromisedPoint, ResumePointPolicy
+from octavo.chunks.wanted import PromisedPoint
+from octavo.policies import ResumePointPolicy
 from octavo.specs import GroupAvailability, ResumePoint, longest_resume
 from octavo.testing.policy_suite import (
     CROSS,

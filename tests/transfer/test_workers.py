@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from octavo.chunks.transfers import ChunkCopy
 from octavo.errors import InvalidTransferError, TransferError
-from octavo.offload.base import ChunkCopy
 from octavo.testing.worker_suite import OffloadingWorkerSuite
 from octavo.transfer import CanonicalKVCacheRef, CanonicalKVCaches, CanonicalKVCacheTensor, CpuWorker, make_worker
 from octavo.transfer.staged_worker import Lane, StagedWorker

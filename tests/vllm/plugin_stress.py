@@ -80,9 +80,9 @@ class TroubledDisk:
     """Gives the disk tiers that are made from now on a disk of many troubles, and workers some too."""
 
     def __init__(self) -> None:
-        from octavo.offload.tiers.disk import spec
-        from octavo.testing.faulty_disk import FaultyDiskIO
+        from octavo.tiers.disk import spec
         from octavo.transfer.host_copier import HostCopier
+        from rigs.faulty_disk import FaultyDiskIO
 
         self._io = FaultyDiskIO()
         self._round = 0

@@ -10,7 +10,7 @@ from hypothesis import given
 from octavo.events import messages
 from octavo.events.messages import AllBlocksCleared, BlockRemoved, BlockStored, KVEventBatch
 from octavo.events.wire import decode_batch, encode_batch
-from octavo.testing.event_strategies import batches
+from rigs.event_strategies import batches
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # torch's own

@@ -10,16 +10,16 @@ import pytest
 import torch
 
 from octavo.errors import OffloadError, TransferError
-from octavo.offload.arena import SlotPlan
+from octavo.host.arena import SlotPlan
 from octavo.offload.lower_tier import OffloadLimits
 from octavo.offload.manager import OffloadingManager
 from octavo.policies import make_policy
-from octavo.testing.faulty_tier import FaultyTier, TierFault
-from octavo.testing.naive_tier import NaiveTier
 from octavo.transfer import CanonicalKVCacheRef, CanonicalKVCaches, CanonicalKVCacheTensor
 from octavo.vllm_plugin.groups import groups_of_all_ranks, groups_of_rank
 from octavo.vllm_plugin.ranks import GroupReport, GroupRule, RankReport
 from octavo.vllm_plugin.shared_arena import RankArena, SharedArena
+from rigs.faulty_tier import FaultyTier, TierFault
+from rigs.naive_tier import NaiveTier
 
 with warnings.catch_warnings():  # torch's, while vLLM is imported
     warnings.simplefilter("ignore")

@@ -28,6 +28,7 @@ from octavo.blocks.stats import PrefixCacheStats
 from octavo.errors import InputError, RequestTooLargeError
 from octavo.events.changes import CacheChanges, StepEvents
 from octavo.hashing import PLAIN, BlockHasher, RequestIdentity
+from octavo.ids import enumerate_groups
 from octavo.planning import KVCacheConfig
 from octavo.specs import KVCacheSpecRegistry, last_boundary
 from octavo.specs.manager import BlockTable, PageCopy
@@ -67,7 +68,7 @@ class KVCacheManager:
         self._class_of = [group.page_class or 0 for group in config.groups]
         self._managed: list[ManagedGroup] = [
             (index, KVCacheSpecRegistry.get_manager_class(group.spec)(group.spec, index, self.pool), group.page_class)
-            for index, group in enumerate(config.groups)
+            for index, group in enumerate_groups(config.groups)
             if group.page_class is not None
         ]
         self._room = Room(config, self.pool, self._managed)
@@ -403,7 +404,7 @@ class KVCacheManager:
 
     def _take_reserved_rows(self) -> list[list[int]]:
         rows = []
-        for index, group in enumerate(self.config.groups):
+        for index, group in enumerate_groups(self.config.groups):
             counts = [0] * len(self.config.page_classes)
             counts[self._class_of[index]] = group.reserved_blocks
             rows.append(self.pool.take(counts)[self._class_of[index]])

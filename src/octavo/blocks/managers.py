@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from octavo.ids import GroupIdx
 from octavo.specs.base import KVCacheSpec, ResumePoint, blocks_holding, ceil_div
 from octavo.specs.manager import (
     NULL_BLOCK,
@@ -24,7 +25,7 @@ class ResumeRuleManager(SingleTypeKVCacheManager):
              let go                              room
     """
 
-    def __init__(self, spec: KVCacheSpec, group_idx: int, pages: PageHolder) -> None:
+    def __init__(self, spec: KVCacheSpec, group_idx: GroupIdx, pages: PageHolder) -> None:
         super().__init__(spec, group_idx, pages)
         far = ResumePoint(num_tokens=_FAR)
         self.keeps_everything = spec.needed_blocks(far) == blocks_holding(0, _FAR, spec.block_size)

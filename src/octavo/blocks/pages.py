@@ -16,7 +16,7 @@ as anybody holds one, and no copy is cached beside it: so a block is as old as i
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Sequence
 
-from octavo.ids import BlockHash
+from octavo.ids import BlockHash, GroupIdx
 
 _STALE_ENTRIES_ALLOWED = 1024
 _FEW = 4
@@ -32,14 +32,14 @@ class ClassPages:
         pages_per_sheet: int,
         num_sheets: int,
         indexes: Sequence[dict[BlockHash, int]],
-        groups: Sequence[int],
+        groups: Sequence[GroupIdx],
     ) -> None:
         num_rows = pages_per_sheet * num_sheets
         self.pages_per_sheet = pages_per_sheet
         self.state = [0] * num_rows
         self.hash_of: list[BlockHash | None] = [None] * num_rows
         """The hash under which a row stands in its group's index, or is a copy of what stands there; None elsewhere."""
-        self.copies: dict[tuple[int, BlockHash], list[int]] = {}
+        self.copies: dict[tuple[GroupIdx, BlockHash], list[int]] = {}
         """(group, hash) -> held rows that are copies of the indexed row, which is held too."""
         self.free_rows: list[int] = []
         self.leased: set[int] = set()
@@ -49,7 +49,7 @@ class ClassPages:
         """By group, other classes' too."""
         self._groups = groups
         """Those with pages of this class."""
-        self._batches: OrderedDict[int, tuple[int, list[int]]] = OrderedDict()
+        self._batches: OrderedDict[int, tuple[GroupIdx, list[int]]] = OrderedDict()
         """Number -> group and rows, oldest first."""
         self._num_entries = 0
         self._sweep_order: deque[int] = deque()
@@ -84,7 +84,7 @@ class ClassPages:
             state[row] = 1
         return rows
 
-    def evict(self, count: int) -> Iterator[tuple[int, list[int], list[BlockHash]]]:
+    def evict(self, count: int) -> Iterator[tuple[GroupIdx, list[int], list[BlockHash]]]:
         """Takes up to `count` cached rows out of their indexes, oldest first, and holds each once.
 
         Yields groups with rows and the hashes that they had.
@@ -131,7 +131,7 @@ class ClassPages:
             self.state[row] = state
             self.num_cached += state < 0
 
-    def let_go(self, group: int, rows: Sequence[int], number: int) -> None:
+    def let_go(self, group: GroupIdx, rows: Sequence[int], number: int) -> None:
         """One holder fewer for each of these rows, which stand in the order of their sequence."""
         if self.copies:
             rows = self._let_go_for_copies(group, rows)
@@ -163,7 +163,7 @@ class ClassPages:
             self._num_entries += len(batch)
             self._sweep(2 * len(batch))
 
-    def publish(self, group: int, rows: Sequence[int], hashes: Sequence[BlockHash]) -> Sequence[int]:
+    def publish(self, group: GroupIdx, rows: Sequence[int], hashes: Sequence[BlockHash]) -> Sequence[int]:
         """Enters held rows into a group's index; a hash that is there keeps its row if somebody holds that.
 
         Returns the places of the hashes that were new.
@@ -183,7 +183,7 @@ class ClassPages:
                 self._add_copy(group, row, block_hash)
         return new
 
-    def _add_copy(self, group: int, row: int, block_hash: BlockHash) -> None:
+    def _add_copy(self, group: GroupIdx, row: int, block_hash: BlockHash) -> None:
         indexed = self._indexes[group][block_hash]
         if self.state[indexed] < 0:
             self._indexes[group][block_hash] = row
@@ -192,7 +192,7 @@ class ClassPages:
             self.copies.setdefault((group, block_hash), []).append(row)
         self.hash_of[row] = block_hash
 
-    def _let_go_for_copies(self, group: int, rows: Sequence[int]) -> list[int]:
+    def _let_go_for_copies(self, group: GroupIdx, rows: Sequence[int]) -> list[int]:
         """Frees those of the rows of which others hold copies, and returns the rest."""
         index, rest = self._indexes[group], []
         for row in rows:
@@ -230,7 +230,7 @@ class ClassPages:
     def held_rows(self, sheet: int) -> list[int]:
         return [row for row in self.rows_of_sheet(sheet) if self.state[row] > 0]
 
-    def move(self, old: int, new: int) -> tuple[int, list[BlockHash]] | None:
+    def move(self, old: int, new: int) -> tuple[GroupIdx, list[BlockHash]] | None:
         """A held row becomes another one, which nobody holds; returns what had been cached there."""
         gone = None
         if self.state[new] < 0:
@@ -257,9 +257,9 @@ class ClassPages:
         states = self.state[rows.start : rows.stop]
         return None if max(states) > 0 else -min(states)
 
-    def clear_sheet(self, sheet: int) -> list[tuple[int, list[BlockHash]]]:
+    def clear_sheet(self, sheet: int) -> list[tuple[GroupIdx, list[BlockHash]]]:
         """Gives back a sheet none of whose rows is held; returns by group the hashes that went with it."""
-        rows_of: dict[int, list[int]] = {}
+        rows_of: dict[GroupIdx, list[int]] = {}
         rows = self.rows_of_sheet(sheet)
         for row in rows:
             number = -self.state[row]
@@ -286,7 +286,7 @@ class ClassPages:
             self.free_rows = [row for row in self.free_rows if row // k not in empty]
         return sorted(empty)
 
-    def forget_group(self, group: int) -> None:
+    def forget_group(self, group: GroupIdx) -> None:
         """Empties a group's index. Held rows stay held."""
         self.forget(self._indexes[group].values())
         self._indexes[group].clear()
@@ -302,7 +302,7 @@ class ClassPages:
                 self.num_cached -= 1
                 self.free_rows.append(row)
 
-    def _unindex(self, group: int, rows: Iterable[int]) -> list[BlockHash]:
+    def _unindex(self, group: GroupIdx, rows: Iterable[int]) -> list[BlockHash]:
         index = self._indexes[group]
         hashes: list[BlockHash] = list(map(self.hash_of.__getitem__, rows))  # type: ignore[arg-type]
         for block_hash in hashes:

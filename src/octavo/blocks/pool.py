@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from octavo.blocks.pages import ClassPages
 from octavo.events.changes import StepEvents, StoredRun
-from octavo.ids import BlockHash
+from octavo.ids import BlockHash, GroupIdx, enumerate_groups
 from octavo.planning import KVCacheConfig, blocks_of_request
 from octavo.specs.base import ceil_div
 from octavo.specs.manager import CachedSequence
@@ -22,7 +22,7 @@ _PAGES_LEASED_AHEAD = 64
 _SHARE_LEASED_AHEAD = 16
 """One part in so many of the sheets that a class may lease."""
 
-UndoHold = tuple[int, Sequence[int], list[int]]
+UndoHold = tuple[GroupIdx, Sequence[int], list[int]]
 """Group, rows, and their states before they were held."""
 
 
@@ -48,7 +48,7 @@ class BlockPool:
                 pages_per_sheet=cls.pages_per_sheet,
                 num_sheets=config.num_sheets,
                 indexes=self.indexes,
-                groups=[index for index, group in enumerate(config.groups) if group.page_class == page_class],
+                groups=[index for index, group in enumerate_groups(config.groups) if group.page_class == page_class],
             )
             for page_class, cls in enumerate(config.page_classes)
         ]
@@ -103,11 +103,11 @@ class BlockPool:
                 wanted[index] = 0
         return taken
 
-    def hold(self, group_idx: int, rows: Sequence[int]) -> None:
+    def hold(self, group_idx: GroupIdx, rows: Sequence[int]) -> None:
         """One more holder for each of these rows."""
         self._pages_of[group_idx].hold(rows)
 
-    def hold_undoably(self, group_idx: int, rows: Sequence[int]) -> UndoHold:
+    def hold_undoably(self, group_idx: GroupIdx, rows: Sequence[int]) -> UndoHold:
         """`hold`, and what `undo_holds` needs to make it unhappen, place in the order of eviction included."""
         return group_idx, rows, self._pages_of[group_idx].hold(rows)
 
@@ -116,7 +116,7 @@ class BlockPool:
         for group_idx, rows, before in reversed(undo):
             self._pages_of[group_idx].restore(rows, before)
 
-    def let_go(self, group_idx: int, rows: Sequence[int]) -> None:
+    def let_go(self, group_idx: GroupIdx, rows: Sequence[int]) -> None:
         """One holder fewer for rows of one group, in the order of their sequence."""
         self._clock += 1
         pages = self._pages_of[group_idx]
@@ -124,12 +124,14 @@ class BlockPool:
             self._note_moves()
         pages.let_go(group_idx, rows, self._clock)
 
-    def is_writable(self, group_idx: int, row: int) -> bool:
+    def is_writable(self, group_idx: GroupIdx, row: int) -> bool:
         """Whether nobody else reads a held row, now or by finding it."""
         pages = self._pages_of[group_idx]
         return pages.state[row] == 1 and pages.hash_of[row] is None
 
-    def publish(self, group_idx: int, sequence: CachedSequence, blocks: Sequence[int], rows: Sequence[int]) -> None:
+    def publish(
+        self, group_idx: GroupIdx, sequence: CachedSequence, blocks: Sequence[int], rows: Sequence[int]
+    ) -> None:
         """Enters full blocks into the group's index; a hash that is there keeps its row if somebody holds that."""
         hashes = sequence.hashes(group_idx)
         if sequence.generation != self.generation or not hashes or not rows:
@@ -155,12 +157,12 @@ class BlockPool:
     def forget_everything(self) -> None:
         """Empties every index. Held pages stay held; those who hold them publish nothing any more."""
         self.generation += 1
-        for group_idx in range(len(self.indexes)):
+        for group_idx, _ in enumerate_groups(self.indexes):
             self.forget_group(group_idx)
         if self._events is not None:
             self._events.cleared()
 
-    def forget_group(self, group_idx: int) -> None:
+    def forget_group(self, group_idx: GroupIdx) -> None:
         """Empties one group's index. Held pages stay held."""
         self._note_removal(group_idx, list(self.indexes[group_idx]))
         self._pages_of[group_idx].forget_group(group_idx)
@@ -296,7 +298,7 @@ class BlockPool:
         self.epoch += 1
         self.has_moved_blocks = True
 
-    def _note_removal(self, group_idx: int, hashes: Sequence[BlockHash]) -> None:
+    def _note_removal(self, group_idx: GroupIdx, hashes: Sequence[BlockHash]) -> None:
         self.epoch += 1
         if self._events is not None:
             self._events.removed(group_idx, hashes)
@@ -309,7 +311,7 @@ class BlockPool:
         for pages in self.classes:
             pages.check_invariants()
         indexed = 0
-        for group, index in enumerate(self.indexes):
+        for group, index in enumerate_groups(self.indexes):
             for block_hash, row in index.items():
                 assert self._pages_of[group].hash_of[row] == block_hash
                 assert self._pages_of[group].state[row] != 0

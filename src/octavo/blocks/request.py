@@ -8,7 +8,7 @@ import numpy as np
 
 from octavo.errors import InputError
 from octavo.hashing import RequestIdentity
-from octavo.ids import BlockHash
+from octavo.ids import BlockHash, GroupIdx
 from octavo.specs import last_boundary
 from octavo.specs.base import ResumePoint
 from octavo.specs.manager import BlockTable
@@ -98,7 +98,7 @@ class RequestBlocks:
     def resume_point(self, num_tokens: int) -> ResumePoint:
         return ResumePoint(num_tokens, self.num_prompt_tokens, self.num_encoder_tokens)
 
-    def hashes(self, group_idx: int) -> Sequence[BlockHash]:
+    def hashes(self, group_idx: GroupIdx) -> Sequence[BlockHash]:
         return self.group_hashes[group_idx]
 
     def is_worth_a_checkpoint(self, num_tokens: int) -> bool:

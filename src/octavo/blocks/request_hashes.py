@@ -7,7 +7,7 @@ import numpy as np
 from octavo.blocks.request import RequestBlocks
 from octavo.errors import InputError
 from octavo.hashing import BlockHasher, hashes_for_block_size
-from octavo.ids import BlockHash
+from octavo.ids import BlockHash, enumerate_groups
 from octavo.planning import KVCacheConfig
 from octavo.specs.base import ceil_div
 
@@ -26,7 +26,7 @@ class RequestHasher:
         self._groups = config.groups
         self._wider_groups = [
             (index, group.block_size)
-            for index, group in enumerate(config.groups)
+            for index, group in enumerate_groups(config.groups)
             if group.spec.indexes_decoder_tokens and group.block_size != config.hash_block_size
         ]
 
@@ -35,7 +35,7 @@ class RequestHasher:
         if not self._has_names(request):
             return
         request.hashed = self._hasher.hash_tokens(tokens, request.identity)
-        for index, group in enumerate(self._groups):
+        for index, group in enumerate_groups(self._groups):
             if not group.spec.indexes_decoder_tokens:
                 request.group_hashes[index] = self._encoder_hashes(request, group.block_size)
             elif group.block_size == self._hash_block_size:
@@ -47,7 +47,7 @@ class RequestHasher:
         """Gives a request with the same prompt and identity the names that another has."""
         num_tokens = twin.num_tokens
         twin.hashed = request.hashed[: num_tokens // self._hash_block_size]
-        for index, group in enumerate(self._groups):
+        for index, group in enumerate_groups(self._groups):
             hashes = request.group_hashes[index]
             if hashes is request.hashed:
                 twin.group_hashes[index] = twin.hashed

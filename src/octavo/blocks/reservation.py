@@ -15,6 +15,7 @@ from octavo.blocks.kv_cache_manager import KVCacheManager
 from octavo.blocks.lookup import GroupLookup
 from octavo.blocks.pool import UndoHold
 from octavo.blocks.request import RequestBlocks
+from octavo.ids import GroupIdx, enumerate_groups
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +25,7 @@ class Reservation:
     request: RequestBlocks
     generation: int
     """The pool's; under a later one nothing is published."""
-    held: tuple[tuple[int, Sequence[int]], ...]
+    held: tuple[tuple[GroupIdx, Sequence[int]], ...]
     """(group, rows) that the device had."""
     destinations: tuple[Mapping[int, int], ...]
     """By group: the row into which each missing block is to be loaded."""
@@ -52,7 +53,9 @@ class DeviceCache:
         self, request: RequestBlocks, there: Sequence[Sequence[int]], missing: Sequence[Sequence[int]]
     ) -> Reservation | None:
         """Holds the rows `there`, and takes a page for each missing block, by group, or changes nothing."""
-        undo: list[UndoHold] = [self._pool.hold_undoably(group, rows) for group, rows in enumerate(there) if rows]
+        undo: list[UndoHold] = [
+            self._pool.hold_undoably(group, rows) for group, rows in enumerate_groups(there) if rows
+        ]
         counts = [0] * len(self._pool.classes)
         for group, blocks in zip(self.config.groups, missing, strict=True):
             counts[group.page_class or 0] += len(blocks)
@@ -72,7 +75,7 @@ class DeviceCache:
             destinations=tuple(destinations),
         )
 
-    def fill(self, reservation: Reservation, group_idx: int, blocks: Sequence[int]) -> None:
+    def fill(self, reservation: Reservation, group_idx: GroupIdx, blocks: Sequence[int]) -> None:
         """Publishes blocks whose verified bytes are in their rows now."""
         request = reservation.request
         if blocks and reservation.generation == self._pool.generation:
@@ -85,15 +88,15 @@ class DeviceCache:
         """Lets all rows go. Nothing writes to them any more."""
         for group_idx, rows in reservation.held:
             self._pool.let_go(group_idx, rows)
-        for group_idx, destinations in enumerate(reservation.destinations):
+        for group_idx, destinations in enumerate_groups(reservation.destinations):
             if destinations:
                 self._pool.let_go(group_idx, [destinations[block] for block in sorted(destinations)])
 
-    def hold(self, group_idx: int, rows: Sequence[int]) -> None:
+    def hold(self, group_idx: GroupIdx, rows: Sequence[int]) -> None:
         """A store is going to read these published rows: they stay as they are."""
         self._pool.hold(group_idx, rows)
 
-    def let_go(self, group_idx: int, rows: Sequence[int]) -> None:
+    def let_go(self, group_idx: GroupIdx, rows: Sequence[int]) -> None:
         """The store has read them."""
         self._pool.let_go(group_idx, rows)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from octavo.blocks.lookup import GroupLookup
 from octavo.blocks.pool import BlockPool
 from octavo.blocks.request import RequestBlocks
+from octavo.ids import GroupIdx
 from octavo.specs import GroupAvailability, Resume, longest_resume
 from octavo.specs.manager import FoundBlocks
 
@@ -15,7 +16,7 @@ class ResumePlan:
     """What `find_resume` found. `allocate` looks again where the cache has changed since."""
 
     num_tokens: int
-    limited_by: int | None
+    limited_by: GroupIdx | None
     found: tuple[FoundBlocks, ...]
     """By group."""
     branch_point: int | None

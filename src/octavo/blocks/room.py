@@ -6,10 +6,11 @@ from typing import TypeAlias
 from octavo.blocks.compaction import PageMove, compact, rows_held
 from octavo.blocks.pool import BlockPool
 from octavo.blocks.request import RequestBlocks
+from octavo.ids import GroupIdx
 from octavo.planning import KVCacheConfig, blocks_of_request
 from octavo.specs.manager import SingleTypeKVCacheManager
 
-ManagedGroup: TypeAlias = tuple[int, SingleTypeKVCacheManager, int]
+ManagedGroup: TypeAlias = tuple[GroupIdx, SingleTypeKVCacheManager, int]
 """(group, manager, page class) of a group that keeps something."""
 
 

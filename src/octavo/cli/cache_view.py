@@ -9,8 +9,8 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from octavo.offload.tiers.disk.inspection import DirectoryContent, NamespaceContent
-from octavo.planning import format_bytes
+from octavo.tiers.disk.inspection import DirectoryContent, NamespaceContent
+from octavo.units import format_bytes
 
 _MOST_COLUMNS = 100
 _SHOWN_OF_NAMESPACE = 16

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from octavo.cli.output import write_output
 from octavo.errors import InputError
-from octavo.planning.units import format_bytes
+from octavo.units import format_bytes
 
 if TYPE_CHECKING:
     from octavo.engine.demo import ModeResult

@@ -66,7 +66,7 @@ def record(
     """Keep events in a file, one JSON object on each line."""
     from octavo.cli.events_file import Recorder
     from octavo.events.session import Resync
-    from octavo.planning import parse_bytes
+    from octavo.units import parse_bytes
 
     try:
         most_bytes = parse_bytes(max_bytes)

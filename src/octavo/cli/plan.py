@@ -17,8 +17,6 @@ from octavo.planning import (
     ModelLayers,
     PlanReport,
     VllmPlan,
-    parse_bytes,
-    parse_tokens,
     plan_kv_cache,
     plan_like_vllm,
     read_layers_file,
@@ -26,6 +24,7 @@ from octavo.planning import (
     report_plan,
 )
 from octavo.specs import RequestLimits
+from octavo.units import parse_bytes, parse_tokens
 
 _DEFAULT_CONTEXT = 131072
 _MOST_TOKENS = 1 << 40

@@ -10,7 +10,7 @@ import typer
 from octavo.cli.engine_imports import require_engine
 from octavo.cli.output import print_error, write_output
 from octavo.errors import InputError
-from octavo.planning import format_bytes, parse_bytes, parse_tokens
+from octavo.units import format_bytes, parse_bytes, parse_tokens
 
 _OPEN_TO_ALL = "anybody who reaches this address may use the model: add --api-key, or leave --host out"
 
@@ -61,8 +61,8 @@ def serve(
     require_engine()
     from octavo.cli.serve_engine import OffloadFlags, build_engine, quieten  # torch, which takes seconds
     from octavo.engine.config import EngineConfig
-    from octavo.engine.server import Server, ServerConfig, open_socket, url_of
     from octavo.events.publisher_config import PublisherConfig
+    from octavo.server import Server, ServerConfig, open_socket, url_of
 
     if not (model / "config.json").is_file():
         raise InputError(f"{model} is not a model's folder: it has no config.json")

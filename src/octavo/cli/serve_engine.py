@@ -13,11 +13,11 @@ from octavo.engine.async_engine import AsyncEngine
 from octavo.engine.config import EngineConfig
 from octavo.engine.engine import Engine
 from octavo.engine.offloading import offloading
-from octavo.engine.server import OffloadReport, ReadOffload
 from octavo.offload.config import OffloadConfig
-from octavo.offload.config_values import take_choice
 from octavo.offload.scheduler import OffloadScheduler
 from octavo.policies import POLICIES
+from octavo.server import OffloadReport, ReadOffload
+from octavo.settings import take_choice
 
 transformers_logging: Any = _untyped_logging
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from octavo.cli.vllm_check_run import COLD, DEVICE, DISK, MEMORY, Measured, Pass
-from octavo.planning import format_bytes
+from octavo.units import format_bytes
 
 
 def show_check(measured: Measured) -> str:

@@ -15,8 +15,9 @@ from octavo.engine.torch_dtypes import parse_dtype
 from octavo.errors import NotEnoughMemoryError
 from octavo.events.publisher import ZmqPublisher
 from octavo.hashing import BlockHasher
-from octavo.planning import KVCacheConfig, format_bytes, plan_kv_cache
+from octavo.planning import KVCacheConfig, plan_kv_cache
 from octavo.specs import RequestLimits
+from octavo.units import format_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,11 +7,11 @@ from pathlib import Path
 from octavo.blocks import DeviceCache, KVCacheManager
 from octavo.engine.config import EngineConfig
 from octavo.engine.runner import ModelRunner
+from octavo.namespace.identity import CacheIdentity, make_namespace, may_persist
+from octavo.namespace.weights import digest_weights
 from octavo.offload.config import OffloadConfig, make_offloading_manager, offload_groups
 from octavo.offload.device import OffloadedRequest
-from octavo.offload.identity import CacheIdentity, make_namespace, may_persist
 from octavo.offload.scheduler import OffloadScheduler, SchedulerLimits
-from octavo.offload.weights import digest_weights
 from octavo.transfer import make_worker, register_sheets
 
 MakeOffload = Callable[[KVCacheManager, ModelRunner], OffloadScheduler]

@@ -26,6 +26,7 @@ from octavo.engine.cache import (
 from octavo.engine.models import CausalModel, ModelLayer
 from octavo.engine.models.step_cache import LayerState, StepCache
 from octavo.errors import PlanError
+from octavo.ids import GroupIdx, enumerate_groups
 from octavo.planning import KVCacheConfig
 from octavo.specs import AttentionSpec, KVCacheSpec, MambaSpec, MLAAttentionSpec
 
@@ -42,10 +43,10 @@ class ModelRunner:
         self.model = model
         self.config = config
         self.pages = DevicePages(config, model.device)
-        self._attention: dict[int, tuple[int, AttentionPages | LatentPages]] = {}
+        self._attention: dict[int, tuple[GroupIdx, AttentionPages | LatentPages]] = {}
         """By layer, its group and its pages."""
-        self._states: dict[int, tuple[int, StatePages, ModelLayer]] = {}
-        homes = {name: index for index, group in enumerate(config.groups) for name in group.layer_names}
+        self._states: dict[int, tuple[GroupIdx, StatePages, ModelLayer]] = {}
+        homes = {name: index for index, group in enumerate_groups(config.groups) for name in group.layer_names}
         for layer in model.layers:
             self._bind(layer, homes)
         self._attention_planners = {
@@ -81,7 +82,7 @@ class ModelRunner:
 
     # ---- helpers -------------------------------------------------------------------------------------------------
 
-    def _bind(self, layer: ModelLayer, homes: Mapping[str, int]) -> None:
+    def _bind(self, layer: ModelLayer, homes: Mapping[str, GroupIdx]) -> None:
         """Finds the layer's place in the pages."""
         if layer.attention is not None:
             group_idx, offset, spec = self._place(layer.attention_name, homes)
@@ -95,18 +96,18 @@ class ModelRunner:
             assert isinstance(spec, MambaSpec)
             self._states[layer.index] = group_idx, StatePages(self.pages, group_idx, offset, spec), layer
 
-    def _place(self, name: str, homes: Mapping[str, int]) -> tuple[int, int, KVCacheSpec]:
+    def _place(self, name: str, homes: Mapping[str, GroupIdx]) -> tuple[GroupIdx, int, KVCacheSpec]:
         if name not in homes:
             raise PlanError(f"the plan has no layer {name!r}; it was made for another model")
         group = self.config.groups[homes[name]]
         return homes[name], group.layer_offsets[name], group.spec.specs[name]
 
-    def _clear_new_pages(self, steps: Mapping[int, AttentionStep | StateStep]) -> None:
+    def _clear_new_pages(self, steps: Mapping[GroupIdx, AttentionStep | StateStep]) -> None:
         for group_idx, step in steps.items():
             self.pages.clear(group_idx, step.new_rows)
 
     def _step_cache(
-        self, positions: torch.Tensor, attention: Mapping[int, AttentionStep], states: Mapping[int, StateStep]
+        self, positions: torch.Tensor, attention: Mapping[GroupIdx, AttentionStep], states: Mapping[GroupIdx, StateStep]
     ) -> StepCache:
         return StepCache(
             positions,

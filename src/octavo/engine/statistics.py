@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from octavo.blocks import KVCacheManager
 from octavo.blocks.compaction import rows_held
 from octavo.engine.outputs import FinishReason
+from octavo.ids import GroupIdx, enumerate_groups
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,7 +54,7 @@ class EngineCounters:
 class GroupOccupancy:
     """One group's share of the pool."""
 
-    group_idx: int
+    group_idx: GroupIdx
     kind: str
     block_size: int
     num_layers: int
@@ -109,7 +110,7 @@ def group_occupancy(manager: KVCacheManager) -> tuple[GroupOccupancy, ...]:
             held_blocks=len(rows),
             indexed_blocks=len(manager.pool.indexes[index]),
         )
-        for index, (group, rows) in enumerate(zip(manager.config.groups, held, strict=True))
+        for index, (group, rows) in enumerate_groups(zip(manager.config.groups, held, strict=True))
     )
 
 

@@ -6,7 +6,7 @@ A block that was stored and removed within the step is not mentioned, nor is one
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from octavo.ids import BlockHash
+from octavo.ids import BlockHash, GroupIdx, enumerate_groups
 from octavo.specs.manager import CachedSequence
 
 
@@ -14,7 +14,7 @@ from octavo.specs.manager import CachedSequence
 class StoredRun:
     """Blocks of one group and one request that entered the index, in the order of the sequence."""
 
-    group_idx: int
+    group_idx: GroupIdx
     sequence: CachedSequence
     blocks: Sequence[int]
     """Their places in the sequence: all of a span, or a subset of it."""
@@ -30,7 +30,7 @@ class CacheChanges:
 
     was_cleared: bool
     """Everything went before the rest happened."""
-    removed: dict[int, list[BlockHash]]
+    removed: dict[GroupIdx, list[BlockHash]]
     """By group."""
     stored: tuple[StoredRun, ...]
 
@@ -54,9 +54,9 @@ class StepEvents:
 
     def take(self) -> CacheChanges:
         """The changes since the last call."""
-        removed: dict[int, list[BlockHash]] = {}
+        removed: dict[GroupIdx, list[BlockHash]] = {}
         stored: list[StoredRun] = []
-        for group, log in enumerate(self._log):
+        for group, log in enumerate_groups(self._log):
             gone, runs = _net_effect(log)
             if gone:
                 removed[group] = gone

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from octavo.errors import BlockSizeError
 from octavo.events.messages import AllBlocksCleared, AnyEvent, BlockRemoved, BlockStored, ExternalHash
 from octavo.events.published_plan import PublishedPlan
+from octavo.ids import GroupIdx, enumerate_groups
 from octavo.specs import GroupAvailability, KVCacheSpec, Resume, ResumePoint, longest_resume
 
 
@@ -47,7 +48,7 @@ class GroupView:
         return cls(
             [group.spec() for group in plan.groups],
             hash_block_size=plan.hash_block_size,
-            draft_groups=[index for index, group in enumerate(plan.groups) if group.is_draft],
+            draft_groups=[index for index, group in enumerate_groups(plan.groups) if group.is_draft],
             is_complete=is_complete,
         )
 
@@ -72,7 +73,7 @@ class GroupView:
         self._forget_blocks()
         self.is_complete = False
 
-    def hashes(self, group_idx: int, medium: str | None) -> set[ExternalHash]:
+    def hashes(self, group_idx: GroupIdx, medium: str | None) -> set[ExternalHash]:
         """The blocks of a group on one medium."""
         bit = self._media.get(medium, 0)
         return {block_hash for block_hash, media in self._blocks[group_idx].items() if media & bit}
@@ -98,13 +99,13 @@ class GroupView:
                 blocks=_BlocksInView(self._blocks[index], self._hashes_of(index, hashes, encoder_hashes), mask),
                 is_draft=index in self._draft_groups,
             )
-            for index, spec in enumerate(self._specs)
+            for index, spec in enumerate_groups(self._specs)
         ]
         prompt = num_tokens if num_prompt_tokens is None else num_prompt_tokens
         return longest_resume(groups, ResumePoint(num_tokens, prompt, num_encoder_tokens))
 
     def _hashes_of(
-        self, group_idx: int, hashes: Sequence[ExternalHash], encoder_hashes: Sequence[ExternalHash]
+        self, group_idx: GroupIdx, hashes: Sequence[ExternalHash], encoder_hashes: Sequence[ExternalHash]
     ) -> Sequence[ExternalHash]:
         spec = self._specs[group_idx]
         if not spec.indexes_decoder_tokens:
@@ -112,7 +113,7 @@ class GroupView:
         ratio = spec.block_size // self._hash_block_size
         return hashes[ratio - 1 :: ratio]
 
-    def _blocks_of(self, group_idx: int | None) -> dict[ExternalHash, int] | None:
+    def _blocks_of(self, group_idx: GroupIdx | None) -> dict[ExternalHash, int] | None:
         if group_idx is None or not 0 <= group_idx < len(self._blocks):
             return None
         return self._blocks[group_idx]

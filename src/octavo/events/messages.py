@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import msgspec
 from msgspec import Meta
 
+from octavo.ids import GroupIdx
+
 MAX_EVENTS = 1 << 16
 MAX_HASHES = 1 << 20
 MAX_TOKENS = 1 << 22
@@ -27,6 +29,7 @@ ExternalHash: TypeAlias = Annotated[int, Meta(ge=0)] | bytes
 """A block's hash as events carry it: the low 64 bits of the digest as an integer, or the digest itself."""
 
 _Natural: TypeAlias = Annotated[int, Meta(ge=0)]
+_Group: TypeAlias = Annotated[GroupIdx, Meta(ge=0)]
 _Hashes: TypeAlias = Annotated[list[ExternalHash], Meta(max_length=MAX_HASHES)]
 _Tokens: TypeAlias = Annotated[list[int], Meta(max_length=MAX_TOKENS)]
 
@@ -65,7 +68,7 @@ class BlockStored(KVCacheEvent):
     lora_name: str | None
     extra_keys: Annotated[list[ExtraKeysOfBlock | None], Meta(max_length=MAX_HASHES)] | None = None
     """For each of `block_hashes`, what besides tokens went into it, without the tags of its sources."""
-    group_idx: _Natural | None = None
+    group_idx: _Group | None = None
     kv_cache_spec_kind: str | None = None
     kv_cache_spec_sliding_window: _Natural | None = None
     locality: str | None = None
@@ -84,7 +87,7 @@ class BlockRemoved(KVCacheEvent):
 
     block_hashes: _Hashes
     medium: str | None
-    group_idx: _Natural | None = None
+    group_idx: _Group | None = None
     locality: str | None = None
     ownership: str | None = None
 

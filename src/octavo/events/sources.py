@@ -7,7 +7,7 @@ import numpy as np
 from octavo.events.changes import CacheChanges, StoredRun
 from octavo.events.messages import AllBlocksCleared, AnyEvent, BlockRemoved, BlockStored, ExternalHash
 from octavo.hashing import PLAIN, ExtraKeys, RequestIdentity
-from octavo.ids import BlockHash
+from octavo.ids import BlockHash, GroupIdx
 from octavo.specs import KVCacheSpec
 
 _BYTES_OF_EXTERNAL_HASH = 8
@@ -51,7 +51,7 @@ class EventSource:
         events += map(self._stored, changes.stored)
         return events
 
-    def _removed(self, group_idx: int, hashes: Sequence[BlockHash]) -> BlockRemoved:
+    def _removed(self, group_idx: GroupIdx, hashes: Sequence[BlockHash]) -> BlockRemoved:
         return BlockRemoved(
             block_hashes=external_hashes(hashes, as_bytes=self._hashes_as_bytes),
             medium=self._medium,

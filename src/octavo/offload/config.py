@@ -15,10 +15,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from octavo.chunks.geometry import MOST_BLOCKS_PER_CHUNK, GroupOffloadConfig
 from octavo.errors import InputError
-from octavo.offload.arena import HostArena, plan_slots
-from octavo.offload.chunks import MOST_BLOCKS_PER_CHUNK
-from octavo.offload.config_values import (
+from octavo.host.arena import HostArena, plan_slots
+from octavo.host.segment import RECORD_BYTES, Segment, SegmentLayout
+from octavo.offload.lower_tier import OffloadLimits
+from octavo.offload.manager import OffloadingManager
+from octavo.offload.stores import StorePolicy
+from octavo.planning import KVCacheConfig
+from octavo.policies import POLICIES, make_policy
+from octavo.settings import (
     take_bytes,
     take_choice,
     take_name,
@@ -26,15 +32,9 @@ from octavo.offload.config_values import (
     take_seconds,
     take_whole,
 )
-from octavo.offload.lower_tier import OffloadLimits
-from octavo.offload.manager import OffloadingManager
-from octavo.offload.segment import RECORD_BYTES, Segment, SegmentLayout
-from octavo.offload.stores import StorePolicy
-from octavo.offload.tiers.base import OffloadingSpec, Tier, TierContext
-from octavo.offload.tiers.registry import spec_from_config
-from octavo.planning import KVCacheConfig
-from octavo.policies import POLICIES, GroupOffloadConfig, make_policy
 from octavo.specs import KVCacheSpec
+from octavo.tiers.base import OffloadingSpec, Tier, TierContext
+from octavo.tiers.registry import spec_from_config
 
 _KEYS = (
     "memory",

@@ -7,11 +7,12 @@ and `ownership` says which tier it is.
 
 from collections.abc import Iterator, Sequence
 
+from octavo.chunks.changes import OffloadChanges
+from octavo.chunks.geometry import GroupOffloadConfig
+from octavo.chunks.keys import OffloadKey, get_offload_block_hash, get_offload_group_idx
 from octavo.events.messages import MEDIUM_CPU, MEDIUM_STORAGE, AllBlocksCleared, AnyEvent, BlockRemoved, BlockStored
 from octavo.events.sources import external_hashes
-from octavo.ids import OffloadKey, get_offload_block_hash, get_offload_group_idx
-from octavo.offload.changes import OffloadChanges
-from octavo.policies.base import GroupOffloadConfig
+from octavo.ids import GroupIdx
 
 _WIRE_NAMES = {"memory": MEDIUM_CPU, "disk": MEDIUM_STORAGE}
 
@@ -39,7 +40,7 @@ class OffloadEventSource:
             events += [self._stored(medium.medium, group, keys) for group, keys in _by_group(medium.stored)]
         return events
 
-    def _removed(self, medium: str, group_idx: int, keys: Sequence[OffloadKey]) -> BlockRemoved:
+    def _removed(self, medium: str, group_idx: GroupIdx, keys: Sequence[OffloadKey]) -> BlockRemoved:
         return BlockRemoved(
             block_hashes=external_hashes(list(map(get_offload_block_hash, keys)), as_bytes=self._hashes_as_bytes),
             medium=_WIRE_NAMES.get(medium, medium),
@@ -48,7 +49,7 @@ class OffloadEventSource:
             ownership=medium,
         )
 
-    def _stored(self, medium: str, group_idx: int, keys: Sequence[OffloadKey]) -> BlockStored:
+    def _stored(self, medium: str, group_idx: GroupIdx, keys: Sequence[OffloadKey]) -> BlockStored:
         group = self._groups[group_idx]
         return BlockStored(
             block_hashes=external_hashes(list(map(get_offload_block_hash, keys)), as_bytes=self._hashes_as_bytes),
@@ -66,8 +67,8 @@ class OffloadEventSource:
         )
 
 
-def _by_group(keys: Sequence[OffloadKey]) -> Iterator[tuple[int, list[OffloadKey]]]:
-    groups: dict[int, list[OffloadKey]] = {}
+def _by_group(keys: Sequence[OffloadKey]) -> Iterator[tuple[GroupIdx, list[OffloadKey]]]:
+    groups: dict[GroupIdx, list[OffloadKey]] = {}
     for key in keys:
         groups.setdefault(get_offload_group_idx(key), []).append(key)
     return iter(sorted(groups.items()))

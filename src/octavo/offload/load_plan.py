@@ -3,9 +3,9 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from octavo.ids import OffloadKey
-from octavo.offload.base import LookupResult
-from octavo.offload.chunks import WantedChunk
+from octavo.chunks.keys import OffloadKey
+from octavo.chunks.lookup import LookupResult
+from octavo.chunks.wanted import WantedChunk
 from octavo.offload.device import Device, DeviceBlocks, OffloadedRequest
 from octavo.offload.manager import OffloadingManager
 from octavo.offload.offloaded_blocks import ChunkOfBlocks, OffloadedBlocks, TieredBlocks, blocks_in_mask

@@ -15,8 +15,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import assert_never
 
-from octavo.ids import OffloadKey
-from octavo.offload.base import ChunkCopy, LookupResult, OffloadingWorker, TransferResult
+from octavo.chunks.geometry import GroupOffloadConfig
+from octavo.chunks.keys import OffloadKey
+from octavo.chunks.lookup import LookupResult
+from octavo.chunks.transfers import ChunkCopy, TransferResult
+from octavo.ids import GroupIdx, enumerate_groups
 from octavo.offload.device import Device, HeldPages
 from octavo.offload.load_plan import LoadPlan, plan_load
 from octavo.offload.manager import OffloadingManager
@@ -24,7 +27,7 @@ from octavo.offload.manager_values import PreparedLoad
 from octavo.offload.offloaded_blocks import ANYWHERE, IN_MEMORY, blocks_in_mask, held_mask
 from octavo.offload.request_state import LoadPhase, RequestOffloadState
 from octavo.offload.speeds import LoadSpeeds
-from octavo.policies.base import GroupOffloadConfig
+from octavo.transfer.worker import OffloadingWorker
 
 _LOOK_AGAIN_S = 0.005
 """How soon a waiting request is looked at again if no load has ended meanwhile."""
@@ -44,7 +47,7 @@ class _Load:
     pages: HeldPages
     is_whole: bool
     """False: memory does not hold all chunks at once, and this is what it held."""
-    brings: Sequence[tuple[int, OffloadKey, list[int]]]
+    brings: Sequence[tuple[GroupIdx, OffloadKey, list[int]]]
     """By place in the job: group, chunk, and the blocks that it brings."""
     num_bytes: int
     began: float
@@ -79,7 +82,7 @@ class Loader:
         self.num_loaded_tokens = 0
         """By which loads have moved resume points, those that failed included."""
         self.num_loaded_bytes = 0
-        self.num_loaded_blocks: Counter[tuple[int, int]] = Counter()
+        self.num_loaded_blocks: Counter[tuple[GroupIdx, int]] = Counter()
         """By group, and by how far below memory the chunk was when its request first asked for it."""
         self.num_too_slow = 0
         """Loads that were not begun because computing is quicker."""
@@ -138,7 +141,7 @@ class Loader:
         return True
 
     def _publish(self, load: _Load, failed: Collection[int]) -> None:
-        arrived: dict[int, list[int]] = {}
+        arrived: dict[GroupIdx, list[int]] = {}
         for place, (group_idx, key, blocks) in enumerate(load.brings):
             if place not in failed:
                 arrived.setdefault(group_idx, []).extend(blocks)
@@ -231,12 +234,12 @@ class Loader:
 
 def _copies_of(
     plan: LoadPlan, prepared: PreparedLoad, pages: HeldPages, page_sizes: Sequence[int]
-) -> tuple[list[ChunkCopy], list[tuple[int, OffloadKey, list[int]]], int]:
+) -> tuple[list[ChunkCopy], list[tuple[GroupIdx, OffloadKey, list[int]]], int]:
     """What the worker is to copy, what each chunk brings, and all bytes of it. No two chunks bring one block."""
     copies: list[ChunkCopy] = []
-    brings: list[tuple[int, OffloadKey, list[int]]] = []
+    brings: list[tuple[GroupIdx, OffloadKey, list[int]]] = []
     num_bytes = 0
-    chunks = [(group_idx, chunk) for group_idx, part in enumerate(plan.groups) for chunk in part.chunks]
+    chunks = [(group_idx, chunk) for group_idx, part in enumerate_groups(plan.groups) for chunk in part.chunks]
     wanted = [dict(destinations) for destinations in pages.destinations]
     for place, (group_idx, chunk) in enumerate(chunks):
         held: Sequence[int] = (chunk.first_block,)

@@ -4,10 +4,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from octavo.ids import OffloadKey
-from octavo.offload.chunks import WantedChunk
-from octavo.offload.tiers.base import TierStatus
-from octavo.policies.base import PromisedPoint
+from octavo.chunks.keys import OffloadKey
+from octavo.chunks.wanted import PromisedPoint, WantedChunk
+from octavo.tiers.base import TierStatus
 
 
 class PreparedStore(NamedTuple):

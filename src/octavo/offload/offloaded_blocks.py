@@ -11,8 +11,9 @@ chunk at the end of a promised boundary may be shorter, and then has a name of i
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from octavo.ids import OffloadKey
-from octavo.offload.base import ALL_BLOCKS, LookupResult
+from octavo.chunks.keys import OffloadKey
+from octavo.chunks.lookup import LookupResult
+from octavo.chunks.wanted import ALL_BLOCKS
 from octavo.offload.device import DeviceBlocks
 from octavo.offload.manager import OffloadingManager
 from octavo.offload.request_state import RequestGroupState

@@ -13,15 +13,15 @@ import heapq
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from octavo.ids import OffloadKey
-from octavo.offload.arena import HostArena
-from octavo.offload.chunks import ChunkSizes, WantedChunk, stored_chunks
+from octavo.chunks.geometry import ChunkSizes
+from octavo.chunks.keys import OffloadKey
+from octavo.chunks.transfers import ChunkBytes, TierResult
+from octavo.chunks.wanted import StoredChunk, WantedChunk, stored_chunks
+from octavo.host.arena import HostArena
+from octavo.host.resident import ResidentChunks
+from octavo.host.slots import NO_CHECKSUM
 from octavo.offload.lower_tier import LowerTier, OffloadLimits
-from octavo.offload.resident import ResidentChunks
-from octavo.offload.slots import NO_CHECKSUM
-from octavo.offload.tiers.base import ChunkBytes, TierResult
-from octavo.policies.base import StoredChunk
-from octavo.policies.discards import Part
+from octavo.tables.discards import Part
 
 
 class _Read(NamedTuple):

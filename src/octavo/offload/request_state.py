@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from octavo.ids import BlockHash, OffloadKey, make_offload_key
-from octavo.offload.base import ALL_BLOCKS
-from octavo.offload.chunks import WantedChunk
+from octavo.chunks.geometry import GroupOffloadConfig
+from octavo.chunks.keys import OffloadKey, make_offload_key
+from octavo.chunks.wanted import ALL_BLOCKS, WantedChunk
+from octavo.ids import BlockHash, GroupIdx
 from octavo.offload.device import HeldPages, OffloadedRequest
-from octavo.policies.base import GroupOffloadConfig
 
 
 class RequestGroupState:
@@ -16,7 +16,7 @@ class RequestGroupState:
 
     __slots__ = ("_keys", "_suffix", "blocks_per_chunk", "config", "group_idx", "hashes")
 
-    def __init__(self, config: GroupOffloadConfig, group_idx: int, hashes: Sequence[BlockHash]) -> None:
+    def __init__(self, config: GroupOffloadConfig, group_idx: GroupIdx, hashes: Sequence[BlockHash]) -> None:
         self.config = config
         self.group_idx = group_idx
         self.blocks_per_chunk = config.blocks_per_chunk

@@ -17,8 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import sleep
 
+from octavo.chunks.geometry import GroupOffloadConfig
 from octavo.events.messages import AnyEvent
-from octavo.offload.base import OffloadingWorker
+from octavo.ids import GroupIdx, enumerate_groups
 from octavo.offload.device import Device, OffloadedRequest
 from octavo.offload.event_source import OffloadEventSource
 from octavo.offload.loads import Loader, Readiness
@@ -26,7 +27,7 @@ from octavo.offload.manager import OffloadingManager
 from octavo.offload.manager_values import OffloadStatus
 from octavo.offload.request_state import RequestGroupState, RequestOffloadState
 from octavo.offload.stores import StorePolicy, Storer
-from octavo.policies.base import GroupOffloadConfig
+from octavo.transfer.worker import OffloadingWorker
 
 _LONGEST_WAIT_S = 0.05
 _PAUSE_FOR_TIERS_S = 0.001
@@ -54,7 +55,7 @@ class OffloadStats:
 
     loaded_tokens: int
     loaded_bytes: int
-    loaded_blocks: Mapping[tuple[int, str], int]
+    loaded_blocks: Mapping[tuple[GroupIdx, str], int]
     """By group and medium."""
     loads_too_slow: int
     loads_late: int
@@ -174,7 +175,7 @@ class OffloadScheduler:
     def stats(self) -> OffloadStats:
         loader, storer = self._loader, self._storer
         media = self._manager.media
-        loaded_blocks: Counter[tuple[int, str]] = Counter()
+        loaded_blocks: Counter[tuple[GroupIdx, str]] = Counter()
         for (group_idx, depth), blocks in loader.num_loaded_blocks.items():
             loaded_blocks[group_idx, media[depth]] += blocks  # two tiers may be of one medium
         return OffloadStats(
@@ -224,7 +225,7 @@ class OffloadScheduler:
         if state is None:
             groups = [
                 RequestGroupState(config, group_idx, request.hashes(group_idx))
-                for group_idx, config in enumerate(self._groups)
+                for group_idx, config in enumerate_groups(self._groups)
             ]
             state = RequestOffloadState(request=request, groups=groups, deadline=now + self._patience_s)
             self._requests[request.request_id] = state

@@ -14,16 +14,18 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from octavo.ids import OffloadKey
-from octavo.offload.base import ChunkCopy, OffloadingWorker, TransferResult
-from octavo.offload.chunks import WantedChunk
+from octavo.chunks.geometry import GroupOffloadConfig
+from octavo.chunks.keys import OffloadKey
+from octavo.chunks.transfers import ChunkCopy, TransferResult
+from octavo.chunks.wanted import PromisedPoint, WantedChunk
+from octavo.ids import GroupIdx, enumerate_groups
 from octavo.offload.device import Device, DeviceBlocks, OffloadedRequest
 from octavo.offload.load_plan import tiered_blocks
 from octavo.offload.manager import OffloadingManager
 from octavo.offload.offloaded_blocks import ANYWHERE, TieredBlocks
 from octavo.offload.request_state import RequestGroupState
-from octavo.policies.base import GroupOffloadConfig, PromisedPoint
 from octavo.specs import GroupAvailability, blocks_to_resume, longest_resume
+from octavo.transfer.worker import OffloadingWorker
 
 _MOST_PROMISES = 4096
 _MOST_CHUNKS_IN_JOB = 64
@@ -45,7 +47,7 @@ class StorePolicy(Enum):
 class _ChunkOnDevice(NamedTuple):
     """A chunk that is to be stored, with the blocks that the device had when it was asked."""
 
-    group_idx: int
+    group_idx: GroupIdx
     blocks: Sequence[int]
     chunk: WantedChunk
 
@@ -71,7 +73,7 @@ class _Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Store:
-    rows: Sequence[tuple[int, Sequence[int]]]
+    rows: Sequence[tuple[GroupIdx, Sequence[int]]]
     """(group, rows) that are held while they are read."""
     num_bytes: int
 
@@ -178,7 +180,7 @@ class Storer:
             return []
         used: list[OffloadKey] = []
         chunks: list[_ChunkOnDevice] = []
-        for group_idx, (group, blocks) in enumerate(zip(config.groups, tiered, strict=True)):
+        for group_idx, (group, blocks) in enumerate_groups(zip(config.groups, tiered, strict=True)):
             for run in blocks_to_resume(
                 group.spec.rule,
                 request.resume_point(num_tokens),
@@ -239,7 +241,7 @@ class Storer:
         self.num_dropped += not is_whole
         if not prepared.places:
             return True
-        held: dict[int, list[int]] = {}
+        held: dict[GroupIdx, list[int]] = {}
         copies, num_bytes = [], 0
         for place, slots in zip(prepared.places, prepared.slots, strict=True):
             group_idx = chunks[place].group_idx

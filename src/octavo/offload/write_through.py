@@ -10,14 +10,15 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from octavo.ids import OffloadKey
-from octavo.offload.arena import HostArena
-from octavo.offload.chunks import ChunkSizes
+from octavo.chunks.geometry import ChunkSizes
+from octavo.chunks.keys import OffloadKey
+from octavo.chunks.transfers import ChunkBytes, TierResult
+from octavo.host.arena import HostArena
+from octavo.host.resident import ResidentChunks
+from octavo.host.slots import NO_CHECKSUM
 from octavo.offload.lower_tier import LowerTier, OffloadLimits
-from octavo.offload.resident import ResidentChunks
-from octavo.offload.slots import NO_CHECKSUM
-from octavo.offload.tiers.base import ChunkBytes, TierResult, TierState
-from octavo.policies.discards import Part
+from octavo.tables.discards import Part
+from octavo.tiers.base import TierState
 
 _MOST_DROPPED_PER_CALL = 1024
 """Of the many that may wait for a tier that is turned off; the next call drops more."""

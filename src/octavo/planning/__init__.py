@@ -5,8 +5,8 @@ from octavo.planning.config import KVCacheConfig, KVCacheGroupSpec, PageClass
 from octavo.planning.models import ModelLayers, layers_from_config, read_layers_file, read_model
 from octavo.planning.planner import plan_kv_cache
 from octavo.planning.report import PlanReport, report_plan
-from octavo.planning.units import format_bytes, parse_bytes, parse_tokens
 from octavo.planning.vllm_way import VllmPlan, plan_like_vllm
+from octavo.units import format_bytes, parse_bytes, parse_tokens
 
 __all__ = [
     "Capacity",

@@ -9,7 +9,6 @@ from octavo.planning.capacity import blocks_of_request, grows_with_context, long
 from octavo.planning.config import KVCacheConfig, KVCacheGroupSpec, PageClass
 from octavo.planning.grouping import group_layers
 from octavo.planning.sheets import PageDemand, cut_sheets
-from octavo.planning.units import format_bytes
 from octavo.specs import (
     KVCacheSpec,
     KVCacheSpecRegistry,
@@ -18,6 +17,7 @@ from octavo.specs import (
     resume_granularity,
 )
 from octavo.specs.base import ceil_div
+from octavo.units import format_bytes
 
 DEFAULT_ALIGNMENT_BYTES = 256
 CHECKPOINT_SHARE_OF_ATTENTION = 4

@@ -16,11 +16,13 @@ Deviations, all intended:
 from collections.abc import Sequence
 from typing import cast
 
-from octavo.ids import OffloadKey
-from octavo.policies.base import EvictionPolicy, GroupOffloadConfig, PromisedPoint, StoredChunk
-from octavo.policies.discards import Part
+from octavo.chunks.geometry import GroupOffloadConfig
+from octavo.chunks.keys import OffloadKey
+from octavo.chunks.wanted import PromisedPoint, StoredChunk
+from octavo.policies.base import EvictionPolicy
 from octavo.policies.pinned import PinnedChunks
-from octavo.policies.recency import RecencyOrder, RecencyTable
+from octavo.tables.discards import Part
+from octavo.tables.recency import RecencyOrder, RecencyTable
 
 
 class ARCPolicy(EvictionPolicy):

@@ -7,55 +7,11 @@ A policy orders keys and counts their slots; it holds no bytes and knows no medi
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
 
-from octavo.ids import BlockHash, OffloadKey
-from octavo.policies.discards import Part
-from octavo.specs import KVCacheSpec
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupOffloadConfig:
-    """What is constant about one group's chunks."""
-
-    spec: KVCacheSpec
-    """Its rule says which chunks a resume point needs."""
-    blocks_per_chunk: int
-    page_size_bytes: int
-    """Bytes of one block as it is offloaded."""
-
-    @property
-    def tokens_per_chunk(self) -> int:
-        return self.spec.block_size * self.blocks_per_chunk
-
-    @property
-    def chunk_bytes(self) -> int:
-        return self.page_size_bytes * self.blocks_per_chunk
-
-
-class StoredChunk(NamedTuple):
-    """One chunk, as a policy sees it when it enters a tier."""
-
-    key: OffloadKey
-    num_slots: int
-    """What evicting it makes free. Chunks of one group may differ, where only some of their blocks were kept."""
-    position: int
-    """Its place among the chunks of its group in the sequence."""
-    parent: OffloadKey | None
-    """The chunk before it in its group, whether or not that is kept anywhere; None for the first."""
-
-
-class PromisedPoint(NamedTuple):
-    """A boundary at which the writer promises that requests can resume.
-
-    What a resume there needs follows from the groups' specs: for each group, chunks that are ancestors of
-    `make_offload_key(block_hash, group)`, itself included, or all chunks of an encoder.
-    """
-
-    num_tokens: int
-    block_hash: BlockHash
-    """The hash of the block that ends there: of every group that has a block that ends there."""
+from octavo.chunks.geometry import GroupOffloadConfig
+from octavo.chunks.keys import OffloadKey
+from octavo.chunks.wanted import PromisedPoint, StoredChunk
+from octavo.tables.discards import Part
 
 
 class EvictionPolicy(ABC):

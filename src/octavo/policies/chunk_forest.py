@@ -16,12 +16,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple, cast
 
-from octavo.ids import OffloadKey
-from octavo.policies.base import StoredChunk
-from octavo.policies.discards import Part
+from octavo.chunks.keys import OffloadKey
+from octavo.chunks.wanted import StoredChunk
 from octavo.policies.pinned import PinnedChunks
-from octavo.policies.recency import RecencyOrder, RecencyTable
-from octavo.policies.sharding import Shards, distinct_parts, make_shards
+from octavo.tables.discards import Part
+from octavo.tables.recency import RecencyOrder, RecencyTable
+from octavo.tables.sharding import Shards, distinct_parts, make_shards
 
 _HOLD_BITS = 32
 _HOLDS = (1 << _HOLD_BITS) - 1

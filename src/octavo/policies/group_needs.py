@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from octavo.policies.base import GroupOffloadConfig
+from octavo.chunks.geometry import GroupOffloadConfig
+from octavo.ids import enumerate_groups
 from octavo.policies.chunk_forest import Links
 from octavo.specs import KVCacheSpec, ResumePoint
 
@@ -41,7 +42,7 @@ def needs_of_groups(groups: Sequence[GroupOffloadConfig]) -> list[GroupNeeds]:
             tokens_per_chunk=group.tokens_per_chunk,
             links=_links_of(group.spec),
         )
-        for index, group in enumerate(groups)
+        for index, group in enumerate_groups(groups)
     ]
 
 

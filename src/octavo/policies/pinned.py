@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from octavo.ids import OffloadKey
-from octavo.policies.discards import Part
-from octavo.policies.sharding import Shards, distinct_parts, make_shards
+from octavo.chunks.keys import OffloadKey
+from octavo.tables.discards import Part
+from octavo.tables.sharding import Shards, distinct_parts, make_shards
 
 _READER_BITS = 32
 _READERS = (1 << _READER_BITS) - 1

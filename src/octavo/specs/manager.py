@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from octavo.hashing import RequestIdentity
-from octavo.ids import BlockHash
+from octavo.ids import BlockHash, GroupIdx
 from octavo.specs.base import KVCacheSpec, ResumePoint
 from octavo.specs.uniform import UniformTypeKVCacheSpecs
 
@@ -56,7 +56,7 @@ class CachedSequence(Protocol):
 
     def resume_point(self, num_tokens: int) -> ResumePoint: ...
 
-    def hashes(self, group_idx: int) -> Sequence[BlockHash]:
+    def hashes(self, group_idx: GroupIdx) -> Sequence[BlockHash]:
         """The hashes of the request's full blocks, by the group's block size."""
 
     def is_worth_a_checkpoint(self, num_tokens: int) -> bool:
@@ -66,17 +66,19 @@ class CachedSequence(Protocol):
 class PageHolder(Protocol):
     """The pool, as managers see it. Rows are given in the order of their sequence."""
 
-    def hold(self, group_idx: int, rows: Sequence[int]) -> None: ...
-    def let_go(self, group_idx: int, rows: Sequence[int]) -> None: ...
-    def is_writable(self, group_idx: int, row: int) -> bool: ...
-    def publish(self, group_idx: int, sequence: CachedSequence, blocks: Sequence[int], rows: Sequence[int]) -> None: ...
+    def hold(self, group_idx: GroupIdx, rows: Sequence[int]) -> None: ...
+    def let_go(self, group_idx: GroupIdx, rows: Sequence[int]) -> None: ...
+    def is_writable(self, group_idx: GroupIdx, row: int) -> bool: ...
+    def publish(
+        self, group_idx: GroupIdx, sequence: CachedSequence, blocks: Sequence[int], rows: Sequence[int]
+    ) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageCopy:
     """One page's bytes that must be copied before a step's kernels run; copies are made in the order given."""
 
-    group_idx: int
+    group_idx: GroupIdx
     source: int
     destination: int
 
@@ -84,7 +86,7 @@ class PageCopy:
 class SingleTypeKVCacheManager(ABC):
     """How one group allocates, frees and caches. It keeps no request: tables and pages are arguments."""
 
-    def __init__(self, spec: KVCacheSpec, group_idx: int, pages: PageHolder) -> None:
+    def __init__(self, spec: KVCacheSpec, group_idx: GroupIdx, pages: PageHolder) -> None:
         self.spec = spec.rule if isinstance(spec, UniformTypeKVCacheSpecs) else spec
         self.block_size = spec.block_size
         self.group_idx = group_idx

@@ -18,6 +18,7 @@ from math import lcm
 from typing import Protocol
 
 from octavo.errors import BlockSizeError
+from octavo.ids import GroupIdx
 from octavo.specs.base import KVCacheSpec, ResumePoint, blocks_holding, union_of_ranges
 
 
@@ -48,7 +49,7 @@ class Resume:
     """Where a request can go on, and why not later."""
 
     num_tokens: int
-    limited_by: int | None
+    limited_by: GroupIdx | None
     """The group that ruled out the next larger boundary; None where only the request's length did."""
 
 
@@ -93,13 +94,13 @@ def longest_resume(
         )
     n = last_boundary(request.num_tokens, step, has_draft=any(group.is_draft for group in groups))
     searches = [_GroupSearch(group, request, step) for group in groups]
-    limited_by: int | None = None
+    limited_by: GroupIdx | None = None
     unchanged_for, index = 0, 0
     while n > 0 and unchanged_for < len(searches):
         boundary = searches[index].largest_boundary(n)
         unchanged_for += 1
         if boundary < n:
-            n, limited_by, unchanged_for = boundary, index, 1
+            n, limited_by, unchanged_for = boundary, GroupIdx(index), 1
         index = (index + 1) % len(searches)
     return Resume(num_tokens=max(n, 0), limited_by=limited_by)
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from octavo.blocks import NULL_BLOCK, Allocation, KVCacheManager, ResumePlan
 from octavo.blocks.compaction import rows_held
 from octavo.hashing import PLAIN, RequestIdentity
-from octavo.ids import BlockHash
+from octavo.ids import BlockHash, enumerate_groups
 from octavo.testing.naive_device import NaiveDevice, Prefixes, Slot
 from octavo.testing.naive_index import NaiveIndex
 from octavo.testing.naive_layers import num_running_states, slots_read, slots_written
@@ -237,7 +237,7 @@ class NaiveEngine:
             assert self.consumers[run.group_idx].isdisjoint(run.hashes), "stored twice"
             self.consumers[run.group_idx].update(run.hashes)
             assert [index.get(block_hash) for block_hash in run.hashes] == list(run.rows), "another row than it says"
-        for group, index in enumerate(self.manager.pool.indexes):
+        for group, index in enumerate_groups(self.manager.pool.indexes):
             assert self.consumers[group] == set(index)
 
     # ---- checks ------------------------------------------------------------------------------------------------
@@ -302,7 +302,7 @@ class NaiveEngine:
 
     def _check_tables(self, request: NaiveRequest) -> None:
         blocks = request.blocks
-        for group_idx, (group, table) in enumerate(zip(self.config.groups, blocks.tables, strict=True)):
+        for group_idx, (group, table) in enumerate_groups(zip(self.config.groups, blocks.tables, strict=True)):
             held = list(rows_held(table))
             assert len(held) == len(set(held)), "a table has a row twice"
             if request.within_plan and not request.in_flight:
@@ -320,7 +320,7 @@ class NaiveEngine:
 
     def _check_reads(self, request: NaiveRequest, start: int) -> None:
         """What a step that starts here reads is there, and the request's own."""
-        for group_idx, group in enumerate(self.config.groups):
+        for group_idx, group in enumerate_groups(self.config.groups):
             if group.page_class is None:
                 continue
             for row, slot, prefix in slots_read(request, group_idx, group, start):
@@ -365,7 +365,7 @@ class NaiveEngine:
 
     def _write(self, request: NaiveRequest, start: int, end: int) -> None:
         written = request.prefixes_written(end)
-        for group_idx, group in enumerate(self.config.groups):
+        for group_idx, group in enumerate_groups(self.config.groups):
             if group.page_class is None:
                 continue
             for row, slot, prefix in slots_written(request, group_idx, group, start=start, end=end, written=written):

@@ -6,7 +6,7 @@ So it knows what the index promises, and finds the largest point to resume at by
 from collections.abc import Iterable, Sequence
 
 from octavo.blocks import KVCacheManager, ResumePlan
-from octavo.ids import BlockHash
+from octavo.ids import BlockHash, GroupIdx, enumerate_groups
 from octavo.testing.naive_device import STATE_SLOT, NaiveDevice, Prefixes, Slot
 from octavo.testing.naive_layers import tokens_read
 from octavo.testing.naive_request import NaiveRequest
@@ -30,7 +30,7 @@ class NaiveIndex:
         if not self.manager.is_caching or num_hashed == request.num_hashed:
             return
         request.num_hashed = num_hashed
-        for group_idx, group in enumerate(self.config.groups):
+        for group_idx, group in enumerate_groups(self.config.groups):
             prefix_of = self._prefix_of[group_idx]
             ratio = group.block_size // self.config.hash_block_size
             if group.spec.indexes_decoder_tokens:
@@ -45,9 +45,9 @@ class NaiveIndex:
 
     def check_plan(self, request: NaiveRequest, plan: ResumePlan) -> None:
         """It resumes at the largest point there is, and says why at no larger one."""
-        best = self.largest_resume(request, range(len(self.config.groups)))
+        best = self.largest_resume(request, [group for group, _ in enumerate_groups(self.config.groups)])
         assert plan.num_tokens == best, f"resumes at {plan.num_tokens}, could at {best}"
-        stateless = [i for i, group in enumerate(self.config.groups) if not group.spec.holds_checkpoints]
+        stateless = [i for i, group in enumerate_groups(self.config.groups) if not group.spec.holds_checkpoints]
         beyond = self.largest_resume(request, stateless)
         if beyond > best and stateless:
             assert plan.branch_point == beyond
@@ -60,7 +60,7 @@ class NaiveIndex:
 
     def check_pages(self, device: NaiveDevice, weights: int) -> None:
         """Whatever can be found has all its bytes, and they are nobody else's."""
-        for group_idx, index in enumerate(self.manager.pool.indexes):
+        for group_idx, index in enumerate_groups(self.manager.pool.indexes):
             group = self.config.groups[group_idx]
             for block_hash, row in index.items():
                 assert group.page_class is not None
@@ -75,7 +75,7 @@ class NaiveIndex:
                 for slot, known in expected.items():
                     assert page.get(slot) == Slot(group_idx, known, weights), f"group {group_idx}, slot {slot}"
 
-    def largest_resume(self, request: NaiveRequest, groups: Iterable[int]) -> int:
+    def largest_resume(self, request: NaiveRequest, groups: Iterable[GroupIdx]) -> int:
         """By a scan, from the last boundary down."""
         granularity = self.config.resume_granularity
         groups = list(groups)
@@ -87,7 +87,7 @@ class NaiveIndex:
         return 0
 
     def _check_found_blocks(self, request: NaiveRequest, plan: ResumePlan) -> None:
-        for group_idx, runs in enumerate(plan.found):
+        for group_idx, runs in enumerate_groups(plan.found):
             index = self.manager.pool.indexes[group_idx]
             for blocks, rows in runs:
                 hashes = request.blocks.hashes(group_idx)[blocks.start : blocks.stop]
@@ -107,7 +107,9 @@ class NaiveIndex:
             for prefix_of, index in zip(self._prefix_of, self.manager.pool.indexes, strict=True)
         ]
 
-    def _has_all(self, request: NaiveRequest, group_idx: int, n: int, published_by_group: Sequence[set[int]]) -> bool:
+    def _has_all(
+        self, request: NaiveRequest, group_idx: GroupIdx, n: int, published_by_group: Sequence[set[int]]
+    ) -> bool:
         """Whether the group's index holds all that is needed at n."""
         group = self.config.groups[group_idx]
         published = published_by_group[group_idx]

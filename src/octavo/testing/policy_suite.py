@@ -24,9 +24,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from octavo.ids import BlockHash, OffloadKey, make_offload_key
-from octavo.policies.base import EvictionPolicy, GroupOffloadConfig, PromisedPoint, StoredChunk
-from octavo.policies.discards import Discards
+from octavo.chunks.geometry import GroupOffloadConfig
+from octavo.chunks.keys import OffloadKey, make_offload_key
+from octavo.chunks.wanted import PromisedPoint, StoredChunk
+from octavo.ids import BlockHash, GroupIdx
+from octavo.policies.base import EvictionPolicy
 from octavo.specs import (
     CacheDType,
     CrossAttentionSpec,
@@ -35,6 +37,7 @@ from octavo.specs import (
     MambaSpec,
     SlidingWindowSpec,
 )
+from octavo.tables.discards import Discards
 
 TOKENS_PER_CHUNK = 8
 _NUM_CHUNKS = 5
@@ -69,7 +72,7 @@ def block_hash_of(path: Sequence[int]) -> BlockHash:
     return BlockHash(bytes([sum(path) % 256, *path]).ljust(12, b"\xff"))
 
 
-def chunk_of(path: Sequence[int], group_idx: int, num_slots: int = 1) -> StoredChunk:
+def chunk_of(path: Sequence[int], group_idx: GroupIdx, num_slots: int = 1) -> StoredChunk:
     """The last chunk of a sequence of chunks."""
     return StoredChunk(
         key=make_offload_key(block_hash_of(path), group_idx),
@@ -78,6 +81,8 @@ def chunk_of(path: Sequence[int], group_idx: int, num_slots: int = 1) -> StoredC
         parent=make_offload_key(block_hash_of(path[:-1]), group_idx) if len(path) > 1 else None,
     )
 
+
+FIRST = GroupIdx(0)
 
 PATHS = st.lists(st.integers(0, 1), min_size=1, max_size=_NUM_CHUNKS)
 WHICH = st.lists(st.integers(0, 999), max_size=6)
@@ -99,7 +104,7 @@ class EvictionPolicySuite:
 
     def test_gives_up_everything_idle_and_nothing_pinned(self) -> None:
         policy = self.policy_class((FULL,), 10)
-        chunks = [chunk_of([0] * (n + 1), 0) for n in range(10)]
+        chunks = [chunk_of([0] * (n + 1), FIRST) for n in range(10)]
         policy.insert(chunks)
         policy.pin([chunks[4].key])
         assert policy.evict(10) is None
@@ -110,7 +115,7 @@ class EvictionPolicySuite:
 
     def test_pins_nest(self) -> None:
         policy = self.policy_class((FULL,), 10)
-        chunk = chunk_of([0], 0)
+        chunk = chunk_of([0], FIRST)
         policy.insert([chunk])
         policy.pin([chunk.key, chunk.key])
         policy.pin([chunk.key])
@@ -121,7 +126,7 @@ class EvictionPolicySuite:
 
     def test_a_sequence_is_given_up_from_its_end(self) -> None:
         policy = self.policy_class((FULL,), 10)
-        chunks = [chunk_of([0] * (n + 1), 0) for n in range(10)]
+        chunks = [chunk_of([0] * (n + 1), FIRST) for n in range(10)]
         policy.insert(chunks)
         policy.touch([chunk.key for chunk in chunks])
         assert policy.evict(4) == [chunk.key for chunk in reversed(chunks[6:])]
@@ -154,7 +159,7 @@ class PolicyMachine(RuleBasedStateMachine):
             chunk
             for group_idx in range(len(self.groups))
             for stop in range(min(start, len(path) - 1) + 1, len(path) + 1)
-            if (chunk := chunk_of(path[:stop], group_idx, sizes[group_idx])).key not in self.slots
+            if (chunk := chunk_of(path[:stop], GroupIdx(group_idx), sizes[group_idx])).key not in self.slots
         ]
         missing = sum(chunk.num_slots for chunk in chunks) + sum(self.slots.values()) - self.num_slots
         if missing > 0 and not self._evict(missing):
@@ -182,7 +187,7 @@ class PolicyMachine(RuleBasedStateMachine):
     def touch(self, path: list[int], group: int) -> None:
         """A sequence, of which the tier may have all or nothing."""
         group_idx = group % len(self.groups)
-        self.policy.touch([chunk_of(path[:stop], group_idx).key for stop in range(1, len(path) + 1)])
+        self.policy.touch([chunk_of(path[:stop], GroupIdx(group_idx)).key for stop in range(1, len(path) + 1)])
 
     @rule(path=PATHS)
     def promise(self, path: list[int]) -> None:

@@ -10,9 +10,11 @@ from typing import NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
-from octavo.ids import BlockHash, OffloadKey, make_offload_key
-from octavo.offload.base import ALL_BLOCKS
-from octavo.offload.tiers.base import ChunkBytes, Tier
+from octavo.chunks.keys import OffloadKey, make_offload_key
+from octavo.chunks.transfers import ChunkBytes
+from octavo.chunks.wanted import ALL_BLOCKS
+from octavo.ids import BlockHash, GroupIdx
+from octavo.tiers.base import Tier
 
 BLOCKS_PER_CHUNK = 4
 BLOCK_BYTES = 1500
@@ -36,7 +38,7 @@ class Chunk(NamedTuple):
 
 
 def key(number: int) -> OffloadKey:
-    return make_offload_key(BlockHash(number.to_bytes(32, "big")), number % 3)
+    return make_offload_key(BlockHash(number.to_bytes(32, "big")), GroupIdx(number % 3))
 
 
 def chunks(numbers: Iterable[int], held_blocks: int = ALL_BLOCKS) -> list[Chunk]:

@@ -22,8 +22,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from octavo.ids import OffloadKey
-from octavo.offload.base import ALL_BLOCKS
+from octavo.chunks.keys import OffloadKey
+from octavo.chunks.wanted import ALL_BLOCKS
 from octavo.testing.tier_driver import Chunk, TierDriver, key
 
 if TYPE_CHECKING:

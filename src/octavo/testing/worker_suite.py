@@ -22,11 +22,13 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
+from octavo.chunks.transfers import ChunkCopy, TransferResult
 from octavo.errors import InvalidTransferError
-from octavo.offload.base import ChunkCopy, OffloadingWorker, TransferResult
+from octavo.ids import GroupIdx, enumerate_groups
 from octavo.planning import KVCacheConfig
 from octavo.testing.small_models import MODEL_EXAMPLES
 from octavo.transfer import CanonicalKVCacheRef, CanonicalKVCaches, CanonicalKVCacheTensor, register_sheets
+from octavo.transfer.worker import OffloadingWorker
 
 _shared = settings(suppress_health_check=[HealthCheck.differing_executors])
 """Subclasses run the same test; each builds its own worker, so none sees another's examples."""
@@ -48,14 +50,14 @@ class _Host:
     slots: Bytes
 
     @property
-    def groups(self) -> list[int]:
-        return [group_idx for group_idx, refs in enumerate(self.caches.group_refs) if refs]
+    def groups(self) -> list[GroupIdx]:
+        return [group_idx for group_idx, refs in enumerate_groups(self.caches.group_refs) if refs]
 
     def image(self) -> list[Bytes]:
         """A copy of all bytes of the device."""
         return [piece.reshape(-1).cpu().numpy().view(np.uint8).copy() for piece in self.memory]
 
-    def parts(self, image: Sequence[Bytes], group_idx: int, row: int) -> list[Bytes]:
+    def parts(self, image: Sequence[Bytes], group_idx: GroupIdx, row: int) -> list[Bytes]:
         """Where a block's bytes lie in an image, in the order in which they are offloaded."""
         parts = []
         for ref in self.caches.group_refs[group_idx]:
@@ -67,10 +69,10 @@ class _Host:
                     parts.append(content[place : place + ref.page_size_bytes])
         return parts
 
-    def block(self, image: Sequence[Bytes], group_idx: int, row: int) -> bytes:
+    def block(self, image: Sequence[Bytes], group_idx: GroupIdx, row: int) -> bytes:
         return b"".join(part.tobytes() for part in self.parts(image, group_idx, row))
 
-    def put_block(self, image: Sequence[Bytes], group_idx: int, row: int, content: bytes) -> None:
+    def put_block(self, image: Sequence[Bytes], group_idx: GroupIdx, row: int, content: bytes) -> None:
         """What a load of that block does."""
         for part in self.parts(image, group_idx, row):
             part[:] = np.frombuffer(content[: len(part)], np.uint8)
@@ -183,9 +185,9 @@ class OffloadingWorkerSuite:
     def test_a_closed_worker_fails_what_it_is_given(self) -> None:
         host = self._host("full only", slot_bytes=64)
         worker = self.worker(host.caches, host.slots, take_checksums=True)
-        worker.submit_store(1, [ChunkCopy(0, [0], [0, 1])])
+        worker.submit_store(1, [ChunkCopy(GroupIdx(0), [0], [0, 1])])
         worker.close()
-        worker.submit_store(2, [ChunkCopy(0, [0], [0, 1]), ChunkCopy(0, [1], [2, 3])])
+        worker.submit_store(2, [ChunkCopy(GroupIdx(0), [0], [0, 1]), ChunkCopy(GroupIdx(0), [1], [2, 3])])
         first, second = sorted(worker.get_finished())
         assert (first.job_id, second.job_id) == (1, 2)
         assert first.failed in (frozenset(), frozenset({0}))
@@ -194,7 +196,7 @@ class OffloadingWorkerSuite:
     def test_what_is_not_there_is_refused(self) -> None:
         host = self._host("encoder-only + full", slot_bytes=64)
         (group_idx,) = host.groups
-        (nothing,) = {0, 1} - {group_idx}
+        (nothing,) = {GroupIdx(0), GroupIdx(1)} - {group_idx}
         rows, before = host.caches.num_blocks(group_idx), host.image()
         size = host.caches.page_size_bytes(group_idx)
         good = ChunkCopy(group_idx, [1], list(range(-(-size // 64))))
@@ -205,7 +207,11 @@ class OffloadingWorkerSuite:
                 good._replace(slots=[-1, *good.slots[1:]]),
             ],
             "slots of 64": [good._replace(slots=[]), good._replace(slots=[*good.slots, 7]), good._replace(rows=[])],
-            "group": [good._replace(group_idx=nothing), good._replace(group_idx=2), good._replace(group_idx=-1)],
+            "group": [
+                good._replace(group_idx=nothing),
+                good._replace(group_idx=GroupIdx(2)),
+                good._replace(group_idx=GroupIdx(-1)),
+            ],
         }
         with self._working(host, take_checksums=False) as worker:
             for what, chunks in wrong.items():
@@ -315,11 +321,11 @@ def _other_rows(draw: st.DrawFn, host: _Host, chunks: Sequence[ChunkCopy]) -> li
     return loads
 
 
-def _free_rows(host: _Host, rng: Random) -> Callable[[int], Iterator[int]]:
+def _free_rows(host: _Host, rng: Random) -> Callable[[GroupIdx], Iterator[int]]:
     """Gives rows of a group that share no byte with those given before, of whichever group."""
     is_taken = [np.zeros_like(content) for content in host.image()]
 
-    def rows_of(group_idx: int) -> Iterator[int]:
+    def rows_of(group_idx: GroupIdx) -> Iterator[int]:
         num_blocks = host.caches.num_blocks(group_idx)
         for row in rng.sample(range(num_blocks), num_blocks):
             parts = host.parts(is_taken, group_idx, row)

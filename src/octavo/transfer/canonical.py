@@ -13,6 +13,7 @@ from itertools import accumulate, pairwise
 import torch
 
 from octavo.errors import CacheLayoutError
+from octavo.ids import GroupIdx, enumerate_groups
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -62,14 +63,14 @@ class CanonicalKVCaches:
         if len({entry.tensor.device for entry in self.tensors}) > 1:
             devices = sorted({str(entry.tensor.device) for entry in self.tensors})
             raise CacheLayoutError(f"the caches of one rank lie on several devices: {', '.join(devices)}")
-        for group_idx, refs in enumerate(self.group_refs):
+        for group_idx, refs in enumerate_groups(self.group_refs):
             for ref in refs:
                 self._check_ref(group_idx, ref)
             if len({self.tensors[ref.tensor_idx].num_blocks for ref in refs}) > 1:
                 raise CacheLayoutError(f"the tensors of group {group_idx} have different numbers of blocks")
             _check_apart(group_idx, refs)
 
-    def _check_ref(self, group_idx: int, ref: CanonicalKVCacheRef) -> None:
+    def _check_ref(self, group_idx: GroupIdx, ref: CanonicalKVCacheRef) -> None:
         if not 0 <= ref.tensor_idx < len(self.tensors):
             raise CacheLayoutError(f"group {group_idx} names tensor {ref.tensor_idx} of {len(self.tensors)}")
         row_bytes = self.tensors[ref.tensor_idx].page_size_bytes
@@ -82,21 +83,21 @@ class CanonicalKVCaches:
     def device(self) -> torch.device:
         return self.tensors[0].tensor.device if self.tensors else torch.device("cpu")
 
-    def page_size_bytes(self, group_idx: int) -> int:
+    def page_size_bytes(self, group_idx: GroupIdx) -> int:
         """Bytes of one block of the group as it is offloaded."""
         return sum(ref.page_size_bytes for ref in self.group_refs[group_idx])
 
-    def num_blocks(self, group_idx: int) -> int:
+    def num_blocks(self, group_idx: GroupIdx) -> int:
         refs = self.group_refs[group_idx]
         return self.tensors[refs[0].tensor_idx].num_blocks if refs else 0
 
-    def ref_starts(self, group_idx: int) -> tuple[int, ...]:
+    def ref_starts(self, group_idx: GroupIdx) -> tuple[int, ...]:
         """Where each ref's bytes begin within a block as it is offloaded."""
         sizes = [ref.page_size_bytes for ref in self.group_refs[group_idx]]
         return tuple(accumulate(sizes, initial=0))[:-1]
 
 
-def _check_apart(group_idx: int, refs: tuple[CanonicalKVCacheRef, ...]) -> None:
+def _check_apart(group_idx: GroupIdx, refs: tuple[CanonicalKVCacheRef, ...]) -> None:
     """A load that wrote bytes twice would leave what came last."""
     ordered = sorted(refs, key=lambda ref: (ref.tensor_idx, ref.offset))
     for one, next_one in pairwise(ordered):

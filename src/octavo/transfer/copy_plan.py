@@ -16,8 +16,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from octavo.chunks.transfers import ChunkCopy
 from octavo.errors import InvalidTransferError
-from octavo.offload.base import ChunkCopy
+from octavo.ids import GroupIdx
 from octavo.transfer.canonical import CanonicalKVCaches
 
 Ints = npt.NDArray[np.int64]
@@ -64,7 +65,7 @@ class CopyPlanner:
         self._caches = caches
         self._num_slots = num_slots
         self._slot_bytes = slot_bytes
-        self._pieces: dict[tuple[int, int, bool], tuple[Piece, ...]] = {}
+        self._pieces: dict[tuple[GroupIdx, int, bool], tuple[Piece, ...]] = {}
         """Bounded by groups times blocks per chunk."""
 
     def plan(self, chunks: Sequence[ChunkCopy], *, is_load: bool) -> list[ChunkBatch]:
@@ -87,7 +88,7 @@ class CopyPlanner:
                     batches.append(batch._replace(pieces=pieces, has_neighbouring_slots=together))
         return batches
 
-    def _check_sizes(self, group_idx: int, num_blocks: int, num_slots: int) -> int:
+    def _check_sizes(self, group_idx: GroupIdx, num_blocks: int, num_slots: int) -> int:
         """The bytes of a chunk, if the slots are as many as they take."""
         groups = len(self._caches.group_refs)
         if not 0 <= group_idx < groups or not self._caches.group_refs[group_idx]:
@@ -101,13 +102,13 @@ class CopyPlanner:
             )
         return chunk_bytes
 
-    def _pieces_of(self, group_idx: int, num_blocks: int, together: bool) -> tuple[Piece, ...]:
+    def _pieces_of(self, group_idx: GroupIdx, num_blocks: int, together: bool) -> tuple[Piece, ...]:
         key = (group_idx, num_blocks, together)
         if key not in self._pieces:
             self._pieces[key] = tuple(self._cut(group_idx, num_blocks, together))
         return self._pieces[key]
 
-    def _cut(self, group_idx: int, num_blocks: int, together: bool) -> Iterator[Piece]:
+    def _cut(self, group_idx: GroupIdx, num_blocks: int, together: bool) -> Iterator[Piece]:
         """Cuts a chunk where a ref begins and, unless its slots are neighbours, where a slot does."""
         page_bytes = self._caches.page_size_bytes(group_idx)
         refs = self._caches.group_refs[group_idx]
@@ -133,7 +134,7 @@ class CopyPlanner:
 Lists = Sequence[Sequence[int]]
 
 
-def _alike(chunks: Sequence[ChunkCopy]) -> Iterator[tuple[Sequence[int], int, Lists, Lists]]:
+def _alike(chunks: Sequence[ChunkCopy]) -> Iterator[tuple[Sequence[int], GroupIdx, Lists, Lists]]:
     """Chunks of one group that have equally many rows and equally many slots: their places, the group, rows and slots
     of each. Most jobs are of one kind, which is found without looking at chunks one by one."""
     if not chunks:
@@ -143,7 +144,7 @@ def _alike(chunks: Sequence[ChunkCopy]) -> Iterator[tuple[Sequence[int], int, Li
     if len(set(group_idxs)) == len(set(row_counts)) == len(set(slot_counts)) == 1:
         yield range(len(chunks)), group_idxs[0], rows, slots
         return
-    places: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+    places: dict[tuple[GroupIdx, int, int], list[int]] = defaultdict(list)
     for place, kind in enumerate(zip(group_idxs, row_counts, slot_counts, strict=True)):
         places[kind].append(place)
     for (group_idx, _, _), members in places.items():
@@ -156,7 +157,7 @@ def _table(lists: Lists) -> Ints:
     return np.fromiter(chain.from_iterable(lists), np.int64, len(lists) * width).reshape(len(lists), width)
 
 
-def _check_range(what: str, values: Ints, first: int, end: int, group_idx: int) -> None:
+def _check_range(what: str, values: Ints, first: int, end: int, group_idx: GroupIdx) -> None:
     low, high = int(values.min()), int(values.max())
     if low < first or high >= end:
         raise InvalidTransferError(

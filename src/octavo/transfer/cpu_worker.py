@@ -6,11 +6,12 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from octavo.offload.base import ChunkCopy, OffloadingWorker, TransferResult
+from octavo.chunks.transfers import ChunkCopy, TransferResult
 from octavo.transfer.canonical import CanonicalKVCaches
 from octavo.transfer.copy_plan import ChunkBatch
 from octavo.transfer.host_copier import HostCopier
 from octavo.transfer.jobs import JobRunner, Outcome
+from octavo.transfer.worker import OffloadingWorker
 
 INLINE_BYTES = 256 << 10
 """Smaller jobs are done before submit returns: waking a thread takes as long as copying this much."""

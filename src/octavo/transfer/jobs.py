@@ -11,8 +11,8 @@ from queue import Empty, SimpleQueue
 from threading import Condition, Thread
 from typing import NamedTuple
 
+from octavo.chunks.transfers import TransferResult
 from octavo.errors import InvalidTransferError
-from octavo.offload.base import TransferResult
 
 _log = logging.getLogger(__name__)
 

@@ -4,10 +4,10 @@ import numpy as np
 import numpy.typing as npt
 
 from octavo.errors import TransferError
-from octavo.offload.base import OffloadingWorker
 from octavo.transfer.canonical import CanonicalKVCaches
 from octavo.transfer.cpu_worker import CpuWorker
 from octavo.transfer.cuda_worker import CudaWorker
+from octavo.transfer.worker import OffloadingWorker
 
 
 def make_worker(

@@ -12,6 +12,7 @@ from typing import Self
 import torch
 
 from octavo.errors import BlockSizeError, CacheLayoutError
+from octavo.ids import enumerate_groups
 from octavo.planning import KVCacheConfig
 from octavo.specs.base import require_positive
 from octavo.transfer.canonical import CanonicalKVCacheRef, CanonicalKVCaches, CanonicalKVCacheTensor
@@ -47,7 +48,7 @@ class CacheRegistration:
     def __post_init__(self) -> None:
         require_positive(self, "hash_block_size")
         fits_all = gcd(*(group.block_size for group in self.groups))
-        for group_idx, group in enumerate(self.groups):
+        for group_idx, group in enumerate_groups(self.groups):
             if group.block_size % self.hash_block_size:
                 raise BlockSizeError(
                     f"block_size = {group.block_size} of group {group_idx} is not a multiple of hash_block_size = "

@@ -16,14 +16,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from octavo.chunks.transfers import ChunkCopy, TransferResult
 from octavo.errors import InvalidTransferError
-from octavo.offload.base import ChunkCopy, OffloadingWorker, TransferResult
+from octavo.ids import GroupIdx
 from octavo.transfer.canonical import CanonicalKVCaches
 from octavo.transfer.copy_plan import CopyPlanner
 from octavo.transfer.cpu_worker import CLOSE_TIMEOUT_S, MAX_JOBS
 from octavo.transfer.host_copier import HostCopier
 from octavo.transfer.jobs import JobRunner, Outcome
 from octavo.transfer.staging import Staging
+from octavo.transfer.worker import OffloadingWorker
 
 STAGING_BYTES = 64 << 20
 _STORES, _LOADS = "store", "load"
@@ -103,7 +105,7 @@ def _fail(cause: Exception) -> Outcome:
 class _Part(NamedTuple):
     """Chunks of a job, all of one group, that fit into staging together."""
 
-    group_idx: int
+    group_idx: GroupIdx
     places: list[int]
     """In the job."""
     chunks: list[ChunkCopy]

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import torch
 
 from octavo.errors import TransferError
+from octavo.ids import GroupIdx, enumerate_groups
 from octavo.transfer.canonical import CanonicalKVCacheRef, CanonicalKVCaches, CanonicalKVCacheTensor
 
 
@@ -17,18 +18,18 @@ class Staging:
 
     def __init__(self, caches: CanonicalKVCaches, num_bytes: int) -> None:
         self._caches = caches
-        largest = max((caches.page_size_bytes(i) for i in range(len(caches.group_refs))), default=0)
+        largest = max((caches.page_size_bytes(group) for group, _ in enumerate_groups(caches.group_refs)), default=0)
         if num_bytes < largest:
             raise TransferError(f"staging of {num_bytes} bytes cannot hold the largest block, {largest} bytes")
         self._on_device = torch.empty(num_bytes, dtype=torch.int8, device=caches.device)
         self._on_host = torch.empty(num_bytes, dtype=torch.int8, pin_memory=caches.device.type == "cuda")
         self.host_caches = _caches_over(self._on_host, caches)
 
-    def capacity(self, group_idx: int) -> int:
+    def capacity(self, group_idx: GroupIdx) -> int:
         """Blocks of the group that fit."""
         return self.host_caches.num_blocks(group_idx)
 
-    def gather(self, group_idx: int, rows: Sequence[int]) -> None:
+    def gather(self, group_idx: GroupIdx, rows: Sequence[int]) -> None:
         """Enqueues the copy of rows of the group to the beginning of host staging."""
         index = torch.tensor(rows, dtype=torch.int64, device=self._caches.device)
         for pages, staged in self._columns(group_idx, len(rows)):
@@ -36,7 +37,7 @@ class Staging:
         used = len(rows) * self._caches.page_size_bytes(group_idx)
         self._on_host[:used].copy_(self._on_device[:used], non_blocking=True)
 
-    def scatter(self, group_idx: int, rows: Sequence[int], places: Sequence[int]) -> None:
+    def scatter(self, group_idx: GroupIdx, rows: Sequence[int], places: Sequence[int]) -> None:
         """Enqueues the copy of blocks at these places of host staging to rows of the group."""
         num_staged = max(places) + 1
         used = num_staged * self._caches.page_size_bytes(group_idx)
@@ -45,7 +46,7 @@ class Staging:
         for pages, staged in self._columns(group_idx, num_staged):
             pages.index_copy_(0, index[0], staged.index_select(0, index[1]))
 
-    def _columns(self, group_idx: int, num_staged: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    def _columns(self, group_idx: GroupIdx, num_staged: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """For each ref of the group: its part of all rows, and its part of the blocks in staging."""
         page_bytes = self._caches.page_size_bytes(group_idx)
         staging = self._on_device[: num_staged * page_bytes].view(num_staged, page_bytes)
@@ -62,7 +63,7 @@ def _caches_over(buffer: torch.Tensor, caches: CanonicalKVCaches) -> CanonicalKV
     """The buffer as a cache of the same groups, each alone in it and with its content together."""
     tensors: list[CanonicalKVCacheTensor] = []
     group_refs: list[tuple[CanonicalKVCacheRef, ...]] = []
-    for group_idx, refs in enumerate(caches.group_refs):
+    for group_idx, refs in enumerate_groups(caches.group_refs):
         page_bytes = caches.page_size_bytes(group_idx)
         if refs:
             group_refs.append((CanonicalKVCacheRef(tensor_idx=len(tensors), page_size_bytes=page_bytes),))

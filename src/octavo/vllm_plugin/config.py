@@ -13,7 +13,7 @@ from typing import Any
 
 from octavo.errors import InputError
 from octavo.offload.config import OffloadConfig
-from octavo.offload.config_values import take_bytes, take_name, take_nothing_else
+from octavo.settings import take_bytes, take_name, take_nothing_else
 
 _KEYS = (
     "memory",

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from math import lcm
 from typing import assert_never
 
-from octavo.offload.arena import SlotPlan
-from octavo.policies import GroupOffloadConfig
+from octavo.chunks.geometry import GroupOffloadConfig
+from octavo.host.arena import SlotPlan
 from octavo.specs import (
     CacheDType,
     ChunkedLocalAttentionSpec,

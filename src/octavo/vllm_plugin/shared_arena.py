@@ -14,10 +14,10 @@ from contextlib import suppress
 import numpy as np
 import numpy.typing as npt
 
+from octavo.chunks.geometry import GroupOffloadConfig
 from octavo.errors import NotEnoughMemoryError
-from octavo.offload.arena import HostArena, SlotPlan, plan_slots
-from octavo.offload.segment import RECORD_BYTES, Segment, SegmentLayout, attach
-from octavo.policies import GroupOffloadConfig
+from octavo.host.arena import HostArena, SlotPlan, plan_slots
+from octavo.host.segment import RECORD_BYTES, Segment, SegmentLayout, attach
 from octavo.specs.base import ceil_div
 
 Bytes2D = npt.NDArray[np.uint8]

@@ -17,6 +17,7 @@ import torch
 
 from octavo.engine.cache.packing import PackedRow, PackedSequence
 from octavo.engine.cache.visibility import Positions, first_visible, visibility_mask
+from octavo.ids import GroupIdx
 from octavo.specs import KVCacheSpec
 from octavo.specs.base import ceil_div
 
@@ -71,7 +72,7 @@ class AttentionStep:
 class AttentionStepPlanner:
     """Makes the steps of one group."""
 
-    def __init__(self, group_idx: int, spec: KVCacheSpec, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(self, group_idx: GroupIdx, spec: KVCacheSpec, dtype: torch.dtype, device: torch.device) -> None:
         self._group_idx = group_idx
         self._spec = spec
         self._block_size = spec.block_size

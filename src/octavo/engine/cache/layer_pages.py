@@ -6,6 +6,7 @@ import torch
 
 from octavo.engine.cache.pages import DevicePages
 from octavo.engine.torch_dtypes import torch_dtype
+from octavo.ids import GroupIdx
 from octavo.specs import AttentionSpec, MambaSpec
 
 
@@ -17,7 +18,7 @@ class TokenPages:
     So both come with one copy of whole pages: indexing the slots takes 3.4 times as long.
     """
 
-    def __init__(self, pages: DevicePages, group_idx: int, offset_bytes: int, spec: AttentionSpec) -> None:
+    def __init__(self, pages: DevicePages, group_idx: GroupIdx, offset_bytes: int, spec: AttentionSpec) -> None:
         second_size = spec.head_size if spec.head_size_v is None else spec.head_size_v
         self._first_shape = (spec.num_kv_heads, spec.head_size)
         self._second_shape = (spec.num_kv_heads, second_size)
@@ -59,7 +60,7 @@ class LatentPages(TokenPages):
 class StatePages:
     """The recurrent state of one layer: in each page its tensors, one after the other."""
 
-    def __init__(self, pages: DevicePages, group_idx: int, offset_bytes: int, spec: MambaSpec) -> None:
+    def __init__(self, pages: DevicePages, group_idx: GroupIdx, offset_bytes: int, spec: MambaSpec) -> None:
         self.tensors = [
             pages.typed_view(group_idx, offset_bytes + start, prod(shape), torch_dtype(dtype)).view(-1, *shape)
             for start, shape, dtype in zip(spec.tensor_offsets, spec.shapes, spec.dtypes, strict=True)

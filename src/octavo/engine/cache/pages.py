@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 import torch
 
 from octavo.blocks import Allocation
+from octavo.ids import GroupIdx
 from octavo.planning import KVCacheConfig
 
 
@@ -23,13 +24,13 @@ class DevicePages:
         """int8 (num_blocks, page_bytes): row i is page i of the class."""
         return self._classes[page_class]
 
-    def group_view(self, group_idx: int) -> torch.Tensor:
+    def group_view(self, group_idx: GroupIdx) -> torch.Tensor:
         """int8 (num_blocks, page_bytes): row i is block i of the group."""
         page_class = self.config.groups[group_idx].page_class
         assert page_class is not None, f"group {group_idx} keeps nothing"
         return self._classes[page_class]
 
-    def typed_view(self, group_idx: int, offset_bytes: int, num_elements: int, dtype: torch.dtype) -> torch.Tensor:
+    def typed_view(self, group_idx: GroupIdx, offset_bytes: int, num_elements: int, dtype: torch.dtype) -> torch.Tensor:
         """(num_blocks, num_elements) of `dtype`, from `offset_bytes` on in each page of the group."""
         size_bytes = num_elements * dtype.itemsize
         return self.group_view(group_idx)[:, offset_bytes : offset_bytes + size_bytes].view(dtype)
@@ -44,7 +45,7 @@ class DevicePages:
                 view = self.group_view(copy.group_idx)
                 view[copy.destination].copy_(view[copy.source])
 
-    def clear(self, group_idx: int, rows: Sequence[int]) -> None:
+    def clear(self, group_idx: GroupIdx, rows: Sequence[int]) -> None:
         """Fills these pages with zeros. What a page held before is arbitrary bits, and a NaN survives any mask."""
         view = self.group_view(group_idx)
         for row in rows:

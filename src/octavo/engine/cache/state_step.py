@@ -11,6 +11,7 @@ from itertools import groupby
 import torch
 
 from octavo.engine.cache.packing import PackedRow, PackedSequence
+from octavo.ids import GroupIdx
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +40,7 @@ class StateStep:
 class StateStepPlanner:
     """Makes the steps of one group."""
 
-    def __init__(self, group_idx: int, device: torch.device) -> None:
+    def __init__(self, group_idx: GroupIdx, device: torch.device) -> None:
         self._group_idx = group_idx
         self._device = device
 

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from octavo.errors import NotEnoughMemoryError, PlanError
-from octavo.planning.units import format_bytes
 from octavo.planning.vllm_way.block_size import layers_as_vllm_sizes_them
 from octavo.planning.vllm_way.grouping import Group, groups_as_vllm_makes_them
 from octavo.specs import (
@@ -25,6 +24,7 @@ from octavo.specs import (
     SlidingWindowSpec,
 )
 from octavo.specs.base import ceil_div
+from octavo.units import format_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,7 @@ from vllm.v1.kv_cache_interface import (
 from vllm.v1.kv_offload.config import OffloadingConfig
 
 from octavo.errors import OffloadError
+from octavo.ids import enumerate_groups
 from octavo.transfer import CanonicalKVCaches
 from octavo.vllm_plugin.ranks import GroupReport, GroupRule, RankReport
 
@@ -40,7 +41,7 @@ def describe_rank(
             group.tokens_per_block,
             caches.page_size_bytes(place),
         )
-        for place, group in enumerate(config.groups)
+        for place, group in enumerate_groups(config.groups)
     )
     return RankReport(
         rank=config.parallel.rank,

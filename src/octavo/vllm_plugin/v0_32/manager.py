@@ -32,13 +32,13 @@ from vllm.v1.kv_offload.base import (
 )
 from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
+from octavo.chunks.geometry import GroupOffloadConfig
+from octavo.chunks.keys import OffloadKey as Key
+from octavo.chunks.keys import get_offload_group_idx
+from octavo.chunks.lookup import LookupResult as Found
 from octavo.errors import OffloadError
-from octavo.ids import OffloadKey as Key
-from octavo.ids import get_offload_group_idx
-from octavo.offload.base import LookupResult as Found
 from octavo.offload.manager import MEMORY
 from octavo.offload.manager import OffloadingManager as Manager
-from octavo.policies import GroupOffloadConfig
 from octavo.vllm_plugin.shared_arena import SharedArena
 from octavo.vllm_plugin.v0_32.chunk_slots import ChunkSlots
 from octavo.vllm_plugin.v0_32.metrics import MetricsOfTiers

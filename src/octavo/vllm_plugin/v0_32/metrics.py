@@ -8,7 +8,7 @@ from vllm.v1.kv_offload.base import OffloadingCounterMetadata, OffloadingGaugeMe
 
 from octavo.offload.manager import MEMORY
 from octavo.offload.manager_values import OffloadStatus
-from octavo.offload.tiers.base import TierState
+from octavo.tiers.base import TierState
 
 _BYTES, _BUDGET, _CHUNKS, _UP = "octavo_tier_bytes", "octavo_tier_budget_bytes", "octavo_tier_chunks", "octavo_tier_up"
 _EVENTS = "octavo_tier_events"

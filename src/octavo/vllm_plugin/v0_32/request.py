@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 from vllm.v1.kv_offload.base import Locality, Medium, OffloadKey, ReqContext
 
-from octavo.ids import OffloadKey as Key
-from octavo.ids import get_offload_group_idx
-from octavo.offload.chunks import WantedChunk
-from octavo.policies import GroupOffloadConfig
+from octavo.chunks.geometry import GroupOffloadConfig
+from octavo.chunks.keys import OffloadKey as Key
+from octavo.chunks.keys import get_offload_group_idx
+from octavo.chunks.wanted import WantedChunk
 
 
 class RequestState:

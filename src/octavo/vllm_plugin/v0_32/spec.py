@@ -15,9 +15,10 @@ from vllm.v1.kv_offload.base import (
 )
 from vllm.v1.kv_offload.config import OffloadingConfig
 
+from octavo.chunks.geometry import GroupOffloadConfig
 from octavo.offload import manager as offload_manager
-from octavo.offload.tiers.base import Tier, TierContext
-from octavo.policies import GroupOffloadConfig, make_policy
+from octavo.policies import make_policy
+from octavo.tiers.base import Tier, TierContext
 from octavo.vllm_plugin.config import PluginConfig
 from octavo.vllm_plugin.groups import groups_of_all_ranks, groups_of_rank
 from octavo.vllm_plugin.identity import digest_models, make_namespace, why_not_kept

@@ -13,10 +13,11 @@ from typing import NamedTuple
 from vllm.v1.kv_offload.base import CanonicalKVCaches as VllmCaches
 from vllm.v1.kv_offload.base import GPULoadStoreSpec, LoadStoreSpec, OffloadingWorker, TransferResult
 
+from octavo.chunks.transfers import ChunkCopy
 from octavo.errors import TransferError
-from octavo.offload.base import ChunkCopy
-from octavo.offload.base import OffloadingWorker as Worker
+from octavo.ids import GroupIdx, enumerate_groups
 from octavo.transfer import CanonicalKVCacheRef, CanonicalKVCaches, CanonicalKVCacheTensor, CpuWorker, make_worker
+from octavo.transfer.worker import OffloadingWorker as Worker
 from octavo.vllm_plugin.groups import most_missing
 from octavo.vllm_plugin.ranks import GroupReport
 from octavo.vllm_plugin.shared_arena import Bytes2D, RankArena
@@ -123,7 +124,7 @@ class OctavoWorker(OffloadingWorker):
         else:
             worker.submit_store(job_id, copies)
 
-    def _page_bytes(self, group_idx: int) -> int:
+    def _page_bytes(self, group_idx: GroupIdx) -> int:
         return self._caches.page_size_bytes(group_idx)
 
     def _attached(self, num_slots: int) -> tuple[Worker, RankArena]:
@@ -137,7 +138,7 @@ class OctavoWorker(OffloadingWorker):
     ) -> Iterator[tuple[int, ChunkCopy]]:
         """First slot and copy of each chunk."""
         size, part_bytes, start = self._blocks_per_chunk, arena.parts.shape[1], 0
-        for group_idx, (group, num_rows, first) in enumerate(
+        for group_idx, (group, num_rows, first) in enumerate_groups(
             zip(self._groups, pages.group_sizes, pages.block_indices, strict=True)
         ):
             rows = pages.block_ids[start : start + num_rows].tolist()

@@ -1,0 +1,93 @@
+"""What came to a medium and went from it, as data: the net effect, removals before stores."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from octavo.chunks.keys import OffloadKey
+from octavo.chunks.wanted import ALL_BLOCKS
+
+
+class TierChanges(NamedTuple):
+    """What came and went since the last call: removals before stores, net."""
+
+    removed: list[OffloadKey]
+    stored: list[OffloadKey]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MediumChanges:
+    """What changed on one medium since the last time."""
+
+    medium: str
+    removed: Sequence[OffloadKey]
+    stored: Sequence[OffloadKey]
+    """Chunks that are there with all their blocks. Those that have only some now count as removed: events name chunks,
+    not blocks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffloadChanges:
+    """What changed on all media since the last time."""
+
+    was_cleared: bool
+    """Everything went from every medium before the rest happened."""
+    media: tuple[MediumChanges, ...]
+
+
+class Place(NamedTuple):
+    """One of the places that a medium has: what changed there, and what is there."""
+
+    changes: TierChanges
+    masks_of: Callable[[Sequence[OffloadKey]], list[int]]
+
+
+def changes_of_medium(medium: str, places: Sequence[Place]) -> MediumChanges:
+    """A chunk is on a medium while any place there has all of its blocks."""
+    touched = dict.fromkeys(key for changes, _ in places for keys in changes for key in keys)
+    keys = list(touched)
+    masks = [masks_of(keys) for _, masks_of in places]
+    is_there = [ALL_BLOCKS in of_key for of_key in zip(*masks, strict=True)]
+    stored = {key for changes, _ in places for key in changes.stored}
+    return MediumChanges(
+        medium=medium,
+        removed=[key for key, there in zip(keys, is_there, strict=True) if not there],
+        stored=[key for key, there in zip(keys, is_there, strict=True) if there and key in stored],
+    )
+
+
+class ChangeLog:
+    """The net effect of what happens until it is taken. It is taken once per step, which bounds it."""
+
+    def __init__(self) -> None:
+        self._removed: dict[OffloadKey, None] = {}
+        self._stored: dict[OffloadKey, None] = {}
+        self._was_cleared = False
+
+    def stored(self, keys: Sequence[OffloadKey]) -> None:
+        for key in keys:
+            if key in self._removed:
+                del self._removed[key]
+            else:
+                self._stored[key] = None
+
+    def replaced(self, keys: Sequence[OffloadKey]) -> None:
+        """Of those just stored, these were there before with other blocks: that is a change too."""
+        self._stored.update(dict.fromkeys(keys))
+
+    def removed(self, keys: Sequence[OffloadKey]) -> None:
+        for key in keys:
+            if key in self._stored:
+                del self._stored[key]
+            else:
+                self._removed[key] = None
+
+    def cleared(self) -> None:
+        self._removed, self._stored, self._was_cleared = {}, {}, True
+
+    def take(self) -> tuple[TierChanges, bool]:
+        """The changes, and whether all was cleared before them."""
+        changes = TierChanges(removed=list(self._removed), stored=list(self._stored))
+        was_cleared = self._was_cleared
+        self._removed, self._stored, self._was_cleared = {}, {}, False
+        return changes, was_cleared

@@ -1,0 +1,57 @@
+"""Chunks as requests ask for them, and as a policy sees them."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple, cast
+
+from octavo.chunks.keys import OffloadKey
+from octavo.ids import BlockHash
+
+ALL_BLOCKS = -1
+"""As `held_blocks`: every block of the chunk."""
+
+
+class WantedChunk(NamedTuple):
+    """One chunk that somebody wants in host memory, for a store or a promotion."""
+
+    key: OffloadKey
+    position: int
+    """Its place among the chunks of its group in the sequence."""
+    parent: OffloadKey | None
+    """The chunk before it in its group; None for the first."""
+    held_blocks: int = ALL_BLOCKS
+    """Which of its blocks are wanted, as a bit mask. A store that replaces a chunk drops what it does not name."""
+
+
+class StoredChunk(NamedTuple):
+    """One chunk, as a policy sees it when it enters a tier."""
+
+    key: OffloadKey
+    num_slots: int
+    """What evicting it makes free. Chunks of one group may differ, where only some of their blocks were kept."""
+    position: int
+    """Its place among the chunks of its group in the sequence."""
+    parent: OffloadKey | None
+    """The chunk before it in its group, whether or not that is kept anywhere; None for the first."""
+
+
+class PromisedPoint(NamedTuple):
+    """A boundary at which the writer promises that requests can resume.
+
+    What a resume there needs follows from the groups' specs: for each group, chunks that are ancestors of
+    `make_offload_key(block_hash, group)`, itself included, or all chunks of an encoder.
+    """
+
+    num_tokens: int
+    block_hash: BlockHash
+    """The hash of the block that ends there: of every group that has a block that ends there."""
+
+
+_make_stored = cast("Callable[[tuple[object, ...]], StoredChunk]", partial(tuple.__new__, StoredChunk))
+"""What the class does, without a call in Python for each of millions."""
+
+
+def stored_chunks(chunks: Sequence[WantedChunk], counts: Sequence[int]) -> list[StoredChunk]:
+    """The same as a policy sees them, with these many slots each."""
+    make = _make_stored
+    return [make((chunk[0], num_slots, chunk[1], chunk[2])) for chunk, num_slots in zip(chunks, counts, strict=True)]

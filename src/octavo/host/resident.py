@@ -1,0 +1,244 @@
+"""The chunks that are in one arena: index, slots, readers and eviction policy, kept in step.
+
+    free --allocate--> being written --publish--> resident --drop, evict, replace--> free
+                             `--abandon--> free         `-- while it has readers: an orphan, then free
+
+Whoever needs a chunk's bytes to stay where they are is its *reader*. A chunk with readers is no victim. If it is
+dropped all the same (its bytes were found to be wrong, a wider copy came, everything was reset), no one finds it any
+more, and its slots become free with the last reader.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+
+from octavo.chunks.changes import ChangeLog
+from octavo.chunks.keys import OffloadKey
+from octavo.chunks.wanted import ALL_BLOCKS, StoredChunk
+from octavo.host.segment import SlotRecords
+from octavo.host.slots import NO_CHUNK, ChunkIndex, SlotTable
+from octavo.policies.base import EvictionPolicy
+from octavo.tables.discards import Discards
+
+_ITEMS_OF_A_CHUNK = 4
+"""In index and policy, rounded up."""
+_ITEMS_PER_CALL = 2048
+"""Freed of what was discarded, in half a millisecond or so."""
+
+
+class ResidentChunks:
+    """What is in an arena, and may be given up for what."""
+
+    def __init__(
+        self,
+        num_slots: int,
+        policy: EvictionPolicy,
+        *,
+        records: SlotRecords | None = None,
+        keeps_idle: bool = True,
+        logs_changes: bool = False,
+    ) -> None:
+        """`records`: where to write down what is there, for a restart; what they tell is resident at once.
+        `keeps_idle`: whether chunks without readers stay."""
+        self.index = ChunkIndex()
+        self.table = SlotTable(num_slots, None if records is None else records.next_slot)
+        self.changes = ChangeLog() if logs_changes else None
+        self.num_evicted = 0
+        self._policy = policy
+        self._records = records
+        self._keeps_idle = keeps_idle
+        self._orphans: set[int] = set()
+        self.discards = Discards()
+        self._untold: list[dict[bytes, int]] = []
+        """Of a former index: keys whose removal is still to be told."""
+        if records is not None:
+            self._restore(records)
+
+    @property
+    def has_records(self) -> bool:
+        return self._records is not None
+
+    # ---- finding ------------------------------------------------------------------------------------------------
+
+    def masks(self, keys: Sequence[OffloadKey]) -> list[int]:
+        """By key: the blocks that are held, 0 where there are none."""
+        heads, partial = self.index.find(keys), self.table.partial
+        if not partial:
+            return [0 if head == NO_CHUNK else ALL_BLOCKS for head in heads]
+        return [0 if head == NO_CHUNK else partial.get(head, ALL_BLOCKS) for head in heads]
+
+    def touch(self, keys: Sequence[OffloadKey]) -> None:
+        self._policy.touch(keys)
+
+    # ---- writing ------------------------------------------------------------------------------------------------
+
+    def allocate(self, counts: Sequence[int], protect: Sequence[OffloadKey] = ()) -> list[Sequence[int]] | None:
+        """Slots for chunks of these many slots each, evicting what must go, but none of `protect`. Atomic: None, and
+        nothing has changed, if there is no room."""
+        missing = sum(counts) - self.table.num_free
+        if missing > 0 and not self._evict(missing, protect):
+            return None
+        return self.table.take(counts)
+
+    def abandon(self, heads: Iterable[int]) -> None:
+        """Writing these failed."""
+        self.table.free(list(heads))
+
+    def publish(
+        self,
+        chunks: Sequence[StoredChunk],
+        heads: Sequence[int],
+        masks: Sequence[int],
+        checksums: Sequence[int],
+        lengths: Sequence[int] = (),
+    ) -> None:
+        """These are written, and resident from now on; they replace what was there under their keys. `lengths` in
+        bytes need be given only where somebody asks for them later; records do."""
+        self.let_go(_ITEMS_OF_A_CHUNK * len(chunks))  # or it might come to more chunks than the arena holds
+        shards = self.index.shards
+        keys = [chunk[0] for chunk in chunks]
+        replaced = []
+        for key, head in zip(keys, heads, strict=True):
+            if shards[key[0]].setdefault(key, head) != head:
+                replaced.append(key)
+        if replaced:
+            self.drop(replaced)
+            for key, head in zip(keys, heads, strict=True):
+                self.index.add(key, head)
+        self.table.describe(heads, masks, checksums)
+        self._policy.insert(chunks)
+        for head, length in zip(heads, lengths, strict=False):
+            self.table.lengths[head] = length
+        if self._records is not None:
+            for chunk, head in zip(chunks, heads, strict=True):
+                self._records.write(chunk, head, self.table)
+        if self.changes is not None:
+            self.changes.stored(keys)
+            self.changes.replaced(replaced)
+
+    # ---- reading ------------------------------------------------------------------------------------------------
+
+    def add_readers(self, keys: Sequence[OffloadKey], heads: Sequence[int]) -> None:
+        """Keeps these where they are, until as many `remove_readers`."""
+        readers = self.table.readers
+        for head in heads:
+            readers[head] += 1
+        self._policy.pin(keys)
+
+    def remove_readers(self, keys: Sequence[OffloadKey], heads: Sequence[int]) -> None:
+        """One reader fewer for each of these."""
+        readers = self.table.readers
+        for head in heads:
+            readers[head] -= 1
+        if self._orphans:
+            keys = self._without_orphans(keys, heads)
+        self._policy.unpin(keys)
+        if not self._keeps_idle:
+            self.drop_idle(keys)
+
+    def drop_idle(self, keys: Sequence[OffloadKey]) -> None:
+        """Drops those of these that have no readers."""
+        readers = self.table.readers
+        found = zip(keys, self.index.find(keys), strict=True)
+        self.drop([key for key, head in dict(found).items() if head != NO_CHUNK and not readers[head]])
+
+    def drop(self, keys: Sequence[OffloadKey]) -> None:
+        """These are not to be found any more. Unknown ones are fine."""
+        keys = [key for key in dict.fromkeys(keys) if key in self.index]
+        self._policy.remove(keys)
+        heads = self.index.pop(keys)
+        readers = self.table.readers
+        self._orphans.update(head for head in heads if readers[head])
+        self._forget(keys, heads)
+        self.table.free([head for head in heads if not readers[head]])
+
+    # ---- all of it ----------------------------------------------------------------------------------------------
+
+    def clear(
+        self, heads_being_written: Iterable[int], heads_being_read: Iterable[int], *, tells_removals: bool = False
+    ) -> None:
+        """Forgets every chunk. Slots that somebody writes or reads become free when they say so. Chunks that are read
+        are given once for each reader, and there are no readers but these any more: whoever else was one has given up,
+        and says no more. `tells_removals`: as changes, little by little; else the caller has told of the reset."""
+        readers = Counter(heads_being_read)
+        self._orphans = set(readers)
+        if tells_removals and self.changes is not None:
+            self._untold += self.index.parts()
+        else:
+            self.discards.add(self.index.parts())
+        self.discards.add(self._policy.clear())
+        self.index = ChunkIndex()
+        partial = self.table.free_all_but({**dict.fromkeys(heads_being_written, 0), **readers})
+        self.discards.add([partial])
+        if self._records is not None:
+            self._records.clear()
+
+    def let_go(self, num_items: int = _ITEMS_PER_CALL) -> None:
+        """Frees a part of what was discarded."""
+        if self._untold:
+            self._tell_removals(num_items)
+        if self.discards:
+            self.discards.let_go(num_items)
+
+    def _tell_removals(self, num_keys: int) -> None:
+        assert self.changes is not None, "somebody wants to be told"
+        while self._untold and num_keys > 0:
+            part = self._untold[-1]
+            keys = [OffloadKey(part.popitem()[0]) for _ in range(min(num_keys, len(part)))]
+            self.changes.removed([key for key in keys if key not in self.index])
+            num_keys -= len(keys)
+            if not part:
+                self._untold.pop()
+
+    def check_invariants(self, heads_being_written: Collection[int]) -> None:
+        """For tests: each slot is free, or in one chain."""
+        self._policy.check_invariants()
+        heads = [head for shard in self.index.parts() for head in shard.values()]
+        busy = [slot for head in (*heads, *self._orphans, *heads_being_written) for slot in self.table.chain(head)]
+        assert sorted(busy + self.table.free_slots()) == list(range(self.table.num_slots))
+        readers = self.table.readers
+        listed = [count for slot, count in enumerate(readers) if self.table.is_listed(slot)]
+        assert all(readers[head] > 0 for head in self._orphans)
+        assert sum(listed) == sum(readers[head] for head in (*heads, *self._orphans))
+        assert min(listed, default=0) >= 0
+        assert self._keeps_idle or all(readers[head] > 0 for head in heads)
+
+    def _evict(self, num_slots: int, protect: Sequence[OffloadKey]) -> bool:
+        if protect:
+            self._policy.pin(protect)
+        victims = self._policy.evict(num_slots)
+        if protect:
+            self._policy.unpin(protect)
+        if victims is None:
+            return False
+        heads = self.index.pop(victims)
+        self._forget(victims, heads)
+        self.table.free(heads)
+        self.num_evicted += len(victims)
+        return True
+
+    def _forget(self, keys: Sequence[OffloadKey], heads: Sequence[int]) -> None:
+        """Records go before slots do: whoever reads them after a crash must not find another chunk's bytes."""
+        if self._records is not None:
+            self._records.erase(heads)
+        if self.changes is not None:
+            self.changes.removed(keys)
+
+    def _without_orphans(self, keys: Sequence[OffloadKey], heads: Sequence[int]) -> list[OffloadKey]:
+        """Frees orphans whose last reader has gone; the keys of the others, which are resident."""
+        orphans, readers = self._orphans, self.table.readers
+        resident = [key for key, head in zip(keys, heads, strict=True) if head not in orphans]
+        done = {head for head in heads if head in orphans and not readers[head]}
+        self._orphans -= done
+        self.table.free(done)
+        return resident
+
+    def _restore(self, records: SlotRecords) -> None:
+        found = records.read(self.table)
+        self.table.free_all_but(dict.fromkeys([record.head for record in found], 0))
+        for record in found:
+            self.table.describe([record.head], [record.held_blocks], [record.checksum])
+            self.table.lengths[record.head] = record.num_bytes
+            self.index.add(record.chunk.key, record.head)
+        self._policy.insert([record.chunk for record in found])
+        if self.changes is not None:
+            self.changes.stored([record.chunk.key for record in found])

@@ -1,0 +1,126 @@
+"""One HTTP request and its answer, below the routes: bodies within bounds, events, and clients that go away."""
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import suppress
+from http import HTTPStatus
+
+from starlette.types import Message, Receive, Scope, Send
+
+from octavo.server.admission import Ticket
+from octavo.server.config import ServerConfig
+from octavo.server.errors import ApiError
+
+_JSON = (b"content-type", b"application/json")
+_EVENTS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
+DONE = b"data: [DONE]\n\n"
+
+
+def event(message: bytes) -> bytes:
+    """One server-sent event."""
+    return b"data: " + message + b"\n\n"
+
+
+class ClientGoneError(Exception):
+    """Nobody waits for the answer any more."""
+
+
+class Exchange:
+    """What is received of a client and sent to it."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, config: ServerConfig) -> None:
+        self._headers: dict[bytes, bytes] = dict(scope["headers"])
+        self._receive = receive
+        self._send = send
+        self._config = config
+        self.has_begun = False
+        """Whether the answer's status is out, so that it cannot change any more."""
+        self.status = 0
+
+    async def read_body(self, ticket: Ticket) -> bytearray:
+        """The body, or the refusal as soon as it is known to be too long."""
+        most = self._config.max_body_bytes
+        declared = self._headers.get(b"content-length", b"0")
+        if declared.isdigit() and int(declared) > most:
+            raise _too_large(most)
+        body = bytearray()
+        try:
+            async with asyncio.timeout(self._config.body_timeout_s):
+                async for piece in self._body_pieces():
+                    if len(body) + len(piece) > most:
+                        raise _too_large(most)
+                    ticket.add_bytes(len(piece))
+                    body += piece
+        except TimeoutError:
+            raise ApiError(HTTPStatus.REQUEST_TIMEOUT, "the body took too long to arrive") from None
+        return body
+
+    async def run(self, answering: Coroutine[None, None, None]) -> None:
+        """Answers, once the body is read, and gives up when the client goes away: ClientGoneError."""
+        work = asyncio.ensure_future(answering)
+        gone = asyncio.ensure_future(self._wait_until_gone())
+        try:
+            await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                raise ClientGoneError
+            work.result()
+        finally:
+            for task in (work, gone):
+                task.cancel()
+                with suppress(asyncio.CancelledError, Exception):
+                    await task
+
+    async def answer(self, message: bytes, status: HTTPStatus = HTTPStatus.OK, headers: tuple[str, ...] = ()) -> None:
+        """The whole answer, as JSON."""
+        await self._begin(status, [_JSON, (b"content-length", str(len(message)).encode())])
+        await self._push(message, is_last=True)
+
+    async def refuse(self, error: ApiError) -> None:
+        """The answer that is none; within a stream that has begun, its last event."""
+        if self.has_begun:
+            await self._push(event(error.body) + DONE, is_last=True)
+            return
+        headers = [(name.encode(), value.encode()) for name, value in error.headers.items()]
+        headers += [_JSON, (b"content-length", str(len(error.body)).encode())]
+        if error.status in (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.REQUEST_TIMEOUT):
+            headers.append((b"connection", b"close"))  # the rest of the body is not read
+        await self._begin(error.status, headers)
+        await self._push(error.body, is_last=True)
+
+    async def stream(self, events: AsyncIterator[bytes]) -> None:
+        """Events, as they come."""
+        await self._begin(HTTPStatus.OK, _EVENTS)
+        async for piece in events:
+            await self._push(piece)
+        await self._push(DONE, is_last=True)
+
+    async def _begin(self, status: HTTPStatus, headers: list[tuple[bytes, bytes]]) -> None:
+        self.has_begun, self.status = True, status
+        await self._transmit({"type": "http.response.start", "status": int(status), "headers": headers})
+
+    async def _push(self, piece: bytes, *, is_last: bool = False) -> None:
+        await self._transmit({"type": "http.response.body", "body": piece, "more_body": not is_last})
+
+    async def _transmit(self, message: Message) -> None:
+        try:
+            async with asyncio.timeout(self._config.send_timeout_s):
+                await self._send(message)
+        except TimeoutError:
+            raise ClientGoneError from None
+
+    async def _body_pieces(self) -> AsyncIterator[bytes]:
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGoneError
+            yield message.get("body", b"")
+            if not message.get("more_body", False):
+                return
+
+    async def _wait_until_gone(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+
+def _too_large(most: int) -> ApiError:
+    return ApiError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body may be {most:,} bytes long and no longer")

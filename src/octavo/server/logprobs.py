@@ -1,0 +1,86 @@
+"""Log-probabilities as clients read them: OpenAI's two forms, and vLLM's for prompts."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from octavo.engine.outputs import TokenLogprobs
+from octavo.engine.tokenizer import FastTokenizer
+from octavo.server.responses import (
+    ChatLogprobs,
+    ChatTokenLogprob,
+    CompletionLogprobs,
+    PromptLogprob,
+    PromptLogprobs,
+    TopLogprob,
+)
+
+_LEAST_LOGPROB = -9999.0
+"""JSON has no infinity."""
+
+TokenNamer = Callable[[int], str]
+"""How a token is written."""
+
+
+def token_namer(tokenizer: FastTokenizer | None, *, as_ids: bool) -> TokenNamer:
+    """Tokens as text, or as `token_id:5`, which tells all of them apart."""
+    if tokenizer is None or as_ids:
+        return "token_id:{}".format
+    return lambda token_id: tokenizer.decode([token_id])
+
+
+def completion_logprobs(
+    tokens: Iterable[TokenLogprobs | int], name: TokenNamer, *, offset: int = 0
+) -> CompletionLogprobs:
+    """A completion's four lists. A bare id is a token of which nothing is known: the first of a prompt."""
+    told = CompletionLogprobs(tokens=[], token_logprobs=[], top_logprobs=[], text_offset=[])
+    for token in tokens:
+        text = name(token if isinstance(token, int) else token.token_id)
+        told.tokens.append(text)
+        told.text_offset.append(offset)
+        offset += len(text)
+        if isinstance(token, int):
+            told.token_logprobs.append(None)
+            told.top_logprobs.append(None)
+            continue
+        told.token_logprobs.append(_finite(token.logprob))
+        top: dict[str, float] = {}
+        for token_id, logprob in token.top:
+            top.setdefault(name(token_id), _finite(logprob))  # of tokens that look alike, the likeliest
+        top.setdefault(text, _finite(token.logprob))
+        told.top_logprobs.append(top)
+    return told
+
+
+def chat_logprobs(tokens: Iterable[TokenLogprobs], name: TokenNamer) -> ChatLogprobs:
+    """A message's tokens, each with its alternatives."""
+    return ChatLogprobs(content=[_chat_logprob(token, name) for token in tokens])
+
+
+def prompt_logprobs(tokens: Sequence[TokenLogprobs | None], name: TokenNamer) -> PromptLogprobs:
+    """By position: the token itself and the likeliest ones, under their ids."""
+    return [None if token is None else _prompt_logprob(token, name) for token in tokens]
+
+
+def _prompt_logprob(token: TokenLogprobs, name: TokenNamer) -> dict[str, PromptLogprob]:
+    ranked = [(token.token_id, token.logprob, token.rank)]
+    ranked += [(token_id, logprob, rank) for rank, (token_id, logprob) in enumerate(token.top, start=1)]
+    return {
+        str(token_id): PromptLogprob(logprob=_finite(logprob), rank=rank, decoded_token=name(token_id))
+        for token_id, logprob, rank in ranked
+    }
+
+
+def _chat_logprob(token: TokenLogprobs, name: TokenNamer) -> ChatTokenLogprob:
+    text = name(token.token_id)
+    return ChatTokenLogprob(
+        token=text,
+        logprob=_finite(token.logprob),
+        bytes=list(text.encode()),
+        top_logprobs=[
+            TopLogprob(token=name(token_id), logprob=_finite(logprob), bytes=list(name(token_id).encode()))
+            for token_id, logprob in token.top
+        ],
+    )
+
+
+def _finite(logprob: float) -> float:
+    return max(logprob, _LEAST_LOGPROB)

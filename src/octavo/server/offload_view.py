@@ -1,0 +1,68 @@
+"""What the server shows of offloading: read on the engine's thread, between two steps."""
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import NamedTuple
+
+import msgspec
+
+from octavo.offload.manager import MEMORY
+from octavo.offload.manager_values import OffloadStatus
+from octavo.offload.scheduler import OffloadStats
+from octavo.tiers.base import TierState
+
+
+class OffloadReport(NamedTuple):
+    """All of offloading at a glance."""
+
+    status: OffloadStatus
+    stats: OffloadStats
+
+
+ReadOffload = Callable[[], OffloadReport]
+"""Called on the engine's thread."""
+
+
+class TierView(msgspec.Struct, kw_only=True, frozen=True):
+    """One medium below the device."""
+
+    medium: str
+    is_ok: bool
+    reason: str
+    bytes_used: int
+    bytes_budget: int
+    num_chunks: int
+    counters: dict[str, int]
+
+
+def view_tiers(report: OffloadReport) -> list[TierView]:
+    """Host memory, and the tiers below it."""
+    status = report.status
+    memory = TierView(
+        medium=MEMORY,
+        is_ok=True,
+        reason="",
+        bytes_used=(status.num_slots - status.free_slots) * status.slot_bytes,
+        bytes_budget=status.num_slots * status.slot_bytes,
+        num_chunks=status.num_chunks,
+        counters=dict(status.counters),
+    )
+    return [memory] + [
+        TierView(
+            medium=medium,
+            is_ok=tier.state is TierState.OK,
+            reason=tier.reason,
+            bytes_used=tier.bytes_used,
+            bytes_budget=tier.bytes_budget,
+            num_chunks=tier.num_chunks,
+            counters=dict(tier.counters),
+        )
+        for medium, tier in status.tiers
+    ]
+
+
+def transfer_counts(report: OffloadReport) -> dict[str, int]:
+    """Counts of loads and stores between the device and memory."""
+    counts = asdict(report.stats)
+    del counts["loaded_blocks"]  # it is told by group and medium
+    return counts

@@ -1,0 +1,44 @@
+"""From a request's body to the engine's `SamplingParams`."""
+
+from typing import Any
+
+from octavo.engine.sampling_params import MAX_LOGPROBS, SamplingParams
+from octavo.server.errors import bad_request
+from octavo.server.requests import ChatRequest, CompletionRequest
+
+_COMPLETION_TOKENS = 16
+"""OpenAI's default where a completion names no length."""
+_AS_THEY_ARE = (
+    "n", "seed", "temperature", "top_p", "presence_penalty", "frequency_penalty", "top_k", "min_p",
+    "repetition_penalty", "min_tokens", "ignore_eos", "skip_special_tokens", "prompt_logprobs",
+)  # fmt: skip
+
+
+def completion_params(request: CompletionRequest) -> SamplingParams:
+    """Echoed prompts have log-probabilities too, if the output has."""
+    wishes = _common_wishes(request)
+    if request.echo and request.logprobs is not None:
+        wishes["prompt_logprobs"] = max(request.logprobs, request.prompt_logprobs or 0)
+    max_tokens = _COMPLETION_TOKENS if request.max_tokens is None else request.max_tokens
+    if max_tokens == 0 and not request.echo:
+        raise bad_request("max_tokens must be 1 or more, or 0 with echo", param="max_tokens")
+    return SamplingParams(max_tokens=max_tokens, logprobs=request.logprobs, **wishes)
+
+
+def chat_params(request: ChatRequest) -> SamplingParams:
+    """`max_completion_tokens` is the newer name of `max_tokens`."""
+    max_tokens = request.max_tokens if request.max_completion_tokens is None else request.max_completion_tokens
+    if max_tokens is not None and max_tokens < 1:
+        raise bad_request(f"max_tokens must be 1 or more, not {max_tokens}", param="max_tokens")
+    if request.top_logprobs is not None and not 0 <= request.top_logprobs <= MAX_LOGPROBS:
+        raise bad_request(f"top_logprobs must be from 0 to {MAX_LOGPROBS}", param="top_logprobs")
+    logprobs = (request.top_logprobs or 0) if request.logprobs else None
+    return SamplingParams(max_tokens=max_tokens, logprobs=logprobs, **_common_wishes(request))
+
+
+def _common_wishes(request: CompletionRequest | ChatRequest) -> dict[str, Any]:
+    wishes = {name: value for name in _AS_THEY_ARE if (value := getattr(request, name)) is not None}
+    stop = [request.stop] if isinstance(request.stop, str) else request.stop or []
+    wishes["stop"] = tuple(text for text in stop if text)
+    wishes["stop_token_ids"] = tuple(request.stop_token_ids or ())
+    return wishes

@@ -1,0 +1,95 @@
+"""`Server`: the application on a socket, from the first request to the last, and an end that leaves nothing half done.
+
+When the server is asked to end, it takes no more requests, lets the open ones go on for a while, aborts the rest (their
+streams end with a reason), and closes the engine, which writes out what was on its way to slower media.
+Who asks a second time gets the second part at once.
+"""
+
+import asyncio
+import socket
+from types import FrameType
+
+import uvicorn
+
+from octavo.engine.async_engine import AsyncEngine
+from octavo.errors import InputError
+from octavo.server.app import make_app
+from octavo.server.config import ServerConfig
+from octavo.server.connection import Connection, most_connections
+from octavo.server.offload_view import ReadOffload
+from octavo.server.service import Service
+
+_BACKLOG = 128
+_LAST_WORDS_S = 10.0
+"""For streams to be written out once their requests have ended."""
+
+
+def open_socket(config: ServerConfig) -> socket.socket:
+    """A listening socket, bound before anything slow is done."""
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    # Without the protocol asyncio does not know that it is TCP, and leaves Nagle's delay of 40 ms on.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((config.host, config.port))
+        listener.listen(_BACKLOG)
+    except (OSError, UnicodeError) as error:
+        listener.close()
+        raise InputError(f"cannot listen on {config.host} port {config.port}: {error}") from error
+    return listener
+
+
+def url_of(listener: socket.socket) -> str:
+    """Where a browser finds what listens."""
+    host, port = listener.getsockname()[:2]
+    if host in ("0.0.0.0", "::"):  # noqa: S104 - compared, not bound
+        host = "localhost"
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class Server(uvicorn.Server):
+    """A server that owns its engine."""
+
+    def __init__(self, engine: AsyncEngine, config: ServerConfig, *, read_offload: ReadOffload | None = None) -> None:
+        self._engine = engine
+        self._server_config = config
+        self.service = Service(engine, config, read_offload=read_offload)
+        self._is_urgent = asyncio.Event()
+        super().__init__(
+            uvicorn.Config(
+                make_app(self.service),
+                lifespan="off",
+                ws="none",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                http=Connection,
+                backlog=_BACKLOG,
+                limit_concurrency=most_connections(config.most_connections),
+                timeout_keep_alive=config.keep_alive_s,
+                timeout_graceful_shutdown=int(config.shutdown_timeout_s + _LAST_WORDS_S) + 1,
+            )
+        )
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Ends what is open, in order."""
+        self.service.admission.close()
+        ending = asyncio.ensure_future(self._end_engine())
+        await super().shutdown(sockets)
+        await ending
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Asked to end, by a signal; a second one makes it urgent."""
+        if self.should_exit:
+            self._is_urgent.set()
+        self.should_exit = True
+
+    async def _end_engine(self) -> None:
+        idle = asyncio.ensure_future(self.service.admission.wait_until_idle())
+        urgent = asyncio.ensure_future(self._is_urgent.wait())
+        await asyncio.wait(
+            (idle, urgent), timeout=self._server_config.shutdown_timeout_s, return_when=asyncio.FIRST_COMPLETED
+        )
+        idle.cancel()
+        urgent.cancel()
+        await self._engine.close(timeout_s=0)

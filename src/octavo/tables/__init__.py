@@ -1,0 +1,1 @@
+"""Containers of millions of keys that never stop their caller for long."""

@@ -1,0 +1,128 @@
+"""The contract of a slower tier: a medium that keeps chunks by key, below host memory.
+
+A tier stores bytes from host buffers and loads them back, asynchronously and verified. It decides alone what it keeps:
+within its budget it may refuse and evict as it likes, and says so. It is asked from one thread, and no call blocks on
+its medium: what a disk does wrong, hanging included, shows as a job that fails, ends late or is cancelled.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, ClassVar
+
+from octavo.chunks.changes import TierChanges
+from octavo.chunks.keys import OffloadKey
+from octavo.chunks.transfers import ChunkBytes, TierResult
+
+
+class TierState(Enum):
+    OK = "ok"
+    DEGRADED = "degraded"
+    """Turned off for now: lookups miss and stores are refused, until a probe succeeds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierStatus:
+    """A tier at a glance, for metrics and logs."""
+
+    state: TierState
+    reason: str
+    """Why it is degraded; empty when it is not."""
+    bytes_used: int
+    """All that counts against the budget, metadata included."""
+    bytes_budget: int
+    num_chunks: int
+    counters: Mapping[str, int]
+    """Monotonic, by name: stores_refused, store_failures, load_failures, corrupt_records, evicted, ..."""
+
+
+class Tier(ABC):
+    """One slower medium under one namespace.
+
+    The caller guarantees that a job's buffers live and are not changed (store) or used (load) until the job is
+    reported by `poll` or `cancel` has returned. The implementer reports each job exactly once unless it is cancelled,
+    keeps its queue bounded by refusing, touches no buffer of a job after the job was reported or cancelled, verifies a
+    checksum over key and bytes on every load, and never exceeds its budget, not for a moment.
+    """
+
+    medium: ClassVar[str]
+    """As events and metrics name it."""
+
+    @abstractmethod
+    def lookup(self, keys: Sequence[OffloadKey]) -> list[int]:
+        """By key: the mask of blocks that are held (ALL_BLOCKS for a whole chunk), 0 for a miss. Advice."""
+
+    @abstractmethod
+    def stored_bytes(self, keys: Sequence[OffloadKey]) -> list[int]:
+        """By key: the length of what is stored, 0 for a miss. Advice, for a tier that wraps this one and changes
+        lengths, such as compression; such a tier tells the changed lengths, and so cannot be wrapped by another."""
+
+    @abstractmethod
+    def touch(self, keys: Sequence[OffloadKey]) -> None:
+        """These are being used. Unknown keys are fine."""
+
+    @abstractmethod
+    def submit_store(self, job_id: int, chunks: Sequence[ChunkBytes]) -> bool:
+        """False: refused, nothing has happened (the queue is full, or the tier is degraded). A key that is there is
+        replaced."""
+
+    @abstractmethod
+    def submit_load(self, job_id: int, chunks: Sequence[ChunkBytes]) -> bool:
+        """False: refused, nothing has happened."""
+
+    @abstractmethod
+    def cancel(self, job_id: int) -> None:
+        """Gives up a job, at its deadline for one. Returns promptly, however the medium hangs; after it the job's
+        buffers are touched no more, and it is not reported."""
+
+    @abstractmethod
+    def poll(self, now: float) -> list[TierResult]:
+        """Jobs that ended since the last call; also the moment for housekeeping that `now` (seconds, monotonic) makes
+        due. Never blocks."""
+
+    @abstractmethod
+    def take_changes(self) -> TierChanges: ...
+
+    @abstractmethod
+    def remove(self, keys: Sequence[OffloadKey]) -> None:
+        """Forgets these, if it has them."""
+
+    @abstractmethod
+    def reset(self) -> None:
+        """Forgets all chunks of the namespace; stores that are under way are forgotten too when they end."""
+
+    @abstractmethod
+    def flush(self, timeout_s: float) -> bool:
+        """Blocks until what was accepted is as durable as the medium makes it, or time is up: False."""
+
+    @abstractmethod
+    def status(self) -> TierStatus: ...
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends in bounded time, after a flush; a medium that hangs is abandoned."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierContext:
+    """What a tier is built for."""
+
+    namespace: bytes
+    """The identity under which its bytes may be reused (`octavo.namespace.identity`): 16 bytes."""
+    max_chunk_bytes: int
+
+
+class OffloadingSpec(ABC):
+    """Builds a tier from a person's configuration. Found by name through the entry points `octavo.offloading_specs`."""
+
+    name: ClassVar[str]
+
+    @classmethod
+    @abstractmethod
+    def from_config(cls, config: Mapping[str, Any]) -> "OffloadingSpec":
+        """Checks everything, does no I/O. InputError names the wrong key or value and lists the right ones."""
+
+    @abstractmethod
+    def build(self, context: TierContext) -> Tier:
+        """Opens the medium. OctavoError, with the remedy, if that cannot be."""

@@ -1,0 +1,18 @@
+"""The disk tier: a log of large segments on an NVMe disk, within a hard budget, verified on every read.
+
+    tier         the contract; all bookkeeping, on the engine's thread
+    log          plans where records go, and which segment makes room
+    writer       one thread: copies, writes, syncs, deletes, in the order of the plan; `write_behind` helps it
+    reader       a few threads: read, verify, copy
+    health       hangs, errors, and the way back
+    recovery     what a directory holds, from summaries or by scanning
+    format       bytes of segments and records; `summary` those of a sealed segment's table
+    io, lock     the only calls that reach the disk; who holds the directory
+
+Choices and their price: docs/decisions/0007-disk-tier.md; the format by byte: docs/disk-format.md.
+"""
+
+from octavo.tiers.disk.spec import DiskSpec
+from octavo.tiers.disk.tier import DiskTier
+
+__all__ = ["DiskSpec", "DiskTier"]

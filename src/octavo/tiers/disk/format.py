@@ -1,0 +1,153 @@
+"""The bytes of a segment, version 1: see docs/disk-format.md.
+
+    segment   [header][record][record]...[table][trailer]        all aligned to 4096
+    record    [160 bytes: checksum, magic, identity, key][payload][zeros]
+
+Every parser takes bytes that anybody may have written, and answers None for what is not whole.
+"""
+
+from collections.abc import Iterable
+from struct import Struct
+from typing import NamedTuple
+
+from xxhash import xxh3_64_digest, xxh3_128_digest
+
+from octavo.chunks.keys import OffloadKey
+
+VERSION = 1
+ALIGNMENT = 4096
+"""Of records and of direct I/O: a multiple of the logical block of any disk in use."""
+MAX_KEY_BYTES = 64
+MIN_HELD, MAX_HELD = -(1 << 63), (1 << 63) - 1
+
+_CHECKSUM_BYTES = 16
+_HEADER_CHECKSUM_BYTES = 8
+_RECORD = Struct("<16s8sHHIQqQQQ16s64s8s")
+_SEGMENT = Struct("<16s8sH6xQQ16sQ")
+_RECORD_MAGIC = b"OctavoRc"
+_SEGMENT_MAGIC = b"OctavoSg"
+RECORD_MAGIC_AT = 16
+RECORD_MAGIC_WORD = int.from_bytes(_RECORD_MAGIC, "little")
+RECORD_HEADER_BYTES = _RECORD.size
+SEGMENT_HEADER_BYTES = ALIGNMENT
+NAMESPACE_BYTES = 16
+
+
+class RecordHeader(NamedTuple):
+    """What a record says of itself. Segment and offset tell it from a stale copy in another place."""
+
+    key: OffloadKey
+    namespace: bytes
+    held_blocks: int
+    length: int
+    """Bytes of payload."""
+    sequence: int
+    segment: int
+    offset: int
+
+
+class SegmentHeader(NamedTuple):
+    """What a segment says of itself. Of a newer version only the version is known."""
+
+    version: int
+    number: int
+    created_ns: int
+    namespace: bytes
+    segment_bytes: int
+
+
+def aligned(num_bytes: int) -> int:
+    return -(-num_bytes // ALIGNMENT) * ALIGNMENT
+
+
+def record_bytes(length: int) -> int:
+    """What a payload takes in a segment."""
+    return aligned(RECORD_HEADER_BYTES + length)
+
+
+def write_record_header(record: memoryview, header: RecordHeader) -> bytes:
+    """Puts the header before a payload that is there, zeros behind it, and returns the checksum over both."""
+    end = RECORD_HEADER_BYTES + header.length
+    record[end:] = bytes(len(record) - end)
+    fields = _RECORD.pack(
+        bytes(_CHECKSUM_BYTES),
+        _RECORD_MAGIC,
+        VERSION,
+        len(header.key),
+        0,
+        header.sequence,
+        header.held_blocks,
+        header.length,
+        header.segment,
+        header.offset,
+        header.namespace,
+        header.key,
+        bytes(_HEADER_CHECKSUM_BYTES),
+    )
+    record[:RECORD_HEADER_BYTES] = fields[:-_HEADER_CHECKSUM_BYTES] + _header_checksum(fields)
+    checksum = xxh3_128_digest(record[_CHECKSUM_BYTES:end])
+    record[:_CHECKSUM_BYTES] = checksum
+    return checksum
+
+
+def parse_record_header(block: memoryview | bytes) -> RecordHeader | None:
+    """The header at the start of `block`, if it is one that was written. `is_whole` vouches for the payload."""
+    if len(block) < RECORD_HEADER_BYTES:
+        return None
+    _, magic, version, key_bytes, zero, sequence, held, length, segment, offset, namespace, key, own = (
+        _RECORD.unpack_from(block)
+    )
+    if magic != _RECORD_MAGIC or version != VERSION or zero or not 1 <= key_bytes <= MAX_KEY_BYTES:
+        return None
+    if own != _header_checksum(block):
+        return None
+    return RecordHeader(OffloadKey(key[:key_bytes]), namespace, held, length, sequence, segment, offset)
+
+
+def _header_checksum(block: memoryview | bytes) -> bytes:
+    """So that a length is believed before it is read; the record's own checksum covers it again."""
+    return xxh3_64_digest(block[_CHECKSUM_BYTES : RECORD_HEADER_BYTES - _HEADER_CHECKSUM_BYTES])
+
+
+def is_whole(record: memoryview, length: int) -> bool:
+    """Whether header and payload give the record's checksum."""
+    end = RECORD_HEADER_BYTES + length
+    return end <= len(record) and record[:_CHECKSUM_BYTES] == xxh3_128_digest(record[_CHECKSUM_BYTES:end])
+
+
+def checksum_of(record: memoryview) -> bytes:
+    return bytes(record[:_CHECKSUM_BYTES])
+
+
+def pack_segment_header(header: SegmentHeader) -> bytes:
+    fields = (header.version, header.number, header.created_ns, header.namespace, header.segment_bytes)
+    return with_checksum(_SEGMENT.pack(bytes(_CHECKSUM_BYTES), _SEGMENT_MAGIC, *fields))
+
+
+def parse_segment_header(block: memoryview | bytes) -> SegmentHeader | None:
+    """Magic and version stand in the same place in every version; all else is believed of our own only."""
+    if len(block) < SEGMENT_HEADER_BYTES:
+        return None
+    _, magic, version, number, created_ns, namespace, segment_bytes = _SEGMENT.unpack_from(block)
+    if magic != _SEGMENT_MAGIC:
+        return None
+    if version > VERSION:
+        return SegmentHeader(version, 0, 0, bytes(NAMESPACE_BYTES), 0)
+    if version != VERSION or not has_checksum(block):
+        return None
+    return SegmentHeader(version, number, created_ns, namespace, segment_bytes)
+
+
+def with_checksum(fields: bytes) -> bytes:
+    """One aligned block whose first 16 bytes are the checksum of the others."""
+    block = fields.ljust(ALIGNMENT, b"\0")
+    return xxh3_128_digest(block[_CHECKSUM_BYTES:]) + block[_CHECKSUM_BYTES:]
+
+
+def has_checksum(block: memoryview | bytes) -> bool:
+    return bytes(block[:_CHECKSUM_BYTES]) == xxh3_128_digest(block[_CHECKSUM_BYTES:ALIGNMENT])
+
+
+def total_bytes(lengths: Iterable[int]) -> int:
+    """What payloads of these lengths take in a segment."""
+    return sum(map(record_bytes, lengths))

@@ -1,0 +1,224 @@
+"""Looking into a directory without an engine, and beside one: nothing here writes but `clear_directory`."""
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from octavo.chunks.keys import get_offload_group_idx
+from octavo.errors import InputError, TierError
+from octavo.ids import GroupIdx
+from octavo.tiers.disk.format import VERSION, is_whole, parse_record_header, record_bytes
+from octavo.tiers.disk.io import AlignedBuffer, DiskIO, read_all
+from octavo.tiers.disk.lock import DirectoryLock, find_holder
+from octavo.tiers.disk.marker import MARKER_PREFIX, marker_path
+from octavo.tiers.disk.opening import OWN_FILES
+from octavo.tiers.disk.recovery import FoundSegment, list_segments, read_segment
+from octavo.tiers.disk.segment import segment_name, segment_number, segment_path
+
+
+@dataclass(slots=True)
+class GroupContent:
+    """What one group has in one namespace. A key that was stored twice counts twice: only an engine's index tells."""
+
+    records: int = 0
+    payload_bytes: int = 0
+    hits: int = 0
+
+
+@dataclass(slots=True)
+class NamespaceContent:
+    """What one namespace has."""
+
+    namespace: str
+    segments: int = 0
+    file_bytes: int = 0
+    created_ns: int = 0
+    """Of the oldest segment; 0 where it is not known."""
+    groups: dict[GroupIdx, GroupContent] = field(default_factory=dict)
+
+    @property
+    def records(self) -> int:
+        return sum(group.records for group in self.groups.values())
+
+    @property
+    def hits(self) -> int:
+        return sum(group.hits for group in self.groups.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectoryContent:
+    directory: Path
+    holder: str | None
+    """Who has it open."""
+    namespaces: list[NamespaceContent]
+    unknown_segments: int
+    """Of newer versions, or damaged."""
+    other_files: int
+    other_bytes: int
+    total_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """One thing that is wrong, and where."""
+
+    segment: str
+    offset: int
+    problem: str
+
+
+@dataclass(slots=True)
+class Verification:
+    """What a check of every record has found."""
+
+    segments: int = 0
+    records: int = 0
+    payload_bytes: int = 0
+    unfinished: int = 0
+    """Records whose writing was cut off, or goes on: nobody was told that they are there."""
+    unchecked: int = 0
+    """Segments of newer versions."""
+    damages: list[Damage] = field(default_factory=list)
+
+
+def inspect_directory(directory: Path) -> DirectoryContent:
+    io = DiskIO()
+    namespaces: dict[bytes, NamespaceContent] = {}
+    unknown = 0
+    for segment in _segments(io, directory):
+        if segment.version != VERSION:
+            unknown += not segment.is_blank
+            continue
+        content = namespaces.setdefault(segment.namespace, NamespaceContent(segment.namespace.hex()))
+        _add(content, segment)
+    sizes = io.list_files(directory)
+    others = {
+        name: num_bytes
+        for name, num_bytes in sizes.items()
+        if segment_number(name) is None and name not in OWN_FILES and not name.startswith(MARKER_PREFIX)
+    }
+    return DirectoryContent(
+        directory=directory,
+        holder=find_holder(directory),
+        namespaces=list(namespaces.values()),
+        unknown_segments=unknown,
+        other_files=len(others),
+        other_bytes=sum(others.values()),
+        total_bytes=sum(sizes.values()),
+    )
+
+
+def verify_directory(directory: Path) -> Verification:
+    """Reads and checks every record of every segment."""
+    io, found = DiskIO(), Verification()
+    for segment in _segments(io, directory):
+        name = segment_name(segment.number)
+        if segment.is_foreign:
+            found.unchecked += 1
+            continue
+        found.segments += 1
+        if segment.problem:
+            found.damages.append(Damage(segment=name, offset=0, problem=segment.problem))
+        for offset in segment.torn:
+            if offset >= segment.end:
+                found.unfinished += 1
+            else:
+                found.damages.append(Damage(segment=name, offset=offset, problem="record is damaged"))
+        if segment.table is not None:
+            try:
+                _verify_records(io, directory, segment, found)
+            except FileNotFoundError:  # an engine has evicted it meanwhile
+                found.segments -= 1
+    return found
+
+
+def clear_directory(directory: Path, namespace_prefix: str = "") -> tuple[int, int]:
+    """Deletes the segments of namespaces that begin so: how many, and their bytes. What is not ours stays."""
+    io = DiskIO()
+    if not any(True for _ in _segments(io, directory)):
+        return 0, 0
+    try:
+        lock = DirectoryLock(directory)
+    except OSError as error:
+        raise TierError(f"{directory} cannot be locked: {error.strerror}") from error
+    try:
+        count, num_bytes = 0, 0
+        namespaces = set()
+        for segment in list(_segments(io, directory)):
+            is_ours = segment.version > 0 or (segment.is_blank and not namespace_prefix)
+            if is_ours and segment.namespace.hex().startswith(namespace_prefix):
+                io.unlink(segment_path(directory, segment.number))
+                namespaces.add(segment.namespace)
+                count, num_bytes = count + 1, num_bytes + segment.file_bytes
+        for namespace in namespaces:
+            io.unlink(marker_path(directory, namespace))
+        io.sync_directory(directory)
+    except OSError as error:
+        raise TierError(f"{directory} cannot be cleared: {error.strerror}") from error
+    finally:
+        lock.release()
+    return count, num_bytes
+
+
+def _segments(io: DiskIO, directory: Path) -> Iterator[FoundSegment]:
+    try:
+        sizes, _ = list_segments(io, directory)
+    except OSError as error:
+        raise InputError(f"{directory}: {error.strerror}; give the directory of a disk tier") from error
+    for number, file_bytes in sizes:
+        segment = read_segment(io, directory, number, file_bytes, None)
+        if segment.problem and not segment_path(directory, number).exists():
+            continue  # an engine has evicted it meanwhile
+        yield segment
+
+
+def _add(content: NamespaceContent, segment: FoundSegment) -> None:
+    content.segments += 1
+    content.file_bytes += segment.file_bytes
+    if segment.created_ns:
+        content.created_ns = min(content.created_ns or segment.created_ns, segment.created_ns)
+    if segment.table is None:
+        return
+    table = segment.table
+    records, payload, hits = Counter[GroupIdx](), Counter[GroupIdx](), Counter[GroupIdx]()
+    for key, length, num_hits in zip(table.keys, table.lengths.tolist(), table.hits.tolist(), strict=True):
+        group = get_offload_group_idx(key)
+        records[group] += 1
+        payload[group] += length
+        hits[group] += num_hits
+    for group, count in records.items():
+        there = content.groups.setdefault(group, GroupContent())
+        there.records += count
+        there.payload_bytes += payload[group]
+        there.hits += hits[group]
+
+
+def _verify_records(io: DiskIO, directory: Path, segment: FoundSegment, found: Verification) -> None:
+    table = segment.table
+    assert table is not None, "the caller has looked"
+    buffer = AlignedBuffer(max(map(record_bytes, table.lengths.tolist()), default=4096))
+    fd = io.open(segment_path(directory, segment.number), os.O_RDONLY)
+    try:
+        for i, key in enumerate(table.keys):
+            offset, length = int(table.offsets[i]), int(table.lengths[i])
+            found.records += 1
+            found.payload_bytes += length
+            try:
+                record = buffer.view[: read_all(io, fd, buffer.view[: record_bytes(length)], offset)]
+            except OSError as error:
+                problem = f"record cannot be read: {error.strerror}"
+            else:
+                header = parse_record_header(record)
+                is_right = header is not None and (header.key, header.length, header.namespace) == (
+                    key,
+                    length,
+                    segment.namespace,
+                )
+                is_right &= header is not None and (header.segment, header.offset) == (segment.number, offset)
+                problem = "" if is_right and is_whole(record, length) else "record is damaged"
+            if problem:
+                found.damages.append(Damage(segment=segment_name(segment.number), offset=offset, problem=problem))
+    finally:
+        io.close(fd)

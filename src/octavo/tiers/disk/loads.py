@@ -1,0 +1,100 @@
+"""`Loads`: from a job of chunks to runs of records for the readers, and back; on the engine's thread."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from octavo.chunks.transfers import ChunkBytes
+from octavo.tiers.disk.contents import Contents
+from octavo.tiers.disk.format import record_bytes
+from octavo.tiers.disk.jobs import Jobs
+from octavo.tiers.disk.operations import Job, ReadPart, ReadRun, RunRead
+from octavo.tiers.disk.reader import Readers
+from octavo.tiers.disk.segment import Segment
+
+_LEAST_BYTES = 1 << 20
+"""Smaller reads cost more by their number than they win by going on side by side."""
+
+
+@dataclass(slots=True)
+class LoadCounts:
+    """What became of loads, for metrics."""
+
+    loaded: int = 0
+    load_failures: int = 0
+    corrupt_records: int = 0
+
+
+class Loads:
+    """A chunk that is not there, or not as it is asked for, fails at once; the others are read."""
+
+    def __init__(self, *, contents: Contents, readers: Readers, jobs: Jobs, most_bytes_per_read: int) -> None:
+        """`most_bytes_per_read` holds any one record."""
+        self.counts = LoadCounts()
+        self.errors_in_a_row = 0
+        """Reads that ended with an error of the disk, since the last one that did not."""
+        self._contents = contents
+        self._readers = readers
+        self._jobs = jobs
+        self._most_bytes = most_bytes_per_read
+        self._num_readers = len(readers.tickets)
+
+    def submit(self, job: Job, chunks: Sequence[ChunkBytes]) -> None:
+        parts: list[tuple[Segment, ReadPart]] = []
+        for place, chunk in enumerate(chunks):
+            part = self._find_part(job, place, chunk)
+            if part is None:
+                job.failed.add(place)
+                self.counts.load_failures += 1
+            else:
+                parts.append(part)
+        job.num_left = len(parts)
+        self._jobs.add(job)
+        share = sum(part.length for _, part in parts) // self._num_readers  # no reader idles while one reads it all
+        for run in join_runs(parts, min(self._most_bytes, max(share, _LEAST_BYTES))):
+            run.segment.num_reads += 1
+            self._readers.submit(run)
+
+    def run_read(self, report: RunRead, generation: int) -> None:
+        """A run has ended. A record that is damaged, or that the disk cannot read, is dropped; what was read for an
+        older generation of the tier counts as failed."""
+        run, error = report.run, report.error
+        run.segment.num_reads -= 1
+        self.errors_in_a_row = 0 if error is None else self.errors_in_a_row + 1
+        is_known = run.segment.number in self._contents.segments
+        for i, part in enumerate(run.parts):
+            is_damaged = i in report.damaged
+            self.counts.corrupt_records += is_damaged
+            if (is_damaged or error is not None) and is_known:
+                self._contents.forget_at(run.segment, [part.entry])
+            has_failed = is_damaged or error is not None or part.job.generation != generation
+            self.counts.load_failures += has_failed
+            self.counts.loaded += not has_failed
+            self._jobs.chunk_done(part.job, part.place, has_failed=has_failed)
+
+    def _find_part(self, job: Job, place: int, chunk: ChunkBytes) -> tuple[Segment, ReadPart] | None:
+        found = self._contents.find(chunk.key)
+        if found is None:
+            return None
+        segment, entry = found
+        length, held = segment.lengths[entry], segment.held[entry]
+        if (sum(buffer.nbytes for buffer in chunk.buffers), chunk.held_blocks) != (length, held):
+            return None
+        segment.hit(entry)
+        return segment, ReadPart(job, place, chunk.buffers, entry, segment.offsets[entry], length, held, chunk.key)
+
+
+def join_runs(parts: list[tuple[Segment, ReadPart]], most_bytes: int) -> list[ReadRun]:
+    """Records that lie one behind the other, as single reads of up to `most_bytes`."""
+    runs: list[ReadRun] = []
+    start, end, segment, members = 0, 0, None, list[ReadPart]()
+    for owner, part in sorted(parts, key=lambda item: (item[0].number, item[1].offset)):
+        size = record_bytes(part.length)
+        if owner is not segment or part.offset != end or end + size - start > most_bytes:
+            if segment is not None:
+                runs.append(ReadRun(segment, start, end - start, members))
+            segment, start, members = owner, part.offset, []
+        members.append(part)
+        end = part.offset + size
+    if segment is not None:
+        runs.append(ReadRun(segment, start, end - start, members))
+    return runs

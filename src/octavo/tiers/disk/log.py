@@ -1,0 +1,312 @@
+"""`SegmentLog` plans the log: where a record goes, when a segment is sealed, and which one makes room.
+
+    sealed, sealed, ... sealed | open: [records so far ........ | hot records of the next victim, at most 1/4 | free]
+
+Only one thread plans, and the writer does orders in turn; so room that an earlier order makes may be planned with
+at once. Once the open segment is half full and the budget has no room for another, the oldest segment goes: what of it
+was hit since it was written moves into the open one, then its file is deleted. Delete, then create: never over budget.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from octavo.chunks.keys import OffloadKey
+from octavo.chunks.transfers import ChunkBytes
+from octavo.tiers.disk.contents import Contents
+from octavo.tiers.disk.format import ALIGNMENT, SEGMENT_HEADER_BYTES, record_bytes
+from octavo.tiers.disk.io import DiskIO
+from octavo.tiers.disk.ledger import Ledger
+from octavo.tiers.disk.operations import (
+    ClearReset,
+    DeleteSegment,
+    Job,
+    MarkReset,
+    OpenSegment,
+    PlannedRecord,
+    SealSegment,
+    WriteRecords,
+)
+from octavo.tiers.disk.seal import sealed_bytes
+from octavo.tiers.disk.segment import Segment, segment_name
+from octavo.tiers.disk.summary import MAX_RECORDS, table_bytes
+from octavo.tiers.disk.writer import Writer
+
+_MOST_REINSERTED = 4
+"""One part in so many of a segment, so that every eviction makes room."""
+
+
+@dataclass(slots=True)
+class LogCounts:
+    """What the log has done, for metrics."""
+
+    evicted: int = 0
+    evicted_segments: int = 0
+    evicted_foreign_segments: int = 0
+    reinserted: int = 0
+
+
+class SegmentLog:
+    """The plan of one directory. `planned_bytes` is what it will hold when all orders are done."""
+
+    def __init__(
+        self, *, contents: Contents, writer: Writer, ledger: Ledger, io: DiskIO, segment_bytes: int, next_number: int
+    ) -> None:
+        self.counts = LogCounts()
+        self.foreign: dict[int, Segment] = {}
+        """Segments of other namespaces and versions: they are never read, and go when they are the oldest."""
+        self._contents = contents
+        self._writer = writer
+        self._ledger = ledger
+        self._io = io
+        self._segment_bytes = segment_bytes
+        self._next_number = next_number
+        self._next_sequence = 1
+        self._planned_bytes = ledger.used_bytes
+        self._other_bytes = ledger.used_bytes - ledger.segment_bytes
+        self._open: Segment | None = None
+        self._batch: list[PlannedRecord] = []
+        self._reset_floor = 0
+        self._leaving: dict[int, Segment] = {}
+        """Their deletion is ordered, or was tried in vain."""
+        self._undeleted: set[int] = set()
+        self._unmarked = False
+
+    # Taking over what was found
+
+    def continue_after(self, sequence: int) -> None:
+        """Numbers of new records go on behind this one."""
+        self._next_sequence = max(self._next_sequence, sequence + 1)
+
+    def can_continue(self, segment: Segment) -> bool:
+        """Whether a found segment is worth going on with, so that restarts do not leave many small files."""
+        grows_by = self._segment_bytes - segment.file_bytes
+        return (
+            segment.end <= self._segment_bytes // 2
+            and len(segment.keys) <= MAX_RECORDS // 2
+            and 0 <= grows_by <= self._ledger.budget_bytes - self._planned_bytes
+        )
+
+    def continue_segment(self, segment: Segment) -> None:
+        self._open = segment
+        self._resize(segment, self._segment_bytes)
+        self._writer.submit(OpenSegment(segment, self._segment_bytes, len(segment.keys)))
+
+    def seal_found(self, segment: Segment) -> None:
+        """Gives a found segment its summary, where the file has room for one."""
+        if sealed_bytes(segment) <= segment.file_bytes:
+            self._resize(segment, sealed_bytes(segment))
+            self._writer.submit(SealSegment(segment))
+
+    # Appending
+
+    def can_append(self, keys: Sequence[OffloadKey], lengths: Sequence[int]) -> bool:
+        """Whether these records will find room, after evictions where needed."""
+        num_new = self._num_new_segments(keys, lengths)
+        lacking = self._planned_bytes + num_new * self._segment_bytes - self._ledger.budget_bytes
+        return lacking <= 0 or lacking <= sum(segment.file_bytes for segment in self._candidates())
+
+    def append(self, key: OffloadKey, length: int, held: int) -> PlannedRecord:
+        """Plans a record. The caller has asked `can_append`, completes the record, and calls `send` after the last."""
+        segment = self._open
+        if segment is None or not self._fits(segment, key, length):
+            segment = self._roll()
+        return self._plan(segment, key, length, held)
+
+    def send(self) -> None:
+        """Orders the writing of what was appended, and makes room ahead of need."""
+        if self._batch:
+            self._writer.submit(WriteRecords(self._batch))
+            self._batch = []
+        segment = self._open
+        if segment is None or segment.end <= self._segment_bytes // 2:
+            return
+        if self._planned_bytes + self._segment_bytes > self._ledger.budget_bytes:
+            victim = self._find_victim()
+            if victim is not None:
+                self._evict(victim, into=segment)
+
+    def abandon(self, segment: Segment) -> None:
+        """Writes no more to a broken segment."""
+        if segment is self._open:
+            self._open = None
+
+    def seal(self) -> None:
+        if self._open is not None:
+            segment, self._open = self._open, None
+            self._resize(segment, sealed_bytes(segment))
+            self._writer.submit(SealSegment(segment))
+
+    def settle_size(self, segment: Segment) -> None:
+        """The file has not become what was planned: counts what it is."""
+        self._resize(segment, self._ledger.file_bytes(segment.number))
+
+    def _num_new_segments(self, keys: Sequence[OffloadKey], lengths: Sequence[int]) -> int:
+        segment = self._open
+        num_new, count, key_bytes, end = 0, MAX_RECORDS, 0, 0
+        if segment is not None:
+            count, key_bytes, end = len(segment.keys), segment.key_bytes, segment.end
+        for key, length in zip(keys, lengths, strict=True):
+            size = record_bytes(length)
+            if not self._has_room(count, key_bytes + len(key), end + size):
+                num_new, count, key_bytes, end = num_new + 1, 0, 0, SEGMENT_HEADER_BYTES
+            count, key_bytes, end = count + 1, key_bytes + len(key), end + size
+        return num_new
+
+    def _fits(self, segment: Segment, key: OffloadKey, length: int) -> bool:
+        return self._has_room(len(segment.keys), segment.key_bytes + len(key), segment.end + record_bytes(length))
+
+    def _has_room(self, count: int, key_bytes: int, end: int) -> bool:
+        """Whether one record more than `count` leaves room for the summary."""
+        return count < MAX_RECORDS and end + table_bytes(count + 1, key_bytes) + ALIGNMENT <= self._segment_bytes
+
+    def _plan(
+        self, segment: Segment, key: OffloadKey, length: int, held: int, source: tuple[Segment, int] | None = None
+    ) -> PlannedRecord:
+        size = record_bytes(length)
+        entry = segment.append(key, length, held, size=size, sequence=self._next_sequence)
+        self._next_sequence += 1
+        record = PlannedRecord(segment, entry, size, source)
+        self._contents.expect(record)
+        self._batch.append(record)
+        return record
+
+    def _roll(self) -> Segment:
+        """Seals the open segment and begins the next."""
+        if self._batch:
+            self._writer.submit(WriteRecords(self._batch))
+            self._batch = []
+        self.seal()
+        while self._planned_bytes + self._segment_bytes > self._ledger.budget_bytes:
+            victim = self._find_victim()
+            assert victim is not None, "can_append has seen enough victims"
+            self._evict(victim, into=None)
+        segment = self._open = Segment(self._next_number, 0, self._io.wall_time_ns())
+        self._next_number += 1
+        self._contents.segments[segment.number] = segment
+        self._resize(segment, self._segment_bytes)
+        self._writer.submit(OpenSegment(segment, self._segment_bytes, None))
+        return segment
+
+    # Making room
+
+    def _candidates(self) -> Iterator[Segment]:
+        for segment in self._contents.segments.values():
+            if segment is not self._open and not segment.num_reads and not segment.num_pending:
+                yield segment
+        yield from self.foreign.values()
+
+    def _find_victim(self) -> Segment | None:
+        """The oldest, whoever wrote it; before it one of our own that holds nothing any more."""
+        foreign = self.foreign
+        return min(
+            self._candidates(),
+            key=lambda segment: (segment.num_live > 0 or segment.number in foreign, segment.number),
+            default=None,
+        )
+
+    def _evict(self, victim: Segment, into: Segment | None) -> None:
+        if victim.number in self.foreign:
+            del self.foreign[victim.number]
+            self.counts.evicted_foreign_segments += 1
+        else:
+            if into is not None:
+                self._reinsert(victim, into)
+            self.counts.evicted += self._contents.forget_at(victim, range(len(victim.keys)))
+            self.counts.evicted_segments += 1
+            del self._contents.segments[victim.number]
+        self._order_deletion(victim)
+
+    def _reinsert(self, victim: Segment, into: Segment) -> None:
+        """Moves what was hit, most hits first, within its share and the room there is."""
+        contents, share = self._contents, self._segment_bytes // _MOST_REINSERTED
+        hot = [entry for entry, hits in enumerate(victim.hits) if hits]
+        for entry in sorted(hot, key=victim.hits.__getitem__, reverse=True):
+            key, length = victim.keys[entry], victim.lengths[entry]
+            share -= record_bytes(length)
+            if share < 0 or not self._fits(into, key, length):
+                break
+            if contents.is_at(victim, entry) and not contents.is_pending(key):
+                contents.start_move(key)
+                self._plan(into, key, length, victim.held[entry], (victim, entry))
+                self.counts.reinserted += 1
+        if self._batch:
+            self._writer.submit(WriteRecords(self._batch))
+            self._batch = []
+
+    def _order_deletion(self, segment: Segment) -> None:
+        self._leaving[segment.number] = segment
+        self._planned_bytes -= segment.file_bytes
+        self._writer.submit(DeleteSegment(segment))
+
+    def deleted(self, segment: Segment, *, has_failed: bool) -> None:
+        """A deletion has ended. One that failed is tried again by `retry`, and its bytes count."""
+        if has_failed:
+            self._undeleted.add(segment.number)
+            self._planned_bytes += segment.file_bytes
+            return
+        del self._leaving[segment.number]
+        if self._reset_floor and not any(number < self._reset_floor for number in self._leaving):
+            self._reset_floor = 0
+            self._writer.submit(ClearReset())
+
+    def retry(self) -> None:
+        """The disk is back: what could not be done is ordered again."""
+        if self._unmarked and self._reset_floor:
+            self._unmarked = False
+            self._writer.submit(MarkReset(self._reset_floor))
+        undeleted, self._undeleted = self._undeleted, set()
+        for number in sorted(undeleted):
+            self._order_deletion(self._leaving[number])
+
+    def lose(self, segment: Segment) -> int:
+        """A file has gone without being asked; how many keys with it."""
+        segment.is_broken = True
+        count = self._contents.forget_at(segment, range(len(segment.keys)))
+        self._contents.segments.pop(segment.number, None)
+        self.foreign.pop(segment.number, None)
+        self.abandon(segment)
+        self._ledger.drop_file(segment.number)
+        self._resize(segment, 0)
+        return count
+
+    def missing_from(self, files: Mapping[str, int]) -> list[Segment]:
+        """Segments that were on disk, and are not among the files there."""
+        return [
+            segment
+            for segment in (*self._contents.segments.values(), *self.foreign.values())
+            if (segment.num_synced or segment.number in self.foreign) and segment_name(segment.number) not in files
+        ]
+
+    def reset(self) -> None:
+        """Deletes every segment of the namespace, after a durable word that they are dead."""
+        segments = list(self._contents.segments.values())
+        self._open = None
+        self._contents.reset()
+        if not segments:
+            return
+        self._reset_floor = self._next_number
+        self._next_number += 1  # a number below the floor is never used again
+        self._writer.submit(MarkReset(self._reset_floor))
+        for segment in segments:
+            self._order_deletion(segment)
+
+    def reset_failed(self) -> None:
+        self._unmarked = True
+
+    def check_invariants(self) -> None:
+        """For tests: the plan counts every segment once, and keeps within the budget."""
+        segments = (*self._contents.segments.values(), *self.foreign.values())
+        undeleted = sum(self._leaving[number].file_bytes for number in self._undeleted)
+        counted = self._other_bytes + sum(segment.file_bytes for segment in segments) + undeleted
+        assert counted == self._planned_bytes <= self._ledger.budget_bytes
+        assert self._open is None or self._open is self._contents.segments[self._open.number]
+        assert all(segment.num_live >= 0 and segment.num_reads >= 0 for segment in segments)
+
+    def _resize(self, segment: Segment, num_bytes: int) -> None:
+        self._planned_bytes += num_bytes - segment.file_bytes
+        segment.file_bytes = num_bytes
+
+
+def complete(record: PlannedRecord, job: Job, place: int, chunk: ChunkBytes) -> None:
+    """Says where the bytes of an appended record come from."""
+    record.job, record.place, record.buffers, record.checksum = job, place, chunk.buffers, chunk.checksum

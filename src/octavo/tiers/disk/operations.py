@@ -1,0 +1,267 @@
+"""What the engine's thread asks of the tier's threads, and what they answer.
+
+Orders go to the writer in the order of the plan and are done in that order. Reports come back through one queue, which
+`poll` empties; only the engine's thread changes what is known of segments and keys.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from threading import Event, Lock
+from typing import TypeAlias
+
+from octavo.chunks.keys import OffloadKey
+from octavo.tiers.disk.segment import Segment
+
+
+class Job:
+    """A caller's job, which may be cancelled at any moment: its buffers are touched only under its lock."""
+
+    __slots__ = ("_is_cancelled", "failed", "generation", "job_id", "lock", "num_bytes", "num_chunks", "num_left")
+
+    def __init__(self, job_id: int, generation: int, *, num_bytes: int, num_chunks: int) -> None:
+        self.job_id = job_id
+        self.num_bytes = num_bytes
+        self.num_chunks = num_chunks
+        self.generation = generation
+        """Of the tier when it was submitted: a reset begins the next."""
+        self.lock = Lock()
+        self.failed: set[int] = set()
+        self.num_left = 0
+        """Chunks that are not done."""
+        self._is_cancelled = False
+
+    def cancel(self) -> None:
+        with self.lock:
+            self._is_cancelled = True
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self._is_cancelled
+
+
+class PlannedRecord:
+    """A record with its place in the log. Its bytes come from a job's buffers, or from an older segment."""
+
+    __slots__ = ("buffers", "checksum", "entry", "job", "key", "place", "segment", "size", "source")
+
+    def __init__(self, segment: Segment, entry: int, size: int, source: tuple[Segment, int] | None) -> None:
+        self.segment = segment
+        self.entry = entry
+        self.key: OffloadKey = segment.keys[entry]
+        self.size = size
+        self.source = source
+        self.job: Job | None = None
+        self.place = 0
+        self.buffers: Sequence[memoryview] = ()
+        self.checksum: int | None = None
+        """What the buffers must give, if somebody knows."""
+
+    @property
+    def location(self) -> int:
+        return self.segment.location(self.entry)
+
+
+# Orders to the writer
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSegment:
+    """Make this file, or grow one that is there."""
+
+    segment: Segment
+    num_bytes: int
+    num_entries: int | None
+    """That it has; None makes a new file."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRecords:
+    records: list[PlannedRecord]
+
+
+@dataclass(frozen=True, slots=True)
+class SealSegment:
+    """Write the summary and cut the file behind it."""
+
+    segment: Segment
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteSegment:
+    segment: Segment
+
+
+@dataclass(frozen=True, slots=True)
+class MarkReset:
+    """Everything below this number is dead: see `marker`."""
+
+    floor: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClearReset:
+    """The last file below the floor has gone."""
+
+
+@dataclass(slots=True)
+class Sync:
+    """Make durable what was written before."""
+
+    is_flush: bool = False
+    """Somebody waits for the answer, which covers everything since the last flush."""
+    is_done: Event = field(default_factory=Event)
+    is_durable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The last order."""
+
+
+Order: TypeAlias = OpenSegment | WriteRecords | SealSegment | DeleteSegment | MarkReset | ClearReset | Sync | Stop
+
+
+# Orders to readers
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPart:
+    """One chunk of a run."""
+
+    job: Job
+    place: int
+    buffers: Sequence[memoryview]
+    entry: int
+    offset: int
+    length: int
+    held: int
+    key: OffloadKey
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRun:
+    """Records that lie one behind the other."""
+
+    segment: Segment
+    offset: int
+    num_bytes: int
+    parts: list[ReadPart]
+
+
+# Reports
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsWritten:
+    """In the order of the plan. Those that failed were cancelled, or their source could not be read."""
+
+    written: list[PlannedRecord]
+    failed: list[PlannedRecord]
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSynced:
+    segment: Segment
+    num_entries: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentBroken:
+    """Takes no more, and keeps what was synced."""
+
+    segment: Segment
+    error: OSError
+    is_gone: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSealed:
+    segment: Segment
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentDeleted:
+    segment: Segment
+    error: OSError | None
+
+
+@dataclass(frozen=True, slots=True)
+class ResetMarked:
+    error: OSError | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunRead:
+    """Places in the run that are damaged; or why nothing could be read."""
+
+    run: ReadRun
+    damaged: frozenset[int]
+    error: OSError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeEnded:
+    """A probe of a degraded disk: the files that are there, or why it is still out of order."""
+
+    files: dict[str, int] | None
+    reason: str
+
+
+Report: TypeAlias = (
+    RecordsWritten | SegmentSynced | SegmentBroken | SegmentSealed | SegmentDeleted | ResetMarked | RunRead | ProbeEnded
+)
+
+
+def count_records(report: Report) -> int:
+    """How much work it is to receive it, in records."""
+    match report:
+        case RecordsWritten(written, failed):
+            return len(written) + len(failed)
+        case RunRead(run):
+            return len(run.parts)
+        case _:
+            return 1
+
+
+class Reports:
+    """The queue of reports. It holds at most what was ordered, and orders are bounded."""
+
+    def __init__(self) -> None:
+        self._reports: deque[Report] = deque()
+        self._arrived = Event()
+
+    def put(self, report: Report) -> None:
+        self._reports.append(report)
+        self._arrived.set()
+
+    def take(self) -> Report | None:
+        if self._reports:
+            return self._reports.popleft()
+        self._arrived.clear()
+        return self._reports.popleft() if self._reports else None
+
+    def wait(self, timeout_s: float) -> bool:
+        """Blocks until there is a report, or time is up: False."""
+        return bool(self._reports) or self._arrived.wait(timeout_s)
+
+
+class Ticket:
+    """Says whether a thread is in a call to the disk, and whether it is still the same call. One thread writes it."""
+
+    __slots__ = ("_number",)
+
+    def __init__(self) -> None:
+        self._number = 0
+
+    def __enter__(self) -> None:
+        self._number += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._number += 1
+
+    @property
+    def busy_with(self) -> int | None:
+        """A number for the call that is under way."""
+        number = self._number
+        return number if number % 2 else None

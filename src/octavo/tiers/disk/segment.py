@@ -1,0 +1,221 @@
+"""A segment as the engine's thread knows it, and the index over all of them.
+
+A record's *location* is one number: its segment's, and its place in the segment's columns. Locations grow in the order
+of planning, which is the order of writing.
+"""
+
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from octavo.chunks.keys import OffloadKey
+from octavo.tiers.disk.format import SEGMENT_HEADER_BYTES
+from octavo.tiers.disk.summary import MAX_RECORDS, Table
+
+_PREFIX, _SUFFIX, _DIGITS = "segment-", ".octavo", 12
+MOST_SEGMENTS = 10**_DIGITS // 2
+"""No directory has seen so many; a file with a larger number would leave none for those to come."""
+ENTRY_BITS = MAX_RECORDS.bit_length() - 1
+ENTRY_MASK = MAX_RECORDS - 1
+_NUM_SHARDS = 256
+_MOST_HITS = 0xFFFF
+_SHARD_COST = 8
+"""Of freeing an empty dict, in keys."""
+NOT_WRITTEN = bytes(16)
+"""As a checksum: this place of the log was planned, and holds nothing."""
+
+
+def segment_name(number: int) -> str:
+    return f"{_PREFIX}{number:0{_DIGITS}d}{_SUFFIX}"
+
+
+def segment_number(name: str) -> int | None:
+    """None for a file that is no segment."""
+    digits = name.removeprefix(_PREFIX).removesuffix(_SUFFIX)
+    is_number = len(digits) == _DIGITS and digits.isascii() and digits.isdigit()
+    return int(digits) if is_number and segment_name(int(digits)) == name else None
+
+
+def segment_path(directory: Path, number: int) -> Path:
+    return directory / segment_name(number)
+
+
+class Segment:
+    """One file of the log, and what is known of its records, column by column.
+
+    The engine's thread owns it. The writer sets `checksums` of the places that it has written, and `is_broken`.
+    """
+
+    __slots__ = (
+        "checksums",
+        "created_ns",
+        "end",
+        "file_bytes",
+        "held",
+        "hits",
+        "is_broken",
+        "key_bytes",
+        "keys",
+        "lengths",
+        "num_live",
+        "num_pending",
+        "num_reads",
+        "num_synced",
+        "number",
+        "offsets",
+        "sequences",
+    )
+
+    def __init__(self, number: int, file_bytes: int, created_ns: int = 0) -> None:
+        self.number = number
+        self.file_bytes = file_bytes
+        """What it counts against the budget, by the plan."""
+        self.created_ns = created_ns
+        self.end = SEGMENT_HEADER_BYTES
+        """Where the next record goes."""
+        self.keys: Sequence[OffloadKey] = []
+        self.key_bytes = 0
+        self.offsets = array("Q")
+        self.lengths = array("I")
+        self.held = array("q")
+        self.hits = array("H")
+        self.sequences = array("Q")  # until it is sealed
+        self.checksums = bytearray()  # until it is sealed
+        self.num_live = 0
+        """Records that the index points to."""
+        self.num_pending = 0
+        """Records whose writing has not ended: a segment that is written to is no victim either."""
+        self.num_reads = 0
+        """Reads under way: a segment that is read is no victim."""
+        self.num_synced = 0
+        """Places up to which a crash loses nothing."""
+        self.is_broken = False
+        """A write or a sync failed: it takes no more."""
+
+    def append(self, key: OffloadKey, length: int, held: int, *, size: int, sequence: int) -> int:
+        """Plans a record; its place."""
+        entry = len(self.keys)
+        assert isinstance(self.keys, list), "nothing is appended to a sealed segment"
+        self.keys.append(key)
+        self.key_bytes += len(key)
+        self.offsets.append(self.end)
+        self.lengths.append(length)
+        self.held.append(held)
+        self.hits.append(0)
+        self.sequences.append(sequence)
+        self.checksums += NOT_WRITTEN
+        self.end += size
+        return entry
+
+    def location(self, entry: int) -> int:
+        return self.number << ENTRY_BITS | entry
+
+    def hit(self, entry: int) -> None:
+        if self.hits[entry] < _MOST_HITS:
+            self.hits[entry] += 1
+
+    def forget_writing(self) -> None:
+        """Drops what only a segment that is written to needs. A tuple of bytes is nothing to the garbage collector,
+        which would follow a list."""
+        self.keys = tuple(self.keys)
+        self.sequences = array("Q")
+        self.checksums = bytearray()
+
+    def table(self) -> Table:
+        """Of the places that were written."""
+        checksums = np.frombuffer(bytes(self.checksums), dtype=np.uint64).reshape(-1, 2)
+        written: NDArray[np.bool_] = (checksums != 0)[:, 0] | (checksums != 0)[:, 1]
+        return Table(
+            [key for key, is_there in zip(self.keys, written.tolist(), strict=True) if is_there],
+            np.array(self.sequences, dtype=np.uint64)[written],
+            np.array(self.held, dtype=np.int64)[written],
+            np.array(self.offsets, dtype=np.int64)[written],
+            np.array(self.lengths, dtype=np.int64)[written],
+            np.array(self.hits, dtype=np.uint32)[written],
+            checksums[written].tobytes(),
+        )
+
+    def load(self, table: Table) -> None:
+        """Takes over the records that were found on disk, in place of its own."""
+        self.keys = table.keys
+        self.key_bytes = sum(map(len, table.keys))
+        self.offsets = array("Q", table.offsets.astype(np.uint64).tobytes())
+        self.lengths = array("I", table.lengths.astype(np.uint32).tobytes())
+        self.held = array("q", table.held.astype(np.int64).tobytes())
+        self.hits = array("H", bytes(2 * len(table.keys)))
+        self.sequences = array("Q", table.sequences.astype(np.uint64).tobytes())
+        self.checksums = bytearray(table.checksums)
+        self.num_synced = len(table.keys)
+
+
+def split_location(location: int) -> tuple[int, int]:
+    """Segment number and place."""
+    return location >> ENTRY_BITS, location & ENTRY_MASK
+
+
+class KeyIndex:
+    """Key -> location. Many dicts, so that none is ever large enough for its growth to be felt."""
+
+    def __init__(self) -> None:
+        self._shards: list[dict[OffloadKey, int]] = [{} for _ in range(_NUM_SHARDS)]
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def get(self, key: OffloadKey) -> int | None:
+        return self._shards[hash(key) % _NUM_SHARDS].get(key)
+
+    def get_all(self, keys: Sequence[OffloadKey]) -> list[int | None]:
+        shards = self._shards
+        return [shards[hash(key) % _NUM_SHARDS].get(key) for key in keys]
+
+    def put(self, key: OffloadKey, location: int) -> int | None:
+        """The location that it had."""
+        shard = self._shards[hash(key) % _NUM_SHARDS]
+        former = shard.get(key)
+        shard[key] = location
+        self._size += former is None
+        return former
+
+    def put_new(self, keys: Iterable[OffloadKey], first_location: int) -> list[tuple[OffloadKey, int, int]]:
+        """Puts keys at consecutive locations; those that are there stay where they are and are returned, with both."""
+        shards = self._shards
+        known: list[tuple[OffloadKey, int, int]] = []
+        location = first_location
+        for key in keys:
+            there = shards[hash(key) % _NUM_SHARDS].setdefault(key, location)
+            if there != location:
+                known.append((key, there, location))
+            location += 1
+        self._size += location - first_location - len(known)
+        return known
+
+    def pop_at(self, key: OffloadKey, location: int) -> bool:
+        """Forgets the key if this is where it is."""
+        shard = self._shards[hash(key) % _NUM_SHARDS]
+        if shard.get(key) != location:
+            return False
+        del shard[key]
+        self._size -= 1
+        return True
+
+    def pop(self, key: OffloadKey) -> int | None:
+        location = self._shards[hash(key) % _NUM_SHARDS].pop(key, None)
+        self._size -= location is not None
+        return location
+
+    def shards(self) -> Sequence[Mapping[OffloadKey, int]]:
+        """For tests."""
+        return self._shards
+
+    def drop_shard(self) -> int:
+        """Frees a part of an index that is no longer used, and says about how much work that was."""
+        return _SHARD_COST + len(self._shards.pop())
+
+    @property
+    def is_dropped(self) -> bool:
+        return not self._shards

@@ -1,0 +1,27 @@
+"""`DiskSpec`: the disk tier as an engine's configuration names it, through the entry points."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from octavo.tiers.base import OffloadingSpec, Tier, TierContext
+from octavo.tiers.disk.config import DiskConfig
+from octavo.tiers.disk.io import DiskIO
+from octavo.tiers.disk.tier import DiskTier
+
+
+@dataclass(frozen=True, slots=True)
+class DiskSpec(OffloadingSpec):
+    """Builds a `DiskTier`."""
+
+    name = "disk"
+
+    config: DiskConfig
+    io: DiskIO = field(default_factory=DiskIO)
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> "DiskSpec":
+        return cls(DiskConfig.read(config))
+
+    def build(self, context: TierContext) -> Tier:
+        return DiskTier(self.config, context, self.io)

@@ -1,0 +1,53 @@
+"""`Syncs`: when what was accepted is made durable; on the engine's thread.
+
+After so many bytes, after so many seconds, and when somebody waits for it.
+"""
+
+from octavo.tiers.disk.operations import Sync
+from octavo.tiers.disk.writer import Writer
+
+
+class Syncs:
+    """One sync at a time is ordered unasked; what is accepted meanwhile is the next one's."""
+
+    def __init__(self, writer: Writer, *, most_bytes: int, most_s: float) -> None:
+        self._writer = writer
+        self._most_bytes = most_bytes
+        self._most_s = most_s
+        self._num_bytes = 0
+        self._since: float | None = None
+        self._under_way: Sync | None = None
+        self._flush: Sync | None = None
+
+    def accept(self, num_bytes: int) -> None:
+        """A store was ordered, or a reset (no bytes): the flush that is under way does not cover it."""
+        self._flush = None
+        self._num_bytes += num_bytes
+        if self._num_bytes >= self._most_bytes:
+            self._order()
+
+    def poll(self, now: float) -> None:
+        if not self._num_bytes:
+            self._since = None
+        elif self._since is None:
+            self._since = now
+        elif now - self._since >= self._most_s:
+            self._order()
+
+    def flush(self, timeout_s: float) -> bool:
+        """Blocks. A flush that outlives its time is waited for by the next one, if it covers all there is: so a disk
+        that hangs does not gather orders."""
+        if self._flush is None:
+            self._flush = Sync(is_flush=True)
+            self._writer.submit(self._flush)
+        order = self._flush
+        if not order.is_done.wait(timeout_s):
+            return False
+        self._flush = None
+        return order.is_durable
+
+    def _order(self) -> None:
+        if self._under_way is None or self._under_way.is_done.is_set():
+            self._under_way = Sync()
+            self._writer.submit(self._under_way)
+            self._num_bytes, self._since = 0, None

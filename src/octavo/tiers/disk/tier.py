@@ -1,0 +1,367 @@
+"""`DiskTier`: the contract of a tier over log, writer and readers. All bookkeeping runs on the engine's thread.
+
+What is guaranteed. A store that did not fail is found by `lookup`, and by the next process once `flush` has returned
+True; without a flush, a sync follows after `sync_bytes` or, while `poll` is called, `sync_s`. A crash at any byte loses
+what was not synced and nothing else; a record that is torn, or damaged later, is never served. `remove` is not durable:
+a key names its content, so a record that comes back is right. `reset` is, once a `flush` after it has returned True.
+"""
+
+import gc
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import assert_never
+
+from octavo.chunks.changes import TierChanges
+from octavo.chunks.keys import OffloadKey
+from octavo.chunks.transfers import ChunkBytes, TierResult
+from octavo.tiers.base import Tier, TierContext, TierStatus
+from octavo.tiers.disk.config import DiskConfig
+from octavo.tiers.disk.contents import Contents
+from octavo.tiers.disk.format import MAX_HELD, MAX_KEY_BYTES, MIN_HELD, aligned, record_bytes
+from octavo.tiers.disk.health import Health, Watchdog, describe
+from octavo.tiers.disk.io import DiskIO
+from octavo.tiers.disk.jobs import Jobs
+from octavo.tiers.disk.loads import Loads
+from octavo.tiers.disk.log import SegmentLog, complete
+from octavo.tiers.disk.opening import OpenedDirectory, open_directory
+from octavo.tiers.disk.operations import (
+    Job,
+    ProbeEnded,
+    RecordsWritten,
+    Report,
+    Reports,
+    ResetMarked,
+    RunRead,
+    SegmentBroken,
+    SegmentDeleted,
+    SegmentSealed,
+    SegmentSynced,
+    Stop,
+    count_records,
+)
+from octavo.tiers.disk.reader import Readers
+from octavo.tiers.disk.segment import Segment
+from octavo.tiers.disk.syncs import Syncs
+from octavo.tiers.disk.writer import Writer
+
+_BUFFER_BYTES = 4 << 20
+"""Records that lie together are written and read in pieces of up to this, or one record if that is larger."""
+_RECORDS_PER_POLL = 1024
+"""A report more than that: so that no poll pays for a whole queue."""
+_READ_ERRORS_IN_A_ROW = 3
+"""One bad spot costs its records; a disk that reads nothing is turned off."""
+
+
+class DiskTier(Tier):
+    """One directory under one namespace."""
+
+    medium = "disk"
+
+    def __init__(self, config: DiskConfig, context: TierContext, io: DiskIO) -> None:
+        segment_bytes = config.segment_bytes_for(context.max_chunk_bytes)
+        opened = open_directory(config.path, io=io, namespace=context.namespace, budget_bytes=config.size_bytes)
+        self._config = config
+        self._max_chunk_bytes = context.max_chunk_bytes
+        self._io = io
+        self._lock = opened.lock
+        self._ledger = opened.ledger
+        self._reports = Reports()
+        self._run_bytes = max(_BUFFER_BYTES, aligned(record_bytes(context.max_chunk_bytes)))
+        self._writer = Writer(
+            directory=config.path,
+            io=io,
+            namespace=context.namespace,
+            ledger=opened.ledger,
+            buffer_bytes=self._run_bytes,
+            reports=self._reports,
+        )
+        self._readers = Readers(
+            directory=config.path,
+            io=io,
+            namespace=context.namespace,
+            num_threads=config.read_threads,
+            buffer_bytes=self._run_bytes,
+            reports=self._reports,
+        )
+        self._health = Health(
+            directory=config.path,
+            io=io,
+            lock=opened.lock,
+            ledger=opened.ledger,
+            segment_bytes=segment_bytes,
+            reports=self._reports,
+        )
+        tickets = [*self._writer.tickets, *self._readers.tickets, self._health.probe_ticket]
+        self._watchdog = Watchdog(tickets, config.hang_s)
+        self._contents = Contents()
+        self._log = SegmentLog(
+            contents=self._contents,
+            writer=self._writer,
+            ledger=opened.ledger,
+            io=io,
+            segment_bytes=segment_bytes,
+            next_number=opened.next_number,
+        )
+        self._stores = Jobs(config.queue_jobs, config.queue_bytes)
+        self._loads = Jobs(config.queue_jobs, config.queue_bytes)
+        self._loader = Loads(
+            contents=self._contents, readers=self._readers, jobs=self._loads, most_bytes_per_read=self._run_bytes
+        )
+        self._syncs = Syncs(self._writer, most_bytes=config.sync_bytes, most_s=config.sync_s)
+        self._counters = dict.fromkeys(_COUNTERS, 0)
+        self._generation = 0
+        self._is_hanging = False
+        self._is_closed = False
+        self._take_over(opened)
+
+    # What is there
+
+    def lookup(self, keys: Sequence[OffloadKey]) -> list[int]:
+        if not self._is_serving:
+            return [0] * len(keys)
+        return self._contents.held(keys)
+
+    def stored_bytes(self, keys: Sequence[OffloadKey]) -> list[int]:
+        if not self._is_serving:
+            return [0] * len(keys)
+        return self._contents.lengths(keys)
+
+    def touch(self, keys: Sequence[OffloadKey]) -> None:
+        for key in keys:
+            place = self._contents.find(key)
+            if place is not None:
+                place[0].hit(place[1])
+
+    def take_changes(self) -> TierChanges:
+        return self._contents.take_changes()
+
+    def status(self) -> TierStatus:
+        return TierStatus(
+            state=self._health.state,
+            reason=self._health.reason,
+            bytes_used=self._ledger.used_bytes,
+            bytes_budget=self._ledger.budget_bytes,
+            num_chunks=len(self._contents),
+            counters={
+                **self._counters,
+                **asdict(self._loader.counts),
+                **asdict(self._log.counts),
+                "degradations": self._health.num_degradations,
+                "segments": len(self._contents.segments),
+                "foreign_segments": len(self._log.foreign),
+                "direct_io": int(self._io.is_direct),
+            },
+        )
+
+    # Jobs
+
+    def submit_store(self, job_id: int, chunks: Sequence[ChunkBytes]) -> bool:
+        lengths = [sum(buffer.nbytes for buffer in chunk.buffers) for chunk in chunks]
+        fits = [self._fits(chunk, length) for chunk, length in zip(chunks, lengths, strict=True)]
+        keys = [chunk.key for chunk, is_fit in zip(chunks, fits, strict=True) if is_fit]
+        fit_lengths = [length for length, is_fit in zip(lengths, fits, strict=True) if is_fit]
+        num_bytes = sum(fit_lengths)
+        is_admitted = self._is_serving and self._stores.has_room(num_bytes, len(chunks))
+        if not is_admitted or not self._log.can_append(keys, fit_lengths):
+            self._counters["stores_refused"] += 1
+            return False
+        job = Job(job_id, self._generation, num_bytes=num_bytes, num_chunks=len(chunks))
+        job.num_left = len(keys)
+        self._stores.add(job)
+        for place, chunk in enumerate(chunks):
+            if fits[place]:
+                complete(self._log.append(chunk.key, lengths[place], chunk.held_blocks), job, place, chunk)
+            else:
+                job.failed.add(place)
+                self._counters["stores_unfit"] += 1
+        self._log.send()
+        self._syncs.accept(num_bytes)
+        return True
+
+    def submit_load(self, job_id: int, chunks: Sequence[ChunkBytes]) -> bool:
+        num_bytes = sum(buffer.nbytes for chunk in chunks for buffer in chunk.buffers)
+        if not self._is_serving or not self._loads.has_room(num_bytes, len(chunks)):
+            self._counters["loads_refused"] += 1
+            return False
+        job = Job(job_id, self._generation, num_bytes=num_bytes, num_chunks=len(chunks))
+        self._loader.submit(job, chunks)
+        return True
+
+    def cancel(self, job_id: int) -> None:
+        for jobs in (self._stores, self._loads):
+            jobs.cancel(job_id)
+
+    def poll(self, now: float) -> list[TierResult]:
+        num_records = 0
+        while num_records < _RECORDS_PER_POLL and (report := self._reports.take()) is not None:
+            num_records += count_records(report)
+            self._receive(report)
+        hanging_s = self._watchdog.longest_s(now)
+        self._is_hanging = hanging_s > 0
+        if not self._is_closed:
+            self._health.poll(now, hanging_s=hanging_s)
+            self._syncs.poll(now)
+        self._contents.settle()
+        return self._stores.take_finished() + self._loads.take_finished()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Blocks until `poll` has something to do, or time is up: False. For whoever has nothing else to do."""
+        return not self._contents.is_settled or self._reports.wait(timeout_s)
+
+    # What goes
+
+    def remove(self, keys: Sequence[OffloadKey]) -> None:
+        self._contents.remove(keys)
+
+    def reset(self) -> None:
+        self._generation += 1
+        self._syncs.accept(0)
+        self._log.reset()
+
+    # Durability
+
+    def flush(self, timeout_s: float) -> bool:
+        return not self._is_closed and self._syncs.flush(timeout_s)
+
+    def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._log.seal()
+        self._writer.submit(Stop())
+        self._readers.stop()
+        end = time.monotonic() + self._config.close_s
+        have_ended = self._writer.join(self._config.close_s)
+        have_ended &= self._readers.join(max(0.0, end - time.monotonic()))
+        if have_ended:  # a write that hangs may still land: then the directory stays locked while the process lives
+            self._lock.release()
+
+    def check_invariants(self) -> None:
+        """For tests: the index agrees with the segments, and the plan with the files."""
+        self._contents.check_invariants()
+        self._log.check_invariants()
+
+    # Helpers
+
+    @property
+    def _is_serving(self) -> bool:
+        return self._health.is_ok and not self._is_closed
+
+    def _take_over(self, opened: OpenedDirectory) -> None:
+        """Indexes what was found, goes on with the last segment, and gives others the summary they lack."""
+        for foreign in opened.foreign:
+            self._log.foreign[foreign.number] = foreign
+        for found in opened.found:
+            segment = Segment(found.number, found.file_bytes, found.created_ns)
+            assert found.table is not None, "what is ours was read"
+            segment.load(found.table)
+            segment.end = found.end
+            self._contents.adopt(segment)
+            if len(segment.sequences):
+                self._log.continue_after(max(segment.sequences))
+        for found in opened.found:
+            segment = self._contents.segments[found.number]
+            is_last = found is opened.found[-1]
+            if is_last and not found.problem and self._log.can_continue(segment):
+                self._log.continue_segment(segment)
+            elif not found.is_sealed and not found.problem:
+                self._log.seal_found(segment)
+            else:
+                segment.forget_writing()
+        gc.collect(0)  # the keys' tuples are looked at once, here, and not by the first collection of a running engine
+
+    def _fits(self, chunk: ChunkBytes, length: int) -> bool:
+        """Whether the format can hold it; a chunk that it cannot fails alone."""
+        return (
+            0 < length <= self._max_chunk_bytes
+            and 0 < len(chunk.key) <= MAX_KEY_BYTES
+            and chunk.held_blocks != 0
+            and MIN_HELD <= chunk.held_blocks <= MAX_HELD
+        )
+
+    # Reports
+
+    def _receive(self, report: Report) -> None:  # noqa: C901 - one branch for each report
+        match report:
+            case RecordsWritten():
+                self._records_written(report)
+            case RunRead():
+                self._run_read(report)
+            case SegmentSynced(segment, num_entries):
+                segment.num_synced = num_entries
+                self._counters["syncs"] += 1
+            case SegmentSealed(segment):
+                segment.num_synced = len(segment.keys)
+                segment.forget_writing()
+            case SegmentBroken():
+                self._segment_broken(report)
+            case SegmentDeleted(segment, error):
+                self._log.deleted(segment, has_failed=error is not None)
+                if error is not None:
+                    self._health.degrade(f"a segment cannot be deleted: {describe(error)}")
+            case ResetMarked(error):
+                if error is not None:
+                    self._log.reset_failed()
+                    self._health.degrade(f"a reset cannot be made durable: {describe(error)}")
+            case ProbeEnded():
+                self._probe_ended(report)
+            case _:
+                assert_never(report)
+
+    def _records_written(self, report: RecordsWritten) -> None:
+        for record in report.written:
+            self._contents.land(record, is_written=not record.segment.is_broken)
+            if record.job is not None:
+                self._stores.chunk_done(record.job, record.place, has_failed=record.segment.is_broken)
+        for record in report.failed:
+            self._contents.land(record, is_written=False)
+            if record.job is not None:
+                self._stores.chunk_done(record.job, record.place, has_failed=True)
+                self._counters["store_failures"] += not record.job.is_cancelled
+        self._counters["stored"] += len(report.written)
+
+    def _segment_broken(self, report: SegmentBroken) -> None:
+        """Keeps what was synced: of the rest nobody knows."""
+        segment = report.segment
+        self._health.degrade(f"a segment cannot be written: {describe(report.error)}")
+        self._log.abandon(segment)
+        lost = self._contents.forget_at(segment, range(segment.num_synced, len(segment.keys)))
+        self._counters["lost_unsynced"] += lost
+        if report.is_gone:
+            self._contents.segments.pop(segment.number, None)
+        self._log.settle_size(segment)
+
+    def _run_read(self, report: RunRead) -> None:
+        self._loader.run_read(report, self._generation)
+        if isinstance(report.error, FileNotFoundError):
+            self._lose(report.run.segment)
+        elif report.error is not None and self._loader.errors_in_a_row >= _READ_ERRORS_IN_A_ROW:
+            self._health.degrade(f"segments cannot be read: {describe(report.error)}")
+
+    def _probe_ended(self, report: ProbeEnded) -> None:
+        if not self._health.probe_ended(report, is_hanging=self._is_hanging):
+            return
+        assert report.files is not None, "a probe that succeeded has listed the directory"
+        self._loader.errors_in_a_row = 0
+        for segment in self._log.missing_from(report.files):
+            self._lose(segment)
+        self._log.retry()
+
+    def _lose(self, segment: Segment) -> None:
+        if segment.number in self._contents.segments:
+            self._counters["lost_segments"] += 1
+            self._counters["lost_chunks"] += self._log.lose(segment)
+
+
+_COUNTERS = (
+    "stored",
+    "stores_refused",
+    "stores_unfit",
+    "store_failures",
+    "loads_refused",
+    "lost_unsynced",
+    "lost_segments",
+    "lost_chunks",
+    "syncs",
+)

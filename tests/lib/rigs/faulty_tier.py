@@ -1,0 +1,111 @@
+"""A tier whose medium misbehaves as it is told: refuses, fails, hangs, ends late, gives back other bytes."""
+
+from collections.abc import Sequence
+from enum import Enum
+
+from octavo.chunks.changes import TierChanges
+from octavo.chunks.keys import OffloadKey
+from octavo.chunks.transfers import ChunkBytes, TierResult
+from octavo.tiers.base import Tier, TierStatus
+
+
+class TierFault(Enum):
+    NONE = "none"
+    REFUSES = "refuses"
+    FAILS = "fails"
+    HANGS = "hangs"
+    """Jobs end when the fault is gone, if nobody cancelled them."""
+    LOSES = "loses"
+    """What a lookup finds is not there when it is read."""
+
+
+class FaultyTier(Tier):
+    """Wraps a tier that works."""
+
+    medium = "faulty"
+
+    def __init__(self, inner: Tier) -> None:
+        self._inner = inner
+        self.fault = TierFault.NONE
+        self._held_back: list[tuple[bool, int, Sequence[ChunkBytes]]] = []
+        """(is a load, job, chunks) that hang."""
+        self._results: list[TierResult] = []
+
+    def lookup(self, keys: Sequence[OffloadKey]) -> list[int]:
+        return self._inner.lookup(keys)
+
+    def stored_bytes(self, keys: Sequence[OffloadKey]) -> list[int]:
+        return self._inner.stored_bytes(keys)
+
+    def touch(self, keys: Sequence[OffloadKey]) -> None:
+        self._inner.touch(keys)
+
+    def submit_store(self, job_id: int, chunks: Sequence[ChunkBytes]) -> bool:
+        return self._submit(job_id, chunks, is_load=False)
+
+    def submit_load(self, job_id: int, chunks: Sequence[ChunkBytes]) -> bool:
+        return self._submit(job_id, chunks, is_load=True)
+
+    def cancel(self, job_id: int) -> None:
+        if any(job_id == held for _, held, _ in self._held_back):
+            self._held_back = [job for job in self._held_back if job[1] != job_id]
+        elif any(job_id == result.job_id for result in self._results):
+            self._results = [result for result in self._results if result.job_id != job_id]
+        else:
+            self._inner.cancel(job_id)
+
+    def poll(self, now: float) -> list[TierResult]:
+        if self.fault is not TierFault.HANGS:
+            held_back, self._held_back = self._held_back, []
+            for is_load, job_id, chunks in held_back:
+                if not self._submit(job_id, chunks, is_load=is_load):
+                    self._fail(job_id, chunks)
+        results, self._results = self._results, []
+        return results + self._inner.poll(now)
+
+    def take_changes(self) -> TierChanges:
+        return self._inner.take_changes()
+
+    def remove(self, keys: Sequence[OffloadKey]) -> None:
+        self._inner.remove(keys)
+
+    def reset(self) -> None:
+        for _, job_id, chunks in self._held_back:
+            self._fail(job_id, chunks)
+        self._held_back.clear()
+        self._inner.reset()
+
+    def flush(self, timeout_s: float) -> bool:
+        return self.fault is TierFault.NONE and self._inner.flush(timeout_s)
+
+    def status(self) -> TierStatus:
+        return self._inner.status()
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def _submit(self, job_id: int, chunks: Sequence[ChunkBytes], *, is_load: bool) -> bool:
+        match self.fault:
+            case TierFault.REFUSES:
+                return False
+            case TierFault.HANGS:
+                self._held_back.append((is_load, job_id, chunks))
+                return True
+            case TierFault.FAILS:
+                self._spoil(chunks, is_load=is_load)
+                self._fail(job_id, chunks)
+                return True
+            case TierFault.LOSES:
+                self._inner.remove([chunk.key for chunk in chunks])
+        return self._inner.submit_load(job_id, chunks) if is_load else self._inner.submit_store(job_id, chunks)
+
+    def _fail(self, job_id: int, chunks: Sequence[ChunkBytes]) -> None:
+        self._results.append(TierResult(job_id, frozenset(range(len(chunks)))))
+
+    @staticmethod
+    def _spoil(chunks: Sequence[ChunkBytes], *, is_load: bool) -> None:
+        """A load that fails may have written to its buffers."""
+        if is_load:
+            for chunk in chunks:
+                for buffer in chunk.buffers:
+                    buffer[:] = b"\xff" * len(buffer)

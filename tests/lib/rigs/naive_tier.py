@@ -1,0 +1,104 @@
+"""The simplest tier: a dict, a budget, and jobs that end at the next poll."""
+
+from collections.abc import Sequence
+
+from xxhash import xxh3_64_intdigest
+
+from octavo.chunks.changes import TierChanges
+from octavo.chunks.keys import OffloadKey
+from octavo.chunks.transfers import ChunkBytes, TierResult
+from octavo.tiers.base import Tier, TierState, TierStatus
+
+
+class NaiveTier(Tier):
+    """Keeps bytes by key; the oldest give way."""
+
+    medium = "naive"
+
+    def __init__(self, budget_bytes: int) -> None:
+        self._budget_bytes = budget_bytes
+        self._chunks: dict[OffloadKey, tuple[int, bytes]] = {}
+        self._results: list[TierResult] = []
+        self._removed: dict[OffloadKey, None] = {}
+        self._stored: dict[OffloadKey, None] = {}
+
+    def lookup(self, keys: Sequence[OffloadKey]) -> list[int]:
+        return [self._chunks[key][0] if key in self._chunks else 0 for key in keys]
+
+    def stored_bytes(self, keys: Sequence[OffloadKey]) -> list[int]:
+        return [len(self._chunks[key][1]) if key in self._chunks else 0 for key in keys]
+
+    def touch(self, keys: Sequence[OffloadKey]) -> None:
+        for key in keys:
+            if key in self._chunks:
+                self._chunks[key] = self._chunks.pop(key)
+
+    def submit_store(self, job_id: int, chunks: Sequence[ChunkBytes]) -> bool:
+        failed = set()
+        for place, chunk in enumerate(chunks):
+            content = b"".join(chunk.buffers)
+            if chunk.checksum is not None and xxh3_64_intdigest(content) != chunk.checksum:
+                failed.add(place)
+                continue
+            self.remove([chunk.key])
+            while self._chunks and self._bytes_used() + len(content) > self._budget_bytes:
+                self.remove([next(iter(self._chunks))])
+            if len(content) > self._budget_bytes:
+                failed.add(place)
+                continue
+            self._chunks[chunk.key] = (chunk.held_blocks, content)
+            self._stored[chunk.key] = None
+        self._results.append(TierResult(job_id, frozenset(failed)))
+        return True
+
+    def submit_load(self, job_id: int, chunks: Sequence[ChunkBytes]) -> bool:
+        failed = set()
+        for place, (key, buffers, held_blocks, _) in enumerate(chunks):
+            mask, content = self._chunks.get(key, (0, b""))
+            if mask != held_blocks or len(content) != sum(map(len, buffers)):
+                failed.add(place)
+                continue
+            for buffer in buffers:
+                buffer[:], content = content[: len(buffer)], content[len(buffer) :]
+        self._results.append(TierResult(job_id, frozenset(failed)))
+        return True
+
+    def cancel(self, job_id: int) -> None:
+        self._results = [result for result in self._results if result.job_id != job_id]
+
+    def poll(self, now: float) -> list[TierResult]:
+        results, self._results = self._results, []
+        return results
+
+    def take_changes(self) -> TierChanges:
+        changes = TierChanges(list(self._removed), list(self._stored))
+        self._removed.clear()
+        self._stored.clear()
+        return changes
+
+    def remove(self, keys: Sequence[OffloadKey]) -> None:
+        for key in keys:
+            if self._chunks.pop(key, None) is not None and self._stored.pop(key, key) is not None:
+                self._removed[key] = None
+
+    def reset(self) -> None:
+        self.remove(list(self._chunks))
+
+    def flush(self, timeout_s: float) -> bool:
+        return True
+
+    def status(self) -> TierStatus:
+        return TierStatus(
+            state=TierState.OK,
+            reason="",
+            bytes_used=self._bytes_used(),
+            bytes_budget=self._budget_bytes,
+            num_chunks=len(self._chunks),
+            counters={},
+        )
+
+    def close(self) -> None:
+        self._chunks.clear()
+
+    def _bytes_used(self) -> int:
+        return sum(len(content) for _, content in self._chunks.values())

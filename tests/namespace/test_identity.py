@@ -1,0 +1,196 @@
+"""The namespace: any difference in what decides a chunk's bytes is another one; and weights by content."""
+
+import dataclasses
+import json
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from octavo.errors import InputError
+from octavo.hashing import PLAIN, RequestIdentity
+from octavo.namespace.identity import CacheIdentity, encode, make_namespace, may_persist
+from octavo.namespace.weights import digest_weights
+from octavo.planning import plan_kv_cache
+from octavo.specs import CacheDType, FullAttentionSpec, RequestLimits, SlidingWindowSpec
+
+
+def plan(*, block_size=16, window=128, dtype=CacheDType.BFLOAT16, memory_bytes=1 << 26, first="layers.0"):
+    shape = {"num_kv_heads": 2, "head_size": 64, "dtype": dtype}
+    layers = {
+        first: FullAttentionSpec(block_size=block_size, **shape),
+        "layers.1": FullAttentionSpec(block_size=block_size, **shape),
+        "layers.2": SlidingWindowSpec(block_size=block_size, sliding_window=window, **shape),
+    }
+    return plan_kv_cache(layers, memory_bytes=memory_bytes, limits=RequestLimits(max_model_len=1024))
+
+
+IDENTITY = CacheIdentity(
+    model_digest=b"w" * 32,
+    dtype="bfloat16",
+    config=plan(),
+    blocks_per_chunk=(1, 2),
+    hash_algorithm="sha256_int32",
+    hash_seed="seed",
+    attention_backend="FLASH_ATTN",
+)
+
+
+def test_equal_identities_share_a_namespace():
+    namespace = make_namespace(IDENTITY)
+    assert len(namespace) == 16
+    assert make_namespace(dataclasses.replace(IDENTITY, config=plan())) == namespace
+    assert make_namespace(dataclasses.replace(IDENTITY, config=plan(memory_bytes=1 << 27))) == namespace, (
+        "how much memory there is does not matter"
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model_digest": b"v" * 32},
+        {"dtype": "float16"},
+        {"config": plan(block_size=32)},
+        {"config": plan(window=256)},
+        {"config": plan(dtype=CacheDType.FLOAT16)},
+        {"config": plan(first="layers.9")},
+        {"blocks_per_chunk": (2, 1)},
+        {"hash_algorithm": "sha256_cbor"},
+        {"hash_seed": ""},
+        {"attention_backend": "TRITON_ATTN"},
+        {"tensor_parallel_size": 2},
+        {"tensor_parallel_size": 2, "tensor_parallel_rank": 1},
+        {"pipeline_parallel_size": 2},
+        {"pipeline_parallel_size": 2, "pipeline_parallel_rank": 1},
+    ],
+    ids=str,
+)
+def test_any_difference_is_another_namespace(change):
+    assert make_namespace(dataclasses.replace(IDENTITY, **change)) != make_namespace(IDENTITY)
+
+
+def test_the_layout_of_pages_counts():
+    group = IDENTITY.config.groups[0]
+    moved = dict(reversed(group.layer_offsets.items()))
+    assert len(moved) > 1
+    other = dataclasses.replace(group, layer_offsets=moved)
+    config = dataclasses.replace(IDENTITY.config, groups=(other, *IDENTITY.config.groups[1:]))
+    assert make_namespace(dataclasses.replace(IDENTITY, config=config)) != make_namespace(IDENTITY)
+
+
+def test_the_namespace_of_today_is_that_of_tomorrow():
+    """It is on disks: whoever changes it throws away what is there, and should mean to."""
+    fields = {"a": (1, True, None, 2.5), "b": ["x", b"y", CacheDType.BFLOAT16]}
+    assert encode(fields).hex() == GOLDEN_ENCODING
+
+
+GOLDEN_ENCODING = (
+    "6d00000000000000a1730000000000000001616c000000000000003a69000000000000000131740000000000000001016e00"
+    "000000000000006600000000000000143078312e34303030303030303030303030702b31730000000000000001626c000000"
+    "0000000041730000000000000001786200000000000000017965000000000000002473000000000000000a43616368654454"
+    "79706573000000000000000862666c6f61743136"
+)
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=4) | st.binary(max_size=4),
+    lambda inner: st.lists(inner, max_size=3).map(tuple) | st.dictionaries(st.text(max_size=2), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def _typed(value):
+    """A value in which True and 1 differ, and the order of a mapping counts."""
+    if isinstance(value, dict):
+        return ("dict", *((k, _typed(v)) for k, v in value.items()))
+    if isinstance(value, tuple):
+        return ("tuple", *map(_typed, value))
+    return type(value).__name__, value
+
+
+@given(_VALUES, _VALUES)
+def test_the_encoding_is_one_to_one(one, other):
+    assert (encode(one) == encode(other)) == (_typed(one) == _typed(other))
+
+
+def test_what_has_no_one_encoding_is_refused():
+    with pytest.raises(InputError, match="object has no one encoding"):
+        encode([object()])
+    with pytest.raises(InputError, match="digest_weights"):
+        make_namespace(dataclasses.replace(IDENTITY, model_digest=b""))
+    with pytest.raises(InputError, match="1 blocks_per_chunk for 2 groups"):
+        make_namespace(dataclasses.replace(IDENTITY, blocks_per_chunk=(1,)))
+
+
+def test_an_adapter_known_by_name_only_leaves_nothing_behind():
+    assert may_persist(PLAIN)
+    assert may_persist(RequestIdentity(cache_salt="tenant"))
+    assert may_persist(RequestIdentity(lora_name="tuned", lora_digest=b"content"))
+    assert not may_persist(RequestIdentity(lora_name="tuned", lora_path="/loras/tuned"))
+
+
+@pytest.fixture
+def model(tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"rope_theta": 1}')
+    (folder / "model-1.safetensors").write_bytes(b"weights")
+    (folder / "README.md").write_text("nothing that counts")
+    return folder
+
+
+def test_weights_count_by_content(model, tmp_path):
+    digest = digest_weights(model)
+    assert len(digest) == 32
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for file in model.iterdir():
+        (copy / file.name).write_bytes(file.read_bytes())
+    (copy / "README.md").write_text("other words")
+    assert digest_weights(copy) == digest
+    assert digest_weights(model, overrides={"max_model_len": 9}) != digest
+    (copy / "config.json").write_text('{"rope_theta": 2}')
+    assert digest_weights(copy) != digest
+    (copy / "config.json").write_text('{"rope_theta": 1}')
+    (copy / "modeling_own.py").write_text("its own code")
+    assert digest_weights(copy) != digest
+    (model / "model-1.safetensors").rename(model / "model-2.safetensors")
+    assert digest_weights(model) != digest
+
+
+def test_weights_are_read_once(model, tmp_path):
+    memory = tmp_path / "memory"
+    digest = digest_weights(model, memory)
+    file = model / "model-1.safetensors"
+    status = file.stat()
+    file.write_bytes(b"WEIGHTS")  # another content under the same size and times: only whoever reads it notices
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert digest_weights(model, memory) == digest
+    assert digest_weights(model) != digest
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    assert digest_weights(model, memory) == digest_weights(model)
+
+
+def test_a_damaged_memory_is_no_memory(model, tmp_path):
+    memory = tmp_path / "memory"
+    digest = digest_weights(model, memory)
+    (kept,) = memory.iterdir()
+    whole = kept.read_bytes()
+    for damaged in (*(whole[:length] for length in range(0, len(whole), 7)), b"[]", b'{"version": 1, "files": 3}'):
+        kept.write_bytes(damaged)
+        assert digest_weights(model, memory) == digest
+    entries = json.loads(whole)
+    kept.write_text(json.dumps({**entries, "files": {place: ["x"] for place in entries["files"]}}))
+    assert digest_weights(model, memory) == digest
+
+
+def test_a_memory_that_cannot_be_written_is_done_without(model, tmp_path):
+    (tmp_path / "file").write_text("")
+    assert digest_weights(model, tmp_path / "file" / "memory") == digest_weights(model)
+
+
+def test_a_folder_without_weights_is_refused(tmp_path):
+    with pytest.raises(InputError, match="no weights here"):
+        digest_weights(tmp_path)
+    with pytest.raises(InputError, match="cannot be read"):
+        digest_weights(tmp_path / "absent")

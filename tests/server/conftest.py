@@ -1,0 +1,26 @@
+"""A tiny hybrid model, made once, and a server of it for each file of tests."""
+
+import pytest
+
+from octavo.engine.tiny_models import save_tiny_model
+from rigs.running_server import serving
+
+
+@pytest.fixture(scope="session")
+def model_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    save_tiny_model("gemma3", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(model_folder):
+    with serving(model_folder) as running:
+        yield running
+        running.check_nothing_is_left()
+
+
+@pytest.fixture
+def client(server):
+    with server.client() as client:
+        yield client

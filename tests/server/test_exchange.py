@@ -1,0 +1,87 @@
+"""Clients that are slower than is borne."""
+
+import asyncio
+import socket
+
+import pytest
+
+from octavo.errors import InputError
+from octavo.server.admission import Admission
+from octavo.server.config import ServerConfig
+from octavo.server.errors import ApiError
+from octavo.server.exchange import ClientGoneError, Exchange
+from octavo.server.serving import open_socket
+
+
+async def never(*_):
+    await asyncio.Event().wait()
+
+
+def make(receive, send, **bounds):
+    return Exchange({"headers": []}, receive, send, ServerConfig(model_name="m", **bounds))
+
+
+def test_a_client_that_takes_nothing_is_given_up():
+    async def events():
+        while True:
+            yield b"more"
+
+    with pytest.raises(ClientGoneError):
+        asyncio.run(make(never, never, send_timeout_s=1e-3).stream(events()))
+
+
+def test_a_body_that_never_comes():
+    admission = Admission(most_requests=1, most_bytes=10)
+
+    async def read():
+        with admission.enter() as ticket:
+            await make(never, never, body_timeout_s=1e-3).read_body(ticket)
+
+    with pytest.raises(ApiError) as refused:
+        asyncio.run(read())
+    assert refused.value.status == 408
+    assert (admission.num_open, admission.num_bytes) == (0, 0)
+
+
+def test_an_answer_that_is_given_up_is_cancelled():
+    ended = []
+
+    async def gone():
+        return {"type": "http.disconnect"}
+
+    async def answering():
+        try:
+            await never()
+        finally:
+            ended.append(True)
+
+    async def run():
+        await make(gone, never).run(answering())
+
+    with pytest.raises(ClientGoneError):
+        asyncio.run(run())
+    assert ended == [True]
+
+
+def test_answers_leave_at_once():
+    """Sockets that asyncio does not take for TCP wait 40 ms for more to send."""
+    with open_socket(ServerConfig(model_name="m", port=0)) as listener:
+        assert listener.proto == socket.IPPROTO_TCP
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"model_name": ""},
+        {"port": 70000},
+        {"api_key": ""},
+        {"api_key": "ä"},
+        {"max_body_bytes": 0},
+        {"shutdown_timeout_s": -1},
+        {"shutdown_timeout_s": float("inf")},
+        {"shutdown_timeout_s": float("nan")},
+    ],
+)
+def test_wrong_configurations(wrong):
+    with pytest.raises(InputError):
+        ServerConfig(**{"model_name": "m", **wrong})

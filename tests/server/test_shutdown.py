@@ -1,0 +1,126 @@
+"""The end of a server: streams end with a reason, nobody new comes in, and what was on its way down is written."""
+
+import json
+import threading
+
+import pytest
+
+from rigs.running_server import RunningServer
+
+LONG = {"prompt": "a", "max_tokens": 500, "ignore_eos": True, "stream": True}
+
+
+@pytest.fixture
+def ending(model_folder):
+    server = RunningServer(model_folder)
+    yield server
+    server.close()
+
+
+def events_of(lines):
+    return [json.loads(line.removeprefix("data: ")) for line in lines if line and line != "data: [DONE]"]
+
+
+def test_open_streams_end_with_a_reason(ending):
+    with ending.client() as client, client.stream("POST", "/v1/completions", json=LONG) as response:
+        lines = response.iter_lines()
+        next(lines)
+        ending.ask_to_end()
+        rest = list(lines)
+    assert [line for line in rest if line][-1] == "data: [DONE]"
+    assert events_of(rest)[-1]["choices"][0]["finish_reason"] == "abort"
+
+
+def test_a_whole_answer_is_whole_or_none(ending):
+    codes = []
+
+    def ask():
+        with ending.client() as client:
+            codes.append(client.post("/v1/completions", json={**LONG, "stream": False}).status_code)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    ending.wait_until_open(1)
+    ending.ask_to_end()
+    asking.join()
+    assert codes == [503]
+
+
+def test_requests_get_time_to_end(model_folder):
+    server = RunningServer(model_folder, bounds={"shutdown_timeout_s": 60})
+    body = {**LONG, "max_tokens": 40}
+    with server.client() as client, client.stream("POST", "/v1/completions", json=body) as response:
+        lines = response.iter_lines()
+        next(lines)
+        server.ask_to_end()
+        rest = list(lines)
+    server.close()
+    assert events_of(rest)[-1]["choices"][0]["finish_reason"] == "length"
+
+
+def test_who_asks_twice_does_not_wait(model_folder):
+    server = RunningServer(model_folder, bounds={"shutdown_timeout_s": 3600})
+    with server.client() as client, client.stream("POST", "/v1/completions", json=LONG) as response:
+        lines = response.iter_lines()
+        next(lines)
+        server.server.handle_exit(2, None)
+        server.server.handle_exit(2, None)
+        rest = list(lines)
+    server.close()
+    assert events_of(rest)[-1]["choices"][0]["finish_reason"] in ("abort", "length")
+
+
+def test_nobody_comes_in_any_more(ending):
+    """Over a connection that is open already; new ones are refused by the system."""
+    ending.server.service.admission.close()
+    with ending.client() as client:
+        for response in (client.post("/v1/completions", json={"prompt": "a"}), client.get("/health")):
+            assert response.status_code == 503
+            assert response.headers["retry-after"] == "10"
+            assert response.json()["error"]["type"] == "server_error"
+
+
+def test_a_dead_engine(model_folder):
+    """What kills the engine's thread ends its streams; the server says so from then on."""
+    server = RunningServer(model_folder)
+
+    class DeadError(BaseException):
+        pass
+
+    def die():
+        raise DeadError
+
+    with server.client() as client:
+        with client.stream("POST", "/v1/completions", json=LONG) as response:
+            lines = response.iter_lines()
+            next(lines)
+            server.ask(lambda engine: setattr(engine, "step", die))
+            rest = list(lines)
+        assert [line for line in rest if line][-1] == "data: [DONE]"
+        assert "DeadError" in events_of(rest)[-1]["error"]["message"]
+        for response in (client.get("/health"), client.post("/v1/completions", json=LONG), client.get("/state")):
+            assert response.status_code == 503
+        metrics = client.get("/metrics")
+        assert metrics.status_code == 200
+        assert "octavo_engine_up 0.0" in metrics.text
+    server.close()
+
+
+def test_a_step_that_fails_ends_its_requests_only(ending, monkeypatch):
+    runner = ending.engine.engine.runner
+    body = {"prompt": "a", "max_tokens": 4}
+
+    def fail(batch):
+        raise RuntimeError("out of luck")
+
+    with ending.client() as client:
+        with monkeypatch.context() as patch:
+            patch.setattr(runner, "run", fail)
+            whole = client.post("/v1/completions", json=body)
+            streamed = client.post("/v1/completions", json={**body, "stream": True})
+        assert whole.status_code == 500
+        assert "out of luck" in whole.json()["error"]["message"]
+        assert streamed.status_code == 200
+        assert "out of luck" in events_of(streamed.text.splitlines())[-1]["error"]["message"]
+        assert client.post("/v1/completions", json=body).status_code == 200
+    ending.check_nothing_is_left()

@@ -1,0 +1,160 @@
+"""What can be looked at: metrics and the page's document."""
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from octavo.offload.manager_values import OffloadStatus
+from octavo.offload.scheduler import OffloadStats
+from octavo.server import OffloadReport
+from octavo.server.page_state import draw_sheets
+from octavo.tiers.base import TierState, TierStatus
+from rigs.running_server import serving
+
+DISK = TierStatus(
+    state=TierState.DEGRADED,
+    reason="no space left",
+    bytes_used=30,
+    bytes_budget=100,
+    num_chunks=3,
+    counters={"store_failures": 7},
+)
+REPORT = OffloadReport(
+    status=OffloadStatus(
+        num_slots=10,
+        slot_bytes=64,
+        free_slots=4,
+        num_chunks=5,
+        chunks_being_stored=0,
+        chunks_being_promoted=0,
+        counters={"loaded": 2},
+        tiers=(("disk", DISK),),
+    ),
+    stats=OffloadStats(
+        loaded_tokens=96,
+        loaded_bytes=6144,
+        loaded_blocks={(0, "memory"): 4, (0, "disk"): 2, (1, "disk"): 1},
+        stored_bytes=320,
+        loads_too_slow=0,
+        loads_late=0,
+        failed_load_chunks=1,
+        stored_chunks=5,
+        failed_store_chunks=0,
+        dropped_stores=0,
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def tiered(model_folder):
+    with serving(model_folder, read_offload=lambda: REPORT) as running:
+        yield running
+
+
+def complete(client, **body):
+    response = client.post("/v1/completions", json={"prompt": "b" * 60, "max_tokens": 5, **body})
+    assert response.status_code == 200
+
+
+def samples(client):
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(client.get("/metrics").text)
+        for sample in family.samples
+    }
+
+
+def test_metrics_of_a_request(client):
+    before = samples(client)
+    complete(client)
+    complete(client, stream=True)
+    complete(client, temperature=7, top_p=0.5, n=2)
+    client.post("/v1/completions", json={})
+    after = samples(client)
+
+    def grown(name, **labels):
+        key = (name, tuple(sorted(labels.items())))
+        return after[key] - before.get(key, 0)
+
+    assert grown("octavo_time_to_first_token_seconds_count") == 3
+    assert grown("octavo_request_seconds_count") == 3
+    assert 0 < grown("octavo_inter_token_latency_seconds_count") <= 4 * 4  # tokens that come with the first have none
+    assert grown("octavo_requests_total") == 3
+    assert grown("octavo_prompt_tokens_total") == 180
+    assert grown("octavo_output_tokens_total") == 20
+    assert grown("octavo_tokens_resumed_total", medium="device") == 2 * 48
+    assert grown("octavo_http_answers_total", path="/v1/completions", status="200") == 3
+    assert grown("octavo_http_answers_total", path="/v1/completions", status="400") == 1
+    assert after["octavo_engine_up", ()] == 1
+    assert after["octavo_requests_running", ()] == after["octavo_requests_waiting", ()] == 0
+
+
+def test_metrics_of_the_pool(client, server):
+    complete(client)
+    told = samples(client)
+    snapshot = server.ask(lambda engine: engine.snapshot())
+    sheets = [told["octavo_pool_sheets", (("state", state),)] for state in ("free", "leased")]
+    assert sum(sheets) == snapshot.num_sheets
+    for index, pages in enumerate(snapshot.classes):
+        for state in ("held", "cached", "free"):
+            value = told["octavo_pool_pages", (("page_class", str(index)), ("state", state))]
+            assert value == getattr(pages, f"{state}_pages")
+    kinds = {key[1][1][1] for key in told if key[0] == "octavo_pool_blocks"}
+    assert kinds == {group.kind for group in snapshot.groups}
+
+
+def test_metrics_of_tiers(tiered):
+    with tiered.client() as client:
+        told = samples(client)
+    memory, disk = (("medium", "memory"),), (("medium", "disk"),)
+    assert (told["octavo_tier_bytes", memory], told["octavo_tier_budget_bytes", memory]) == (384, 640)
+    assert (told["octavo_tier_bytes", disk], told["octavo_tier_chunks", disk]) == (30, 3)
+    assert (told["octavo_tier_up", memory], told["octavo_tier_up", disk]) == (1, 0)
+    assert told["octavo_tier_events_total", (("event", "store_failures"), *disk)] == 7
+    assert told["octavo_blocks_loaded_total", (("group", "0"), ("medium", "disk"))] == 2
+    assert told["octavo_offload_total", (("event", "failed_load_chunks"),)] == 1
+
+
+def test_the_document_of_the_page(tiered):
+    with tiered.client() as client:
+        complete(client)
+        response = client.get("/state")
+    assert response.headers["cache-control"] == "no-store"
+    state = response.json()
+    engine = state["engine"]
+    assert (state["model"], state["num_requests"], state["requests"]) == ("tiny", 0, [])
+    assert [tier["medium"] for tier in engine["tiers"]] == ["memory", "disk"]
+    assert engine["tiers"][1]["reason"] == "no space left"
+    drawn = [sheet for sheet in engine["sheets"] if sheet is not None]
+    for index, pages in enumerate(engine["classes"]):
+        letters = "".join(sheet[1] for sheet in drawn if sheet[0] == index)
+        assert letters.count("c") * engine["sheets_apart"] >= pages["cached_pages"] > 0
+        assert letters.count("h") == pages["held_pages"]
+
+
+def test_open_requests_are_shown(model_folder):
+    with serving(model_folder) as server, server.client() as client:
+        body = {"prompt": "abc", "max_tokens": 500, "ignore_eos": True, "stream": True}
+        with client.stream("POST", "/v1/completions", json=body) as response:
+            lines = response.iter_lines()
+            next(lines)
+            state = client.get("/state").json()
+        (request,) = state["requests"]
+        assert request["prompt_tokens"] == 3
+        assert request["output_tokens"] >= 1
+        assert request["id"].startswith("cmpl-")
+
+
+def test_a_large_pool_is_drawn_in_part(model_folder):
+    with serving(model_folder, device_memory_bytes=256 << 20) as server:
+        sheets, apart = server.ask(lambda engine: draw_sheets(engine.manager))
+        num_sheets = server.ask(lambda engine: engine.manager.config.num_sheets)
+    assert apart > 1
+    assert len(sheets) == -(-num_sheets // apart) <= 512
+
+
+def test_the_page_is_self_contained(client):
+    response = client.get("/")
+    assert response.headers["content-type"].startswith("text/html")
+    assert "default-src 'none'" in response.headers["content-security-policy"]
+    outside = [word for word in response.text.split() if "//" in word and "http" in word]
+    assert all("www.w3.org" in word for word in outside)

@@ -1,0 +1,45 @@
+import pytest
+
+from octavo.errors import InputError
+from octavo.units import format_bytes, parse_bytes, parse_tokens
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("40GiB", 40 << 30),
+        ("40g", 40 << 30),
+        ("80GB", 80 * 10**9),
+        ("1.5 MiB", 3 << 19),
+        ("17", 17),
+        ("17b", 17),
+        ("2TiB", 2 << 40),
+    ],
+)
+def test_sizes(text, expected):
+    assert parse_bytes(text) == expected
+
+
+@pytest.mark.parametrize(("text", "expected"), [("128k", 131072), ("1m", 1 << 20), ("4096", 4096), ("0.5k", 512)])
+def test_tokens(text, expected):
+    assert parse_tokens(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "GiB", "-1GiB", "40 gibbons", "0", "1e9", "0.1", "nan", "9" * 40, "٣"])
+def test_what_is_no_size_is_refused(text):
+    with pytest.raises(InputError):
+        parse_bytes(text)
+
+
+@pytest.mark.parametrize("text", ["", "-5", "128g", "0", "inf"])
+def test_what_is_no_number_of_tokens_is_refused(text):
+    with pytest.raises(InputError):
+        parse_tokens(text)
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "text"),
+    [(0, "0 B"), (512, "512 B"), (1536, "1.5 KiB"), (40 << 30, "40 GiB"), (78796800, "75.1 MiB"), (1 << 42, "4 TiB")],
+)
+def test_bytes_are_short_to_read(num_bytes, text):
+    assert format_bytes(num_bytes) == text

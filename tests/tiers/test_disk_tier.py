@@ -1,0 +1,209 @@
+"""What is the disk tier's own: its lock, its configuration, segments, eviction with reinsertion, bounds."""
+
+import os
+import stat
+
+import pytest
+
+from octavo.chunks.wanted import ALL_BLOCKS
+from octavo.errors import InputError, TierLockedError
+from octavo.testing.tier_driver import Chunk, chunks, key
+from octavo.tiers.base import TierContext
+from octavo.tiers.disk import DiskSpec
+from octavo.tiers.disk.config import DiskConfig
+
+MIB = 1 << 20
+
+
+def test_a_second_engine_is_told_who_holds_the_directory(disk):
+    driver = disk.open()
+    with pytest.raises(TierLockedError, match=rf"in use by process {os.getpid()} on .*: give each engine"):
+        disk.open()
+    driver.tier.close()
+    disk.open()
+
+
+def test_a_lock_that_a_dead_process_left_is_no_obstacle(disk):
+    disk.directory.mkdir()
+    (disk.directory / "lock").write_text('{"pid": 1, "host": "elsewhere"}')
+    disk.open()
+
+
+def test_files_are_private(disk):
+    driver = disk.open()
+    driver.store(chunks([0]))
+    assert stat.S_IMODE(disk.directory.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(file.stat().st_mode) for file in disk.directory.iterdir()} == {0o600}
+
+
+@pytest.mark.parametrize(
+    ("config", "complaint"),
+    [
+        ({"size": "1GiB"}, "path and size are needed"),
+        ({"path": "/nvme"}, "path and size are needed"),
+        ({"path": 3, "size": "1GiB"}, "path must be a name"),
+        ({"path": "/nvme", "size": "much"}, "'much' is not a size"),
+        ({"path": "/nvme", "size": "1GiB", "read_threads": 0}, "read_threads must be a whole number from 1 to 64"),
+        ({"path": "/nvme", "size": "1GiB", "hang_seconds": -1}, "hang_seconds must be a number of seconds"),
+        ({"path": "/nvme", "size": "1GiB", "sise": 1}, "unknown setting 'sise'; there are: path, size, segment_size"),
+    ],
+)
+def test_a_wrong_configuration_is_named(config, complaint):
+    with pytest.raises(InputError, match=f"^disk tier: .*{complaint}"):
+        DiskSpec.from_config(config)
+
+
+@pytest.mark.parametrize(
+    ("size", "segment_bytes"), [("200GiB", 256 * MIB), ("3200MiB", 100 * MIB - 4096), ("1MiB", 28672), ("80KiB", 20480)]
+)
+def test_segments_are_a_part_of_the_budget(size, segment_bytes):
+    config = DiskConfig.read({"path": "/nvme", "size": size})
+    assert config.segment_bytes_for(max_chunk_bytes=6000) == segment_bytes
+
+
+@pytest.mark.parametrize(
+    ("config", "complaint"),
+    [
+        ({"size": "32KiB"}, "size 32 KiB has no room for 2 segments of 20 KiB; give at least 57344 bytes"),
+        ({"size": "1MiB", "segment_size": "8KiB"}, "segment_size 8 KiB is too small for a chunk of 6000 bytes"),
+        ({"size": "1MiB", "segment_size": "800KiB"}, "2 segments of 800 KiB; .* or a smaller segment_size"),
+    ],
+)
+def test_a_budget_that_is_too_small_is_refused_with_the_numbers(tmp_path, config, complaint):
+    spec = DiskSpec.from_config({"path": str(tmp_path)} | config)
+    with pytest.raises(InputError, match=complaint):
+        spec.build(TierContext(namespace=bytes(16), max_chunk_bytes=6000))
+
+
+def test_what_was_hit_is_moved_and_the_rest_goes(disk):
+    driver = disk.open(size=1 << 18, segment_size=1 << 16)
+    hot = chunks([0])
+    driver.store(hot)
+    for number in range(1, 120):
+        assert driver.store(chunks([number])) == frozenset()
+        driver.tier.touch([hot[0].key])
+        assert disk.sum_of_files() <= driver.tier.status().bytes_used <= 1 << 18
+    driver.settle()
+    assert driver.found([0, 1]) == [ALL_BLOCKS, 0]
+    assert driver.load(hot) == frozenset()
+    assert driver.tier.status().counters["reinserted"] > 3
+
+
+def test_however_much_is_hot_eviction_makes_room(disk):
+    driver = disk.open(size=1 << 18, segment_size=1 << 16)
+    for number in range(120):
+        assert driver.store(chunks([number])) == frozenset()
+        driver.tier.touch([key(n) for n in range(number + 1)])
+    driver.settle()
+    assert driver.found([119]) == [ALL_BLOCKS]
+
+
+def test_what_is_being_read_is_no_victim(disk):
+    driver = disk.open(size=1 << 18, segment_size=1 << 16)
+    driver.store(chunks([0]))
+    with disk.io.hanging("read") as gate:
+        job = driver.submit_load(chunks([0]))
+        gate.wait_for_call()
+        for number in range(1, 60):
+            driver.store(chunks([number]))
+    assert driver.finish(job) == frozenset()
+
+
+def test_restarts_leave_no_heap_of_small_files(disk):
+    for number in range(12):
+        driver = disk.open()
+        driver.store(chunks([number], 0b1))
+        driver.tier.close()
+    assert len(disk.segments()) <= 3
+    driver = disk.open()
+    assert driver.found(range(12)) == [0b1] * 12
+    assert driver.load([Chunk(key(number), 0b1) for number in range(12)]) == frozenset()
+
+
+def test_a_smaller_budget_holds_from_the_start(disk):
+    driver = disk.open()
+    for number in range(60):
+        driver.store(chunks([number]))
+    driver.tier.close()
+    driver = disk.open(size=1 << 18)
+    assert disk.sum_of_files() <= driver.tier.status().bytes_used <= 1 << 18
+    assert driver.found([0, 59]) == [0, ALL_BLOCKS]
+
+
+def test_older_namespaces_give_way_first(disk):
+    driver = disk.open(namespace=b"n" * 16)
+    for number in range(40):
+        driver.store(chunks([number]))
+    driver.tier.close()
+    driver = disk.open()
+    for number in range(60):
+        driver.store(chunks([number]))
+    assert driver.found([0]) == [ALL_BLOCKS]
+    assert driver.tier.status().counters["evicted_foreign_segments"] > 0
+
+
+def test_its_queues_have_a_bound(disk):
+    driver = disk.open(queue_jobs=2, queue_size="1MiB")
+    with disk.io.hanging("write") as gate:
+        jobs = [driver.submit_store(chunks([number])) for number in range(2)]
+        gate.wait_for_call()
+        assert driver.submit_store(chunks([2])) is None
+        assert driver.tier.status().counters["stores_refused"] == 1
+        driver.cancel(jobs[0])
+        assert driver.submit_store(chunks([2])) is None, "a cancelled job is in the queue until the writer has seen it"
+    driver.settle()
+    assert driver.store(chunks([2])) == frozenset()
+
+
+def test_a_job_larger_than_the_queue_is_let_in_alone(disk):
+    driver = disk.open(queue_size="8KiB")
+    assert driver.store(chunks(range(5))) == frozenset()
+    assert driver.load(chunks(range(5))) == frozenset()
+
+
+def test_records_that_lie_together_are_read_together(disk):
+    driver = disk.open()
+    driver.store(chunks(range(6)))
+    reads = []
+    read = disk.io.read
+    disk.io.read = lambda fd, into, offset: reads.append(len(into)) or read(fd, into, offset)
+    assert driver.load(chunks([5, 0, 1, 2, 3, 4])) == frozenset()
+    assert reads == [6 * 8192]
+
+
+def test_a_sync_follows_in_time_and_after_so_many_bytes(disk):
+    driver = disk.open(sync_seconds=5.0, sync_size="20KiB")
+
+    def syncs():
+        return driver.tier.status().counters["syncs"]
+
+    driver.store(chunks([0]))
+    disk.now += 4.0
+    driver.poll()
+    assert syncs() == 0
+    disk.now += 2.0
+    driver.poll()
+    driver.poll_until(lambda: syncs() == 1, "a sync when it is due")
+    driver.store(chunks([1, 2, 3, 4]))
+    driver.poll_until(lambda: syncs() == 2, "a sync after 20 KiB")
+
+
+def test_after_closing_nothing_is_there(disk):
+    driver = disk.open()
+    driver.store(chunks([0]))
+    driver.tier.close()
+    assert driver.found([0]) == [0]
+    assert driver.submit_store(chunks([1])) is None
+    assert driver.submit_load(chunks([0])) is None
+    assert not driver.tier.flush(1.0)
+    driver.poll()
+
+
+def test_a_chunk_that_gained_blocks_is_announced_again(disk):
+    driver = disk.open()
+    driver.store(chunks([0], 0b1))
+    driver.announced.clear()
+    driver.store(chunks([0], 0b1))
+    assert driver.announced == set()
+    driver.store(chunks([0]))
+    assert driver.announced == {key(0)}
