@@ -20,14 +20,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from octavo.chunks.keys import OffloadKey, make_offload_key
-from octavo.chunks.transfers import ChunkBytes
-from octavo.chunks.wanted import ALL_BLOCKS
+from octavo.chunks import ALL_BLOCKS, ChunkBytes, OffloadKey, make_offload_key
 from octavo.ids import BlockHash
-from octavo.tiers.base import TierContext
-from octavo.tiers.disk import DiskTier
-from octavo.tiers.disk.config import DiskConfig
-from octavo.tiers.disk.io import DiskIO
+from octavo.tiers import TierContext
+from octavo.tiers.disk import DiskConfig, DiskIO, DiskTier
 
 SIZES = (16 << 10, 64 << 10, 256 << 10, 1 << 20, 2 << 20, 8 << 20)
 SLOT_BYTES = 64 << 10

@@ -23,9 +23,7 @@ import torch
 from engine_models import KINDS, SHAPE, save_model
 from transformers import AutoModelForCausalLM, ContinuousBatchingConfig, GenerationConfig
 
-from octavo.engine.config import EngineConfig
-from octavo.engine.engine import Engine
-from octavo.engine.sampling_params import SamplingParams
+from octavo.engine import Engine, EngineConfig, SamplingParams
 
 ONE_BY_ONE = 4
 """Prompts of a batch that are enough to time, where each is answered alone."""

@@ -16,9 +16,7 @@ from pathlib import Path
 import torch
 from engine_models import save_model
 
-from octavo.engine.config import EngineConfig
-from octavo.engine.engine import Engine
-from octavo.engine.sampling_params import SamplingParams
+from octavo.engine import Engine, EngineConfig, SamplingParams
 
 LIMIT = 0.10
 VOCAB_SIZE = 16384

@@ -20,11 +20,7 @@ from typing import Any
 import msgspec
 import zmq
 
-from octavo.events import messages
-from octavo.events.publisher import ZmqPublisher
-from octavo.events.publisher_config import PublisherConfig
-from octavo.events.session import Delivered
-from octavo.events.subscriber import SourceConfig, Subscriber, SubscriberConfig
+from octavo.events import Delivered, PublisherConfig, SourceConfig, Subscriber, SubscriberConfig, ZmqPublisher, messages
 
 BLOCK_SIZE = 16
 PATIENCE_MS = 20_000

@@ -14,8 +14,7 @@ from typing import Any
 
 import msgspec
 
-from octavo.events import messages
-from octavo.events.wire import decode_batch, encode_batch
+from octavo.events import decode_batch, encode_batch, messages
 
 CALLS = 5
 

@@ -24,11 +24,9 @@ from typing import Any
 
 from offload_pauses import longest_pauses
 
-from octavo.chunks.geometry import GroupOffloadConfig
-from octavo.chunks.keys import get_offload_block_hash
-from octavo.chunks.wanted import PromisedPoint, WantedChunk
-from octavo.host.arena import HostArena
-from octavo.offload.manager import OffloadingManager
+from octavo.chunks import GroupOffloadConfig, PromisedPoint, WantedChunk, get_offload_block_hash
+from octavo.host import HostArena
+from octavo.offload import OffloadingManager
 from octavo.policies import POLICIES, make_policy
 from octavo.specs import FullAttentionSpec
 

@@ -13,15 +13,13 @@ from time import perf_counter
 import numpy as np
 
 from octavo.blocks import DeviceCache, KVCacheManager
-from octavo.chunks.geometry import GroupOffloadConfig
-from octavo.chunks.transfers import ChunkCopy, TransferResult
-from octavo.host.arena import HostArena
-from octavo.offload.manager import OffloadingManager
-from octavo.offload.scheduler import OffloadScheduler, Readiness
+from octavo.chunks import ChunkCopy, GroupOffloadConfig, TransferResult
+from octavo.host import HostArena
+from octavo.offload import OffloadingManager, OffloadScheduler, Readiness
 from octavo.planning import plan_kv_cache
 from octavo.policies import make_policy
 from octavo.specs import CacheDType, FullAttentionSpec, KVCacheSpec, MambaSpec, RequestLimits, SlidingWindowSpec
-from octavo.transfer.worker import OffloadingWorker
+from octavo.transfer import OffloadingWorker
 
 NUM_BLOCKS = 4096
 NUM_TOKENS = NUM_BLOCKS * 16 + 1

@@ -16,9 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from octavo.chunks.geometry import GroupOffloadConfig
-from octavo.chunks.keys import OffloadKey, make_offload_key
-from octavo.chunks.wanted import StoredChunk
+from octavo.chunks import GroupOffloadConfig, OffloadKey, StoredChunk, make_offload_key
 from octavo.ids import BlockHash
 from octavo.policies import POLICIES, make_policy
 from octavo.specs import FullAttentionSpec

@@ -23,13 +23,8 @@ import torch
 from engine_models import KINDS, SHAPE, save_model
 
 from octavo.blocks import KVCacheManager
-from octavo.engine import ModelRunner
-from octavo.engine.config import EngineConfig
-from octavo.engine.engine import Engine
-from octavo.engine.offloading import offloading
-from octavo.engine.sampling_params import SamplingParams
-from octavo.offload.config import OffloadConfig
-from octavo.offload.scheduler import OffloadScheduler
+from octavo.engine import Engine, EngineConfig, ModelRunner, SamplingParams, offload_maker
+from octavo.offload import OffloadConfig, OffloadScheduler
 
 COMPUTED = "computed"
 NEW_TOKENS = 8
@@ -109,7 +104,7 @@ def make_side(model: Path, args: argparse.Namespace, offload: Mapping[str, Any] 
     made = []
 
     def make_offload(manager: KVCacheManager, runner: ModelRunner) -> OffloadScheduler:
-        made.append(offloading(config, OffloadConfig.from_mapping(offload))(manager, runner))
+        made.append(offload_maker(config, OffloadConfig.from_mapping(offload))(manager, runner))
         return made[0]
 
     return Side(engine=Engine.from_config(config, make_offload=make_offload), offload=made[0])

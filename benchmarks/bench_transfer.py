@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from xxhash import xxh3_64_intdigest
 
-from octavo.chunks.transfers import ChunkCopy
+from octavo.chunks import ChunkCopy
 from octavo.transfer import CanonicalKVCacheRef, CanonicalKVCaches, CanonicalKVCacheTensor, CpuWorker
 
 PAGES_KIB = (16, 64, 256, 2048, 8192)

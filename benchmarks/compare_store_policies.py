@@ -13,12 +13,8 @@ from time import perf_counter
 import torch
 from transformers.utils import logging
 
-from octavo.engine import demo
-from octavo.engine.engine import Engine
-from octavo.engine.offloading import offloading
-from octavo.engine.tiny_models import save_tiny_model
-from octavo.offload.config import OffloadConfig
-from octavo.offload.stores import StorePolicy
+from octavo.engine import Engine, demo, offload_maker, save_tiny_model
+from octavo.offload import OffloadConfig, StorePolicy
 
 ROUNDS = 3
 MODELS = ("llama", "gemma3", "qwen3_next")
@@ -29,7 +25,7 @@ def serve(model: Path, pool_bytes: int, memory: str, policy: StorePolicy) -> tup
     """Seconds, tokens resumed by medium, bytes stored."""
     config = demo.engine_config(model, pool_bytes)
     tiers = OffloadConfig.from_mapping({"memory": memory, "store": policy.value})
-    engine = Engine.from_config(config, make_offload=offloading(config, tiers))
+    engine = Engine.from_config(config, make_offload=offload_maker(config, tiers))
     result = demo.ModeResult(kind="", mode="")
     began = perf_counter()
     for conversation in demo.conversations(engine.vocab_size):

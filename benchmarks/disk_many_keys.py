@@ -5,19 +5,9 @@ from pathlib import Path
 import numpy as np
 from xxhash import xxh3_128_digest
 
-from octavo.chunks.keys import make_offload_key
-from octavo.chunks.wanted import ALL_BLOCKS
+from octavo.chunks import ALL_BLOCKS, make_offload_key
 from octavo.ids import BlockHash
-from octavo.tiers.disk.format import (
-    ALIGNMENT,
-    SEGMENT_HEADER_BYTES,
-    VERSION,
-    SegmentHeader,
-    pack_segment_header,
-    record_bytes,
-)
-from octavo.tiers.disk.segment import segment_path
-from octavo.tiers.disk.summary import MAX_RECORDS, Table, Trailer, aligned, pack_table, pack_trailer
+from octavo.tiers.disk import layout, segment_path, summary
 
 CHUNK_BYTES = 3 << 10
 
@@ -26,29 +16,31 @@ def make_log(directory: Path, namespace: bytes, num_keys: int) -> int:
     """Returns the bytes that the files seem to have."""
     directory.mkdir()
     total = 0
-    for number, first in enumerate(range(0, num_keys, MAX_RECORDS), start=1):
-        total += _make_segment(directory, namespace, number, range(first, min(num_keys, first + MAX_RECORDS)))
+    for number, first in enumerate(range(0, num_keys, summary.MAX_RECORDS), start=1):
+        total += _make_segment(directory, namespace, number, range(first, min(num_keys, first + summary.MAX_RECORDS)))
     return total
 
 
 def _make_segment(directory: Path, namespace: bytes, number: int, keys: range) -> int:
-    n, size = len(keys), record_bytes(CHUNK_BYTES)
-    table = pack_table(
-        Table(
+    n, size = len(keys), layout.record_bytes(CHUNK_BYTES)
+    table = summary.pack_table(
+        summary.Table(
             [make_offload_key(BlockHash(key.to_bytes(32, "big")), 0) for key in keys],
             np.array(keys, dtype=np.uint64) + 1,
             np.full(n, ALL_BLOCKS, dtype=np.int64),
-            SEGMENT_HEADER_BYTES + size * np.arange(n, dtype=np.int64),
+            layout.SEGMENT_HEADER_BYTES + size * np.arange(n, dtype=np.int64),
             np.full(n, CHUNK_BYTES, dtype=np.int64),
             np.zeros(n, dtype=np.uint32),
             bytes(16 * n),
         )
     )
-    end = SEGMENT_HEADER_BYTES + n * size
+    end = layout.SEGMENT_HEADER_BYTES + n * size
     with segment_path(directory, number).open("wb") as file:
-        file.write(pack_segment_header(SegmentHeader(VERSION, number, 0, namespace, end)))
+        file.write(layout.pack_segment_header(layout.SegmentHeader(layout.VERSION, number, 0, namespace, end)))
         file.seek(end)
         file.write(table)
-        file.seek(end + aligned(len(table)))
-        file.write(pack_trailer(Trailer(number, namespace, end, len(table), xxh3_128_digest(table), n, 0)))
-    return end + aligned(len(table)) + ALIGNMENT
+        file.seek(end + summary.aligned(len(table)))
+        file.write(
+            summary.pack_trailer(summary.Trailer(number, namespace, end, len(table), xxh3_128_digest(table), n, 0))
+        )
+    return end + summary.aligned(len(table)) + layout.ALIGNMENT

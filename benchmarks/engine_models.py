@@ -5,7 +5,7 @@ from typing import Any
 
 import transformers
 
-from octavo.engine.tiny_models import save_tiny_model
+from octavo.engine import save_tiny_model
 
 SHAPE = {
     "hidden_size": 512,

@@ -30,9 +30,7 @@ from pathlib import Path
 
 import numpy as np
 
-from octavo.chunks.geometry import GroupOffloadConfig
-from octavo.chunks.keys import OffloadKey, make_offload_key
-from octavo.chunks.wanted import PromisedPoint, StoredChunk
+from octavo.chunks import GroupOffloadConfig, OffloadKey, PromisedPoint, StoredChunk, make_offload_key
 from octavo.ids import BlockHash
 from octavo.policies import EvictionPolicy, make_policy
 from octavo.specs import (

@@ -121,8 +121,12 @@ class VllmSide:
         from vllm.utils.hashing import sha256
         from vllm.v1.core.kv_cache_manager import KVCacheManager as VllmManager
         from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
-        from vllm.v1.kv_cache_interface import ChunkedLocalAttentionSpec, KVCacheGroupSpec, SlidingWindowSpec
-        from vllm.v1.kv_cache_interface import KVCacheConfig as VllmConfig
+        from vllm.v1.kv_cache_interface import (
+            ChunkedLocalAttentionSpec,
+            KVCacheConfig as VllmConfig,
+            KVCacheGroupSpec,
+            SlidingWindowSpec,
+        )
 
         register_specs()
         init_none_hash(sha256)

@@ -8,14 +8,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from octavo.chunks.keys import make_offload_key
-from octavo.chunks.transfers import ChunkBytes
+from octavo.chunks import ChunkBytes, make_offload_key
 from octavo.ids import BlockHash
-from octavo.tiers.base import TierContext
-from octavo.tiers.disk import DiskTier
-from octavo.tiers.disk.config import DiskConfig
-from octavo.tiers.disk.io import DiskIO
-from octavo.tiers.disk.marker import marker_path, write_marker
+from octavo.tiers import TierContext
+from octavo.tiers.disk import DiskConfig, DiskIO, DiskTier, marker_path, write_marker
 
 NAMESPACE = bytes(range(16))
 CHUNKS = [

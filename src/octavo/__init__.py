@@ -1,5 +1,5 @@
 """Octavo: the KV-cache system for hybrid language models."""
 
-from importlib.metadata import version
+import lazy_loader
 
-__version__ = version("octavo")
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

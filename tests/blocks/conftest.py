@@ -3,8 +3,7 @@
 import pytest
 
 from octavo.blocks import KVCacheManager
-from octavo.testing.naive_blocks import NaiveEngine
-from octavo.testing.small_models import small_model
+from octavo.testing import NaiveEngine, small_model
 
 
 @pytest.fixture

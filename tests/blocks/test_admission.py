@@ -5,8 +5,7 @@ import pytest
 from octavo.blocks import KVCacheManager
 from octavo.errors import InputError, RequestTooLargeError
 from octavo.hashing import BlockHasher
-from octavo.testing.naive_request import StepPlan
-from octavo.testing.small_models import cross, full, small_model, window
+from octavo.testing import StepPlan, cross, full, small_model, window
 
 
 def test_a_request_is_admitted_if_all_of_its_prompt_fits(make_engine):

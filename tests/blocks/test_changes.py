@@ -1,6 +1,6 @@
 """The net effect of a step on the index, as `take_changes` tells it."""
 
-from octavo.testing.small_models import full, window
+from octavo.testing import full, window
 
 
 def stored(changes):

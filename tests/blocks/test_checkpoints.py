@@ -2,7 +2,7 @@
 
 import pytest
 
-from octavo.testing.small_models import full, state
+from octavo.testing import full, state
 
 
 @pytest.fixture

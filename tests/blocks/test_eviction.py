@@ -1,6 +1,6 @@
 """What is given up first, and what that leaves to resume from."""
 
-from octavo.testing.small_models import full, window
+from octavo.testing import full, window
 
 
 def cached_blocks(engine, tokens, group=0):

@@ -1,8 +1,17 @@
 """Every built-in manager keeps the contract of managers."""
 
 from octavo.specs import EncoderOnlyAttentionSpec, MLAAttentionSpec, TQFullAttentionSpec
-from octavo.testing import KVCacheManagerSuite, SingleTypeKVCacheManagerSuite
-from octavo.testing.small_models import chunked, cross, full, sinks, small_model, state, window
+from octavo.testing import (
+    KVCacheManagerSuite,
+    SingleTypeKVCacheManagerSuite,
+    chunked,
+    cross,
+    full,
+    sinks,
+    small_model,
+    state,
+    window,
+)
 
 
 class TestAttention(SingleTypeKVCacheManagerSuite):

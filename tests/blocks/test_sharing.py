@@ -6,8 +6,7 @@ from octavo.blocks import NULL_BLOCK
 from octavo.errors import InputError
 from octavo.hashing import RequestIdentity
 from octavo.specs import EncoderOnlyAttentionSpec
-from octavo.testing.naive_request import StepPlan
-from octavo.testing.small_models import cross, full, sinks, state, window
+from octavo.testing import StepPlan, cross, full, sinks, state, window
 
 
 def test_a_hit_shares_pages(make_engine):

@@ -9,8 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from octavo.blocks import BlockPool
-from octavo.testing.naive_request import StepPlan
-from octavo.testing.small_models import full, small_model, window
+from octavo.testing import StepPlan, full, small_model, window
 
 LAYERS = window(9, heads=4), full()
 FULL, WINDOW = 0, 1

@@ -4,8 +4,7 @@ import os
 
 import pytest
 
-from octavo.testing.block_machine import check_block_manager
-from octavo.testing.small_models import MODEL_EXAMPLES
+from octavo.testing import MODEL_EXAMPLES, check_block_manager
 
 EXAMPLES = int(os.environ.get("OCTAVO_MACHINE_EXAMPLES", "30"))
 """For each model. By hand, run thousands: with `HYPOTHESIS_PROFILE=dev` they are ever new ones."""

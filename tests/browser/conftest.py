@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from octavo.engine.tiny_models import save_tiny_model
+from octavo.engine import save_tiny_model
 
 _FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),

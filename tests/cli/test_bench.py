@@ -8,7 +8,7 @@ pytest.importorskip("torch")
 
 from octavo.cli.bench_report import percentile
 from octavo.cli.bench_workload import Tokens, read_trace
-from octavo.engine.tiny_models import save_tiny_model
+from octavo.engine import save_tiny_model
 from octavo.errors import InputError
 from rigs.running_server import serving
 

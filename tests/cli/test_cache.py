@@ -4,13 +4,10 @@ import json
 
 import pytest
 
-from octavo.chunks.keys import make_offload_key
-from octavo.chunks.transfers import ChunkBytes
+from octavo.chunks import ChunkBytes, make_offload_key
 from octavo.ids import BlockHash
-from octavo.tiers.base import TierContext
-from octavo.tiers.disk import DiskTier
-from octavo.tiers.disk.config import DiskConfig
-from octavo.tiers.disk.io import DiskIO
+from octavo.tiers import TierContext
+from octavo.tiers.disk import DiskConfig, DiskIO, DiskTier
 
 ONE, OTHER = bytes(range(16)), bytes(range(100, 116))
 

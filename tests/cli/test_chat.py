@@ -6,7 +6,7 @@ import pytest
 pytest.importorskip("torch")
 
 from octavo.cli.chat import Conversation, talk
-from octavo.engine.tiny_models import save_tiny_model
+from octavo.engine import save_tiny_model
 from rigs.running_server import serving
 
 

@@ -13,9 +13,7 @@ import pytest
 pytest.importorskip("torch")
 
 from octavo.cli.serve_engine import OffloadFlags, build_engine
-from octavo.engine.config import EngineConfig
-from octavo.engine.sampling_params import SamplingParams
-from octavo.engine.tiny_models import save_tiny_model
+from octavo.engine import EngineConfig, SamplingParams, save_tiny_model
 
 BODY = {"prompt": "p" * 200, "max_tokens": 4, "temperature": 0}
 

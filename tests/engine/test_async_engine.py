@@ -11,7 +11,7 @@ from octavo.engine.async_engine import AsyncEngine
 from octavo.engine.outputs import FinishReason
 from octavo.engine.sampling_params import SamplingParams
 from octavo.errors import EngineBusyError, EngineClosedError, InputError, RequestTooLargeError
-from octavo.testing.small_models import full, small_model
+from octavo.testing import full, small_model
 
 MODEL = small_model(full())
 PROMPT = [(i * i) % 61 for i in range(30)]

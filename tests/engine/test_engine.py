@@ -18,7 +18,7 @@ from octavo.engine.sampling_params import SamplingParams
 from octavo.engine.scheduler import SchedulerLimits
 from octavo.engine.tiny_models import VOCAB_SIZE, build_tiny_model, save_tiny_model
 from octavo.errors import InputError, NotEnoughMemoryError, OctavoError
-from octavo.events.publisher_config import PublisherConfig
+from octavo.events import PublisherConfig
 
 NEW_TOKENS = 16
 FAMILIES = ["llama", "gemma3", "qwen3_next", "deepseek_v3"]

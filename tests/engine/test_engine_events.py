@@ -3,10 +3,8 @@
 from hash_runner import HashEngine
 
 from octavo.engine.event_feed import EventFeed
-from octavo.events.messages import AllBlocksCleared, BlockRemoved, BlockStored
-from octavo.events.publisher import InProcessPublisher
-from octavo.events.sources import external_hashes
-from octavo.testing.small_models import full, small_model, state, window
+from octavo.events import AllBlocksCleared, BlockRemoved, BlockStored, InProcessPublisher, external_hashes
+from octavo.testing import full, small_model, state, window
 
 
 class Listener:

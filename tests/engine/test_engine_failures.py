@@ -4,7 +4,7 @@ import pytest
 from hash_runner import HashEngine
 
 from octavo.engine.outputs import FinishReason
-from octavo.testing.small_models import full, small_model, state, window
+from octavo.testing import full, small_model, state, window
 
 PROMPT = [(i * i) % 61 for i in range(40)]
 OTHER = [(i * 3) % 61 for i in range(40)]

@@ -4,7 +4,7 @@ from hash_runner import HashEngine
 
 from octavo.engine.offload_hooks import Readiness
 from octavo.engine.outputs import FinishReason
-from octavo.testing.small_models import full, small_model
+from octavo.testing import full, small_model
 
 MODEL = small_model(full())
 PROMPT = [(i * i) % 61 for i in range(40)]

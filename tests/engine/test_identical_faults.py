@@ -21,10 +21,9 @@ from workloads import (
 )
 
 from octavo.engine.tiny_models import VOCAB_SIZE
-from octavo.offload.config import OffloadConfig
-from octavo.tiers.base import TierState
-from octavo.tiers.disk import DiskSpec
-from octavo.tiers.disk.config import DiskConfig
+from octavo.offload import OffloadConfig
+from octavo.tiers import TierState
+from octavo.tiers.disk import DiskConfig, DiskSpec
 from rigs.faulty_disk import FaultyDiskIO
 from rigs.faulty_tier import TierFault
 

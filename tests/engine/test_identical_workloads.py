@@ -23,8 +23,7 @@ from workloads import (
 
 from octavo.engine.outputs import FinishReason
 from octavo.engine.tiny_models import TINY_MODELS, VOCAB_SIZE
-from octavo.offload.config import OffloadConfig
-from octavo.offload.stores import StorePolicy
+from octavo.offload import OffloadConfig, StorePolicy
 from rigs.faulty_tier import TierFault
 
 SEEDS = int(os.environ.get("OCTAVO_WORKLOAD_SEEDS", "2"))

@@ -5,14 +5,20 @@ from octavo.engine.building import build_parts
 from octavo.engine.config import EngineConfig
 from octavo.engine.engine import Engine
 from octavo.engine.event_feed import EventFeed
-from octavo.engine.offloading import offloading
+from octavo.engine.offloading import offload_maker
 from octavo.engine.sampling_params import SamplingParams
 from octavo.engine.tiny_models import save_tiny_model
-from octavo.events.messages import MEDIUM_CPU, MEDIUM_GPU, MEDIUM_STORAGE, BlockRemoved, BlockStored
-from octavo.events.publisher import InProcessPublisher
-from octavo.events.publisher_config import PublisherConfig
-from octavo.events.sources import external_hashes
-from octavo.offload.config import OffloadConfig
+from octavo.events import (
+    MEDIUM_CPU,
+    MEDIUM_GPU,
+    MEDIUM_STORAGE,
+    BlockRemoved,
+    BlockStored,
+    InProcessPublisher,
+    PublisherConfig,
+    external_hashes,
+)
+from octavo.offload import OffloadConfig
 
 
 def test_every_medium_tells_what_it_holds(tmp_path):
@@ -29,7 +35,7 @@ def test_every_medium_tells_what_it_holds(tmp_path):
                                      max_step_tokens=128, max_num_seqs=4))  # fmt: skip
     manager = KVCacheManager(parts.manager.config, hasher=parts.manager.hasher, enable_events=True)
     tiers = {"memory": "300KiB", "tiers": [{"type": "disk", "path": str(tmp_path / "disk"), "size": "64MiB"}]}
-    offload = offloading(config, OffloadConfig.from_mapping(tiers))(manager, parts.runner)
+    offload = offload_maker(config, OffloadConfig.from_mapping(tiers))(manager, parts.runner)
     publisher = InProcessPublisher()
     held = {medium: [set(), set()] for medium in (MEDIUM_GPU, MEDIUM_CPU, MEDIUM_STORAGE)}
     num_removed = dict.fromkeys(held, 0)

@@ -5,8 +5,7 @@ from collections import Counter
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from octavo.engine.drawing import find_candidates, find_largest
 from octavo.engine.sampler import SampledSequence, Sampler, find_logprobs

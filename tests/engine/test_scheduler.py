@@ -6,7 +6,7 @@ from hash_runner import HashEngine
 from octavo.engine.outputs import FinishReason
 from octavo.engine.sampling_params import SamplingParams
 from octavo.errors import EngineBusyError, InputError, RequestTooLargeError
-from octavo.testing.small_models import full, small_model, state, window
+from octavo.testing import full, small_model, state, window
 
 FULL = small_model(full())
 WINDOW = small_model(window(9), full())

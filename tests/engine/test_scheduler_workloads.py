@@ -4,12 +4,11 @@ import random
 
 import pytest
 from hash_runner import HashEngine
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from octavo.engine.outputs import FinishReason
 from octavo.specs import MambaSpec
-from octavo.testing.small_models import MODEL_EXAMPLES
+from octavo.testing import MODEL_EXAMPLES
 
 SHAPES = [
     name

@@ -15,21 +15,20 @@ from pathlib import Path
 import torch
 
 from octavo.blocks import KVCacheManager
-from octavo.chunks.transfers import ChunkCopy, TransferResult
+from octavo.chunks import ChunkCopy, TransferResult
 from octavo.engine import ModelRunner, load_model
 from octavo.engine.building import plan_for
 from octavo.engine.config import EngineConfig
 from octavo.engine.engine import Engine
-from octavo.engine.offloading import offloading
+from octavo.engine.offloading import offload_maker
 from octavo.engine.outputs import FinishReason, RequestOutput
 from octavo.engine.sampling_params import SamplingParams
 from octavo.engine.scheduler import SchedulerLimits
 from octavo.engine.tiny_models import VOCAB_SIZE, build_tiny_model, save_tiny_model
 from octavo.errors import NotEnoughMemoryError
-from octavo.offload.config import OffloadConfig
-from octavo.tiers.base import OffloadingSpec, TierContext
-from octavo.tiers.registry import spec_from_config
-from octavo.transfer.worker import OffloadingWorker
+from octavo.offload import OffloadConfig
+from octavo.tiers import OffloadingSpec, TierContext, spec_from_config
+from octavo.transfer import OffloadingWorker
 from rigs.faulty_tier import FaultyTier
 
 TOLERANCE = 5e-4
@@ -131,7 +130,7 @@ class Family:
         hooks = None
         if offload is not None:
             wanted = offload if isinstance(offload, OffloadConfig) else OffloadConfig.from_mapping(offload)
-            hooks = offloading(config, wanted)(manager, runner)
+            hooks = offload_maker(config, wanted)(manager, runner)
         limits = SchedulerLimits(
             max_step_tokens=config.max_step_tokens, max_num_seqs=config.max_num_seqs, max_waiting=config.max_waiting
         )

@@ -1,6 +1,5 @@
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from octavo.errors import InputError
 from octavo.events.aggregator import WorkerAggregator

@@ -3,8 +3,7 @@ restarts, and keeps only some of what it sent."""
 
 from collections import deque
 
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from octavo.events.session import PublisherSession, ResyncReason, Verdict

@@ -2,14 +2,12 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from octavo.chunks.geometry import GroupOffloadConfig
+from octavo.chunks import GroupOffloadConfig
 from octavo.errors import NotEnoughMemoryError
 from octavo.host.arena import BOOKKEEPING_BYTES_PER_SLOT, PAGE_BYTES, HostArena, allocate, plan_slots
-from octavo.specs import FullAttentionSpec
-from octavo.specs.base import ceil_div
+from octavo.specs import FullAttentionSpec, ceil_div
 
 SPEC = FullAttentionSpec(block_size=4, num_kv_heads=1, head_size=2)
 

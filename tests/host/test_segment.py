@@ -6,10 +6,9 @@ import sys
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
-from octavo.chunks.lookup import LookupResult
+from octavo.chunks import LookupResult
 from octavo.errors import InputError, NotEnoughMemoryError
 from octavo.host.arena import PAGE_BYTES
 from octavo.host.segment import _FLOOR_AT, _STRIDE, Segment, SegmentLayout, attach, segment_path

@@ -1,7 +1,6 @@
 """Chains of slots never overlap, and none is lost."""
 
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from octavo.host.slots import NO_CHUNK, ChunkIndex, SlotTable

@@ -5,8 +5,7 @@ import json
 import os
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from octavo.errors import InputError
 from octavo.hashing import PLAIN, RequestIdentity

@@ -5,12 +5,11 @@ from importlib.metadata import EntryPoint, EntryPoints
 
 import pytest
 
-from octavo.chunks.lookup import LookupResult
+from octavo.chunks import LookupResult
 from octavo.errors import InputError, NotEnoughMemoryError
 from octavo.offload.config import OffloadConfig, make_offloading_manager, offload_groups
-from octavo.testing.small_models import MODEL_EXAMPLES
-from octavo.tiers import registry
-from octavo.tiers.memory import MemorySpec
+from octavo.testing import MODEL_EXAMPLES
+from octavo.tiers import MemorySpec, registry
 from rigs.offload_world import GROUPS, key_of, wanted
 
 NAMESPACE = bytes(16)

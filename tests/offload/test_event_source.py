@@ -1,14 +1,11 @@
 """Changes below the device, as events on the wire and as a router sees them."""
 
-from octavo.chunks.changes import MediumChanges, OffloadChanges
-from octavo.chunks.keys import get_offload_block_hash
-from octavo.events.group_view import GroupView
-from octavo.events.messages import AllBlocksCleared, BlockRemoved, BlockStored
-from octavo.events.sources import external_hashes
-from octavo.host.arena import PAGE_BYTES
+from octavo.chunks import MediumChanges, OffloadChanges, get_offload_block_hash
+from octavo.events import AllBlocksCleared, BlockRemoved, BlockStored, GroupView, external_hashes
+from octavo.host import PAGE_BYTES
 from octavo.offload.event_source import OffloadEventSource
 from octavo.policies import LRUPolicy
-from octavo.tiers.memory import MemoryTier
+from octavo.tiers import MemoryTier
 from rigs.offload_world import GROUPS, NUM_SLOTS, OffloadWorld, key_of, wanted
 
 

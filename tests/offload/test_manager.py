@@ -5,16 +5,14 @@ from collections import Counter
 
 import pytest
 
-from octavo.chunks.geometry import ChunkSizes, GroupOffloadConfig
-from octavo.chunks.lookup import LookupResult
-from octavo.chunks.wanted import ALL_BLOCKS, PromisedPoint
+from octavo.chunks import ALL_BLOCKS, ChunkSizes, GroupOffloadConfig, LookupResult, PromisedPoint
 from octavo.errors import InputError, OffloadError
-from octavo.host.arena import PAGE_BYTES
+from octavo.host import PAGE_BYTES
 from octavo.ids import BlockHash
 from octavo.offload.lower_tier import OffloadLimits
 from octavo.offload.manager import MEMORY
-from octavo.policies.lru import LRUPolicy
-from octavo.tiers.memory import MemoryTier
+from octavo.policies import LRUPolicy
+from octavo.tiers import MemoryTier
 from rigs.faulty_tier import FaultyTier, TierFault
 from rigs.offload_world import GROUPS, NUM_SLOTS, OffloadWorld, key_of, wanted
 

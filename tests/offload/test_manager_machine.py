@@ -3,16 +3,14 @@ that are known to be there. Bytes are checked by content."""
 
 from operator import attrgetter
 
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from octavo.chunks.lookup import LookupResult
-from octavo.chunks.wanted import ALL_BLOCKS
-from octavo.host.arena import PAGE_BYTES
+from octavo.chunks import ALL_BLOCKS, LookupResult
+from octavo.host import PAGE_BYTES
 from octavo.offload.manager import MEMORY
 from octavo.policies import make_policy
-from octavo.tiers.memory import MemoryTier
+from octavo.tiers import MemoryTier
 from rigs.faulty_tier import FaultyTier, TierFault
 from rigs.offload_world import GROUPS, MOST_SLOTS_PER_CHUNK, NUM_SLOTS, OffloadWorld, key_of, wanted
 

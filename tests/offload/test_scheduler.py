@@ -3,11 +3,10 @@
 import pytest
 
 from octavo.blocks import KVCacheManager
-from octavo.chunks.geometry import GroupOffloadConfig
+from octavo.chunks import GroupOffloadConfig
 from octavo.offload.loads import Readiness
 from octavo.offload.stores import StorePolicy
-from octavo.testing.naive_request import StepPlan
-from octavo.testing.small_models import full, small_model, state, window
+from octavo.testing import StepPlan, full, small_model, state, window
 from rigs.faulty_tier import FaultyTier, TierFault
 from rigs.naive_tier import NaiveTier
 from rigs.offload_machine import PATIENCE_S, OffloadingEngine

@@ -4,11 +4,9 @@ import os
 
 import pytest
 
-from octavo.testing.small_models import MODEL_EXAMPLES
-from octavo.tiers.base import TierContext
-from octavo.tiers.disk.config import DiskConfig
-from octavo.tiers.disk.io import DiskIO
-from octavo.tiers.disk.tier import DiskTier
+from octavo.testing import MODEL_EXAMPLES
+from octavo.tiers import TierContext
+from octavo.tiers.disk import DiskConfig, DiskIO, DiskTier
 from rigs.naive_tier import NaiveTier
 from rigs.offload_machine import check_offloading
 

@@ -2,8 +2,7 @@ from dataclasses import replace
 from math import gcd
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from octavo.errors import BlockSizeError, NotEnoughMemoryError, PlanError, UnregisteredSpecError
 from octavo.planning.capacity import blocks_of_request, measure_capacity

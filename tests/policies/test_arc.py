@@ -1,5 +1,5 @@
 from octavo.policies import ARCPolicy
-from octavo.testing.policy_suite import FULL, EvictionPolicySuite, chunk_of
+from octavo.testing import EvictionPolicySuite, policy_suite
 
 
 class TestARCPolicyConforms(EvictionPolicySuite):
@@ -7,11 +7,11 @@ class TestARCPolicyConforms(EvictionPolicySuite):
 
 
 def keys_of(*letters):
-    return [chunk_of([letter], 0).key for letter in letters]
+    return [policy_suite.chunk_of([letter], 0).key for letter in letters]
 
 
 def make_arc(*letters, capacity=4):
-    policy = ARCPolicy((FULL,), capacity)
+    policy = ARCPolicy((policy_suite.FULL,), capacity)
     store(policy, *letters)
     return policy
 
@@ -19,7 +19,7 @@ def make_arc(*letters, capacity=4):
 def store(policy, *letters, num_slots=1):
     """One chunk after the other, so that the last is the newest."""
     for letter in letters:
-        policy.insert([chunk_of([letter], 0, num_slots)])
+        policy.insert([policy_suite.chunk_of([letter], 0, num_slots)])
 
 
 def test_what_was_used_again_outlives_a_scan():
@@ -52,7 +52,7 @@ def test_regret_for_what_was_used_again_lowers_it():
 
 
 def test_regret_weighs_slots():
-    policy = ARCPolicy((FULL,), 12)
+    policy = ARCPolicy((policy_suite.FULL,), 12)
     store(policy, 0, 1, num_slots=3)
     policy.evict(3)
     store(policy, 0, num_slots=3)

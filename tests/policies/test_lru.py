@@ -1,5 +1,5 @@
 from octavo.policies import LRUPolicy
-from octavo.testing.policy_suite import FULL, EvictionPolicySuite, chunk_of
+from octavo.testing import EvictionPolicySuite, policy_suite
 
 
 class TestLRUPolicyConforms(EvictionPolicySuite):
@@ -7,12 +7,12 @@ class TestLRUPolicyConforms(EvictionPolicySuite):
 
 
 def keys_of(*letters):
-    return [chunk_of([letter], 0).key for letter in letters]
+    return [policy_suite.chunk_of([letter], 0).key for letter in letters]
 
 
 def test_gives_up_what_was_used_longest_ago():
-    policy = LRUPolicy((FULL,), 4)
-    policy.insert([chunk_of([n], 0) for n in range(4)])
+    policy = LRUPolicy((policy_suite.FULL,), 4)
+    policy.insert([policy_suite.chunk_of([n], 0) for n in range(4)])
     policy.touch(keys_of(3))
     policy.pin(keys_of(1))
     policy.unpin(keys_of(1))

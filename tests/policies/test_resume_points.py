@@ -4,23 +4,12 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import invariant, run_state_machine_as_test
 
-from octavo.chunks.wanted import PromisedPoint
+from octavo.chunks import PromisedPoint
 from octavo.policies import ResumePointPolicy
 from octavo.specs import GroupAvailability, ResumePoint, longest_resume
-from octavo.testing.policy_suite import (
-    CROSS,
-    FULL,
-    GROUPS,
-    STATE,
-    TOKENS_PER_CHUNK,
-    WINDOW,
-    EvictionPolicySuite,
-    PolicyMachine,
-    block_hash_of,
-    chunk_of,
-)
+from octavo.testing import EvictionPolicySuite, policy_suite
 
-HYBRID = (FULL, WINDOW, STATE)
+HYBRID = (policy_suite.FULL, policy_suite.WINDOW, policy_suite.STATE)
 WINDOW_CHUNKS = 2
 """That hold the 12 tokens before a boundary."""
 
@@ -40,7 +29,7 @@ class Held:
 
     def is_there(self, block):
         stop = block // self.group.blocks_per_chunk + 1
-        return chunk_of(self.path[:stop], self.group_idx).key in self.present
+        return policy_suite.chunk_of(self.path[:stop], self.group_idx).key in self.present
 
     def first_missing(self, start, stop):
         return next((k for k in range(start, stop) if not self.is_there(k)), stop)
@@ -51,7 +40,7 @@ class Held:
 
 def can_resume(groups, path, present):
     """By the only rule that counts."""
-    num_tokens = len(path) * TOKENS_PER_CHUNK
+    num_tokens = len(path) * policy_suite.TOKENS_PER_CHUNK
     groups = [
         GroupAvailability(spec=group.spec, blocks=Held(path, index, group, present))
         for index, group in enumerate(groups)
@@ -64,7 +53,7 @@ def path_of(block_hash):
     return [symbol for symbol in block_hash[1:] if symbol != 0xFF]
 
 
-class KeptPointsMachine(PolicyMachine):
+class KeptPointsMachine(policy_suite.PolicyMachine):
     """Any calls but `remove`, which breaks points behind the policy's back."""
 
     remove = None
@@ -74,11 +63,13 @@ class KeptPointsMachine(PolicyMachine):
         if hasattr(self, "policy"):
             for point in self.policy.kept_points():
                 path = path_of(point.block_hash)
-                assert point.num_tokens == len(path) * TOKENS_PER_CHUNK
+                assert point.num_tokens == len(path) * policy_suite.TOKENS_PER_CHUNK
                 assert can_resume(self.groups, path, self.slots)
 
 
-@pytest.mark.parametrize("groups", GROUPS, ids=lambda groups: "+".join(group.spec.kind for group in groups))
+@pytest.mark.parametrize(
+    "groups", policy_suite.GROUPS, ids=lambda groups: "+".join(group.spec.kind for group in groups)
+)
 def test_every_kept_point_can_be_resumed(groups):
     run_state_machine_as_test(
         partial(KeptPointsMachine, ResumePointPolicy, groups),
@@ -107,7 +98,7 @@ class Writer:
         lasts = {0: len(path), 1: WINDOW_CHUNKS, 2: 1}
         self.insert(
             *(
-                chunk_of(path[:stop], group_idx)
+                policy_suite.chunk_of(path[:stop], group_idx)
                 for group_idx in range(len(self.groups))
                 for stop in range(max(1, len(path) + 1 - lasts[group_idx]), len(path) + 1)
             )
@@ -116,10 +107,10 @@ class Writer:
             self.promise(path)
 
     def promise(self, path):
-        self.policy.promise(PromisedPoint(len(path) * TOKENS_PER_CHUNK, block_hash_of(path)))
+        self.policy.promise(PromisedPoint(len(path) * policy_suite.TOKENS_PER_CHUNK, policy_suite.block_hash_of(path)))
 
     def use(self, path):
-        self.policy.touch([chunk_of(path, 0).key, chunk_of(path, 2).key])
+        self.policy.touch([policy_suite.chunk_of(path, 0).key, policy_suite.chunk_of(path, 2).key])
 
     def evict(self, num_slots=1):
         victims = self.policy.evict(num_slots)
@@ -138,7 +129,7 @@ class Writer:
 def test_what_no_point_needs_goes_first():
     writer = Writer()
     writer.store([0, 1, 2, 3])
-    stray = [chunk_of([0], 1), chunk_of([0, 1], 2)]
+    stray = [policy_suite.chunk_of([0], 1), policy_suite.chunk_of([0, 1], 2)]
     writer.insert(*stray)
     assert set(writer.evict(2)) == {chunk.key for chunk in stray}
     assert writer.resumes([0, 1, 2, 3])
@@ -188,10 +179,10 @@ def test_a_fork_is_not_superseded():
 
 
 def test_the_former_turn_stands_again_when_the_later_one_goes():
-    writer = Writer(groups=(FULL,))
+    writer = Writer(groups=(policy_suite.FULL,))
     writer.store([0, 1, 2])
     writer.store([0, 1, 2, 3])
-    assert writer.evict(1) == [chunk_of([0, 1, 2, 3], 0).key]
+    assert writer.evict(1) == [policy_suite.chunk_of([0, 1, 2, 3], 0).key]
     assert writer.kept == [[0, 1, 2]]
     assert len(writer.evict(3)) == 3
 
@@ -221,9 +212,9 @@ def test_few_bytes_for_many_tokens_outlive_many_for_few():
 
 
 def test_of_as_many_tokens_the_heavier_goes_first():
-    writer = Writer(groups=(FULL, STATE))
+    writer = Writer(groups=(policy_suite.FULL, policy_suite.STATE))
     for symbol, num_slots in ((0, 1), (1, 9), (2, 1)):
-        writer.insert(chunk_of([symbol], 0), chunk_of([symbol], 1, num_slots))
+        writer.insert(policy_suite.chunk_of([symbol], 0), policy_suite.chunk_of([symbol], 1, num_slots))
         writer.promise([symbol])
     writer.evict(1)
     assert sorted(writer.kept) == [[0], [2]]
@@ -234,9 +225,9 @@ def test_a_prefill_that_goes_on_is_not_its_own_victim():
     writer.store([9, 9, 9, 9])
     writer.store([8] * 9)
     path = [0, 1, 2, 3, 4, 5]
-    writer.insert(*(chunk_of(path[:stop], 0) for stop in range(1, 4)))
+    writer.insert(*(policy_suite.chunk_of(path[:stop], 0) for stop in range(1, 4)))
     writer.evict(3)
-    writer.insert(*(chunk_of(path[:stop], 0) for stop in range(4, 7)))
+    writer.insert(*(policy_suite.chunk_of(path[:stop], 0) for stop in range(4, 7)))
     writer.store(path)
     assert path in writer.kept
     assert writer.resumes(path)
@@ -245,19 +236,22 @@ def test_a_prefill_that_goes_on_is_not_its_own_victim():
 def test_a_prefix_whose_beginning_is_gone_goes_first():
     writer = Writer()
     writer.store([9, 9])
-    writer.insert(chunk_of([0, 1, 2], 0), chunk_of([0, 1, 2, 3], 0))
+    writer.insert(policy_suite.chunk_of([0, 1, 2], 0), policy_suite.chunk_of([0, 1, 2, 3], 0))
     writer.evict(2)
-    assert chunk_of([0, 1, 2], 0).key not in writer.present
+    assert policy_suite.chunk_of([0, 1, 2], 0).key not in writer.present
     assert writer.resumes([9, 9])
 
 
 def test_a_promise_inside_a_chunk():
     """Whose last blocks are missing: its key is the hash of the last that is there."""
-    writer = Writer(groups=(FULL, WINDOW))
+    writer = Writer(groups=(policy_suite.FULL, policy_suite.WINDOW))
     writer.store([9])
-    writer.policy.insert([chunk_of(path, group_idx) for group_idx in (0, 1) for path in ([0], [0, 1])])
-    writer.policy.promise(PromisedPoint(TOKENS_PER_CHUNK + 4, block_hash_of([0, 1])))
-    assert PromisedPoint(TOKENS_PER_CHUNK + 4, block_hash_of([0, 1])) in writer.policy.kept_points()
+    writer.policy.insert([policy_suite.chunk_of(path, group_idx) for group_idx in (0, 1) for path in ([0], [0, 1])])
+    writer.policy.promise(PromisedPoint(policy_suite.TOKENS_PER_CHUNK + 4, policy_suite.block_hash_of([0, 1])))
+    assert (
+        PromisedPoint(policy_suite.TOKENS_PER_CHUNK + 4, policy_suite.block_hash_of([0, 1]))
+        in writer.policy.kept_points()
+    )
     writer.policy.check_invariants()
 
 
@@ -265,7 +259,7 @@ def test_a_promise_without_all_its_chunks_keeps_nothing():
     writer = Writer()
     writer.store([9])
     writer.store([0, 1, 2], promises=False)
-    writer.policy.remove([chunk_of([0, 1], 1).key])
+    writer.policy.remove([policy_suite.chunk_of([0, 1], 1).key])
     writer.promise([0, 1, 2])
     assert writer.kept == [[9]]
 
@@ -273,12 +267,12 @@ def test_a_promise_without_all_its_chunks_keeps_nothing():
 def test_a_hole_heals():
     writer = Writer()
     writer.store([0, 1, 2])
-    lost = chunk_of([0, 1], 0)
+    lost = policy_suite.chunk_of([0, 1], 0)
     writer.policy.remove([lost.key])
     writer.policy.check_invariants()
     writer.present.remove(lost.key)
     assert not writer.resumes([0, 1, 2])
-    writer.insert(lost, chunk_of([0], 0))
+    writer.insert(lost, policy_suite.chunk_of([0], 0))
     writer.policy.check_invariants()
     assert writer.kept == [[0, 1, 2]]
     assert writer.resumes([0, 1, 2])
@@ -288,14 +282,14 @@ def test_a_hole_heals():
 def test_a_point_whose_last_chunk_is_removed_is_given_up():
     writer = Writer()
     writer.store([0, 1, 2])
-    writer.policy.remove([chunk_of([0, 1, 2], 2).key])
+    writer.policy.remove([policy_suite.chunk_of([0, 1, 2], 2).key])
     assert writer.kept == []
 
 
 def test_pinned_chunks_of_a_point_that_goes_are_the_next_to_go():
     writer = Writer()
     writer.store([0, 1, 2])
-    state = chunk_of([0, 1, 2], 2).key
+    state = policy_suite.chunk_of([0, 1, 2], 2).key
     writer.policy.pin([state])
     writer.store([5, 6, 7])
     writer.evict(5)
@@ -306,20 +300,20 @@ def test_pinned_chunks_of_a_point_that_goes_are_the_next_to_go():
 
 
 def test_chunks_before_a_pinned_one_are_given_up_in_the_end():
-    writer = Writer(groups=(FULL,))
+    writer = Writer(groups=(policy_suite.FULL,))
     writer.store([0, 1, 2, 3])
-    writer.policy.pin([chunk_of([0, 1, 2, 3], 0).key])
+    writer.policy.pin([policy_suite.chunk_of([0, 1, 2, 3], 0).key])
     assert writer.evict(4) is None
     assert len(writer.evict(3)) == 3
 
 
 def test_what_the_points_of_pinned_chunks_hold_is_given_up_in_the_end():
     """Here the window of a point that frees nothing of its own, and whose attention is pinned."""
-    writer = Writer(groups=(FULL, WINDOW))
+    writer = Writer(groups=(policy_suite.FULL, policy_suite.WINDOW))
     writer.store([0, 1])
     writer.promise([0])
     assert sorted(writer.kept) == [[0], [0, 1]]
-    writer.policy.pin([chunk_of([0], 0).key, chunk_of([0, 1], 0).key])
+    writer.policy.pin([policy_suite.chunk_of([0], 0).key, policy_suite.chunk_of([0, 1], 0).key])
     assert len(writer.evict(2)) == 2
     assert writer.kept == []
 
@@ -329,7 +323,7 @@ def test_without_promises_points_are_where_they_can_be():
     writer.store([0, 1], promises=False)
     writer.store([0, 1, 2, 3], promises=False)
     assert sorted(writer.kept) == [[0, 1], [0, 1, 2, 3]]
-    strays = [chunk_of([5], 1), chunk_of([5], 2)]
+    strays = [policy_suite.chunk_of([5], 1), policy_suite.chunk_of([5], 2)]
     writer.insert(*strays)
     assert set(writer.evict(2)) == {stray.key for stray in strays}, "no attention is there"
 
@@ -342,31 +336,35 @@ def test_after_a_promise_only_promises_count():
 
 
 def test_an_encoders_input_is_kept_by_its_use():
-    writer = Writer(groups=(FULL, CROSS))
+    writer = Writer(groups=(policy_suite.FULL, policy_suite.CROSS))
     for symbol in (3, 4):
-        writer.policy.insert([chunk_of([symbol], 1), chunk_of([symbol, symbol], 1)])
-    writer.policy.touch([chunk_of([3, 3], 1).key])
-    assert writer.policy.evict(2) == [chunk_of([4, 4], 1).key, chunk_of([4], 1).key]
+        writer.policy.insert([policy_suite.chunk_of([symbol], 1), policy_suite.chunk_of([symbol, symbol], 1)])
+    writer.policy.touch([policy_suite.chunk_of([3, 3], 1).key])
+    assert writer.policy.evict(2) == [policy_suite.chunk_of([4, 4], 1).key, policy_suite.chunk_of([4], 1).key]
 
 
 def test_a_point_that_holds_nothing_alone_is_kept_and_given_up():
-    policy = ResumePointPolicy((WINDOW,), 100)
-    policy.insert([chunk_of([0], 0), chunk_of([0, 1], 0)])
+    policy = ResumePointPolicy((policy_suite.WINDOW,), 100)
+    policy.insert([policy_suite.chunk_of([0], 0), policy_suite.chunk_of([0, 1], 0)])
     for path in ([0, 1], [0]):
-        policy.promise(PromisedPoint(len(path) * TOKENS_PER_CHUNK, block_hash_of(path)))
+        policy.promise(PromisedPoint(len(path) * policy_suite.TOKENS_PER_CHUNK, policy_suite.block_hash_of(path)))
     assert len(list(policy.kept_points())) == 2
     assert len(policy.evict(2)) == 2
 
 
-@pytest.mark.parametrize("groups", [(WINDOW, STATE), (STATE,)])
+@pytest.mark.parametrize("groups", [(policy_suite.WINDOW, policy_suite.STATE), (policy_suite.STATE,)])
 def test_models_without_a_prefix_group_have_points_too(groups):
     policy = ResumePointPolicy(groups, 100)
     for path in ([0, 1, 2], [5, 6, 7]):
         lasts = [WINDOW_CHUNKS, 1] if len(groups) == 2 else [1]
         policy.insert(
-            [chunk_of(path[:stop], g) for g, last in enumerate(lasts) for stop in range(len(path) + 1 - last, 4)]
+            [
+                policy_suite.chunk_of(path[:stop], g)
+                for g, last in enumerate(lasts)
+                for stop in range(len(path) + 1 - last, 4)
+            ]
         )
-        policy.promise(PromisedPoint(3 * TOKENS_PER_CHUNK, block_hash_of(path)))
+        policy.promise(PromisedPoint(3 * policy_suite.TOKENS_PER_CHUNK, policy_suite.block_hash_of(path)))
     victims = policy.evict(1)
     assert [path_of(point.block_hash) for point in policy.kept_points()] == [[5, 6, 7]]
     assert all(path_of(key[:-4])[0] == 0 for key in victims)

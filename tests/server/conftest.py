@@ -2,7 +2,7 @@
 
 import pytest
 
-from octavo.engine.tiny_models import save_tiny_model
+from octavo.engine import save_tiny_model
 from rigs.running_server import serving
 
 

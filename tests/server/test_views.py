@@ -3,11 +3,10 @@
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from octavo.offload.manager_values import OffloadStatus
-from octavo.offload.scheduler import OffloadStats
+from octavo.offload import OffloadStats, OffloadStatus
 from octavo.server import OffloadReport
 from octavo.server.page_state import draw_sheets
-from octavo.tiers.base import TierState, TierStatus
+from octavo.tiers import TierState, TierStatus
 from rigs.running_server import serving
 
 DISK = TierStatus(

@@ -1,8 +1,7 @@
 """Every built-in kind: the conformance suite, and values worked out by hand."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from octavo.errors import SpecError
 from octavo.specs import (

@@ -34,7 +34,7 @@ from octavo.specs import (
     registry,
 )
 from octavo.specs.registry import ENTRY_POINT_GROUP
-from octavo.testing.strategies import BUILTIN_KINDS
+from octavo.testing import strategies
 
 FULL = FullAttentionSpec(block_size=16, num_kv_heads=2, head_size=64)
 
@@ -76,7 +76,7 @@ def fresh():
 # Built-ins.
 
 
-@pytest.mark.parametrize("kind", BUILTIN_KINDS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", strategies.BUILTIN_KINDS, ids=lambda kind: kind.__name__)
 def test_every_builtin_has_a_manager(kind):
     assert issubclass(KVCacheSpecRegistry.get_manager_class(kind), SingleTypeKVCacheManager)
     assert issubclass(kind, KVCacheSpecRegistry.get_uniform_type_base_spec(kind))
@@ -395,7 +395,7 @@ def install(fresh, tmp_path, monkeypatch):
 
 
 def names(specs):
-    return {spec.__name__ for spec in specs} - {spec.__name__ for spec in BUILTIN_KINDS}
+    return {spec.__name__ for spec in specs} - {spec.__name__ for spec in strategies.BUILTIN_KINDS}
 
 
 def test_a_module_is_a_plugin(fresh, install):

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 from octavo.errors import BlockSizeError
 from octavo.specs import (
@@ -27,7 +26,6 @@ from octavo.specs import (
 )
 from octavo.specs.base import union_of_ranges
 from octavo.testing import strategies
-from octavo.testing.strategies import BlockSet
 
 SMALL_BLOCKS = st.sampled_from([1, 2, 3, 4, 6, 8, 11, 16])
 HYBRID_BLOCKS = st.sampled_from([16, 48, 64, 528])
@@ -192,8 +190,8 @@ def test_checkpoints_limit_the_other_groups(data):
     num_tokens = data.draw(st.integers(1, 2000))
     checkpoints = data.draw(st.sets(st.integers(0, num_tokens // 16), max_size=8))
     groups = [
-        GroupAvailability(spec=attention(FullAttentionSpec, 64), blocks=BlockSet(frozenset(range(200)))),
-        GroupAvailability(spec=mamba(16), blocks=BlockSet(frozenset(checkpoints))),
+        GroupAvailability(spec=attention(FullAttentionSpec, 64), blocks=strategies.BlockSet(frozenset(range(200)))),
+        GroupAvailability(spec=mamba(16), blocks=strategies.BlockSet(frozenset(checkpoints))),
     ]
     ends = [(block + 1) * 16 for block in checkpoints]
     usable = [end for end in ends if end % 64 == 0 and end < num_tokens]
@@ -213,7 +211,7 @@ def mamba(block_size):
 
 def resume(groups, num_tokens, **values):
     groups = [
-        GroupAvailability(spec=spec, blocks=BlockSet(frozenset(present)), is_draft=bool(draft))
+        GroupAvailability(spec=spec, blocks=strategies.BlockSet(frozenset(present)), is_draft=bool(draft))
         for spec, present, *draft in groups
     ]
     return longest_resume(groups, ResumePoint(num_tokens=num_tokens, **values))
@@ -282,14 +280,14 @@ def test_granularity_is_the_least_common_multiple():
 
 @pytest.mark.parametrize("granularity", [8, 24, 33])
 def test_a_granularity_that_cuts_blocks_is_refused(granularity):
-    groups = [GroupAvailability(spec=FULL, blocks=BlockSet(frozenset()))]
+    groups = [GroupAvailability(spec=FULL, blocks=strategies.BlockSet(frozenset()))]
     with pytest.raises(BlockSizeError, match=f"granularity {granularity} is not a positive multiple of 16"):
         longest_resume(groups, ResumePoint(num_tokens=100), granularity=granularity)
 
 
 @pytest.mark.parametrize("granularity", [0, -16])
 def test_a_granularity_below_one_is_refused(granularity):
-    groups = [GroupAvailability(spec=FULL, blocks=BlockSet(frozenset()))]
+    groups = [GroupAvailability(spec=FULL, blocks=strategies.BlockSet(frozenset()))]
     with pytest.raises(BlockSizeError, match=f"granularity {granularity}"):
         longest_resume(groups, ResumePoint(num_tokens=100), granularity=granularity)
 
@@ -317,7 +315,7 @@ class CountingBlocks:
 
     def last_available(self, stop):
         self.last_available_calls += 1
-        return BlockSet(self.present).last_available(stop)
+        return strategies.BlockSet(self.present).last_available(stop)
 
 
 LONG = 131_072

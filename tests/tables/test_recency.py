@@ -3,8 +3,7 @@
 from collections import OrderedDict
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from octavo.tables import recency
 from octavo.tables.recency import RecencyOrder

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from octavo.testing.tier_driver import MAX_CHUNK_BYTES, TierDriver
+from octavo.testing import tier_driver
 from octavo.tiers.base import TierContext, TierState
 from octavo.tiers.disk import DiskTier
 from octavo.tiers.disk.config import DiskConfig
@@ -24,18 +24,18 @@ class DiskBench:
         self.now = 100.0
         self._open: list[DiskTier] = []
 
-    def open(self, *, namespace: bytes = NAMESPACE, **config: object) -> TierDriver:
+    def open(self, *, namespace: bytes = NAMESPACE, **config: object) -> tier_driver.TierDriver:
         values = {"path": str(self.directory), "size": 1 << 20, "segment_size": 1 << 16, "read_threads": 2} | config
-        context = TierContext(namespace=namespace, max_chunk_bytes=MAX_CHUNK_BYTES)
+        context = TierContext(namespace=namespace, max_chunk_bytes=tier_driver.MAX_CHUNK_BYTES)
         tier = DiskTier(DiskConfig.read(values), context, self.io)
         self._open.append(tier)
-        return TierDriver(tier, lambda tier: tier.wait(0.2), lambda: self.now)
+        return tier_driver.TierDriver(tier, lambda tier: tier.wait(0.2), lambda: self.now)
 
     def close(self) -> None:
         for tier in self._open:
             tier.close()
 
-    def recover(self, driver: TierDriver) -> None:
+    def recover(self, driver: tier_driver.TierDriver) -> None:
         """Time passes until the next probe has found the disk in order."""
 
         def is_back() -> bool:

@@ -8,9 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from octavo.chunks.keys import make_offload_key
-from octavo.chunks.transfers import ChunkBytes
-from octavo.chunks.wanted import ALL_BLOCKS
+from octavo.chunks import ALL_BLOCKS, ChunkBytes, make_offload_key
 from octavo.ids import BlockHash
 from octavo.tiers.base import TierContext
 from octavo.tiers.disk import DiskTier

@@ -6,16 +6,14 @@ import sys
 import numpy as np
 import pytest
 import zstandard
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from octavo.chunks.keys import make_offload_key
+from octavo.chunks import make_offload_key
 from octavo.errors import InputError
-from octavo.host.arena import BOOKKEEPING_BYTES_PER_SLOT, PAGE_BYTES
+from octavo.host import BOOKKEEPING_BYTES_PER_SLOT, PAGE_BYTES
 from octavo.ids import BlockHash
 from octavo.policies import LRUPolicy
-from octavo.testing.tier_driver import MAX_CHUNK_BYTES, chunks, key
-from octavo.testing.tier_suite import NAMESPACE, TierSuite
+from octavo.testing import NAMESPACE, TierSuite, tier_driver
 from octavo.tiers.base import TierContext
 from octavo.tiers.codecs import Int8Rows, ZstdPlanes
 from octavo.tiers.compressed import CompressedTier
@@ -39,20 +37,20 @@ class TestZstdTier(TierSuite):
     def test_what_was_stored_is_found_and_loaded(self, tmp_path):
         """Otherwise than the suite has it: stored lengths are those of encoded chunks."""
         with self.driver(tmp_path) as driver:
-            wanted = [*chunks(range(3)), *chunks([3], 0b0101)]
+            wanted = [*tier_driver.chunks(range(3)), *tier_driver.chunks([3], 0b0101)]
             assert driver.store(wanted) == frozenset()
             assert driver.found(range(5)) == [-1, -1, -1, 0b0101, 0]
             assert driver.load(wanted[::-1]) == frozenset()
-            assert driver.tier.stored_bytes([chunk.key for chunk in wanted] + [key(9)])[-1] == 0
+            assert driver.tier.stored_bytes([chunk.key for chunk in wanted] + [tier_driver.key(9)])[-1] == 0
             counters = driver.tier.status().counters
             assert counters["raw_bytes"] == sum(len(chunk.content) for chunk in wanted)
             assert 0 < counters["encoded_bytes"] <= counters["raw_bytes"] + len(wanted)
 
     def test_what_the_inner_tier_has_but_cannot_be_decoded_fails(self, tmp_path):
         with self.driver(tmp_path) as driver:
-            driver.store(chunks([0]))
+            driver.store(tier_driver.chunks([0]))
             driver.tier._codec = Int8Rows(("bf16",), 100)
-            other = chunks([0])
+            other = tier_driver.chunks([0])
             driver.tier._codec.decode = lambda *_: None
             assert driver.load(other) == {0}
 
@@ -156,7 +154,7 @@ class TestSpecs:
     )
     def test_builds_what_it_lies_upon(self, config):
         spec = spec_from_config({**config, "tier": MEMORY})
-        tier = spec.build(TierContext(namespace=NAMESPACE, max_chunk_bytes=MAX_CHUNK_BYTES))
+        tier = spec.build(TierContext(namespace=NAMESPACE, max_chunk_bytes=tier_driver.MAX_CHUNK_BYTES))
         assert tier.medium == "memory"
         tier.close()
 

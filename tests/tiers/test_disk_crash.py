@@ -15,7 +15,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 import disk_crash_child as child
 
-from octavo.chunks.transfers import ChunkBytes
+from octavo.chunks import ChunkBytes
 
 NUM_CRASHES = int(os.environ.get("OCTAVO_CRASHES", "5"))
 CRASHES_PER_DIRECTORY = 10

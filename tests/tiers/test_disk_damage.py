@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from octavo.testing.tier_driver import chunks
-from octavo.tiers.disk.format import RECORD_HEADER_BYTES, is_whole, record_bytes
+from octavo.testing import tier_driver
 from octavo.tiers.disk.io import DiskIO
+from octavo.tiers.disk.layout import RECORD_HEADER_BYTES, is_whole, record_bytes
 from octavo.tiers.disk.recovery import read_segment
 
 NAMESPACE = bytes(range(16))
-WANTED = chunks([0, 1, 2], 0b1)
+WANTED = tier_driver.chunks([0, 1, 2], 0b1)
 CONTENT = {chunk.key: chunk.content for chunk in WANTED}
 
 
@@ -116,13 +116,13 @@ def test_a_tier_on_a_damaged_log(disk):
 def test_of_two_records_the_later_number_counts(disk):
     """Whatever the order of files: a copy under a newer name is not the segment that it says it is."""
     driver = disk.open()
-    driver.store(chunks([0], 0b1))
-    driver.store(chunks([0]))
+    driver.store(tier_driver.chunks([0], 0b1))
+    driver.store(tier_driver.chunks([0]))
     driver.tier.close()
     (file,) = disk.segments()
     (disk.directory / "segment-000000000009.octavo").write_bytes(file.read_bytes())
     again = disk.open()
-    assert again.load(chunks([0])) == frozenset()
+    assert again.load(tier_driver.chunks([0])) == frozenset()
     assert again.tier.status().num_chunks == 1
     assert again.tier.status().counters["foreign_segments"] == 1
 
@@ -141,7 +141,7 @@ def test_a_segment_of_a_newer_version_stays_until_the_budget_needs_it(disk):
     assert again.store(WANTED) == frozenset()
     assert file.read_bytes() == data
     for number in range(200):
-        assert again.store(chunks([number])) == frozenset()
+        assert again.store(tier_driver.chunks([number])) == frozenset()
     again.settle()
     assert not file.exists()
     assert again.tier.status().counters["evicted_foreign_segments"] == 1
@@ -153,6 +153,6 @@ def test_a_strangers_file_counts_and_is_left_alone(disk):
     stranger.write_bytes(bytes(1 << 18))
     driver = disk.open()
     for number in range(200):
-        assert driver.store(chunks([number])) == frozenset()
+        assert driver.store(tier_driver.chunks([number])) == frozenset()
         assert disk.sum_of_files() <= driver.tier.status().bytes_used <= 1 << 20
     assert stranger.stat().st_size == 1 << 18

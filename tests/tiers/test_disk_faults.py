@@ -7,9 +7,9 @@ import shutil
 
 import pytest
 
-from octavo.chunks.wanted import ALL_BLOCKS
+from octavo.chunks import ALL_BLOCKS
 from octavo.errors import TierError, TierLockedError
-from octavo.testing.tier_driver import UNTOUCHED, chunks, key
+from octavo.testing import tier_driver
 from octavo.tiers.base import TierState
 
 
@@ -30,10 +30,10 @@ def test_a_disk_that_takes_nothing(disk, caplog, call, error):
     driver = disk.open()
     disk.io.fail(call, errno=error)
     with caplog.at_level(logging.WARNING):
-        assert driver.store(chunks(range(3))) == {0, 1, 2}
+        assert driver.store(tier_driver.chunks(range(3))) == {0, 1, 2}
         driver.poll_until(lambda: is_off(driver), "the tier to be turned off")
-        assert driver.submit_store(chunks([3])) is None
-        assert driver.submit_load(chunks([0])) is None
+        assert driver.submit_store(tier_driver.chunks([3])) is None
+        assert driver.submit_load(tier_driver.chunks([0])) is None
         for _ in range(20):
             disk.now += 100.0
             driver.poll()
@@ -44,8 +44,8 @@ def test_a_disk_that_takes_nothing(disk, caplog, call, error):
     disk.io.heal()
     disk.recover(driver)
     assert "is back" in caplog.text
-    assert driver.store(chunks(range(3))) == frozenset()
-    assert driver.load(chunks(range(3))) == frozenset()
+    assert driver.store(tier_driver.chunks(range(3))) == frozenset()
+    assert driver.load(tier_driver.chunks(range(3))) == frozenset()
     assert driver.tier.flush(10.0)
     assert disk.sum_of_files() <= driver.tier.status().bytes_used
 
@@ -54,14 +54,14 @@ def test_a_disk_that_takes_nothing(disk, caplog, call, error):
 def test_what_nobody_expects_of_a_disk(disk, caplog, call):
     """No thread ends of it."""
     driver = disk.open()
-    assert driver.store(chunks([0])) == frozenset()
+    assert driver.store(tier_driver.chunks([0])) == frozenset()
     assert driver.tier.flush(10.0)
     for round_ in range(2):
         disk.io.surprise(call)
         with caplog.at_level(logging.CRITICAL):
             number = 1
             while not is_off(driver):
-                driver.store(chunks(range(number, number + 10)))
+                driver.store(tier_driver.chunks(range(number, number + 10)))
                 driver.tier.flush(10.0)
                 driver.poll()
                 number += 10
@@ -69,30 +69,30 @@ def test_what_nobody_expects_of_a_disk(disk, caplog, call):
         disk.io.heal()
         disk.recover(driver)
         assert driver.found([0]) == [ALL_BLOCKS], round_
-        assert driver.load(chunks([0])) == frozenset()
+        assert driver.load(tier_driver.chunks([0])) == frozenset()
     driver.tier.check_invariants()
 
 
 def test_reads_that_nobody_expects(disk):
     driver = disk.open()
-    driver.store(chunks(range(4)))
+    driver.store(tier_driver.chunks(range(4)))
     disk.io.surprise("read")
-    assert [driver.load(chunks([number])) for number in range(3)] == [{0}] * 3
+    assert [driver.load(tier_driver.chunks([number])) for number in range(3)] == [{0}] * 3
     driver.poll_until(lambda: is_off(driver), "the tier to be turned off")
     disk.io.heal()
     disk.recover(driver)
-    assert driver.load(chunks([3])) == frozenset()
+    assert driver.load(tier_driver.chunks([3])) == frozenset()
 
 
 @pytest.mark.parametrize("name", ["segment-99999999999999999999999.octavo", "segment-1.octavo", "segment-x.octavo"])
 def test_files_with_names_that_no_segment_has(disk, name):
     driver = disk.open()
-    driver.store(chunks([0]))
+    driver.store(tier_driver.chunks([0]))
     driver.tier.close()
     (disk.directory / name).write_bytes(b"somebody's")
     driver = disk.open()
-    assert driver.store(chunks([1])) == frozenset()
-    assert driver.load(chunks([0, 1])) == frozenset()
+    assert driver.store(tier_driver.chunks([1])) == frozenset()
+    assert driver.load(tier_driver.chunks([0, 1])) == frozenset()
     assert (disk.directory / name).read_bytes() == b"somebody's"
 
 
@@ -103,78 +103,78 @@ def test_a_number_that_leaves_none_for_segments_to_come(disk):
     with pytest.raises(TierError, match=f"{stranger} is no segment of any tier: remove it"):
         disk.open()
     stranger.unlink()
-    assert disk.open().store(chunks([0])) == frozenset()
+    assert disk.open().store(tier_driver.chunks([0])) == frozenset()
 
 
 def test_what_was_synced_outlives_a_failing_write(disk):
     driver = disk.open()
-    driver.store(chunks([0, 1]))
+    driver.store(tier_driver.chunks([0, 1]))
     assert driver.tier.flush(10.0)
-    driver.store(chunks([2]))
+    driver.store(tier_driver.chunks([2]))
     disk.io.fail("write", errno=errno.EIO)
-    assert driver.store(chunks([3])) == {0}
+    assert driver.store(tier_driver.chunks([3])) == {0}
     assert not driver.tier.flush(10.0), "2 was accepted, and nobody knows whether it is on disk"
     disk.io.heal()
     disk.recover(driver)
     assert driver.found(range(4)) == [ALL_BLOCKS, ALL_BLOCKS, 0, 0]
-    assert driver.announced == {key(0), key(1)}
-    assert driver.load(chunks([0, 1])) == frozenset()
+    assert driver.announced == {tier_driver.key(0), tier_driver.key(1)}
+    assert driver.load(tier_driver.chunks([0, 1])) == frozenset()
     assert driver.tier.flush(10.0)
 
 
 def test_a_failing_sync_keeps_no_promise(disk):
     driver = disk.open()
-    driver.store(chunks([0]))
+    driver.store(tier_driver.chunks([0]))
     disk.io.fail("sync", errno=errno.EIO)
     assert not driver.tier.flush(10.0)
     disk.io.heal()
     disk.recover(driver)
     assert driver.found([0]) == [0]
     assert driver.tier.status().counters["lost_unsynced"] == 1
-    driver.store(chunks([0]))
+    driver.store(tier_driver.chunks([0]))
     assert driver.tier.flush(10.0)
 
 
 def test_short_writes_are_completed(disk):
     disk.io.writes_short = True
     driver = disk.open()
-    assert driver.store(chunks(range(5))) == frozenset()
-    assert driver.load(chunks(range(5))) == frozenset()
+    assert driver.store(tier_driver.chunks(range(5))) == frozenset()
+    assert driver.load(tier_driver.chunks(range(5))) == frozenset()
     assert disk.io.num_faults > 5
 
 
 def test_a_flipped_bit_drops_the_record(disk):
     driver = disk.open()
-    driver.store(chunks([0, 1]))
+    driver.store(tier_driver.chunks([0, 1]))
     disk.io.flips_a_bit = True
-    assert driver.load(chunks([0])) == {0}
+    assert driver.load(tier_driver.chunks([0])) == {0}
     disk.io.heal()
     assert driver.found([0, 1]) == [0, ALL_BLOCKS]
-    assert driver.announced == {key(1)}
+    assert driver.announced == {tier_driver.key(1)}
     assert driver.tier.status().counters["corrupt_records"] == 1
     assert not is_off(driver)
 
 
 def test_one_bad_spot_costs_its_record_and_many_the_disk(disk):
     driver = disk.open()
-    driver.store(chunks(range(6)))
+    driver.store(tier_driver.chunks(range(6)))
     disk.io.fail("read", errno=errno.EIO)
-    assert driver.load(chunks([0])) == {0}
+    assert driver.load(tier_driver.chunks([0])) == {0}
     assert not is_off(driver)
     assert driver.found([0, 1]) == [0, ALL_BLOCKS]
-    assert driver.load(chunks([1])) == {0}
-    assert driver.load(chunks([2])) == {0}
+    assert driver.load(tier_driver.chunks([1])) == {0}
+    assert driver.load(tier_driver.chunks([2])) == {0}
     assert is_off(driver)
     disk.io.heal()
     disk.recover(driver)
-    assert driver.load(chunks([3, 4, 5])) == frozenset()
+    assert driver.load(tier_driver.chunks([3, 4, 5])) == frozenset()
 
 
 def test_a_write_that_hangs(disk):
     driver = disk.open()
-    driver.store(chunks([0]))
+    driver.store(tier_driver.chunks([0]))
     with disk.io.hanging("write") as gate:
-        job = driver.submit_store(chunks([1]))
+        job = driver.submit_store(tier_driver.chunks([1]))
         gate.wait_for_call()
         driver.poll()
         disk.now += 9.0
@@ -191,27 +191,27 @@ def test_a_write_that_hangs(disk):
         assert is_off(driver), "there is no probe while a call hangs"
     disk.recover(driver)
     driver.settle()
-    assert driver.load(chunks([0])) == frozenset()
+    assert driver.load(tier_driver.chunks([0])) == frozenset()
 
 
 def test_a_read_that_hangs_touches_nothing_after_its_job_was_cancelled(disk):
     driver = disk.open()
-    driver.store(chunks([0]))
+    driver.store(tier_driver.chunks([0]))
     with disk.io.hanging("read") as gate:
-        job = driver.submit_load(chunks([0]))
+        job = driver.submit_load(tier_driver.chunks([0]))
         gate.wait_for_call()
         memory = driver.cancel(job)
     driver.settle()
-    assert set(memory[0]) == {UNTOUCHED}
+    assert set(memory[0]) == {tier_driver.UNTOUCHED}
     assert job not in driver.failed
-    assert driver.load(chunks([0])) == frozenset()
+    assert driver.load(tier_driver.chunks([0])) == frozenset()
 
 
 def test_a_read_that_is_late_counts_only_for_its_own_generation(disk):
     driver = disk.open()
-    driver.store(chunks([0]))
+    driver.store(tier_driver.chunks([0]))
     with disk.io.hanging("read") as gate:
-        job = driver.submit_load(chunks([0]))
+        job = driver.submit_load(tier_driver.chunks([0]))
         gate.wait_for_call()
         driver.tier.reset()
     assert driver.finish(job) == {0}
@@ -219,30 +219,30 @@ def test_a_read_that_is_late_counts_only_for_its_own_generation(disk):
 
 def test_a_deleted_file(disk):
     driver = disk.open()
-    driver.store(chunks(range(3)))
+    driver.store(tier_driver.chunks(range(3)))
     driver.tier.flush(10.0)
     (file,) = disk.segments()
     file.unlink()
-    assert driver.load(chunks([0])) == {0}
+    assert driver.load(tier_driver.chunks([0])) == {0}
     assert driver.found(range(3)) == [0, 0, 0]
     assert driver.tier.status().counters["lost_segments"] == 1
-    assert driver.store(chunks(range(3))) == frozenset()
+    assert driver.store(tier_driver.chunks(range(3))) == frozenset()
     assert driver.tier.flush(10.0)
-    assert driver.load(chunks(range(3))) == frozenset()
+    assert driver.load(tier_driver.chunks(range(3))) == frozenset()
 
 
 def test_a_deleted_directory(disk):
     driver = disk.open()
-    driver.store(chunks(range(20)))
+    driver.store(tier_driver.chunks(range(20)))
     assert driver.tier.flush(10.0)
-    driver.store(chunks([20]))
+    driver.store(tier_driver.chunks([20]))
     shutil.rmtree(disk.directory)
     assert not driver.tier.flush(10.0)
     driver.poll_until(lambda: is_off(driver), "the tier to be turned off")
     disk.recover(driver)
     assert driver.found(range(21)) == [0] * 21
     assert driver.announced == set()
-    assert driver.store(chunks(range(3))) == frozenset()
+    assert driver.store(tier_driver.chunks(range(3))) == frozenset()
     assert driver.tier.flush(10.0)
     assert driver.tier.status().bytes_used >= disk.sum_of_files()
     with pytest.raises(TierLockedError):
@@ -251,7 +251,7 @@ def test_a_deleted_directory(disk):
 
 def test_a_reset_that_cannot_be_marked_is_marked_later(disk):
     driver = disk.open()
-    driver.store(chunks(range(3)))
+    driver.store(tier_driver.chunks(range(3)))
     assert driver.tier.flush(10.0)
     disk.io.fail("open", "unlink", errno=errno.EROFS)
     driver.tier.reset()
@@ -267,7 +267,7 @@ def test_a_reset_that_cannot_be_marked_is_marked_later(disk):
 
 def test_a_marked_reset_holds_although_no_file_was_deleted(disk):
     driver = disk.open()
-    driver.store(chunks(range(3)))
+    driver.store(tier_driver.chunks(range(3)))
     assert driver.tier.flush(10.0)
     disk.io.fail("unlink", errno=errno.EACCES)
     driver.tier.reset()
@@ -283,7 +283,7 @@ def test_a_marked_reset_holds_although_no_file_was_deleted(disk):
 def test_closing_a_disk_that_hangs_ends_and_keeps_the_lock(disk):
     driver = disk.open(close_seconds=0.05)
     with disk.io.hanging("write") as gate:
-        driver.submit_store(chunks([0]))
+        driver.submit_store(tier_driver.chunks([0]))
         gate.wait_for_call()
         driver.tier.close()
         with pytest.raises(TierLockedError, match=f"in use by process {os.getpid()}"):
@@ -298,7 +298,7 @@ def test_a_directory_that_cannot_be_used(disk):
 
 def test_a_chunk_that_the_format_cannot_hold_fails_alone(disk):
     driver = disk.open()
-    unfit = chunks([1])[0]._replace(key=b"k" * 65)
-    assert driver.store([*chunks([0]), unfit, *chunks([2])]) == {1}
-    assert driver.load(chunks([0, 2])) == frozenset()
+    unfit = tier_driver.chunks([1])[0]._replace(key=b"k" * 65)
+    assert driver.store([*tier_driver.chunks([0]), unfit, *tier_driver.chunks([2])]) == {1}
+    assert driver.load(tier_driver.chunks([0, 2])) == frozenset()
     assert driver.tier.status().counters["stores_unfit"] == 1

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from xxhash import xxh3_128_digest
 
-from octavo.chunks.transfers import ChunkBytes
-from octavo.tiers.disk.format import (
+from octavo.chunks import ChunkBytes
+from octavo.tiers.disk.io import DiskIO
+from octavo.tiers.disk.layout import (
     RECORD_HEADER_BYTES,
     RecordHeader,
     SegmentHeader,
@@ -22,12 +22,11 @@ from octavo.tiers.disk.format import (
     record_bytes,
     write_record_header,
 )
-from octavo.tiers.disk.io import DiskIO
 from octavo.tiers.disk.marker import read_marker
 from octavo.tiers.disk.summary import Table, Trailer, pack_table, parse_table
 
 GOLDEN = Path(__file__).parent / "golden"
-MAKER = Path(__file__).parents[3] / "scripts" / "make_disk_golden.py"
+MAKER = Path(__file__).parents[2] / "scripts" / "make_disk_golden.py"
 NAMESPACE = bytes(range(16))
 
 

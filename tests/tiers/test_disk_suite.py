@@ -3,8 +3,7 @@
 from contextlib import suppress
 from pathlib import Path
 
-from octavo.testing.tier_driver import MAX_CHUNK_BYTES
-from octavo.testing.tier_suite import TierSuite
+from octavo.testing import TierSuite, tier_driver
 from octavo.tiers.base import Tier, TierContext
 from octavo.tiers.disk import DiskSpec, DiskTier
 
@@ -24,7 +23,7 @@ class TestDiskTier(TierSuite):
         spec = DiskSpec.from_config(
             {"path": str(folder / "tier"), "size": self.budget_bytes, "segment_size": 40_960, "read_threads": 2}
         )
-        return spec.build(TierContext(namespace=namespace, max_chunk_bytes=MAX_CHUNK_BYTES))
+        return spec.build(TierContext(namespace=namespace, max_chunk_bytes=tier_driver.MAX_CHUNK_BYTES))
 
     def bytes_on_medium(self, folder: Path) -> int:
         return sum_of_files(folder)

@@ -5,9 +5,9 @@ import stat
 
 import pytest
 
-from octavo.chunks.wanted import ALL_BLOCKS
+from octavo.chunks import ALL_BLOCKS
 from octavo.errors import InputError, TierLockedError
-from octavo.testing.tier_driver import Chunk, chunks, key
+from octavo.testing import tier_driver
 from octavo.tiers.base import TierContext
 from octavo.tiers.disk import DiskSpec
 from octavo.tiers.disk.config import DiskConfig
@@ -31,7 +31,7 @@ def test_a_lock_that_a_dead_process_left_is_no_obstacle(disk):
 
 def test_files_are_private(disk):
     driver = disk.open()
-    driver.store(chunks([0]))
+    driver.store(tier_driver.chunks([0]))
     assert stat.S_IMODE(disk.directory.stat().st_mode) == 0o700
     assert {stat.S_IMODE(file.stat().st_mode) for file in disk.directory.iterdir()} == {0o600}
 
@@ -77,10 +77,10 @@ def test_a_budget_that_is_too_small_is_refused_with_the_numbers(tmp_path, config
 
 def test_what_was_hit_is_moved_and_the_rest_goes(disk):
     driver = disk.open(size=1 << 18, segment_size=1 << 16)
-    hot = chunks([0])
+    hot = tier_driver.chunks([0])
     driver.store(hot)
     for number in range(1, 120):
-        assert driver.store(chunks([number])) == frozenset()
+        assert driver.store(tier_driver.chunks([number])) == frozenset()
         driver.tier.touch([hot[0].key])
         assert disk.sum_of_files() <= driver.tier.status().bytes_used <= 1 << 18
     driver.settle()
@@ -92,38 +92,38 @@ def test_what_was_hit_is_moved_and_the_rest_goes(disk):
 def test_however_much_is_hot_eviction_makes_room(disk):
     driver = disk.open(size=1 << 18, segment_size=1 << 16)
     for number in range(120):
-        assert driver.store(chunks([number])) == frozenset()
-        driver.tier.touch([key(n) for n in range(number + 1)])
+        assert driver.store(tier_driver.chunks([number])) == frozenset()
+        driver.tier.touch([tier_driver.key(n) for n in range(number + 1)])
     driver.settle()
     assert driver.found([119]) == [ALL_BLOCKS]
 
 
 def test_what_is_being_read_is_no_victim(disk):
     driver = disk.open(size=1 << 18, segment_size=1 << 16)
-    driver.store(chunks([0]))
+    driver.store(tier_driver.chunks([0]))
     with disk.io.hanging("read") as gate:
-        job = driver.submit_load(chunks([0]))
+        job = driver.submit_load(tier_driver.chunks([0]))
         gate.wait_for_call()
         for number in range(1, 60):
-            driver.store(chunks([number]))
+            driver.store(tier_driver.chunks([number]))
     assert driver.finish(job) == frozenset()
 
 
 def test_restarts_leave_no_heap_of_small_files(disk):
     for number in range(12):
         driver = disk.open()
-        driver.store(chunks([number], 0b1))
+        driver.store(tier_driver.chunks([number], 0b1))
         driver.tier.close()
     assert len(disk.segments()) <= 3
     driver = disk.open()
     assert driver.found(range(12)) == [0b1] * 12
-    assert driver.load([Chunk(key(number), 0b1) for number in range(12)]) == frozenset()
+    assert driver.load([tier_driver.Chunk(tier_driver.key(number), 0b1) for number in range(12)]) == frozenset()
 
 
 def test_a_smaller_budget_holds_from_the_start(disk):
     driver = disk.open()
     for number in range(60):
-        driver.store(chunks([number]))
+        driver.store(tier_driver.chunks([number]))
     driver.tier.close()
     driver = disk.open(size=1 << 18)
     assert disk.sum_of_files() <= driver.tier.status().bytes_used <= 1 << 18
@@ -133,11 +133,11 @@ def test_a_smaller_budget_holds_from_the_start(disk):
 def test_older_namespaces_give_way_first(disk):
     driver = disk.open(namespace=b"n" * 16)
     for number in range(40):
-        driver.store(chunks([number]))
+        driver.store(tier_driver.chunks([number]))
     driver.tier.close()
     driver = disk.open()
     for number in range(60):
-        driver.store(chunks([number]))
+        driver.store(tier_driver.chunks([number]))
     assert driver.found([0]) == [ALL_BLOCKS]
     assert driver.tier.status().counters["evicted_foreign_segments"] > 0
 
@@ -145,29 +145,31 @@ def test_older_namespaces_give_way_first(disk):
 def test_its_queues_have_a_bound(disk):
     driver = disk.open(queue_jobs=2, queue_size="1MiB")
     with disk.io.hanging("write") as gate:
-        jobs = [driver.submit_store(chunks([number])) for number in range(2)]
+        jobs = [driver.submit_store(tier_driver.chunks([number])) for number in range(2)]
         gate.wait_for_call()
-        assert driver.submit_store(chunks([2])) is None
+        assert driver.submit_store(tier_driver.chunks([2])) is None
         assert driver.tier.status().counters["stores_refused"] == 1
         driver.cancel(jobs[0])
-        assert driver.submit_store(chunks([2])) is None, "a cancelled job is in the queue until the writer has seen it"
+        assert driver.submit_store(tier_driver.chunks([2])) is None, (
+            "a cancelled job is in the queue until the writer has seen it"
+        )
     driver.settle()
-    assert driver.store(chunks([2])) == frozenset()
+    assert driver.store(tier_driver.chunks([2])) == frozenset()
 
 
 def test_a_job_larger_than_the_queue_is_let_in_alone(disk):
     driver = disk.open(queue_size="8KiB")
-    assert driver.store(chunks(range(5))) == frozenset()
-    assert driver.load(chunks(range(5))) == frozenset()
+    assert driver.store(tier_driver.chunks(range(5))) == frozenset()
+    assert driver.load(tier_driver.chunks(range(5))) == frozenset()
 
 
 def test_records_that_lie_together_are_read_together(disk):
     driver = disk.open()
-    driver.store(chunks(range(6)))
+    driver.store(tier_driver.chunks(range(6)))
     reads = []
     read = disk.io.read
     disk.io.read = lambda fd, into, offset: reads.append(len(into)) or read(fd, into, offset)
-    assert driver.load(chunks([5, 0, 1, 2, 3, 4])) == frozenset()
+    assert driver.load(tier_driver.chunks([5, 0, 1, 2, 3, 4])) == frozenset()
     assert reads == [6 * 8192]
 
 
@@ -177,33 +179,33 @@ def test_a_sync_follows_in_time_and_after_so_many_bytes(disk):
     def syncs():
         return driver.tier.status().counters["syncs"]
 
-    driver.store(chunks([0]))
+    driver.store(tier_driver.chunks([0]))
     disk.now += 4.0
     driver.poll()
     assert syncs() == 0
     disk.now += 2.0
     driver.poll()
     driver.poll_until(lambda: syncs() == 1, "a sync when it is due")
-    driver.store(chunks([1, 2, 3, 4]))
+    driver.store(tier_driver.chunks([1, 2, 3, 4]))
     driver.poll_until(lambda: syncs() == 2, "a sync after 20 KiB")
 
 
 def test_after_closing_nothing_is_there(disk):
     driver = disk.open()
-    driver.store(chunks([0]))
+    driver.store(tier_driver.chunks([0]))
     driver.tier.close()
     assert driver.found([0]) == [0]
-    assert driver.submit_store(chunks([1])) is None
-    assert driver.submit_load(chunks([0])) is None
+    assert driver.submit_store(tier_driver.chunks([1])) is None
+    assert driver.submit_load(tier_driver.chunks([0])) is None
     assert not driver.tier.flush(1.0)
     driver.poll()
 
 
 def test_a_chunk_that_gained_blocks_is_announced_again(disk):
     driver = disk.open()
-    driver.store(chunks([0], 0b1))
+    driver.store(tier_driver.chunks([0], 0b1))
     driver.announced.clear()
-    driver.store(chunks([0], 0b1))
+    driver.store(tier_driver.chunks([0], 0b1))
     assert driver.announced == set()
-    driver.store(chunks([0]))
-    assert driver.announced == {key(0)}
+    driver.store(tier_driver.chunks([0]))
+    assert driver.announced == {tier_driver.key(0)}

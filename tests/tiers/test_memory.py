@@ -3,11 +3,9 @@
 import pytest
 
 from octavo.errors import InputError
-from octavo.host.arena import BOOKKEEPING_BYTES_PER_SLOT, PAGE_BYTES
-from octavo.host.segment import RECORD_BYTES, Segment, SegmentLayout
+from octavo.host import BOOKKEEPING_BYTES_PER_SLOT, PAGE_BYTES, RECORD_BYTES, Segment, SegmentLayout
 from octavo.policies import LRUPolicy
-from octavo.testing.tier_driver import MAX_CHUNK_BYTES, chunks
-from octavo.testing.tier_suite import NAMESPACE, OTHER_NAMESPACE, TierSuite
+from octavo.testing import NAMESPACE, OTHER_NAMESPACE, TierSuite, tier_driver
 from octavo.tiers.base import TierContext
 from octavo.tiers.memory import MemorySpec, MemoryTier
 
@@ -22,9 +20,9 @@ class TestMemoryTier(TierSuite):
 
     def test_flipped_bits_are_a_failure_and_then_a_miss(self, tmp_path):
         with self.driver(tmp_path) as driver:
-            driver.store(chunks([0, 1]))
+            driver.store(tier_driver.chunks([0, 1]))
             driver.tier._arena.view[0, 5] ^= 1
-            assert driver.load(chunks([0, 1])) == {0}
+            assert driver.load(tier_driver.chunks([0, 1])) == {0}
             assert driver.found([0, 1]) == [0, -1]
             driver.settle()
             assert len(driver.announced) == 1
@@ -33,9 +31,9 @@ class TestMemoryTier(TierSuite):
 
     def test_cancelled_and_forgotten_stores_give_their_slots_back(self, tmp_path):
         with self.driver(tmp_path) as driver:
-            driver.cancel(driver.submit_store(chunks(range(3))))
+            driver.cancel(driver.submit_store(tier_driver.chunks(range(3))))
             assert driver.tier.status().bytes_used == 0
-            driver.submit_store(chunks(range(3)))
+            driver.submit_store(tier_driver.chunks(range(3)))
             driver.tier.reset()
             driver.settle()
             driver.tier.check_invariants()
@@ -54,11 +52,11 @@ class TestMemoryTierInSegment(TestMemoryTier):
     def test_it_is_there_again(self, tmp_path):
         """Otherwise than the suite has it: one segment is of one namespace, and another one's start empties it."""
         with self.driver(tmp_path) as driver:
-            driver.store([*chunks(range(5)), *chunks([5], 0b0101)])
-            driver.tier.remove(chunks([0])[0][:1])
+            driver.store([*tier_driver.chunks(range(5)), *tier_driver.chunks([5], 0b0101)])
+            driver.tier.remove(tier_driver.chunks([0])[0][:1])
         with self.driver(tmp_path) as driver:
             assert driver.found(range(6)) == [0, -1, -1, -1, -1, 0b0101]
-            assert driver.load([*chunks(range(1, 5)), *chunks([5], 0b0101)]) == frozenset()
+            assert driver.load([*tier_driver.chunks(range(1, 5)), *tier_driver.chunks([5], 0b0101)]) == frozenset()
             driver.tier.check_invariants()
         with self.driver(tmp_path, OTHER_NAMESPACE) as driver:
             assert driver.found(range(6)) == [0] * 6
@@ -67,7 +65,7 @@ class TestMemoryTierInSegment(TestMemoryTier):
 
 
 class TestSpec:
-    CONTEXT = TierContext(namespace=NAMESPACE, max_chunk_bytes=MAX_CHUNK_BYTES)
+    CONTEXT = TierContext(namespace=NAMESPACE, max_chunk_bytes=tier_driver.MAX_CHUNK_BYTES)
 
     def test_builds_within_its_size(self):
         tier = MemorySpec.from_config({"size": "1MiB"}).build(self.CONTEXT)

@@ -5,13 +5,12 @@ from math import prod
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from octavo.errors import BlockSizeError, CacheLayoutError, SpecError
 from octavo.planning import plan_kv_cache
 from octavo.specs import CacheDType, FullAttentionSpec, MambaSpec, RequestLimits
-from octavo.testing.small_models import MODEL_EXAMPLES
+from octavo.testing import MODEL_EXAMPLES
 from octavo.transfer import (
     CacheRegistration,
     CanonicalKVCacheRef,

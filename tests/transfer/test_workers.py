@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from octavo.chunks.transfers import ChunkCopy
+from octavo.chunks import ChunkCopy
 from octavo.errors import InvalidTransferError, TransferError
-from octavo.testing.worker_suite import OffloadingWorkerSuite
+from octavo.testing import OffloadingWorkerSuite
 from octavo.transfer import CanonicalKVCacheRef, CanonicalKVCaches, CanonicalKVCacheTensor, CpuWorker, make_worker
 from octavo.transfer.staged_worker import Lane, StagedWorker
 

@@ -1,6 +1,7 @@
 """Layers that no model here has on a CPU: as Octavo describes them, by name of the case."""
 
 from octavo.specs import (
+    CacheDType,
     ChunkedLocalAttentionSpec,
     CrossAttentionSpec,
     FullAttentionSpec,
@@ -11,7 +12,6 @@ from octavo.specs import (
     SlidingWindowMLASpec,
     SlidingWindowSpec,
 )
-from octavo.specs.dtypes import CacheDType
 
 BF16, FP32 = CacheDType.BFLOAT16, CacheDType.FLOAT32
 

@@ -10,7 +10,7 @@ from vllm import LLM, SamplingParams
 from vllm.v1.kv_offload.base import ScheduleEndContext
 from vllm_models import VOCAB
 
-from octavo.tiers.base import TierState
+from octavo.tiers import TierState
 
 torch.set_num_threads(1)  # a vLLM in this process asks for more
 

@@ -80,16 +80,16 @@ class TroubledDisk:
     """Gives the disk tiers that are made from now on a disk of many troubles, and workers some too."""
 
     def __init__(self) -> None:
-        from octavo.tiers.disk import spec
-        from octavo.transfer.host_copier import HostCopier
+        from octavo.tiers.disk import DiskSpec
+        from octavo.transfer import HostCopier
         from rigs.faulty_disk import FaultyDiskIO
 
         self._io = FaultyDiskIO()
         self._round = 0
         self._source = random.Random(5)
         self._gate: Any = None
-        build = spec.DiskSpec.build
-        spec.DiskSpec.build = lambda this, context: build(replace(this, io=self._io), context)
+        build = DiskSpec.build
+        DiskSpec.build = lambda this, context: build(replace(this, io=self._io), context)
         store, load = HostCopier.store, HostCopier.load
 
         def troubled_store(this: Any, batches: Any, **options: Any) -> Any:

@@ -12,12 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from octavo.events.group_view import GroupView
-from octavo.events.messages import BlockRemoved, BlockStored
-from octavo.events.published_plan import PublishedGroup, PublishedPlan
-from octavo.events.session import Delivered
-from octavo.events.sources import external_hashes
-from octavo.events.subscriber import SourceConfig, Subscriber, SubscriberConfig
+from octavo.events import (
+    BlockRemoved,
+    BlockStored,
+    Delivered,
+    GroupView,
+    PublishedGroup,
+    PublishedPlan,
+    SourceConfig,
+    Subscriber,
+    SubscriberConfig,
+    external_hashes,
+)
 from octavo.hashing import PLAIN, BlockHasher
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(180)]

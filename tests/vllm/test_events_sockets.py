@@ -7,11 +7,19 @@ import msgspec
 import pytest
 import zmq
 
-from octavo.events.messages import BlockRemoved, BlockStored, KVEventBatch
-from octavo.events.publisher import ZmqPublisher
-from octavo.events.publisher_config import PublisherConfig
-from octavo.events.session import Delivered, Resync, ResyncReason
-from octavo.events.subscriber import SourceConfig, Subscriber, SubscriberConfig
+from octavo.events import (
+    BlockRemoved,
+    BlockStored,
+    Delivered,
+    KVEventBatch,
+    PublisherConfig,
+    Resync,
+    ResyncReason,
+    SourceConfig,
+    Subscriber,
+    SubscriberConfig,
+    ZmqPublisher,
+)
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # torch's own

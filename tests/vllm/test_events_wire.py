@@ -7,9 +7,15 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from octavo.events import messages
-from octavo.events.messages import AllBlocksCleared, BlockRemoved, BlockStored, KVEventBatch
-from octavo.events.wire import decode_batch, encode_batch
+from octavo.events import (
+    AllBlocksCleared,
+    BlockRemoved,
+    BlockStored,
+    KVEventBatch,
+    decode_batch,
+    encode_batch,
+    messages,
+)
 from rigs.event_strategies import batches
 
 with warnings.catch_warnings():

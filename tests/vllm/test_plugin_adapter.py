@@ -10,9 +10,8 @@ import pytest
 import torch
 
 from octavo.errors import OffloadError, TransferError
-from octavo.host.arena import SlotPlan
-from octavo.offload.lower_tier import OffloadLimits
-from octavo.offload.manager import OffloadingManager
+from octavo.host import SlotPlan
+from octavo.offload import OffloadingManager, OffloadLimits
 from octavo.policies import make_policy
 from octavo.transfer import CanonicalKVCacheRef, CanonicalKVCaches, CanonicalKVCacheTensor
 from octavo.vllm_plugin.groups import groups_of_all_ranks, groups_of_rank

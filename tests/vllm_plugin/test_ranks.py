@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from octavo.errors import OffloadError
-from octavo.host.segment import Segment, SegmentLayout
+from octavo.host import Segment, SegmentLayout
 from octavo.vllm_plugin import ranks
 from octavo.vllm_plugin.ranks import (
     GroupReport,

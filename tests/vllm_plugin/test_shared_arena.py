@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from octavo.errors import NotEnoughMemoryError
-from octavo.host.arena import SlotPlan
+from octavo.host import SlotPlan
 from octavo.vllm_plugin.groups import groups_of_all_ranks, groups_of_rank
 from octavo.vllm_plugin.ranks import GroupReport, GroupRule, RankReport
 from octavo.vllm_plugin.shared_arena import RankArena, SharedArena, plan_parts

@@ -1,8 +1,7 @@
 """The conformance suite of `octavo.testing`, and what the model reads, token by token."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from octavo_rswa import ReferenceWindowSpec
 
 from octavo.errors import SpecError

@@ -1,6 +1,6 @@
 """The device side: sheets and pages, the prefix index, and `KVCacheManager`, the facade that an engine calls."""
 
-from octavo.blocks.compaction import PageMove
+from octavo.blocks.compaction import PageMove, rows_held
 from octavo.blocks.kv_cache_manager import Allocation, KVCacheManager
 from octavo.blocks.managers import EncoderBlocksManager, ResumeRuleManager
 from octavo.blocks.pool import BlockPool, ClassUsage
@@ -9,8 +9,8 @@ from octavo.blocks.reservation import DeviceCache, Reservation
 from octavo.blocks.resume_plan import ResumePlan
 from octavo.blocks.state_manager import CheckpointManager
 from octavo.blocks.stats import PrefixCacheStats
-from octavo.events.changes import CacheChanges, StoredRun
-from octavo.specs.manager import NULL_BLOCK, PageCopy
+from octavo.events import CacheChanges, StoredRun
+from octavo.specs import NULL_BLOCK, PageCopy
 
 __all__ = [
     "NULL_BLOCK",
@@ -30,4 +30,5 @@ __all__ = [
     "ResumePlan",
     "ResumeRuleManager",
     "StoredRun",
+    "rows_held",
 ]

@@ -16,7 +16,7 @@ from octavo.blocks.pages import ClassPages
 from octavo.blocks.pool import BlockPool
 from octavo.blocks.request import RequestBlocks
 from octavo.blocks.state_manager import StateTable
-from octavo.specs.manager import NULL_BLOCK, BlockTable
+from octavo.specs import NULL_BLOCK, BlockTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

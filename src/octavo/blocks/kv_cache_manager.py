@@ -26,12 +26,11 @@ from octavo.blocks.resume_plan import ResumePlan, find_resume
 from octavo.blocks.room import ManagedGroup, Room
 from octavo.blocks.stats import PrefixCacheStats
 from octavo.errors import InputError, RequestTooLargeError
-from octavo.events.changes import CacheChanges, StepEvents
+from octavo.events import CacheChanges, StepEvents
 from octavo.hashing import PLAIN, BlockHasher, RequestIdentity
 from octavo.ids import enumerate_groups
 from octavo.planning import KVCacheConfig
-from octavo.specs import KVCacheSpecRegistry, last_boundary
-from octavo.specs.manager import BlockTable, PageCopy
+from octavo.specs import BlockTable, KVCacheSpecRegistry, PageCopy, last_boundary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

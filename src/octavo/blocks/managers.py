@@ -3,15 +3,18 @@
 from collections.abc import Sequence
 
 from octavo.ids import GroupIdx
-from octavo.specs.base import KVCacheSpec, ResumePoint, blocks_holding, ceil_div
-from octavo.specs.manager import (
+from octavo.specs import (
     NULL_BLOCK,
     BlockTable,
     CachedSequence,
     FoundBlocks,
+    KVCacheSpec,
     PageCopy,
     PageHolder,
+    ResumePoint,
     SingleTypeKVCacheManager,
+    blocks_holding,
+    ceil_div,
 )
 
 _NEVER = 1 << 62

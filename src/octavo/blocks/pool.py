@@ -12,11 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from octavo.blocks.pages import ClassPages
-from octavo.events.changes import StepEvents, StoredRun
+from octavo.events import StepEvents, StoredRun
 from octavo.ids import BlockHash, GroupIdx, enumerate_groups
 from octavo.planning import KVCacheConfig, blocks_of_request
-from octavo.specs.base import ceil_div
-from octavo.specs.manager import CachedSequence
+from octavo.specs import CachedSequence, ceil_div
 
 _PAGES_LEASED_AHEAD = 64
 _SHARE_LEASED_AHEAD = 16

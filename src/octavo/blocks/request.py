@@ -9,9 +9,7 @@ import numpy as np
 from octavo.errors import InputError
 from octavo.hashing import RequestIdentity
 from octavo.ids import BlockHash, GroupIdx
-from octavo.specs import last_boundary
-from octavo.specs.base import ResumePoint
-from octavo.specs.manager import BlockTable
+from octavo.specs import BlockTable, ResumePoint, last_boundary
 
 
 class RequestBlocks:

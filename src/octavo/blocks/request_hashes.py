@@ -9,7 +9,7 @@ from octavo.errors import InputError
 from octavo.hashing import BlockHasher, hashes_for_block_size
 from octavo.ids import BlockHash, enumerate_groups
 from octavo.planning import KVCacheConfig
-from octavo.specs.base import ceil_div
+from octavo.specs import ceil_div
 
 
 class RequestHasher:

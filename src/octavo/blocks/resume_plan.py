@@ -7,8 +7,7 @@ from octavo.blocks.lookup import GroupLookup
 from octavo.blocks.pool import BlockPool
 from octavo.blocks.request import RequestBlocks
 from octavo.ids import GroupIdx
-from octavo.specs import GroupAvailability, Resume, longest_resume
-from octavo.specs.manager import FoundBlocks
+from octavo.specs import FoundBlocks, GroupAvailability, Resume, longest_resume
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from octavo.blocks.pool import BlockPool
 from octavo.blocks.request import RequestBlocks
 from octavo.ids import GroupIdx
 from octavo.planning import KVCacheConfig, blocks_of_request
-from octavo.specs.manager import SingleTypeKVCacheManager
+from octavo.specs import SingleTypeKVCacheManager
 
 ManagedGroup: TypeAlias = tuple[GroupIdx, SingleTypeKVCacheManager, int]
 """(group, manager, page class) of a group that keeps something."""

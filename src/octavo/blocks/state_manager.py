@@ -12,16 +12,16 @@ thing: the page that is about to be written is one that others may read, and the
 
 from collections.abc import Sequence
 
-from octavo.specs.base import ResumePoint
-from octavo.specs.manager import (
+from octavo.specs import (
     NULL_BLOCK,
     BlockTable,
     CachedSequence,
     FoundBlocks,
     PageCopy,
+    ResumePoint,
     SingleTypeKVCacheManager,
+    UniformTypeKVCacheSpecs,
 )
-from octavo.specs.uniform import UniformTypeKVCacheSpecs
 
 
 class StateTable(BlockTable):

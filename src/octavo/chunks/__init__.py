@@ -1,1 +1,35 @@
 """Every word for a chunk: its key, its size, what requests ask for, what moves, and what changed."""
+
+from octavo.chunks.changes import ChangeLog, MediumChanges, OffloadChanges, Place, TierChanges, changes_of_medium
+from octavo.chunks.geometry import MOST_BLOCKS_PER_CHUNK, ChunkSizes, GroupOffloadConfig
+from octavo.chunks.keys import OffloadKey, get_offload_block_hash, get_offload_group_idx, make_offload_key
+from octavo.chunks.lookup import LookupResult
+from octavo.chunks.transfers import Buffers, ChunkBytes, ChunkCopy, TierResult, TransferResult
+from octavo.chunks.wanted import ALL_BLOCKS, PromisedPoint, StoredChunk, WantedChunk, stored_chunks
+
+__all__ = [
+    "ALL_BLOCKS",
+    "MOST_BLOCKS_PER_CHUNK",
+    "Buffers",
+    "ChangeLog",
+    "ChunkBytes",
+    "ChunkCopy",
+    "ChunkSizes",
+    "GroupOffloadConfig",
+    "LookupResult",
+    "MediumChanges",
+    "OffloadChanges",
+    "OffloadKey",
+    "Place",
+    "PromisedPoint",
+    "StoredChunk",
+    "TierChanges",
+    "TierResult",
+    "TransferResult",
+    "WantedChunk",
+    "changes_of_medium",
+    "get_offload_block_hash",
+    "get_offload_group_idx",
+    "make_offload_key",
+    "stored_chunks",
+]

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from octavo.chunks.keys import OffloadKey, get_offload_group_idx
 from octavo.chunks.wanted import ALL_BLOCKS, WantedChunk
 from octavo.errors import InputError
-from octavo.specs import KVCacheSpec
-from octavo.specs.base import ceil_div
+from octavo.specs import KVCacheSpec, ceil_div
 
 MOST_BLOCKS_PER_CHUNK = 63
 """Masks of held blocks are kept as signed 64-bit numbers."""

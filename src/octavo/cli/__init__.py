@@ -33,6 +33,8 @@ app.add_typer(bench_app)
 app.add_typer(cache_app)
 app.add_typer(events_app)
 
+__all__ = ["main", "run"]
+
 BAD_INPUT = 2
 INTERRUPTED = 130
 _CommandLineError: type[Exception] = next(cls for cls in typer.BadParameter.__mro__ if cls.__name__ == "ClickException")

@@ -12,7 +12,7 @@ from octavo.errors import InputError
 from octavo.units import format_bytes
 
 if TYPE_CHECKING:
-    from octavo.tiers.disk.inspection import DirectoryContent
+    from octavo.tiers.disk import DirectoryContent
 
 app = typer.Typer(name="cache", help="Look into the directory of a disk tier, check it, clear it.")
 
@@ -55,7 +55,7 @@ def stat(directory: _Directory, *, json: _Json = False) -> None:
 @app.command()
 def verify(directory: _Directory, *, json: _Json = False) -> None:
     """Read and check every record; exit with 1 if any is damaged."""
-    from octavo.tiers.disk.inspection import verify_directory  # numpy, which help needs not
+    from octavo.tiers.disk import verify_directory  # numpy, which help needs not
 
     found = verify_directory(directory)
     if json:
@@ -82,7 +82,7 @@ def clear(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Delete what a disk tier has stored; refused while an engine holds the directory."""
-    from octavo.tiers.disk.inspection import clear_directory  # see above
+    from octavo.tiers.disk import clear_directory  # see above
 
     if not set(namespace) <= _HEX_DIGITS:
         raise InputError(f"--namespace: {namespace!r} must be hexadecimal digits, as `octavo cache ls` shows them")
@@ -99,7 +99,7 @@ def clear(
 
 
 def _inspect(directory: Path) -> "DirectoryContent":
-    from octavo.tiers.disk.inspection import inspect_directory  # see above
+    from octavo.tiers.disk import inspect_directory  # see above
 
     return inspect_directory(directory)
 

@@ -9,7 +9,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from octavo.tiers.disk.inspection import DirectoryContent, NamespaceContent
+from octavo.tiers.disk import DirectoryContent, NamespaceContent
 from octavo.units import format_bytes
 
 _MOST_COLUMNS = 100

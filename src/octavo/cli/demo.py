@@ -15,7 +15,7 @@ from octavo.errors import InputError
 from octavo.units import format_bytes
 
 if TYPE_CHECKING:
-    from octavo.engine.demo import ModeResult
+    from octavo.engine import ModeResult
 
 _DIFFERENT = 1
 _WIDTH = 130
@@ -33,8 +33,7 @@ def demo(
     require_engine()
     import torch
 
-    from octavo.engine.demo import KINDS, first_difference, num_turns, run_kind
-    from octavo.engine.tiny_models import save_tiny_model
+    from octavo.engine import KINDS, first_difference, num_turns, run_kind, save_tiny_model
 
     torch.set_num_threads(1)  # more threads make tiny tensors slower
     kinds = kind or list(KINDS)

@@ -10,7 +10,7 @@ from octavo.cli.output import print_error, write_output
 from octavo.errors import InputError
 
 if TYPE_CHECKING:
-    from octavo.events.subscriber import Subscriber
+    from octavo.events import Subscriber
 
 app = typer.Typer(name="events", help="Read, keep and replay the KV events of a vLLM or Octavo engine.")
 
@@ -65,7 +65,7 @@ def record(
 ) -> None:
     """Keep events in a file, one JSON object on each line."""
     from octavo.cli.events_file import Recorder
-    from octavo.events.session import Resync
+    from octavo.events import Resync
     from octavo.units import parse_bytes
 
     try:
@@ -122,7 +122,7 @@ def replay_file(
 
 
 def _subscriber(endpoint: str, *, replay: str | None, bind: bool, topics: list[str] | None) -> "Subscriber":
-    from octavo.events.subscriber import SourceConfig, Subscriber, SubscriberConfig  # zmq, which no other command needs
+    from octavo.events import SourceConfig, Subscriber, SubscriberConfig  # zmq, which no other command needs
 
     _check_crosses_processes(endpoint)
     if replay is not None:

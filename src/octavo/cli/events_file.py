@@ -10,8 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from octavo.errors import InputError, WireError
-from octavo.events.session import Delivered
-from octavo.events.wire import DEFAULT_LIMITS, decode_batch
+from octavo.events import DEFAULT_LIMITS, Delivered, decode_batch
 
 _LONGEST_LINE_BYTES = DEFAULT_LIMITS.max_payload_bytes * 4 // 3 + (1 << 16)
 

@@ -7,9 +7,7 @@ import zmq
 
 from octavo.cli.events_file import Recorded
 from octavo.errors import InputError
-from octavo.events.endpoints import check_endpoint, is_bound_by_publisher
-from octavo.events.sockets import Context, open_endpoint
-from octavo.events.wire import encode_sequence
+from octavo.events import Context, check_endpoint, encode_sequence, is_bound_by_publisher, open_endpoint
 
 _MAX_FRAME_FROM_PEER_BYTES = 4096
 

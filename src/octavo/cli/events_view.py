@@ -5,8 +5,16 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from octavo.events.messages import AllBlocksCleared, AnyEvent, BlockRemoved, BlockStored, ExternalHash
-from octavo.events.session import Delivered, Resync, SubscriberItem
+from octavo.events import (
+    AllBlocksCleared,
+    AnyEvent,
+    BlockRemoved,
+    BlockStored,
+    Delivered,
+    ExternalHash,
+    Resync,
+    SubscriberItem,
+)
 
 _HASHES_SHOWN = 3
 _DIGITS_SHOWN = 8

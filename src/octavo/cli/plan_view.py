@@ -11,8 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from octavo.cli.sheet_picture import sheet_picture
-from octavo.planning import PlanReport
-from octavo.planning.report import GroupReport, VllmReport
+from octavo.planning import GroupReport, PlanReport, VllmReport
 from octavo.units import format_bytes
 
 _COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")

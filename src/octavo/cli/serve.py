@@ -60,8 +60,8 @@ def serve(
     """Serve a model by OpenAI's API, and never compute the same prefix twice."""
     require_engine()
     from octavo.cli.serve_engine import OffloadFlags, build_engine, quieten  # torch, which takes seconds
-    from octavo.engine.config import EngineConfig
-    from octavo.events.publisher_config import PublisherConfig
+    from octavo.engine import EngineConfig
+    from octavo.events import PublisherConfig
     from octavo.server import Server, ServerConfig, open_socket, url_of
 
     if not (model / "config.json").is_file():

@@ -9,12 +9,8 @@ from typing import Any, NamedTuple
 from transformers.utils import logging as _untyped_logging
 
 from octavo.blocks import KVCacheManager
-from octavo.engine.async_engine import AsyncEngine
-from octavo.engine.config import EngineConfig
-from octavo.engine.engine import Engine
-from octavo.engine.offloading import offloading
-from octavo.offload.config import OffloadConfig
-from octavo.offload.scheduler import OffloadScheduler
+from octavo.engine import AsyncEngine, Engine, EngineConfig, offload_maker
+from octavo.offload import OffloadConfig, OffloadScheduler
 from octavo.policies import POLICIES
 from octavo.server import OffloadReport, ReadOffload
 from octavo.settings import take_choice
@@ -56,7 +52,7 @@ def build_engine(config: EngineConfig, offload: OffloadConfig | None) -> ServedE
     """Loads the model, allocates everything and starts the engine's thread."""
     if offload is None:
         return ServedEngine(AsyncEngine(Engine.from_config(config)), None)
-    make_scheduler = offloading(config, offload, digests=_digests_folder())
+    make_scheduler = offload_maker(config, offload, digests=_digests_folder())
     made: list[OffloadScheduler] = []
 
     def make_offload(manager: KVCacheManager, runner: Any) -> OffloadScheduler:

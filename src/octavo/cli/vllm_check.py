@@ -10,7 +10,7 @@ import typer
 from octavo.cli.output import print_error, write_output
 from octavo.errors import InputError
 from octavo.units import parse_bytes
-from octavo.vllm_plugin.config import PluginConfig
+from octavo.vllm_plugin import PluginConfig
 
 DIFFERENT = 1
 

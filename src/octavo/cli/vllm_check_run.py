@@ -71,7 +71,7 @@ def require_vllm() -> None:
     """InputError if there is none here, or one that the plug-in does not know."""
     if find_spec("vllm") is None:
         raise InputError("vLLM is not installed here: pip install 'octavo[vllm]', or use the environment that has it")
-    from octavo.vllm_plugin.versions import load_adapter  # which imports vLLM
+    from octavo.vllm_plugin import load_adapter  # which imports vLLM
 
     load_adapter()
 

@@ -1,15 +1,5 @@
 """The embedded engine: Hugging Face models over Octavo's pool. This is its lower half, which computes steps."""
 
-from octavo.engine.batch import ScheduledSequence, StepBatch, StepLogits
-from octavo.engine.models import CacheGeometry, CausalModel, load_model
-from octavo.engine.runner import ModelRunner
+import lazy_loader
 
-__all__ = [
-    "CacheGeometry",
-    "CausalModel",
-    "ModelRunner",
-    "ScheduledSequence",
-    "StepBatch",
-    "StepLogits",
-    "load_model",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -13,7 +13,7 @@ from octavo.engine.scheduler import SchedulerLimits
 from octavo.engine.tokenizer import FastTokenizer, load_tokenizer, read_eos_token_ids
 from octavo.engine.torch_dtypes import parse_dtype
 from octavo.errors import NotEnoughMemoryError
-from octavo.events.publisher import ZmqPublisher
+from octavo.events import ZmqPublisher
 from octavo.hashing import BlockHasher
 from octavo.planning import KVCacheConfig, plan_kv_cache
 from octavo.specs import RequestLimits

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from octavo.errors import InputError
-from octavo.events.publisher_config import PublisherConfig
+from octavo.events import PublisherConfig
 from octavo.hashing import DEFAULT_ALGORITHM
 
 DEFAULT_DEVICE_MEMORY_BYTES = 2 << 30

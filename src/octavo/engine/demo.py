@@ -16,10 +16,10 @@ from octavo.engine.building import plan_for
 from octavo.engine.config import EngineConfig
 from octavo.engine.engine import Engine
 from octavo.engine.models import load_model
-from octavo.engine.offloading import offloading
+from octavo.engine.offloading import offload_maker
 from octavo.engine.sampling_params import SamplingParams
 from octavo.errors import NotEnoughMemoryError
-from octavo.offload.config import OffloadConfig
+from octavo.offload import OffloadConfig
 
 KINDS: Mapping[str, str] = {
     "full": "llama",
@@ -89,7 +89,7 @@ def run_kind(
         config = engine_config(model, memory, is_caching=mode.is_caching)
         make_offload = None
         if mode.offload is not None:
-            make_offload = offloading(config, OffloadConfig.from_mapping(mode.offload))
+            make_offload = offload_maker(config, OffloadConfig.from_mapping(mode.offload))
         engine = Engine.from_config(config, make_offload=make_offload)
         result = ModeResult(kind=kind, mode=mode.name)
         for conversation in conversations(engine.vocab_size):

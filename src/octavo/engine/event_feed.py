@@ -4,9 +4,7 @@ import time
 from collections.abc import Callable
 
 from octavo.blocks import KVCacheManager
-from octavo.events.messages import MEDIUM_GPU, AnyEvent, KVEventBatch
-from octavo.events.publisher import EventPublisher
-from octavo.events.sources import EventSource
+from octavo.events import MEDIUM_GPU, AnyEvent, EventPublisher, EventSource, KVEventBatch
 
 
 class EventFeed:

@@ -9,9 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from octavo.blocks import RequestBlocks
-from octavo.events.messages import AnyEvent
-from octavo.offload.loads import Readiness
-from octavo.offload.scheduler import OffloadStats
+from octavo.events import AnyEvent
+from octavo.offload import OffloadStats, Readiness
 
 __all__ = ["OffloadHooks", "OffloadStats", "Readiness"]
 

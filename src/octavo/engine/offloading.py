@@ -7,17 +7,21 @@ from pathlib import Path
 from octavo.blocks import DeviceCache, KVCacheManager
 from octavo.engine.config import EngineConfig
 from octavo.engine.runner import ModelRunner
-from octavo.namespace.identity import CacheIdentity, make_namespace, may_persist
-from octavo.namespace.weights import digest_weights
-from octavo.offload.config import OffloadConfig, make_offloading_manager, offload_groups
-from octavo.offload.device import OffloadedRequest
-from octavo.offload.scheduler import OffloadScheduler, SchedulerLimits
+from octavo.namespace import CacheIdentity, digest_weights, make_namespace, may_persist
+from octavo.offload import (
+    OffloadConfig,
+    OffloadedRequest,
+    OffloadScheduler,
+    SchedulerLimits,
+    make_offloading_manager,
+    offload_groups,
+)
 from octavo.transfer import make_worker, register_sheets
 
 MakeOffload = Callable[[KVCacheManager, ModelRunner], OffloadScheduler]
 
 
-def offloading(engine: EngineConfig, offload: OffloadConfig, *, digests: Path | None = None) -> MakeOffload:
+def offload_maker(engine: EngineConfig, offload: OffloadConfig, *, digests: Path | None = None) -> MakeOffload:
     """What `Engine.from_config` wants as `make_offload`. In the folder `digests` it may remember digests of weights, so
     that a restart need not read them."""
 

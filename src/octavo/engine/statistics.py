@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from octavo.blocks import KVCacheManager
-from octavo.blocks.compaction import rows_held
+from octavo.blocks import KVCacheManager, rows_held
 from octavo.engine.outputs import FinishReason
 from octavo.ids import GroupIdx, enumerate_groups
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from octavo.ids import BlockHash, GroupIdx, enumerate_groups
-from octavo.specs.manager import CachedSequence
+from octavo.specs import CachedSequence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

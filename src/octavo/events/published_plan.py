@@ -6,6 +6,7 @@ import msgspec
 
 from octavo.errors import InputError
 from octavo.specs import (
+    CacheDType,
     ChunkedLocalAttentionSpec,
     CrossAttentionSpec,
     EncoderOnlyAttentionSpec,
@@ -15,7 +16,6 @@ from octavo.specs import (
     SlidingWindowSpec,
     UniformTypeKVCacheSpecs,
 )
-from octavo.specs.dtypes import CacheDType
 
 
 class PublishedGroup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -1,1 +1,22 @@
 """What lies in host memory: the arena, its slots, the chunks in them, and a segment that outlives a process."""
+
+from octavo.host.arena import BOOKKEEPING_BYTES_PER_SLOT, PAGE_BYTES, HostArena, SlotPlan, plan_slots
+from octavo.host.resident import ResidentChunks
+from octavo.host.segment import RECORD_BYTES, Segment, SegmentLayout, attach, segment_path
+from octavo.host.slots import NO_CHECKSUM, NO_CHUNK
+
+__all__ = [
+    "BOOKKEEPING_BYTES_PER_SLOT",
+    "NO_CHECKSUM",
+    "NO_CHUNK",
+    "PAGE_BYTES",
+    "RECORD_BYTES",
+    "HostArena",
+    "ResidentChunks",
+    "Segment",
+    "SegmentLayout",
+    "SlotPlan",
+    "attach",
+    "plan_slots",
+    "segment_path",
+]

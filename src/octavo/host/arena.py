@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from octavo.chunks.geometry import GroupOffloadConfig
+from octavo.chunks import GroupOffloadConfig
 from octavo.errors import NotEnoughMemoryError
-from octavo.specs.base import ceil_div
+from octavo.specs import ceil_div
 
 PAGE_BYTES = 4096
 """Slots are multiples of it: what O_DIRECT asks of addresses and lengths."""

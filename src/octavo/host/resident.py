@@ -11,13 +11,11 @@ more, and its slots become free with the last reader.
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
-from octavo.chunks.changes import ChangeLog
-from octavo.chunks.keys import OffloadKey
-from octavo.chunks.wanted import ALL_BLOCKS, StoredChunk
+from octavo.chunks import ALL_BLOCKS, ChangeLog, OffloadKey, StoredChunk
 from octavo.host.segment import SlotRecords
 from octavo.host.slots import NO_CHUNK, ChunkIndex, SlotTable
-from octavo.policies.base import EvictionPolicy
-from octavo.tables.discards import Discards
+from octavo.policies import EvictionPolicy
+from octavo.tables import Discards
 
 _ITEMS_OF_A_CHUNK = 4
 """In index and policy, rounded up."""

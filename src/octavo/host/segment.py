@@ -24,12 +24,11 @@ from typing import NamedTuple
 import numpy as np
 from xxhash import xxh3_64_intdigest
 
-from octavo.chunks.keys import OffloadKey
-from octavo.chunks.wanted import StoredChunk
+from octavo.chunks import OffloadKey, StoredChunk
 from octavo.errors import InputError, NotEnoughMemoryError
 from octavo.host.arena import PAGE_BYTES, HostArena, populate
 from octavo.host.slots import NO_CHECKSUM, SlotTable
-from octavo.specs.base import ceil_div
+from octavo.specs import ceil_div
 
 logger = logging.getLogger(__name__)
 

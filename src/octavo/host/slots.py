@@ -18,10 +18,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from octavo.chunks.keys import OffloadKey
-from octavo.chunks.wanted import ALL_BLOCKS
-from octavo.tables.discards import Part
-from octavo.tables.sharding import Shards, count_keys, distinct_parts, make_shards
+from octavo.chunks import ALL_BLOCKS, OffloadKey
+from octavo.tables import Part, Shards, count_keys, distinct_parts, make_shards
 
 NO_CHUNK = -1
 """As a head: the key is not in the index."""

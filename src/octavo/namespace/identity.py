@@ -13,7 +13,7 @@ from hashlib import sha256
 
 from octavo.errors import InputError
 from octavo.hashing import RequestIdentity
-from octavo.planning.config import KVCacheConfig
+from octavo.planning import KVCacheConfig
 
 FORMAT_VERSION = 1
 """Of chunks: raised when what their bytes mean changes."""

@@ -15,10 +15,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from octavo.chunks.geometry import MOST_BLOCKS_PER_CHUNK, GroupOffloadConfig
+from octavo.chunks import MOST_BLOCKS_PER_CHUNK, GroupOffloadConfig
 from octavo.errors import InputError
-from octavo.host.arena import HostArena, plan_slots
-from octavo.host.segment import RECORD_BYTES, Segment, SegmentLayout
+from octavo.host import RECORD_BYTES, HostArena, Segment, SegmentLayout, plan_slots
 from octavo.offload.lower_tier import OffloadLimits
 from octavo.offload.manager import OffloadingManager
 from octavo.offload.stores import StorePolicy
@@ -33,8 +32,7 @@ from octavo.settings import (
     take_whole,
 )
 from octavo.specs import KVCacheSpec
-from octavo.tiers.base import OffloadingSpec, Tier, TierContext
-from octavo.tiers.registry import spec_from_config
+from octavo.tiers import OffloadingSpec, Tier, TierContext, spec_from_config
 
 _KEYS = (
     "memory",

@@ -7,11 +7,16 @@ and `ownership` says which tier it is.
 
 from collections.abc import Iterator, Sequence
 
-from octavo.chunks.changes import OffloadChanges
-from octavo.chunks.geometry import GroupOffloadConfig
-from octavo.chunks.keys import OffloadKey, get_offload_block_hash, get_offload_group_idx
-from octavo.events.messages import MEDIUM_CPU, MEDIUM_STORAGE, AllBlocksCleared, AnyEvent, BlockRemoved, BlockStored
-from octavo.events.sources import external_hashes
+from octavo.chunks import GroupOffloadConfig, OffloadChanges, OffloadKey, get_offload_block_hash, get_offload_group_idx
+from octavo.events import (
+    MEDIUM_CPU,
+    MEDIUM_STORAGE,
+    AllBlocksCleared,
+    AnyEvent,
+    BlockRemoved,
+    BlockStored,
+    external_hashes,
+)
 from octavo.ids import GroupIdx
 
 _WIRE_NAMES = {"memory": MEDIUM_CPU, "disk": MEDIUM_STORAGE}

@@ -3,9 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from octavo.chunks.keys import OffloadKey
-from octavo.chunks.lookup import LookupResult
-from octavo.chunks.wanted import WantedChunk
+from octavo.chunks import LookupResult, OffloadKey, WantedChunk
 from octavo.offload.device import Device, DeviceBlocks, OffloadedRequest
 from octavo.offload.manager import OffloadingManager
 from octavo.offload.offloaded_blocks import ChunkOfBlocks, OffloadedBlocks, TieredBlocks, blocks_in_mask

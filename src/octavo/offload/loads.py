@@ -15,10 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import assert_never
 
-from octavo.chunks.geometry import GroupOffloadConfig
-from octavo.chunks.keys import OffloadKey
-from octavo.chunks.lookup import LookupResult
-from octavo.chunks.transfers import ChunkCopy, TransferResult
+from octavo.chunks import ChunkCopy, GroupOffloadConfig, LookupResult, OffloadKey, TransferResult
 from octavo.ids import GroupIdx, enumerate_groups
 from octavo.offload.device import Device, HeldPages
 from octavo.offload.load_plan import LoadPlan, plan_load
@@ -27,7 +24,7 @@ from octavo.offload.manager_values import PreparedLoad
 from octavo.offload.offloaded_blocks import ANYWHERE, IN_MEMORY, blocks_in_mask, held_mask
 from octavo.offload.request_state import LoadPhase, RequestOffloadState
 from octavo.offload.speeds import LoadSpeeds
-from octavo.transfer.worker import OffloadingWorker
+from octavo.transfer import OffloadingWorker
 
 _LOOK_AGAIN_S = 0.005
 """How soon a waiting request is looked at again if no load has ended meanwhile."""

@@ -7,8 +7,8 @@ available --failed--> paused for 1 s, 2 s, 4 s, ... 60 s --> available
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from octavo.chunks.keys import OffloadKey
-from octavo.tiers.base import Tier
+from octavo.chunks import OffloadKey
+from octavo.tiers import Tier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,23 +10,27 @@ It composes `ResidentChunks` (what is in the arena), a `WriteThrough` for each t
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import count
 
-from octavo.chunks.changes import OffloadChanges, Place, changes_of_medium
-from octavo.chunks.geometry import ChunkSizes, GroupOffloadConfig
-from octavo.chunks.keys import OffloadKey
-from octavo.chunks.lookup import LookupResult
-from octavo.chunks.transfers import TierResult
-from octavo.chunks.wanted import PromisedPoint, WantedChunk, stored_chunks
+from octavo.chunks import (
+    ChunkSizes,
+    GroupOffloadConfig,
+    LookupResult,
+    OffloadChanges,
+    OffloadKey,
+    Place,
+    PromisedPoint,
+    TierResult,
+    WantedChunk,
+    changes_of_medium,
+    stored_chunks,
+)
 from octavo.errors import OffloadError
-from octavo.host.arena import HostArena
-from octavo.host.resident import ResidentChunks
-from octavo.host.segment import Segment
-from octavo.host.slots import NO_CHECKSUM, NO_CHUNK
+from octavo.host import NO_CHECKSUM, NO_CHUNK, HostArena, ResidentChunks, Segment
 from octavo.offload.lower_tier import LowerTier, OffloadLimits
 from octavo.offload.manager_values import LoadJob, OffloadStatus, PreparedLoad, PreparedStore, StoreJob
 from octavo.offload.promotions import Promotions
 from octavo.offload.write_through import WriteThrough
-from octavo.policies.base import EvictionPolicy
-from octavo.tiers.base import Tier
+from octavo.policies import EvictionPolicy
+from octavo.tiers import Tier
 
 MEMORY = "memory"
 """The arena's medium, as changes name it."""

@@ -4,9 +4,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from octavo.chunks.keys import OffloadKey
-from octavo.chunks.wanted import PromisedPoint, WantedChunk
-from octavo.tiers.base import TierStatus
+from octavo.chunks import OffloadKey, PromisedPoint, WantedChunk
+from octavo.tiers import TierStatus
 
 
 class PreparedStore(NamedTuple):

@@ -11,13 +11,11 @@ chunk at the end of a promised boundary may be shorter, and then has a name of i
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from octavo.chunks.keys import OffloadKey
-from octavo.chunks.lookup import LookupResult
-from octavo.chunks.wanted import ALL_BLOCKS
+from octavo.chunks import ALL_BLOCKS, LookupResult, OffloadKey
 from octavo.offload.device import DeviceBlocks
 from octavo.offload.manager import OffloadingManager
 from octavo.offload.request_state import RequestGroupState
-from octavo.specs.base import ceil_div
+from octavo.specs import ceil_div
 
 _FIRST_PROBE = 16
 _UNKNOWN, _MISSING, _THERE = 0, 1, 2

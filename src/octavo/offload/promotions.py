@@ -13,15 +13,10 @@ import heapq
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from octavo.chunks.geometry import ChunkSizes
-from octavo.chunks.keys import OffloadKey
-from octavo.chunks.transfers import ChunkBytes, TierResult
-from octavo.chunks.wanted import StoredChunk, WantedChunk, stored_chunks
-from octavo.host.arena import HostArena
-from octavo.host.resident import ResidentChunks
-from octavo.host.slots import NO_CHECKSUM
+from octavo.chunks import ChunkBytes, ChunkSizes, OffloadKey, StoredChunk, TierResult, WantedChunk, stored_chunks
+from octavo.host import NO_CHECKSUM, HostArena, ResidentChunks
 from octavo.offload.lower_tier import LowerTier, OffloadLimits
-from octavo.tables.discards import Part
+from octavo.tables import Part
 
 
 class _Read(NamedTuple):

@@ -4,9 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from octavo.chunks.geometry import GroupOffloadConfig
-from octavo.chunks.keys import OffloadKey, make_offload_key
-from octavo.chunks.wanted import ALL_BLOCKS, WantedChunk
+from octavo.chunks import ALL_BLOCKS, GroupOffloadConfig, OffloadKey, WantedChunk, make_offload_key
 from octavo.ids import BlockHash, GroupIdx
 from octavo.offload.device import HeldPages, OffloadedRequest
 

@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import sleep
 
-from octavo.chunks.geometry import GroupOffloadConfig
-from octavo.events.messages import AnyEvent
+from octavo.chunks import GroupOffloadConfig
+from octavo.events import AnyEvent
 from octavo.ids import GroupIdx, enumerate_groups
 from octavo.offload.device import Device, OffloadedRequest
 from octavo.offload.event_source import OffloadEventSource
@@ -27,7 +27,7 @@ from octavo.offload.manager import OffloadingManager
 from octavo.offload.manager_values import OffloadStatus
 from octavo.offload.request_state import RequestGroupState, RequestOffloadState
 from octavo.offload.stores import StorePolicy, Storer
-from octavo.transfer.worker import OffloadingWorker
+from octavo.transfer import OffloadingWorker
 
 _LONGEST_WAIT_S = 0.05
 _PAUSE_FOR_TIERS_S = 0.001

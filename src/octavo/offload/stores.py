@@ -14,10 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from octavo.chunks.geometry import GroupOffloadConfig
-from octavo.chunks.keys import OffloadKey
-from octavo.chunks.transfers import ChunkCopy, TransferResult
-from octavo.chunks.wanted import PromisedPoint, WantedChunk
+from octavo.chunks import ChunkCopy, GroupOffloadConfig, OffloadKey, PromisedPoint, TransferResult, WantedChunk
 from octavo.ids import GroupIdx, enumerate_groups
 from octavo.offload.device import Device, DeviceBlocks, OffloadedRequest
 from octavo.offload.load_plan import tiered_blocks
@@ -25,7 +22,7 @@ from octavo.offload.manager import OffloadingManager
 from octavo.offload.offloaded_blocks import ANYWHERE, TieredBlocks
 from octavo.offload.request_state import RequestGroupState
 from octavo.specs import GroupAvailability, blocks_to_resume, longest_resume
-from octavo.transfer.worker import OffloadingWorker
+from octavo.transfer import OffloadingWorker
 
 _MOST_PROMISES = 4096
 _MOST_CHUNKS_IN_JOB = 64

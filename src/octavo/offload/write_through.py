@@ -10,15 +10,11 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from octavo.chunks.geometry import ChunkSizes
-from octavo.chunks.keys import OffloadKey
-from octavo.chunks.transfers import ChunkBytes, TierResult
-from octavo.host.arena import HostArena
-from octavo.host.resident import ResidentChunks
-from octavo.host.slots import NO_CHECKSUM
+from octavo.chunks import ChunkBytes, ChunkSizes, OffloadKey, TierResult
+from octavo.host import NO_CHECKSUM, HostArena, ResidentChunks
 from octavo.offload.lower_tier import LowerTier, OffloadLimits
-from octavo.tables.discards import Part
-from octavo.tiers.base import TierState
+from octavo.tables import Part
+from octavo.tiers import TierState
 
 _MOST_DROPPED_PER_CALL = 1024
 """Of the many that may wait for a tier that is turned off; the next call drops more."""

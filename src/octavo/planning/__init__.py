@@ -4,25 +4,23 @@ from octavo.planning.capacity import Capacity, Waste, blocks_of_request, measure
 from octavo.planning.config import KVCacheConfig, KVCacheGroupSpec, PageClass
 from octavo.planning.models import ModelLayers, layers_from_config, read_layers_file, read_model
 from octavo.planning.planner import plan_kv_cache
-from octavo.planning.report import PlanReport, report_plan
+from octavo.planning.report import GroupReport, PlanReport, VllmReport, report_plan
 from octavo.planning.vllm_way import VllmPlan, plan_like_vllm
-from octavo.units import format_bytes, parse_bytes, parse_tokens
 
 __all__ = [
     "Capacity",
+    "GroupReport",
     "KVCacheConfig",
     "KVCacheGroupSpec",
     "ModelLayers",
     "PageClass",
     "PlanReport",
     "VllmPlan",
+    "VllmReport",
     "Waste",
     "blocks_of_request",
-    "format_bytes",
     "layers_from_config",
     "measure_capacity",
-    "parse_bytes",
-    "parse_tokens",
     "plan_kv_cache",
     "plan_like_vllm",
     "read_layers_file",

@@ -14,9 +14,9 @@ from octavo.specs import (
     KVCacheSpecRegistry,
     RequestLimits,
     UniformTypeKVCacheSpecs,
+    ceil_div,
     resume_granularity,
 )
-from octavo.specs.base import ceil_div
 from octavo.units import format_bytes
 
 DEFAULT_ALIGNMENT_BYTES = 256

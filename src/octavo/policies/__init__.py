@@ -6,8 +6,7 @@ make_policy("resume_points", groups, num_slots)
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from octavo.chunks.geometry import GroupOffloadConfig
-from octavo.chunks.wanted import PromisedPoint, StoredChunk
+from octavo.chunks import GroupOffloadConfig, PromisedPoint, StoredChunk
 from octavo.errors import InputError
 from octavo.policies.arc import ARCPolicy
 from octavo.policies.base import EvictionPolicy

@@ -8,10 +8,8 @@ A policy orders keys and counts their slots; it holds no bytes and knows no medi
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from octavo.chunks.geometry import GroupOffloadConfig
-from octavo.chunks.keys import OffloadKey
-from octavo.chunks.wanted import PromisedPoint, StoredChunk
-from octavo.tables.discards import Part
+from octavo.chunks import GroupOffloadConfig, OffloadKey, PromisedPoint, StoredChunk
+from octavo.tables import Part
 
 
 class EvictionPolicy(ABC):

@@ -16,12 +16,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple, cast
 
-from octavo.chunks.keys import OffloadKey
-from octavo.chunks.wanted import StoredChunk
+from octavo.chunks import OffloadKey, StoredChunk
 from octavo.policies.pinned import PinnedChunks
-from octavo.tables.discards import Part
-from octavo.tables.recency import RecencyOrder, RecencyTable
-from octavo.tables.sharding import Shards, distinct_parts, make_shards
+from octavo.tables import Part, RecencyOrder, RecencyTable, Shards, distinct_parts, make_shards
 
 _HOLD_BITS = 32
 _HOLDS = (1 << _HOLD_BITS) - 1

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from octavo.chunks.geometry import GroupOffloadConfig
+from octavo.chunks import GroupOffloadConfig
 from octavo.ids import enumerate_groups
 from octavo.policies.chunk_forest import Links
 from octavo.specs import KVCacheSpec, ResumePoint

@@ -3,13 +3,10 @@
 from collections.abc import Sequence
 from typing import cast
 
-from octavo.chunks.geometry import GroupOffloadConfig
-from octavo.chunks.keys import OffloadKey
-from octavo.chunks.wanted import PromisedPoint, StoredChunk
+from octavo.chunks import GroupOffloadConfig, OffloadKey, PromisedPoint, StoredChunk
 from octavo.policies.base import EvictionPolicy
 from octavo.policies.pinned import PinnedChunks
-from octavo.tables.discards import Part
-from octavo.tables.recency import RecencyOrder, RecencyTable
+from octavo.tables import Part, RecencyOrder, RecencyTable
 
 
 class LRUPolicy(EvictionPolicy):

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from octavo.chunks.keys import OffloadKey
-from octavo.tables.discards import Part
-from octavo.tables.sharding import Shards, distinct_parts, make_shards
+from octavo.chunks import OffloadKey
+from octavo.tables import Part, Shards, distinct_parts, make_shards
 
 _READER_BITS = 32
 _READERS = (1 << _READER_BITS) - 1

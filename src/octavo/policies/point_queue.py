@@ -9,8 +9,7 @@ and heads are few. Worth is kept in classes of half a power of two.
 from collections.abc import Callable, Sequence
 from math import log2
 
-from octavo.tables.discards import Part
-from octavo.tables.recency import RecencyOrder, RecencyTable
+from octavo.tables import Part, RecencyOrder, RecencyTable
 
 _CLASSES_PER_DOUBLING = 2
 _MAX_CLASS = 60

@@ -5,8 +5,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from octavo.policies.point_queue import PointQueue, worth_class
-from octavo.tables.discards import Part
-from octavo.tables.sharding import Shards, distinct_parts, make_shards
+from octavo.tables import Part, Shards, distinct_parts, make_shards
 
 UNLIKELY = 0.1
 """What a point's worth is multiplied by when it is not likely to be used: it is superseded, or only an end so far."""

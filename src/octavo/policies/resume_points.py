@@ -21,15 +21,20 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from octavo.chunks.geometry import GroupOffloadConfig
-from octavo.chunks.keys import OffloadKey, get_offload_block_hash, get_offload_group_idx
-from octavo.chunks.wanted import PromisedPoint, StoredChunk
+from octavo.chunks import (
+    GroupOffloadConfig,
+    OffloadKey,
+    PromisedPoint,
+    StoredChunk,
+    get_offload_block_hash,
+    get_offload_group_idx,
+)
 from octavo.ids import BlockHash
 from octavo.policies.base import EvictionPolicy
 from octavo.policies.chunk_forest import ChunkForest, Links, Stretch
 from octavo.policies.group_needs import needs_of_groups
 from octavo.policies.point_table import Point, PointTable
-from octavo.tables.discards import Part
+from octavo.tables import Part
 
 MAX_STEPS = 4096
 """Chunks that a search for the point below looks at, in two milliseconds or so. Farther down it takes the chain for

@@ -5,8 +5,6 @@ requests -> prompts, sampling -> generation -> completions, chat     from a body
 service, app, serving     what the routes share, the routes, and the socket they are behind
 """
 
-from octavo.server.config import ServerConfig
-from octavo.server.offload_view import OffloadReport, ReadOffload
-from octavo.server.serving import Server, open_socket, url_of
+import lazy_loader
 
-__all__ = ["OffloadReport", "ReadOffload", "Server", "ServerConfig", "open_socket", "url_of"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -6,8 +6,7 @@ from http import HTTPStatus
 from secrets import token_hex
 from typing import Protocol
 
-from octavo.engine.outputs import FinishReason
-from octavo.engine.sampling_params import SamplingParams
+from octavo.engine import FinishReason, SamplingParams
 from octavo.server.errors import ApiError, shutting_down
 from octavo.server.generation import Gathered, Generation, Piece
 from octavo.server.prompts import PreparedPrompt

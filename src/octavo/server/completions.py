@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import UNSET
 
-from octavo.engine.outputs import RequestOutput, TokenLogprobs
-from octavo.engine.tokenizer import FastTokenizer
+from octavo.engine import FastTokenizer, RequestOutput, TokenLogprobs
 from octavo.server.answers import new_request_id, now_s
 from octavo.server.generation import Gathered, Piece
 from octavo.server.logprobs import TokenNamer, completion_logprobs, prompt_logprobs

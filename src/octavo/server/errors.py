@@ -10,7 +10,7 @@ from http import HTTPStatus
 
 import msgspec
 
-from octavo.engine.sampling_params import SamplingParams
+from octavo.engine import SamplingParams
 from octavo.errors import EngineBusyError, EngineClosedError, InputError, OctavoError, RequestTooLargeError
 
 _logger = logging.getLogger(__name__)

@@ -6,10 +6,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from octavo.engine.async_engine import AsyncEngine
-from octavo.engine.outputs import FinishReason, RequestOutput, TokenLogprobs
-from octavo.engine.sampling_params import SamplingParams
-from octavo.engine.stream import RequestStream
+from octavo.engine import AsyncEngine, FinishReason, RequestOutput, RequestStream, SamplingParams, TokenLogprobs
 from octavo.server.errors import bad_request
 from octavo.server.live_requests import LiveRequest, LiveRequests
 from octavo.server.prompts import PreparedPrompt

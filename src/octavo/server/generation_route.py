@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from starlette.types import Receive, Scope, Send
 
-from octavo.engine.outputs import FinishReason
+from octavo.engine import FinishReason
 from octavo.server.answers import AnswerWriter, check_finished, failed, usage_of
 from octavo.server.errors import as_api_error
 from octavo.server.exchange import ClientGoneError, Exchange, event

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from octavo.engine.outputs import RequestOutput
+from octavo.engine import RequestOutput
 from octavo.server.metrics import Latencies
 
 

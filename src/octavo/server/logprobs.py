@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from octavo.engine.outputs import TokenLogprobs
-from octavo.engine.tokenizer import FastTokenizer
+from octavo.engine import FastTokenizer, TokenLogprobs
 from octavo.server.responses import (
     ChatLogprobs,
     ChatTokenLogprob,

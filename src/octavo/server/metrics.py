@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from octavo.engine.statistics import EngineSnapshot
+from octavo.engine import EngineSnapshot
 from octavo.server.offload_view import OffloadReport, transfer_counts, view_tiers
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -6,10 +6,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from octavo.offload.manager import MEMORY
-from octavo.offload.manager_values import OffloadStatus
-from octavo.offload.scheduler import OffloadStats
-from octavo.tiers.base import TierState
+from octavo.offload import MEMORY, OffloadStats, OffloadStatus
+from octavo.tiers import TierState
 
 
 class OffloadReport(NamedTuple):

@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 
 from octavo.blocks import KVCacheManager
-from octavo.engine.engine import Engine
-from octavo.engine.statistics import ClassOccupancy, EngineCounters, GroupOccupancy
+from octavo.engine import ClassOccupancy, Engine, EngineCounters, GroupOccupancy
 from octavo.server.offload_view import TierView, view_tiers
 from octavo.server.service import Service
 

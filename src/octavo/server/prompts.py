@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from jinja2 import TemplateError
 
-from octavo.engine.tokenizer import FastTokenizer
+from octavo.engine import FastTokenizer
 from octavo.server.errors import ApiError, bad_request
 from octavo.server.requests import ChatMessage, ChatRequest, CompletionRequest
 

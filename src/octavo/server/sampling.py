@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from octavo.engine.sampling_params import MAX_LOGPROBS, SamplingParams
+from octavo.engine import MAX_LOGPROBS, SamplingParams
 from octavo.server.errors import bad_request
 from octavo.server.requests import ChatRequest, CompletionRequest
 

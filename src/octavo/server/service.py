@@ -4,8 +4,7 @@ import asyncio
 
 import msgspec
 
-from octavo.engine.async_engine import AsyncEngine
-from octavo.engine.statistics import EngineSnapshot
+from octavo.engine import AsyncEngine, EngineSnapshot
 from octavo.errors import EngineError
 from octavo.server.admission import Admission
 from octavo.server.answers import AnswerWriter

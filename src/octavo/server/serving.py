@@ -11,7 +11,7 @@ from types import FrameType
 
 import uvicorn
 
-from octavo.engine.async_engine import AsyncEngine
+from octavo.engine import AsyncEngine
 from octavo.errors import InputError
 from octavo.server.app import make_app
 from octavo.server.config import ServerConfig

@@ -11,10 +11,26 @@ from octavo.specs.attention import (
     SlidingWindowSpec,
     TQFullAttentionSpec,
 )
-from octavo.specs.base import KVCacheSpec, RequestLimits, ResumePoint
+from octavo.specs.base import (
+    KVCacheSpec,
+    RequestLimits,
+    ResumePoint,
+    blocks_holding,
+    ceil_div,
+    require_positive,
+    union_of_ranges,
+)
 from octavo.specs.dtypes import CacheDType
 from octavo.specs.encoder import CrossAttentionSpec, EncoderOnlyAttentionSpec
-from octavo.specs.manager import SingleTypeKVCacheManager
+from octavo.specs.manager import (
+    NULL_BLOCK,
+    BlockTable,
+    CachedSequence,
+    FoundBlocks,
+    PageCopy,
+    PageHolder,
+    SingleTypeKVCacheManager,
+)
 from octavo.specs.platform import Platform
 from octavo.specs.registry import KVCacheSpecMetadata, KVCacheSpecRegistry, register_kv_cache_spec
 from octavo.specs.resume import (
@@ -30,12 +46,16 @@ from octavo.specs.state import MambaSpec
 from octavo.specs.uniform import UniformTypeKVCacheSpecs
 
 __all__ = [
+    "NULL_BLOCK",
     "AttentionSpec",
     "BlockAvailability",
+    "BlockTable",
     "CacheDType",
+    "CachedSequence",
     "ChunkedLocalAttentionSpec",
     "CrossAttentionSpec",
     "EncoderOnlyAttentionSpec",
+    "FoundBlocks",
     "FullAttentionSpec",
     "GroupAvailability",
     "HiddenStateCacheSpec",
@@ -44,6 +64,8 @@ __all__ = [
     "KVCacheSpecRegistry",
     "MLAAttentionSpec",
     "MambaSpec",
+    "PageCopy",
+    "PageHolder",
     "Platform",
     "RequestLimits",
     "Resume",
@@ -54,9 +76,13 @@ __all__ = [
     "SlidingWindowSpec",
     "TQFullAttentionSpec",
     "UniformTypeKVCacheSpecs",
+    "blocks_holding",
     "blocks_to_resume",
+    "ceil_div",
     "last_boundary",
     "longest_resume",
     "register_kv_cache_spec",
+    "require_positive",
     "resume_granularity",
+    "union_of_ranges",
 ]

@@ -3,7 +3,6 @@
 The only part of Octavo that needs Hypothesis and pytest: `pip install octavo[testing]`.
 """
 
-from octavo.testing.manager_suite import KVCacheManagerSuite, SingleTypeKVCacheManagerSuite
-from octavo.testing.spec_suite import KVCacheSpecSuite
+import lazy_loader
 
-__all__ = ["KVCacheManagerSuite", "KVCacheSpecSuite", "SingleTypeKVCacheManagerSuite"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -13,8 +13,7 @@ pool before.
 
 from collections.abc import Iterable, Sequence
 
-from octavo.blocks import NULL_BLOCK, Allocation, KVCacheManager, ResumePlan
-from octavo.blocks.compaction import rows_held
+from octavo.blocks import NULL_BLOCK, Allocation, KVCacheManager, ResumePlan, rows_held
 from octavo.hashing import PLAIN, RequestIdentity
 from octavo.ids import BlockHash, enumerate_groups
 from octavo.testing.naive_device import NaiveDevice, Prefixes, Slot

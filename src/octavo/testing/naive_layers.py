@@ -11,10 +11,10 @@ from octavo.specs import (
     ChunkedLocalAttentionSpec,
     FullAttentionSpec,
     KVCacheSpec,
+    ResumePoint,
     SlidingWindowSpec,
     UniformTypeKVCacheSpecs,
 )
-from octavo.specs.base import ResumePoint
 from octavo.testing.naive_device import STATE_SLOT
 from octavo.testing.naive_request import NaiveRequest
 

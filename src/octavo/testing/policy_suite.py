@@ -13,8 +13,7 @@ from functools import partial
 from typing import ClassVar
 
 import pytest
-from hypothesis import Phase, settings
-from hypothesis import strategies as st
+from hypothesis import Phase, settings, strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
@@ -24,11 +23,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from octavo.chunks.geometry import GroupOffloadConfig
-from octavo.chunks.keys import OffloadKey, make_offload_key
-from octavo.chunks.wanted import PromisedPoint, StoredChunk
+from octavo.chunks import GroupOffloadConfig, OffloadKey, PromisedPoint, StoredChunk, make_offload_key
 from octavo.ids import BlockHash, GroupIdx
-from octavo.policies.base import EvictionPolicy
+from octavo.policies import EvictionPolicy
 from octavo.specs import (
     CacheDType,
     CrossAttentionSpec,
@@ -37,7 +34,7 @@ from octavo.specs import (
     MambaSpec,
     SlidingWindowSpec,
 )
-from octavo.tables.discards import Discards
+from octavo.tables import Discards
 
 TOKENS_PER_CHUNK = 8
 _NUM_CHUNKS = 5

@@ -11,13 +11,18 @@ from inspect import isabstract
 from itertools import pairwise
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from octavo.errors import SpecError
-from octavo.specs import KVCacheSpec, KVCacheSpecRegistry, RequestLimits, ResumePoint, SingleTypeKVCacheManager
-from octavo.specs.base import ceil_div
+from octavo.specs import (
+    KVCacheSpec,
+    KVCacheSpecRegistry,
+    RequestLimits,
+    ResumePoint,
+    SingleTypeKVCacheManager,
+    ceil_div,
+)
 from octavo.testing import strategies
 
 _shared = settings(suppress_health_check=[HealthCheck.differing_executors])

@@ -10,11 +10,9 @@ from typing import NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
-from octavo.chunks.keys import OffloadKey, make_offload_key
-from octavo.chunks.transfers import ChunkBytes
-from octavo.chunks.wanted import ALL_BLOCKS
+from octavo.chunks import ALL_BLOCKS, ChunkBytes, OffloadKey, make_offload_key
 from octavo.ids import BlockHash, GroupIdx
-from octavo.tiers.base import Tier
+from octavo.tiers import Tier
 
 BLOCKS_PER_CHUNK = 4
 BLOCK_BYTES = 1500

@@ -11,8 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hypothesis import HealthCheck, Phase, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, settings, strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
@@ -22,8 +21,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from octavo.chunks.keys import OffloadKey
-from octavo.chunks.wanted import ALL_BLOCKS
+from octavo.chunks import ALL_BLOCKS, OffloadKey
 from octavo.testing.tier_driver import Chunk, TierDriver, key
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from typing import ClassVar
 
 import pytest
 
-from octavo.chunks.wanted import ALL_BLOCKS
+from octavo.chunks import ALL_BLOCKS
 from octavo.testing.tier_driver import MAX_CHUNK_BYTES, UNTOUCHED, Chunk, TierDriver, chunks, key
 from octavo.testing.tier_machine import check_tier
-from octavo.tiers.base import Tier, TierState
+from octavo.tiers import Tier, TierState
 
 NAMESPACE = bytes(range(16))
 OTHER_NAMESPACE = bytes(range(1, 17))

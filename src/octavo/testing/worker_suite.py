@@ -18,17 +18,21 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from hypothesis import HealthCheck, assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, assume, given, settings, strategies as st
 from xxhash import xxh3_64_intdigest
 
-from octavo.chunks.transfers import ChunkCopy, TransferResult
+from octavo.chunks import ChunkCopy, TransferResult
 from octavo.errors import InvalidTransferError
 from octavo.ids import GroupIdx, enumerate_groups
 from octavo.planning import KVCacheConfig
 from octavo.testing.small_models import MODEL_EXAMPLES
-from octavo.transfer import CanonicalKVCacheRef, CanonicalKVCaches, CanonicalKVCacheTensor, register_sheets
-from octavo.transfer.worker import OffloadingWorker
+from octavo.transfer import (
+    CanonicalKVCacheRef,
+    CanonicalKVCaches,
+    CanonicalKVCacheTensor,
+    OffloadingWorker,
+    register_sheets,
+)
 
 _shared = settings(suppress_health_check=[HealthCheck.differing_executors])
 """Subclasses run the same test; each builds its own worker, so none sees another's examples."""

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from xxhash import xxh3_64
 
-from octavo.chunks.transfers import Buffers
+from octavo.chunks import Buffers
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar
 
-from octavo.chunks.changes import TierChanges
-from octavo.chunks.keys import OffloadKey
-from octavo.chunks.transfers import ChunkBytes, TierResult
+from octavo.chunks import ChunkBytes, OffloadKey, TierChanges, TierResult
 
 
 class TierState(Enum):

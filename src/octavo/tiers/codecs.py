@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from octavo.chunks.keys import OffloadKey, get_offload_group_idx
+from octavo.chunks import OffloadKey, get_offload_group_idx
 from octavo.errors import InputError
 
 HEADER_BYTES = 1

@@ -14,9 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from octavo.chunks.changes import TierChanges
-from octavo.chunks.keys import OffloadKey
-from octavo.chunks.transfers import ChunkBytes, TierResult
+from octavo.chunks import ChunkBytes, OffloadKey, TierChanges, TierResult
 from octavo.tiers.background import BackgroundJobs, BufferGuard, all_places, copy_bytes, gives_checksum, total_bytes
 from octavo.tiers.base import Tier, TierStatus
 from octavo.tiers.codecs import HEADER_BYTES, Codec

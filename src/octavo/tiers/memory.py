@@ -10,19 +10,22 @@ from typing import Any, ClassVar, NamedTuple
 
 from xxhash import xxh3_64
 
-from octavo.chunks.changes import TierChanges
-from octavo.chunks.keys import OffloadKey
-from octavo.chunks.transfers import Buffers, ChunkBytes, TierResult
-from octavo.chunks.wanted import StoredChunk
+from octavo.chunks import Buffers, ChunkBytes, OffloadKey, StoredChunk, TierChanges, TierResult
 from octavo.errors import InputError
-from octavo.host.arena import BOOKKEEPING_BYTES_PER_SLOT, PAGE_BYTES, HostArena
-from octavo.host.resident import ResidentChunks
-from octavo.host.segment import RECORD_BYTES, Segment, SegmentLayout
-from octavo.host.slots import NO_CHECKSUM, NO_CHUNK
-from octavo.policies.base import EvictionPolicy
-from octavo.policies.lru import LRUPolicy
+from octavo.host import (
+    BOOKKEEPING_BYTES_PER_SLOT,
+    NO_CHECKSUM,
+    NO_CHUNK,
+    PAGE_BYTES,
+    RECORD_BYTES,
+    HostArena,
+    ResidentChunks,
+    Segment,
+    SegmentLayout,
+)
+from octavo.policies import EvictionPolicy, LRUPolicy
 from octavo.settings import take_bytes, take_name, take_nothing_else
-from octavo.specs.base import ceil_div
+from octavo.specs import ceil_div
 from octavo.tiers.background import BackgroundJobs, BufferGuard, all_places, copy_bytes, gives_checksum, total_bytes
 from octavo.tiers.base import OffloadingSpec, Tier, TierContext, TierState, TierStatus
 

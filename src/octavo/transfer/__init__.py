@@ -1,20 +1,5 @@
 """Bytes between device pages and host memory: canonical caches, and the workers. The only torch below the engine."""
 
-from octavo.transfer.canonical import CanonicalKVCacheRef, CanonicalKVCaches, CanonicalKVCacheTensor
-from octavo.transfer.cpu_worker import CpuWorker
-from octavo.transfer.cuda_worker import CudaWorker
-from octavo.transfer.make_worker import make_worker
-from octavo.transfer.register import CacheRegistration, RegisteredGroup, register_kv_caches, register_sheets
+import lazy_loader
 
-__all__ = [
-    "CacheRegistration",
-    "CanonicalKVCacheRef",
-    "CanonicalKVCacheTensor",
-    "CanonicalKVCaches",
-    "CpuWorker",
-    "CudaWorker",
-    "RegisteredGroup",
-    "make_worker",
-    "register_kv_caches",
-    "register_sheets",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from octavo.chunks.transfers import ChunkCopy
+from octavo.chunks import ChunkCopy
 from octavo.errors import InvalidTransferError
 from octavo.ids import GroupIdx
 from octavo.transfer.canonical import CanonicalKVCaches

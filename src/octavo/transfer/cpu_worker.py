@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from octavo.chunks.transfers import ChunkCopy, TransferResult
+from octavo.chunks import ChunkCopy, TransferResult
 from octavo.transfer.canonical import CanonicalKVCaches
 from octavo.transfer.copy_plan import ChunkBatch
 from octavo.transfer.host_copier import HostCopier

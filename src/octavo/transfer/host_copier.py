@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from xxhash import xxh3_64, xxh3_64_intdigest
 
-from octavo.chunks.transfers import ChunkCopy
+from octavo.chunks import ChunkCopy
 from octavo.errors import TransferError
 from octavo.transfer.canonical import CanonicalKVCaches, CanonicalKVCacheTensor
 from octavo.transfer.copy_plan import ChunkBatch, CopyPlanner

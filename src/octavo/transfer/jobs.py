@@ -11,7 +11,7 @@ from queue import Empty, SimpleQueue
 from threading import Condition, Thread
 from typing import NamedTuple
 
-from octavo.chunks.transfers import TransferResult
+from octavo.chunks import TransferResult
 from octavo.errors import InvalidTransferError
 
 _log = logging.getLogger(__name__)

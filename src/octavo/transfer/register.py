@@ -14,7 +14,7 @@ import torch
 from octavo.errors import BlockSizeError, CacheLayoutError
 from octavo.ids import enumerate_groups
 from octavo.planning import KVCacheConfig
-from octavo.specs.base import require_positive
+from octavo.specs import require_positive
 from octavo.transfer.canonical import CanonicalKVCacheRef, CanonicalKVCaches, CanonicalKVCacheTensor
 from octavo.transfer.layer_layout import BlockRun, runs_of_tensor
 from octavo.transfer.rows import rows_of_storage, share_rows

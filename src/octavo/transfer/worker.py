@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from octavo.chunks.transfers import ChunkCopy, TransferResult
+from octavo.chunks import ChunkCopy, TransferResult
 
 
 class OffloadingWorker(ABC):

@@ -9,13 +9,16 @@ changes, so each range of its versions has an adapter of its own, and is importe
 
 from typing import TYPE_CHECKING, Any
 
+from octavo.vllm_plugin.config import PluginConfig
 from octavo.vllm_plugin.versions import load_adapter
 
 if TYPE_CHECKING:
-    from octavo.vllm_plugin.v0_32 import OctavoConnector as OctavoConnector
-    from octavo.vllm_plugin.v0_32 import OctavoOffloadingSpec as OctavoOffloadingSpec
+    from octavo.vllm_plugin.v0_32 import (
+        OctavoConnector as OctavoConnector,
+        OctavoOffloadingSpec as OctavoOffloadingSpec,
+    )
 
-__all__ = ["OctavoConnector", "OctavoOffloadingSpec", "register"]
+__all__ = ["OctavoConnector", "OctavoOffloadingSpec", "PluginConfig", "load_adapter", "register"]
 
 
 def register() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from octavo.errors import InputError
-from octavo.offload.config import OffloadConfig
+from octavo.offload import OffloadConfig
 from octavo.settings import take_bytes, take_name, take_nothing_else
 
 _KEYS = (

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from math import lcm
 from typing import assert_never
 
-from octavo.chunks.geometry import GroupOffloadConfig
-from octavo.host.arena import SlotPlan
+from octavo.chunks import GroupOffloadConfig
+from octavo.host import SlotPlan
 from octavo.specs import (
     CacheDType,
     ChunkedLocalAttentionSpec,

@@ -6,8 +6,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from octavo.errors import InputError
-from octavo.namespace.identity import FORMAT_VERSION, NAMESPACE_BYTES, encode
-from octavo.namespace.weights import digest_weights
+from octavo.namespace import FORMAT_VERSION, NAMESPACE_BYTES, digest_weights, encode
 from octavo.vllm_plugin.ranks import RankReport
 
 _MAGIC = b"octavo-vllm-1"

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from octavo.errors import OffloadError
-from octavo.host.segment import segment_path
+from octavo.host import segment_path
 
 _PREFIX = "vllm-"
 _WAIT_S = 5.0

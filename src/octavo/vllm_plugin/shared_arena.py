@@ -14,11 +14,10 @@ from contextlib import suppress
 import numpy as np
 import numpy.typing as npt
 
-from octavo.chunks.geometry import GroupOffloadConfig
+from octavo.chunks import GroupOffloadConfig
 from octavo.errors import NotEnoughMemoryError
-from octavo.host.arena import HostArena, SlotPlan, plan_slots
-from octavo.host.segment import RECORD_BYTES, Segment, SegmentLayout, attach
-from octavo.specs.base import ceil_div
+from octavo.host import RECORD_BYTES, HostArena, Segment, SegmentLayout, SlotPlan, attach, plan_slots
+from octavo.specs import ceil_div
 
 Bytes2D = npt.NDArray[np.uint8]
 

@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from octavo.events.messages import AllBlocksCleared, AnyEvent, BlockRemoved, BlockStored, ExternalHash, KVEventBatch
+from octavo.events import AllBlocksCleared, AnyEvent, BlockRemoved, BlockStored, ExternalHash, KVEventBatch
 
 _naturals = st.integers(0, 2**63 - 1)
 _hashes: st.SearchStrategy[ExternalHash] = st.integers(0, 2**64 - 1) | st.binary(min_size=32, max_size=32)

@@ -6,8 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 
-from octavo.tiers.disk.format import ALIGNMENT
-from octavo.tiers.disk.io import DiskIO
+from octavo.tiers.disk import DiskIO, layout
 
 _LONGEST_HANG_S = 60.0
 
@@ -78,7 +77,7 @@ class FaultyDiskIO(DiskIO):
         self._enter("write")
         if self.writes_short:
             self.num_faults += 1
-            data = data[:ALIGNMENT]
+            data = data[: layout.ALIGNMENT]
         return super().write(fd, data, offset)
 
     def read(self, fd: int, into: memoryview, offset: int) -> int:

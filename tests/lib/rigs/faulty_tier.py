@@ -3,10 +3,8 @@
 from collections.abc import Sequence
 from enum import Enum
 
-from octavo.chunks.changes import TierChanges
-from octavo.chunks.keys import OffloadKey
-from octavo.chunks.transfers import ChunkBytes, TierResult
-from octavo.tiers.base import Tier, TierStatus
+from octavo.chunks import ChunkBytes, OffloadKey, TierChanges, TierResult
+from octavo.tiers import Tier, TierStatus
 
 
 class TierFault(Enum):

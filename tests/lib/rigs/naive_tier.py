@@ -4,10 +4,8 @@ from collections.abc import Sequence
 
 from xxhash import xxh3_64_intdigest
 
-from octavo.chunks.changes import TierChanges
-from octavo.chunks.keys import OffloadKey
-from octavo.chunks.transfers import ChunkBytes, TierResult
-from octavo.tiers.base import Tier, TierState, TierStatus
+from octavo.chunks import ChunkBytes, OffloadKey, TierChanges, TierResult
+from octavo.tiers import Tier, TierState, TierStatus
 
 
 class NaiveTier(Tier):

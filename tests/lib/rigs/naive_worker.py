@@ -12,11 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from octavo.chunks.geometry import GroupOffloadConfig
-from octavo.chunks.transfers import ChunkCopy, TransferResult
+from octavo.chunks import ChunkCopy, GroupOffloadConfig, TransferResult
 from octavo.ids import GroupIdx
-from octavo.testing.naive_device import NaiveDevice, Slot
-from octavo.transfer.worker import OffloadingWorker
+from octavo.testing import NaiveDevice, Slot
+from octavo.transfer import OffloadingWorker
 
 _DAMAGED = {0: Slot(-1, -1, -1), -1: Slot(-1, -1, -1)}
 

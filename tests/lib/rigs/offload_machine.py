@@ -11,28 +11,29 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, settings, strategies as st
 from hypothesis.stateful import initialize, precondition, rule, run_state_machine_as_test
 
 from octavo.blocks import DeviceCache, KVCacheManager, RequestBlocks, Reservation
-from octavo.chunks.geometry import GroupOffloadConfig
-from octavo.chunks.keys import OffloadKey
-from octavo.host.arena import HostArena
-from octavo.host.slots import NO_CHECKSUM
+from octavo.chunks import GroupOffloadConfig, OffloadKey
+from octavo.host import NO_CHECKSUM, HostArena
 from octavo.ids import GroupIdx
-from octavo.offload.loads import Readiness
-from octavo.offload.manager import OffloadingManager
-from octavo.offload.scheduler import OffloadScheduler, SchedulerLimits
-from octavo.offload.stores import StorePolicy
+from octavo.offload import OffloadingManager, OffloadScheduler, Readiness, SchedulerLimits, StorePolicy
 from octavo.planning import KVCacheConfig
 from octavo.policies import POLICIES, make_policy
-from octavo.specs.base import ceil_div
-from octavo.testing.block_machine import ENCODER_INPUTS, IDENTITIES, PROMPTS, WHICH, BlockMachine
-from octavo.testing.naive_blocks import NaiveEngine
-from octavo.testing.naive_request import NaiveRequest, StepPlan
-from octavo.testing.small_models import SmallModel
-from octavo.tiers.base import Tier
+from octavo.specs import ceil_div
+from octavo.testing import (
+    ENCODER_INPUTS,
+    IDENTITIES,
+    PROMPTS,
+    WHICH,
+    BlockMachine,
+    NaiveEngine,
+    NaiveRequest,
+    SmallModel,
+    StepPlan,
+)
+from octavo.tiers import Tier
 from rigs.faulty_tier import FaultyTier, TierFault
 from rigs.naive_worker import NaiveWorker
 

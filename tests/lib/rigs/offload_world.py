@@ -6,16 +6,21 @@ from typing import Any
 
 from xxhash import xxh3_64_intdigest
 
-from octavo.chunks.geometry import GroupOffloadConfig
-from octavo.chunks.keys import OffloadKey, get_offload_group_idx, make_offload_key
-from octavo.chunks.wanted import ALL_BLOCKS, PromisedPoint, WantedChunk
-from octavo.host.arena import PAGE_BYTES, HostArena
+from octavo.chunks import (
+    ALL_BLOCKS,
+    GroupOffloadConfig,
+    OffloadKey,
+    PromisedPoint,
+    WantedChunk,
+    get_offload_group_idx,
+    make_offload_key,
+)
+from octavo.host import PAGE_BYTES, HostArena
 from octavo.ids import BlockHash, GroupIdx
-from octavo.offload.manager import OffloadingManager
-from octavo.offload.manager_values import PreparedLoad, PreparedStore
-from octavo.policies.base import EvictionPolicy
+from octavo.offload import OffloadingManager, PreparedLoad, PreparedStore
+from octavo.policies import EvictionPolicy
 from octavo.specs import FullAttentionSpec
-from octavo.tiers.base import Tier
+from octavo.tiers import Tier
 
 _SPEC = FullAttentionSpec(block_size=4, num_kv_heads=1, head_size=2)
 GROUPS = (

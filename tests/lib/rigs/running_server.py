@@ -6,9 +6,7 @@ from contextlib import contextmanager
 
 import httpx
 
-from octavo.engine.async_engine import AsyncEngine
-from octavo.engine.config import EngineConfig
-from octavo.engine.engine import Engine
+from octavo.engine import AsyncEngine, Engine, EngineConfig
 from octavo.server import Server, ServerConfig, open_socket, url_of
 
 MODEL = "tiny"

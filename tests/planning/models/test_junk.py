@@ -5,8 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from octavo.errors import OctavoError
 from octavo.planning.models import ModelLayers, layers_from_config

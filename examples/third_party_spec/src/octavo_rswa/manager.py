@@ -1,6 +1,6 @@
 """How a group with reference sliding-window attention holds its blocks: as its spec says."""
 
-from octavo.blocks.managers import ResumeRuleManager
+from octavo.blocks import ResumeRuleManager
 
 
 class ReferenceWindowManager(ResumeRuleManager):

@@ -9,8 +9,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from octavo.specs import AttentionSpec, KVCacheSpec, RequestLimits, ResumePoint
-from octavo.specs.base import blocks_holding, ceil_div, require_positive, union_of_ranges
+from octavo.specs import (
+    AttentionSpec,
+    KVCacheSpec,
+    RequestLimits,
+    ResumePoint,
+    blocks_holding,
+    ceil_div,
+    require_positive,
+    union_of_ranges,
+)
 
 
 @dataclass(frozen=True, kw_only=True)

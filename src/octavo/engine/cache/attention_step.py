@@ -18,8 +18,7 @@ import torch
 from octavo.engine.cache.packing import PackedRow, PackedSequence
 from octavo.engine.cache.visibility import Positions, first_visible, visibility_mask
 from octavo.ids import GroupIdx
-from octavo.specs import KVCacheSpec
-from octavo.specs.base import ceil_div
+from octavo.specs import KVCacheSpec, ceil_div
 
 _MAX_PADDING_BLOCKS = 64
 """Reading so many blocks of 16 tokens costs about what another call does."""

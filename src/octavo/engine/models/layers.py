@@ -14,8 +14,8 @@ from octavo.specs import (
     MambaSpec,
     MLAAttentionSpec,
     SlidingWindowSpec,
+    ceil_div,
 )
-from octavo.specs.base import ceil_div
 
 _MIN_STATE_BLOCK_TOKENS = 128
 """A checkpoint weighs as much as dozens of attention blocks, and cutting a prompt more finely slows its computing."""

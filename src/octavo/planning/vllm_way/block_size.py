@@ -18,8 +18,8 @@ from octavo.specs import (
     MambaSpec,
     MLAAttentionSpec,
     SlidingWindowSpec,
+    ceil_div,
 )
-from octavo.specs.base import ceil_div
 
 KERNEL_BLOCK_TOKENS = 16
 """FlashAttention, dense and latent: any multiple of it."""

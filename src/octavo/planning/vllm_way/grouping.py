@@ -23,8 +23,8 @@ from octavo.specs import (
     MLAAttentionSpec,
     SlidingWindowMLASpec,
     SlidingWindowSpec,
+    ceil_div,
 )
-from octavo.specs.base import ceil_div
 
 Group = dict[str, KVCacheSpec]
 

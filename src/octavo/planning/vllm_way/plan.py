@@ -22,8 +22,8 @@ from octavo.specs import (
     MambaSpec,
     RequestLimits,
     SlidingWindowSpec,
+    ceil_div,
 )
-from octavo.specs.base import ceil_div
 from octavo.units import format_bytes
 
 

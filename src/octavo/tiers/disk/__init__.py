@@ -6,13 +6,12 @@
     reader       a few threads: read, verify, copy
     health       hangs, errors, and the way back
     recovery     what a directory holds, from summaries or by scanning
-    format       bytes of segments and records; `summary` those of a sealed segment's table
+    layout       bytes of segments and records; `summary` those of a sealed segment's table
     io, lock     the only calls that reach the disk; who holds the directory
 
 Choices and their price: docs/decisions/0007-disk-tier.md; the format by byte: docs/disk-format.md.
 """
 
-from octavo.tiers.disk.spec import DiskSpec
-from octavo.tiers.disk.tier import DiskTier
+import lazy_loader
 
-__all__ = ["DiskSpec", "DiskTier"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

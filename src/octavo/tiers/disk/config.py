@@ -10,7 +10,7 @@ from typing import Any
 
 from octavo.errors import InputError
 from octavo.settings import take_bytes, take_name, take_nothing_else, take_seconds, take_whole
-from octavo.tiers.disk.format import ALIGNMENT, MAX_KEY_BYTES, SEGMENT_HEADER_BYTES, record_bytes
+from octavo.tiers.disk.layout import ALIGNMENT, MAX_KEY_BYTES, SEGMENT_HEADER_BYTES, record_bytes
 from octavo.tiers.disk.ledger import RESERVED_BYTES
 from octavo.tiers.disk.summary import table_bytes
 from octavo.units import format_bytes

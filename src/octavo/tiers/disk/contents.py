@@ -7,8 +7,7 @@ segment is pending too, and a miss for that while. Writes land in the order of t
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from octavo.chunks.changes import TierChanges
-from octavo.chunks.keys import OffloadKey
+from octavo.chunks import OffloadKey, TierChanges
 from octavo.tiers.disk.operations import PlannedRecord
 from octavo.tiers.disk.segment import ENTRY_BITS, ENTRY_MASK, KeyIndex, Segment, split_location
 

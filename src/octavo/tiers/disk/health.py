@@ -12,8 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from octavo.tiers.base import TierState
-from octavo.tiers.disk.format import ALIGNMENT
 from octavo.tiers.disk.io import DiskIO, read_block, replace_file
+from octavo.tiers.disk.layout import ALIGNMENT
 from octavo.tiers.disk.ledger import Ledger
 from octavo.tiers.disk.lock import DirectoryLock
 from octavo.tiers.disk.operations import ProbeEnded, Reports, Ticket

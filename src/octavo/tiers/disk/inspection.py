@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from octavo.chunks.keys import get_offload_group_idx
+from octavo.chunks import get_offload_group_idx
 from octavo.errors import InputError, TierError
 from octavo.ids import GroupIdx
-from octavo.tiers.disk.format import VERSION, is_whole, parse_record_header, record_bytes
 from octavo.tiers.disk.io import AlignedBuffer, DiskIO, read_all
+from octavo.tiers.disk.layout import VERSION, is_whole, parse_record_header, record_bytes
 from octavo.tiers.disk.lock import DirectoryLock, find_holder
 from octavo.tiers.disk.marker import MARKER_PREFIX, marker_path
 from octavo.tiers.disk.opening import OWN_FILES

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from octavo.tiers.disk.format import ALIGNMENT
+from octavo.tiers.disk.layout import ALIGNMENT
 
 _log = logging.getLogger(__name__)
 _PRIVATE_FILE = 0o600

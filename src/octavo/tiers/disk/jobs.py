@@ -1,6 +1,6 @@
 """`Jobs`: what was submitted and is not reported yet, within bounds; on the engine's thread."""
 
-from octavo.chunks.transfers import TierResult
+from octavo.chunks import TierResult
 from octavo.tiers.disk.operations import Job
 
 MOST_CHUNKS = 8192

@@ -6,7 +6,7 @@ The plan keeps within the budget too; the ledger holds even where a file could n
 import errno
 from threading import Lock
 
-from octavo.tiers.disk.format import ALIGNMENT
+from octavo.tiers.disk.layout import ALIGNMENT
 
 RESERVED_BYTES = 4 * ALIGNMENT
 """For the lock, a reset's marker, its temporary file, and a probe: they count as if they were always there."""

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from octavo.chunks.transfers import ChunkBytes
+from octavo.chunks import ChunkBytes
 from octavo.tiers.disk.contents import Contents
-from octavo.tiers.disk.format import record_bytes
 from octavo.tiers.disk.jobs import Jobs
+from octavo.tiers.disk.layout import record_bytes
 from octavo.tiers.disk.operations import Job, ReadPart, ReadRun, RunRead
 from octavo.tiers.disk.reader import Readers
 from octavo.tiers.disk.segment import Segment

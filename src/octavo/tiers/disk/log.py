@@ -10,11 +10,10 @@ was hit since it was written moves into the open one, then its file is deleted. 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from octavo.chunks.keys import OffloadKey
-from octavo.chunks.transfers import ChunkBytes
+from octavo.chunks import ChunkBytes, OffloadKey
 from octavo.tiers.disk.contents import Contents
-from octavo.tiers.disk.format import ALIGNMENT, SEGMENT_HEADER_BYTES, record_bytes
 from octavo.tiers.disk.io import DiskIO
+from octavo.tiers.disk.layout import ALIGNMENT, SEGMENT_HEADER_BYTES, record_bytes
 from octavo.tiers.disk.ledger import Ledger
 from octavo.tiers.disk.operations import (
     ClearReset,

@@ -7,8 +7,8 @@ first; it goes when the last file has gone.
 from pathlib import Path
 from struct import Struct
 
-from octavo.tiers.disk.format import ALIGNMENT, VERSION, has_checksum, with_checksum
 from octavo.tiers.disk.io import DiskIO, read_block, replace_file
+from octavo.tiers.disk.layout import ALIGNMENT, VERSION, has_checksum, with_checksum
 
 _MARKER = Struct("<16s8sH6x16sQ")
 _MAGIC = b"OctavoRs"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from threading import Event, Lock
 from typing import TypeAlias
 
-from octavo.chunks.keys import OffloadKey
+from octavo.chunks import OffloadKey
 from octavo.tiers.disk.segment import Segment
 
 

@@ -9,8 +9,8 @@ import threading
 from pathlib import Path
 from queue import SimpleQueue
 
-from octavo.tiers.disk.format import RECORD_HEADER_BYTES, is_whole, parse_record_header, record_bytes
 from octavo.tiers.disk.io import AlignedBuffer, DiskIO, as_disk_error, read_all, scatter
+from octavo.tiers.disk.layout import RECORD_HEADER_BYTES, is_whole, parse_record_header, record_bytes
 from octavo.tiers.disk.operations import ReadPart, ReadRun, Reports, RunRead, Ticket
 from octavo.tiers.disk.segment import segment_path
 

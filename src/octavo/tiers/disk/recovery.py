@@ -12,7 +12,8 @@ from typing import Self
 
 import numpy as np
 
-from octavo.tiers.disk.format import (
+from octavo.tiers.disk.io import AlignedBuffer, DiskIO, read_all
+from octavo.tiers.disk.layout import (
     ALIGNMENT,
     RECORD_MAGIC_AT,
     RECORD_MAGIC_WORD,
@@ -26,7 +27,6 @@ from octavo.tiers.disk.format import (
     parse_segment_header,
     record_bytes,
 )
-from octavo.tiers.disk.io import AlignedBuffer, DiskIO, read_all
 from octavo.tiers.disk.segment import segment_number, segment_path
 from octavo.tiers.disk.summary import MAX_RECORDS, Table, parse_table, parse_trailer
 

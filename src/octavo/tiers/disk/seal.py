@@ -2,8 +2,8 @@
 
 from xxhash import xxh3_128_digest
 
-from octavo.tiers.disk.format import ALIGNMENT
 from octavo.tiers.disk.io import AlignedBuffer, DiskIO, write_all
+from octavo.tiers.disk.layout import ALIGNMENT
 from octavo.tiers.disk.segment import Segment
 from octavo.tiers.disk.summary import Trailer, pack_table, pack_trailer, table_bytes
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from octavo.chunks.keys import OffloadKey
-from octavo.tiers.disk.format import SEGMENT_HEADER_BYTES
+from octavo.chunks import OffloadKey
+from octavo.tiers.disk.layout import SEGMENT_HEADER_BYTES
 from octavo.tiers.disk.summary import MAX_RECORDS, Table
 
 _PREFIX, _SUFFIX, _DIGITS = "segment-", ".octavo", 12

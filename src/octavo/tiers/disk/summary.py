@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from xxhash import xxh3_128_digest
 
-from octavo.chunks.keys import OffloadKey
-from octavo.tiers.disk.format import (
+from octavo.chunks import OffloadKey
+from octavo.tiers.disk.layout import (
     ALIGNMENT,
     MAX_KEY_BYTES,
     RECORD_HEADER_BYTES,

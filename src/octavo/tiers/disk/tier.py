@@ -12,16 +12,14 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import assert_never
 
-from octavo.chunks.changes import TierChanges
-from octavo.chunks.keys import OffloadKey
-from octavo.chunks.transfers import ChunkBytes, TierResult
+from octavo.chunks import ChunkBytes, OffloadKey, TierChanges, TierResult
 from octavo.tiers.base import Tier, TierContext, TierStatus
 from octavo.tiers.disk.config import DiskConfig
 from octavo.tiers.disk.contents import Contents
-from octavo.tiers.disk.format import MAX_HELD, MAX_KEY_BYTES, MIN_HELD, aligned, record_bytes
 from octavo.tiers.disk.health import Health, Watchdog, describe
 from octavo.tiers.disk.io import DiskIO
 from octavo.tiers.disk.jobs import Jobs
+from octavo.tiers.disk.layout import MAX_HELD, MAX_KEY_BYTES, MIN_HELD, aligned, record_bytes
 from octavo.tiers.disk.loads import Loads
 from octavo.tiers.disk.log import SegmentLog, complete
 from octavo.tiers.disk.opening import OpenedDirectory, open_directory

@@ -18,7 +18,8 @@ from typing import assert_never
 
 from xxhash import xxh3_64_intdigest
 
-from octavo.tiers.disk.format import (
+from octavo.tiers.disk.io import AlignedBuffer, DiskIO, as_disk_error, gather, read_all, write_all
+from octavo.tiers.disk.layout import (
     RECORD_HEADER_BYTES,
     VERSION,
     RecordHeader,
@@ -28,7 +29,6 @@ from octavo.tiers.disk.format import (
     parse_record_header,
     write_record_header,
 )
-from octavo.tiers.disk.io import AlignedBuffer, DiskIO, as_disk_error, gather, read_all, write_all
 from octavo.tiers.disk.ledger import Ledger
 from octavo.tiers.disk.marker import marker_path, write_marker
 from octavo.tiers.disk.operations import (

@@ -4,9 +4,10 @@ from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
 from vllm.v1.kv_offload.factory import OffloadingSpecFactory
 
 from octavo.vllm_plugin.v0_32.connector import OctavoConnector
+from octavo.vllm_plugin.v0_32.manager import OctavoManager
 from octavo.vllm_plugin.v0_32.spec import OctavoOffloadingSpec
 
-__all__ = ["OctavoConnector", "OctavoOffloadingSpec", "register"]
+__all__ = ["OctavoConnector", "OctavoManager", "OctavoOffloadingSpec", "register"]
 
 _PACKAGE = "octavo.vllm_plugin"
 

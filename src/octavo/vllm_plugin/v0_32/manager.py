@@ -32,13 +32,9 @@ from vllm.v1.kv_offload.base import (
 )
 from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
-from octavo.chunks.geometry import GroupOffloadConfig
-from octavo.chunks.keys import OffloadKey as Key
-from octavo.chunks.keys import get_offload_group_idx
-from octavo.chunks.lookup import LookupResult as Found
+from octavo.chunks import GroupOffloadConfig, LookupResult as Found, OffloadKey as Key, get_offload_group_idx
 from octavo.errors import OffloadError
-from octavo.offload.manager import MEMORY
-from octavo.offload.manager import OffloadingManager as Manager
+from octavo.offload import MEMORY, OffloadingManager as Manager
 from octavo.vllm_plugin.shared_arena import SharedArena
 from octavo.vllm_plugin.v0_32.chunk_slots import ChunkSlots
 from octavo.vllm_plugin.v0_32.metrics import MetricsOfTiers

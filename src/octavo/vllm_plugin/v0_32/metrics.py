@@ -6,9 +6,8 @@ from prometheus_client import REGISTRY
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import OffloadingConnectorStats
 from vllm.v1.kv_offload.base import OffloadingCounterMetadata, OffloadingGaugeMetadata, OffloadingMetricMetadata
 
-from octavo.offload.manager import MEMORY
-from octavo.offload.manager_values import OffloadStatus
-from octavo.tiers.base import TierState
+from octavo.offload import MEMORY, OffloadStatus
+from octavo.tiers import TierState
 
 _BYTES, _BUDGET, _CHUNKS, _UP = "octavo_tier_bytes", "octavo_tier_budget_bytes", "octavo_tier_chunks", "octavo_tier_up"
 _EVENTS = "octavo_tier_events"

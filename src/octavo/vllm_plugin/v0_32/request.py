@@ -5,10 +5,7 @@ from collections.abc import Sequence
 
 from vllm.v1.kv_offload.base import Locality, Medium, OffloadKey, ReqContext
 
-from octavo.chunks.geometry import GroupOffloadConfig
-from octavo.chunks.keys import OffloadKey as Key
-from octavo.chunks.keys import get_offload_group_idx
-from octavo.chunks.wanted import WantedChunk
+from octavo.chunks import GroupOffloadConfig, OffloadKey as Key, WantedChunk, get_offload_group_idx
 
 
 class RequestState:

@@ -15,10 +15,10 @@ from vllm.v1.kv_offload.base import (
 )
 from vllm.v1.kv_offload.config import OffloadingConfig
 
-from octavo.chunks.geometry import GroupOffloadConfig
-from octavo.offload import manager as offload_manager
+from octavo.chunks import GroupOffloadConfig
+from octavo.offload import OffloadingManager as OctavoOffloadingManager
 from octavo.policies import make_policy
-from octavo.tiers.base import Tier, TierContext
+from octavo.tiers import Tier, TierContext
 from octavo.vllm_plugin.config import PluginConfig
 from octavo.vllm_plugin.groups import groups_of_all_ranks, groups_of_rank
 from octavo.vllm_plugin.identity import digest_models, make_namespace, why_not_kept
@@ -85,7 +85,7 @@ class OctavoOffloadingSpec(OffloadingSpec):
         shared: SharedArena | None = None
         try:
             shared = SharedArena(self._name, plan, num_ranks, namespace)
-            manager = offload_manager.OffloadingManager(
+            manager = OctavoOffloadingManager(
                 shared.slots,
                 groups,
                 make_policy(offload.policy, groups, plan.num_slots),

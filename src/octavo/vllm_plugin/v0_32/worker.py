@@ -10,14 +10,25 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import compress
 from typing import NamedTuple
 
-from vllm.v1.kv_offload.base import CanonicalKVCaches as VllmCaches
-from vllm.v1.kv_offload.base import GPULoadStoreSpec, LoadStoreSpec, OffloadingWorker, TransferResult
+from vllm.v1.kv_offload.base import (
+    CanonicalKVCaches as VllmCaches,
+    GPULoadStoreSpec,
+    LoadStoreSpec,
+    OffloadingWorker,
+    TransferResult,
+)
 
-from octavo.chunks.transfers import ChunkCopy
+from octavo.chunks import ChunkCopy
 from octavo.errors import TransferError
 from octavo.ids import GroupIdx, enumerate_groups
-from octavo.transfer import CanonicalKVCacheRef, CanonicalKVCaches, CanonicalKVCacheTensor, CpuWorker, make_worker
-from octavo.transfer.worker import OffloadingWorker as Worker
+from octavo.transfer import (
+    CanonicalKVCacheRef,
+    CanonicalKVCaches,
+    CanonicalKVCacheTensor,
+    CpuWorker,
+    OffloadingWorker as Worker,
+    make_worker,
+)
 from octavo.vllm_plugin.groups import most_missing
 from octavo.vllm_plugin.ranks import GroupReport
 from octavo.vllm_plugin.shared_arena import Bytes2D, RankArena

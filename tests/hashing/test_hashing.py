@@ -7,8 +7,7 @@ import cbor2
 import numpy as np
 import pytest
 import xxhash
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import octavo.hashing
 from octavo.errors import BlockSizeError, InputError

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from xxhash import xxh3_64_digest, xxh3_128_digest
 
-from octavo.chunks.keys import OffloadKey
+from octavo.chunks import OffloadKey
 
 VERSION = 1
 ALIGNMENT = 4096

@@ -1,0 +1,26 @@
+from . import demo as demo
+from .async_engine import AsyncEngine as AsyncEngine
+from .batch import ScheduledSequence as ScheduledSequence, StepBatch as StepBatch, StepLogits as StepLogits
+from .config import EngineConfig as EngineConfig
+from .demo import (
+    KINDS as KINDS,
+    ModeResult as ModeResult,
+    first_difference as first_difference,
+    num_turns as num_turns,
+    run_kind as run_kind,
+)
+from .engine import Engine as Engine
+from .models import CacheGeometry as CacheGeometry, CausalModel as CausalModel, load_model as load_model
+from .offloading import offload_maker as offload_maker
+from .outputs import FinishReason as FinishReason, RequestOutput as RequestOutput, TokenLogprobs as TokenLogprobs
+from .runner import ModelRunner as ModelRunner
+from .sampling_params import MAX_LOGPROBS as MAX_LOGPROBS, SamplingParams as SamplingParams
+from .statistics import (
+    ClassOccupancy as ClassOccupancy,
+    EngineCounters as EngineCounters,
+    EngineSnapshot as EngineSnapshot,
+    GroupOccupancy as GroupOccupancy,
+)
+from .stream import RequestStream as RequestStream
+from .tiny_models import save_tiny_model as save_tiny_model
+from .tokenizer import FastTokenizer as FastTokenizer

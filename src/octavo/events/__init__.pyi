@@ -1,0 +1,37 @@
+from . import messages as messages
+from .changes import CacheChanges as CacheChanges, StepEvents as StepEvents, StoredRun as StoredRun
+from .endpoints import check_endpoint as check_endpoint, is_bound_by_publisher as is_bound_by_publisher
+from .group_view import GroupView as GroupView
+from .messages import (
+    MEDIUM_CPU as MEDIUM_CPU,
+    MEDIUM_GPU as MEDIUM_GPU,
+    MEDIUM_STORAGE as MEDIUM_STORAGE,
+    AllBlocksCleared as AllBlocksCleared,
+    AnyEvent as AnyEvent,
+    BlockRemoved as BlockRemoved,
+    BlockStored as BlockStored,
+    ExternalHash as ExternalHash,
+    KVEventBatch as KVEventBatch,
+)
+from .published_plan import PublishedGroup as PublishedGroup, PublishedPlan as PublishedPlan
+from .publisher import (
+    EventPublisher as EventPublisher,
+    InProcessPublisher as InProcessPublisher,
+    ZmqPublisher as ZmqPublisher,
+)
+from .publisher_config import PublisherConfig as PublisherConfig
+from .session import (
+    Delivered as Delivered,
+    Resync as Resync,
+    ResyncReason as ResyncReason,
+    SubscriberItem as SubscriberItem,
+)
+from .sockets import Context as Context, open_endpoint as open_endpoint
+from .sources import EventSource as EventSource, external_hashes as external_hashes
+from .subscriber import SourceConfig as SourceConfig, Subscriber as Subscriber, SubscriberConfig as SubscriberConfig
+from .wire import (
+    DEFAULT_LIMITS as DEFAULT_LIMITS,
+    decode_batch as decode_batch,
+    encode_batch as encode_batch,
+    encode_sequence as encode_sequence,
+)

@@ -1,0 +1,14 @@
+from . import layout as layout, summary as summary
+from .config import DiskConfig as DiskConfig
+from .inspection import (
+    DirectoryContent as DirectoryContent,
+    NamespaceContent as NamespaceContent,
+    clear_directory as clear_directory,
+    inspect_directory as inspect_directory,
+    verify_directory as verify_directory,
+)
+from .io import DiskIO as DiskIO
+from .marker import marker_path as marker_path, write_marker as write_marker
+from .segment import segment_path as segment_path
+from .spec import DiskSpec as DiskSpec
+from .tier import DiskTier as DiskTier
