@@ -1,7 +1,7 @@
 from functools import partial
 
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import settings
 from hypothesis.stateful import invariant, run_state_machine_as_test
 
 from octavo.chunks import PromisedPoint
@@ -73,7 +73,7 @@ class KeptPointsMachine(policy_suite.PolicyMachine):
 def test_every_kept_point_can_be_resumed(groups):
     run_state_machine_as_test(
         partial(KeptPointsMachine, ResumePointPolicy, groups),
-        settings=settings(max_examples=15, stateful_step_count=30, phases=set(Phase) - {Phase.explain}, deadline=None),
+        settings=settings(max_examples=15, stateful_step_count=30, deadline=None),
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, settings, strategies as st
+from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
@@ -41,9 +41,7 @@ def check_block_manager(model: SmallModel, *, max_examples: int | None = None, s
         chosen["max_examples"] = max_examples
     run_state_machine_as_test(
         partial(BlockMachine, plans),  # type: ignore[arg-type]  # anything that makes a machine will do
-        settings=settings(
-            suppress_health_check=list(HealthCheck), phases=set(Phase) - {Phase.explain}, deadline=None, **chosen
-        ),
+        settings=settings(suppress_health_check=list(HealthCheck), deadline=None, **chosen),
     )
 
 

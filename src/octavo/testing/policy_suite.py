@@ -13,7 +13,7 @@ from functools import partial
 from typing import ClassVar
 
 import pytest
-from hypothesis import Phase, settings, strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
@@ -94,9 +94,7 @@ class EvictionPolicySuite:
     def test_behaves_like_the_model(self, groups: Sequence[GroupOffloadConfig]) -> None:
         run_state_machine_as_test(
             partial(PolicyMachine, self.policy_class, groups),  # type: ignore[arg-type]  # it makes a machine
-            settings=settings(
-                max_examples=15, stateful_step_count=30, phases=set(Phase) - {Phase.explain}, deadline=None
-            ),
+            settings=settings(max_examples=15, stateful_step_count=30, deadline=None),
         )
 
     def test_gives_up_everything_idle_and_nothing_pinned(self) -> None:

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hypothesis import HealthCheck, Phase, settings, strategies as st
+from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
@@ -41,7 +41,6 @@ def check_tier(suite: "TierSuite", folder: Path, *, max_examples: int, step_coun
         partial(TierMachine, suite, folder),  # type: ignore[arg-type]  # anything that makes a machine will do
         settings=settings(
             suppress_health_check=list(HealthCheck),
-            phases=set(Phase) - {Phase.explain},
             deadline=None,
             max_examples=max_examples,
             stateful_step_count=step_count,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, settings, strategies as st
+from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import initialize, precondition, rule, run_state_machine_as_test
 
 from octavo.blocks import DeviceCache, KVCacheManager, RequestBlocks, Reservation
@@ -53,9 +53,7 @@ def check_offloading(
         chosen["max_examples"] = max_examples
     run_state_machine_as_test(
         partial(OffloadMachine, plans, make_tiers),  # type: ignore[arg-type]  # anything that makes a machine will do
-        settings=settings(
-            suppress_health_check=list(HealthCheck), phases=set(Phase) - {Phase.explain}, deadline=None, **chosen
-        ),
+        settings=settings(suppress_health_check=list(HealthCheck), deadline=None, **chosen),
     )
 
 
