@@ -27,7 +27,7 @@ class TestPlan:
 
     @given(sizes=st.lists(st.integers(1, 1 << 22), min_size=1, max_size=4), budget=st.integers(1 << 24, 1 << 30))
     def test_waste_and_budget_are_bounded(self, sizes, budget):
-        plan = plan_slots(groups_of(*sizes), budget, record_bytes=100)
+        plan = plan_slots(groups_of(*sizes), budget, note_bytes=100)
         for size in sizes:
             in_pages = ceil_div(size, PAGE_BYTES) * PAGE_BYTES
             assert plan.slots_for(size) * plan.slot_bytes <= in_pages * 17 / 16

@@ -21,7 +21,6 @@ class TestMapping:
         config = OffloadConfig.from_mapping(
             {
                 "memory": "8MiB",
-                "shared_name": "engine-0",
                 "policy": "arc",
                 "blocks_per_chunk": {"full_attention": 16, "default": 4},
                 "tiers": [{"type": "zstd", "tier": MEMORY}, MEMORY],
@@ -85,19 +84,10 @@ class TestManager:
         assert manager.lookup([key_of(0)]) == [LookupResult.HIT]
         manager.close()
 
-    def test_a_shared_arena_is_found_again(self, tmp_path):
-        config = OffloadConfig.from_mapping({"memory": "1MiB", "shared_name": str(tmp_path / "arena")})
-        for expected in (LookupResult.MISS, LookupResult.HIT):
-            manager = make_offloading_manager(config, GROUPS, NAMESPACE)
-            assert manager.lookup([key_of(0)]) == [expected]
-            if expected is LookupResult.MISS:
-                manager.complete_store(manager.prepare_store([wanted(0)]).job_id, (), [1])
-            manager.close()
-
     def test_nothing_stays_open_when_a_part_cannot_be(self, tmp_path):
-        name = str(tmp_path / "tier")
-        config = OffloadConfig.from_mapping({"memory": 1, "tiers": [{**MEMORY, "shared_name": name}]})
-        for _ in range(2):  # the second would find the tier's segment locked
+        disk = {"type": "disk", "path": str(tmp_path), "size": "8MiB"}
+        config = OffloadConfig.from_mapping({"memory": 1, "tiers": [disk]})
+        for _ in range(2):  # the second would find the folder locked
             with pytest.raises(NotEnoughMemoryError):
                 make_offloading_manager(config, GROUPS, NAMESPACE)
 

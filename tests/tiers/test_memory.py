@@ -1,11 +1,11 @@
-"""The memory tier under the contract's suite, alone and in a segment, and what is its own."""
+"""The memory tier under the contract's suite, and what is its own."""
 
 import pytest
 
 from octavo.errors import InputError
-from octavo.host import BOOKKEEPING_BYTES_PER_SLOT, PAGE_BYTES, RECORD_BYTES, Segment, SegmentLayout
+from octavo.host import BOOKKEEPING_BYTES_PER_SLOT, PAGE_BYTES
 from octavo.policies import LRUPolicy
-from octavo.testing import NAMESPACE, OTHER_NAMESPACE, TierSuite, tier_driver
+from octavo.testing import NAMESPACE, TierSuite, tier_driver
 from octavo.tiers.base import TierContext
 from octavo.tiers.memory import MemorySpec, MemoryTier
 
@@ -40,30 +40,6 @@ class TestMemoryTier(TierSuite):
             assert driver.tier.status().bytes_used == 0
 
 
-class TestMemoryTierInSegment(TestMemoryTier):
-    is_durable = True
-
-    def open_tier(self, folder, namespace):
-        num_slots = self.budget_bytes // (PAGE_BYTES + BOOKKEEPING_BYTES_PER_SLOT + RECORD_BYTES)
-        layout = SegmentLayout(namespace=namespace, slot_bytes=PAGE_BYTES, num_slots=num_slots)
-        segment = Segment.open(str(folder / "segment"), layout)
-        return MemoryTier(num_slots, PAGE_BYTES, LRUPolicy((), num_slots), segment=segment)
-
-    def test_it_is_there_again(self, tmp_path):
-        """Otherwise than the suite has it: one segment is of one namespace, and another one's start empties it."""
-        with self.driver(tmp_path) as driver:
-            driver.store([*tier_driver.chunks(range(5)), *tier_driver.chunks([5], 0b0101)])
-            driver.tier.remove(tier_driver.chunks([0])[0][:1])
-        with self.driver(tmp_path) as driver:
-            assert driver.found(range(6)) == [0, -1, -1, -1, -1, 0b0101]
-            assert driver.load([*tier_driver.chunks(range(1, 5)), *tier_driver.chunks([5], 0b0101)]) == frozenset()
-            driver.tier.check_invariants()
-        with self.driver(tmp_path, OTHER_NAMESPACE) as driver:
-            assert driver.found(range(6)) == [0] * 6
-        with self.driver(tmp_path) as driver:
-            assert driver.found(range(6)) == [0] * 6
-
-
 class TestSpec:
     CONTEXT = TierContext(namespace=NAMESPACE, max_chunk_bytes=tier_driver.MAX_CHUNK_BYTES)
 
@@ -76,8 +52,7 @@ class TestSpec:
         for config, named in (
             ({}, "size must be a size"),
             ({"size": True}, "not True"),
-            ({"size": "1MiB", "sise": 1}, "unknown setting 'sise'; there are: size, shared_name"),
-            ({"size": "1MiB", "shared_name": ""}, "shared_name must be a name"),
+            ({"size": "1MiB", "sise": 1}, "unknown setting 'sise'; there are: size"),
         ):
             with pytest.raises(InputError, match=named):
                 MemorySpec.from_config(config)

@@ -57,7 +57,7 @@ class Engine:
         own = groups_of_rank(reports, 1)
         self.plan = SlotPlan(num_slots=num_slots, slot_bytes=PAGE)
         self.groups = groups_of_all_ranks(own, self.plan, num_ranks)
-        self.shared = SharedArena(name, self.plan, num_ranks, bytes(16))
+        self.shared = SharedArena(name, self.plan, num_ranks)
         self.tier = FaultyTier(NaiveTier(1 << 20))
         self.manager = OctavoManager(
             OffloadingManager(

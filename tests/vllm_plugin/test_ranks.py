@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from octavo.errors import OffloadError
-from octavo.host import Segment, SegmentLayout
+from octavo.host import Segment, SlotPlan
 from octavo.vllm_plugin import ranks
 from octavo.vllm_plugin.ranks import (
     GroupReport,
@@ -74,9 +74,9 @@ def test_ranks_must_be_alike():
 
 
 def test_sweep_removes_what_the_dead_left(folder):
-    layout = SegmentLayout(namespace=bytes(16), slot_bytes=4096, num_slots=1)
-    held = Segment.open(str(folder / "octavo-vllm-held"), layout)
-    Segment.open(str(folder / "octavo-vllm-dead"), layout).close()
+    plan = SlotPlan(num_slots=1, slot_bytes=4096)
+    held = Segment.create(str(folder / "octavo-vllm-held"), plan)
+    Segment.create(str(folder / "octavo-vllm-dead"), plan).close()
     leave_report("vllm-live", report())
     leave_report("vllm-gone", report(process=NO_PROCESS))
     old = time.time() - 3600

@@ -23,7 +23,7 @@ def report(rank=0, *pages):
 @pytest.mark.parametrize("num_ranks", [1, 3])
 def test_ranks_write_their_parts(tmp_path, num_ranks):
     name = str(tmp_path / "arena")
-    shared = SharedArena(name, PLAN, num_ranks, bytes(16))
+    shared = SharedArena(name, PLAN, num_ranks)
     ranks = [RankArena(name, PLAN.num_slots, num_ranks, rank) for rank in range(num_ranks)]
     for rank, arena in enumerate(ranks):
         assert arena.parts.shape == (PLAN.num_slots * num_ranks, PLAN.slot_bytes)
@@ -50,7 +50,7 @@ def test_memory_is_for_all_ranks(tmp_path, num_ranks):
     memory_bytes = 64 << 20
     groups = groups_of_rank([report(0, (0, 20000), (1, 4096))], 2)
     plan = plan_parts(groups, memory_bytes, num_ranks)
-    shared = SharedArena(str(tmp_path / "arena"), plan, num_ranks, bytes(16))
+    shared = SharedArena(str(tmp_path / "arena"), plan, num_ranks)
     size = (tmp_path / "arena").stat().st_size
     assert 0.9 * memory_bytes < size + plan.num_slots * 512 <= memory_bytes
     shared.close()

@@ -1,8 +1,8 @@
-"""What lies in host memory: the arena, its slots, the chunks in them, and a segment that outlives a process."""
+"""What lies in host memory: the arena, its slots, the chunks in them, and a segment that processes share."""
 
 from octavo.host.arena import BOOKKEEPING_BYTES_PER_SLOT, PAGE_BYTES, HostArena, SlotPlan, plan_slots
 from octavo.host.resident import ResidentChunks
-from octavo.host.segment import RECORD_BYTES, Segment, SegmentLayout, attach, segment_path
+from octavo.host.segment import Segment, attach, segment_path
 from octavo.host.slots import NO_CHECKSUM, NO_CHUNK
 
 __all__ = [
@@ -10,11 +10,9 @@ __all__ = [
     "NO_CHECKSUM",
     "NO_CHUNK",
     "PAGE_BYTES",
-    "RECORD_BYTES",
     "HostArena",
     "ResidentChunks",
     "Segment",
-    "SegmentLayout",
     "SlotPlan",
     "attach",
     "plan_slots",

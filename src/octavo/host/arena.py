@@ -1,7 +1,7 @@
 """The host arena: one preallocated piece of memory, cut into equal slots.
 
 Memory is mapped and populated once, ahead: first touch costs 15 times a copy (7 times with huge pages). An arena is the
-process's own, or lies in a named segment (`octavo.host.segment`) that other processes map and a restart finds again.
+process's own, or lies in a named segment (`octavo.host.segment`) that other processes map.
 """
 
 import mmap
@@ -115,23 +115,23 @@ class SlotPlan:
         return ceil_div(num_bytes, self.slot_bytes)
 
 
-def plan_slots(groups: Sequence[GroupOffloadConfig], memory_bytes: int, *, record_bytes: int = 0) -> SlotPlan:
+def plan_slots(groups: Sequence[GroupOffloadConfig], memory_bytes: int, *, note_bytes: int = 0) -> SlotPlan:
     """Large slots that waste little, and as many as fit into the budget.
 
     "Little" is at most 1/16 of each group's chunk, beyond what slots of one page would waste; of slots at least half as
-    large as that allows, those that waste least over all groups. `record_bytes` for each slot, and the bookkeeping in
+    large as that allows, those that waste least over all groups. `note_bytes` for each slot, and the bookkeeping in
     the process, count against the budget. The arena holds at least the largest chunk.
     """
     chunk_sizes = sorted({group.chunk_bytes for group in groups if group.chunk_bytes})
     slot_bytes = _slot_bytes(chunk_sizes)
     plan = SlotPlan(
-        num_slots=memory_bytes // (slot_bytes + BOOKKEEPING_BYTES_PER_SLOT + record_bytes), slot_bytes=slot_bytes
+        num_slots=memory_bytes // (slot_bytes + BOOKKEEPING_BYTES_PER_SLOT + note_bytes), slot_bytes=slot_bytes
     )
     needed = max(plan.slots_for(size) for size in chunk_sizes)
     if plan.num_slots < needed:
         raise NotEnoughMemoryError(
             f"{memory_bytes} bytes of memory hold {plan.num_slots} slots of {slot_bytes} bytes; the largest chunk "
-            f"takes {needed}: give it {needed * (slot_bytes + BOOKKEEPING_BYTES_PER_SLOT + record_bytes)} bytes or more"
+            f"takes {needed}: give it {needed * (slot_bytes + BOOKKEEPING_BYTES_PER_SLOT + note_bytes)} bytes or more"
         )
     return plan
 

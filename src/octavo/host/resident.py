@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
 from octavo.chunks import ALL_BLOCKS, ChangeLog, OffloadKey, StoredChunk
-from octavo.host.segment import SlotRecords
 from octavo.host.slots import NO_CHUNK, ChunkIndex, SlotTable
 from octavo.policies import EvictionPolicy
 from octavo.tables import Discards
@@ -31,29 +30,20 @@ class ResidentChunks:
         num_slots: int,
         policy: EvictionPolicy,
         *,
-        records: SlotRecords | None = None,
         keeps_idle: bool = True,
         logs_changes: bool = False,
     ) -> None:
-        """`records`: where to write down what is there, for a restart; what they tell is resident at once.
-        `keeps_idle`: whether chunks without readers stay."""
+        """`keeps_idle`: whether chunks without readers stay."""
         self.index = ChunkIndex()
-        self.table = SlotTable(num_slots, None if records is None else records.next_slot)
+        self.table = SlotTable(num_slots)
         self.changes = ChangeLog() if logs_changes else None
         self.num_evicted = 0
         self._policy = policy
-        self._records = records
         self._keeps_idle = keeps_idle
         self._orphans: set[int] = set()
         self.discards = Discards()
         self._untold: list[dict[bytes, int]] = []
         """Of a former index: keys whose removal is still to be told."""
-        if records is not None:
-            self._restore(records)
-
-    @property
-    def has_records(self) -> bool:
-        return self._records is not None
 
     # ---- finding ------------------------------------------------------------------------------------------------
 
@@ -90,7 +80,7 @@ class ResidentChunks:
         lengths: Sequence[int] = (),
     ) -> None:
         """These are written, and resident from now on; they replace what was there under their keys. `lengths` in
-        bytes need be given only where somebody asks for them later; records do."""
+        bytes need be given only where somebody asks for them later."""
         self.let_go(_ITEMS_OF_A_CHUNK * len(chunks))  # or it might come to more chunks than the arena holds
         shards = self.index.shards
         keys = [chunk[0] for chunk in chunks]
@@ -106,9 +96,6 @@ class ResidentChunks:
         self._policy.insert(chunks)
         for head, length in zip(heads, lengths, strict=False):
             self.table.lengths[head] = length
-        if self._records is not None:
-            for chunk, head in zip(chunks, heads, strict=True):
-                self._records.write(chunk, head, self.table)
         if self.changes is not None:
             self.changes.stored(keys)
             self.changes.replaced(replaced)
@@ -146,7 +133,8 @@ class ResidentChunks:
         heads = self.index.pop(keys)
         readers = self.table.readers
         self._orphans.update(head for head in heads if readers[head])
-        self._forget(keys, heads)
+        if self.changes is not None:
+            self.changes.removed(keys)
         self.table.free([head for head in heads if not readers[head]])
 
     # ---- all of it ----------------------------------------------------------------------------------------------
@@ -167,8 +155,6 @@ class ResidentChunks:
         self.index = ChunkIndex()
         partial = self.table.free_all_but({**dict.fromkeys(heads_being_written, 0), **readers})
         self.discards.add([partial])
-        if self._records is not None:
-            self._records.clear()
 
     def let_go(self, num_items: int = _ITEMS_PER_CALL) -> None:
         """Frees a part of what was discarded."""
@@ -209,17 +195,11 @@ class ResidentChunks:
         if victims is None:
             return False
         heads = self.index.pop(victims)
-        self._forget(victims, heads)
+        if self.changes is not None:
+            self.changes.removed(victims)
         self.table.free(heads)
         self.num_evicted += len(victims)
         return True
-
-    def _forget(self, keys: Sequence[OffloadKey], heads: Sequence[int]) -> None:
-        """Records go before slots do: whoever reads them after a crash must not find another chunk's bytes."""
-        if self._records is not None:
-            self._records.erase(heads)
-        if self.changes is not None:
-            self.changes.removed(keys)
 
     def _without_orphans(self, keys: Sequence[OffloadKey], heads: Sequence[int]) -> list[OffloadKey]:
         """Frees orphans whose last reader has gone; the keys of the others, which are resident."""
@@ -229,14 +209,3 @@ class ResidentChunks:
         self._orphans -= done
         self.table.free(done)
         return resident
-
-    def _restore(self, records: SlotRecords) -> None:
-        found = records.read(self.table)
-        self.table.free_all_but(dict.fromkeys([record.head for record in found], 0))
-        for record in found:
-            self.table.describe([record.head], [record.held_blocks], [record.checksum])
-            self.table.lengths[record.head] = record.num_bytes
-            self.index.add(record.chunk.key, record.head)
-        self._policy.insert([record.chunk for record in found])
-        if self.changes is not None:
-            self.changes.stored([record.chunk.key for record in found])

@@ -62,13 +62,10 @@ class ChunkIndex:
 class SlotTable:
     """Slots, free or in chains, and what is known about the chunk in each chain."""
 
-    def __init__(self, num_slots: int, next_slot: "memoryview[int] | None" = None) -> None:
-        """`next_slot` may lie in memory that others see."""
+    def __init__(self, num_slots: int) -> None:
         self.num_slots = num_slots
-        self.next_slot: array[int] | memoryview[int] = (
-            array("i", [_NO_SLOT]) * num_slots if next_slot is None else next_slot
-        )
-        self._is_flat = next_slot is None
+        self.next_slot = array("i", [_NO_SLOT]) * num_slots
+        self._is_flat = True
         """No chain was ever longer than one slot."""
         self._has_checksums = False
         self._has_old_readers = False

@@ -17,7 +17,7 @@ from typing import Any
 
 from octavo.chunks import MOST_BLOCKS_PER_CHUNK, GroupOffloadConfig
 from octavo.errors import InputError
-from octavo.host import RECORD_BYTES, HostArena, Segment, SegmentLayout, plan_slots
+from octavo.host import HostArena, plan_slots
 from octavo.offload.lower_tier import OffloadLimits
 from octavo.offload.manager import OffloadingManager
 from octavo.offload.stores import StorePolicy
@@ -26,7 +26,6 @@ from octavo.policies import POLICIES, make_policy
 from octavo.settings import (
     take_bytes,
     take_choice,
-    take_name,
     take_nothing_else,
     take_seconds,
     take_whole,
@@ -37,7 +36,6 @@ from octavo.tiers import OffloadingSpec, Tier, TierContext, spec_from_config
 _KEYS = (
     "memory",
     "staging",
-    "shared_name",
     "tiers",
     "policy",
     "store",
@@ -59,8 +57,6 @@ class OffloadConfig:
     """The whole budget of the arena, bookkeeping included."""
     keeps_in_memory: bool = True
     """False: the arena is only a staging area."""
-    shared_name: str | None = None
-    """The segment in which the arena lies, so that a restart finds its chunks."""
     tiers: tuple[OffloadingSpec, ...] = ()
     """Below the arena, the nearest first."""
     policy: str = "resume_points"
@@ -81,7 +77,6 @@ class OffloadConfig:
         checked = cls(
             memory_bytes=memory_bytes,
             keeps_in_memory=keeps_in_memory,
-            shared_name=take_name(values, "shared_name"),
             tiers=_take_tiers(values),
             policy=take_choice(values, "policy", POLICIES, "resume_points"),
             blocks_per_chunk=_take_blocks_per_chunk(values),
@@ -124,7 +119,7 @@ def make_offloading_manager(
     try:
         for spec in config.tiers:
             tiers.append(spec.build(context))  # noqa: PERF401 - those before it are closed if one fails
-        return _make_manager(config, groups, namespace, tiers, logs_changes=logs_changes)
+        return _make_manager(config, groups, tiers, logs_changes=logs_changes)
     except BaseException:
         for tier in tiers:
             tier.close()
@@ -132,28 +127,17 @@ def make_offloading_manager(
 
 
 def _make_manager(
-    config: OffloadConfig,
-    groups: Sequence[GroupOffloadConfig],
-    namespace: bytes,
-    tiers: Sequence[Tier],
-    *,
-    logs_changes: bool,
+    config: OffloadConfig, groups: Sequence[GroupOffloadConfig], tiers: Sequence[Tier], *, logs_changes: bool
 ) -> OffloadingManager:
-    is_shared = config.shared_name is not None
-    slots = plan_slots(groups, config.memory_bytes, record_bytes=RECORD_BYTES if is_shared else 0)
-    segment = None
-    if config.shared_name is not None:
-        layout = SegmentLayout(namespace=namespace, slot_bytes=slots.slot_bytes, num_slots=slots.num_slots)
-        segment = Segment.open(config.shared_name, layout)
+    slots = plan_slots(groups, config.memory_bytes)
     return OffloadingManager(
-        segment.arena if segment else HostArena(slots.num_slots, slots.slot_bytes),
+        HostArena(slots.num_slots, slots.slot_bytes),
         groups,
         make_policy(config.policy, groups, slots.num_slots),
         tiers,
         limits=config.limits,
         keeps_in_memory=config.keeps_in_memory,
         logs_changes=logs_changes,
-        segment=segment,
     )
 
 

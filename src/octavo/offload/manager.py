@@ -24,7 +24,7 @@ from octavo.chunks import (
     stored_chunks,
 )
 from octavo.errors import OffloadError
-from octavo.host import NO_CHECKSUM, NO_CHUNK, HostArena, ResidentChunks, Segment
+from octavo.host import NO_CHECKSUM, NO_CHUNK, HostArena, ResidentChunks
 from octavo.offload.lower_tier import LowerTier, OffloadLimits
 from octavo.offload.manager_values import LoadJob, OffloadStatus, PreparedLoad, PreparedStore, StoreJob
 from octavo.offload.promotions import Promotions
@@ -57,21 +57,17 @@ class OffloadingManager:
         limits: OffloadLimits | None = None,
         keeps_in_memory: bool = True,
         logs_changes: bool = False,
-        segment: Segment | None = None,
     ) -> None:
         """Without `keeps_in_memory` the arena is only a staging area: a chunk leaves it once it is on the tiers below,
-        and once it was loaded. `segment`: where the arena lies, if it is to be found after a restart; the manager
-        closes it. With `logs_changes` somebody has to take the changes, once per step."""
+        and once it was loaded. With `logs_changes` somebody has to take the changes, once per step."""
         limits = limits or OffloadLimits()
         job_ids = count(1)
         self.arena = arena
-        self._segment = segment
         self._sizes = ChunkSizes(groups, arena.slot_bytes)
         self._policy = policy
         self._resident = ResidentChunks(
             arena.num_slots,
             policy,
-            records=segment.records if segment else None,
             keeps_idle=keeps_in_memory,
             logs_changes=logs_changes,
         )
@@ -238,7 +234,7 @@ class OffloadingManager:
             store, checksums = store.without(failed, checksums)
         keys = [chunk[0] for chunk in store.chunks]
         chunks = stored_chunks(store.chunks, store.counts)
-        self._resident.publish(chunks, store.heads, store.masks, checksums, self._lengths(keys, store.masks))
+        self._resident.publish(chunks, store.heads, store.masks, checksums)
         self._promise(store.promises)
         self._counters["stored"] += len(keys)
         self._write_through(keys, self._writes)
@@ -359,10 +355,7 @@ class OffloadingManager:
         self._promotions.clear()
         for lower in self._lowers:
             lower.tier.close()
-        if self._segment:
-            self._segment.close()
-        else:
-            self.arena.close()
+        self.arena.close()
 
     def check_invariants(self) -> None:
         """For tests: no slot is lost, none is in use twice."""
@@ -417,11 +410,6 @@ class OffloadingManager:
             else:
                 places.append(place)
         return places, [masks[place] for place in places], there
-
-    def _lengths(self, keys: Sequence[OffloadKey], masks: Sequence[int]) -> list[int]:
-        if not self._resident.has_records:
-            return []
-        return [self._sizes.num_bytes(key, mask) for key, mask in zip(keys, masks, strict=True)]
 
     def _promise(self, promises: Iterable[PromisedPoint]) -> None:
         for point in promises:

@@ -104,7 +104,6 @@ class Promotions:
             [read.heads[place] for place in good],
             [read.masks[place] for place in good],
             [NO_CHECKSUM] * len(good),
-            [0] * len(good),
         )
         self._hold(result.job_id, keys, read.deadline)
         if good:

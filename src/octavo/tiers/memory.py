@@ -1,6 +1,6 @@
 """A tier in host memory: an arena of its own, below the one that devices copy to and from.
 
-Useful under a compression, or as a segment that a restarted engine finds again. Copies are a thread's; what is where is
+Useful under a compression. Copies are a thread's; what is where is
 kept by the same `ResidentChunks` as above. Every chunk is stored with a checksum over its key and bytes.
 """
 
@@ -17,14 +17,11 @@ from octavo.host import (
     NO_CHECKSUM,
     NO_CHUNK,
     PAGE_BYTES,
-    RECORD_BYTES,
     HostArena,
     ResidentChunks,
-    Segment,
-    SegmentLayout,
 )
 from octavo.policies import EvictionPolicy, LRUPolicy
-from octavo.settings import take_bytes, take_name, take_nothing_else
+from octavo.settings import take_bytes, take_nothing_else
 from octavo.specs import ceil_div
 from octavo.tiers.background import BackgroundJobs, BufferGuard, all_places, copy_bytes, gives_checksum, total_bytes
 from octavo.tiers.base import OffloadingSpec, Tier, TierContext, TierState, TierStatus
@@ -57,23 +54,10 @@ class MemoryTier(Tier):
 
     medium: ClassVar[str] = "memory"
 
-    def __init__(
-        self,
-        num_slots: int,
-        slot_bytes: int,
-        policy: EvictionPolicy,
-        *,
-        segment: Segment | None = None,
-        logs_changes: bool = True,
-    ) -> None:
-        """The arena is the segment's, if there is one: of these many slots of this size."""
-        self._segment = segment
-        self._arena = segment.arena if segment else HostArena(num_slots, slot_bytes)
-        self._slot_cost = slot_bytes + BOOKKEEPING_BYTES_PER_SLOT + (RECORD_BYTES if segment else 0)
-        self._resident = ResidentChunks(
-            num_slots, policy, records=segment.records if segment else None, logs_changes=logs_changes
-        )
-        self.take_changes()  # what a segment has kept from before is there without being announced
+    def __init__(self, num_slots: int, slot_bytes: int, policy: EvictionPolicy, *, logs_changes: bool = True) -> None:
+        self._arena = HostArena(num_slots, slot_bytes)
+        self._slot_cost = slot_bytes + BOOKKEEPING_BYTES_PER_SLOT
+        self._resident = ResidentChunks(num_slots, policy, logs_changes=logs_changes)
         self._thread: BackgroundJobs[_Outcome] = BackgroundJobs("memory tier", _MOST_JOBS)
         self._jobs: dict[int, _Job] = {}
         self._generation = 0
@@ -194,13 +178,8 @@ class MemoryTier(Tier):
         )
 
     def close(self) -> None:
-        if self._thread.wait_idle(_CLOSE_TIMEOUT_S):
-            self.poll(0.0)  # what was stored is to be found after a restart
         self._thread.close(_CLOSE_TIMEOUT_S)
-        if self._segment:
-            self._segment.close()
-        else:
-            self._arena.close()
+        self._arena.close()
 
     def check_invariants(self) -> None:
         """For tests: no slot is lost, none is in use twice."""
@@ -280,23 +259,21 @@ def _checksum(key: OffloadKey, buffers: Buffers) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySpec(OffloadingSpec):
-    """`{type: memory, size: 8GiB}`, and optionally `shared_name`: a segment that a restart finds again."""
+    """`{type: memory, size: 8GiB}`."""
 
     name: ClassVar[str] = "memory"
 
     size: int
-    shared_name: str | None = None
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> "MemorySpec":
         values = dict(config)
         size = take_bytes(values, "size")
-        shared_name = take_name(values, "shared_name")
-        take_nothing_else(values, "memory tier", ("size", "shared_name"))
-        return cls(size=size, shared_name=shared_name)
+        take_nothing_else(values, "memory tier", ("size",))
+        return cls(size=size)
 
     def build(self, context: TierContext) -> MemoryTier:
-        slot_cost = _SLOT_BYTES + BOOKKEEPING_BYTES_PER_SLOT + (RECORD_BYTES if self.shared_name else 0)
+        slot_cost = _SLOT_BYTES + BOOKKEEPING_BYTES_PER_SLOT
         num_slots = self.size // slot_cost
         needed = ceil_div(context.max_chunk_bytes, _SLOT_BYTES)
         if num_slots < needed:
@@ -304,8 +281,4 @@ class MemorySpec(OffloadingSpec):
                 f"a memory tier of size = {self.size} bytes cannot hold one chunk of {context.max_chunk_bytes}: give "
                 f"it {needed * slot_cost} bytes or more"
             )
-        policy = LRUPolicy((), num_slots)
-        if self.shared_name is None:
-            return MemoryTier(num_slots, _SLOT_BYTES, policy)
-        layout = SegmentLayout(namespace=context.namespace, slot_bytes=_SLOT_BYTES, num_slots=num_slots)
-        return MemoryTier(num_slots, _SLOT_BYTES, policy, segment=Segment.open(self.shared_name, layout))
+        return MemoryTier(num_slots, _SLOT_BYTES, LRUPolicy((), num_slots))

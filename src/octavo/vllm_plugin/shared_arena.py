@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from octavo.chunks import GroupOffloadConfig
 from octavo.errors import NotEnoughMemoryError
-from octavo.host import RECORD_BYTES, HostArena, Segment, SegmentLayout, SlotPlan, attach, plan_slots
+from octavo.host import PAGE_BYTES, HostArena, Segment, SlotPlan, attach, plan_slots
 from octavo.specs import ceil_div
 
 Bytes2D = npt.NDArray[np.uint8]
@@ -25,7 +25,7 @@ Bytes2D = npt.NDArray[np.uint8]
 def plan_parts(groups: Sequence[GroupOffloadConfig], memory_bytes: int, num_ranks: int) -> SlotPlan:
     """How one rank's share of the memory is cut, given the groups as the rank with the largest pages has them. The
     notes are taken from the slots."""
-    plan = plan_slots(groups, memory_bytes // num_ranks, record_bytes=RECORD_BYTES + 1)
+    plan = plan_slots(groups, (memory_bytes - PAGE_BYTES) // num_ranks, note_bytes=1)
     spare = ceil_div(_note_parts(plan.num_slots, num_ranks, plan.slot_bytes), num_ranks)
     needed = max(plan.slots_for(group.chunk_bytes) for group in groups)
     if plan.num_slots - spare < needed:
@@ -36,12 +36,11 @@ def plan_parts(groups: Sequence[GroupOffloadConfig], memory_bytes: int, num_rank
 class SharedArena:
     """The scheduler's side."""
 
-    def __init__(self, name: str, plan: SlotPlan, num_ranks: int, namespace: bytes) -> None:
+    def __init__(self, name: str, plan: SlotPlan, num_ranks: int) -> None:
         note_parts = _note_parts(plan.num_slots, num_ranks, plan.slot_bytes)
-        layout = SegmentLayout(
-            namespace=namespace, slot_bytes=plan.slot_bytes, num_slots=note_parts + plan.num_slots * num_ranks
+        self._segment = Segment.create(
+            name, SlotPlan(num_slots=note_parts + plan.num_slots * num_ranks, slot_bytes=plan.slot_bytes)
         )
-        self._segment = Segment.open(name, layout)
         self._notes = _notes(self._segment.arena.view, plan.num_slots, num_ranks)
         self._notes.fill(0)
         self.slots = self._segment.arena.in_larger_slots(num_ranks, first=note_parts)

@@ -84,7 +84,7 @@ class OctavoOffloadingSpec(OffloadingSpec):
         tiers = self._open_tiers(groups, namespace) if is_kept else []
         shared: SharedArena | None = None
         try:
-            shared = SharedArena(self._name, plan, num_ranks, namespace)
+            shared = SharedArena(self._name, plan, num_ranks)
             manager = OctavoOffloadingManager(
                 shared.slots,
                 groups,
