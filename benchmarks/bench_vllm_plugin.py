@@ -134,7 +134,7 @@ def serve(folder: str, tiers: str) -> None:
     from vllm import LLM
 
     if tiers == CONNECTOR:
-        from octavo.vllm_plugin.v0_32 import OctavoManager
+        from octavo.vllm_plugin.adapter import OctavoManager
 
         OctavoManager.prepare_store = lambda *_: None
     disk = {"disk": f"{folder}/disk", "disk_size": "2GiB", "digests": folder} if tiers == DISK else {}

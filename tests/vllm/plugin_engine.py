@@ -15,7 +15,7 @@ from typing import Any
 from PIL import Image
 from plugin_serving import Offloading, generate_each, start, tokens  # sets vLLM up before it is imported
 from plugin_stress import scenario_stress
-from vllm import LLM, SamplingParams
+from vllm import LLM, SamplingParams, __version__ as vllm_version
 from vllm.distributed import cleanup_dist_env_and_memory
 from vllm.distributed.kv_transfer import ensure_kv_transfer_shutdown
 from vllm.lora.request import LoRARequest
@@ -125,8 +125,17 @@ def end(llm: LLM, below: Offloading) -> None:
     cleanup_dist_env_and_memory()
 
 
-def scenario_refused(model: str, transfers: list[dict[str, Any]], transfer: dict[str, Any]) -> dict[str, Any]:
-    """What engines with wrong configurations say; and after them a right one serves."""
+def scenario_plain(model: str) -> dict[str, Any]:
+    """vLLM without Octavo, beside which Octavo is installed."""
+    llm = start(model, None)
+    prompt = tokens(PROMPT_TOKENS, 10)
+    return {"version": vllm_version, "cached": generate_each(llm, [prompt, prompt])[1]}
+
+
+def scenario_refused(
+    model: str, transfers: list[dict[str, Any]], transfer: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """What engines with wrong configurations say; and after them a right one serves, if there is one."""
     said = []
     for wrong in transfers:
         try:
@@ -135,7 +144,7 @@ def scenario_refused(model: str, transfers: list[dict[str, Any]], transfer: dict
             said.append(f"{type(error).__name__}: {error}")
         ensure_kv_transfer_shutdown()
         cleanup_dist_env_and_memory()
-    return {"said": said, **meet(model, {}, "0", transfer)}
+    return {"said": said} | (meet(model, {}, "0", transfer) if transfer else {})
 
 
 def scenario_salts(model: str, transfer: dict[str, Any]) -> dict[str, Any]:
@@ -207,6 +216,7 @@ SCENARIOS: dict[str, Callable[..., dict[str, Any]]] = {
     "ranks": scenario_ranks,
     "again": scenario_again,
     "strangers": scenario_strangers,
+    "plain": scenario_plain,
     "refused": scenario_refused,
     "salts": scenario_salts,
     "adapters": scenario_adapters,

@@ -1,6 +1,7 @@
 """Runs scenarios of `plugin_engine` in processes of their own."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -27,10 +28,11 @@ def _make(call: str, folder: Path) -> str:
     return str(folder)
 
 
-def play(scenario: str, **arguments: Any) -> dict[str, Any]:
-    """What the scenario reports."""
+def play(scenario: str, *, path: str = "", **arguments: Any) -> dict[str, Any]:
+    """What the scenario reports. `path` goes before PYTHONPATH."""
     done = subprocess.run(
         [sys.executable, str(_HERE / "plugin_engine.py"), scenario, json.dumps(arguments)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (path, os.environ.get("PYTHONPATH"))))},
         capture_output=True,
         text=True,
         check=False,

@@ -31,9 +31,9 @@ with warnings.catch_warnings():  # torch's, while vLLM is imported
         make_offload_key,
     )
 
-    from octavo.vllm_plugin.v0_32.describe import tell_why_not_kept
-    from octavo.vllm_plugin.v0_32.manager import OctavoManager
-    from octavo.vllm_plugin.v0_32.worker import OctavoWorker, fill_load, fill_store
+    from octavo.vllm_plugin.adapter.describe import tell_why_not_kept
+    from octavo.vllm_plugin.adapter.manager import OctavoManager
+    from octavo.vllm_plugin.adapter.worker import OctavoWorker, fill_load, fill_store
 
 pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("ignore")]
 

@@ -35,10 +35,10 @@ from vllm.v1.metrics.cache_hit_source import CacheHitSource
 from octavo.chunks import GroupOffloadConfig, LookupResult as Found, OffloadKey as Key, get_offload_group_idx
 from octavo.errors import OffloadError
 from octavo.offload import MEMORY, OffloadingManager as Manager
+from octavo.vllm_plugin.adapter.chunk_slots import ChunkSlots
+from octavo.vllm_plugin.adapter.metrics import MetricsOfTiers
+from octavo.vllm_plugin.adapter.request import RequestState, state_of
 from octavo.vllm_plugin.shared_arena import SharedArena
-from octavo.vllm_plugin.v0_32.chunk_slots import ChunkSlots
-from octavo.vllm_plugin.v0_32.metrics import MetricsOfTiers
-from octavo.vllm_plugin.v0_32.request import RequestState, state_of
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import Of
 from vllm.v1.kv_cache_interface import KVCacheConfig
 
 from octavo.errors import InputError
-from octavo.vllm_plugin.v0_32.worker import OctavoWorker
+from octavo.vllm_plugin.adapter.worker import OctavoWorker
 
 _SPEC_NAME = "OctavoOffloadingSpec"
 

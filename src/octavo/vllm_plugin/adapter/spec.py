@@ -19,16 +19,16 @@ from octavo.chunks import GroupOffloadConfig
 from octavo.offload import OffloadingManager as OctavoOffloadingManager
 from octavo.policies import make_policy
 from octavo.tiers import Tier, TierContext
+from octavo.vllm_plugin.adapter.connector import OctavoConnector
+from octavo.vllm_plugin.adapter.describe import describe_rank
+from octavo.vllm_plugin.adapter.manager import OctavoManager
+from octavo.vllm_plugin.adapter.metrics import DEFINITIONS, unregister_metrics
+from octavo.vllm_plugin.adapter.worker import OctavoWorker, as_canonical
 from octavo.vllm_plugin.config import PluginConfig
 from octavo.vllm_plugin.groups import groups_of_all_ranks, groups_of_rank
 from octavo.vllm_plugin.identity import digest_models, make_namespace, why_not_kept
 from octavo.vllm_plugin.ranks import RankReport, check_alike, leave_report, shared_name, sweep, take_reports
 from octavo.vllm_plugin.shared_arena import RankArena, SharedArena, plan_parts
-from octavo.vllm_plugin.v0_32.connector import OctavoConnector
-from octavo.vllm_plugin.v0_32.describe import describe_rank
-from octavo.vllm_plugin.v0_32.manager import OctavoManager
-from octavo.vllm_plugin.v0_32.metrics import DEFINITIONS, unregister_metrics
-from octavo.vllm_plugin.v0_32.worker import OctavoWorker, as_canonical
 
 logger = logging.getLogger(__name__)
 

@@ -29,10 +29,10 @@ from octavo.transfer import (
     OffloadingWorker as Worker,
     make_worker,
 )
+from octavo.vllm_plugin.adapter.chunk_slots import ChunkSlots
 from octavo.vllm_plugin.groups import most_missing
 from octavo.vllm_plugin.ranks import GroupReport
 from octavo.vllm_plugin.shared_arena import Bytes2D, RankArena
-from octavo.vllm_plugin.v0_32.chunk_slots import ChunkSlots
 
 logger = logging.getLogger(__name__)
 
