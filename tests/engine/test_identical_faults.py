@@ -4,7 +4,6 @@ itself is used again."""
 import random
 import time
 from contextlib import contextmanager
-from dataclasses import replace
 from errno import EIO, ENOSPC
 
 import pytest
@@ -26,6 +25,7 @@ from octavo.tiers import TierState
 from octavo.tiers.disk import DiskConfig, DiskSpec
 from rigs.faulty_disk import FaultyDiskIO
 from rigs.faulty_tier import TierFault
+from rigs.naive_tier import NaiveSpec
 
 FAMILIES = ["gemma3", "llama4", "deepseek_v3", "qwen3_next"]
 NEW_TOKENS = 8
@@ -49,8 +49,8 @@ class World:
 
     def __init__(self, family, prompts, tier):
         self.family, self.prompts, self.clock = family, prompts, Clock()
-        staging = OffloadConfig.from_mapping({"staging": "4MiB", "tiers": [{"type": "memory", "size": "1MiB"}]})
-        self.engine = family.engine(offload=replace(staging, tiers=(tier,)), clock=self.clock)
+        config = OffloadConfig(memory_bytes=4 << 20, keeps_in_memory=False, tiers=(tier,))
+        self.engine = family.engine(offload=config, clock=self.clock)
 
     def serve(self, *, seconds_per_step=0.0):
         """Answers to all prompts are right; how many tokens of them came from the tier."""
@@ -101,7 +101,7 @@ class World:
     ],
 )
 def test_a_tier_that_misbehaves(family, prompts, fault, counter):
-    spec = FaultySpec.from_config({"type": "memory", "size": "16MiB"})
+    spec = FaultySpec(NaiveSpec(16 << 20))
     world = World(family, prompts, spec)
     world.fill()
     spec.tier.fault = fault
@@ -113,7 +113,7 @@ def test_a_tier_that_misbehaves(family, prompts, fault, counter):
 
 def test_a_tier_that_misbehaves_while_it_is_written_to(family, prompts):
     """Promises that cannot be kept cost no request anything."""
-    spec = FaultySpec.from_config({"type": "memory", "size": "16MiB"})
+    spec = FaultySpec(NaiveSpec(16 << 20))
     world = World(family, prompts, spec)
     for fault in (TierFault.REFUSES, TierFault.FAILS, TierFault.HANGS):
         spec.tier.fault = fault

@@ -77,7 +77,11 @@ class Workload:
         )
         arena = self.chooser.choice([{"staging": "512KiB"}, {"memory": "256KiB"}, {"memory": "4MiB"}])
         config = OffloadConfig.from_mapping(
-            {**arena, "tiers": [{"type": "memory", "size": "1MiB"}], "blocks_per_chunk": self.chooser.choice([1, 1, 3])}
+            {
+                **arena,
+                "tiers": [{"type": "disk", "path": disk, "size": "1MiB"}],
+                "blocks_per_chunk": self.chooser.choice([1, 1, 3]),
+            }
         )
         self.engine = family.engine(
             int(family.least_memory() * self.chooser.choice([1.0, 1.4, 2.5])),

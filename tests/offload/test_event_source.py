@@ -5,7 +5,7 @@ from octavo.events import AllBlocksCleared, BlockRemoved, BlockStored, GroupView
 from octavo.host import PAGE_BYTES
 from octavo.offload.event_source import OffloadEventSource
 from octavo.policies import LRUPolicy
-from octavo.tiers import MemoryTier
+from rigs.naive_tier import NaiveTier
 from rigs.offload_world import GROUPS, NUM_SLOTS, OffloadWorld, key_of, wanted
 
 
@@ -49,7 +49,8 @@ def test_after_a_reset_only_what_came_since_is_told():
 
 def test_a_view_that_follows_them_knows_what_is_there():
     """Two tiers of one medium: a chunk is gone from it with its last copy."""
-    below = MemoryTier(64, PAGE_BYTES, LRUPolicy((), 64))
+    below = NaiveTier(64 * PAGE_BYTES)
+    below.medium = "memory"
     world = OffloadWorld(LRUPolicy(GROUPS, NUM_SLOTS), [below])
     source = OffloadEventSource(GROUPS)
     view = GroupView([group.spec for group in GROUPS], hash_block_size=4)

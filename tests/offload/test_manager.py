@@ -12,8 +12,8 @@ from octavo.ids import BlockHash
 from octavo.offload.lower_tier import OffloadLimits
 from octavo.offload.manager import MEMORY
 from octavo.policies import LRUPolicy
-from octavo.tiers import MemoryTier
 from rigs.faulty_tier import FaultyTier, TierFault
+from rigs.naive_tier import NaiveTier
 from rigs.offload_world import GROUPS, NUM_SLOTS, OffloadWorld, key_of, wanted
 
 MISS, HIT, HIT_PENDING, RETRY = LookupResult.MISS, LookupResult.HIT, LookupResult.HIT_PENDING, LookupResult.RETRY
@@ -52,7 +52,7 @@ def world(make_world):
 
 @pytest.fixture
 def below():
-    return CountingTier(MemoryTier(64, PAGE_BYTES, LRUPolicy((), 64)))
+    return CountingTier(NaiveTier(64 * PAGE_BYTES))
 
 
 @pytest.fixture
@@ -360,8 +360,8 @@ class TestTiersBelow:
         assert tiered.manager.promote([wanted(50)], tiered.now, tiered.now + 5) == [MISS]
 
     def test_a_promotion_from_a_deep_tier_fills_those_above(self, make_world):
-        upper = MemoryTier(2, PAGE_BYTES, LRUPolicy((), 2))
-        deep = MemoryTier(64, PAGE_BYTES, LRUPolicy((), 64))
+        upper = NaiveTier(2 * PAGE_BYTES)
+        deep = NaiveTier(64 * PAGE_BYTES)
         world = make_world(upper, deep)
         evicted_to_tier(world, 0)
         assert (upper.lookup([key_of(0)]), deep.lookup([key_of(0)])) == ([0], [ALL_BLOCKS])

@@ -10,8 +10,8 @@ from octavo.chunks import ALL_BLOCKS, LookupResult
 from octavo.host import PAGE_BYTES
 from octavo.offload.manager import MEMORY
 from octavo.policies import make_policy
-from octavo.tiers import MemoryTier
 from rigs.faulty_tier import FaultyTier, TierFault
+from rigs.naive_tier import NaiveTier
 from rigs.offload_world import GROUPS, MOST_SLOTS_PER_CHUNK, NUM_SLOTS, OffloadWorld, key_of, wanted
 
 NUMBERS = st.tuples(st.integers(0, 12), st.integers(1, 6)).map(lambda run: range(run[0], run[0] + run[1]))
@@ -29,8 +29,8 @@ class ManagerMachine(RuleBasedStateMachine):
 
     @initialize(keeps_in_memory=st.booleans(), num_tiers=st.integers(0, 2))
     def set_up(self, keeps_in_memory, num_tiers):
-        self.memories = [MemoryTier(size, PAGE_BYTES, make_policy("lru", (), size)) for size in (7, 60)[:num_tiers]]
-        self.tiers = [FaultyTier(memory) for memory in self.memories]
+        self.inner_tiers = [NaiveTier(size * PAGE_BYTES) for size in (7, 60)[:num_tiers]]
+        self.tiers = [FaultyTier(tier) for tier in self.inner_tiers]
         self.world = OffloadWorld(
             make_policy(self.policy, GROUPS, NUM_SLOTS), self.tiers, keeps_in_memory=keeps_in_memory
         )
@@ -122,11 +122,9 @@ class ManagerMachine(RuleBasedStateMachine):
         self.tiers[which % len(self.tiers)].fault = fault
 
     @precondition(lambda self: self.tiers)
-    @rule(which=WHICH, slot=st.integers(0, 6))
-    def flip_a_bit_below(self, which, slot):
-        memory = self.memories[which % len(self.memories)]
-        memory.flush(10.0)
-        memory._arena.view[slot, 100] ^= 1
+    @rule(which=WHICH, number=st.integers(0, 18), group_idx=GROUP)
+    def flip_a_bit_below(self, which, number, group_idx):
+        self.inner_tiers[which % len(self.inner_tiers)].flip_bit(key_of(number, group_idx))
 
     @rule(number=st.integers(0, 18), group_idx=GROUP)
     def flip_a_bit(self, number, group_idx):
@@ -140,9 +138,8 @@ class ManagerMachine(RuleBasedStateMachine):
     @invariant()
     def nothing_is_lost_or_used_twice(self):
         self.manager.check_invariants()
-        for memory in self.memories:
-            memory.check_invariants()
-            status = memory.status()
+        for tier in self.inner_tiers:
+            status = tier.status()
             assert 0 <= status.bytes_used <= status.bytes_budget
 
     @invariant()
@@ -162,7 +159,7 @@ class ManagerMachine(RuleBasedStateMachine):
             assert not set(stored) & set(removed)
             self.announced[medium] -= set(removed)
             self.announced[medium] |= set(stored)
-        places = {MEMORY: [self.manager._resident.masks], "faulty": [memory.lookup for memory in self.memories]}
+        places = {MEMORY: [self.manager._resident.masks], "faulty": [tier.lookup for tier in self.inner_tiers]}
         for medium, masks_of in places.items():
             masks = zip(*(find(ALL_KEYS) for find in masks_of), strict=True)
             whole = {key for key, of_key in zip(ALL_KEYS, masks, strict=False) if ALL_BLOCKS in of_key}

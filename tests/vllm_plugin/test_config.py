@@ -30,7 +30,7 @@ def test_what_vllm_reads_itself_is_left_to_it():
 
 def test_tiers_in_general():
     tiers = [
-        {"type": "zstd", "tier": {"type": "memory", "size": "1GiB"}},
+        {"type": "zstd", "tier": {"type": "disk", "path": "/a", "size": "1GiB"}},
         {"type": "disk", "path": "/b", "size": "1GiB"},
     ]
     config = PluginConfig.from_extra_config({"memory": "1GiB", "tiers": tiers})

@@ -5,7 +5,6 @@
     store: at_boundaries
     blocks_per_chunk: {full_attention: 16}
     tiers:
-      - {type: zstd, tier: {type: memory, size: 8GiB}}
       - {type: disk, path: /var/cache/octavo, size: 200GiB}
 
 Without `memory` the arena keeps nothing: it is a staging area of `staging` bytes between the device and the tiers.

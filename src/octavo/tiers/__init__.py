@@ -2,12 +2,9 @@
 
 from octavo.tiers import registry
 from octavo.tiers.base import OffloadingSpec, Tier, TierContext, TierState, TierStatus
-from octavo.tiers.memory import MemorySpec, MemoryTier
 from octavo.tiers.registry import spec_from_config
 
 __all__ = [
-    "MemorySpec",
-    "MemoryTier",
     "OffloadingSpec",
     "Tier",
     "TierContext",

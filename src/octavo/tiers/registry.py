@@ -17,10 +17,8 @@ from octavo.tiers.base import OffloadingSpec
 ENTRY_POINT_GROUP = "octavo.offloading_specs"
 
 _BUILT_IN = {
-    "memory": "octavo.tiers.memory:MemorySpec",
     "disk": "octavo.tiers.disk:DiskSpec",
-    "zstd": "octavo.tiers.compression_specs:ZstdSpec",
-    "int8": "octavo.tiers.compression_specs:Int8Spec",
+    "zstd": "octavo.tiers.zstd:ZstdSpec",
 }
 
 

@@ -1,21 +1,23 @@
 """The simplest tier: a dict, a budget, and jobs that end at the next poll."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from xxhash import xxh3_64_intdigest
 
 from octavo.chunks import ChunkBytes, OffloadKey, TierChanges, TierResult
-from octavo.tiers import Tier, TierState, TierStatus
+from octavo.tiers import OffloadingSpec, Tier, TierContext, TierState, TierStatus
 
 
 class NaiveTier(Tier):
-    """Keeps bytes by key; the oldest give way."""
+    """Keeps bytes by key, and verifies them; the oldest give way."""
 
     medium = "naive"
 
     def __init__(self, budget_bytes: int) -> None:
         self._budget_bytes = budget_bytes
         self._chunks: dict[OffloadKey, tuple[int, bytes]] = {}
+        self._checksums: dict[OffloadKey, int] = {}
         self._results: list[TierResult] = []
         self._removed: dict[OffloadKey, None] = {}
         self._stored: dict[OffloadKey, None] = {}
@@ -45,6 +47,7 @@ class NaiveTier(Tier):
                 failed.add(place)
                 continue
             self._chunks[chunk.key] = (chunk.held_blocks, content)
+            self._checksums[chunk.key] = xxh3_64_intdigest(content)
             self._stored[chunk.key] = None
         self._results.append(TierResult(job_id, frozenset(failed)))
         return True
@@ -55,6 +58,10 @@ class NaiveTier(Tier):
             mask, content = self._chunks.get(key, (0, b""))
             if mask != held_blocks or len(content) != sum(map(len, buffers)):
                 failed.add(place)
+                continue
+            if xxh3_64_intdigest(content) != self._checksums[key]:
+                failed.add(place)
+                self.remove([key])
                 continue
             for buffer in buffers:
                 buffer[:], content = content[: len(buffer)], content[len(buffer) :]
@@ -98,5 +105,27 @@ class NaiveTier(Tier):
     def close(self) -> None:
         self._chunks.clear()
 
+    def flip_bit(self, key: OffloadKey) -> None:
+        """In the bytes of a chunk, if it is there."""
+        if key in self._chunks:
+            mask, content = self._chunks[key]
+            self._chunks[key] = (mask, bytes([content[0] ^ 1]) + content[1:])
+
     def _bytes_used(self) -> int:
         return sum(len(content) for _, content in self._chunks.values())
+
+
+class NaiveSpec(OffloadingSpec):
+    """Builds a `NaiveTier`."""
+
+    name = "naive"
+
+    def __init__(self, budget_bytes: int) -> None:
+        self._budget_bytes = budget_bytes
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> "NaiveSpec":
+        return cls(**config)
+
+    def build(self, context: TierContext) -> NaiveTier:
+        return NaiveTier(self._budget_bytes)

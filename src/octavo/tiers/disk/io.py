@@ -9,11 +9,8 @@ import logging
 import mmap
 import os
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-
-import numpy as np
 
 from octavo.tiers.disk.layout import ALIGNMENT
 
@@ -157,21 +154,3 @@ class AlignedBuffer:
 
     def __len__(self) -> int:
         return len(self.view)
-
-
-def gather(buffers: Sequence[memoryview], into: memoryview) -> None:
-    """Copies pieces one after the other. numpy's copy lets other threads run meanwhile, memoryview's does not."""
-    target, at = np.frombuffer(into, np.uint8), 0
-    for buffer in buffers:
-        piece = np.frombuffer(buffer, np.uint8)
-        np.copyto(target[at : at + len(piece)], piece)
-        at += len(piece)
-
-
-def scatter(data: memoryview, buffers: Sequence[memoryview]) -> None:
-    """The way back."""
-    source, at = np.frombuffer(data, np.uint8), 0
-    for buffer in buffers:
-        piece = np.frombuffer(buffer, np.uint8)
-        np.copyto(piece, source[at : at + len(piece)])
-        at += len(piece)

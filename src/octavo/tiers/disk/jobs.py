@@ -1,7 +1,7 @@
 """`Jobs`: what was submitted and is not reported yet, within bounds; on the engine's thread."""
 
 from octavo.chunks import TierResult
-from octavo.tiers.disk.operations import Job
+from octavo.tiers.disk.operations import DiskJob
 
 MOST_CHUNKS = 8192
 """Under way: the garbage collector follows each of them."""
@@ -17,7 +17,7 @@ class Jobs:
         self._num_jobs = 0
         self._num_bytes = 0
         self._num_chunks = 0
-        self._jobs: dict[int, Job] = {}
+        self._jobs: dict[int, DiskJob] = {}
         """By id; without those that were cancelled."""
         self._finished: list[TierResult] = []
 
@@ -29,7 +29,7 @@ class Jobs:
             and self._num_chunks + num_chunks <= MOST_CHUNKS
         )
 
-    def add(self, job: Job) -> None:
+    def add(self, job: DiskJob) -> None:
         self._num_jobs += 1
         self._num_bytes += job.num_bytes
         self._num_chunks += job.num_chunks
@@ -37,7 +37,7 @@ class Jobs:
         if job.num_left == 0:
             self._finish(job)
 
-    def chunk_done(self, job: Job, place: int, *, has_failed: bool) -> None:
+    def chunk_done(self, job: DiskJob, place: int, *, has_failed: bool) -> None:
         if has_failed:
             job.failed.add(place)
         job.num_left -= 1
@@ -47,14 +47,14 @@ class Jobs:
     def cancel(self, job_id: int) -> None:
         job = self._jobs.pop(job_id, None)
         if job is not None:
-            job.cancel()
+            job.guard.cancel()
         self._finished = [result for result in self._finished if result.job_id != job_id]
 
     def take_finished(self) -> list[TierResult]:
         finished, self._finished = self._finished, []
         return finished
 
-    def _finish(self, job: Job) -> None:
+    def _finish(self, job: DiskJob) -> None:
         self._num_jobs -= 1
         self._num_bytes -= job.num_bytes
         self._num_chunks -= job.num_chunks

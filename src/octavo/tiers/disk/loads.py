@@ -7,7 +7,7 @@ from octavo.chunks import ChunkBytes
 from octavo.tiers.disk.contents import Contents
 from octavo.tiers.disk.jobs import Jobs
 from octavo.tiers.disk.layout import record_bytes
-from octavo.tiers.disk.operations import Job, ReadPart, ReadRun, RunRead
+from octavo.tiers.disk.operations import DiskJob, ReadPart, ReadRun, RunRead
 from octavo.tiers.disk.reader import Readers
 from octavo.tiers.disk.segment import Segment
 
@@ -38,7 +38,7 @@ class Loads:
         self._most_bytes = most_bytes_per_read
         self._num_readers = len(readers.tickets)
 
-    def submit(self, job: Job, chunks: Sequence[ChunkBytes]) -> None:
+    def submit(self, job: DiskJob, chunks: Sequence[ChunkBytes]) -> None:
         parts: list[tuple[Segment, ReadPart]] = []
         for place, chunk in enumerate(chunks):
             part = self._find_part(job, place, chunk)
@@ -71,7 +71,7 @@ class Loads:
             self.counts.loaded += not has_failed
             self._jobs.chunk_done(part.job, part.place, has_failed=has_failed)
 
-    def _find_part(self, job: Job, place: int, chunk: ChunkBytes) -> tuple[Segment, ReadPart] | None:
+    def _find_part(self, job: DiskJob, place: int, chunk: ChunkBytes) -> tuple[Segment, ReadPart] | None:
         found = self._contents.find(chunk.key)
         if found is None:
             return None

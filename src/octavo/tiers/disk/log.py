@@ -18,7 +18,7 @@ from octavo.tiers.disk.ledger import Ledger
 from octavo.tiers.disk.operations import (
     ClearReset,
     DeleteSegment,
-    Job,
+    DiskJob,
     MarkReset,
     OpenSegment,
     PlannedRecord,
@@ -306,6 +306,6 @@ class SegmentLog:
         segment.file_bytes = num_bytes
 
 
-def complete(record: PlannedRecord, job: Job, place: int, chunk: ChunkBytes) -> None:
+def complete(record: PlannedRecord, job: DiskJob, place: int, chunk: ChunkBytes) -> None:
     """Says where the bytes of an appended record come from."""
     record.job, record.place, record.buffers, record.checksum = job, place, chunk.buffers, chunk.checksum

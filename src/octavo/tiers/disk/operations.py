@@ -7,17 +7,18 @@ Orders go to the writer in the order of the plan and are done in that order. Rep
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from threading import Event, Lock
+from threading import Event
 from typing import TypeAlias
 
 from octavo.chunks import OffloadKey
+from octavo.tiers.buffers import BufferGuard
 from octavo.tiers.disk.segment import Segment
 
 
-class Job:
-    """A caller's job, which may be cancelled at any moment: its buffers are touched only under its lock."""
+class DiskJob:
+    """A caller's job, which may be cancelled at any moment: its buffers are touched only under its guard."""
 
-    __slots__ = ("_is_cancelled", "failed", "generation", "job_id", "lock", "num_bytes", "num_chunks", "num_left")
+    __slots__ = ("failed", "generation", "guard", "job_id", "num_bytes", "num_chunks", "num_left")
 
     def __init__(self, job_id: int, generation: int, *, num_bytes: int, num_chunks: int) -> None:
         self.job_id = job_id
@@ -25,19 +26,14 @@ class Job:
         self.num_chunks = num_chunks
         self.generation = generation
         """Of the tier when it was submitted: a reset begins the next."""
-        self.lock = Lock()
+        self.guard = BufferGuard()
         self.failed: set[int] = set()
         self.num_left = 0
         """Chunks that are not done."""
-        self._is_cancelled = False
-
-    def cancel(self) -> None:
-        with self.lock:
-            self._is_cancelled = True
 
     @property
     def is_cancelled(self) -> bool:
-        return self._is_cancelled
+        return self.guard.is_cancelled
 
 
 class PlannedRecord:
@@ -51,7 +47,7 @@ class PlannedRecord:
         self.key: OffloadKey = segment.keys[entry]
         self.size = size
         self.source = source
-        self.job: Job | None = None
+        self.job: DiskJob | None = None
         self.place = 0
         self.buffers: Sequence[memoryview] = ()
         self.checksum: int | None = None
@@ -129,7 +125,7 @@ Order: TypeAlias = OpenSegment | WriteRecords | SealSegment | DeleteSegment | Ma
 class ReadPart:
     """One chunk of a run."""
 
-    job: Job
+    job: DiskJob
     place: int
     buffers: Sequence[memoryview]
     entry: int

@@ -9,7 +9,8 @@ import threading
 from pathlib import Path
 from queue import SimpleQueue
 
-from octavo.tiers.disk.io import AlignedBuffer, DiskIO, as_disk_error, read_all, scatter
+from octavo.tiers.buffers import scatter
+from octavo.tiers.disk.io import AlignedBuffer, DiskIO, as_disk_error, read_all
 from octavo.tiers.disk.layout import RECORD_HEADER_BYTES, is_whole, parse_record_header, record_bytes
 from octavo.tiers.disk.operations import ReadPart, ReadRun, Reports, RunRead, Ticket
 from octavo.tiers.disk.segment import segment_path
@@ -90,8 +91,8 @@ class Readers:
 
 def _hand_over(part: ReadPart, payload: memoryview) -> None:
     """Copies a chunk to its owner, if he still wants it."""
-    with part.job.lock:
-        if part.job.is_cancelled:
+    with part.job.guard.access() as is_allowed:
+        if not is_allowed:
             return
         try:
             scatter(payload, part.buffers)

@@ -24,7 +24,7 @@ from octavo.tiers.disk.loads import Loads
 from octavo.tiers.disk.log import SegmentLog, complete
 from octavo.tiers.disk.opening import OpenedDirectory, open_directory
 from octavo.tiers.disk.operations import (
-    Job,
+    DiskJob,
     ProbeEnded,
     RecordsWritten,
     Report,
@@ -164,7 +164,7 @@ class DiskTier(Tier):
         if not is_admitted or not self._log.can_append(keys, fit_lengths):
             self._counters["stores_refused"] += 1
             return False
-        job = Job(job_id, self._generation, num_bytes=num_bytes, num_chunks=len(chunks))
+        job = DiskJob(job_id, self._generation, num_bytes=num_bytes, num_chunks=len(chunks))
         job.num_left = len(keys)
         self._stores.add(job)
         for place, chunk in enumerate(chunks):
@@ -182,7 +182,7 @@ class DiskTier(Tier):
         if not self._is_serving or not self._loads.has_room(num_bytes, len(chunks)):
             self._counters["loads_refused"] += 1
             return False
-        job = Job(job_id, self._generation, num_bytes=num_bytes, num_chunks=len(chunks))
+        job = DiskJob(job_id, self._generation, num_bytes=num_bytes, num_chunks=len(chunks))
         self._loader.submit(job, chunks)
         return True
 

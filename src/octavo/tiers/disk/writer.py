@@ -16,9 +16,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import assert_never
 
-from xxhash import xxh3_64_intdigest
-
-from octavo.tiers.disk.io import AlignedBuffer, DiskIO, as_disk_error, gather, read_all, write_all
+from octavo.tiers.buffers import gather, gives_checksum
+from octavo.tiers.disk.io import AlignedBuffer, DiskIO, as_disk_error, read_all, write_all
 from octavo.tiers.disk.layout import (
     RECORD_HEADER_BYTES,
     VERSION,
@@ -204,15 +203,15 @@ class Writer:
         if record.source is not None:
             return self._read_source(*record.source, view, record)
         assert record.job is not None, "a record comes from a job or from a segment"
-        with record.job.lock:
-            if record.job.is_cancelled:
+        with record.job.guard.access() as is_allowed:
+            if not is_allowed:
                 return False
             payload = view[RECORD_HEADER_BYTES : RECORD_HEADER_BYTES + length]
             try:
                 gather(record.buffers, payload)
             except (ValueError, TypeError, BufferError):  # the caller's memory has gone: this job's failure alone
                 return False
-        return record.checksum is None or xxh3_64_intdigest(payload) == record.checksum
+        return gives_checksum(payload, record.checksum)
 
     def _read_source(self, source: Segment, entry: int, view: memoryview, record: PlannedRecord) -> bool:
         """A hot record of a segment that is about to go; if it cannot be read, it goes too."""

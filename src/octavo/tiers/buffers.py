@@ -1,0 +1,65 @@
+"""A job's buffers in host memory: copied, checked, and left alone once the job is cancelled."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+from xxhash import xxh3_64_intdigest
+
+from octavo.chunks import Buffers
+
+
+class BufferGuard:
+    """Permission to touch a job's buffers, until the job is cancelled.
+
+    A thread holds it while it copies bytes, and never during a slow call, so `cancel` returns promptly.
+    """
+
+    __slots__ = ("_is_cancelled", "_lock")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._is_cancelled = False
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self._is_cancelled
+
+    @contextmanager
+    def access(self) -> Iterator[bool]:
+        """Whether the buffers may be touched inside the block."""
+        with self._lock:
+            yield not self._is_cancelled
+
+    def cancel(self) -> None:
+        """The buffers are not touched after this."""
+        with self._lock:
+            self._is_cancelled = True
+
+
+def total_bytes(buffers: Buffers) -> int:
+    return sum(buffer.nbytes for buffer in buffers)
+
+
+def gather(buffers: Sequence[memoryview], into: memoryview) -> None:
+    """Copies pieces one after the other. numpy's copy lets other threads run meanwhile, memoryview's does not."""
+    target, at = np.frombuffer(into, np.uint8), 0
+    for buffer in buffers:
+        piece = np.frombuffer(buffer, np.uint8)
+        np.copyto(target[at : at + len(piece)], piece)
+        at += len(piece)
+
+
+def scatter(data: memoryview, buffers: Sequence[memoryview]) -> None:
+    """The way back."""
+    source, at = np.frombuffer(data, np.uint8), 0
+    for buffer in buffers:
+        piece = np.frombuffer(buffer, np.uint8)
+        np.copyto(piece, source[at : at + len(piece)])
+        at += len(piece)
+
+
+def gives_checksum(data: memoryview, checksum: int | None) -> bool:
+    """Whether the bytes are those of `ChunkBytes.checksum`; True where none was taken."""
+    return checksum is None or xxh3_64_intdigest(data) == checksum

@@ -1,0 +1,132 @@
+"""The zstd tier: the contract's suite over a disk, and its codec."""
+
+import struct
+import sys
+
+import numpy as np
+import pytest
+import zstandard
+from hypothesis import given, strategies as st
+
+from octavo.chunks import make_offload_key
+from octavo.errors import InputError
+from octavo.ids import BlockHash
+from octavo.testing import NAMESPACE, TierSuite, tier_driver
+from octavo.tiers.base import TierContext
+from octavo.tiers.registry import spec_from_config
+from octavo.tiers.zstd import ZstdPlanes
+
+KEYS = [make_offload_key(BlockHash(b"h" * 16), group_idx) for group_idx in range(3)]
+
+
+def open_zstd(folder, namespace=NAMESPACE, *, size=1 << 20, **settings):
+    disk = {"type": "disk", "path": str(folder / "tier"), "size": size, "segment_size": 40_960, "read_threads": 2}
+    spec = spec_from_config({"type": "zstd", **settings, "tier": disk})
+    return spec.build(TierContext(namespace=namespace, max_chunk_bytes=tier_driver.MAX_CHUNK_BYTES))
+
+
+DISK = {"type": "disk", "path": "/nvme/octavo", "size": "1MiB"}
+
+
+class TestZstdTier(TierSuite):
+    is_durable = True
+
+    def open_tier(self, folder, namespace):
+        return open_zstd(folder, namespace, size=self.budget_bytes)
+
+    def await_progress(self, tier):
+        tier.flush(1.0)
+
+    def check_invariants(self, tier):
+        tier._inner.check_invariants()
+
+    def test_what_was_stored_is_found_and_loaded(self, tmp_path):
+        """Otherwise than the suite has it: stored lengths are those of encoded chunks."""
+        with self.driver(tmp_path) as driver:
+            wanted = [*tier_driver.chunks(range(3)), *tier_driver.chunks([3], 0b0101)]
+            assert driver.store(wanted) == frozenset()
+            assert driver.found(range(5)) == [-1, -1, -1, 0b0101, 0]
+            assert driver.load(wanted[::-1]) == frozenset()
+            assert driver.tier.stored_bytes([chunk.key for chunk in wanted] + [tier_driver.key(9)])[-1] == 0
+            counters = driver.tier.status().counters
+            assert counters["raw_bytes"] == sum(len(chunk.content) for chunk in wanted)
+            assert 0 < counters["encoded_bytes"] <= counters["raw_bytes"] + len(wanted)
+
+    def test_a_chunk_that_cannot_be_decoded_fails(self, tmp_path):
+        with self.driver(tmp_path) as driver:
+            driver.store(tier_driver.chunks([0]))
+            driver.tier._codec.decode = lambda *_: None
+            assert driver.load(tier_driver.chunks([0])) == {0}
+
+    def test_a_reset_reaches_loads_in_the_thread(self, tmp_path):
+        with self.driver(tmp_path) as driver:
+            driver.store(tier_driver.chunks([0]))
+            load = driver.submit_load(tier_driver.chunks([0]))
+            driver.tier.reset()
+            assert driver.finish(load) == {0}
+
+    def test_after_closing_it_refuses(self, tmp_path):
+        with self.driver(tmp_path) as driver:
+            driver.tier.close()
+            assert driver.submit_store(tier_driver.chunks([0])) is None
+            assert driver.submit_load(tier_driver.chunks([0])) is None
+
+
+class TestZstd:
+    @given(data=st.binary(max_size=500), width=st.sampled_from([1, 2, 4]), repeats=st.integers(1, 9))
+    def test_lossless(self, data, width, repeats):
+        codec = ZstdPlanes((width,), 1)
+        data = np.frombuffer(data * repeats, dtype=np.uint8)
+        encoded = codec.encode(KEYS[0], data)
+        assert len(encoded) <= len(data) + 1
+        assert codec.decode(memoryview(encoded), len(data)).tobytes() == data.tobytes()
+
+    def test_planes_make_floats_smaller(self):
+        values = np.random.default_rng(0).normal(size=1 << 16).astype(np.float32)
+        bf16 = (values.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
+        planes, in_order = (len(ZstdPlanes((width,), 1).encode(KEYS[0], bf16)) for width in (2, 1))
+        assert planes < 0.8 * len(bf16)
+        assert planes < in_order
+
+    @given(data=st.binary(max_size=200), num_bytes=st.integers(0, 300))
+    def test_junk_is_none_or_of_the_right_length(self, data, num_bytes):
+        codec = ZstdPlanes((2,), 1)
+        for head in (b"", b"\0", b"\1", b"\2", b"\3", b"\1\x28\xb5\x2f\xfd"):
+            found = codec.decode(memoryview(head + data), num_bytes)
+            assert found is None or len(found) == num_bytes
+
+    def test_a_bomb_is_not_unpacked(self):
+        bomb = b"\1" + zstandard.ZstdCompressor().compress(bytes(1 << 24))
+        assert ZstdPlanes((1,), 1).decode(memoryview(bomb), 1000) is None
+        claims = bytearray(zstandard.ZstdCompressor().compress(bytes(100_000)))
+        assert zstandard.get_frame_parameters(bytes(claims)).content_size == 100_000
+        position = claims.index(struct.pack("<I", 100_000)[:4])
+        claims[position : position + 4] = struct.pack("<I", 1000)
+        assert ZstdPlanes((1,), 1).decode(memoryview(b"\1" + claims), 1000) is None
+
+    def test_a_missing_package_is_named(self, monkeypatch):
+        monkeypatch.setitem(sys.modules, "zstandard", None)
+        with pytest.raises(InputError, match=r"octavo\[zstd\]"):
+            ZstdPlanes((2,), 1)
+
+
+class TestSpec:
+    def test_its_medium_is_that_of_the_tier_it_lies_upon(self, tmp_path):
+        tier = open_zstd(tmp_path)
+        assert tier.medium == "disk"
+        tier.close()
+
+    @pytest.mark.parametrize(
+        ("config", "named"),
+        [
+            ({"tier": None}, "a tier is a mapping with a type"),
+            ({"level": 23}, "level must be a whole number from 1 to 22"),
+            ({"element_bytes": [2, 3]}, "element_bytes must be one of 1, 2, 4"),
+            ({"element_bytes": []}, "element_bytes must be one of 1, 2, 4"),
+            ({"lossy": "int8", "tier": DISK}, "unknown setting 'lossy'"),
+            ({"tier": {"type": "zstd", "tier": DISK}}, "cannot lie upon another one"),
+        ],
+    )
+    def test_wrong_settings_are_named(self, config, named):
+        with pytest.raises(InputError, match=named):
+            spec_from_config({"type": "zstd", "tier": DISK, **config})
