@@ -17,7 +17,8 @@ from octavo.events.messages import AllBlocksCleared, BlockRemoved, BlockStored, 
 from octavo.events.publisher import ZmqPublisher
 from octavo.events.publisher_config import PublisherConfig
 from octavo.events.session import Delivered
-from octavo.events.subscriber import SourceConfig, Subscriber, SubscriberConfig
+from octavo.events.subscriber import Subscriber
+from octavo.events.subscriber_config import SourceConfig, SubscriberConfig
 
 LOOPBACK = "tcp://127.0.0.1:0"
 OCTAVO = [sys.executable, "-W", "error", "-c", "from octavo.cli import main; main()"]

@@ -8,7 +8,7 @@ import zmq
 from octavo.errors import InputError
 from octavo.events.endpoints import check_endpoint, endpoint_of_rank, is_bound_by_publisher
 from octavo.events.messages import BlockRemoved, BlockStored, KVEventBatch
-from octavo.events.publisher import InProcessPublisher, NullPublisher, ZmqPublisher, estimated_bytes
+from octavo.events.publisher import InProcessPublisher, ZmqPublisher, estimated_bytes
 from octavo.events.publisher_config import PublisherConfig
 from octavo.events.replay import END_SEQUENCE, ReplayBuffer, ReplayRequests, Sent
 from octavo.events.wire import encode_batch
@@ -20,9 +20,7 @@ def batch(number, *, num_hashes=1):
     return KVEventBatch(ts=float(number), events=[BlockRemoved(block_hashes=[number] * num_hashes, medium="GPU")])
 
 
-def test_null_and_in_process():
-    NullPublisher().publish(batch(0))
-    NullPublisher().close()
+def test_in_process():
     seen, publisher = [], InProcessPublisher()
     unsubscribe = publisher.subscribe(seen.append)
     publisher.publish(batch(0))

@@ -16,7 +16,8 @@ from octavo.events.messages import AllBlocksCleared, BlockRemoved, KVEventBatch
 from octavo.events.publisher import ZmqPublisher
 from octavo.events.publisher_config import PublisherConfig
 from octavo.events.session import Delivered, Resync, ResyncReason
-from octavo.events.subscriber import SourceConfig, Subscriber, SubscriberConfig
+from octavo.events.subscriber import Subscriber
+from octavo.events.subscriber_config import SourceConfig, SubscriberConfig
 from octavo.events.wire import WireLimits, encode_batch, encode_sequence
 
 LOOPBACK = "tcp://127.0.0.1:0"

@@ -28,7 +28,8 @@ from .session import (
 )
 from .sockets import Context as Context, open_endpoint as open_endpoint
 from .sources import EventSource as EventSource, external_hashes as external_hashes
-from .subscriber import SourceConfig as SourceConfig, Subscriber as Subscriber, SubscriberConfig as SubscriberConfig
+from .subscriber import Subscriber as Subscriber
+from .subscriber_config import SourceConfig as SourceConfig, SubscriberConfig as SubscriberConfig
 from .wire import (
     DEFAULT_LIMITS as DEFAULT_LIMITS,
     decode_batch as decode_batch,

@@ -17,7 +17,7 @@ class StoredRun:
     group_idx: GroupIdx
     sequence: CachedSequence
     blocks: Sequence[int]
-    """Their places in the sequence: all of a span, or a subset of it."""
+    """Indexes of the blocks in the sequence: all of a span, or some of them, e.g. [4, 5, 7]."""
     hashes: Sequence[BlockHash]
     rows: Sequence[int]
     parent_hash: BlockHash | None
@@ -29,15 +29,15 @@ class CacheChanges:
     """The net effect of one step on the prefix cache."""
 
     was_cleared: bool
-    """Everything went before the rest happened."""
+    """The whole cache was cleared first; `removed` and `stored` happened after that."""
     removed: dict[GroupIdx, list[BlockHash]]
     """By group."""
     stored: tuple[StoredRun, ...]
 
 
 class StepEvents:
-    """Collects the changes of one step, in the order in which they happen. Their net effect is found when they are
-    taken: mostly what went and what came have nothing in common, and that is found in bulk."""
+    """Collects the changes of one step in their order. `take` computes their net effect. In most steps no block was
+    both stored and removed, and `take` finds that with set operations, without looking at single blocks."""
 
     def __init__(self, num_groups: int) -> None:
         self._num_groups = num_groups
@@ -96,7 +96,7 @@ def _net_effect(log: Sequence[Sequence[BlockHash] | StoredRun]) -> tuple[list[Bl
 
 
 def _only(run: StoredRun, fresh: set[BlockHash]) -> StoredRun:
-    """The part of a run that is new at the end of the step. A block that was stored twice is mentioned once."""
+    """The blocks of a run that were not there before the step. A block that was stored twice is mentioned once."""
     kept = [i for i, block_hash in enumerate(run.hashes) if block_hash in fresh]
     fresh.difference_update([run.hashes[i] for i in kept])
     blocks = [run.blocks[i] for i in kept]

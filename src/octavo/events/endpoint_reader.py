@@ -1,13 +1,13 @@
-"""The sockets of one endpoint: what comes from them is given to the sessions of the publishers that are heard there.
+"""`EndpointReader`: the sockets of one endpoint. It gives each message to the session of its publisher.
 
-While an answer of replay is awaited, live messages wait in their socket, where they are bounded.
+While it waits for an answer of replay, it leaves live messages in their socket, which bounds them by `hwm`.
 """
 
 import contextlib
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import xxhash
 import zmq
@@ -17,32 +17,31 @@ from octavo.errors import InputError, WireError
 from octavo.events.replay import END_SEQUENCE
 from octavo.events.session import Delivered, PublisherSession, Resync, SubscriberItem, Verdict
 from octavo.events.sockets import Context, Socket, can_read, open_endpoint
+from octavo.events.subscriber_config import SourceConfig, SubscriberConfig
 from octavo.events.wire import decode_batch, decode_sequence, encode_sequence
-
-if TYPE_CHECKING:
-    from octavo.events.subscriber import SourceConfig, SubscriberConfig
 
 _MESSAGES_PER_TURN = 64
 _BYTES_PER_TURN = 1 << 17
-"""Of payloads, which the last one may exceed: more would leave the processor's cache before they are decoded."""
+"""Payload bytes read in one turn; the last message may exceed it. More would leave the CPU cache before decoding."""
 _RECONNECT_MS = 50
 _RECONNECT_MAX_MS = 2000
 _HEARTBEATS_MISSED = 3
 _EVENTS = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_CONNECT_RETRIED
 _GIVEN_UP_S = 0.2
-"""After a lost connection ZMQ tries again at once, or never: a peer that breaks its rules is not called again."""
+"""ZMQ connects again at once after a lost connection, but never to a peer that broke its protocol. If ZMQ has not
+tried within this time, the reader connects by itself."""
 _SECOND_LOOK_S = 0.2
-"""A subscription may take effect after the answer of replay that was asked for with it."""
+"""The first replay may be answered before the subscription takes effect, so replay is asked again after this time."""
 _RECHECK_AFTER_FAILURE_S = 60.0
-"""Live messages wait while replay is asked, so one that does not answer is not asked often."""
+"""Live messages wait during a replay, so an endpoint that failed to answer is asked again only after this time."""
 _LEAST_FRAME_BYTES = 4096
-"""A topic must fit, whatever is the limit of payloads."""
+"""The bound of a frame is never lower than this, so that a topic fits even under a small payload limit."""
 _END = encode_sequence(END_SEQUENCE)
 
 
 @dataclass(slots=True)
 class Counters:
-    """What a subscriber counts. Its reader changes them, others look."""
+    """The counters of a subscriber. Only its reading thread changes them."""
 
     received: int = 0
     delivered: int = 0
@@ -58,7 +57,7 @@ class Counters:
 class _Publisher:
     session: PublisherSession
     topic: bytes | None
-    """None until the first message tells it."""
+    """None until the first message names it."""
 
 
 class _Message(NamedTuple):
@@ -70,7 +69,7 @@ class _Message(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class _Replay:
-    """One request to a replay endpoint. Each has its own socket, so that answers are never mixed up."""
+    """One request to a replay endpoint. It has a socket of its own, so that two answers cannot mix."""
 
     publisher: _Publisher
     socket: Socket
@@ -85,8 +84,8 @@ class EndpointReader:
     def __init__(
         self,
         context: Context,
-        config: "SubscriberConfig",
-        source: "SourceConfig",
+        config: SubscriberConfig,
+        source: SourceConfig,
         items: deque[SubscriberItem],
         counters: Counters,
     ) -> None:
@@ -99,9 +98,9 @@ class EndpointReader:
         self._topics = tuple(topic.encode() for topic in source.topics)
         self._publishers: dict[bytes, _Publisher] = {}
         self._unnamed: _Publisher | None = None
-        """The publisher that replay is asked about before any message came."""
+        """The publisher that replay is asked about before its first message came."""
         self._waiting: deque[_Message] = deque()
-        """Live messages of one turn, that wait to be wanted, and for the end of a replay."""
+        """Live messages of one turn. They wait until the caller wants an item and no replay is running."""
         self._to_verify: deque[_Publisher] = deque()
         self._replay: _Replay | None = None
         self._was_connected = False
@@ -113,7 +112,7 @@ class EndpointReader:
 
     @property
     def give_up_at(self) -> float | None:
-        """When to look again, if nothing comes."""
+        """When `read` must be called even if no message comes."""
         recheck_at = None if self._replay is not None else self._recheck_at
         replay_s = None if self._replay is None else self._replay.give_up_at
         return min((t for t in (self._reconnect_at, replay_s, recheck_at) if t is not None), default=None)
@@ -123,12 +122,12 @@ class EndpointReader:
         return sum(publisher.session.num_gaps for publisher in list(self._publishers.values()))
 
     def sockets(self) -> Sequence[Socket]:
-        """Those to wait for."""
+        """The sockets to wait for."""
         return (self._monitor, self._sub if self._replay is None else self._replay.socket)
 
     def read(self, now: float) -> None:
-        """Takes what is there until there is something to deliver: a batch takes ten times the memory of its message,
-        so none is decoded before it is wanted."""
+        """Reads until there is an item to deliver. A decoded batch takes ten times the memory of its message, so
+        messages are decoded one at a time."""
         num_items = len(self._items)
         if self._replay is not None or not self._waiting:
             self._receive(now)
@@ -170,8 +169,8 @@ class EndpointReader:
             socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, _HEARTBEATS_MISSED * interval_ms)
 
     def _follow_connection(self, now: float) -> None:
-        """Notices new connections. It is asked after messages were received and before they are looked at: messages
-        of a new connection are never seen before the connection is."""
+        """Notices new connections. It must run after messages were received and before they are handled, so that no
+        message of a new connection is handled before the connection is noticed."""
         is_new = False
         while can_read(self._monitor):
             event = recv_monitor_message(self._monitor, zmq.NOBLOCK)["event"]
@@ -208,7 +207,7 @@ class EndpointReader:
             self._recheck_at = now + seconds
 
     def _receive(self, now: float) -> None:
-        """Looks at the sockets, and at what follows from the time and from new connections."""
+        """Reads the sockets, follows the connection and starts the replays that are due."""
         if self._replay is not None:
             self._read_replay(self._replay, now)
         else:
@@ -224,7 +223,7 @@ class EndpointReader:
             self._recheck_later(now, self._config.recheck_s)
 
     def _discard_live(self) -> None:
-        """Throws away what may be of the connection before. Replay has it, if the publisher is the same."""
+        """Drops messages that may belong to the previous connection. Replay has them if the publisher is the same."""
         self._counters.discarded += len(self._waiting)
         self._waiting.clear()
         with contextlib.suppress(zmq.Again):
@@ -302,7 +301,7 @@ class EndpointReader:
             self._apply(publisher, verdict, message, now)
 
     def _apply(self, publisher: _Publisher, verdict: Verdict, message: _Message | None, now: float) -> None:
-        """Does what a session decided about a message."""
+        """Carries out the verdict of a session."""
         held = self._replay.held if self._replay is not None else message
         is_replayed = self._replay is not None and message is not held
         if verdict.replay_from is not None or not publisher.session.is_asking:
@@ -360,7 +359,7 @@ class EndpointReader:
         return _Publisher(session=session, topic=topic)
 
     def _name(self, topic: bytes) -> _Publisher:
-        """The publisher of a topic that was not heard before; the unnamed one if it is there."""
+        """The publisher of a new topic: the unnamed publisher if there is one."""
         publisher = self._unnamed or self._new_publisher(None)
         self._unnamed = None
         publisher.topic = topic

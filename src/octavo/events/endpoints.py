@@ -10,7 +10,7 @@ _LOCAL = re.compile(r"(ipc|inproc)://.+")
 
 
 def check_endpoint(endpoint: str) -> str:
-    """The endpoint, if its form is one that can be bound or connected. InputError for whatever else."""
+    """Returns the endpoint. InputError if its form is not that of a ZMQ endpoint."""
     tcp = _TCP.fullmatch(endpoint)
     is_good = tcp is not None and (tcp["port"] == "*" or int(tcp["port"]) <= _MOST_PORT)
     if "\0" in endpoint or not (is_good or _LOCAL.fullmatch(endpoint)):
@@ -25,7 +25,7 @@ def is_bound_by_publisher(endpoint: str) -> bool:
 
 
 def endpoint_of_rank(endpoint: str, data_parallel_rank: int) -> str:
-    """The endpoint of one data-parallel rank: the port is counted up, other names get a suffix."""
+    """The endpoint of one data-parallel rank: tcp ports count up by the rank, other names get the suffix `_dpN`."""
     tcp = _TCP.fullmatch(endpoint)
     if data_parallel_rank == 0 or (tcp is not None and tcp["port"] in {"0", "*"}):
         return endpoint
@@ -40,5 +40,5 @@ def endpoint_of_rank(endpoint: str, data_parallel_rank: int) -> str:
 
 
 def is_ipv6(endpoint: str) -> bool:
-    """Whether the endpoint's address is one of IPv6, which sockets must be told."""
+    """Whether the address is an IPv6 one; ZMQ sockets need an option for it."""
     return endpoint.startswith("tcp://[") or "::" in endpoint

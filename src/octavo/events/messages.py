@@ -1,11 +1,9 @@
-"""The messages: what changed in a cache, where, and for which group. Their wire form is vLLM's (see `wire`).
+"""The messages: which blocks of which group changed on which medium. Their wire form is vLLM's (see `wire`).
 
-Hashes are whatever the publisher sends: 64-bit integers, or bytes. `group_idx` 0 is the first group, and None is no
-group; they are never the same.
+A hash is a 64-bit integer or bytes, as the publisher sends it. `group_idx` 0 is the first group; None names no group.
 
-The types are what a decoder holds a peer to, so they bound whatever a peer could claim: an array's length is compared
-with its bound before anything is allocated. The one thing left unchecked is the sign of a token id, which nothing here
-computes with, and which would cost 7% of decoding.
+The decoder checks peers against these types, so each list has a maximum length, which the decoder compares before it
+allocates. It does not check the sign of token ids: nothing here computes with them, and the check costs 7% of decoding.
 """
 
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
@@ -19,7 +17,7 @@ MAX_EVENTS = 1 << 16
 MAX_HASHES = 1 << 20
 MAX_TOKENS = 1 << 22
 MAX_EXTRA_KEYS_OF_BLOCK = 1 << 10
-"""The longest lists that are ever read; `wire.WireLimits` may ask for less."""
+"""The longest lists that are ever read; `wire.WireLimits` may allow less."""
 
 MEDIUM_GPU = "GPU"
 MEDIUM_CPU = "CPU"
@@ -35,10 +33,10 @@ _Tokens: TypeAlias = Annotated[list[int], Meta(max_length=MAX_TOKENS)]
 
 if TYPE_CHECKING:
     ExtraKeysOfBlock: TypeAlias = tuple[Any, ...]
-    """What besides tokens went into a block's hash: names, salts, digests, and pairs such as (identifier, offset)."""
+    """The parts of a block's hash beside tokens: names, salts, digests, and pairs such as (identifier, offset)."""
 else:
-    # A decoder that is told Any would follow any nesting and believe any length. These are two levels, and hashable.
-    # Bytes are left out, as msgspec cannot tell them from strings in a union; `wire` reads them by another way.
+    # Any would let a peer nest without bound and claim any length. These types allow two levels, and are hashable.
+    # msgspec cannot tell bytes from strings in a union, so `wire` reads extra keys with bytes in another way.
     _Scalar = str | int | float | bool | None
     _Key = _Scalar | Annotated[tuple[_Scalar, ...], Meta(max_length=MAX_EXTRA_KEYS_OF_BLOCK)]
     ExtraKeysOfBlock = Annotated[tuple[_Key, ...], Meta(max_length=MAX_EXTRA_KEYS_OF_BLOCK)]
@@ -46,37 +44,37 @@ else:
 
 # gc=False: events refer to lists, strings and numbers, never to each other, so there are no cycles to look for.
 class KVCacheEvent(msgspec.Struct, omit_defaults=True, gc=False, tag=True):
-    """What all events have in common: the tag that names their type."""
+    """The base of all events: it makes msgspec write the type's name as a tag."""
 
 
 class BlockStored(KVCacheEvent):
-    """Blocks of one group and one sequence that are there now.
+    """Blocks of one group and one sequence that were stored on a medium.
 
-    In groups that keep only some blocks, `block_hashes` are a subset of those of the `token_ids` span, and may be
-    none: never pair them by position.
+    A group that keeps only some blocks names only these in `block_hashes`, while `token_ids` covers the whole span. So
+    never pair hashes and tokens by index.
     """
 
     block_hashes: _Hashes
     parent_block_hash: ExternalHash | None
-    """Of the block before the span; None at the start of a sequence."""
+    """The hash of the block before the span; None at the start of a sequence."""
     token_ids: _Tokens
-    """Of the whole span; empty where the publisher leaves them out."""
+    """The tokens of the whole span; empty if the publisher leaves them out."""
     block_size: _Natural
-    """Tokens of a block; 0 where the publisher does not say (vLLM's offload tiers)."""
+    """Tokens of a block, or of a chunk where each hash names a chunk. 0 is unknown (vLLM's offload tiers)."""
     lora_id: int | None
     medium: str | None
     lora_name: str | None
     extra_keys: Annotated[list[ExtraKeysOfBlock | None], Meta(max_length=MAX_HASHES)] | None = None
-    """For each of `block_hashes`, what besides tokens went into it, without the tags of its sources."""
+    """For each of `block_hashes`, the parts of the hash beside tokens, without the tags of their sources."""
     group_idx: _Group | None = None
     kv_cache_spec_kind: str | None = None
     kv_cache_spec_sliding_window: _Natural | None = None
     locality: str | None = None
     """LOCAL or REMOTE, as seen from the publisher."""
     ownership: str | None = None
-    """The tier that has the blocks, where a medium has several."""
+    """The name of the tier that has the blocks, as one medium may have several tiers."""
     session_id: str | None = None
-    """The session whose request stored the blocks; they may be shared."""
+    """The session whose request stored the blocks; other sessions may use them too."""
 
     def __hash__(self) -> int:
         return _hash(self)
@@ -96,7 +94,7 @@ class BlockRemoved(KVCacheEvent):
 
 
 class AllBlocksCleared(KVCacheEvent):
-    """The publisher forgot everything."""
+    """The publisher's cache is empty. vLLM means its device only; an Octavo publisher means all media."""
 
     def __hash__(self) -> int:
         return _hash(self)

@@ -1,4 +1,4 @@
-"""What a publisher tells of its plan: enough for others to apply the resume rule to its events."""
+"""`PublishedPlan`: the part of a publisher's plan that others need to apply the resume rule to its events."""
 
 from collections.abc import Callable, Sequence
 
@@ -19,7 +19,7 @@ from octavo.specs import (
 
 
 class PublishedGroup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One group: its kind, and the numbers on which its rule depends."""
+    """One group: its kind and the numbers that its resume rule needs."""
 
     kind: str
     block_size: int
@@ -28,7 +28,7 @@ class PublishedGroup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     is_draft: bool = False
 
     def spec(self) -> KVCacheSpec:
-        """A spec with this group's resume rule; its sizes in bytes mean nothing."""
+        """A spec with this group's resume rule. Its sizes in bytes are not the publisher's."""
         try:
             make = _SPECS[self.kind]
         except KeyError:
@@ -50,7 +50,7 @@ class PublishedPlan(msgspec.Struct, frozen=True, kw_only=True):
     def of_specs(
         cls, specs: Sequence[KVCacheSpec], *, hash_block_size: int, draft_groups: Sequence[int] = ()
     ) -> "PublishedPlan":
-        """What to publish of groups with these specs."""
+        """The plan of groups with these specs."""
         layers = [spec.first if isinstance(spec, UniformTypeKVCacheSpecs) else spec for spec in specs]
         groups = [
             PublishedGroup(

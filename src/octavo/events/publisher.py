@@ -1,8 +1,9 @@
-"""Publishers: who hands a step's events to those who listen.
+"""Publishers: they hand the events of each step to subscribers.
 
 The ZMQ publisher speaks vLLM's protocol: a PUB socket with frames `[topic, sequence, payload]`, and a ROUTER socket
-that sends again what is asked for. A thread owns both, and encodes; publishing only puts the batch into a bounded
-queue. What does not fit is dropped and counted, and its sequence number is used up: all who listen see a gap.
+that answers requests for replay. One thread owns both sockets and encodes; `publish` only puts the batch into a
+bounded queue. A batch that does not fit is dropped and counted. Its sequence number stays used, so subscribers see a
+gap.
 """
 
 import atexit
@@ -22,33 +23,23 @@ from octavo.events.wakeup import Wakeup
 
 
 class EventPublisher(Protocol):
-    """Whoever takes a step's events. The caller never changes a batch after it was published."""
+    """Takes the events of a step. The caller never changes a batch after it was published."""
 
     def publish(self, batch: KVEventBatch) -> None:
-        """Takes a batch. It neither waits nor fails, so that an engine's step goes on whoever listens."""
+        """Takes a batch. It neither waits nor fails, so that subscribers cannot hold up an engine's step."""
 
     def close(self) -> None:
-        """Delivers what can still be delivered, and ends. It may be called again."""
-
-
-class NullPublisher:
-    """Nobody listens."""
-
-    def publish(self, batch: KVEventBatch) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
+        """Sends the queued batches as far as its time limit allows, and ends. It may be called again."""
 
 
 class InProcessPublisher:
-    """Hands batches to functions in this process, in the caller's thread. What they raise, the caller gets."""
+    """Hands batches to functions in this process, in the caller's thread. Their exceptions reach the caller."""
 
     def __init__(self) -> None:
         self._subscribers: dict[object, Callable[[KVEventBatch], None]] = {}
 
     def subscribe(self, subscriber: Callable[[KVEventBatch], None]) -> Callable[[], None]:
-        """Every batch from now on goes to the function. Returns what ends it."""
+        """Passes every further batch to the function. Returns a function that ends this."""
         ticket = object()
         self._subscribers[ticket] = subscriber
 
@@ -67,25 +58,25 @@ class InProcessPublisher:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublisherStats:
-    """What a publisher did until now."""
+    """The counters of a publisher, and the fill of its queue and its replay buffer."""
 
     next_sequence: int
     sent_batches: int
     sent_bytes: int
     dropped_batches: int
-    """Gaps that subscribers see: the queue was full, a batch too long or impossible to encode, the publisher closed."""
+    """Batches that subscribers miss: the queue was full, the batch too long or not encodable, the publisher closed."""
     queued_batches: int
     queued_bytes: int
     replay_batches: int
     replay_bytes: int
     replay_requests_answered: int
     replay_requests_refused: int
-    """Beyond the bound, malformed, or given up as their client did not read."""
+    """Requests beyond the bound, malformed ones, and ones whose client did not read the answer."""
     replayed_batches: int
 
 
 def estimated_bytes(batch: KVEventBatch) -> int:
-    """About what a batch takes when it is encoded, found without looking at single blocks."""
+    """The approximate size of the encoded batch, computed without looking at single blocks."""
     num_bytes = 32
     for event in batch.events:
         num_bytes += 128
@@ -99,7 +90,7 @@ def estimated_bytes(batch: KVEventBatch) -> int:
 
 
 class ZmqPublisher:
-    """Publishes over ZMQ, from a thread of its own. Start it, or use it in `with`, and close it."""
+    """Publishes over ZMQ from a thread of its own. Call `start` and `close`, or use it in `with`."""
 
     def __init__(self, config: PublisherConfig) -> None:
         rank = config.data_parallel_rank
@@ -123,16 +114,16 @@ class ZmqPublisher:
 
     @property
     def endpoint(self) -> str:
-        """Where it is heard, with the real port once it has started."""
+        """The endpoint of live messages, with the real port once it has started."""
         return self._sender.endpoint if self._sender else self._endpoint
 
     @property
     def replay_endpoint(self) -> str | None:
-        """Where it sends again, with the real port once it has started."""
+        """The endpoint of replay, with the real port once it has started."""
         return self._sender.replay_endpoint if self._sender else self._replay_endpoint
 
     def start(self) -> Self:
-        """Opens the sockets. InputError if an endpoint cannot be had; then nothing is left open."""
+        """Opens the sockets. InputError if one cannot be opened; then none stays open."""
         with self._start_lock:
             if self._sender is None and not self._is_closing:
                 self._wakeup = Wakeup()
@@ -200,7 +191,8 @@ class ZmqPublisher:
         self.close()
 
     def _take(self, *, or_sleep: bool) -> list[tuple[int, KVEventBatch]]:
-        """Some batches of the queue, for the sender. Where there are none, it may go to sleep, and will be woken."""
+        """The next batches of the queue, for the sender. If there is none and `or_sleep` is true, the next `publish`
+        will wake the sender."""
         with self._lock:
             taken: list[tuple[int, KVEventBatch]] = []
             while self._queue and len(taken) < MESSAGES_PER_TURN:
@@ -208,7 +200,7 @@ class ZmqPublisher:
                 self._queued_bytes -= num_bytes
                 taken.append((sequence, batch))
             if not self._queue and self._has_unseen_drop:
-                # What was dropped last would be seen only with the next step's batch, which may be long in coming.
+                # An empty batch shows subscribers the gap now. The next step's batch may come much later.
                 taken.append((self._next_sequence, KVEventBatch(ts=time.time(), events=[])))
                 self._next_sequence += 1
                 self._has_unseen_drop = False

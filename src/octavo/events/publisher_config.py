@@ -1,4 +1,4 @@
-"""`PublisherConfig`: where a publisher is heard, and what it may keep."""
+"""`PublisherConfig`: the endpoints of a publisher and the bounds of its queue and replay buffer."""
 
 import threading
 from dataclasses import dataclass
@@ -10,29 +10,29 @@ from octavo.events.wire import DEFAULT_LIMITS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublisherConfig:
-    """Where a publisher is heard, and what it may keep."""
+    """The endpoints of a publisher and the bounds of its queue and replay buffer."""
 
     endpoint: str = "tcp://*:5557"
     replay_endpoint: str | None = None
     topic: str = ""
     data_parallel_rank: int = 0
-    """Counts the ports up, and is put on batches that name none."""
+    """It is added to the ports, and set in batches that name no rank."""
     bind: bool | None = None
     """None: as vLLM does, which binds `tcp://*:P`, ipc and inproc, and connects to other addresses."""
     hwm: int = 10_000
-    """Messages that wait for one subscriber. It misses more, and sees a gap."""
+    """Messages that wait for one subscriber. Beyond that the subscriber misses messages and sees a gap."""
     max_queued_batches: int = 10_000
     max_queued_bytes: int = 64 << 20
-    """As estimated before encoding. More is dropped, and shows as a gap."""
+    """As estimated before encoding. Batches beyond it are dropped, and subscribers see a gap."""
     max_message_bytes: int = DEFAULT_LIMITS.max_payload_bytes
-    """Batches that are longer are dropped, as no subscriber would read them."""
+    """Longer batches are dropped, since no subscriber would read them."""
     replay_batches: int = 10_000
     replay_bytes: int = 64 << 20
-    """The oldest of more are forgotten."""
+    """Beyond either bound the oldest batches are forgotten."""
     max_replay_requests: int = 64
-    """Requests that wait for their answers; more are refused."""
+    """Requests for replay that wait for their answers; more are refused."""
     close_timeout_s: float = 1.0
-    """How long closing may take, to send what is queued."""
+    """How long `close` may take to send the queued batches."""
 
     def __post_init__(self) -> None:
         check_endpoint(self.endpoint)

@@ -1,7 +1,7 @@
-"""What a publisher can send again: a bounded memory of its last messages, and the requests for them.
+"""Replay: a bounded buffer of a publisher's last messages, and the requests for them.
 
-The answers are sent bit by bit between live messages, so that no client can hold up what is published: one that does
-not read is left waiting, and given up after a while.
+The publisher sends answers in small parts between live messages, so that no client delays the live stream. A client
+that does not read its answer loses it after a time limit.
 """
 
 from bisect import bisect_left
@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 _MAX_REQUESTS_OF_CLIENT = 4
-"""That wait, so that one client cannot take the place of all."""
+"""Requests of one client that may wait, so that one client cannot use up the bound of all."""
 
 END_SEQUENCE = (1 << 64) - 1
-"""Ends an answer. No message has it."""
+"""The sequence number that ends an answer. No message has it."""
 
 
 class Sent(Enum):
-    """What became of a message to one client."""
+    """The result of sending one message to a client."""
 
     DONE = auto()
     LATER = auto()
-    """The client does not read."""
+    """The client's queue is full."""
     CLIENT_GONE = auto()
 
 
@@ -31,14 +31,14 @@ Send = Callable[[bytes, int, bytes], Sent]
 
 
 class ReplayBuffer:
-    """The last messages, bounded by count and bytes: older ones go. It is always the newest part of what was sent."""
+    """The newest messages, bounded by count and bytes: older ones go first."""
 
     def __init__(self, *, max_messages: int, max_bytes: int) -> None:
         self._max_messages = max_messages
         self._max_bytes = max_bytes
         self._messages: deque[tuple[int, bytes]] = deque()
         self.first = 0
-        """Place of the oldest message, counted from the first that ever was added."""
+        """The index of the oldest message that is left, counted from the first message ever added."""
         self.num_bytes = 0
 
     def __len__(self) -> int:
@@ -46,7 +46,7 @@ class ReplayBuffer:
 
     @property
     def stop(self) -> int:
-        """The place of the message to come."""
+        """The index of the next message to be added."""
         return self.first + len(self._messages)
 
     def append(self, sequence: int, payload: bytes) -> None:
@@ -57,23 +57,23 @@ class ReplayBuffer:
             self.first += 1
 
     def find(self, sequence: int) -> int:
-        """The place of the first message that is not before `sequence`."""
+        """The index of the first message whose number is `sequence` or higher."""
         return self.first + bisect_left(self._messages, sequence, key=lambda message: message[0])
 
-    def at(self, place: int) -> tuple[int, bytes]:
-        return self._messages[place - self.first]
+    def at(self, index: int) -> tuple[int, bytes]:
+        return self._messages[index - self.first]
 
 
 @dataclass(slots=True, kw_only=True)
 class _Request:
-    place: int
+    index: int
     stop: int
-    """What was published after the request is not part of its answer, or an answer might never end."""
+    """An answer ends before messages that were published after the request; else it might never end."""
     give_up_at: float
 
 
 class ReplayRequests:
-    """The requests of all clients, answered in turns. Those of one client are answered in their order."""
+    """The requests of all clients. Clients take turns; the requests of one client are answered in their order."""
 
     def __init__(self, buffer: ReplayBuffer, *, max_requests: int, patience_s: float) -> None:
         self._buffer = buffer
@@ -83,24 +83,24 @@ class ReplayRequests:
         self._num_waiting = 0
         self.num_answered = 0
         self.num_refused = 0
-        """Requests beyond the bound, and those whose client did not read its answer."""
+        """Requests beyond the bound, and requests whose client did not read the answer."""
         self.num_messages = 0
 
     def __len__(self) -> int:
         return self._num_waiting
 
     def add(self, client: bytes, start: int, now: float) -> None:
-        """Takes a request for everything from sequence `start` on; beyond the bound it is refused."""
+        """Takes a request for all messages from sequence `start` on. Beyond the bound it is refused."""
         num_of_client = len(self._of_clients.get(client, ()))
         if self._num_waiting >= self._max_requests or num_of_client >= _MAX_REQUESTS_OF_CLIENT:
             self.num_refused += 1
             return
-        request = _Request(place=self._buffer.find(start), stop=self._buffer.stop, give_up_at=now + self._patience_s)
+        request = _Request(index=self._buffer.find(start), stop=self._buffer.stop, give_up_at=now + self._patience_s)
         self._of_clients.setdefault(client, deque()).append(request)
         self._num_waiting += 1
 
     def serve(self, send: Send, *, max_messages: int, now: float) -> bool:
-        """Sends some messages of each answer. Whether any could be sent: if not, it is of no use to try at once."""
+        """Sends some messages of each answer. False: none could be sent, so the caller waits before the next try."""
         has_sent = False
         for client in list(self._of_clients):
             has_sent |= self._serve_client(client, send, max(1, max_messages // len(self._of_clients)), now)
@@ -110,9 +110,9 @@ class ReplayRequests:
         request = self._of_clients[client][0]
         has_sent = False
         for _ in range(num_messages):
-            request.place = max(request.place, self._buffer.first)  # what is no longer there shows as a gap
-            is_last = request.place >= request.stop
-            sequence, payload = (END_SEQUENCE, b"") if is_last else self._buffer.at(request.place)
+            request.index = max(request.index, self._buffer.first)  # the client sees forgotten messages as a gap
+            is_last = request.index >= request.stop
+            sequence, payload = (END_SEQUENCE, b"") if is_last else self._buffer.at(request.index)
             match send(client, sequence, payload):
                 case Sent.DONE:
                     has_sent = True
@@ -128,7 +128,7 @@ class ReplayRequests:
                 self.num_answered += 1
                 self._finish(client)
                 break
-            request.place += 1
+            request.index += 1
             self.num_messages += 1
         return has_sent
 

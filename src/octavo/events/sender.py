@@ -1,4 +1,4 @@
-"""`Sender`: the thread of a ZMQ publisher. It owns the sockets, encodes, sends, and sends again what is asked for."""
+"""`Sender`: the thread of a ZMQ publisher. It owns the sockets, encodes and sends batches, and answers replay."""
 
 import logging
 import threading
@@ -23,21 +23,21 @@ _logger = logging.getLogger(__name__)
 MESSAGES_PER_TURN = 64
 _REQUESTS_PER_TURN = 16
 _RETRY_MS = 5
-"""Between attempts to send to clients of replay that do not read."""
+"""The pause between two attempts to send to replay clients whose queues are full."""
 _PATIENCE_S = 10.0
 _MAX_FRAME_FROM_PEER_BYTES = 4096
-"""Peers send subscriptions and requests, nothing long."""
+"""Peers send only subscriptions and requests, which are short."""
 
 
 class TakeBatches(Protocol):
-    """Some batches of the queue, with their sequence numbers."""
+    """Returns the next batches of the queue with their sequence numbers."""
 
     def __call__(self, *, or_sleep: bool) -> list[tuple[int, KVEventBatch]]:
-        """Where there are none, the sender may go to sleep, and will be woken."""
+        """If there is none and `or_sleep` is true, the sender goes to sleep and will be woken."""
 
 
 class Sender:
-    """The thread that owns the sockets, and its numbers, which only it changes."""
+    """Owns the sockets and its counters. Only its thread changes them."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Sender:
             return pub, None
         router = context.socket(zmq.ROUTER)
         router.set_hwm(MESSAGES_PER_TURN)
-        router.setsockopt(zmq.ROUTER_MANDATORY, 1)  # who does not read is waited for, and loses nothing
+        router.setsockopt(zmq.ROUTER_MANDATORY, 1)  # a full queue is an error here, not a lost message
         self.replay_endpoint = open_endpoint(
             router, self.replay_endpoint, bind=True, max_frame_bytes=_MAX_FRAME_FROM_PEER_BYTES
         )
@@ -139,7 +139,7 @@ class Sender:
         try:
             payload = encode_batch(batch)
         except Exception:
-            # Whatever is wrong with this batch, the next one may be right.
+            # A fault of one batch must not end the stream.
             _logger.exception("batch %d cannot be encoded", sequence)
             self._drop()
             return
@@ -152,7 +152,7 @@ class Sender:
         self.num_bytes_sent += len(payload)
 
     def _serve(self, router: Socket) -> bool:
-        """Takes requests and sends parts of answers. Whether anything was done."""
+        """Takes requests and sends parts of answers. Returns whether it did anything."""
         now = time.monotonic()
         num_requests = 0
         while num_requests < _REQUESTS_PER_TURN and can_read(router):

@@ -1,17 +1,18 @@
-"""What a subscriber knows of one publisher, as plain bookkeeping: which message to deliver, what to ask again, and when
-to say that the publisher's state is unknown.
+"""`PublisherSession`: a subscriber's bookkeeping of one publisher, without I/O. It decides which message to deliver,
+from where to ask for replay, and when the publisher's state is unknown.
 
-Within one life of a publisher its live sequence numbers strictly increase, and what it sends again is always the newest
-part of what it has sent. From this follows everything:
+A life of a publisher is the time from its start to its end. Two facts hold within one life: live sequence numbers
+strictly increase, and an answer of replay is always the newest part of the messages sent so far. So:
 
     last_live       next
         |            |
     ----+==ahead==+--+-----> sequence
-        |  came by replay, and is still to come live: the same digest is a duplicate, any other is another life
-        a live number at or below `last_live` is another life
+        |  `ahead` came by replay and will come live too: with the same digest it is a duplicate, with another digest
+        |  the publisher has begun another life
+        a live number at or below `last_live` is of another life
 
-After a gap or a lost connection, replay is asked for the last message that was seen and all that follow: if the digest
-of the first one agrees, it is the same life, and nothing is lost. Two lives' messages differ, as they carry the time.
+After a gap or a lost connection the session asks replay for the last message that it saw and all later ones. If the
+digest of the first one agrees, it is the same life and nothing is lost. Messages of two lives differ in their times.
 """
 
 from dataclasses import dataclass
@@ -23,48 +24,50 @@ import msgspec
 from octavo.events.messages import KVEventBatch
 
 _MAX_REQUESTS = 8
-"""For one gap: vLLM's replay socket drops what its client does not read fast enough, so an answer may have holes."""
+"""The most requests for one gap. vLLM's replay socket drops messages that its client reads too slowly, so an answer
+may have holes."""
 
 
 class ResyncReason(Enum):
     """Why a publisher's state is unknown."""
 
     LATE_JOIN = "late join"
-    """Messages from before the first that was received."""
+    """Messages before the first received one are missing."""
     GAP = "gap"
-    """Messages that cannot be had again."""
+    """Messages are missing, and replay does not have them."""
     RECONNECTED = "reconnected"
-    """The connection was lost, and nothing tells what happened meanwhile."""
+    """The connection was lost, and messages of that time may be missing."""
     RESTARTED = "restarted"
-    """The publisher is another one than before."""
+    """The publisher was started anew."""
     MALFORMED = "malformed"
-    """A message that could not be read."""
+    """A message could not be decoded."""
     MISMATCHED = "mismatched"
-    """The replay endpoint answers for another publisher than the one that is heard live."""
+    """The replay endpoint belongs to another publisher than the live endpoint."""
 
 
 class Delivered(msgspec.Struct, frozen=True, kw_only=True):
-    """The next batch of one publisher. There are many: a struct takes a tenth of the time of a frozen dataclass."""
+    """The next batch of one publisher. A struct, since making one takes a tenth of the time of a frozen dataclass."""
 
     sequence: int
     topic: str
     batch: KVEventBatch
     endpoint: str
     payload: bytes
-    """The batch as it came."""
+    """The encoded batch."""
     is_replayed: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resync:
-    """The publisher's state is unknown: forget it. What is delivered from here on holds, but may not be all."""
+    """The publisher's state is unknown: forget it. Later batches are correct, but do not tell the blocks stored before
+    them."""
 
     reason: ResyncReason
     expected: int
     got: int | None
-    """The sequence of the batch that follows, if one does at once."""
+    """The sequence number of the batch that follows at once; None if none does."""
     is_from_start: bool = False
-    """What follows begins with the publisher's first batch: a view that starts empty here is complete."""
+    """The next batch is the publisher's first: a view that starts empty here is complete."""
     topic: str = ""
     endpoint: str = ""
 
@@ -74,13 +77,13 @@ SubscriberItem: TypeAlias = Delivered | Resync
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What to do, in this order."""
+    """What the caller must do, in the order of the fields."""
 
     resync: Resync | None = None
     deliver: bool = False
-    """The message that was given; at the end of a replay, the live one that was held for it."""
+    """Deliver the message that was given; at the end of a replay, the live message that was held back."""
     replay_from: int | None = None
-    """Ask replay from this sequence on, and hold the live message, and all others, until its answer has ended."""
+    """Ask replay from this sequence on, and hold back live messages until its answer has ended."""
     is_duplicate: bool = False
     has_failed: bool = False
     """The answer breaks the rules: call `replay_failed`."""
@@ -93,41 +96,41 @@ _VIOLATION = Verdict(has_failed=True)
 
 
 class _Consumer(Enum):
-    """What the one who reads has."""
+    """What the reader of this publisher knows."""
 
     FRESH = auto()
-    """Nothing, and it has not been told anything."""
+    """It got neither a batch nor a resync."""
     EMPTY = auto()
-    """Nothing since it was told to forget."""
+    """It got no batch since the last resync."""
     FILLED = auto()
 
 
 @dataclass(slots=True, kw_only=True)
 class _Question:
-    """What replay is asked, and why."""
+    """A request for replay, and its reason."""
 
     reason: ResyncReason
     expected: int
     start: int
     digest: int | None
-    """Of the message at `start`, which was seen; None where the answer shall start with the publisher's beginning."""
+    """The digest of the known message at `start`; None if the answer shall start with the publisher's first."""
     held: tuple[int, int] | None
-    """Sequence and digest of the live message that raised the question."""
+    """Sequence and digest of the live message that caused the request."""
     is_other_life: bool = False
-    """The publisher does not have the message that was seen last."""
+    """The publisher does not have the last known message."""
     is_recheck: bool = False
-    """Nothing tells that anything is amiss, and no answer changes nothing."""
+    """A check without a sign of loss: if no answer comes, nothing changes."""
     num_requests: int = 1
     has_begun: bool = False
     has_progress: bool = False
 
 
 class PublisherSession:
-    """Decides about the messages of one publisher. It does no I/O.
+    """Decides about the messages of one publisher.
 
-    The caller gives every live message to `live`, unless replay was asked: then it gives the answer's messages to
-    `replayed`, and calls `replay_ended` or `replay_failed`, before it goes on with what came live meanwhile. It calls
-    `interrupted` whenever a connection was made anew, after throwing away the live messages of the old one.
+    The caller gives every live message to `live`. After a verdict with `replay_from` it gives the messages of the
+    answer to `replayed`, calls `replay_ended` or `replay_failed`, and only then goes on with live messages. For each
+    new connection it drops the live messages of the old one and calls `interrupted`.
     """
 
     def __init__(self, *, can_replay: bool) -> None:
@@ -141,7 +144,7 @@ class PublisherSession:
 
     @property
     def is_asking(self) -> bool:
-        """Whether an answer of replay is awaited."""
+        """Whether a replay is under way."""
         return self._question is not None
 
     def live(self, sequence: int, digest: int) -> Verdict:
@@ -176,7 +179,7 @@ class PublisherSession:
         return self._take_replayed(sequence, digest, reason=reason, expected=self._next)
 
     def replay_ended(self) -> Verdict:
-        """The answer was received whole."""
+        """The answer is complete."""
         question = self._question
         assert question is not None, "nothing was asked"
         if not question.has_begun:
@@ -196,7 +199,7 @@ class PublisherSession:
         return self._go_on_live(ResyncReason.MISMATCHED, sequence, digest, expected=self._next or 0)
 
     def replay_failed(self) -> Verdict:
-        """The answer did not come, or broke off."""
+        """The answer did not come or is incomplete."""
         question = self._question
         assert question is not None, "nothing was asked"
         if question.has_progress and question.num_requests < _MAX_REQUESTS:
@@ -213,14 +216,14 @@ class PublisherSession:
         return self._go_on_live(question.reason, sequence, digest, expected=self._next or 0)
 
     def interrupted(self) -> Verdict:
-        """A connection was made, the first or a new one: messages may be missing, or the publisher another one."""
+        """A connection was made, the first or a new one: messages may be missing, or the publisher may be new."""
         if not self._can_replay:
             return self._say_unknown(ResyncReason.RECONNECTED)
         is_fresh = self._consumer is _Consumer.FRESH
         return self._ask(ResyncReason.LATE_JOIN if is_fresh else ResyncReason.RECONNECTED, held=None)
 
     def recheck(self) -> Verdict:
-        """Nothing came for a while: the last messages may have been lost, which only a later one would show."""
+        """No message came for a while: the last ones may be lost, and only a later message would show it."""
         if not self._can_replay:
             return _NOTHING
         verdict = self._ask(ResyncReason.LATE_JOIN if self._next is None else ResyncReason.GAP, held=None)
@@ -229,7 +232,7 @@ class PublisherSession:
         return verdict
 
     def malformed(self, sequence: int) -> Resync:
-        """The message to be delivered cannot be read, so that what it says is lost."""
+        """The message to be delivered cannot be decoded, so its content is lost."""
         self._consumer = _Consumer.EMPTY
         return Resync(reason=ResyncReason.MALFORMED, expected=sequence, got=sequence)
 
@@ -255,7 +258,7 @@ class PublisherSession:
         return Verdict(replay_from=self._question.start)
 
     def _ask_again(self, question: _Question) -> Verdict:
-        """For what did not come after the last message that did."""
+        """Asks for the messages after the last one that came."""
         assert self._next is not None
         question.start, question.digest = self._next - 1, self._last_digest
         question.has_begun = question.has_progress = False
@@ -263,7 +266,7 @@ class PublisherSession:
         return Verdict(replay_from=question.start)
 
     def _ask_from_start(self, question: _Question) -> Verdict:
-        """The publisher does not have the message that was seen last: it is another, or keeps nothing."""
+        """The publisher does not have the last known message: it is a new one, or its buffer is empty."""
         self._forget()
         question.start, question.digest = 0, None
         question.has_begun = question.has_progress = False
@@ -286,7 +289,7 @@ class PublisherSession:
         return self._take_replayed(sequence, digest, reason=reason, expected=question.expected)
 
     def _unanswered(self, question: _Question) -> Verdict:
-        """Replay is of no help: go on with what came live."""
+        """Replay did not help: goes on with the live message."""
         self._question = None
         if question.is_recheck:
             return _NOTHING
@@ -312,7 +315,7 @@ class PublisherSession:
         return self._take(sequence, digest, reason=reason, expected=expected)
 
     def _take(self, sequence: int, digest: int, *, reason: ResyncReason | None = None, expected: int = 0) -> Verdict:
-        """Delivers a message. With a reason, it does not continue what was delivered before."""
+        """Delivers a message. A reason says why it does not follow the last delivered one."""
         is_from_start = sequence == 0
         told = _Consumer.FRESH if is_from_start else _Consumer.EMPTY
         must_tell = reason is not None and self._consumer is not told
@@ -330,10 +333,10 @@ class PublisherSession:
             del self._ahead[first]
 
     def _forget(self) -> None:
-        """Nothing is known of the publisher any more."""
+        """Forgets everything about the publisher's messages."""
         self._next = None
         self._last_live = -1
         self._floor = 0
-        """Live messages before it are older than what replay delivered when it no longer reached far enough."""
+        """Live messages below it are older than the first message of a replay whose buffer had lost them."""
         self._ahead: dict[int, int] = {}
-        """Digests of what replay delivered and what has not come live."""
+        """Digests of messages that replay delivered and that have not come live yet."""

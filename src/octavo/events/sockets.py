@@ -1,4 +1,4 @@
-"""What publishers and subscribers do alike with ZMQ sockets."""
+"""Opening and polling of ZMQ sockets, for publishers and subscribers."""
 
 from typing import TypeAlias, cast
 
@@ -12,7 +12,7 @@ Socket: TypeAlias = zmq.Socket[bytes]
 
 
 def open_endpoint(socket: Socket, endpoint: str, *, bind: bool, max_frame_bytes: int) -> str:
-    """Binds or connects, and returns the endpoint with its real port. InputError if it cannot be had."""
+    """Binds or connects, and returns the endpoint with its real port. InputError if that fails."""
     socket.setsockopt(zmq.MAXMSGSIZE, max_frame_bytes)
     socket.setsockopt(zmq.IPV6, int(is_ipv6(endpoint)))
     try:
@@ -29,5 +29,5 @@ def open_endpoint(socket: Socket, endpoint: str, *, bind: bool, max_frame_bytes:
 
 
 def can_read(socket: Socket) -> bool:
-    """Whether a message is there."""
+    """Whether a message can be read without waiting."""
     return bool(cast("int", socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN)

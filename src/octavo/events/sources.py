@@ -1,4 +1,4 @@
-"""From changes of a cache to messages: the same code for the device and for every tier, each with its medium."""
+"""`EventSource`: makes messages of the changes of a cache on one medium."""
 
 from collections.abc import Iterable, Sequence
 
@@ -23,7 +23,7 @@ def external_hashes(hashes: Sequence[BlockHash], *, as_bytes: bool = False) -> l
 
 
 class EventSource:
-    """Makes messages of what changed on one medium."""
+    """Makes messages of the changes of a cache on one medium."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class EventSource:
         self._ownership = ownership
 
     def messages(self, changes: CacheChanges) -> list[AnyEvent]:
-        """The events of one step: what was cleared, one removal for each group, then what was stored."""
+        """The events of one step: AllBlocksCleared if it was cleared, one removal for each group, then the stores."""
         events: list[AnyEvent] = [AllBlocksCleared()] if changes.was_cleared else []
         events += [self._removed(group_idx, hashes) for group_idx, hashes in changes.removed.items()]
         events += map(self._stored, changes.stored)
@@ -96,7 +96,7 @@ class EventSource:
 
 
 def untagged(keys_of_blocks: Iterable[ExtraKeys]) -> tuple[object, ...] | None:
-    """Extra keys as events carry them: a key of one value is that value, others lose the name of their source."""
+    """Extra keys as events carry them: without the name of their source, and a key of one value as that value."""
     values = dict.fromkeys(
         key[1] if len(key) == 2 or key[0] == "lora" else key[1:] for k in keys_of_blocks for key in k
     )

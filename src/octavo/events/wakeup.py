@@ -1,11 +1,11 @@
-"""A wake-up call from any thread to one that waits in a poll."""
+"""`Wakeup`: any thread wakes one that waits in a poll."""
 
 import contextlib
 import socket
 
 
 class Wakeup:
-    """A file descriptor that becomes readable. Calls that are not answered yet count as one."""
+    """A file descriptor that becomes readable. Several calls of `set` before one `clear` count as one."""
 
     def __init__(self) -> None:
         self._reader, self._writer = socket.socketpair()
@@ -16,7 +16,7 @@ class Wakeup:
         return self._reader.fileno()
 
     def set(self) -> None:
-        """Makes the descriptor readable; nothing happens once it is closed."""
+        """Makes the descriptor readable. After `close` it does nothing."""
         with contextlib.suppress(OSError):  # full: it is readable already
             self._writer.send(b"\0")
 

@@ -1,12 +1,12 @@
 """The wire form of event batches: msgpack in three ZMQ frames `[topic, sequence, payload]`, as vLLM has it.
 
-A payload is an array `[ts, [events], data_parallel_rank]`. An event is a map with its type under "type" and defaults
-left out; vLLM up to 0.23 sent an array whose first element is the type, and fewer fields the older it was. Both are
-read, the map is written. What is not known is skipped, if it is a field; a *type* that is not known is refused, as
-what it says cannot be applied. Of a key that is repeated the last value counts, as in vLLM's decoder.
+A payload is an array `[ts, [events], data_parallel_rank]`. An event is a map with its type under "type"; fields with
+default values are left out. vLLM up to 0.23 sent an event as an array that starts with the type, and older versions
+sent fewer fields. Both forms are read, the map is written. Unknown fields are skipped. An unknown type is refused,
+since its meaning cannot be applied. If a key occurs twice, the last value counts, as in vLLM's decoder.
 
-Nothing that comes from a socket is trusted: whatever is wrong with it, `decode_batch` raises `WireError`. The objects
-of a payload take at most some 30 times its bytes, so `max_payload_bytes` bounds memory.
+Payloads are not trusted: `decode_batch` raises `WireError` for every faulty one. The decoded objects take at most about
+30 times the payload's bytes, so `max_payload_bytes` bounds memory.
 """
 
 from dataclasses import dataclass, field
@@ -33,25 +33,25 @@ from octavo.events.messages import (
 
 _BYTES_OF_SEQUENCE = 8
 _MAX_CHARS_OF_REASON = 200
-"""Reasons quote the payload, and end in logs."""
+"""Reasons quote the payload and end up in logs, so they are cut."""
 _MAX_RARE_EXTRA_KEYS = 1 << 19
-"""Of a batch in an older form, or with extra keys that are bytes: their count, and that of their blocks."""
+"""The most extra keys and blocks with extra keys of a batch that is in an older form or has bytes as extra keys."""
 
 _Decoded = TypeVar("_Decoded")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireLimits:
-    """What one batch may hold; more is a `WireError`. Each has a ceiling, that of the lists that are ever read."""
+    """The bounds of one batch; a batch beyond them is a `WireError`. No bound exceeds those in `messages`."""
 
     max_payload_bytes: int = 16 << 20
     """160,000 blocks with their tokens, or 1,800,000 without."""
     max_events: int = MAX_EVENTS
     max_hashes: int = 1 << 18
-    """Of all events together: four million tokens in blocks of 16. As many extra keys, one for each hash."""
+    """The hashes of all events together (four million tokens in blocks of 16). It bounds the extra keys too."""
     max_tokens: int = MAX_TOKENS
     bytes_that_need_no_count: int = field(init=False, repr=False, compare=False)
-    """A payload of so many bytes keeps to the counts, as a hash, a key and a token each take a byte or more."""
+    """A payload of at most this many bytes cannot exceed the counts, as a hash, key or token takes a byte or more."""
 
     def __post_init__(self) -> None:
         ceilings = {"max_events": MAX_EVENTS, "max_hashes": MAX_HASHES, "max_tokens": MAX_TOKENS}
@@ -73,7 +73,7 @@ def encode_batch(batch: KVEventBatch) -> bytes:
 
 
 def decode_batch(payload: bytes | bytearray | memoryview, *, limits: WireLimits = DEFAULT_LIMITS) -> KVEventBatch:
-    """The batch that a payload frame holds. WireError for whatever is not one, or exceeds the limits."""
+    """The batch of a payload frame. WireError if it is malformed or exceeds the limits."""
     num_bytes = len(payload)
     if num_bytes > limits.max_payload_bytes:
         raise WireError(f"a payload of {num_bytes} bytes exceeds the limit of {limits.max_payload_bytes}")
@@ -99,7 +99,7 @@ def encode_sequence(sequence: int) -> bytes:
 
 
 def decode_sequence(frame: bytes) -> int:
-    """The number in a sequence frame. WireError for whatever is not one."""
+    """The number of a sequence frame. WireError if it is malformed."""
     if len(frame) != _BYTES_OF_SEQUENCE:
         raise WireError(f"a sequence frame has {_BYTES_OF_SEQUENCE} bytes, not {len(frame)}")
     return int.from_bytes(frame, "big")
@@ -124,7 +124,8 @@ def _check_counts(batch: KVEventBatch, limits: WireLimits) -> None:
 
 
 def _decode(decoder: msgspec.msgpack.Decoder[_Decoded], payload: bytes | bytearray | memoryview) -> _Decoded | str:
-    """What a payload holds, or why it does not. The reason is a string: the exception would keep the payload alive."""
+    """The decoded payload, or the reason why it cannot be decoded. A string, as an exception would keep the payload
+    alive."""
     try:
         return decoder.decode(payload)
     except _MALFORMED as error:
@@ -132,7 +133,7 @@ def _decode(decoder: msgspec.msgpack.Decoder[_Decoded], payload: bytes | bytearr
 
 
 def _decode_rare_form(payload: bytes | bytearray | memoryview, *, why: str) -> KVEventBatch | str:
-    """A batch that the decoder for the usual form refused: one in an older form, or with extra keys that are bytes."""
+    """Decodes a batch that the usual decoder refused: events as arrays, or extra keys with bytes."""
     if why.startswith("Expected `object`, got `array`"):
         rare = _decode(_ARRAYS_DECODER, payload)
     elif ".extra_keys" in why:
@@ -162,12 +163,12 @@ def _usual_event(rare: msgspec.Struct, keys: "_ExtraKeysReader") -> AnyEvent:
 
 
 def _unsigned(block_hash: ExternalHash) -> ExternalHash:
-    """Hashes of vLLM up to 0.10.1 have a sign."""
+    """vLLM up to 0.10.1 sends hashes with a sign."""
     return block_hash & _LOW_64_BITS if isinstance(block_hash, int) else block_hash
 
 
 class _ExtraKeysReader:
-    """Reads extra keys one by one, which is slow: so it reads so many for one batch, and no more."""
+    """Reads extra keys one by one. That is slow, so it stops at a bound for each batch."""
 
     def __init__(self) -> None:
         self._left = _MAX_RARE_EXTRA_KEYS
@@ -199,7 +200,7 @@ class _ExtraKeysReader:
 
 
 def _rare_batch(*, array_like: bool) -> Any:
-    """A batch whose events are maps or arrays, and whose extra keys are left as they are on the wire."""
+    """A batch type with events as maps or arrays, and extra keys as raw bytes."""
     events = (
         _rare_event(BlockStored, num_required=5 if array_like else 7, array_like=array_like)
         | _rare_event(BlockRemoved, num_required=1 if array_like else 2, array_like=array_like)
@@ -214,11 +215,12 @@ def _rare_batch(*, array_like: bool) -> Any:
 
 
 def _rare_event(event: type[AnyEvent], *, num_required: int, array_like: bool) -> Any:
-    """As an array, the fields are in their order, and those that later versions added may be missing at the end."""
+    """An event type with extra keys as raw bytes. As an array, the last fields may be missing, as older versions
+    do not send them."""
     types = {"extra_keys": msgspec.Raw} | (_TYPES_WITH_SIGN if array_like else {})
     fields: list[Any] = [
-        (field.name, types.get(field.name, field.type), *([] if place < num_required else [None]))
-        for place, field in enumerate(msgspec.structs.fields(event))
+        (field.name, types.get(field.name, field.type), *([] if index < num_required else [None]))
+        for index, field in enumerate(msgspec.structs.fields(event))
     ]
     return msgspec.defstruct(event.__name__, fields, array_like=array_like, tag=event.__name__, gc=False)
 
@@ -234,7 +236,7 @@ _TYPES_WITH_SIGN: dict[str, Any] = {
     "parent_block_hash": int | bytes | None,
 }
 
-# Made once, as that costs more than to use them. They keep no state between calls, so threads may share them.
+# Made once, since making one takes longer than a call. They keep no state, so threads may share them.
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(KVEventBatch)
 _ARRAYS_DECODER: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(_rare_batch(array_like=True))
