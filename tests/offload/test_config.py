@@ -7,8 +7,7 @@ import pytest
 
 from octavo.chunks import LookupResult
 from octavo.errors import InputError, NotEnoughMemoryError
-from octavo.offload.config import OffloadConfig, make_offloading_manager, offload_groups
-from octavo.testing import MODEL_EXAMPLES
+from octavo.offload.config import OffloadConfig, make_offloading_manager
 from octavo.tiers import registry
 from octavo.tiers.disk import DiskSpec
 from rigs.offload_world import GROUPS, key_of, wanted
@@ -59,17 +58,6 @@ class TestMapping:
     def test_wrong_settings_are_named(self, config, named):
         with pytest.raises(InputError, match=re.escape(named)):
             OffloadConfig.from_mapping(config)
-
-
-class TestGroups:
-    def test_states_are_stored_one_by_one(self):
-        plan = MODEL_EXAMPLES["state + window + full"].plan(1.0)
-        config = OffloadConfig.from_mapping({"memory": "1MiB", "blocks_per_chunk": {"default": 4, "sliding_window": 2}})
-        groups = offload_groups(plan, config)
-        by_kind = {group.spec.kind: group.blocks_per_chunk for group in groups}
-        assert by_kind.pop("mamba") == 1
-        assert by_kind == {"full_attention": 4, "sliding_window": 2}
-        assert [group.page_size_bytes for group in groups] == [group.page_bytes for group in plan.groups]
 
 
 class TestManager:

@@ -1,22 +1,15 @@
-"""From an `OffloadConfig` to the slower side of one engine: arena, tiers, worker, scheduler."""
+"""From an `OffloadConfig` to the slower side of the embedded engine."""
 
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
-from octavo.blocks import DeviceCache, KVCacheManager
+from octavo.blocks import KVCacheManager
 from octavo.engine.config import EngineConfig
 from octavo.engine.runner import ModelRunner
-from octavo.namespace import CacheIdentity, digest_weights, make_namespace, may_persist
-from octavo.offload import (
-    OffloadConfig,
-    OffloadedRequest,
-    OffloadScheduler,
-    SchedulerLimits,
-    make_offloading_manager,
-    offload_groups,
-)
-from octavo.transfer import make_worker, register_sheets
+from octavo.namespace import digest_weights
+from octavo.offload import OffloadConfig, OffloadScheduler, make_offload_scheduler
+from octavo.transfer import register_sheets
 
 MakeOffload = Callable[[KVCacheManager, ModelRunner], OffloadScheduler]
 
@@ -26,34 +19,14 @@ def offload_maker(engine: EngineConfig, offload: OffloadConfig, *, digests: Path
     that a restart need not read them."""
 
     def make(manager: KVCacheManager, runner: ModelRunner) -> OffloadScheduler:
-        plan = manager.config
-        groups = offload_groups(plan, offload)
-        identity = CacheIdentity(
+        return make_offload_scheduler(
+            manager,
+            register_sheets(runner.pages.pool, manager.config),
+            offload,
             model_digest=digest_weights(engine.model, digests),
             dtype=engine.dtype,
-            config=plan,
-            blocks_per_chunk=tuple(group.blocks_per_chunk for group in groups),
-            hash_algorithm=manager.hasher.algorithm,
-            hash_seed=repr(engine.hash_seed),
             attention_backend=f"octavo.engine 1, transformers {version('transformers')}",
-        )
-        offloading_manager = make_offloading_manager(
-            offload, groups, make_namespace(identity), logs_changes=engine.kv_events is not None
-        )
-        worker = make_worker(
-            register_sheets(runner.pages.pool, plan), offloading_manager.arena.view, take_checksums=True
-        )
-        return OffloadScheduler(
-            DeviceCache(manager),
-            offloading_manager,
-            worker,
-            groups,
-            may_persist=_may_persist,
-            limits=SchedulerLimits(patience_s=offload.load_timeout_s, store_policy=offload.store),
+            logs_changes=engine.kv_events is not None,
         )
 
     return make
-
-
-def _may_persist(request: OffloadedRequest) -> bool:
-    return may_persist(request.identity)

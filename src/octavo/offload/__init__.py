@@ -1,6 +1,7 @@
 """The slower side: where offloaded chunks are, what is loaded and stored, and the tiers below host memory."""
 
-from octavo.offload.config import OffloadConfig, make_offloading_manager, offload_groups
+from octavo.offload.building import make_offload_scheduler
+from octavo.offload.config import OffloadConfig, make_offloading_manager
 from octavo.offload.device import Device, OffloadedRequest
 from octavo.offload.loads import Readiness
 from octavo.offload.lower_tier import OffloadLimits
@@ -24,6 +25,6 @@ __all__ = [
     "Readiness",
     "SchedulerLimits",
     "StorePolicy",
+    "make_offload_scheduler",
     "make_offloading_manager",
-    "offload_groups",
 ]

@@ -20,7 +20,6 @@ from octavo.host import HostArena, plan_slots
 from octavo.offload.lower_tier import OffloadLimits
 from octavo.offload.manager import OffloadingManager
 from octavo.offload.stores import StorePolicy
-from octavo.planning import KVCacheConfig
 from octavo.policies import POLICIES, make_policy
 from octavo.settings import (
     take_bytes,
@@ -95,18 +94,6 @@ class OffloadConfig:
         if spec.holds_checkpoints:
             return 1
         return self.blocks_per_chunk.get(spec.kind, self.blocks_per_chunk.get(_ANY_KIND, 1))
-
-
-def offload_groups(plan: KVCacheConfig, config: OffloadConfig) -> tuple[GroupOffloadConfig, ...]:
-    """A plan's groups, as they are offloaded."""
-    return tuple(
-        GroupOffloadConfig(
-            spec=group.spec.rule,
-            blocks_per_chunk=config.blocks_per_chunk_of(group.spec.rule),
-            page_size_bytes=group.page_bytes,
-        )
-        for group in plan.groups
-    )
 
 
 def make_offloading_manager(

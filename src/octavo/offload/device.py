@@ -1,6 +1,6 @@
 """What offloading wants of the device cache.
 
-`octavo.blocks.DeviceCache` gives it; the two packages know nothing of each other.
+`octavo.blocks.DeviceCache` gives it, and an adapter of another engine may. Only `building` knows both packages.
 """
 
 from collections.abc import Mapping, Sequence

@@ -6,7 +6,6 @@ from .canonical import (
 from .cpu_worker import CpuWorker as CpuWorker
 from .cuda_worker import CudaWorker as CudaWorker
 from .host_copier import HostCopier as HostCopier
-from .make_worker import make_worker as make_worker
 from .register import (
     CacheRegistration as CacheRegistration,
     RegisteredGroup as RegisteredGroup,
@@ -14,3 +13,4 @@ from .register import (
     register_sheets as register_sheets,
 )
 from .worker import OffloadingWorker as OffloadingWorker
+from .worker_choice import make_worker as make_worker

@@ -1,0 +1,87 @@
+"""`make_offload_scheduler`: from an engine's manager and registered caches to its slower side, in one call.
+
+    KVCacheManager     -> DeviceCache        what the device has, and pages for loads
+    OffloadConfig      -> OffloadingManager  host memory and the tiers below it, under the engine's namespace
+    CanonicalKVCaches  -> OffloadingWorker   the copies between device pages and host memory
+
+The embedded engine calls it, and so does an engine of one's own. It is the only place that knows all three.
+"""
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from octavo.blocks import DeviceCache, KVCacheManager
+from octavo.chunks import GroupOffloadConfig
+from octavo.ids import enumerate_groups
+from octavo.namespace import CacheIdentity, make_namespace, may_persist
+from octavo.offload.config import OffloadConfig, make_offloading_manager
+from octavo.offload.device import OffloadedRequest
+from octavo.offload.scheduler import OffloadScheduler, SchedulerLimits
+from octavo.planning import KVCacheConfig
+
+if TYPE_CHECKING:
+    from octavo.transfer import CanonicalKVCaches
+
+
+def make_offload_scheduler(
+    manager: KVCacheManager,
+    caches: "CanonicalKVCaches",
+    config: OffloadConfig,
+    *,
+    model_digest: bytes,
+    dtype: str,
+    attention_backend: str,
+    logs_changes: bool = False,
+) -> OffloadScheduler:
+    """Opens host memory and all tiers, and starts the worker. `close` of the scheduler ends all of it; if a part cannot
+    be opened, nothing stays open.
+
+    `model_digest` names the weights by content (`octavo.namespace.digest_weights`). `dtype` and `attention_backend`
+    name how an engine reads a page's bytes: engines that read them differently must give different names, or one
+    would resume from bytes that the other wrote. With `logs_changes`, `take_events` tells what tiers hold.
+    """
+    from octavo.transfer import make_worker  # it imports torch, which only an engine needs
+
+    plan = manager.config
+    groups = offload_groups(plan, caches, config)
+    identity = CacheIdentity(
+        model_digest=model_digest,
+        dtype=dtype,
+        config=plan,
+        blocks_per_chunk=tuple(group.blocks_per_chunk for group in groups),
+        hash_algorithm=manager.hasher.algorithm,
+        hash_seed=manager.hasher.seed,
+        attention_backend=attention_backend,
+    )
+    with ExitStack() as undo:
+        offloading = make_offloading_manager(config, groups, make_namespace(identity), logs_changes=logs_changes)
+        undo.callback(offloading.close)
+        worker = make_worker(caches, offloading.arena.view, take_checksums=True)
+        undo.pop_all()
+    return OffloadScheduler(
+        DeviceCache(manager),
+        offloading,
+        worker,
+        groups,
+        may_persist=_may_persist,
+        limits=SchedulerLimits(patience_s=config.load_timeout_s, store_policy=config.store),
+    )
+
+
+def offload_groups(
+    plan: KVCacheConfig, caches: "CanonicalKVCaches", config: OffloadConfig
+) -> tuple[GroupOffloadConfig, ...]:
+    """A plan's groups, as they are offloaded. A block has the bytes that the engine registered for it, which may be
+    fewer than the plan's page: an engine that registers layer by layer leaves out what aligns the layers."""
+    return tuple(
+        GroupOffloadConfig(
+            spec=group.spec.rule,
+            blocks_per_chunk=config.blocks_per_chunk_of(group.spec.rule),
+            page_size_bytes=caches.page_size_bytes(group_idx),
+        )
+        for group_idx, group in enumerate_groups(plan.groups)
+    )
+
+
+def _may_persist(request: OffloadedRequest) -> bool:
+    return may_persist(request.identity)
