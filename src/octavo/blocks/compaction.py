@@ -38,12 +38,16 @@ def rows_held(table: BlockTable) -> Iterator[int]:
 def compact(pool: BlockPool, counts: Sequence[int], requests: Iterable[RequestBlocks]) -> tuple[PageMove, ...] | None:
     """Makes `pool.can_take(counts)` true by moving pages, or returns None and changes nothing."""
     needed = pool.num_sheets_short(counts)
+    spare = [max(0, pool.num_spare_sheets(page_class, count)) for page_class, count in enumerate(counts)]
+    if sum(spare) < needed:
+        return None
     tables = _tables_by_class(pool, requests)
     candidates: list[tuple[int, int, int]] = []
     for page_class, pages in enumerate(pool.classes):
-        movable = _sheets_that_can_leave(pages, tables[page_class])
-        spare = max(0, pool.num_spare_sheets(page_class, counts[page_class]))
-        candidates += sorted((held, page_class, sheet) for sheet, held in movable.items())[:spare]
+        if spare[page_class]:
+            movable = _sheets_that_can_leave(pages, tables[page_class])
+            fewest_held = sorted((held, page_class, sheet) for sheet, held in movable.items())
+            candidates += fewest_held[: spare[page_class]]
     if len(candidates) < needed:
         return None
     leaving: list[list[int]] = [[] for _ in pool.classes]
