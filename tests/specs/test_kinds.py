@@ -299,6 +299,15 @@ def test_dtype_spellings(name, dtype):
     assert CacheDType.parse(name) is dtype
 
 
+def test_a_spec_takes_a_dtype_by_name():
+    assert full(dtype="bfloat16") == full(dtype=CacheDType.BFLOAT16)
+    assert full(dtype="torch.float16").page_size_bytes == full(dtype=CacheDType.FLOAT16).page_size_bytes
+    assert mamba(dtypes=["bf16"]) == mamba(dtypes=(CacheDType.BFLOAT16,))
+    for make in (lambda: full(dtype="bfloat"), lambda: full(dtype=16), lambda: mamba(dtypes=(None,))):
+        with pytest.raises(SpecError, match="unknown dtype .*; known are"):
+            make()
+
+
 def test_an_unknown_dtype_lists_the_known_ones():
     with pytest.raises(SpecError, match=r"unknown dtype 'complex64'; known are: .*bfloat16.*fp8"):
         CacheDType.parse("complex64")

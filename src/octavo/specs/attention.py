@@ -24,6 +24,7 @@ class AttentionSpec(KVCacheSpec):
     num_kv_heads: int
     head_size: int
     dtype: CacheDType = CacheDType.BFLOAT16
+    """Or a name that `CacheDType.parse` knows, which becomes one."""
     head_size_v: int | None = None
     """Elements of a value vector; None where it is as long as the key."""
 
@@ -31,6 +32,7 @@ class AttentionSpec(KVCacheSpec):
         require_positive(self, "num_kv_heads", "head_size")
         if self.head_size_v is not None:
             require_not_negative(self, "head_size_v")
+        object.__setattr__(self, "dtype", CacheDType.parse(self.dtype))
         super().__post_init__()
 
     @property

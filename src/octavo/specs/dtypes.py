@@ -23,9 +23,11 @@ class CacheDType(StrEnum):
     INT4_PER_TOKEN_HEAD = "int4_per_token_head"  # noqa: S105 - a token of text
 
     @classmethod
-    def parse(cls, name: str) -> "CacheDType":
-        """The type that `name` means, in any of the spellings that configs and flags use."""
-        key = name.lower().removeprefix("torch.")
+    def parse(cls, name: object) -> "CacheDType":
+        """The type that `name` means, in any of the spellings that configs and flags use; a torch dtype is one."""
+        if isinstance(name, CacheDType):
+            return name
+        key = str(name).lower().removeprefix("torch.")
         try:
             return cls(_ALIASES.get(key, key))
         except ValueError:

@@ -33,6 +33,7 @@ class MambaSpec(KVCacheSpec):
                 f"{name}: {len(self.shapes)} shapes and {len(self.dtypes)} dtypes; "
                 "give one dtype for each of at least one shape"
             )
+        object.__setattr__(self, "dtypes", tuple(map(CacheDType.parse, self.dtypes)))
         if any(not isinstance(size, int) or size < 1 for shape in self.shapes for size in shape):
             raise SpecError(f"{name}: shapes {self.shapes} hold a size below 1, or one that is no whole number")
         super().__post_init__()
