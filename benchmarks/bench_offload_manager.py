@@ -103,14 +103,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
 
-    makers: dict[str, Callable[[int], Any]] = {f"octavo {name}": partial(Octavo, name) for name in sorted(POLICIES)}
+    makers: dict[str, Callable[[int], Any]] = {f"octavo {name}": partial(Octavo, name) for name in POLICIES.names()}
     if importlib.util.find_spec("vllm"):
         makers |= {f"vLLM {name}": partial(Vllm, name) for name in ("lru", "arc")}
     else:
         print("vLLM is not installed here: its rows are left out")
     print_table(measure(makers, args))
     make_run = partial(make_run_of, args.batch)
-    for name in sorted(POLICIES):
+    for name in POLICIES.names():
         pauses = longest_pauses(partial(Octavo, name, args.keys), make_run, args.keys // args.batch)
         print(f"{f'octavo {name}':24}longest ms: " + ", ".join(f"{call} {ms:.1f}" for call, ms in pauses.items()))
 

@@ -95,13 +95,13 @@ def main() -> None:
         subjects = {f"vLLM {name}": VllmSubject(name, args.keys) for name in ("lru", "arc")}
     except ImportError:
         print("vLLM is not installed here: its rows are left out")
-    subjects |= {name: OctavoSubject(name, args.keys) for name in POLICIES}
+    subjects |= {name: OctavoSubject(name, args.keys) for name in POLICIES.names()}
 
     best: dict[tuple[str, str], float] = {}
     pause: dict[str, tuple[float, str]] = dict.fromkeys(subjects, (0.0, ""))
     filler = make_keys(args.keys)
     for name, subject in subjects.items():
-        if name == next(iter(POLICIES)):
+        if name == POLICIES.names()[0]:
             gc.collect()
             gc.freeze()  # collections in our calls shall not look through what vLLM and the benchmark hold
         run(subject.fill, batches(subject.prepare, filler, args.batch), (name, "fill"), best, pause)
@@ -163,7 +163,7 @@ def print_table(
             + f"{f'{pause[name][0]:.2f} ms ({pause[name][1]})':>28}"
         )
     for peer in (name for name in subjects if name.startswith("vLLM")):
-        for name in POLICIES:
+        for name in POLICIES.names():
             ratios = "".join(f"{f'{best[peer, mode] / best[name, mode]:.1f}x':>16}" for mode in MODES)
             print(f"{f'{peer} / {name}':26}" + ratios)
 

@@ -9,7 +9,7 @@
     │   └── UnsupportedModelError         a model that the engine does not serve, with the reason
     ├── SpecError                         a spec whose values are impossible
     ├── RegistryError
-    │   ├── ConflictingRegistrationError  a class was registered twice with different answers
+    │   ├── ConflictingRegistrationError  two registrations contradict each other
     │   ├── InvalidRegistrationError      what was registered is not what the registry holds
     │   └── UnregisteredSpecError         a layer's spec has no registered ancestor
     ├── PlanError                         specs that no plan can satisfy
@@ -67,7 +67,12 @@ class RegistryError(OctavoError):
 
 
 class ConflictingRegistrationError(RegistryError):
-    """A class was registered twice with different answers."""
+    """Two registrations contradict each other."""
+
+    def __init__(self, message: str, *, key: object = None) -> None:
+        super().__init__(message)
+        self.key = key
+        """What was registered twice."""
 
 
 class InvalidRegistrationError(RegistryError, TypeError):

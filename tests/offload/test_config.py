@@ -1,15 +1,12 @@
 """Offloading as a person configures it."""
 
 import re
-from importlib.metadata import EntryPoint, EntryPoints
 
 import pytest
 
 from octavo.chunks import LookupResult
 from octavo.errors import InputError, NotEnoughMemoryError
 from octavo.offload.config import OffloadConfig, make_offloading_manager
-from octavo.tiers import registry
-from octavo.tiers.disk import DiskSpec
 from rigs.offload_world import GROUPS, key_of, wanted
 
 NAMESPACE = bytes(16)
@@ -79,18 +76,3 @@ class TestManager:
         for _ in range(2):  # the second would find the folder locked
             with pytest.raises(NotEnoughMemoryError):
                 make_offloading_manager(config, GROUPS, NAMESPACE)
-
-
-class TestRegistry:
-    def test_what_packages_bring_is_found_and_hides_nothing_built_in(self, monkeypatch):
-        entries = [("mine", "octavo.tiers.disk:DiskSpec"), ("disk", "nowhere:Thing")]
-        entries += [("broken", "octavo.nothing:Spec"), ("odd", "octavo.errors:InputError")]
-        points = EntryPoints(EntryPoint(name, path, registry.ENTRY_POINT_GROUP) for name, path in entries)
-        monkeypatch.setattr(registry, "entry_points", points.select)
-        assert registry.find_spec("mine") is DiskSpec
-        assert registry.find_spec("disk").name == "disk"
-        with pytest.raises(InputError, match=r"tier 'broken' cannot be imported: ModuleNotFoundError"):
-            registry.find_spec("broken")
-        with pytest.raises(InputError, match="which is no OffloadingSpec"):
-            registry.find_spec("odd")
-        assert registry.known_types() == ["broken", "disk", "mine", "odd", "zstd"]

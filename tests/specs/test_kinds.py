@@ -304,7 +304,7 @@ def test_a_spec_takes_a_dtype_by_name():
     assert full(dtype="torch.float16").page_size_bytes == full(dtype=CacheDType.FLOAT16).page_size_bytes
     assert mamba(dtypes=["bf16"]) == mamba(dtypes=(CacheDType.BFLOAT16,))
     for make in (lambda: full(dtype="bfloat"), lambda: full(dtype=16), lambda: mamba(dtypes=(None,))):
-        with pytest.raises(SpecError, match="unknown dtype .*; known are"):
+        with pytest.raises(SpecError, match=r"unknown dtype .*; known are"):
             make()
 
 

@@ -4,19 +4,19 @@ import logging
 import re
 import sys
 import threading
-from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import invalidate_caches
 from types import ModuleType
 
 import pytest
 
+from octavo.blocks import ResumeRuleManager
 from octavo.errors import (
     ConflictingRegistrationError,
     InvalidRegistrationError,
     SpecError,
     UnregisteredSpecError,
 )
+from octavo.planning import plan_kv_cache
 from octavo.specs import (
     FullAttentionSpec,
     HiddenStateCacheSpec,
@@ -25,16 +25,17 @@ from octavo.specs import (
     KVCacheSpecRegistry,
     MLAAttentionSpec,
     Platform,
+    RequestLimits,
     SingleTypeKVCacheManager,
     SinkFullAttentionSpec,
     SlidingWindowSpec,
     TQFullAttentionSpec,
     UniformTypeKVCacheSpecs,
     register_kv_cache_spec,
-    registry,
 )
-from octavo.specs.registry import ENTRY_POINT_GROUP
+from octavo.specs.registry import BUILT_IN, ENTRY_POINT_GROUP
 from octavo.testing import strategies
+from rigs.plugins import plugin_folder
 
 FULL = FullAttentionSpec(block_size=16, num_kv_heads=2, head_size=64)
 
@@ -97,28 +98,7 @@ def test_uniform_type_of_builtins(fresh, kind, base):
     assert fresh.get_uniform_type_base_spec(kind) is base
 
 
-class CountedMapping(Mapping):
-    """Counts how often it is copied."""
-
-    def __init__(self, values):
-        self.values_by_key = values
-        self.copies = 0
-
-    def __getitem__(self, key):
-        return self.values_by_key[key]
-
-    def __len__(self):
-        return len(self.values_by_key)
-
-    def __iter__(self):
-        self.copies += 1
-        return iter(self.values_by_key)
-
-
-def test_threads_that_start_at_once_register_builtins_once(fresh, monkeypatch):
-    builtins = CountedMapping(registry._BUILTINS)
-    monkeypatch.setattr(registry, "_BUILTINS", builtins)
-
+def test_threads_that_start_at_once_find_all_builtins(fresh):
     @dataclass(frozen=True, kw_only=True)
     class NewSpec(FullAttentionSpec):
         pass
@@ -131,8 +111,7 @@ def test_threads_that_start_at_once_register_builtins_once(fresh, monkeypatch):
     ]
     results = run_at_once([starts[i % len(starts)] for i in range(32)])
     assert results == [FullAttentionSpec] * 32
-    assert builtins.copies == 1
-    assert list(fresh.registered_specs()) == [*builtins.values_by_key, NewSpec]
+    assert list(fresh.registered_specs()) == [*BUILT_IN, NewSpec]
 
 
 def run_at_once(functions):
@@ -167,8 +146,8 @@ def test_a_hook_may_run_before_builtins_or_after(fresh, is_hook_first):
     else:
         fresh.get_metadata(FULL)
         SomePlatform.register_custom_kv_cache_specs()
-    assert list(fresh.registered_specs()) == [*registry._BUILTINS, InheritedSpec]
-    assert fresh.get_metadata(FULL) == registry._BUILTINS[FullAttentionSpec]
+    assert list(fresh.registered_specs()) == [*BUILT_IN, InheritedSpec]
+    assert fresh.get_metadata(FULL) == BUILT_IN[FullAttentionSpec]
     assert fresh.get_manager_class(InheritedSpec) is SomeManager
 
 
@@ -256,6 +235,14 @@ def test_the_decorator_returns_the_class(fresh):
     assert fresh.get_manager_class(MySpec(block_size=1)) is SomeManager
 
 
+def test_a_manager_and_its_path_are_the_same(fresh):
+    """However it is spelled: the class, the module that defines it, the package that exports it."""
+    for manager in (ResumeRuleManager, "octavo.blocks.managers:ResumeRuleManager", "octavo.blocks:ResumeRuleManager"):
+        fresh.register(FullAttentionSpec, manager)
+    with pytest.raises(ConflictingRegistrationError):
+        fresh.register(FullAttentionSpec, "octavo.blocks:KVCacheManager")
+
+
 # Lookups.
 
 
@@ -279,6 +266,16 @@ def test_a_group_is_served_as_its_layers_are(fresh):
     fresh.register(InheritedSpec, SomeManager)
     layer = InheritedSpec(block_size=16, head_size=64)
     assert fresh.get_manager_class(UniformTypeKVCacheSpecs.of({"a": layer, "b": layer})) is SomeManager
+
+
+def test_a_group_whose_layers_have_different_managers_is_refused(fresh):
+    fresh.register(InheritedSpec, SomeManager, FullAttentionSpec)
+    layers = {"layers.0": FULL, "layers.1": InheritedSpec(block_size=16, head_size=64)}
+    named = r"layers\.0 \(FullAttentionSpec\) and layers\.1 \(InheritedSpec\).*ResumeRuleManager.*SomeManager"
+    with pytest.raises(ConflictingRegistrationError, match=named):
+        fresh.get_manager_class(UniformTypeKVCacheSpecs.of(layers))
+    with pytest.raises(ConflictingRegistrationError, match=named):
+        plan_kv_cache(layers, memory_bytes=1 << 30, limits=RequestLimits(max_model_len=1024))
 
 
 def test_an_unregistered_spec_is_named(fresh):
@@ -373,25 +370,10 @@ class {name}(FullAttentionSpec):
 
 
 @pytest.fixture
-def install(fresh, tmp_path, monkeypatch):
+def install(fresh, tmp_path):
     """Installs a package of one module with an entry point, before anything is looked up."""
-    monkeypatch.syspath_prepend(tmp_path)
-    installed = []
-
-    def install_plugin(name, source, target=""):
-        module = f"octavo_test_{name}"
-        (tmp_path / f"{module}.py").write_text(source)
-        info = tmp_path / f"{module}-1.0.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
-        (info / "entry_points.txt").write_text(f"[{ENTRY_POINT_GROUP}]\n{name} = {module}{target}\n")
-        installed.append(module)
-        invalidate_caches()  # the folder may have been listed within this tick of the file system's clock
-        return module
-
-    yield install_plugin
-    for module in installed:
-        sys.modules.pop(module, None)
+    with plugin_folder(tmp_path, ENTRY_POINT_GROUP) as plugins:
+        yield plugins.install
 
 
 def names(specs):
@@ -457,6 +439,7 @@ BROKEN = {
     "syntax error": ("def (", "", "SyntaxError: "),
     "missing attribute": ("", ":Nothing", "AttributeError: .*Nothing"),
     "error at import": (SPEC.format(name="Partial") + "raise RuntimeError('no device')", "", "RuntimeError: no device"),
+    "exit": ("raise SystemExit(3)", "", "SystemExit: 3"),
     "error in a function": (
         SPEC.format(name="Partial") + "def register(): 1 / 0",
         ":register",
@@ -478,7 +461,7 @@ def test_a_broken_plugin_hides_no_other_and_leaves_nothing(fresh, install, caplo
     install("a_good", SPEC.format(name="EarlySpec"))
     install("broken", source, target)
     install("z_good", SPEC.format(name="LateSpec"))
-    with caplog.at_level(logging.WARNING, logger="octavo.specs.registry"):
+    with caplog.at_level(logging.WARNING, logger="octavo.registry"):
         assert names(fresh.registered_specs()) == {"EarlySpec", "LateSpec"}
     (failure,) = fresh.plugin_failures()
     assert failure.name == "broken"
@@ -502,6 +485,36 @@ def test_the_error_for_an_unregistered_spec_mentions_plugins_that_failed(fresh, 
     assert "Plug-in 'broken' was not loaded (ModuleNotFoundError: No module named" in str(raised.value)
     with pytest.raises(UnregisteredSpecError, match="Plug-in 'broken' was not loaded"):
         fresh.check_kv_cache_spec_registry({"layer": UnknownSpec(block_size=1)})
+
+
+OTHERS_SPEC = """
+from octavo_test_shared import SharedSpec
+from octavo.specs import KVCacheSpecRegistry, SingleTypeKVCacheManager
+
+class {name}Manager(SingleTypeKVCacheManager):
+    pass
+
+def register():
+    KVCacheSpecRegistry.register(SharedSpec, {name}Manager)
+"""
+
+
+def test_two_plugins_that_disagree_harm_only_whoever_asks_for_their_class(fresh, install, monkeypatch):
+    shared = ModuleType("octavo_test_shared")
+    shared.SharedSpec = type("SharedSpec", (UnknownSpec,), {})
+    monkeypatch.setitem(sys.modules, shared.__name__, shared)
+    install("a_first", OTHERS_SPEC.format(name="First"), ":register")
+    install("b_second", OTHERS_SPEC.format(name="Second"), ":register")
+    install("c_third", SPEC.format(name="GoodSpec"))
+    named = r"SharedSpec .*FirstManager.*SecondManager.*b_second = octavo_test_b_second:register.*uninstall one"
+    fresh.check_kv_cache_spec_registry({"layer": FULL})
+    assert fresh.get_manager_class(FULL) is ResumeRuleManager
+    assert names(fresh.registered_specs()) == {"SharedSpec", "GoodSpec"}
+    for ask in (fresh.get_metadata, fresh.get_manager_class, fresh.get_uniform_type_base_spec):
+        with pytest.raises(ConflictingRegistrationError, match=named):
+            ask(shared.SharedSpec(block_size=1))
+    with pytest.raises(ConflictingRegistrationError, match=named):
+        fresh.check_kv_cache_spec_registry({"layer": shared.SharedSpec(block_size=1)})
 
 
 def test_what_was_there_before_a_broken_plugin_stays(fresh, install):

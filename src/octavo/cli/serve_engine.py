@@ -31,7 +31,7 @@ class OffloadFlags:
         """None: nothing is wanted. A policy must be a known one even then."""
         config: dict[str, Any] = {}
         if self.policy is not None:
-            config["policy"] = take_choice({"policy": self.policy}, "policy", POLICIES, self.policy)
+            config["policy"] = take_choice({"policy": self.policy}, "policy", POLICIES.names(), self.policy)
         if self.memory_bytes is None and self.disk is None:
             return None
         if self.memory_bytes is not None:

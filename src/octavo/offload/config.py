@@ -76,7 +76,7 @@ class OffloadConfig:
             memory_bytes=memory_bytes,
             keeps_in_memory=keeps_in_memory,
             tiers=_take_tiers(values),
-            policy=take_choice(values, "policy", POLICIES, "resume_points"),
+            policy=take_choice(values, "policy", POLICIES.names(), "resume_points"),
             blocks_per_chunk=_take_blocks_per_chunk(values),
             store=StorePolicy(take_choice(values, "store", _STORE_POLICIES, StorePolicy.AT_BOUNDARIES.value)),
             load_timeout_s=take_seconds(values, "load_timeout_s", _LOAD_TIMEOUT_S),

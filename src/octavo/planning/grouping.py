@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from octavo.specs import KVCacheSpec, RequestLimits, UniformTypeKVCacheSpecs
+from octavo.specs import KVCacheSpec, KVCacheSpecRegistry, RequestLimits, UniformTypeKVCacheSpecs
 
 
 def group_layers(layers: Mapping[str, KVCacheSpec], limits: RequestLimits) -> tuple[UniformTypeKVCacheSpecs, ...]:
@@ -23,4 +23,6 @@ def group_layers(layers: Mapping[str, KVCacheSpec], limits: RequestLimits) -> tu
         group[name] = spec
         home[spec] = group
     groups = [UniformTypeKVCacheSpecs.of(group) for group in members]
+    for uniform in groups:
+        KVCacheSpecRegistry.get_metadata(uniform)  # one manager serves all layers of a group
     return tuple(sorted(groups, key=lambda group: -group.max_blocks_per_request(limits)))

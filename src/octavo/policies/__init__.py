@@ -1,20 +1,31 @@
 """Eviction policies: the contract (`base`), one file for each, and what they are built of.
 
 make_policy("resume_points", groups, num_slots)
+
+Another package brings one by name through an entry point:
+
+    [project.entry-points."octavo.eviction_policies"]
+    mine = "my_package:MyPolicy"
 """
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 
 from octavo.chunks import GroupOffloadConfig, PromisedPoint, StoredChunk
-from octavo.errors import InputError
 from octavo.policies.arc import ARCPolicy
 from octavo.policies.base import EvictionPolicy
 from octavo.policies.lru import LRUPolicy
 from octavo.policies.resume_points import ResumePointPolicy
+from octavo.registry import ClassRegistry
 
-POLICIES: Mapping[str, type[EvictionPolicy]] = MappingProxyType(
-    {"lru": LRUPolicy, "arc": ARCPolicy, "resume_points": ResumePointPolicy}
+POLICIES = ClassRegistry[EvictionPolicy](
+    "policy",
+    EvictionPolicy,
+    "octavo.eviction_policies",
+    {
+        "lru": "octavo.policies.lru:LRUPolicy",
+        "arc": "octavo.policies.arc:ARCPolicy",
+        "resume_points": "octavo.policies.resume_points:ResumePointPolicy",
+    },
 )
 """By the name that a configuration gives."""
 
@@ -33,8 +44,4 @@ __all__ = [
 
 def make_policy(name: str, groups: Sequence[GroupOffloadConfig], num_slots: int) -> EvictionPolicy:
     """The policy of this name for a tier of `num_slots`, whose chunks are of these groups."""
-    try:
-        policy = POLICIES[name]
-    except KeyError:
-        raise InputError(f"policy {name!r} is not known; choose one of {', '.join(sorted(POLICIES))}") from None
-    return policy(groups, num_slots)
+    return POLICIES.find(name)(groups, num_slots)

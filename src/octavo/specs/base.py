@@ -10,7 +10,7 @@ of k and n can do, and the search goes on at the start of k. `octavo.testing` ch
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple, Self
 
@@ -112,14 +112,32 @@ class KVCacheSpec(ABC):
         The default: all derive from this spec's `uniform_type_base_spec`. A kind with parameters that decide which
         blocks live (a window, a chunk) overrides it and compares them.
         """
-        from octavo.specs.registry import KVCacheSpecRegistry  # the registry is one level up
-
-        base = KVCacheSpecRegistry.get_uniform_type_base_spec(self)
+        base = find_uniform_type_base(self)
         return all(isinstance(spec, base) for spec in specs.values())
 
     def with_block_size(self, block_size: int) -> Self:
         """The same layer with blocks of another size; declared padding is dropped, since it was for the old one."""
         return replace(self, block_size=block_size, page_size_padded=None)
+
+
+def find_uniform_type_base(spec: KVCacheSpec) -> type[KVCacheSpec]:
+    """The class that all layers of a spec's group derive from, as it was registered."""
+    return _uniform_type_bases.find(spec)
+
+
+def install_uniform_type_bases(find: Callable[[KVCacheSpec], type[KVCacheSpec]]) -> None:
+    """For the registry, which stands above the specs that it holds."""
+    _uniform_type_bases.find = find
+
+
+class _UniformTypeBases:
+    """Until the registry installs itself, each class is its own base."""
+
+    def __init__(self) -> None:
+        self.find: Callable[[KVCacheSpec], type[KVCacheSpec]] = type
+
+
+_uniform_type_bases = _UniformTypeBases()
 
 
 def ceil_div(a: int, b: int) -> int:

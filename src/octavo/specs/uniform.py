@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from octavo.errors import SpecError
-from octavo.specs.base import KVCacheSpec, RequestLimits, ResumePoint, union_of_ranges
+from octavo.specs.base import KVCacheSpec, RequestLimits, ResumePoint, find_uniform_type_base, union_of_ranges
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,12 +59,10 @@ class UniformTypeKVCacheSpecs(KVCacheSpec):
     # One name for the group: its layers' kind, or the base that they agreed on when they differ.
     @property
     def kind(self) -> str:  # type: ignore[override]
-        from octavo.specs.registry import KVCacheSpecRegistry  # the registry is one level up
-
         kinds = {spec.kind for spec in self.specs.values()}
         if len(kinds) == 1:
             return kinds.pop()
-        return KVCacheSpecRegistry.get_uniform_type_base_spec(self.first).kind
+        return find_uniform_type_base(self.first).kind
 
     @property
     def holds_checkpoints(self) -> bool:  # type: ignore[override]

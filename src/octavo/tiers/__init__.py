@@ -1,15 +1,14 @@
 """Media below host memory, each a `Tier`."""
 
-from octavo.tiers import registry
 from octavo.tiers.base import OffloadingSpec, Tier, TierContext, TierState, TierStatus
-from octavo.tiers.registry import spec_from_config
+from octavo.tiers.registry import TIERS, spec_from_config
 
 __all__ = [
+    "TIERS",
     "OffloadingSpec",
     "Tier",
     "TierContext",
     "TierState",
     "TierStatus",
-    "registry",
     "spec_from_config",
 ]

@@ -186,7 +186,7 @@ class OffloadMachine(BlockMachine):
         watches_events=st.booleans(),
         blocks_per_chunk=st.sampled_from([1, 2, 3]),
         chunks_in_memory=st.sampled_from([40, 12, 3]),
-        policy=st.sampled_from(sorted(POLICIES)),
+        policy=st.sampled_from(POLICIES.names()),
         store_policy=st.sampled_from(StorePolicy),
     )
     def set_up(
