@@ -79,7 +79,7 @@ class World:
         check_nothing_is_held(self.engine, self.clock)
         lower = self.engine._offload._manager._lowers[0]
         began = time.monotonic()
-        while not lower.is_available or lower.tier.status().state is TierState.DEGRADED:
+        while not lower.is_available or lower.status().state is TierState.DEGRADED:
             self.clock.skip(1.0)
             self.engine.rest()
             assert time.monotonic() - began < LONGEST_WAIT_S, "the tier stays off"

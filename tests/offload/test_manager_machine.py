@@ -10,7 +10,7 @@ from octavo.chunks import ALL_BLOCKS, LookupResult
 from octavo.host import PAGE_BYTES
 from octavo.offload.manager import MEMORY
 from octavo.policies import make_policy
-from rigs.faulty_tier import FaultyTier, TierFault
+from rigs.faulty_tier import METHODS, FaultyTier, TierFault
 from rigs.naive_tier import NaiveTier
 from rigs.offload_world import GROUPS, MOST_SLOTS_PER_CHUNK, NUM_SLOTS, OffloadWorld, key_of, wanted
 
@@ -36,6 +36,7 @@ class ManagerMachine(RuleBasedStateMachine):
         )
         self.manager = self.world.manager
         self.keeps_in_memory = keeps_in_memory
+        self.has_raised = False
         self.stores = []
         self.loads = []
         self.stored_since_reset = set()
@@ -122,6 +123,13 @@ class ManagerMachine(RuleBasedStateMachine):
         self.tiers[which % len(self.tiers)].fault = fault
 
     @precondition(lambda self: self.tiers)
+    @rule(which=WHICH, methods=st.sets(st.sampled_from(METHODS)), is_late=st.booleans())
+    def set_raising(self, which, methods, is_late):
+        tier = self.tiers[which % len(self.tiers)]
+        tier.raises, tier.raises_late = methods, is_late
+        self.has_raised |= bool(methods)
+
+    @precondition(lambda self: self.tiers)
     @rule(which=WHICH, number=st.integers(0, 18), group_idx=GROUP)
     def flip_a_bit_below(self, which, number, group_idx):
         self.inner_tiers[which % len(self.inner_tiers)].flip_bit(key_of(number, group_idx))
@@ -163,12 +171,13 @@ class ManagerMachine(RuleBasedStateMachine):
         for medium, masks_of in places.items():
             masks = zip(*(find(ALL_KEYS) for find in masks_of), strict=True)
             whole = {key for key, of_key in zip(ALL_KEYS, masks, strict=False) if ALL_BLOCKS in of_key}
-            assert self.announced[medium] == whole
+            if medium == MEMORY or not self.has_raised:  # what a tier did not say is not announced
+                assert self.announced[medium] == whole
 
     def finish_everything(self):
         """Always progress: when media work again and jobs end, all is idle, and there is room for everything."""
         for tier in self.tiers:
-            tier.fault = TierFault.NONE
+            tier.get_well()
         while self.stores:
             self.complete_store(0, set())
         while self.loads:
@@ -179,6 +188,7 @@ class ManagerMachine(RuleBasedStateMachine):
         while self.manager.has_pending_work():
             self.world.poll()
         assert not self.manager.has_pending_work()
+        assert not any(lower.quarantined_heads for lower in self.manager._lowers)
         if not self.keeps_in_memory:
             assert self.manager.status().free_slots == NUM_SLOTS
         chunks = [wanted(1000 + n, group_idx=1) for n in range(NUM_SLOTS // MOST_SLOTS_PER_CHUNK)]

@@ -71,6 +71,12 @@ class ResidentChunks:
         """Writing these failed."""
         self.table.free(list(heads))
 
+    def orphan(self, heads: Iterable[int]) -> None:
+        """Writing these was given up, but somebody may still write: they have one reader, and are free after it."""
+        for head in heads:
+            self.table.readers[head] = 1
+            self._orphans.add(head)
+
     def publish(
         self,
         chunks: Sequence[StoredChunk],

@@ -1,14 +1,28 @@
-"""One tier below the arena, as the manager sees it: with pauses, so that a medium that hangs is not waited for by all.
+"""One tier below the arena behind a fence: what the tier does wrong, or raises, never reaches the engine.
 
-available --failed--> paused for 1 s, 2 s, 4 s, ... 60 s --> available
-                                     `-- the first job that works sets the pause back to 1 s
+    available --a job missed its deadline--> paused --------------------------------------> available
+    available --a call raised--------------> broken --its jobs and a reset are made up for--> available
+
+A pause lasts 1 s, 2 s, 4 s, ... 60 s; a job that works sets it back to 1 s. A paused tier is not asked for
+anything new. A broken one is not called at all: its jobs are cancelled, and fail as misses.
+
+Slots whose job could not be cancelled are in quarantine: the tier may still read or write them. They keep a reader
+until the tier answers a cancel.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
-from octavo.chunks import OffloadKey
-from octavo.tiers import Tier
+from octavo.chunks import ChunkBytes, OffloadKey, Place, TierChanges, TierResult
+from octavo.errors import OffloadError
+from octavo.tiers import Tier, TierState, TierStatus
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+Release = Callable[[Sequence[OffloadKey], Sequence[int]], None]
+"""Removes a reader from chunks, given by key and head."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +33,7 @@ class OffloadLimits:
     """A store that a tier has not finished by then is given up."""
     first_pause_s: float = 1.0
     longest_pause_s: float = 60.0
-    """How long a tier is left alone after it missed a deadline, at first and at most."""
+    """How long a tier is left alone after it missed a deadline or raised, at first and at most."""
     chunks_per_job: int = 64
     """The most that a tier is asked for at once."""
     waiting_share: float = 0.25
@@ -31,29 +45,190 @@ class OffloadLimits:
 class LowerTier:
     """A tier, and whether it is worth asking now."""
 
-    def __init__(self, tier: Tier, limits: OffloadLimits) -> None:
-        self.tier = tier
+    def __init__(self, tier: Tier, limits: OffloadLimits, release: Release) -> None:
+        """`release` takes the slots that a cancelled job has held."""
+        self.medium = tier.medium
         self.is_available = True
+        self.is_broken = False
         self.num_pauses = 0
+        self.num_errors = 0
+        """Calls that raised, or answered what the contract does not know."""
+        self._tier = tier
         self._limits = limits
+        self._release = release
+        self._jobs: dict[int, int] = {}
+        """Job -> its number of chunks."""
+        self._quarantine: dict[int, tuple[Sequence[OffloadKey], Sequence[int]]] = {}
+        """Job -> keys and heads."""
+        self._owes_reset = False
+        self._is_told = False
+        """The log says that the tier is off."""
+        self._now = 0.0
         self._pause_s = limits.first_pause_s
         self._resume_at = 0.0
+        self._status = TierStatus(
+            state=TierState.OK, reason="", bytes_used=0, bytes_budget=0, num_chunks=0, counters={}
+        )
+        self.status()
+
+    # ---- what is there ------------------------------------------------------------------------------------------
 
     def masks(self, keys: Sequence[OffloadKey]) -> list[int]:
-        """By key: the blocks that the tier has, 0 while it is paused."""
-        return self.tier.lookup(keys) if self.is_available and keys else [0] * len(keys)
+        """By key: the blocks that the tier has, 0 while it is not available."""
+        return self._lookup(keys) if self.is_available else [0] * len(keys)
 
-    def missed_deadline(self, now: float) -> None:
-        if not self.is_available:
-            return  # jobs from before the pause
-        self.is_available = False
-        self.num_pauses += 1
-        self._resume_at = now + self._pause_s
-        self._pause_s = min(2 * self._pause_s, self._limits.longest_pause_s)
+    def touch(self, keys: Sequence[OffloadKey]) -> None:
+        self._ask("touch", lambda: self._tier.touch(keys), None)
+
+    def take_changes(self) -> Place:
+        """What changed on the medium, and how to find what is there."""
+        changes = self._ask("take_changes", lambda: TierChanges(*self._tier.take_changes()), TierChanges([], []))
+        return Place(changes, self._lookup)
+
+    def status(self) -> TierStatus:
+        """Of a broken tier: the last one that it told, and that it is off."""
+        self._status = self._ask("status", lambda: replace(self._tier.status()), self._status)
+        if self.is_broken:
+            return replace(self._status, state=TierState.DEGRADED, reason="it raised an error: see the log")
+        return self._status
+
+    # ---- jobs ---------------------------------------------------------------------------------------------------
+
+    def submit_store(self, job_id: int, chunks: Sequence[ChunkBytes]) -> bool:
+        return self._submit("submit_store", job_id, chunks, lambda: self._tier.submit_store(job_id, chunks))
+
+    def submit_load(self, job_id: int, chunks: Sequence[ChunkBytes]) -> bool:
+        return self._submit("submit_load", job_id, chunks, lambda: self._tier.submit_load(job_id, chunks))
+
+    def cancel(self, job_id: int, keys: Sequence[OffloadKey], heads: Sequence[int]) -> None:
+        """Gives up a job, and releases its slots as soon as the tier touches them no more."""
+        self._jobs.pop(job_id, None)
+        if self._has_cancelled(job_id):
+            self._release(keys, heads)
+        else:
+            self._quarantine[job_id] = keys, heads
+
+    @property
+    def quarantined_heads(self) -> list[int]:
+        return [head for _, heads in self._quarantine.values() for head in heads]
+
+    def poll(self, now: float) -> list[TierResult]:
+        """Jobs that have ended."""
+        self._now = now
+        if not self.is_available and now >= self._resume_at:
+            self._resume()
+        return self._ask("poll", lambda: self._known(self._tier.poll(now)), [])
+
+    def missed_deadline(self) -> None:
+        if self.is_available:  # else the job is from before the pause
+            self._pause()
 
     def worked(self) -> None:
+        """A job has ended well. A tier that raised must do so for as long as its next pause would be."""
+        if self._is_told and self._now < self._resume_at + self._pause_s:
+            return
         self._pause_s = self._limits.first_pause_s
+        if self._is_told:
+            self._is_told = False
+            logger.info("the tier %r works again", self.medium)
 
-    def poll(self, now: float) -> None:
-        if not self.is_available and now >= self._resume_at:
-            self.is_available = True
+    # ---- all of it ----------------------------------------------------------------------------------------------
+
+    def reset(self) -> None:
+        """Forgets everything, now or as soon as the tier answers."""
+        self._owes_reset = True
+        self._make_up_reset()
+
+    def flush(self, timeout_s: float) -> bool:
+        return self._ask("flush", lambda: self._tier.flush(timeout_s), otherwise=False)
+
+    def close(self) -> None:
+        """Ends the tier, also a broken one."""
+        self._does("close", self._tier.close)
+
+    # ---- helpers ------------------------------------------------------------------------------------------------
+
+    def _ask(self, method: str, call: Callable[[], T], otherwise: T) -> T:
+        """The tier's answer, if it is not broken and does not break now."""
+        return otherwise if self.is_broken else self._try(method, call, otherwise)
+
+    def _does(self, method: str, call: Callable[[], object]) -> bool:
+        """Whether the call came back."""
+        return self._try(method, lambda: (call(), True)[1], otherwise=False)
+
+    def _try(self, method: str, call: Callable[[], T], otherwise: T) -> T:
+        try:
+            return call()
+        except Exception as error:  # noqa: BLE001 - a third party's tier may raise anything
+            self._break(method, error)
+            return otherwise
+
+    def _break(self, method: str, error: Exception) -> None:
+        self.num_errors += 1
+        if self.is_broken:
+            return
+        self.is_broken = True
+        self._pause()
+        if not self._is_told:
+            self._is_told = True
+            logger.error(
+                "the tier %r raised in %s, and is off: it is tried again after a while, and until then its chunks are "
+                "misses",
+                self.medium,
+                method,
+                exc_info=error,
+            )
+
+    def _pause(self) -> None:
+        self.is_available = False
+        self.num_pauses += 1
+        self._resume_at = self._now + self._pause_s
+        self._pause_s = min(2 * self._pause_s, self._limits.longest_pause_s)
+
+    def _resume(self) -> None:
+        """The pause is over. A broken tier must first give up its former jobs, and make up for a missed reset."""
+        was_broken, self.is_broken = self.is_broken, False
+        if was_broken:
+            for job_id in list(self._quarantine):
+                if not self._has_cancelled(job_id):
+                    return
+                self._release(*self._quarantine.pop(job_id))
+            self._make_up_reset()
+        self.is_available = not self.is_broken
+
+    def _make_up_reset(self) -> None:
+        if self._owes_reset:
+            self._owes_reset = self.is_broken or not self._does("reset", self._tier.reset)
+
+    def _has_cancelled(self, job_id: int) -> bool:
+        return self._does("cancel", lambda: self._tier.cancel(job_id))
+
+    def _lookup(self, keys: Sequence[OffloadKey]) -> list[int]:
+        return self._ask("lookup", lambda: _as_many(self._tier.lookup(keys), keys), [0] * len(keys)) if keys else []
+
+    def _submit(self, method: str, job_id: int, chunks: Sequence[ChunkBytes], call: Callable[[], bool]) -> bool:
+        """A tier that raised may have taken the job, unless it answers a cancel."""
+        self._jobs[job_id] = len(chunks)
+        num_errors = self.num_errors
+        is_taken = self._ask(method, call, otherwise=False)
+        if self.num_errors > num_errors:
+            is_taken = not self._has_cancelled(job_id)
+        if not is_taken:
+            del self._jobs[job_id]
+        return is_taken
+
+    def _known(self, results: Sequence[TierResult]) -> list[TierResult]:
+        """One for each job that is under way and has ended. Its places must be the job's."""
+        known = {result.job_id: result for result in results if result.job_id in self._jobs}
+        for job_id, failed in known.values():
+            if not failed <= frozenset(range(self._jobs[job_id])):
+                raise OffloadError(f"job {job_id} of {self._jobs[job_id]} chunks failed at places {set(failed)}")
+        for job_id in known:
+            del self._jobs[job_id]
+        return list(known.values())
+
+
+def _as_many(masks: list[int], keys: Sequence[OffloadKey]) -> list[int]:
+    if len(masks) != len(keys):
+        raise OffloadError(f"a lookup of {len(keys)} keys was answered with {len(masks)} masks")
+    return masks

@@ -71,7 +71,7 @@ class OffloadingManager:
             keeps_idle=keeps_in_memory,
             logs_changes=logs_changes,
         )
-        self._lowers = [LowerTier(tier, limits) for tier in tiers]
+        self._lowers = [LowerTier(tier, limits, self._resident.remove_readers) for tier in tiers]
         waiting_slots = int(arena.num_slots * limits.waiting_share) // max(1, len(tiers))
         self._writes = [
             WriteThrough(
@@ -129,7 +129,7 @@ class OffloadingManager:
     @property
     def media(self) -> list[str]:
         """Memory, and what lies below it, the slowest last."""
-        return [MEMORY, *(lower.tier.medium for lower in self._lowers)]
+        return [MEMORY, *(lower.medium for lower in self._lowers)]
 
     def depths_of(self, keys: Sequence[OffloadKey]) -> dict[OffloadKey, int]:
         """For those of these that are there, the place in `media` of what they come from."""
@@ -146,7 +146,7 @@ class OffloadingManager:
         """A request uses these, in the order of its sequence. Unknown ones are fine."""
         self._policy.touch(keys)
         for lower in self._lowers:
-            lower.tier.touch(keys)
+            lower.touch(keys)
 
     # ---- loads --------------------------------------------------------------------------------------------------
 
@@ -260,13 +260,15 @@ class OffloadingManager:
         """Once per step: ends of the tiers' jobs, deadlines, what waits to be written to the tiers."""
         self._now = now
         for rank, (lower, writes) in enumerate(zip(self._lowers, self._writes, strict=True)):
-            for result in lower.tier.poll(now):
+            for result in lower.poll(now):
                 if not writes.finish(result):
                     self._arrived(rank, result)
             writes.expire(now)
-            lower.poll(now)
+            if lower.is_broken:
+                writes.give_up()
+                self._promotions.give_up(lower)
             if self._resident.changes is None:
-                lower.tier.take_changes()  # nobody will ask for them, and they would pile up
+                lower.take_changes()  # nobody will ask for them, and they would pile up
         self._promotions.expire(now)
         for writes in self._writes:
             writes.submit(now)
@@ -288,12 +290,15 @@ class OffloadingManager:
         self._storing.clear()
         self._resident.clear(
             [head for store in self._stores.values() for head in store.heads],
-            [head for load in self._loads.values() for head in load.heads],
+            [
+                *(head for load in self._loads.values() for head in load.heads),
+                *(head for lower in self._lowers for head in lower.quarantined_heads),
+            ],
         )
         if self._resident.changes is not None:
             self._resident.changes.cleared()
         for lower in self._lowers:
-            lower.tier.reset()
+            lower.reset()
 
     def take_changes(self) -> OffloadChanges:
         """What changed on each medium since the last call; nothing if changes are not logged."""
@@ -302,8 +307,7 @@ class OffloadingManager:
         changes, was_cleared = self._resident.changes.take()
         by_medium: dict[str, list[Place]] = {MEMORY: [Place(changes, self._resident.masks)]}
         for lower in self._lowers:
-            place = Place(lower.tier.take_changes(), lower.tier.lookup)
-            by_medium.setdefault(lower.tier.medium, []).append(place)
+            by_medium.setdefault(lower.medium, []).append(lower.take_changes())
         return OffloadChanges(
             was_cleared=was_cleared,
             media=tuple(changes_of_medium(medium, places) for medium, places in by_medium.items()),
@@ -321,6 +325,7 @@ class OffloadingManager:
             "late_promotions": self._promotions.num_late,
             "refused_promotions": self._promotions.num_refused,
             "tier_pauses": sum(lower.num_pauses for lower in self._lowers),
+            "tier_errors": sum(lower.num_errors for lower in self._lowers),
         }
         return OffloadStatus(
             num_slots=self.arena.num_slots,
@@ -330,7 +335,7 @@ class OffloadingManager:
             chunks_being_stored=len(self._storing),
             chunks_being_promoted=len(self._promotions.reading),
             counters=counters,
-            tiers=tuple((lower.tier.medium, lower.tier.status()) for lower in self._lowers),
+            tiers=tuple((lower.medium, lower.status()) for lower in self._lowers),
         )
 
     def flush(self, timeout_s: float, clock: Callable[[], float]) -> bool:
@@ -340,7 +345,7 @@ class OffloadingManager:
             self.poll(self._now)
             was_busy = any(self._writes)
             for lower in self._lowers:
-                if not lower.tier.flush(max(0.0, deadline - clock())):
+                if not lower.flush(max(0.0, deadline - clock())):
                     return False
             self.poll(self._now)
             if not was_busy:
@@ -354,7 +359,7 @@ class OffloadingManager:
             writes.clear()
         self._promotions.clear()
         for lower in self._lowers:
-            lower.tier.close()
+            lower.close()
         self.arena.close()
 
     def check_invariants(self) -> None:

@@ -124,7 +124,7 @@ class Promotions:
         for job_id in [job_id for job_id, read in self._reads.items() if read.deadline <= now]:
             lower = self._reads[job_id].lower
             self.num_late += self._cancel(job_id)
-            lower.missed_deadline(now)
+            lower.missed_deadline()
         while self._ends_of_holds and self._ends_of_holds[0][0] <= now:
             _, _, keys = heapq.heappop(self._ends_of_holds)
             self._release([key for key in keys if key in self._held and self._held[key][1] <= now])
@@ -133,6 +133,11 @@ class Promotions:
             if until > now and len(self._failed) <= self._limits.most_failed_keys:
                 break
             del self._failed[key]
+
+    def give_up(self, lower: LowerTier) -> None:
+        """Cancels what is being read from this tier."""
+        for job_id in [job_id for job_id, read in self._reads.items() if read.lower is lower]:
+            self.num_failed += self._cancel(job_id)
 
     def clear(self) -> Sequence[Part]:
         """Gives up everything, at a reset or the end: it is the reader of nothing any more without saying so, since
@@ -167,7 +172,7 @@ class Promotions:
             for (chunk, mask), chain in zip(batch, slots, strict=True)
         ]
         job_id = next(self._job_ids)
-        if not lower.tier.submit_load(job_id, job):
+        if not lower.submit_load(job_id, job):
             self._resident.abandon(heads)
             self.num_refused += len(batch)
             return False
@@ -195,8 +200,9 @@ class Promotions:
     def _cancel(self, job_id: int) -> int:
         """How many chunks it was to read."""
         read = self._reads.pop(job_id)
-        read.lower.tier.cancel(job_id)
-        self._resident.abandon(read.heads)
-        for chunk in read.chunks:
-            del self.reading[chunk.key]
-        return len(read.chunks)
+        keys = [chunk.key for chunk in read.chunks]
+        for key in keys:
+            del self.reading[key]
+        self._resident.orphan(read.heads)
+        read.lower.cancel(job_id, keys, read.heads)
+        return len(keys)

@@ -93,7 +93,7 @@ class WriteThrough:
         while self._waiting:
             if self._submit_first(size, now):
                 continue
-            if not self._lower.is_available or self._lower.tier.status().state is TierState.DEGRADED:
+            if not self._lower.is_available or self._lower.status().state is TierState.DEGRADED:
                 self._drop(min(len(self._waiting), _MOST_DROPPED_PER_CALL))
                 self._drop_late(_MOST_DROPPED_PER_CALL)
                 return
@@ -119,18 +119,20 @@ class WriteThrough:
         """Gives up what the tier has not finished in time."""
         for job_id in [job_id for job_id, write in self._writes.items() if write.deadline <= now]:
             self._cancel(job_id)
-            self._lower.missed_deadline(now)
+            self._lower.missed_deadline()
+
+    def give_up(self) -> None:
+        """Cancels what is being written; what waits is dropped by `submit`."""
+        for job_id in list(self._writes):
+            self._cancel(job_id)
 
     def clear(self) -> Sequence[Part]:
-        """Gives up everything, at a reset or the end: it is the reader of nothing any more without saying so, since
-        nothing is resident after that. What is to be freed piecemeal."""
-        for job_id, write in self._writes.items():
-            self._lower.tier.cancel(job_id)
-            self.num_failed += len(write.keys)
+        """Gives up everything, at a reset or the end: what waits is read no more without saying so, since nothing is
+        resident after that. What is to be freed piecemeal."""
+        self.give_up()
         self.num_dropped += len(self._waiting) + len(self._late)
         parts: list[Part] = [self._waiting, self._late]
-        self._waiting, self._late = deque(), deque()
-        self._writes, self._slots_waiting = {}, 0
+        self._waiting, self._late, self._slots_waiting = deque(), deque(), 0
         return parts
 
     def _put_off(self, keys: Sequence[OffloadKey]) -> None:
@@ -165,7 +167,7 @@ class WriteThrough:
             checksum = self._resident.table.checksums[head]
             chunks.append(ChunkBytes(key, buffers, mask, None if checksum == NO_CHECKSUM else checksum))
         job_id = next(self._job_ids)
-        if not self._lower.is_available or not self._lower.tier.submit_store(job_id, chunks):
+        if not self._lower.is_available or not self._lower.submit_store(job_id, chunks):
             return False
         self._take(len(batch))
         self._writes[job_id] = _Write(
@@ -184,7 +186,6 @@ class WriteThrough:
         self._resident.remove_readers([key for key, _, _ in taken], [head for _, head, _ in taken])
 
     def _cancel(self, job_id: int) -> None:
-        self._lower.tier.cancel(job_id)
         write = self._writes.pop(job_id)
         self.num_failed += len(write.keys)
-        self._resident.remove_readers(write.keys, write.heads)
+        self._lower.cancel(job_id, write.keys, write.heads)

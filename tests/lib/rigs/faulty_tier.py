@@ -1,7 +1,9 @@
-"""A tier whose medium misbehaves as it is told: refuses, fails, hangs, ends late, gives back other bytes."""
+"""A tier whose medium misbehaves as it is told: refuses, fails, hangs, ends late, gives back other bytes, raises."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from enum import Enum
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar
 
 from octavo.chunks import ChunkBytes, OffloadKey, TierChanges, TierResult
 from octavo.tiers import Tier, TierStatus
@@ -17,6 +19,29 @@ class TierFault(Enum):
     """What a lookup finds is not there when it is read."""
 
 
+P = ParamSpec("P")
+T = TypeVar("T")
+FaultyMethod = Callable[Concatenate["FaultyTier", P], T]
+
+
+def may_raise(method: FaultyMethod[P, T]) -> FaultyMethod[P, T]:
+    """Raises if the tier was told so: before the method has done anything, or after all."""
+
+    @wraps(method)
+    def raising(self: "FaultyTier", *args: P.args, **kwargs: P.kwargs) -> T:
+        raises = method.__name__ in self.raises
+        if raises:
+            self.spoil_what_hangs()
+        if raises and not self.raises_late:
+            raise RuntimeError(f"can't start new thread, in {method.__name__}")
+        answer = method(self, *args, **kwargs)
+        if raises:
+            raise RuntimeError(f"the thread died, in {method.__name__}")
+        return answer
+
+    return raising
+
+
 class FaultyTier(Tier):
     """Wraps a tier that works."""
 
@@ -25,25 +50,35 @@ class FaultyTier(Tier):
     def __init__(self, inner: Tier) -> None:
         self._inner = inner
         self.fault = TierFault.NONE
+        self.raises: Collection[str] = ()
+        """Methods whose every call raises."""
+        self.raises_late = False
+        """They do what they are asked, and raise then."""
         self._held_back: list[tuple[bool, int, Sequence[ChunkBytes]]] = []
         """(is a load, job, chunks) that hang."""
         self._results: list[TierResult] = []
 
+    @may_raise
     def lookup(self, keys: Sequence[OffloadKey]) -> list[int]:
         return self._inner.lookup(keys)
 
+    @may_raise
     def stored_bytes(self, keys: Sequence[OffloadKey]) -> list[int]:
         return self._inner.stored_bytes(keys)
 
+    @may_raise
     def touch(self, keys: Sequence[OffloadKey]) -> None:
         self._inner.touch(keys)
 
+    @may_raise
     def submit_store(self, job_id: int, chunks: Sequence[ChunkBytes]) -> bool:
         return self._submit(job_id, chunks, is_load=False)
 
+    @may_raise
     def submit_load(self, job_id: int, chunks: Sequence[ChunkBytes]) -> bool:
         return self._submit(job_id, chunks, is_load=True)
 
+    @may_raise
     def cancel(self, job_id: int) -> None:
         if any(job_id == held for _, held, _ in self._held_back):
             self._held_back = [job for job in self._held_back if job[1] != job_id]
@@ -52,6 +87,7 @@ class FaultyTier(Tier):
         else:
             self._inner.cancel(job_id)
 
+    @may_raise
     def poll(self, now: float) -> list[TierResult]:
         if self.fault is not TierFault.HANGS:
             held_back, self._held_back = self._held_back, []
@@ -61,24 +97,30 @@ class FaultyTier(Tier):
         results, self._results = self._results, []
         return results + self._inner.poll(now)
 
+    @may_raise
     def take_changes(self) -> TierChanges:
         return self._inner.take_changes()
 
+    @may_raise
     def remove(self, keys: Sequence[OffloadKey]) -> None:
         self._inner.remove(keys)
 
+    @may_raise
     def reset(self) -> None:
         for _, job_id, chunks in self._held_back:
             self._fail(job_id, chunks)
         self._held_back.clear()
         self._inner.reset()
 
+    @may_raise
     def flush(self, timeout_s: float) -> bool:
         return self.fault is TierFault.NONE and self._inner.flush(timeout_s)
 
+    @may_raise
     def status(self) -> TierStatus:
         return self._inner.status()
 
+    @may_raise
     def close(self) -> None:
         self._inner.close()
 
@@ -107,3 +149,15 @@ class FaultyTier(Tier):
             for chunk in chunks:
                 for buffer in chunk.buffers:
                     buffer[:] = b"\xff" * len(buffer)
+
+    def spoil_what_hangs(self) -> None:
+        """Nobody has cancelled these, so their buffers may be written to at any time."""
+        for is_load, _, chunks in self._held_back:
+            self._spoil(chunks, is_load=is_load)
+
+    def get_well(self) -> None:
+        self.fault, self.raises = TierFault.NONE, ()
+
+
+METHODS = sorted(Tier.__abstractmethods__)
+"""That may raise: all of the contract."""

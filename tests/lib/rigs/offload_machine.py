@@ -34,7 +34,7 @@ from octavo.testing import (
     StepPlan,
 )
 from octavo.tiers import Tier
-from rigs.faulty_tier import FaultyTier, TierFault
+from rigs.faulty_tier import METHODS, FaultyTier, TierFault
 from rigs.naive_worker import NaiveWorker
 
 PATIENCE_S = 5.0
@@ -231,6 +231,12 @@ class OffloadMachine(BlockMachine):
     def trouble_tier(self, which: int, fault: TierFault) -> None:
         self.tiers[which % len(self.tiers)].fault = fault
 
+    @precondition(lambda self: self.tiers)
+    @rule(which=WHICH, methods=st.sets(st.sampled_from(METHODS)), is_late=st.booleans())
+    def make_tier_raise(self, which: int, methods: set[str], is_late: bool) -> None:
+        tier = self.tiers[which % len(self.tiers)]
+        tier.raises, tier.raises_late = methods, is_late
+
     @rule(which=WHICH)
     def flip_a_bit(self, which: int) -> None:
         """In host memory, where a checksum watches over it: of a chunk that waits for nobody."""
@@ -247,7 +253,7 @@ class OffloadMachine(BlockMachine):
     def all_is_well_again(self) -> None:
         self.engine.worker.is_stuck = self.engine.worker.fails = False
         for tier in self.tiers:
-            tier.fault = TierFault.NONE
+            tier.get_well()
 
     # ---- turns: what a device forgets comes back ---------------------------------------------------------------
 
@@ -342,11 +348,14 @@ class OffloadMachine(BlockMachine):
             super().teardown()
             self._let_transfers_end()
             engine = self.engine
+            engine.now += 100.0
+            engine.offload.poll(engine.now)  # tiers that were left alone for raising give back what they held
             engine.check()
             assert not +engine.watched.held, "pages are still held"
             status = engine.offloading_manager.status()
             assert not status.chunks_being_stored
             assert not status.chunks_being_promoted
+            assert not any(lower.quarantined_heads for lower in engine.offloading_manager._lowers)
             engine.offload.close()
 
     # ---- helpers -----------------------------------------------------------------------------------------------

@@ -110,7 +110,7 @@ class OffloadWorld:
         """Whatever does not hang gets as far as it can."""
         for _ in range(NUM_SLOTS):
             for lower in self.manager._lowers:
-                lower.tier.flush(10.0)
+                lower.flush(10.0)
             self.poll()
             if not self.manager.has_pending_work():
                 break

@@ -1,0 +1,141 @@
+"""The fence around a tier: its failure is its own."""
+
+import logging
+
+import pytest
+
+from octavo.chunks import LookupResult, TierResult
+from octavo.policies import LRUPolicy
+from octavo.tiers import TierState
+from rigs.faulty_tier import METHODS, FaultyTier, TierFault
+from rigs.naive_tier import NaiveTier
+from rigs.offload_world import GROUPS, NUM_SLOTS, OffloadWorld, key_of, wanted
+
+MISS, HIT, RETRY = LookupResult.MISS, LookupResult.HIT, LookupResult.RETRY
+LONG_S = 100.0
+"""Longer than any pause."""
+
+
+class LyingTier(FaultyTier):
+    """Answers what the contract does not know."""
+
+    is_lying = False
+
+    def lookup(self, keys):
+        return super().lookup(keys)[: -1 if self.is_lying else None]
+
+    def poll(self, now):
+        results = super().poll(now)
+        if self.is_lying:
+            return [TierResult(job_id, frozenset([99])) for job_id, _ in results]
+        return [*results, *results[:1], TierResult(987_654, frozenset())]
+
+
+@pytest.fixture
+def below():
+    return LyingTier(NaiveTier(1 << 20))
+
+
+@pytest.fixture
+def world(below):
+    world = OffloadWorld(LRUPolicy(GROUPS, NUM_SLOTS), [below])
+    yield world
+    below.get_well()
+    below.is_lying = False
+    for _ in range(10):
+        world.settle()
+        world.poll(LONG_S)
+    world.manager.check_invariants()
+    assert not world.manager.has_pending_work()
+    assert not world.manager._lowers[0].quarantined_heads
+    world.manager.close()
+
+
+def drop_from_memory(world):
+    world.store(*(wanted(100 + number) for number in range(NUM_SLOTS)))
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+@pytest.mark.parametrize("method", sorted({*METHODS} - {"stored_bytes", "remove", "close"}))
+def test_a_call_that_raises_is_said_once_and_the_tier_comes_back(world, below, method, is_late, caplog):
+    world.store(wanted(0))
+    world.settle()
+    drop_from_memory(world)
+    below.raises, below.raises_late = {method, "lookup"}, is_late
+    with caplog.at_level(logging.INFO):
+        for round_ in range(3):
+            world.manager.touch([key_of(0)])
+            assert world.manager.lookup([key_of(0)]) == [MISS]
+            assert world.store(wanted(50 + round_)) == 1
+            world.manager.take_changes()
+            world.manager.flush(0.1, lambda: world.now)
+            world.poll(LONG_S)
+        assert world.manager.lookup([key_of(0)]) == [MISS]
+        assert world.manager.status().tiers[0][1].state is TierState.DEGRADED
+        assert [record.levelname for record in caplog.records] == ["ERROR"]
+        assert "raised in" in caplog.text
+        below.get_well()
+        world.poll(LONG_S)
+        assert world.manager.lookup([key_of(0)]) == [RETRY]
+        assert world.manager.status().tiers[0][1].state is TierState.OK
+        world.poll(LONG_S)
+        world.store(wanted(60))
+        world.settle()
+        assert "works again" in caplog.text
+    assert world.manager.status().counters["tier_errors"] >= 3
+    assert world.manager.lookup([key_of(60)]) == [HIT]
+
+
+def test_a_reset_that_the_tier_missed_is_made_up_for(world, below):
+    world.store(wanted(0))
+    world.settle()
+    below.raises = {"reset"}
+    world.manager.reset()
+    assert world.manager.lookup([key_of(0)]) == [MISS]
+    world.poll(LONG_S)  # and it raises again
+    assert world.manager.lookup([key_of(0)]) == [MISS]
+    below.get_well()
+    world.poll(LONG_S)
+    assert below.lookup([key_of(0)]) == [0]
+
+
+def test_slots_of_a_job_that_cannot_be_cancelled_are_used_by_nobody(world, below):
+    world.store(wanted(0, group_idx=1), wanted(1))
+    world.settle()
+    drop_from_memory(world)
+    below.fault, below.raises = TierFault.HANGS, {"cancel"}
+    chunks = [wanted(0, group_idx=1), wanted(1)]
+    world.manager.promote(chunks, world.now, world.now + 5.0)
+    world.poll(6.0)  # at the deadline: four slots are the tier's still
+    assert world.manager.lookup([chunk.key for chunk in chunks]) == [MISS, MISS]
+    assert world.store(*(wanted(200 + number) for number in range(NUM_SLOTS))) is None
+    fitting = [wanted(200 + number) for number in range(NUM_SLOTS - 4)]
+    assert world.store(*fitting) == len(fitting)
+    world.manager.reset()
+    assert world.store(*fitting) == len(fitting)
+    below.spoil_what_hangs()
+    assert world.load(*(chunk.key for chunk in fitting)) == set()
+    assert world.manager.status().free_slots == 0
+    below.get_well()
+    world.poll(LONG_S)
+    assert world.manager.status().free_slots == 4
+
+
+def test_answers_that_the_contract_does_not_know_are_errors(world, below):
+    world.store(wanted(0))
+    below.is_lying = True
+    assert world.manager.lookup([key_of(0), key_of(1)]) == [HIT, MISS]
+    assert world.manager.status().counters["tier_errors"] == 1
+    world.poll(LONG_S)
+    world.store(wanted(1))
+    world.settle()
+    assert world.manager.status().counters["tier_errors"] >= 2
+
+
+def test_a_tier_that_raises_from_its_first_call_on(below):
+    below.raises = METHODS
+    world = OffloadWorld(LRUPolicy(GROUPS, NUM_SLOTS), [below])
+    assert world.store(wanted(0)) == 1
+    world.poll(LONG_S)
+    assert world.load(key_of(0)) == set()
+    world.manager.close()
