@@ -195,7 +195,7 @@ def measure_first_token(llm: Any, seed: int) -> dict[str, float]:
 def lose_memory(below: Any) -> None:
     """As if others had taken it; the disk has all."""
     resident = below._resident  # noqa: SLF001 - nothing else forgets memory alone
-    resident.drop([key for shard in resident.index.shards for key in shard])
+    resident.drop(list(resident.index))
 
 
 def measure_rate(llm: Any, seed: int) -> dict[str, float]:

@@ -3,8 +3,7 @@
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from octavo.host.slots import NO_CHUNK, ChunkIndex, SlotTable
-from rigs.offload_world import key_of
+from octavo.host.slots import SlotTable
 
 
 class SlotMachine(RuleBasedStateMachine):
@@ -46,17 +45,3 @@ TestSlots.settings = settings(max_examples=25)
 
 def test_first_slots_are_neighbours():
     assert SlotTable(9).take([3, 1, 2]) == [[0, 1, 2], [3], [4, 5]]
-
-
-def test_index():
-    index = ChunkIndex()
-    keys = [key_of(number) for number in range(300)]
-    for head, key in enumerate(keys):
-        index.add(key, head)
-    assert len(index) == 300
-    assert sorted(key for part in index.parts() for key in part) == sorted(keys)
-    assert index.find([keys[7], key_of(999)]) == [7, NO_CHUNK]
-    assert index.pop([keys[7], key_of(999)]) == [7, NO_CHUNK]
-    assert index.get(keys[7]) == NO_CHUNK
-    assert keys[7] not in index
-    assert keys[8] in index

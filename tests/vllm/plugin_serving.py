@@ -103,7 +103,7 @@ class Offloading:
     def lose_memory(self) -> None:
         """As if others had taken it; what is on the tiers stays."""
         resident = self.manager._resident
-        resident.drop([key for shard in resident.index.shards for key in shard])
+        resident.drop(list(resident.index))
 
     def spoil_memory(self) -> None:
         self.manager.arena.view.fill(0)

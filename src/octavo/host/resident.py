@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
 from octavo.chunks import ALL_BLOCKS, ChangeLog, OffloadKey, StoredChunk
-from octavo.host.slots import NO_CHUNK, ChunkIndex, SlotTable
+from octavo.host.slots import NO_CHUNK, SlotTable
 from octavo.policies import EvictionPolicy
-from octavo.tables import Discards
+from octavo.tables import Discards, ShardedDict
 
 _ITEMS_OF_A_CHUNK = 4
 """In index and policy, rounded up."""
@@ -34,7 +34,7 @@ class ResidentChunks:
         logs_changes: bool = False,
     ) -> None:
         """`keeps_idle`: whether chunks without readers stay."""
-        self.index = ChunkIndex()
+        self.index = ShardedDict(NO_CHUNK)
         self.table = SlotTable(num_slots)
         self.changes = ChangeLog() if logs_changes else None
         self.num_evicted = 0
@@ -42,7 +42,7 @@ class ResidentChunks:
         self._keeps_idle = keeps_idle
         self._orphans: set[int] = set()
         self.discards = Discards()
-        self._untold: list[dict[bytes, int]] = []
+        self._untold = Discards()
         """Of a former index: keys whose removal is still to be told."""
 
     # ---- finding ------------------------------------------------------------------------------------------------
@@ -97,7 +97,7 @@ class ResidentChunks:
         if replaced:
             self.drop(replaced)
             for key, head in zip(keys, heads, strict=True):
-                self.index.add(key, head)
+                self.index[key] = head
         self.table.describe(heads, masks, checksums)
         self._policy.insert(chunks)
         for head, length in zip(heads, lengths, strict=False):
@@ -136,7 +136,7 @@ class ResidentChunks:
         """These are not to be found any more. Unknown ones are fine."""
         keys = [key for key in dict.fromkeys(keys) if key in self.index]
         self._policy.remove(keys)
-        heads = self.index.pop(keys)
+        heads = self.index.pop_all(keys)
         readers = self.table.readers
         self._orphans.update(head for head in heads if readers[head])
         if self.changes is not None:
@@ -154,30 +154,20 @@ class ResidentChunks:
         readers = Counter(heads_being_read)
         self._orphans = set(readers)
         if tells_removals and self.changes is not None:
-            self._untold += self.index.parts()
+            self._untold.add(self.index.parts())
         else:
             self.discards.add(self.index.parts())
         self.discards.add(self._policy.clear())
-        self.index = ChunkIndex()
+        self.index = ShardedDict(NO_CHUNK)
         partial = self.table.free_all_but({**dict.fromkeys(heads_being_written, 0), **readers})
         self.discards.add([partial])
 
     def let_go(self, num_items: int = _ITEMS_PER_CALL) -> None:
         """Frees a part of what was discarded."""
-        if self._untold:
-            self._tell_removals(num_items)
+        if self._untold and self.changes is not None:
+            self.changes.removed([key for key in self._untold.take_keys(num_items) if key not in self.index])
         if self.discards:
-            self.discards.let_go(num_items)
-
-    def _tell_removals(self, num_keys: int) -> None:
-        assert self.changes is not None, "somebody wants to be told"
-        while self._untold and num_keys > 0:
-            part = self._untold[-1]
-            keys = [OffloadKey(part.popitem()[0]) for _ in range(min(num_keys, len(part)))]
-            self.changes.removed([key for key in keys if key not in self.index])
-            num_keys -= len(keys)
-            if not part:
-                self._untold.pop()
+            self.discards.free(num_items)
 
     def check_invariants(self, heads_being_written: Collection[int]) -> None:
         """For tests: each slot is free, or in one chain."""
@@ -200,7 +190,7 @@ class ResidentChunks:
             self._policy.unpin(protect)
         if victims is None:
             return False
-        heads = self.index.pop(victims)
+        heads = self.index.pop_all(victims)
         if self.changes is not None:
             self.changes.removed(victims)
         self.table.free(heads)

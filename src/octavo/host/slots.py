@@ -3,7 +3,7 @@
 A chunk is known by the first of its slots, its *head*. What is known about it lies in arrays at that place, so that a
 million chunks are a few flat buffers that the garbage collector has nothing to follow in:
 
-    index        key -> head              dicts by the key's first byte: none is ever slow to grow
+    index        key -> head              a `ShardedDict`: it never stops its caller to grow
     next_slot    [ 5 | -1 | .. | 1 | ..]  the chain of a chunk's slots, -1 at its end
     checksums    [ 0 where none was taken | ..]
     lengths      [ in bytes, where somebody asks for them | ..]
@@ -18,45 +18,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from octavo.chunks import ALL_BLOCKS, OffloadKey
-from octavo.tables import Part, Shards, count_keys, distinct_parts, make_shards
+from octavo.chunks import ALL_BLOCKS
+from octavo.tables import Part
 
 NO_CHUNK = -1
 """As a head: the key is not in the index."""
 NO_CHECKSUM = 0
 """A chunk that really has this one goes unverified: one in 2^64."""
 _NO_SLOT = -1
-
-
-class ChunkIndex:
-    """A dict of key -> head whose every operation is quick: one dict of a million would stop the world to grow."""
-
-    def __init__(self) -> None:
-        self.shards: Shards[int] = make_shards()
-
-    def find(self, keys: Iterable[OffloadKey]) -> list[int]:
-        shards = self.shards
-        return [shards[key[0]].get(key, NO_CHUNK) for key in keys]
-
-    def get(self, key: OffloadKey) -> int:
-        return self.shards[key[0]].get(key, NO_CHUNK)
-
-    def add(self, key: OffloadKey, head: int) -> None:
-        self.shards[key[0]][key] = head
-
-    def pop(self, keys: Iterable[OffloadKey]) -> list[int]:
-        """Forgets keys, and says where they were."""
-        shards = self.shards
-        return [shards[key[0]].pop(key, NO_CHUNK) for key in keys]
-
-    def parts(self) -> list[dict[bytes, int]]:
-        return distinct_parts(self.shards)
-
-    def __len__(self) -> int:
-        return count_keys(self.shards)
-
-    def __contains__(self, key: OffloadKey) -> bool:
-        return key in self.shards[key[0]]
 
 
 class SlotTable:

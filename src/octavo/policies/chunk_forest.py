@@ -18,7 +18,7 @@ from typing import NamedTuple, cast
 
 from octavo.chunks import OffloadKey, StoredChunk
 from octavo.policies.pinned import PinnedChunks
-from octavo.tables import Part, RecencyOrder, RecencyTable, Shards, distinct_parts, make_shards
+from octavo.tables import Part, RecencyOrder, RecencyTable, ShardedDict
 
 _HOLD_BITS = 32
 _HOLDS = (1 << _HOLD_BITS) - 1
@@ -50,9 +50,9 @@ class ChunkForest:
     def __init__(self, links: Mapping[bytes, Links]) -> None:
         """`links` by the last four bytes of a key, which name its group."""
         self._links = links
-        self._entries: Shards[int] = make_shards()
+        self._entries = ShardedDict(0)
         """Slots (none for a hole), and holders, of all that are not ordinary."""
-        self._parents: Shards[OffloadKey | None] = make_shards()
+        self._parents = ShardedDict[OffloadKey | None](None)
         """Of every linked chunk. A hole of a prefix group is not in here, so that it holds nothing."""
         self._ordinary: dict[bytes, int] = {}
         """By prefix group: the entry of an ordinary chunk. Its slots are those of the first that came."""
@@ -64,7 +64,7 @@ class ChunkForest:
         self.num_idle_slots = 0
 
     def parts(self) -> Sequence[Part]:
-        own = [*distinct_parts(self._entries), *distinct_parts(self._parents), *self._pinned.parts()]
+        own = [*self._entries.parts(), *self._parents.parts(), *self._pinned.parts()]
         return [*own, *self._unneeded_table.parts(), *self._unneeded.parts()]
 
     def slots_of(self, key: OffloadKey) -> int:
@@ -73,8 +73,8 @@ class ChunkForest:
 
     def look_up(self, key: OffloadKey) -> tuple[int, int, OffloadKey | None]:
         """Slots, holders and parent."""
-        parents, entry = self._parents[key[0]], self._entries[key[0]].get(key)
-        if entry is None:
+        parents, entry = self._parents.shards[key[0]], self._entries.get(key)
+        if not entry:
             entry = self._ordinary[key[-4:]] if key in parents else 0
         return entry >> _HOLD_BITS, entry & _HOLDS, parents.get(key)
 
@@ -82,19 +82,19 @@ class ChunkForest:
         return self._entry(key) & _HOLDS
 
     def _entry(self, key: OffloadKey) -> int:
-        entry = self._entries[key[0]].get(key)
+        entry = self._entries.shards[key[0]].get(key)
         if entry is None:
-            return self._ordinary[key[-4:]] if key in self._parents[key[0]] else 0
+            return self._ordinary[key[-4:]] if key in self._parents.shards[key[0]] else 0
         return entry
 
     def _put_entry(self, key: OffloadKey, entry: int) -> None:
-        if entry == self._ordinary.get(key[-4:]) and key in self._parents[key[0]]:
-            self._entries[key[0]].pop(key, None)
+        if entry == self._ordinary.get(key[-4:]) and key in self._parents:
+            self._entries.pop(key)
         else:
-            self._entries[key[0]][key] = entry
+            self._entries[key] = entry
 
     def parent_of(self, key: OffloadKey) -> OffloadKey | None:
-        return self._parents[key[0]].get(key)
+        return self._parents.get(key)
 
     def pinned_keys(self) -> Iterator[OffloadKey]:
         return iter(self._pinned)
@@ -124,7 +124,7 @@ class ChunkForest:
         self._fill(keys[:-1], slots, num_holders=is_prefix)  # by the next one
         self._fill(keys[-1:], slots[-1:], num_holders=0)
         if links is not Links.NONE:
-            parents = self._parents
+            parents = self._parents.shards
             for key, key_before in zip(keys, (parent, *keys[:-1]), strict=True):
                 parents[key[0]][key] = key_before
         self.num_idle_slots += sum(slots)
@@ -133,7 +133,7 @@ class ChunkForest:
         return Stretch(parent=parent, last=chunks[-1], num_slots=sum(slots))
 
     def _fill(self, keys: Sequence[OffloadKey], slots: Sequence[int], *, num_holders: int) -> None:
-        entries, slots_before, new_entry = self._entries, -1, 0
+        entries, slots_before, new_entry = self._entries.shards, -1, 0
         ordinary = self._ordinary.get(keys[0][-4:]) if keys and num_holders else None
         for key, num_slots in zip(keys, slots, strict=False):
             if num_slots != slots_before:  # equal entries are one object
@@ -158,8 +158,8 @@ class ChunkForest:
         """The opposite of `hold`."""
         entry = self._entry(key) - 1
         if not entry:  # a hole that nobody waits for
-            del self._entries[key[0]][key]
-            self._parents[key[0]].pop(key, None)
+            self._entries.pop(key)
+            self._parents.pop(key)
             return
         self._put_entry(key, entry)
         holders = entry & _HOLDS
@@ -215,12 +215,12 @@ class ChunkForest:
         holders = self.holders_of(key)
         if not holders:
             self._unneeded.pop(key)
-            del self._entries[key[0]][key]
+            self._entries.pop(key)
         else:
             self._put_entry(key, holders)
         is_prefix = self._links[key[-4:]] is Links.PREFIX
         if is_prefix or not holders:
-            parent = self._parents[key[0]].pop(key, None)
+            parent = self._parents.pop(key)
             if is_prefix and parent is not None:
                 self.release(parent)
 
@@ -239,7 +239,7 @@ class ChunkForest:
     def _pop_chain(self, first: OffloadKey, num_slots: int, victims: list[OffloadKey]) -> int:
         """Gives up what hung on a victim alone: its parent, that one's parent and so on, until `num_slots` are free.
         The slots of these."""
-        entries, parents, append = self._entries, self._parents, victims.append
+        entries, parents, append = self._entries.shards, self._parents.shards, victims.append
         pinned = self._pinned.shards if self._num_pinned else None
         ordinary_slots, missing = self._ordinary[first[-4:]] >> _HOLD_BITS, num_slots
         key: OffloadKey | None = first
@@ -264,16 +264,14 @@ class ChunkForest:
 
     def _forget(self, key: OffloadKey) -> OffloadKey | None:
         """An unneeded chunk is gone. The chunk that it held."""
-        del self._entries[key[0]][key]
-        parent = self._parents[key[0]].pop(key, None)
+        self._entries.pop(key)
+        parent = self._parents.pop(key)
         return parent if parent is not None and self._links[key[-4:]] is Links.PREFIX else None
 
     def check_invariants(self, held_by_points: Mapping[OffloadKey, int]) -> None:
         self._unneeded.check_invariants()
-        parents = {OffloadKey(key): parent for shard in distinct_parts(self._parents) for key, parent in shard.items()}
-        entries = {
-            OffloadKey(key): self._entry(OffloadKey(key)) for shard in distinct_parts(self._entries) for key in shard
-        }
+        parents = {OffloadKey(key): parent for key, parent in self._parents.items()}
+        entries = {OffloadKey(key): self._entry(OffloadKey(key)) for key in self._entries}
         entries |= {key: self._entry(key) for key in parents}
         holders = dict(held_by_points)
         for key, parent in parents.items():

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from octavo.chunks import OffloadKey
-from octavo.tables import Part, Shards, distinct_parts, make_shards
+from octavo.tables import Part, ShardedDict
 
 _READER_BITS = 32
 _READERS = (1 << _READER_BITS) - 1
@@ -13,22 +13,22 @@ class PinnedChunks:
     """The number of readers of each pinned chunk, and a number that its owner wants back at the end (its slots)."""
 
     def __init__(self) -> None:
-        self.shards: Shards[int] = make_shards()
+        self._counts = ShardedDict(0)
+        self.shards = self._counts.shards
         """For the hot loops to look whether a key is pinned."""
 
     def parts(self) -> Sequence[Part]:
-        return distinct_parts(self.shards)
+        return self._counts.parts()
 
     def __contains__(self, key: OffloadKey) -> bool:
-        return key in self.shards[key[0]]
+        return key in self._counts
 
     def __iter__(self) -> Iterator[OffloadKey]:
-        for shard in distinct_parts(self.shards):
-            yield from map(OffloadKey, shard)
+        return map(OffloadKey, self._counts)
 
     def __getitem__(self, key: OffloadKey) -> int:
         """What was given when it was pinned."""
-        return self.shards[key[0]][key] >> _READER_BITS
+        return self._counts.get(key) >> _READER_BITS
 
     def add(self, key: OffloadKey, value: int) -> None:
         """The first reader of an idle chunk."""
@@ -49,9 +49,8 @@ class PinnedChunks:
 
     def replace(self, key: OffloadKey, value: int) -> None:
         """Another number to give back, for the same readers."""
-        shard = self.shards[key[0]]
-        shard[key] = value << _READER_BITS | shard[key] & _READERS
+        self._counts[key] = value << _READER_BITS | self._counts.get(key) & _READERS
 
     def forget(self, key: OffloadKey) -> int:
         """The chunk is gone, its readers with it. What was given when it was pinned."""
-        return self.shards[key[0]].pop(key) >> _READER_BITS
+        return self._counts.pop(key) >> _READER_BITS

@@ -5,7 +5,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from octavo.policies.point_queue import PointQueue, worth_class
-from octavo.tables import Part, Shards, distinct_parts, make_shards
+from octavo.tables import Part, ShardedDict
 
 UNLIKELY = 0.1
 """What a point's worth is multiplied by when it is not likely to be used: it is superseded, or only an end so far."""
@@ -59,22 +59,20 @@ class PointTable:
     """Points by name. Those whose end would free something wait in a queue to be given up."""
 
     def __init__(self) -> None:
-        self._records: Shards[bytes] = make_shards()
+        self._records = ShardedDict(b"")
         self._queue = PointQueue(lambda name: self[name].last_use)
 
     def parts(self) -> Sequence[Part]:
-        return [*distinct_parts(self._records), *self._queue.parts()]
+        return [*self._records.parts(), *self._queue.parts()]
 
     def __contains__(self, name: bytes) -> bool:
-        return name in self._records[name[0]]
+        return name in self._records
 
     def __getitem__(self, name: bytes) -> Point:
-        return Point(*_RECORD.unpack(self._records[name[0]][name]))
+        return Point(*_RECORD.unpack(self._records.get(name)))
 
     def items(self) -> Iterator[tuple[bytes, Point]]:
-        for shard in distinct_parts(self._records):
-            for name in shard:
-                yield name, self[name]
+        return ((name, self[name]) for name in self._records)
 
     def put(self, name: bytes, point: Point, *, is_queued: bool) -> None:
         """A new point, or a known one that changed: among those of equal worth the one used last."""
@@ -82,14 +80,14 @@ class PointTable:
             self._dequeue(name, self[name])
         class_ = worth_class(point.worth) if is_queued else _NOT_QUEUED
         uses = min(point.num_uses, _MAX_USES)
-        self._records[name[0]][name] = _RECORD.pack(*point._replace(class_=class_, num_uses=uses))
+        self._records[name] = _RECORD.pack(*point._replace(class_=class_, num_uses=uses))
         if is_queued:
             self._queue.add(name, class_)
 
     def pop(self, name: bytes) -> Point:
         point = self[name]
         self._dequeue(name, point)
-        del self._records[name[0]][name]
+        self._records.pop(name)
         return point
 
     def worst(self, now: int) -> bytes | None:

@@ -2,15 +2,12 @@
 
 from octavo.tables.discards import Discards, Part
 from octavo.tables.recency import RecencyOrder, RecencyTable
-from octavo.tables.sharding import Shards, count_keys, distinct_parts, make_shards
+from octavo.tables.sharding import ShardedDict
 
 __all__ = [
     "Discards",
     "Part",
     "RecencyOrder",
     "RecencyTable",
-    "Shards",
-    "count_keys",
-    "distinct_parts",
-    "make_shards",
+    "ShardedDict",
 ]

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import count, islice
 
 from octavo.tables.discards import Part
-from octavo.tables.sharding import Shards, distinct_parts, make_shards
+from octavo.tables.sharding import ShardedDict
 
 RUN_LENGTH = 170
 """The most keys of a run: as many as a dictionary of 256 places takes. Bounds what rewriting one costs, and how many
@@ -34,12 +34,12 @@ class RecencyTable:
     """Where keys are, in orders that share it. A key is in one of them at a time; to move it costs no other look."""
 
     def __init__(self) -> None:
-        self.entries: Shards[int] = make_shards()
+        self.entries = ShardedDict(_NONE)
         """Key -> the number of its run, and its slots."""
         self.run_numbers = count()
 
     def parts(self) -> Sequence[Part]:
-        return distinct_parts(self.entries)
+        return self.entries.parts()
 
 
 class RecencyOrder:
@@ -49,7 +49,7 @@ class RecencyOrder:
         table = table or RecencyTable()
         self.num_slots = 0
         """Of all keys."""
-        self._entries = table.entries
+        self._entries = table.entries.shards
         self._run_numbers = table.run_numbers
         self._runs: dict[int, dict[bytes, None]] = {}
         """The sealed runs' keys, oldest first, blanks among them."""

@@ -27,5 +27,6 @@ from .small_models import (
     window as window,
 )
 from .spec_suite import KVCacheSpecSuite as KVCacheSpecSuite
-from .tier_suite import NAMESPACE as NAMESPACE, OTHER_NAMESPACE as OTHER_NAMESPACE, TierSuite as TierSuite
+from .tier_driver import NAMESPACE as NAMESPACE, OTHER_NAMESPACE as OTHER_NAMESPACE
+from .tier_suite import TierSuite as TierSuite
 from .worker_suite import OffloadingWorkerSuite as OffloadingWorkerSuite

@@ -217,7 +217,7 @@ class PolicyMachine(RuleBasedStateMachine):
             discards = Discards()
             discards.add(self.policy.clear())
             while discards:
-                discards.let_go(3)  # nothing of it is in use
+                discards.free(3)  # nothing of it is in use
             self.slots.clear()
             self.readers.clear()
 

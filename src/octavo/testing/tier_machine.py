@@ -9,7 +9,7 @@ import shutil
 import tempfile
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar, Protocol
 
 from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import (
@@ -22,10 +22,8 @@ from hypothesis.stateful import (
 )
 
 from octavo.chunks import ALL_BLOCKS, OffloadKey
-from octavo.testing.tier_driver import Chunk, TierDriver, key
-
-if TYPE_CHECKING:
-    from octavo.testing.tier_suite import TierSuite
+from octavo.testing.tier_driver import NAMESPACE, Chunk, TierDriver, key
+from octavo.tiers import Tier
 
 _NUM_KEYS = 60
 _NUMBERS = st.integers(0, _NUM_KEYS - 1)
@@ -35,7 +33,22 @@ _RUNS = st.builds(lambda first, n: [Chunk(key((first + i) % _NUM_KEYS)) for i in
 _KEYS = [key(number) for number in range(_NUM_KEYS)]
 
 
-def check_tier(suite: "TierSuite", folder: Path, *, max_examples: int, step_count: int = 40) -> None:
+class TierRig(Protocol):
+    """What the machine needs of a `TierSuite`, which says what each is."""
+
+    is_durable: ClassVar[bool]
+    budget_bytes: ClassVar[int]
+
+    def open_tier(self, folder: Path, namespace: bytes) -> Tier: ...
+
+    def bytes_on_medium(self, folder: Path) -> int: ...
+
+    def await_progress(self, tier: Tier) -> None: ...
+
+    def check_invariants(self, tier: Tier) -> None: ...
+
+
+def check_tier(suite: TierRig, folder: Path, *, max_examples: int, step_count: int = 40) -> None:
     """Runs the machine on a suite's tier. Fails with the shortest sequence of calls that goes wrong."""
     run_state_machine_as_test(
         partial(TierMachine, suite, folder),  # type: ignore[arg-type]  # anything that makes a machine will do
@@ -51,7 +64,7 @@ def check_tier(suite: "TierSuite", folder: Path, *, max_examples: int, step_coun
 class TierMachine(RuleBasedStateMachine):
     """One tier in a folder of its own."""
 
-    def __init__(self, suite: "TierSuite", folder: Path) -> None:
+    def __init__(self, suite: TierRig, folder: Path) -> None:
         super().__init__()
         self._suite = suite
         self._folder = Path(tempfile.mkdtemp(dir=folder))
@@ -61,8 +74,6 @@ class TierMachine(RuleBasedStateMachine):
 
     @initialize()
     def open(self) -> None:
-        from octavo.testing.tier_suite import NAMESPACE  # the suite imports this module
-
         self._driver = TierDriver(self._suite.open_tier(self._folder, NAMESPACE), self._suite.await_progress)
         self._driver.adopt(_KEYS)
 

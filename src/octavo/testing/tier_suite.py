@@ -16,12 +16,19 @@ from typing import ClassVar
 import pytest
 
 from octavo.chunks import ALL_BLOCKS
-from octavo.testing.tier_driver import MAX_CHUNK_BYTES, UNTOUCHED, Chunk, TierDriver, chunks, key
+from octavo.testing.tier_driver import (
+    MAX_CHUNK_BYTES,
+    NAMESPACE,
+    OTHER_NAMESPACE,
+    UNTOUCHED,
+    Chunk,
+    TierDriver,
+    chunks,
+    key,
+)
 from octavo.testing.tier_machine import check_tier
 from octavo.tiers import Tier, TierState
 
-NAMESPACE = bytes(range(16))
-OTHER_NAMESPACE = bytes(range(1, 17))
 _HALF = 0b0101
 
 

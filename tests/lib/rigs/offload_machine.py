@@ -242,7 +242,7 @@ class OffloadMachine(BlockMachine):
         """In host memory, where a checksum watches over it: of a chunk that waits for nobody."""
         manager = self.engine.offloading_manager
         resident = manager._resident
-        keys = sorted(key for shard in resident.index.shards for key in shard)
+        keys = sorted(resident.index)
         if not keys or manager.has_pending_work():
             return
         head = resident.index.find([OffloadKey(keys[which % len(keys)])])[0]

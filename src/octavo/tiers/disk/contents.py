@@ -4,12 +4,15 @@ A key is *indexed* once its record is written. Until then it is *pending*; a key
 segment is pending too, and a miss for that while. Writes land in the order of their locations, so the last one counts.
 """
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 
-from octavo.chunks import OffloadKey, TierChanges
+from octavo.chunks import ChangeLog, OffloadKey, TierChanges
+from octavo.tables import Discards, ShardedDict
 from octavo.tiers.disk.operations import PlannedRecord
-from octavo.tiers.disk.segment import ENTRY_BITS, ENTRY_MASK, KeyIndex, Segment, split_location
+from octavo.tiers.disk.segment import ENTRY_BITS, ENTRY_MASK, Segment, split_location
+
+_NOWHERE = 0
+"""As a location: segments count from 1."""
 
 _KEYS_FORGOTTEN_PER_CALL = 2048
 """After a reset: so that no call pays for all keys at once."""
@@ -20,14 +23,14 @@ class Contents:
 
     def __init__(self) -> None:
         self.segments: dict[int, Segment] = {}
-        self._index = KeyIndex()
+        self._index = ShardedDict(_NOWHERE)
         self._pending: dict[OffloadKey, tuple[int, int]] = {}
         """Key -> locations of the first write under way that still counts, and of the last."""
         self._moving: set[OffloadKey] = set()
         """Pending keys that nobody was told are gone."""
-        self._stored: dict[OffloadKey, None] = {}
-        self._removed: dict[OffloadKey, None] = {}
-        self._retired: deque[tuple[KeyIndex, deque[Sequence[OffloadKey]]]] = deque()
+        self._changes = ChangeLog()
+        self._retired = Discards()
+        """Of former indexes: keys whose removal is still to be told."""
 
     def __len__(self) -> int:
         return len(self._index)
@@ -35,20 +38,20 @@ class Contents:
     def held(self, keys: Sequence[OffloadKey]) -> list[int]:
         segments = self.segments
         return [
-            0 if location is None else segments[location >> ENTRY_BITS].held[location & ENTRY_MASK]
-            for location in self._index.get_all(keys)
+            segments[location >> ENTRY_BITS].held[location & ENTRY_MASK] if location else 0
+            for location in self._index.find(keys)
         ]
 
     def lengths(self, keys: Sequence[OffloadKey]) -> list[int]:
         segments = self.segments
         return [
-            0 if location is None else segments[location >> ENTRY_BITS].lengths[location & ENTRY_MASK]
-            for location in self._index.get_all(keys)
+            segments[location >> ENTRY_BITS].lengths[location & ENTRY_MASK] if location else 0
+            for location in self._index.find(keys)
         ]
 
     def find(self, key: OffloadKey) -> tuple[Segment, int] | None:
         location = self._index.get(key)
-        if location is None:
+        if location == _NOWHERE:
             return None
         number, entry = split_location(location)
         return self.segments[number], entry
@@ -57,11 +60,15 @@ class Contents:
         """Indexes what was found on disk; of two records of a key the later sequence number counts."""
         self.segments[segment.number] = segment
         segment.num_live = len(segment.keys)
-        for key, there, here in self._index.put_new(segment.keys, segment.location(0)):
+        shards = self._index.shards
+        for here, key in enumerate(segment.keys, segment.location(0)):
+            there = shards[key[0]].setdefault(key, here)
+            if there == here:
+                continue
             number, entry = split_location(there)
             other = self.segments[number]
-            if other.sequences[entry] < segment.sequences[split_location(here)[1]]:
-                self._index.put(key, here)
+            if other.sequences[entry] < segment.sequences[here & ENTRY_MASK]:
+                self._index[key] = here
                 other.num_live -= 1
             else:
                 segment.num_live -= 1
@@ -96,14 +103,14 @@ class Contents:
         if is_written:
             former = self.find(key)
             is_known = self._unindex(key) or is_known
-            self._index.put(key, location)
+            self._index[key] = location
             record.segment.num_live += 1
             if not is_known:
-                self._note_stored(key)
+                self._changes.stored([key])
             elif former and former[0].held[former[1]] != record.segment.held[record.entry]:
-                self._stored[key] = None  # replaced by a copy with other blocks: that is a change too
+                self._changes.replaced([key])
         elif is_known:
-            self._note_removed(key)
+            self._changes.removed([key])
 
     # What goes
 
@@ -113,28 +120,24 @@ class Contents:
             was_moving = key in self._moving
             self._moving.discard(key)
             if self._unindex(key) or was_moving:
-                self._note_removed(key)
+                self._changes.removed([key])
 
     def forget_at(self, segment: Segment, entries: Iterable[int]) -> int:
         """Forgets what the index still finds in these places; how many."""
-        keys, base, count = segment.keys, segment.location(0), 0
-        for entry in entries:
-            if self._index.pop_at(keys[entry], base + entry):
-                self._note_removed(keys[entry])
-                count += 1
-        segment.num_live -= count
-        return count
+        forgotten = [segment.keys[entry] for entry in entries if self.is_at(segment, entry)]
+        self._index.pop_all(forgotten)
+        self._changes.removed(forgotten)
+        segment.num_live -= len(forgotten)
+        return len(forgotten)
 
     def is_at(self, segment: Segment, entry: int) -> bool:
         return self._index.get(segment.keys[entry]) == segment.location(entry)
 
     def reset(self) -> None:
         """Forgets everything at once; the changes follow in small portions, by `settle`."""
-        keys = deque(segment.keys for segment in self.segments.values())
-        for key in self._moving:
-            self._note_removed(key)
-        self._retired.append((self._index, keys))
-        self._index = KeyIndex()
+        self._changes.removed(list(self._moving))
+        self._retired.add(self._index.parts())
+        self._index = ShardedDict(_NOWHERE)
         self.segments = {}
         self._pending.clear()
         self._moving.clear()
@@ -145,55 +148,27 @@ class Contents:
 
     def settle(self) -> None:
         """Does a bounded part of what a reset left to do."""
-        num_left = _KEYS_FORGOTTEN_PER_CALL
-        while self._retired and num_left > 0:
-            index, key_lists = self._retired[0]
-            if not key_lists:
-                num_left -= index.drop_shard()
-                if index.is_dropped:
-                    self._retired.popleft()
-                continue
-            keys = key_lists.popleft()
-            if len(keys) > num_left:
-                key_lists.appendleft(keys[num_left:])
-            for key in keys[:num_left]:
-                if index.pop(key) is not None and self._index.get(key) is None:
-                    self._note_removed(key)
-            num_left -= len(keys)
+        keys = self._retired.take_keys(_KEYS_FORGOTTEN_PER_CALL)
+        self._changes.removed([key for key in keys if key not in self._index])
 
     def take_changes(self) -> TierChanges:
-        changes = TierChanges(list(self._removed), list(self._stored))
-        self._removed, self._stored = {}, {}
+        changes, _ = self._changes.take()
         return changes
 
     def _unindex(self, key: OffloadKey) -> bool:
         location = self._index.pop(key)
-        if location is None:
+        if location == _NOWHERE:
             return False
         self.segments[split_location(location)[0]].num_live -= 1
         return True
 
-    def _note_stored(self, key: OffloadKey) -> None:
-        if key in self._removed:
-            del self._removed[key]
-        else:
-            self._stored[key] = None
-
-    def _note_removed(self, key: OffloadKey) -> None:
-        if key in self._stored:
-            del self._stored[key]
-        else:
-            self._removed[key] = None
-
     def check_invariants(self) -> None:
         """For tests: every indexed key lies where the index says, and is counted there."""
         live = dict.fromkeys(self.segments, 0)
-        for shard in self._index.shards():
-            for key, location in shard.items():
-                number, entry = split_location(location)
-                assert self.segments[number].keys[entry] == key
-                live[number] += 1
+        for key, location in self._index.items():
+            number, entry = split_location(location)
+            assert self.segments[number].keys[entry] == key
+            live[number] += 1
         assert live == {number: segment.num_live for number, segment in self.segments.items()}
         assert len(self._index) == sum(live.values())
-        assert not self._stored.keys() & self._removed.keys()
         assert self._moving <= self._pending.keys()

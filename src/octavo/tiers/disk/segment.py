@@ -1,11 +1,11 @@
-"""A segment as the engine's thread knows it, and the index over all of them.
+"""`Segment`: one file of the log, as the engine's thread knows it.
 
 A record's *location* is one number: its segment's, and its place in the segment's columns. Locations grow in the order
 of planning, which is the order of writing.
 """
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,10 +20,7 @@ MOST_SEGMENTS = 10**_DIGITS // 2
 """No directory has seen so many; a file with a larger number would leave none for those to come."""
 ENTRY_BITS = MAX_RECORDS.bit_length() - 1
 ENTRY_MASK = MAX_RECORDS - 1
-_NUM_SHARDS = 256
 _MOST_HITS = 0xFFFF
-_SHARD_COST = 8
-"""Of freeing an empty dict, in keys."""
 NOT_WRITTEN = bytes(16)
 """As a checksum: this place of the log was planned, and holds nothing."""
 
@@ -154,68 +151,3 @@ class Segment:
 def split_location(location: int) -> tuple[int, int]:
     """Segment number and place."""
     return location >> ENTRY_BITS, location & ENTRY_MASK
-
-
-class KeyIndex:
-    """Key -> location. Many dicts, so that none is ever large enough for its growth to be felt."""
-
-    def __init__(self) -> None:
-        self._shards: list[dict[OffloadKey, int]] = [{} for _ in range(_NUM_SHARDS)]
-        self._size = 0
-
-    def __len__(self) -> int:
-        return self._size
-
-    def get(self, key: OffloadKey) -> int | None:
-        return self._shards[hash(key) % _NUM_SHARDS].get(key)
-
-    def get_all(self, keys: Sequence[OffloadKey]) -> list[int | None]:
-        shards = self._shards
-        return [shards[hash(key) % _NUM_SHARDS].get(key) for key in keys]
-
-    def put(self, key: OffloadKey, location: int) -> int | None:
-        """The location that it had."""
-        shard = self._shards[hash(key) % _NUM_SHARDS]
-        former = shard.get(key)
-        shard[key] = location
-        self._size += former is None
-        return former
-
-    def put_new(self, keys: Iterable[OffloadKey], first_location: int) -> list[tuple[OffloadKey, int, int]]:
-        """Puts keys at consecutive locations; those that are there stay where they are and are returned, with both."""
-        shards = self._shards
-        known: list[tuple[OffloadKey, int, int]] = []
-        location = first_location
-        for key in keys:
-            there = shards[hash(key) % _NUM_SHARDS].setdefault(key, location)
-            if there != location:
-                known.append((key, there, location))
-            location += 1
-        self._size += location - first_location - len(known)
-        return known
-
-    def pop_at(self, key: OffloadKey, location: int) -> bool:
-        """Forgets the key if this is where it is."""
-        shard = self._shards[hash(key) % _NUM_SHARDS]
-        if shard.get(key) != location:
-            return False
-        del shard[key]
-        self._size -= 1
-        return True
-
-    def pop(self, key: OffloadKey) -> int | None:
-        location = self._shards[hash(key) % _NUM_SHARDS].pop(key, None)
-        self._size -= location is not None
-        return location
-
-    def shards(self) -> Sequence[Mapping[OffloadKey, int]]:
-        """For tests."""
-        return self._shards
-
-    def drop_shard(self) -> int:
-        """Frees a part of an index that is no longer used, and says about how much work that was."""
-        return _SHARD_COST + len(self._shards.pop())
-
-    @property
-    def is_dropped(self) -> bool:
-        return not self._shards
