@@ -14,6 +14,7 @@ pytest.importorskip("torch")
 
 from octavo.cli.serve_engine import OffloadFlags, build_engine
 from octavo.engine import EngineConfig, SamplingParams, save_tiny_model
+from octavo.events import Delivered, SourceConfig, Subscriber, SubscriberConfig
 
 BODY = {"prompt": "p" * 200, "max_tokens": 4, "temperature": 0}
 
@@ -83,6 +84,12 @@ async def complete_again(folder, disk):
         (["--host", "no such host"], "cannot listen on no such host"),
         (["--max-model-len", "long"], "--max-model-len: 'long' is not a number of tokens"),
         (["--kv-events", "nowhere"], "nowhere"),
+        (["--kv-events", "tcp://*:0"], "events contain the prompts"),
+        (["--kv-events", "tcp://127.0.0.1:0", "--kv-events-replay", "tcp://0.0.0.0:0"], "events contain the prompts"),
+        (["--kv-events-replay", "tcp://127.0.0.1:0"], "need --kv-events ENDPOINT"),
+        (["--kv-events", "tcp://127.0.0.1:0", "--no-prefix-caching"], "without prefix caching there are no events"),
+        (["--memory", "16MiB", "--no-prefix-caching"], "without prefix caching nothing is stored"),
+        (["--hash-seed", ""], "hash_seed must not be empty"),
         (["--api-key", ""], "API key"),
         (["--device-memory", "1KiB"], "memory"),
         (["--dtype", "int3"], "int3"),
@@ -114,3 +121,25 @@ def test_a_port_that_is_taken(octavo, model_folder):
         ran = octavo("serve", model_folder, "--port", port)
     assert ran.code == 2
     assert f"port {port}" in ran.err
+
+
+def test_a_port_of_events_that_is_taken_is_told_before_the_model_is_loaded(octavo, tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        endpoint = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
+        ran = octavo("serve", tmp_path, "--port", "0", "--kv-events", endpoint)
+    assert (ran.code, f"cannot bind {endpoint}" in ran.err) == (2, True)
+
+
+def test_events_are_read_live_and_replayed_where_the_server_says(model_folder):
+    flags = ["--device-memory", "16MiB", "--max-model-len", "512"]
+    flags += ["--kv-events", "tcp://127.0.0.1:0", "--kv-events-replay", "tcp://127.0.0.1:0"]
+    with serving(model_folder, *flags) as (process, line):
+        told = process.stdout.readline().split()
+        live, replay = (word for word in told if word.startswith("tcp://127.0.0.1:"))
+        httpx.post(f"{line.split()[4]}/v1/completions", json=BODY, timeout=60).raise_for_status()
+        source = SourceConfig(endpoint=live, replay_endpoint=replay)
+        with Subscriber(SubscriberConfig(sources=(source,))) as subscriber:
+            first = subscriber.poll(60)
+    assert isinstance(first, Delivered)
+    assert (first.sequence, first.is_replayed) == (0, True)

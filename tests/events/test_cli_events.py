@@ -132,7 +132,7 @@ def test_what_was_recorded_is_replayed_as_it_was(octavo, tmp_path):
         endpoint = reader.endpoints[0]
         codes = []
         player = threading.Thread(
-            target=lambda: codes.append(run(["events", "replay", str(file), endpoint, "--no-wait"]))
+            target=lambda: codes.append(run(["events", "replay", str(file), endpoint, "--connect", "--no-wait"]))
         )
         player.start()
         while len(items) < 3:
@@ -240,7 +240,7 @@ def test_it_binds_for_a_publisher_that_connects(octavo):
     port = context.socket(zmq.PUB)
     free = f"tcp://127.0.0.1:{port.bind_to_random_port('tcp://127.0.0.1')}"
     context.destroy(linger=0)
-    with ZmqPublisher(PublisherConfig(endpoint=free)) as heard:
+    with ZmqPublisher(PublisherConfig(endpoint=free, bind=False)) as heard:
         has_ended = threading.Event()
 
         def publish():

@@ -1,12 +1,13 @@
 """Publishers: what they accept, drop, keep and send again; no sockets but those of `ZmqPublisher` itself."""
 
+import socket
 import threading
 
 import pytest
 import zmq
 
 from octavo.errors import InputError
-from octavo.events.endpoints import check_endpoint, endpoint_of_rank, is_bound_by_publisher
+from octavo.events.endpoints import check_endpoint, endpoint_of_rank
 from octavo.events.messages import BlockRemoved, BlockStored, KVEventBatch
 from octavo.events.publisher import InProcessPublisher, ZmqPublisher, estimated_bytes
 from octavo.events.publisher_config import PublisherConfig
@@ -46,10 +47,30 @@ def test_endpoints_of_ranks(endpoint, rank, expected):
     assert endpoint_of_rank(check_endpoint(endpoint), rank) == expected
 
 
-def test_which_endpoints_are_bound():
-    bound = ["tcp://*:5557", "tcp://[::]:5557", "ipc:///tmp/kv", "inproc://kv", LOOPBACK]
-    assert all(map(is_bound_by_publisher, bound))
-    assert not is_bound_by_publisher("tcp://127.0.0.1:5557")
+@pytest.mark.parametrize("endpoint", ["tcp://*:5557", "tcp://0.0.0.0:5557", "tcp://[::]:5557", "tcp://eth0:5557"])
+@pytest.mark.parametrize("name", ["endpoint", "replay_endpoint"])
+def test_events_leave_the_machine_only_with_keys_or_permission(endpoint, name, tmp_path):
+    with pytest.raises(InputError, match="contain the prompts"):
+        PublisherConfig(**{name: endpoint})
+    PublisherConfig(**{name: endpoint}, keys=tmp_path)
+    PublisherConfig(**{name: endpoint}, allows_plain=True)
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["tcp://127.0.0.1:5557", "tcp://127.9.9.9:1", "tcp://[::1]:5557", "tcp://localhost:1", "ipc:///tmp/kv"]
+)
+def test_endpoints_of_this_machine_need_no_keys(endpoint):
+    PublisherConfig(endpoint=endpoint, replay_endpoint=endpoint)
+
+
+def test_a_publisher_binds_the_port_that_it_is_given():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with ZmqPublisher(PublisherConfig(endpoint=f"tcp://127.0.0.1:{port}")) as publisher:
+        with socket.create_connection(("127.0.0.1", port)):
+            pass
+        with pytest.raises(InputError, match=rf"cannot bind tcp://127.0.0.1:{port}"):
+            ZmqPublisher(PublisherConfig(endpoint=publisher.endpoint)).start()
 
 
 @pytest.mark.parametrize(
@@ -74,7 +95,7 @@ def test_impossible_configurations(values):
 
 def test_a_port_beyond_the_last():
     with pytest.raises(InputError, match="65536"):
-        ZmqPublisher(PublisherConfig(endpoint="tcp://*:65535", data_parallel_rank=1))
+        ZmqPublisher(PublisherConfig(endpoint="tcp://127.0.0.1:65535", data_parallel_rank=1))
 
 
 def test_an_address_in_use_is_refused_and_leaves_nothing():

@@ -20,6 +20,9 @@ _LONGEST_PAUSE_S = 3600.0
 _Endpoint = Annotated[str, typer.Argument(help="Where events are heard: tcp://HOST:PORT or ipc://PATH.")]
 _Replay = Annotated[str | None, typer.Option(help="Where missed events are asked for.", show_default=False)]
 _Bind = Annotated[bool, typer.Option("--bind", help="Bind the endpoint; the publisher connects.")]
+_Keys = Annotated[
+    Path | None, typer.Option(help="A folder with the keys that the publisher asks for.", show_default=False)
+]
 _Topic = Annotated[list[str] | None, typer.Option(help="Only topics that begin with this.", show_default=False)]
 _Limit = Annotated[int | None, typer.Option(help="End after so many.", min=1, show_default=False)]
 
@@ -35,6 +38,7 @@ def tail(
     *,
     replay: _Replay = None,
     bind: _Bind = False,
+    keys: _Keys = None,
     topic: _Topic = None,
     group: Annotated[int | None, typer.Option(help="Only this group.", min=0, show_default=False)] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON lines.")] = False,
@@ -44,7 +48,7 @@ def tail(
     from octavo.cli.events_view import lines
 
     num_lines = 0
-    with _subscriber(endpoint, replay=replay, bind=bind, topics=topic) as subscriber:
+    with _subscriber(endpoint, replay=replay, bind=bind, keys=keys, topics=topic) as subscriber:
         for item in subscriber:
             for line in lines(item, group=group, as_json=json):
                 num_lines += 1
@@ -59,6 +63,7 @@ def record(
     *,
     replay: _Replay = None,
     bind: _Bind = False,
+    keys: _Keys = None,
     topic: _Topic = None,
     max_bytes: Annotated[str, typer.Option(help="Largest size of the file: 100MB, 1GiB.")] = _DEFAULT_MAX_BYTES,
     limit: _Limit = None,
@@ -74,7 +79,7 @@ def record(
         raise InputError(f"--max-bytes: {error}") from error
     num_batches = 0
     with (
-        _subscriber(endpoint, replay=replay, bind=bind, topics=topic) as subscriber,
+        _subscriber(endpoint, replay=replay, bind=bind, keys=keys, topics=topic) as subscriber,
         Recorder(file, max_bytes=most_bytes) as recorder,
     ):
         for item in subscriber:
@@ -92,8 +97,9 @@ def record(
 @app.command(name="replay")
 def replay_file(
     file: Annotated[Path, typer.Argument(help="A file that `octavo events record` made.")],
-    endpoint: Annotated[str, typer.Argument(help="Where to publish: tcp://*:PORT binds, tcp://HOST:PORT connects.")],
+    endpoint: Annotated[str, typer.Argument(help="Where to publish: tcp://127.0.0.1:PORT.")],
     *,
+    connect: Annotated[bool, typer.Option("--connect", help="Connect to a subscriber that binds.")] = False,
     speed: Annotated[float, typer.Option(help="How many times as fast as it was recorded.")] = 1.0,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="As fast as it is read.")] = False,
     subscriber_timeout: Annotated[
@@ -111,7 +117,7 @@ def replay_file(
     _check_crosses_processes(endpoint)
     for _ in read_recorded(file):  # a file is refused before the first of its messages is sent
         pass
-    with RecordSender(endpoint, timeout_s=subscriber_timeout) as sender:
+    with RecordSender(endpoint, bind=not connect, timeout_s=subscriber_timeout) as sender:
         sender.wait_for_subscriber()
         last = None
         for message in read_recorded(file):
@@ -121,13 +127,27 @@ def replay_file(
             sender.send(message)
 
 
-def _subscriber(endpoint: str, *, replay: str | None, bind: bool, topics: list[str] | None) -> "Subscriber":
+@app.command(name="keys")
+def make_key_files(folder: Annotated[Path, typer.Argument(help="A new folder.")]) -> None:
+    """Make keys, so that only the subscribers that have one read events."""
+    from octavo.events import make_keys  # zmq, which no other command needs
+
+    make_keys(folder)
+    write_output(
+        f"Keys in {folder}. The publisher needs publisher.key_secret and subscribers/; "
+        "a subscriber needs publisher.key and subscriber.key_secret.\n"
+    )
+
+
+def _subscriber(
+    endpoint: str, *, replay: str | None, bind: bool, keys: Path | None, topics: list[str] | None
+) -> "Subscriber":
     from octavo.events import SourceConfig, Subscriber, SubscriberConfig  # zmq, which no other command needs
 
     _check_crosses_processes(endpoint)
     if replay is not None:
         _check_crosses_processes(replay)
-    source = SourceConfig(endpoint=endpoint, replay_endpoint=replay, bind=bind, topics=tuple(topics or [""]))
+    source = SourceConfig(endpoint=endpoint, replay_endpoint=replay, bind=bind, keys=keys, topics=tuple(topics or [""]))
     return Subscriber(SubscriberConfig(sources=(source,)))
 
 

@@ -7,7 +7,7 @@ import zmq
 
 from octavo.cli.events_file import Recorded
 from octavo.errors import InputError
-from octavo.events import Context, check_endpoint, encode_sequence, is_bound_by_publisher, open_endpoint
+from octavo.events import Context, check_endpoint, encode_sequence, open_endpoint
 
 _MAX_FRAME_FROM_PEER_BYTES = 4096
 
@@ -15,7 +15,7 @@ _MAX_FRAME_FROM_PEER_BYTES = 4096
 class RecordSender:
     """A publishing socket that loses nothing: it waits for subscribers, and gives up on one that does not read."""
 
-    def __init__(self, endpoint: str, *, timeout_s: float) -> None:
+    def __init__(self, endpoint: str, *, bind: bool = True, timeout_s: float) -> None:
         self._timeout_ms = max(1, round(1000 * timeout_s))
         self._context: Context = zmq.Context()
         self._socket = self._context.socket(zmq.XPUB)
@@ -25,7 +25,7 @@ class RecordSender:
             self.endpoint = open_endpoint(
                 self._socket,
                 check_endpoint(endpoint),
-                bind=is_bound_by_publisher(endpoint),
+                bind=bind,
                 max_frame_bytes=_MAX_FRAME_FROM_PEER_BYTES,
             )
         except InputError:

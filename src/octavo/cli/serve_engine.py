@@ -9,13 +9,19 @@ from typing import Any, NamedTuple
 from transformers.utils import logging as _untyped_logging
 
 from octavo.blocks import KVCacheManager
+from octavo.cli.output import print_error, write_output
 from octavo.engine import AsyncEngine, Engine, EngineConfig, offload_maker
+from octavo.errors import InputError
+from octavo.events import PublisherConfig, is_loopback
 from octavo.offload import OffloadConfig, OffloadScheduler
 from octavo.policies import POLICIES
-from octavo.server import OffloadReport, ReadOffload
+from octavo.server import OffloadReport, ReadOffload, Server, ServerConfig, open_socket, url_of
 from octavo.settings import take_choice
+from octavo.units import format_bytes
 
 transformers_logging: Any = _untyped_logging
+
+_OPEN_TO_ALL = "anybody who reaches this address may use the model: add --api-key, or leave --host out"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,11 +47,60 @@ class OffloadFlags:
         return OffloadConfig.from_mapping(config)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventFlags:
+    """Where KV events are published and who may read them."""
+
+    endpoint: str | None
+    replay_endpoint: str | None
+    keys: Path | None
+    allows_plain: bool
+
+    def to_config(self) -> PublisherConfig | None:
+        """None if no events are wanted."""
+        if self.endpoint is not None:
+            return PublisherConfig(
+                endpoint=self.endpoint,
+                replay_endpoint=self.replay_endpoint,
+                keys=self.keys,
+                allows_plain=self.allows_plain,
+            )
+        if self.replay_endpoint is not None or self.keys is not None or self.allows_plain:
+            raise InputError("--kv-events-replay, --kv-events-keys and --kv-events-plain need --kv-events ENDPOINT")
+        return None
+
+
 class ServedEngine(NamedTuple):
     """An engine that runs, and how to look at its tiers."""
 
     engine: AsyncEngine
     read_offload: ReadOffload | None
+
+
+def run_server(server: ServerConfig, config: EngineConfig, offload: OffloadConfig | None) -> None:
+    """Serves until it is asked to end. The ports are opened before the model is loaded."""
+    if not sys.stderr.isatty():
+        transformers_logging.disable_progress_bar()  # progress bars are for people, not for logs
+    listener = open_socket(server)
+    try:
+        served = build_engine(config, offload)
+    except BaseException:
+        listener.close()
+        raise
+    if server.api_key is None and not is_loopback(server.host):
+        print_error(_OPEN_TO_ALL)
+    _announce(server, url_of(listener), served.engine.engine)
+    Server(served.engine, server, read_offload=served.read_offload).run(sockets=[listener])
+
+
+def _announce(server: ServerConfig, url: str, engine: Engine) -> None:
+    plan = engine.manager.config
+    write_output(
+        f"Serving {server.model_name}: page at {url} and OpenAI's API at {url}/v1; context "
+        f"{plan.limits.max_model_len:,} tokens, pool {format_bytes(plan.num_sheets * plan.sheet_bytes)}\n"
+    )
+    if engine.event_endpoints:
+        write_output(f"KV events, which contain the prompts, at {' and replay at '.join(engine.event_endpoints)}\n")
 
 
 def build_engine(config: EngineConfig, offload: OffloadConfig | None) -> ServedEngine:
@@ -62,12 +117,6 @@ def build_engine(config: EngineConfig, offload: OffloadConfig | None) -> ServedE
     engine = Engine.from_config(config, make_offload=make_offload)
     (scheduler,) = made
     return ServedEngine(AsyncEngine(engine), lambda: OffloadReport(status=scheduler.status(), stats=scheduler.stats()))
-
-
-def quieten() -> None:
-    """Progress bars are for people: a log wants none."""
-    if not sys.stderr.isatty():
-        transformers_logging.disable_progress_bar()
 
 
 def _digests_folder() -> Path:

@@ -1,4 +1,4 @@
-"""From an `EngineConfig` to the parts of an engine: model, plan, manager, runner, tokenizer, publisher."""
+"""From an `EngineConfig` to the parts of an engine: model, plan, manager, runner, tokenizer."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,14 +6,12 @@ from dataclasses import dataclass
 
 from octavo.blocks import KVCacheManager
 from octavo.engine.config import EngineConfig
-from octavo.engine.event_feed import EventFeed
 from octavo.engine.models import CacheGeometry, CausalModel, load_model
 from octavo.engine.runner import ModelRunner
 from octavo.engine.scheduler import SchedulerLimits
 from octavo.engine.tokenizer import FastTokenizer, load_tokenizer, read_eos_token_ids
 from octavo.engine.torch_dtypes import parse_dtype
 from octavo.errors import NotEnoughMemoryError
-from octavo.events import ZmqPublisher
 from octavo.hashing import BlockHasher
 from octavo.planning import KVCacheConfig, plan_kv_cache
 from octavo.specs import RequestLimits
@@ -30,11 +28,10 @@ class EngineParts:
     vocab_size: int
     tokenizer: FastTokenizer | None
     eos_token_ids: frozenset[int]
-    event_feed: EventFeed | None
 
 
 def build_parts(config: EngineConfig) -> EngineParts:
-    """Loads and allocates everything. A publisher starts last, so that none is left behind by what cannot be had."""
+    """Loads the model, plans its cache and allocates the pool."""
     tokenizer = load_tokenizer(config.model)
     eos_token_ids = read_eos_token_ids(config.model)
     model = load_model(config.model, parse_dtype(config.dtype), config.device)
@@ -48,7 +45,6 @@ def build_parts(config: EngineConfig) -> EngineParts:
             enable_prefix_caching=config.enable_prefix_caching,
             enable_events=config.kv_events is not None,
         )
-    feed = None if config.kv_events is None else EventFeed(manager, ZmqPublisher(config.kv_events).start())
     return EngineParts(
         runner=runner,
         manager=manager,
@@ -58,7 +54,6 @@ def build_parts(config: EngineConfig) -> EngineParts:
         vocab_size=model.vocab_size,
         tokenizer=tokenizer,
         eos_token_ids=eos_token_ids,
-        event_feed=feed,
     )
 
 

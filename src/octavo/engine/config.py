@@ -53,6 +53,10 @@ class EngineConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InputError(f"{name} must be 1 or more, not {value}")
+        if self.kv_events is not None and not self.enable_prefix_caching:
+            raise InputError("without prefix caching there are no events: leave out kv_events or --no-prefix-caching")
+        if self.hash_seed == "":
+            raise InputError("hash_seed must not be empty: leave it out (--hash-seed), or give all engines one seed")
         if self.max_num_seqs > self.max_step_tokens:
             raise InputError(
                 f"max_num_seqs = {self.max_num_seqs} is more than max_step_tokens = {self.max_step_tokens}: "

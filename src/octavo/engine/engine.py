@@ -11,6 +11,7 @@ unpublished; everybody else goes on.
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from copy import deepcopy
 from typing import TYPE_CHECKING, Self
 
@@ -30,6 +31,7 @@ from octavo.engine.scheduler import Chunk, Scheduler, SchedulerLimits
 from octavo.engine.statistics import EngineCounters, EngineSnapshot, class_occupancy, group_occupancy
 from octavo.engine.tokenizer import FastTokenizer
 from octavo.errors import InputError
+from octavo.events import ZmqPublisher
 from octavo.hashing import PLAIN, RequestIdentity
 
 if TYPE_CHECKING:
@@ -88,10 +90,15 @@ class Engine:
         *,
         make_offload: "Callable[[KVCacheManager, ModelRunner], OffloadHooks] | None" = None,
     ) -> Self:
-        """Loads the model, plans its cache and allocates the pool. It takes as long as that takes."""
+        """Loads the model, plans its cache and allocates the pool. The publisher of events starts first, so that a
+        port that is taken is told before anything slow is done."""
         from octavo.engine.building import build_parts  # it imports transformers, which takes seconds
 
-        parts = build_parts(config)
+        with ExitStack() as opened:
+            publisher = None if config.kv_events is None else opened.enter_context(ZmqPublisher(config.kv_events))
+            parts = build_parts(config)
+            offload = None if make_offload is None else make_offload(parts.manager, parts.runner)
+            opened.pop_all()
         return cls(
             parts.runner,
             parts.manager,
@@ -99,9 +106,14 @@ class Engine:
             vocab_size=parts.vocab_size,
             tokenizer=parts.tokenizer,
             eos_token_ids=parts.eos_token_ids,
-            offload=None if make_offload is None else make_offload(parts.manager, parts.runner),
-            event_feed=parts.event_feed,
+            offload=offload,
+            event_feed=None if publisher is None else EventFeed(parts.manager, publisher),
         )
+
+    @property
+    def event_endpoints(self) -> Sequence[str]:
+        """The endpoints of live events and of their replay, with the real ports."""
+        return () if self._event_feed is None else self._event_feed.endpoints
 
     @property
     def max_model_len(self) -> int:

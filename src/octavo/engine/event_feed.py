@@ -23,6 +23,11 @@ class EventFeed:
             hash_block_size=manager.config.hash_block_size,
         )
 
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """The endpoints of live events and of their replay; none for subscribers in this process."""
+        return self._publisher.endpoints
+
     def follow(self, take_events: Callable[[], list[AnyEvent]]) -> None:
         """Publishes what this gives too: the changes of the media below the device."""
         self._take_more = take_events

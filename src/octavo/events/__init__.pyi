@@ -1,7 +1,8 @@
 from . import messages as messages
 from .changes import CacheChanges as CacheChanges, StepEvents as StepEvents, StoredRun as StoredRun
-from .endpoints import check_endpoint as check_endpoint, is_bound_by_publisher as is_bound_by_publisher
+from .endpoints import check_endpoint as check_endpoint, is_loopback as is_loopback
 from .group_view import GroupView as GroupView
+from .keys import make_keys as make_keys
 from .messages import (
     MEDIUM_CPU as MEDIUM_CPU,
     MEDIUM_GPU as MEDIUM_GPU,

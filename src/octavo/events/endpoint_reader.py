@@ -11,12 +11,13 @@ from typing import NamedTuple
 
 import xxhash
 import zmq
-from zmq.utils.monitor import recv_monitor_message
 
 from octavo.errors import InputError, WireError
+from octavo.events.connection_watch import ConnectionWatch, NewConnection
+from octavo.events.keys import secure_subscriber
 from octavo.events.replay import END_SEQUENCE
 from octavo.events.session import Delivered, PublisherSession, Resync, SubscriberItem, Verdict
-from octavo.events.sockets import Context, Socket, can_read, open_endpoint
+from octavo.events.sockets import Context, Socket, open_endpoint
 from octavo.events.subscriber_config import SourceConfig, SubscriberConfig
 from octavo.events.wire import decode_batch, decode_sequence, encode_sequence
 
@@ -26,10 +27,6 @@ _BYTES_PER_TURN = 1 << 17
 _RECONNECT_MS = 50
 _RECONNECT_MAX_MS = 2000
 _HEARTBEATS_MISSED = 3
-_EVENTS = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_CONNECT_RETRIED
-_GIVEN_UP_S = 0.2
-"""ZMQ connects again at once after a lost connection, but never to a peer that broke its protocol. If ZMQ has not
-tried within this time, the reader connects by itself."""
 _SECOND_LOOK_S = 0.2
 """The first replay may be answered before the subscription takes effect, so replay is asked again after this time."""
 _RECHECK_AFTER_FAILURE_S = 60.0
@@ -105,6 +102,7 @@ class EndpointReader:
         self._replay: _Replay | None = None
         self._was_connected = False
         self._was_disconnected = False
+        self._was_refused = False
         self._reconnect_at: float | None = None
         self._recheck_at: float | None = None
         self._to_recheck: deque[_Publisher] = deque()
@@ -115,7 +113,7 @@ class EndpointReader:
         """When `read` must be called even if no message comes."""
         recheck_at = None if self._replay is not None else self._recheck_at
         replay_s = None if self._replay is None else self._replay.give_up_at
-        return min((t for t in (self._reconnect_at, replay_s, recheck_at) if t is not None), default=None)
+        return min((t for t in (self._watch.reconnect_at, replay_s, recheck_at) if t is not None), default=None)
 
     @property
     def num_gaps(self) -> int:
@@ -123,7 +121,7 @@ class EndpointReader:
 
     def sockets(self) -> Sequence[Socket]:
         """The sockets to wait for."""
-        return (self._monitor, self._sub if self._replay is None else self._replay.socket)
+        return (self._watch.monitor, self._sub if self._replay is None else self._replay.socket)
 
     def read(self, now: float) -> None:
         """Reads until there is an item to deliver. A decoded batch takes ten times the memory of its message, so
@@ -140,17 +138,12 @@ class EndpointReader:
     def close(self) -> None:
         """Closes its sockets."""
         self._end_replay()
-        self._sub.disable_monitor()
-        self._monitor.close(linger=0)
+        self._watch.close()
         self._sub.close(linger=0)
 
     def _open(self) -> None:
         self._sub = self._context.socket(zmq.SUB)
-        self._monitor = self._context.socket(zmq.PAIR)
-        self._monitor.setsockopt(zmq.RCVHWM, 0)  # or ZMQ's own thread would wait for it to be read
-        address = f"inproc://octavo-monitor-{id(self)}"
-        self._sub.monitor(address, _EVENTS)
-        self._monitor.connect(address)
+        self._watch = ConnectionWatch(self._context, self._sub, is_bound=self._source.bind)
         self._sub.set_hwm(self._config.hwm)
         self._set_options(self._sub)
         for topic in self._topics:
@@ -158,8 +151,11 @@ class EndpointReader:
         self.endpoint = open_endpoint(
             self._sub, self._source.endpoint, bind=self._source.bind, max_frame_bytes=self._max_frame_bytes
         )
+        self._watch.opened(self.endpoint)
 
     def _set_options(self, socket: Socket) -> None:
+        if self._source.keys is not None:
+            secure_subscriber(socket, self._source.keys)
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, _RECONNECT_MAX_MS)
@@ -171,27 +167,11 @@ class EndpointReader:
     def _follow_connection(self, now: float) -> None:
         """Notices new connections. It must run after messages were received and before they are handled, so that no
         message of a new connection is handled before the connection is noticed."""
-        is_new = False
-        while can_read(self._monitor):
-            event = recv_monitor_message(self._monitor, zmq.NOBLOCK)["event"]
-            if event == zmq.EVENT_DISCONNECTED:
-                self._was_disconnected = True
-                self._reconnect_at = None if self._source.bind else now + _GIVEN_UP_S
-            else:
-                self._reconnect_at = None
-            if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-                is_new |= self._was_disconnected or not self._was_connected
-                self._was_connected = True
-        if self._reconnect_at is not None and now >= self._reconnect_at:
-            self._reconnect_at = None
-            with contextlib.suppress(zmq.ZMQError):
-                self._sub.disconnect(self.endpoint)
-            self._sub.connect(self.endpoint)
-        if not is_new:
+        found = self._watch.look(now)
+        if found is None:
             return
-        if self._was_disconnected:
+        if found is NewConnection.AFTER_LOSS:
             self._discard_live()
-        self._was_disconnected = False
         if not self._publishers and self._source.replay_endpoint is not None and self._unnamed is None:
             self._unnamed = self._new_publisher(None)
         self._end_replay()

@@ -1,6 +1,7 @@
-"""Where publishers listen: vLLM's rules for endpoints, so that one configuration serves either."""
+"""Endpoints: their form, their rank, and whether only this machine reaches them."""
 
 import re
+from ipaddress import ip_address
 
 from octavo.errors import InputError
 
@@ -18,10 +19,18 @@ def check_endpoint(endpoint: str) -> str:
     return endpoint
 
 
-def is_bound_by_publisher(endpoint: str) -> bool:
-    """Whether a publisher binds the endpoint: wildcards, local ones, and ports that the system chooses."""
-    is_local = endpoint.startswith(("ipc://", "inproc://"))
-    return is_local or "*" in endpoint or "::" in endpoint or endpoint.endswith(":0")
+def is_local(endpoint: str) -> bool:
+    """Whether only this machine reaches the endpoint: ipc, inproc and loopback addresses."""
+    tcp = _TCP.fullmatch(endpoint)
+    return tcp is None or is_loopback(tcp["host"].strip("[]"))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host's name or address is this machine's own: localhost, 127.0.0.0/8 and ::1."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def endpoint_of_rank(endpoint: str, data_parallel_rank: int) -> str:

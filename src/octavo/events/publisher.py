@@ -25,6 +25,10 @@ from octavo.events.wakeup import Wakeup
 class EventPublisher(Protocol):
     """Takes the events of a step. The caller never changes a batch after it was published."""
 
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """The endpoints of live events and of their replay, with the real ports; none inside one process."""
+
     def publish(self, batch: KVEventBatch) -> None:
         """Takes a batch. It neither waits nor fails, so that subscribers cannot hold up an engine's step."""
 
@@ -37,6 +41,10 @@ class InProcessPublisher:
 
     def __init__(self) -> None:
         self._subscribers: dict[object, Callable[[KVEventBatch], None]] = {}
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        return ()
 
     def subscribe(self, subscriber: Callable[[KVEventBatch], None]) -> Callable[[], None]:
         """Passes every further batch to the function. Returns a function that ends this."""
@@ -121,6 +129,10 @@ class ZmqPublisher:
     def replay_endpoint(self) -> str | None:
         """The endpoint of replay, with the real port once it has started."""
         return self._sender.replay_endpoint if self._sender else self._replay_endpoint
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        return (self.endpoint,) if self.replay_endpoint is None else (self.endpoint, self.replay_endpoint)
 
     def start(self) -> Self:
         """Opens the sockets. InputError if one cannot be opened; then none stays open."""

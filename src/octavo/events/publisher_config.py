@@ -2,9 +2,10 @@
 
 import threading
 from dataclasses import dataclass
+from pathlib import Path
 
 from octavo.errors import InputError
-from octavo.events.endpoints import check_endpoint
+from octavo.events.endpoints import check_endpoint, is_local
 from octavo.events.wire import DEFAULT_LIMITS
 
 
@@ -12,13 +13,17 @@ from octavo.events.wire import DEFAULT_LIMITS
 class PublisherConfig:
     """The endpoints of a publisher and the bounds of its queue and replay buffer."""
 
-    endpoint: str = "tcp://*:5557"
+    endpoint: str = "tcp://127.0.0.1:5557"
     replay_endpoint: str | None = None
+    keys: Path | None = None
+    """A folder of `make_keys`: events are encrypted, and only the subscribers in it can read them."""
+    allows_plain: bool = False
+    """Other machines may read the events without keys. Events contain the prompts."""
     topic: str = ""
     data_parallel_rank: int = 0
     """It is added to the ports, and set in batches that name no rank."""
-    bind: bool | None = None
-    """None: as vLLM does, which binds `tcp://*:P`, ipc and inproc, and connects to other addresses."""
+    bind: bool = True
+    """False connects to a subscriber that binds `endpoint`. The replay endpoint is always bound."""
     hwm: int = 10_000
     """Messages that wait for one subscriber. Beyond that the subscriber misses messages and sees a gap."""
     max_queued_batches: int = 10_000
@@ -35,9 +40,9 @@ class PublisherConfig:
     """How long `close` may take to send the queued batches."""
 
     def __post_init__(self) -> None:
-        check_endpoint(self.endpoint)
-        if self.replay_endpoint is not None:
-            check_endpoint(self.replay_endpoint)
+        for endpoint in (self.endpoint, self.replay_endpoint):
+            if endpoint is not None and not is_local(check_endpoint(endpoint)):
+                self._check_may_leave(endpoint)
         least = {"data_parallel_rank": 0, "replay_batches": 0, "replay_bytes": 0} | dict.fromkeys(
             ("hwm", "max_queued_batches", "max_queued_bytes", "max_message_bytes", "max_replay_requests"), 1
         )
@@ -46,3 +51,10 @@ class PublisherConfig:
                 raise InputError(f"{name} must be {number} or more, not {getattr(self, name)}")
         if not 0 <= self.close_timeout_s <= threading.TIMEOUT_MAX:
             raise InputError(f"close_timeout_s must be 0 or more, not {self.close_timeout_s}")
+
+    def _check_may_leave(self, endpoint: str) -> None:
+        if self.keys is None and not self.allows_plain:
+            raise InputError(
+                f"{endpoint} can be read from other machines, and events contain the prompts: name a folder of keys "
+                "(keys, --kv-events-keys; `octavo events keys` makes them), or set allows_plain (--kv-events-plain)"
+            )

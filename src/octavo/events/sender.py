@@ -10,7 +10,7 @@ from typing import Protocol
 import zmq
 
 from octavo.errors import InputError, WireError
-from octavo.events.endpoints import is_bound_by_publisher
+from octavo.events.keys import secure_publisher, start_authenticator
 from octavo.events.messages import KVEventBatch
 from octavo.events.publisher_config import PublisherConfig
 from octavo.events.replay import ReplayBuffer, ReplayRequests, Sent
@@ -83,8 +83,11 @@ class Sender:
 
     def _run(self) -> None:
         context: Context = zmq.Context()
+        authenticator = None
         try:
             try:
+                if self._config.keys is not None:
+                    authenticator = start_authenticator(context, self._config.keys)
                 self._pub, self._router = self._open(context)
             except InputError as error:
                 self._error = error
@@ -96,17 +99,24 @@ class Sender:
             _logger.exception("events are published no more at %s", self.endpoint)
         finally:
             left_s = 0.0 if self._close_at is None else max(0.0, self._close_at - time.monotonic())
+            if authenticator is not None:
+                authenticator.stop()
             context.destroy(linger=ceil(1000 * left_s))
 
     def _open(self, context: Context) -> tuple[Socket, Socket | None]:
         pub = context.socket(zmq.PUB)
         pub.set_hwm(self._config.hwm)
-        is_bound = is_bound_by_publisher(self.endpoint) if self._config.bind is None else self._config.bind
-        self.endpoint = open_endpoint(pub, self.endpoint, bind=is_bound, max_frame_bytes=_MAX_FRAME_FROM_PEER_BYTES)
+        if self._config.keys is not None:
+            secure_publisher(pub, self._config.keys)
+        self.endpoint = open_endpoint(
+            pub, self.endpoint, bind=self._config.bind, max_frame_bytes=_MAX_FRAME_FROM_PEER_BYTES
+        )
         if self.replay_endpoint is None:
             return pub, None
         router = context.socket(zmq.ROUTER)
         router.set_hwm(MESSAGES_PER_TURN)
+        if self._config.keys is not None:
+            secure_publisher(router, self._config.keys)
         router.setsockopt(zmq.ROUTER_MANDATORY, 1)  # a full queue is an error here, not a lost message
         self.replay_endpoint = open_endpoint(
             router, self.replay_endpoint, bind=True, max_frame_bytes=_MAX_FRAME_FROM_PEER_BYTES

@@ -1,6 +1,7 @@
 """`SubscriberConfig`: which publishers a subscriber hears, and how much it reads and keeps."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from octavo.errors import InputError
 from octavo.events.endpoints import check_endpoint
@@ -14,6 +15,8 @@ class SourceConfig:
 
     endpoint: str = "tcp://127.0.0.1:5557"
     replay_endpoint: str | None = None
+    keys: Path | None = None
+    """A folder with the keys that the publisher asks for: see `octavo.events.make_keys`."""
     bind: bool = False
     """vLLM connects to addresses such as `tcp://127.0.0.1:P`; then the subscriber must bind."""
     topics: tuple[str, ...] = ("",)

@@ -1,0 +1,82 @@
+"""`ConnectionWatch`: notices the connections that a socket gets and loses, and connects again where ZMQ does not."""
+
+import contextlib
+import logging
+from enum import Enum, auto
+
+import zmq
+from zmq.utils.monitor import recv_monitor_message
+
+from octavo.events.sockets import Context, Socket, can_read
+
+_logger = logging.getLogger(__name__)
+
+_REFUSED = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+_EVENTS = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_CONNECT_RETRIED | _REFUSED
+_GIVEN_UP_S = 0.2
+"""ZMQ connects again at once after a lost connection, but never to a peer that broke its protocol. If ZMQ has not
+tried within this time, the watch connects by itself."""
+
+
+class NewConnection(Enum):
+    """A connection that a look has found."""
+
+    FIRST = auto()
+    AFTER_LOSS = auto()
+
+
+class ConnectionWatch:
+    """Watches one socket. Make it before the socket is opened, and call `opened` afterwards."""
+
+    def __init__(self, context: Context, socket: Socket, *, is_bound: bool) -> None:
+        self._socket = socket
+        self._is_bound = is_bound
+        self._endpoint = ""
+        self._was_connected = self._was_lost = self._was_refused = False
+        self.reconnect_at: float | None = None
+        """When `look` connects by itself."""
+        self.monitor: Socket = context.socket(zmq.PAIR)
+        self.monitor.setsockopt(zmq.RCVHWM, 0)  # or ZMQ's own thread would wait for it to be read
+        address = f"inproc://octavo-monitor-{id(self)}"
+        socket.monitor(address, _EVENTS)
+        self.monitor.connect(address)
+
+    def opened(self, endpoint: str) -> None:
+        """The socket was bound or connected."""
+        self._endpoint = endpoint
+
+    def look(self, now: float) -> NewConnection | None:
+        """The connection that was made since the last look, if any."""
+        is_new = False
+        while can_read(self.monitor):
+            event = recv_monitor_message(self.monitor, zmq.NOBLOCK)["event"]
+            is_new |= self._note(event, now)
+        if self.reconnect_at is not None and now >= self.reconnect_at:
+            self.reconnect_at = None
+            with contextlib.suppress(zmq.ZMQError):
+                self._socket.disconnect(self._endpoint)
+            self._socket.connect(self._endpoint)
+        if not is_new:
+            return None
+        was_lost, self._was_lost, self._was_refused = self._was_lost, False, False
+        return NewConnection.AFTER_LOSS if was_lost else NewConnection.FIRST
+
+    def close(self) -> None:
+        self._socket.disable_monitor()
+        self.monitor.close(linger=0)
+
+    def _note(self, event: int, now: float) -> bool:
+        """Returns whether the event is a new connection."""
+        if event & _REFUSED and not self._was_refused:
+            self._was_refused = True
+            _logger.warning("%s and this subscriber do not accept each other's keys", self._endpoint)
+        if event == zmq.EVENT_DISCONNECTED:
+            self._was_lost = True
+            self.reconnect_at = None if self._is_bound else now + _GIVEN_UP_S
+            return False
+        self.reconnect_at = None
+        if event != zmq.EVENT_HANDSHAKE_SUCCEEDED:
+            return False
+        is_new = self._was_lost or not self._was_connected
+        self._was_connected = True
+        return is_new

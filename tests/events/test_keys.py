@@ -1,0 +1,74 @@
+"""Keys: who has none, or one that the publisher does not know, reads nothing; all faults of key files are told."""
+
+import shutil
+
+import pytest
+
+from octavo.errors import InputError
+from octavo.events.keys import make_keys
+from octavo.events.messages import BlockRemoved, KVEventBatch
+from octavo.events.publisher import ZmqPublisher
+from octavo.events.publisher_config import PublisherConfig
+from octavo.events.subscriber import Subscriber
+from octavo.events.subscriber_config import SourceConfig, SubscriberConfig
+
+LOOPBACK = "tcp://127.0.0.1:0"
+PATIENCE_S = 10.0
+
+
+@pytest.fixture
+def keys(tmp_path):
+    folder = tmp_path / "keys"
+    make_keys(folder)
+    return folder
+
+
+def publisher(keys):
+    return ZmqPublisher(PublisherConfig(endpoint=LOOPBACK, replay_endpoint=LOOPBACK, keys=keys))
+
+
+def subscriber(publisher, keys):
+    source = SourceConfig(endpoint=publisher.endpoint, replay_endpoint=publisher.replay_endpoint, keys=keys)
+    return Subscriber(SubscriberConfig(sources=(source,)))
+
+
+def batch(number):
+    return KVEventBatch(ts=float(number), events=[BlockRemoved(block_hashes=[number], medium="GPU", group_idx=0)])
+
+
+def test_who_has_a_key_reads_live_and_replayed_events(keys):
+    with publisher(keys) as sender:
+        sender.publish(batch(0))
+        with subscriber(sender, keys) as reader:
+            assert reader.poll(PATIENCE_S).batch.ts == 0.0
+            sender.publish(batch(1))
+            assert reader.poll(PATIENCE_S).batch.ts == 1.0
+
+
+@pytest.mark.parametrize("has_other_keys", [False, True])
+def test_who_has_no_known_key_is_refused_and_told(keys, tmp_path, caplog, has_other_keys):
+    others = None
+    if has_other_keys:
+        others = tmp_path / "others"
+        make_keys(others)
+        shutil.copy(keys / "publisher.key", others)
+    with publisher(keys) as sender, subscriber(sender, others) as reader, subscriber(sender, keys) as known:
+        sender.publish(batch(0))
+        assert known.poll(PATIENCE_S).batch.ts == 0.0
+        while not caplog.records:
+            assert reader.poll(0.01) is None
+    assert "do not accept each other's keys" in caplog.text
+
+
+def test_faulty_keys_are_refused(keys, tmp_path):
+    with pytest.raises(InputError, match="is not empty"):
+        make_keys(keys)
+    (keys / "publisher.key").write_text("curve")
+    with publisher(keys) as sender, pytest.raises(InputError, match="is not a key file"):
+        subscriber(sender, keys).start()
+    (keys / "publisher.key_secret").chmod(0o644)
+    with pytest.raises(InputError, match="can be read by others"):
+        publisher(keys).start()
+    shutil.rmtree(keys / "subscribers")
+    with pytest.raises(InputError, match="has no key of a subscriber"):
+        publisher(keys).start()
