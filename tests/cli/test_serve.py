@@ -63,6 +63,24 @@ def test_what_was_computed_is_there_after_a_restart(model_folder, tmp_path, monk
     assert cached == {"disk": 192}
 
 
+def test_a_reset_that_was_answered_holds_although_the_process_is_killed(model_folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    flags = ["--device-memory", "16MiB", "--max-model-len", "512", "--memory", "16MiB"]
+    flags += ["--disk", tmp_path / "disk", "--disk-size", "64MiB"]
+    with serving(model_folder, *flags) as (process, line):
+        url = line.split()[4]
+        answer = httpx.post(f"{url}/v1/completions", json=BODY, timeout=60).json()
+        chunks = 'octavo_tier_chunks{medium="disk"} '
+        while f"{chunks}0.0" in (metrics := httpx.get(f"{url}/metrics").text):
+            pass  # each question lets the engine poll its tiers
+        assert chunks in metrics
+        assert httpx.post(f"{url}/reset_prefix_cache", timeout=60).status_code == 200
+        process.kill()
+    text, cached = asyncio.run(complete_again(model_folder, tmp_path / "disk"))
+    assert text == answer["choices"][0]["text"]
+    assert cached == {}
+
+
 async def complete_again(folder, disk):
     """With another engine, over the same disk."""
     config = EngineConfig(model=folder, device_memory_bytes=16 << 20, max_model_len=512)

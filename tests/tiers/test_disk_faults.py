@@ -257,10 +257,12 @@ def test_a_reset_that_cannot_be_marked_is_marked_later(disk):
     driver.tier.reset()
     assert not driver.tier.flush(10.0)
     driver.poll_until(lambda: is_off(driver), "the tier to be turned off")
+    assert not driver.tier.is_reset_durable()
     disk.io.heal()
     disk.recover(driver)
     driver.settle()
     assert disk.segments() == []
+    assert driver.tier.is_reset_durable()
     driver.tier.close()
     assert disk.open().found(range(3)) == [0, 0, 0]
 
@@ -271,7 +273,7 @@ def test_a_marked_reset_holds_although_no_file_was_deleted(disk):
     assert driver.tier.flush(10.0)
     disk.io.fail("unlink", errno=errno.EACCES)
     driver.tier.reset()
-    assert driver.tier.flush(10.0), "the marker is durable"
+    driver.poll_until(driver.tier.is_reset_durable, "the marker to be durable")
     driver.tier.close()
     disk.io.heal()
     assert len(disk.segments()) == 1

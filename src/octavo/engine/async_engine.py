@@ -30,6 +30,8 @@ _logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
 _GRACE_S = 15.0
 """How long closing waits, beyond its timeout, for the step that is under way and for slower media to be written."""
+_RESET_TIMEOUT_S = 10.0
+_LOOK_AT_RESET_S = 0.005
 _MOST_CALLS = 1024
 """Calls that wait for their turn, beside submissions and aborts; more are refused."""
 
@@ -149,9 +151,16 @@ class AsyncEngine:
             self._send(_Command(run, lambda: _tell(loop, future, self._why_closed())))
         return await future
 
-    async def reset_prefix_cache(self) -> None:
-        """Forgets all that is cached, on all media."""
+    async def reset_prefix_cache(self, timeout_s: float = _RESET_TIMEOUT_S) -> bool:
+        """Forgets all that is cached, on all media. False: a disk has not confirmed it in time, so a process that
+        starts after a crash may find what was forgotten. Requests go on while a disk is waited for."""
         await self.call(Engine.reset_prefix_cache)
+        deadline = time.monotonic() + timeout_s
+        while not await self.call(Engine.is_reset_durable):
+            if time.monotonic() >= deadline:
+                return False
+            await asyncio.sleep(_LOOK_AT_RESET_S)
+        return True
 
     async def snapshot(self) -> EngineSnapshot:
         """The engine between two steps."""

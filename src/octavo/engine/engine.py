@@ -209,6 +209,10 @@ class Engine:
             self._offload.reset()
         self._publish_events()
 
+    def is_reset_durable(self) -> bool:
+        """Whether no process finds again what `reset_prefix_cache` forgot, also if this one is killed now."""
+        return self._offload is None or self._offload.is_reset_durable(self._clock())
+
     def offload_stats(self) -> OffloadStats | None:
         """What loads and stores have done; None without offloading."""
         return None if self._offload is None else self._offload.stats()

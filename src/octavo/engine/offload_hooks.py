@@ -61,6 +61,9 @@ class OffloadHooks(Protocol):
     def reset(self) -> None:
         """Everything that is cached is forgotten."""
 
+    def is_reset_durable(self, now: float) -> bool:
+        """Whether no process finds again what a `reset` forgot, also if this one is killed now."""
+
     def flush(self, timeout_s: float, clock: Callable[[], float]) -> bool:
         """Writes out what is on its way; False where time was up."""
 

@@ -139,6 +139,9 @@ class LowerTier:
         self._owes_reset = True
         self._make_up_reset()
 
+    def is_reset_durable(self) -> bool:
+        return not self._owes_reset and self._ask("is_reset_durable", self._tier.is_reset_durable, otherwise=False)
+
     def flush(self, timeout_s: float) -> bool:
         return self._ask("flush", lambda: self._tier.flush(timeout_s), otherwise=False)
 

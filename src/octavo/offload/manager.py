@@ -300,6 +300,10 @@ class OffloadingManager:
         for lower in self._lowers:
             lower.reset()
 
+    def is_reset_durable(self) -> bool:
+        """Whether no process finds again what a `reset` forgot; `poll` brings it about."""
+        return all(lower.is_reset_durable() for lower in self._lowers)
+
     def take_changes(self) -> OffloadChanges:
         """What changed on each medium since the last call; nothing if changes are not logged."""
         if self._resident.changes is None:

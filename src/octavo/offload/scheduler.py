@@ -204,6 +204,11 @@ class OffloadScheduler:
         self._storer.forget()
         self._manager.reset()
 
+    def is_reset_durable(self, now: float) -> bool:
+        """Whether no process finds again what a `reset` forgot, also if this one is killed now."""
+        self._manager.poll(now)
+        return self._manager.is_reset_durable()
+
     def flush(self, timeout_s: float, clock: Callable[[], float]) -> bool:
         """Blocks until what was promised is on the last tier, as durable as that makes it, or time is up: False."""
         deadline = clock() + timeout_s

@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from octavo.errors import OctavoError
 from octavo.server.auth import RequireKey
-from octavo.server.errors import ApiError, as_api_error, shutting_down
+from octavo.server.errors import ApiError, as_api_error, not_durable, shutting_down
 from octavo.server.generation_route import GenerationRoute
 from octavo.server.metrics import CONTENT_TYPE
 from octavo.server.page_state import PageStates
@@ -86,8 +86,9 @@ class _PlainRoutes:
         return Response(self._service.metrics.render(snapshot, offload), media_type=CONTENT_TYPE)
 
     async def reset_prefix_cache(self, request: Request) -> Response:
-        """Everything that is cached is forgotten, on all media."""
-        await self._service.engine.reset_prefix_cache()
+        """Everything that is cached is forgotten, on all media: for good, once it is answered with success."""
+        if not await self._service.engine.reset_prefix_cache():
+            raise not_durable()
         return _json({"status": "ok"})
 
     async def state(self, request: Request) -> Response:

@@ -66,6 +66,17 @@ def shutting_down(message: str = "the server is shutting down") -> ApiError:
     return ApiError(HTTPStatus.SERVICE_UNAVAILABLE, message, code="unavailable", headers=_RETRY_CLOSED)
 
 
+def not_durable() -> ApiError:
+    """A reset that holds in this process alone."""
+    return ApiError(
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "nothing that was cached is used any more, but the disk has not confirmed it yet: a server that starts after a "
+        "crash may find it again; send the request again",
+        code="reset_not_durable",
+        headers=_RETRY_BUSY,
+    )
+
+
 def as_api_error(error: Exception) -> ApiError:
     """What a client is told of an exception. One that was not raised on purpose is logged, and not explained."""
     match error:

@@ -209,6 +209,7 @@ class TierSuite:
             driver.store(chunks(range(5)))
             driver.tier.reset()
             driver.store(chunks([9]))
+            driver.poll_until(driver.tier.is_reset_durable, "the reset to be durable")
         with self.driver(tmp_path) as driver:
             assert driver.found([*range(5), 9]) == [0] * 5 + [ALL_BLOCKS]
 

@@ -91,6 +91,11 @@ class Tier(ABC):
         """Forgets all chunks of the namespace; stores that are under way are forgotten too when they end."""
 
     @abstractmethod
+    def is_reset_durable(self) -> bool:
+        """Whether no process finds again what a `reset` forgot, also if this one is killed now. `poll` brings it about;
+        a medium that keeps nothing says True."""
+
+    @abstractmethod
     def flush(self, timeout_s: float) -> bool:
         """Blocks until what was accepted is as durable as the medium makes it, or time is up: False."""
 

@@ -113,6 +113,10 @@ class FaultyTier(Tier):
         self._inner.reset()
 
     @may_raise
+    def is_reset_durable(self) -> bool:
+        return self.fault is TierFault.NONE and self._inner.is_reset_durable()
+
+    @may_raise
     def flush(self, timeout_s: float) -> bool:
         return self.fault is TierFault.NONE and self._inner.flush(timeout_s)
 

@@ -89,6 +89,9 @@ class NaiveTier(Tier):
     def reset(self) -> None:
         self.remove(list(self._chunks))
 
+    def is_reset_durable(self) -> bool:
+        return True
+
     def flush(self, timeout_s: float) -> bool:
         return True
 

@@ -68,7 +68,9 @@ class SegmentLog:
         self._leaving: dict[int, Segment] = {}
         """Their deletion is ordered, or was tried in vain."""
         self._undeleted: set[int] = set()
+        self._num_marks_ordered = 0
         self._unmarked = False
+        """The last marker of a reset could not be written."""
 
     # Taking over what was found
 
@@ -252,7 +254,7 @@ class SegmentLog:
         """The disk is back: what could not be done is ordered again."""
         if self._unmarked and self._reset_floor:
             self._unmarked = False
-            self._writer.submit(MarkReset(self._reset_floor))
+            self._mark_reset()
         undeleted, self._undeleted = self._undeleted, set()
         for number in sorted(undeleted):
             self._order_deletion(self._leaving[number])
@@ -285,12 +287,23 @@ class SegmentLog:
             return
         self._reset_floor = self._next_number
         self._next_number += 1  # a number below the floor is never used again
-        self._writer.submit(MarkReset(self._reset_floor))
+        self._mark_reset()
         for segment in segments:
             self._order_deletion(segment)
 
-    def reset_failed(self) -> None:
-        self._unmarked = True
+    def _mark_reset(self) -> None:
+        self._num_marks_ordered += 1
+        self._writer.submit(MarkReset(self._reset_floor))
+
+    def reset_marked(self, *, has_failed: bool) -> None:
+        """The writer has written a marker, or could not."""
+        self._num_marks_ordered -= 1
+        self._unmarked = has_failed
+
+    @property
+    def is_reset_durable(self) -> bool:
+        """A marker holds; or every file that it would be of has gone."""
+        return not self._num_marks_ordered and not (self._unmarked and self._reset_floor)
 
     def check_invariants(self) -> None:
         """For tests: the plan counts every segment once, and keeps within the budget."""

@@ -3,7 +3,7 @@
 What is guaranteed. A store that did not fail is found by `lookup`, and by the next process once `flush` has returned
 True; without a flush, a sync follows after `sync_bytes` or, while `poll` is called, `sync_s`. A crash at any byte loses
 what was not synced and nothing else; a record that is torn, or damaged later, is never served. `remove` is not durable:
-a key names its content, so a record that comes back is right. `reset` is, once a `flush` after it has returned True.
+a key names its content, so a record that comes back is right. `reset` is, once `is_reset_durable` says so.
 """
 
 import gc
@@ -219,6 +219,9 @@ class DiskTier(Tier):
 
     # Durability
 
+    def is_reset_durable(self) -> bool:
+        return self._log.is_reset_durable
+
     def flush(self, timeout_s: float) -> bool:
         return not self._is_closed and self._syncs.flush(timeout_s)
 
@@ -299,8 +302,8 @@ class DiskTier(Tier):
                 if error is not None:
                     self._health.degrade(f"a segment cannot be deleted: {describe(error)}")
             case ResetMarked(error):
+                self._log.reset_marked(has_failed=error is not None)
                 if error is not None:
-                    self._log.reset_failed()
                     self._health.degrade(f"a reset cannot be made durable: {describe(error)}")
             case ProbeEnded():
                 self._probe_ended(report)

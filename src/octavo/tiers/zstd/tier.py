@@ -140,6 +140,9 @@ class ZstdTier(Tier):
             job.is_forgotten = True
         self._inner.reset()
 
+    def is_reset_durable(self) -> bool:
+        return self._inner.is_reset_durable()
+
     def flush(self, timeout_s: float) -> bool:
         deadline = time.monotonic() + timeout_s
         under_way = [job.in_thread for job in self._jobs.values() if job.in_thread is not None]

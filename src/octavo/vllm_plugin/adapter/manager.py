@@ -44,6 +44,7 @@ logger = logging.getLogger(__name__)
 
 _STATS_EVERY_S = 0.5
 _FLUSH_S = 10.0
+_RESET_S = 5.0
 _EMPTY_STEP_S = 0.001
 _PAUSE_S = 0.0005
 """vLLM goes round without a pause while a request waits for tiers, and takes the interpreter from their threads. Steps
@@ -244,6 +245,21 @@ class OctavoManager(OffloadingManager):
             self.manager.complete_store(store.job_id, range(len(store.heads)))
         self._loads.clear()
         self._stores.clear()
+        self._await_durable_reset()
+
+    def _await_durable_reset(self) -> None:
+        """vLLM answers when this returns, and the answer is to hold after a crash too."""
+        deadline = time.monotonic() + _RESET_S
+        while not self.manager.is_reset_durable():
+            if time.monotonic() >= deadline:
+                logger.warning(
+                    "a disk has not confirmed the reset of the caches within %g s: a process that starts after a crash "
+                    "may find what was forgotten; reset again",
+                    _RESET_S,
+                )
+                return
+            time.sleep(_PAUSE_S)
+            self.manager.poll(self._clock())
 
     def get_stats(self) -> OffloadingConnectorStats | None:
         """vLLM asks in every step, which is more often than anybody looks: now and then, and when work has ended."""
