@@ -23,7 +23,7 @@ class RecordingOffload:
         self.num_waits = 0
         self.resumed = {}
 
-    def prepare(self, request, now):
+    def prepare(self, request, now, *, may_borrow):
         self.calls.append(("prepare", request.request_id))
         assert not request.is_started
         if self.answers.get(request.request_id, 0):
@@ -33,6 +33,13 @@ class RecordingOffload:
 
     def started(self, request):
         self.calls.append(("started", request.request_id))
+
+    def call_in(self, request):
+        self.calls.append(("call_in", request.request_id))
+        return False
+
+    def holds_pages(self):
+        return self.is_pending
 
     def computed(self, request, now):
         self.calls.append(("computed", request.request_id, request.num_computed_tokens))

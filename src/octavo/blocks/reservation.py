@@ -16,6 +16,7 @@ from octavo.blocks.lookup import GroupLookup
 from octavo.blocks.pool import UndoHold
 from octavo.blocks.request import RequestBlocks
 from octavo.ids import GroupIdx, enumerate_groups
+from octavo.planning import blocks_of_request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,14 +53,18 @@ class DeviceCache:
     def reserve(
         self, request: RequestBlocks, there: Sequence[Sequence[int]], missing: Sequence[Sequence[int]]
     ) -> Reservation | None:
-        """Holds the rows `there`, and takes a page for each missing block, by group, or changes nothing."""
+        """Holds the rows `there`, and takes a page for each missing block, by group. None, and nothing has changed,
+        where there is no room for that and for what the request needs besides to compute all that is known of it."""
         undo: list[UndoHold] = [
             self._pool.hold_undoably(group, rows) for group, rows in enumerate_groups(there) if rows
         ]
-        counts = [0] * len(self._pool.classes)
-        for group, blocks in zip(self.config.groups, missing, strict=True):
-            counts[group.page_class or 0] += len(blocks)
-        if not self._pool.can_take(counts):
+        counts, whole = [0] * len(self._pool.classes), [0] * len(self._pool.classes)
+        most = blocks_of_request(self.config, request.num_tokens)
+        for group, rows, blocks, num_blocks in zip(self.config.groups, there, missing, most, strict=True):
+            if group.page_class is not None:
+                counts[group.page_class] += len(blocks)
+                whole[group.page_class] += max(len(blocks), num_blocks - len(rows))
+        if not self._pool.can_take(whole):
             self._pool.undo_holds(undo)
             return None
         supply = self._pool.take(counts)

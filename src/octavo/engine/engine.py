@@ -150,6 +150,7 @@ class Engine:
         request = Request(
             request_id=request_id,
             params=params,
+            arrival=self.counters.requests,
             num_prompt_tokens=len(prompt),
             eos_token_ids=self.eos_token_ids,
             max_output_tokens=room if params.max_tokens is None else min(room, params.max_tokens),

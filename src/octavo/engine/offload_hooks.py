@@ -18,12 +18,18 @@ __all__ = ["OffloadHooks", "OffloadStats", "Readiness"]
 class OffloadHooks(Protocol):
     """The offload side of an engine, as the engine sees it. Times are of the engine's monotonic clock."""
 
-    def prepare(self, request: RequestBlocks, now: float) -> Readiness:
+    def prepare(self, request: RequestBlocks, now: float, *, may_borrow: bool = True) -> Readiness:
         """READY: the request may be admitted, with what the device has now. WAIT: ask again in the next step; that
-        ends by a deadline."""
+        ends by a deadline. NO_ROOM: ask again, and let nobody younger in. With `may_borrow` it may be lent pages."""
 
     def started(self, request: RequestBlocks) -> None:
-        """The request's first allocation was tried, with success or not: nothing need be held for it any more."""
+        """The request holds its pages itself by now."""
+
+    def call_in(self, request: RequestBlocks) -> bool:
+        """Takes back the pages that were lent to a waiting request; False if it has none. It will be prepared again."""
+
+    def holds_pages(self) -> bool:
+        """Whether transfers under way hold pages, which come back without anybody's doing."""
 
     def computed(self, request: RequestBlocks, now: float) -> None:
         """A part of a prompt was committed, or a decode step that had something to publish."""

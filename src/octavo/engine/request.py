@@ -20,6 +20,8 @@ class Request:
 
     request_id: str
     params: SamplingParams
+    arrival: int
+    """Requests that came later have larger numbers."""
     num_prompt_tokens: int
     eos_token_ids: frozenset[int]
     max_output_tokens: int
@@ -62,6 +64,7 @@ class Choice:
         "_detokenizer",
         "_has_told_prompt",
         "_stop_ids",
+        "age",
         "blocks",
         "finish_reason",
         "has_followed",
@@ -71,12 +74,15 @@ class Choice:
         "num_seats",
         "request",
         "sampling",
+        "short_since",
         "stop_reason",
     )
 
     def __init__(self, request: Request, index: int, blocks: RequestBlocks, sampling: SamplingState) -> None:
         self.request = request
         self.index = index
+        self.age = request.arrival, index
+        """Smaller is older: older choices go first, and younger ones give up their pages for them."""
         self.blocks = blocks
         self.sampling = sampling
         self.num_output_tokens = 0
@@ -85,6 +91,8 @@ class Choice:
         self.leader: Leader | None = None
         self.has_followed = False
         """Whether it has been held back for a leader once; it never is again."""
+        self.short_since: float | None = None
+        """When it began to wait for pages that transfers hold."""
         self.finish_reason: FinishReason | None = None
         self.stop_reason: int | str | None = None
         self._stop_ids = request.stop_ids

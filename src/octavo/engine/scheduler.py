@@ -6,14 +6,20 @@ A step's tokens are given out in this order, up to `max_step_tokens`:
     prefills    a chunk of what running choices lack, the oldest first
     admissions  a chunk of waiting choices, in the order of arrival, while there are seats and pages
 
-Where pages lack, the newest running choice gives up its own and goes back to the front of the queue. The oldest can
-always go on: the plan holds one longest request.
+Whoever is older goes first, and the oldest running choice always goes on: the plan holds one longest request. Where it
+finds no page, pages come from these, in this order:
+
+    loans       pages that were loaded ahead for waiting choices, the youngest borrower's first
+    transfers   pages that loads and stores hold: a copy to or from host memory gives them back soon
+    preemption  the youngest running choice gives up its pages and goes back to the queue
+
+So only running choices and transfers can keep a page from it. A younger choice that finds no page keeps what it has
+and waits for its turn. While some choice waits for a page, nobody new comes in.
 
     waiting --admit--> running --finish--> gone
        ^------preempt------'           abort and fail: from anywhere
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -28,6 +34,8 @@ from octavo.errors import EngineBusyError, InputError, RequestTooLargeError
 
 PREPARED_AHEAD = 16
 """Waiting choices at the head of the queue that are looked at in a step, so that loads overlap with others' compute."""
+PATIENCE_S = 0.5
+"""How long a choice waits for pages that transfers hold, before younger choices are preempted for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +78,8 @@ class Scheduler:
         """`execute` makes an allocation's copies at once: before anything else reads or writes the pages."""
         self.manager = manager
         self.limits = limits
-        self.waiting: OrderedDict[Choice, None] = OrderedDict()
+        self.waiting: dict[Choice, None] = {}
+        """Oldest first."""
         self.running: dict[Choice, None] = {}
         """Oldest first."""
         self.counters = counters if counters is not None else EngineCounters()
@@ -79,16 +88,18 @@ class Scheduler:
         self._leaders = PrefixLeaders(manager)
         self._step: dict[Choice, Chunk] = {}
         self._budget = 0
-        self._has_preempted = False
+        self._is_short_of_pages = False
+        """Whether a running choice found no page in this step but at the price of others."""
         self._num_seats_taken = 0
         self.is_waiting_for_loads = False
         """Whether some choice was not let into the last step because something is on its way to it."""
 
     def find_stuck(self) -> Choice | None:
-        """After a step in which nothing was scheduled: the choice for which not even the empty pool has room."""
-        if self.running or self._has_preempted or self.is_waiting_for_loads:
+        """After a step in which nothing was scheduled, with no transfer under way: the choice for which not even the
+        empty pool has room."""
+        if self.is_waiting_for_loads:
             return None
-        return next(iter(self.waiting), None)
+        return next(iter(self.running or self.waiting), None)
 
     # ---- requests come and go --------------------------------------------------------------------------------------
 
@@ -123,7 +134,7 @@ class Scheduler:
 
     def schedule(self, now: float) -> list[Chunk]:
         """What to compute now. Room for all of it is allocated, and the copies for it are made."""
-        self._step, self._budget, self._has_preempted = {}, self.limits.max_step_tokens, False
+        self._step, self._budget, self._is_short_of_pages = {}, self.limits.max_step_tokens, False
         self._schedule_decodes(now)
         self._schedule_prefills(now)
         self._admit(now)
@@ -153,7 +164,7 @@ class Scheduler:
         choices = [choice]
         for index in range(1, choice.num_seats):
             twin = choice.fork(index, self.manager.fork(choice.blocks, new_id()))
-            self.running[twin] = None
+            _enqueue(self.running, twin)
             choices.append(twin)
         choice.num_seats = 1
         return choices
@@ -197,19 +208,38 @@ class Scheduler:
                 self._leaders.add(choice)
 
     def _make_room(self, choice: Choice, end: int, now: float) -> bool:
-        """Pages for a running choice's tokens up to `end`, at the price of newer ones'."""
-        while True:
-            allocation = self.manager.allocate(choice.blocks, end)
-            if allocation is not None:
-                self._make_copies(allocation)
-                return True
-            victim = next(reversed(self.running))
-            is_transferring = self._offload is not None and self._offload.has_pending_work()
-            if is_transferring and (self._has_preempted or victim is choice):
-                return False  # pages are on their way back: not all need be preempted for that
-            self._preempt(victim, now)
-            if victim is choice:
+        """Pages for a running choice's tokens up to `end`, at the price of loans and of younger choices."""
+        while (allocation := self.manager.allocate(choice.blocks, end)) is None:
+            self._is_short_of_pages = True
+            if self._call_in_loan():
+                continue
+            youngest = next(reversed(self.running))
+            if youngest is choice or self._are_pages_coming_back(choice, now):
                 return False
+            self._preempt(youngest, now)
+        choice.short_since = None
+        self._make_copies(allocation)
+        return True
+
+    def _call_in_loan(self, needy: Choice | None = None) -> bool:
+        """Takes back what the youngest borrower has. For a waiting choice: only from younger ones, and if nothing runs
+        also what it has itself, as pages on loan cannot be moved together."""
+        if self._offload is None:
+            return False
+        for borrower in reversed(self.waiting):
+            if needy is not None and (borrower.age < needy.age or (borrower is needy and self.running)):
+                return False
+            if self._offload.call_in(borrower.blocks):
+                return True
+        return False
+
+    def _are_pages_coming_back(self, choice: Choice, now: float) -> bool:
+        """Whether transfers hold pages that the choice should wait for."""
+        if self._offload is None or not self._offload.holds_pages():
+            return False
+        if choice.short_since is None:
+            choice.short_since = now
+        return now < choice.short_since + PATIENCE_S
 
     def _preempt(self, choice: Choice, now: float) -> None:
         chunk = self._step.pop(choice, None)
@@ -219,24 +249,24 @@ class Scheduler:
         if self._offload is not None:
             self._offload.preempted(choice.blocks, now)
         self.manager.preempt(choice.blocks)
-        self.waiting[choice] = None
-        self.waiting.move_to_end(choice, last=False)
-        self._has_preempted = True
+        choice.short_since = None
+        _enqueue(self.waiting, choice)
         self.counters.preemptions += 1
 
     def _admit(self, now: float) -> None:
         """Lets waiting choices in, and has loads begun for those that cannot come in yet."""
-        may_admit = not self._has_preempted
+        has_seat, has_room = True, not self._is_short_of_pages
         self.is_waiting_for_loads = False
         for choice in list(islice(self.waiting, PREPARED_AHEAD)):
-            if self._is_following(choice) or not self._is_ready(choice, now):
+            if self._is_following(choice):
                 continue
-            if not may_admit or self._budget < 1:
-                continue
-            if self._num_seats_taken + choice.num_seats > self.limits.max_num_seqs:
-                may_admit = False
-            elif not self._try_to_start(choice) and self.running:
-                may_admit = False  # who is smaller does not overtake; if nothing runs, what others hold must come free
+            readiness = self._prepare(choice, now, may_borrow=has_room)
+            has_seat &= self._budget > 0 and self._num_seats_taken + choice.num_seats <= self.limits.max_num_seqs
+            while has_seat and has_room and readiness is not Readiness.WAIT:
+                if readiness is Readiness.READY and self._try_to_start(choice):
+                    break
+                has_room = self._call_in_loan(choice)  # if not, nobody overtakes it, nor borrows what comes free
+                readiness = self._prepare(choice, now, may_borrow=has_room)
 
     def _is_following(self, choice: Choice) -> bool:
         """Whether the choice waits for another one, which computes its prefix."""
@@ -251,12 +281,12 @@ class Scheduler:
         choice.leader = None
         return False
 
-    def _is_ready(self, choice: Choice, now: float) -> bool:
+    def _prepare(self, choice: Choice, now: float, *, may_borrow: bool) -> Readiness:
         if self._offload is None or choice.request.wants_prompt_logprobs:
-            return True
-        is_ready = self._offload.prepare(choice.blocks, now) is Readiness.READY
-        self.is_waiting_for_loads |= not is_ready
-        return is_ready
+            return Readiness.READY
+        readiness = self._offload.prepare(choice.blocks, now, may_borrow=may_borrow)
+        self.is_waiting_for_loads |= readiness is not Readiness.READY
+        return readiness
 
     def _try_to_start(self, choice: Choice) -> bool:
         """Resumes a waiting choice and makes room for its first chunk, or changes nothing."""
@@ -266,14 +296,13 @@ class Scheduler:
         start = 0 if resume is None else resume.num_tokens
         end = self.manager.cut_prefill(blocks, min(blocks.num_tokens, start + self._budget), resume)
         allocation = self.manager.allocate(blocks, end, resume=resume, must_fit_tokens=blocks.num_tokens)
-        if allocation is not None:
-            self._make_copies(allocation)
-        if self._offload is not None and not bypasses_cache:
-            self._offload.started(blocks)
         if allocation is None:
             return False
+        self._make_copies(allocation)
+        if self._offload is not None and not bypasses_cache:
+            self._offload.started(blocks)
         del self.waiting[choice]
-        self.running[choice] = None
+        _enqueue(self.running, choice)
         self._num_seats_taken += choice.num_seats
         self._put(choice, blocks.num_computed_tokens, end)
         self._leaders.add(choice)
@@ -304,3 +333,13 @@ class Scheduler:
     def _make_copies(self, allocation: Allocation) -> None:
         if allocation.moves or allocation.copies:
             self._execute(allocation)
+
+
+def _enqueue(queue: dict[Choice, None], choice: Choice) -> None:
+    """Puts a choice where its age belongs; nearly always that is the end."""
+    youngest = next(reversed(queue), choice)
+    queue[choice] = None
+    if choice.age < youngest.age:
+        by_age = sorted(queue, key=lambda choice: choice.age)
+        queue.clear()
+        queue.update(dict.fromkeys(by_age))

@@ -2,11 +2,16 @@
 
     NEW --nothing beyond the device, or not worth it--> READY
     NEW --chunks below memory, or on their way--> NEW, until the deadline; then with what is in memory
-    NEW --all in memory--> LOADING --the job ends--> LOADED --the request starts--> READY
+    NEW --all in memory, and room for the whole request--> LOADING --the job ends--> LOADED --it starts--> READY
     NEW --more than memory holds at once--> LOADING --this part is on the device--> NEW
+    LOADING, LOADED --called in--> NEW
 
 Nothing here can fail a request: what does not come in time, or comes damaged, is computed. A load whose request has
 gone, or waits no longer, runs to its end and gives its pages back then: until then something may write to them.
+
+The pages of a load are a loan: the request does not run yet. It is called in when a request that runs, or an older
+one, finds no room. Its blocks stay findable until they are evicted. It is not lent again before the device has room
+for the whole request, so what was called in is not loaded again at once.
 """
 
 from collections import Counter
@@ -36,6 +41,8 @@ class Readiness(Enum):
     READY = "ready"
     WAIT = "wait"
     """Something is on its way to it. Others go on."""
+    NO_ROOM = "no_room"
+    """The device has no room for it. Younger requests must not take what comes free."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,25 +98,39 @@ class Loader:
     def is_loading(self) -> bool:
         return bool(self._loads)
 
-    def prepare(self, state: RequestOffloadState, now: float) -> Readiness:
-        """Moves a waiting request's load on."""
+    def prepare(self, state: RequestOffloadState, now: float, *, may_borrow: bool) -> Readiness:
+        """Moves a waiting request's load on. Without `may_borrow` it gets no pages of the device."""
         match state.phase:
             case LoadPhase.READY | LoadPhase.LOADED:
                 return Readiness.READY
             case LoadPhase.LOADING:
                 return self._wait_or_go_on(state, now)
             case LoadPhase.NEW:
-                is_unchanged = state.seen_epoch == self.epoch and now < state.look_again_at
-                return Readiness.WAIT if is_unchanged else self._look(state, now)
+                if state.seen_epoch == self.epoch and now < state.look_again_at:
+                    return Readiness.WAIT if state.has_room else Readiness.NO_ROOM
+                return self._look(state, now, may_borrow=may_borrow)
             case _ as unreachable:
                 assert_never(unreachable)
 
     def started(self, state: RequestOffloadState) -> None:
-        """The request holds its pages itself by now, or there was no room for it, or it has ended."""
+        """The request holds its pages itself by now, or has ended."""
+        self._end_loan(state)
+        state.phase = LoadPhase.READY
+
+    def call_in(self, state: RequestOffloadState) -> bool:
+        """Takes back what a waiting request was lent; False if it has nothing. The pages of a load that is under way
+        come back when that ends."""
+        if state.phase not in (LoadPhase.LOADING, LoadPhase.LOADED):
+            return False
+        self._end_loan(state)
+        state.phase = LoadPhase.NEW
+        self.epoch += 1
+        return True
+
+    def _end_loan(self, state: RequestOffloadState) -> None:
         if state.pages is not None:
             self._device.give_back(state.pages)
             state.pages = None
-        state.phase = LoadPhase.READY
 
     def finished(self, result: TransferResult, now: float) -> bool:
         """A job of the worker's has ended; False if it is no load."""
@@ -133,7 +154,7 @@ class Loader:
         if state.phase is LoadPhase.LOADING:
             state.phase, state.num_in_memory = LoadPhase.NEW, 0
             if not result.failed:
-                state.deadline = now + self._patience_s
+                self._renew(state, now)
         self._device.give_back(load.pages)
         return True
 
@@ -146,13 +167,15 @@ class Loader:
         for group_idx, blocks in arrived.items():
             self._device.fill(load.pages, group_idx, sorted(blocks))
 
-    def _look(self, state: RequestOffloadState, now: float) -> Readiness:
+    def _look(self, state: RequestOffloadState, now: float, *, may_borrow: bool) -> Readiness:
         accepts = ANYWHERE if now < state.deadline else IN_MEMORY
         plan = plan_load(state.request, state.groups, self._device, self._manager, accepts)
         if plan is None or not self._is_worth_it(state, plan, now):
             state.phase = LoadPhase.READY
             return Readiness.READY
-        state.seen_epoch, state.look_again_at = self.epoch, now + _LOOK_AGAIN_S
+        state.seen_epoch, state.look_again_at, state.has_room = self.epoch, now + _LOOK_AGAIN_S, True
+        if state.renewals_left is None:
+            state.renewals_left = 2 * len(plan.chunks)
         if state.num_device_tokens is None:
             state.num_device_tokens = plan.num_device_tokens
         if not self._keys_in_flight.isdisjoint(chunk.key for chunk in plan.chunks):
@@ -161,22 +184,32 @@ class Loader:
         if elsewhere := plan.chunks_not_in_memory(state.groups):
             num_in_memory = len(plan.chunks) - len(elsewhere)
             if num_in_memory > state.num_in_memory:
-                state.deadline = now + self._patience_s
+                self._renew(state, now)
             state.num_in_memory = num_in_memory
             state.depths = self._manager.depths_of([chunk.key for chunk in elsewhere]) | state.depths
             stands = self._manager.promote(elsewhere, now, state.deadline)
             is_whole = all(stand is LookupResult.HIT for stand in stands)
             if not is_whole and (not num_in_memory or LookupResult.RETRY not in stands):
                 return self._wait_or_go_on(state, now)
-        if not self._begin(state, plan if is_whole else plan.part_in_memory(), now, is_whole=is_whole):
+        state.has_room = may_borrow
+        if not may_borrow or not self._begin(
+            state, plan if is_whole else plan.part_in_memory(), now, is_whole=is_whole
+        ):
             if self._loads or self._device.is_busy():
                 state.deadline = max(state.deadline, now + self._patience_s)  # it would not have room to start either
             return self._wait_or_go_on(state, now)
         return Readiness.WAIT
 
+    def _renew(self, state: RequestOffloadState, now: float) -> None:
+        """Something has come for the request. At most twice for each of its chunks, as each can come to memory and to
+        the device; what comes again, since it was evicted, does not keep it waiting for ever."""
+        if state.renewals_left:
+            state.renewals_left -= 1
+            state.deadline = now + self._patience_s
+
     def _wait_or_go_on(self, state: RequestOffloadState, now: float) -> Readiness:
         if now < state.deadline:
-            return Readiness.WAIT
+            return Readiness.WAIT if state.has_room else Readiness.NO_ROOM
         self.num_late += 1
         state.phase = LoadPhase.READY
         return Readiness.READY
@@ -214,6 +247,7 @@ class Loader:
         pages = self._device.reserve(state.request, there, [part.missing_blocks for part in plan.groups])
         if pages is None:
             self._manager.complete_load(prepared.job_id)
+            state.has_room = False
             return False
         copies, brings, num_bytes = _copies_of(plan, prepared, pages, self._page_sizes)
         self._loads[prepared.job_id] = _Load(

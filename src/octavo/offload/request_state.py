@@ -61,12 +61,16 @@ class RequestOffloadState:
     request: OffloadedRequest
     groups: list[RequestGroupState]
     deadline: float
+    renewals_left: int | None = None
+    """How often progress may still move the deadline; None: nothing was planned yet."""
     phase: LoadPhase = LoadPhase.NEW
     look_again_at: float = 0.0
     seen_epoch: int = -1
     """Of the loads, when it was last looked at: nothing has changed since if it is still that."""
+    has_room: bool = True
+    """Whether the device had room for the whole request when it was last looked at."""
     pages: HeldPages | None = None
-    """Of a load that has ended: held until the request has started."""
+    """Of a load that has ended: a loan until the request has started."""
     num_in_memory: int = 0
     """Chunks of its load that were in memory when it was last looked at: progress, which renews its patience."""
     num_device_tokens: int | None = None

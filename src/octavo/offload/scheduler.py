@@ -2,8 +2,10 @@
 
 A request's life, beside the calls of `KVCacheManager`:
 
-    prepare     may it be started now? READY: find_resume and allocate as ever. WAIT: something is on its way
-    started     after its first `allocate` was tried
+    prepare     may it be started now? READY: find_resume and allocate as ever. WAIT: something is on its way.
+                NO_ROOM: other requests have the pages it needs
+    started     after its first `allocate`
+    call_in     another request needs the pages that it was lent; it will be prepared again
     computed    after `commit`
     finished    with `free`; or `aborted`, if it was cancelled
     preempted   before `preempt`: it will be prepared again
@@ -106,15 +108,22 @@ class OffloadScheduler:
         self._requests: dict[str, RequestOffloadState] = {}
         self._events = OffloadEventSource(groups)
 
-    def prepare(self, request: OffloadedRequest, now: float) -> Readiness:
-        """Whether a waiting request is to be started now. It never waits for longer than `patience_s`, but for room
-        on the device that others have."""
-        return self._loader.prepare(self._state_of(request, now), now)
+    def prepare(self, request: OffloadedRequest, now: float, *, may_borrow: bool = True) -> Readiness:
+        """Whether a waiting request is to be started now. It waits at most `patience_s` after the last of its chunks
+        came, except while other requests have the pages that it needs. Without `may_borrow` it gets no pages yet, for
+        an older request waits for pages: only memory is filled."""
+        return self._loader.prepare(self._state_of(request, now), now, may_borrow=may_borrow)
 
     def started(self, request: OffloadedRequest) -> None:
-        """The first `allocate` after READY was tried, with or without success."""
+        """The request holds its pages itself by now."""
         if state := self._requests.get(request.request_id):
             self._loader.started(state)
+
+    def call_in(self, request: OffloadedRequest) -> bool:
+        """Takes back the pages that a waiting request was lent, for one that runs or is older; False if it has none.
+        What is loaded stays findable until it is evicted."""
+        state = self._requests.get(request.request_id)
+        return state is not None and self._loader.call_in(state)
 
     def computed(self, request: OffloadedRequest, now: float) -> None:
         """Tokens up to `request.num_computed_tokens` were committed."""
@@ -158,8 +167,11 @@ class OffloadScheduler:
 
     def has_pending_work(self) -> bool:
         """Whether polling again will find something."""
-        is_copying = self._loader.is_loading or self._storer.is_storing
-        return is_copying or self._storer.has_more or self._manager.has_pending_work()
+        return self.holds_pages() or self._storer.has_more or self._manager.has_pending_work()
+
+    def holds_pages(self) -> bool:
+        """Whether transfers under way hold pages of the device: they come back without anybody's doing."""
+        return self._loader.is_loading or self._storer.is_storing
 
     def note_prefill(self, tokens: int, seconds: float) -> None:
         """So many tokens of prompts were computed in so much time."""
@@ -167,7 +179,7 @@ class OffloadScheduler:
 
     def wait(self, timeout_s: float) -> None:
         """Blocks until a transfer may have ended; for an engine that has nothing else to do."""
-        if self._loader.is_loading or self._storer.is_storing:
+        if self.holds_pages():
             self._worker.wait_any(timeout_s)
         else:
             sleep(min(timeout_s, _PAUSE_FOR_TIERS_S))

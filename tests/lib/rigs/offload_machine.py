@@ -132,7 +132,10 @@ class OffloadingEngine(NaiveEngine):
         new = [plan.request for plan in plans if not plan.request.blocks.is_started]
         answers = super().schedule(plans)
         for request in new:
-            self.offload.started(request.blocks)
+            if request.blocks.is_started:
+                self.offload.started(request.blocks)
+            else:
+                self.offload.call_in(request.blocks)
         return answers
 
     def commit(self, request: NaiveRequest) -> None:
@@ -337,9 +340,16 @@ class OffloadMachine(BlockMachine):
             super().run_alone(which=which, respects_cuts=respects_cuts, really=True)
 
     def has_room_alone(self, step: StepPlan) -> bool:
+        """All others wait, and would like to have their loads ahead of their turn."""
+        others = [request for request in self.engine.requests.values() if not request.blocks.is_started]
+        for other in others:
+            if other is not step.request:
+                self.engine.is_ready(other)
         if super().has_room_alone(step):
             return True
-        self._let_transfers_end()  # they hold pages for a while
+        for other in others:
+            self.engine.offload.call_in(other.blocks)
+        self._let_copies_end()
         return super().has_room_alone(step)
 
     def teardown(self) -> None:
@@ -364,6 +374,15 @@ class OffloadMachine(BlockMachine):
         if not request.blocks.is_started and not self.engine.is_ready(request):
             return None
         return super()._plan_step(data, request)
+
+    def _let_copies_end(self) -> None:
+        """Those between device and memory, which hold pages for a while."""
+        self.engine.worker.is_stuck = False
+        for _ in range(1000):
+            self.engine.offload.poll(self.engine.now)
+            if not self.engine.offload.holds_pages():
+                return
+        raise AssertionError("copies do not end")
 
     def _let_transfers_end(self) -> None:
         self.all_is_well_again()
