@@ -10,7 +10,7 @@ export PYTHON
 # Each compares with a peer or a limit in the same run.
 BENCHMARKS := $(sort $(wildcard benchmarks/bench_*.py)) benchmarks/compare_managers.py benchmarks/bookkeeping_memory.py
 
-.PHONY: help demo test test-browser check docs bench fuzz crash soak mutants test-vllm clean
+.PHONY: help demo test test-browser check docs figures bench fuzz crash soak mutants test-vllm clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -33,6 +33,9 @@ check: $(VENV)/.installed  ## formatting, lint, types, layers of imports, docs u
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/make_plan_schema.py | diff -u docs/plan.schema.json - || { echo "run: make docs"; exit 1; }
 	$(BIN)/python scripts/make_plan_table.py | diff -u docs/plans.md - || { echo "run: make docs"; exit 1; }
+
+figures:  ## lines by room, the longest functions, circles of imports
+	@$(PYTHON) scripts/house_figures.py
 
 docs: $(VENV)/.installed  ## the files of docs/ that commands make
 	$(BIN)/python scripts/make_plan_schema.py > docs/plan.schema.json

@@ -42,7 +42,9 @@ class ToyModel:
         self.weights = {name: torch.randn(WIDTH, 3 * WIDTH, generator=random) for name in LAYERS}
         self.plan = plan
         pool = torch.zeros(plan.num_sheets * plan.sheet_bytes, dtype=torch.int8)
-        self.pages = [pool.view(-1, pages.page_bytes) for pages in plan.page_classes]
+        self.pages: dict[int | None, Tensor] = {
+            index: pool.view(-1, pages.page_bytes) for index, pages in enumerate(plan.page_classes)
+        }
         self.caches: dict[str, Tensor] = {}
         for group in plan.groups:
             for name, start in group.layer_offsets.items():

@@ -9,6 +9,7 @@ import pytest
 EXAMPLES = Path(__file__).parents[1] / "examples"
 LAST_LINES = {
     "own_engine.py": "All answers are the same.",
+    "own_policy.py": "second_chance    30.2%",
     "watch_events.py": "The views are right.",
 }
 
