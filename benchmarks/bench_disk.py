@@ -118,7 +118,7 @@ class TierDisk:
 
     def fresh(self) -> None:
         self.close()
-        config = DiskConfig.read(
+        config = DiskConfig.from_mapping(
             {"path": str(self._path), "size": self._budget, "segment_size": "256MiB", "read_threads": self._depth}
         )
         self._tier = DiskTier(config, TierContext(namespace=NAMESPACE, max_chunk_bytes=self._size), DiskIO())
@@ -164,9 +164,11 @@ def bench_keys(folder: Path, num_keys: int) -> None:
 
     directory = folder / "keys"
     total = make_log(directory, NAMESPACE, num_keys)
-    config = DiskConfig.read({"path": str(directory), "size": str(2 * total + (1 << 31)), "segment_size": "64MiB"})
+    config = DiskConfig.from_mapping(
+        {"path": str(directory), "size": str(2 * total + (1 << 31)), "segment_size": "64MiB"}
+    )
     context = TierContext(namespace=NAMESPACE, max_chunk_bytes=1 << 20)
-    empty = DiskTier(DiskConfig.read({"path": str(folder / "empty"), "size": "1GiB"}), context, DiskIO())
+    empty = DiskTier(DiskConfig.from_mapping({"path": str(folder / "empty"), "size": "1GiB"}), context, DiskIO())
     gc.collect()
     gc.freeze()  # what Python and numpy brought along is none of the tier's
     without = resident_bytes()

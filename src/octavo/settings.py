@@ -1,59 +1,259 @@
-"""Values of a person's configuration: each is taken out and checked; what is left then is a mistake."""
+"""What a person configures: frozen structs that check themselves, and one sentence for each mistake.
 
-from collections.abc import Collection, Mapping
-from typing import Any
+    class DiskConfig(Settings):
+        what = "disk tier"
+        path: Path
+        size_bytes: Size = msgspec.field(name="size")
+        read_threads: Annotated[int, Meta(ge=1, le=64)] = 4
+
+    DiskConfig.from_mapping({"path": "/nvme", "size": "8 apples"})
+    InputError: disk tier: size: '8 apples' is not a size; write it like 40GiB, 512MiB or 80GB
+
+The types say what is allowed, msgspec checks it, and `explain` makes a sentence with key, value and remedy of each of
+msgspec's errors, for the bodies of requests too.
+"""
+
+import re
+import reprlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from types import MappingProxyType, UnionType
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NoReturn, Self, Union, get_args, get_origin
+
+import msgspec
+from msgspec import Meta, inspect
 
 from octavo.errors import InputError
 from octavo.units import parse_bytes
 
+Seconds = Annotated[float, Meta(gt=0, le=1e9, description="a number of seconds above 0")]
+Count = Annotated[int, Meta(ge=1)]
 
-def take_bytes(values: dict[str, Any], key: str, default: int | None = None) -> int:
-    """A size: 8GiB, or a number of bytes."""
-    value = values.pop(key, default)
+
+class _Size(int):
+    """A number of bytes, which a person may also write as 8GiB. It tells msgspec to ask `_read_size`; the value of a
+    field is a plain int."""
+
+
+if TYPE_CHECKING:
+    Size = int
+else:
+    Size = _Size
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A configuration. However it is made, from a person's mapping or in Python, its values have been checked."""
+
+    what: ClassVar[str] = ""
+    """What is configured, for messages."""
+    readers: ClassVar[Mapping[type, Callable[[object], Any]]] = MappingProxyType({})
+    """For types that msgspec does not know: a function that makes one of a person's value, or raises InputError."""
+
+    @classmethod
+    def from_mapping(cls, config: object) -> Self:
+        """InputError names a wrong key or value, and the right ones."""
+        try:
+            return msgspec.convert(config, cls, dec_hook=cls._read)
+        except msgspec.ValidationError as error:
+            cls._refuse(explain(error, config, cls).sentence)
+        except InputError as error:  # of a check that concerns several values
+            cls._refuse(str(error))
+
+    def __post_init__(self) -> None:
+        for field in msgspec.structs.fields(self):
+            value = getattr(self, field.name)
+            try:
+                checked = msgspec.convert(value, field.type, dec_hook=self._read)
+            except msgspec.ValidationError as error:
+                complaint = explain(error, value, field.type, key=field.encode_name)
+                raise InputError(complaint.sentence) from None
+            msgspec.structs.force_setattr(self, field.name, int(checked) if isinstance(checked, _Size) else checked)
+
+    @classmethod
+    def _refuse(cls, sentence: str) -> NoReturn:
+        raise InputError(f"{cls.what}: {sentence}" if cls.what else sentence) from None
+
+    @classmethod
+    def _read(cls, kind: type, value: object) -> object:
+        """msgspec's hook. It wants a ValueError, and adds the place."""
+        if isinstance(value, kind):
+            return value
+        try:
+            return {**_READERS, **cls.readers}[kind](value)
+        except InputError as error:
+            raise ValueError(str(error)) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Complaint:
+    """What is wrong with one value of a configuration, or of a request."""
+
+    key: str
+    """Where it stands: `tiers[0].size`. Empty for the whole."""
+    sentence: str
+
+
+def explain(error: msgspec.ValidationError, config: object, kind: Any, *, key: str = "") -> Complaint:
+    """The sentence for one of msgspec's errors: `config` was read as `kind`, and stands at `key`."""
+    message = str(error)
+    place = _find_place(message, config, kind, key)
+    if isinstance(error.__cause__, ValueError):  # a reader's own words
+        return Complaint(key=place.key, sentence=_at(place.key, str(error.__cause__)))
+    if unknown := re.match(r"Object contains unknown field `(.*?)`", message):
+        return Complaint(key=place.key, sentence=_at(place.key, _unknown(unknown[1], place.kind)))
+    if missing := re.match(r"Object missing required field `(.*?)`", message):
+        place = place.at_field(missing[1])
+        return Complaint(key=place.key, sentence=f"{place.key} is missing; give {describe(place.kind)}")
+    if "at `key` in" in message:
+        return Complaint(key=place.key, sentence=f"the keys of {place.key} must be text")
+    subject = place.key or "this"
+    return Complaint(key=place.key, sentence=f"{subject} must be {describe(place.kind)}, not {shown(place.value)}")
+
+
+def describe(kind: Any) -> str:
+    """A type as a person knows it: `a whole number from 1 to 64`."""
+    return _describe(inspect.type_info(kind))
+
+
+def shown(value: object) -> str:
+    """A foreign value for a message: short, on one line, and printable."""
+    try:
+        return _SHORT.repr(value)
+    except ValueError:  # Python refuses to print a number of more than 4300 digits
+        return "a number of thousands of digits"
+
+
+def unknown_name(noun: str, name: object, known: list[str]) -> str:
+    """The sentence for a name that is none of the known ones."""
+    near = get_close_matches(str(name), known, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ";"
+    return f"unknown {noun} {shown(name)}{hint} there are: {', '.join(known)}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """One step after the other into a configuration and its type."""
+
+    kind: Any
+    value: Any
+    key: str
+
+    def at_field(self, name: str) -> "_Place":
+        for kind in _alternatives(self.kind):
+            if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+                field = next(field for field in msgspec.structs.fields(kind) if field.encode_name == name)
+                value = self.value.get(name) if isinstance(self.value, Mapping) else None
+                return _Place(field.type, value, f"{self.key}.{name}" if self.key else name)
+        raise AssertionError(f"{self.kind} has no fields")
+
+    def at_item(self, index: int) -> "_Place":
+        kind = next(kind for kind in _alternatives(self.kind) if get_origin(kind) in (list, tuple))
+        return _Place(get_args(kind)[0], self.value[index], f"{self.key}[{index}]")
+
+    def at_wrong_value(self) -> "_Place":
+        """msgspec does not say which value of a mapping it refused: the first that it refuses again."""
+        kind = next(kind for kind in _alternatives(self.kind) if get_origin(kind) is dict)
+        of_value = get_args(kind)[1]
+        name, value = next((name, value) for name, value in self.value.items() if not _fits(value, of_value))
+        return _Place(of_value, value, f"{self.key}.{name}")
+
+
+def _find_place(message: str, config: object, kind: Any, key: str) -> _Place:
+    place = _Place(kind, config, key)
+    path = re.search(r"`\$(?P<path>[^`]*)`$", message)
+    for field, index in re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", path["path"] if path else ""):
+        if field:
+            place = place.at_field(field)
+        else:
+            place = place.at_wrong_value() if index == "..." else place.at_item(int(index))
+    return place
+
+
+def _alternatives(kind: Any) -> Iterator[Any]:
+    """The types of a union, without their constraints."""
+    if get_origin(kind) is Annotated:
+        yield from _alternatives(get_args(kind)[0])
+    elif get_origin(kind) in (Union, UnionType):
+        for member in get_args(kind):
+            yield from _alternatives(member)
+    else:
+        yield kind
+
+
+def _fits(value: object, kind: Any) -> bool:
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def _unknown(name: str, kind: Any) -> str:
+    known = [field.encode_name for struct in _alternatives(kind) for field in msgspec.structs.fields(struct)]
+    return unknown_name("setting", name, known)
+
+
+def _at(key: str, sentence: str) -> str:
+    return f"{key}: {sentence}" if key else sentence
+
+
+def _describe(kind: inspect.Type) -> str:  # noqa: C901, PLR0911 - one answer for each kind
+    match kind:
+        case inspect.Metadata(extra_json_schema={"description": str(text)}):
+            return text
+        case inspect.Metadata(type=inner):
+            return _describe(inner)
+        case inspect.IntType(ge=least, le=most):
+            return "a whole number" + _bounds(least, most)
+        case inspect.FloatType(ge=least, le=most):
+            return "a number" + _bounds(least, most)
+        case inspect.BoolType():
+            return "true or false"
+        case inspect.EnumType(cls=names):
+            return f"one of: {', '.join(str(member.value) for member in names)}"
+        case inspect.LiteralType(values=names):
+            return f"one of: {', '.join(map(str, names))}"
+        case inspect.UnionType(types=types):
+            return " or ".join(_describe(one) for one in types if not isinstance(one, inspect.NoneType))
+        case inspect.ListType() | inspect.VarTupleType():
+            return "a list"
+        case inspect.DictType() | inspect.StructType():
+            return "a mapping"
+        case inspect.CustomType(cls=cls):
+            return _DESCRIPTIONS.get(cls, f"what makes {cls.__name__}")
+        case _:
+            return "text"
+
+
+def _bounds(least: float | None, most: float | None) -> str:
+    match least, most:
+        case None, None:
+            return ""
+        case _, None:
+            return f" of {least} or more"
+        case None, _:
+            return f" of {most} or less"
+        case _:
+            return f" from {least} to {most}"
+
+
+def _read_size(value: object) -> _Size:
     if isinstance(value, str):
-        return parse_bytes(value)
+        return _Size(parse_bytes(value))
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise InputError(f"{key} must be a size such as 8GiB, not {value!r}")
-    return value
+        raise InputError(f"{shown(value)} is not a size; write it like 40GiB, 512MiB or 80GB")
+    return _Size(value)
 
 
-def take_whole(values: dict[str, Any], key: str, default: int, *, most: int) -> int:
-    value = values.pop(key, default)
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
-        raise InputError(f"{key} must be a whole number from 1 to {most}, not {value!r}")
-    return value
+def _read_path(value: object) -> Path:
+    if not (isinstance(value, str) and value):
+        raise InputError(f"{shown(value)} is not a path")
+    return Path(value).expanduser()
 
 
-def take_seconds(values: dict[str, Any], key: str, default: float) -> float:
-    value = values.pop(key, default)
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < float("inf"):
-        raise InputError(f"{key} must be a number of seconds above 0, not {value!r}")
-    return float(value)
-
-
-def take_name(values: dict[str, Any], key: str) -> str | None:
-    value = values.pop(key, None)
-    if value is not None and not (isinstance(value, str) and value):
-        raise InputError(f"{key} must be a name, not {value!r}")
-    return value
-
-
-def take_choice(values: dict[str, Any], key: str, choices: Collection[str], default: str) -> str:
-    value = values.pop(key, default)
-    if value not in choices:
-        raise InputError(f"{key} = {value!r} is not known; choose one of: {', '.join(sorted(choices))}")
-    return str(value)
-
-
-def take_mapping(values: dict[str, Any], key: str) -> Mapping[str, Any]:
-    value = values.pop(key, None)
-    if not isinstance(value, Mapping):
-        raise InputError(f"{key} must be a mapping of settings, not {value!r}")
-    return value
-
-
-def take_nothing_else(values: Mapping[str, Any], what: str, known: Collection[str]) -> None:
-    """The caller has taken all it knows."""
-    if values:
-        unknown = ", ".join(repr(key) for key in values)
-        raise InputError(f"{what}: unknown setting {unknown}; there are: {', '.join(known)}")
+_READERS: Mapping[type, Callable[[object], Any]] = {_Size: _read_size, Path: _read_path}
+_DESCRIPTIONS = {_Size: "a size such as 8GiB", Path: "a path"}
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 60

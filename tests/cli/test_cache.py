@@ -13,7 +13,7 @@ ONE, OTHER = bytes(range(16)), bytes(range(100, 116))
 
 
 def open_tier(directory, namespace=ONE):
-    config = DiskConfig.read({"path": str(directory), "size": "4MiB", "segment_size": "64KiB"})
+    config = DiskConfig.from_mapping({"path": str(directory), "size": "4MiB", "segment_size": "64KiB"})
     return DiskTier(config, TierContext(namespace=namespace, max_chunk_bytes=5000), DiskIO())
 
 

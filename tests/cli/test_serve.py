@@ -113,7 +113,7 @@ async def complete_again(folder, disk):
         (["--dtype", "int3"], "int3"),
         (["--device-memory", "100TiB"], "did not give 100 TiB of device memory"),
         (["--device-memory", "9" * 18 + "t"], "lower device_memory_bytes (--device-memory)"),
-        (["--policy", "zz"], "policy = 'zz' is not known; choose one of: arc, lru, resume_points"),
+        (["--policy", "zz"], "policy 'zz' is not known; choose one of: arc, lru, resume_points"),
         (["--max-model-len", "1"], "max_model_len must be 2 or more"),
         (["--max-model-len", "2.5"], "--max-model-len: '2.5' is not a whole number of tokens"),
         (["--shutdown-timeout", "inf"], "shutdown_timeout_s must be a number of seconds, 0 or more, not inf"),

@@ -49,7 +49,7 @@ class World:
 
     def __init__(self, family, prompts, tier):
         self.family, self.prompts, self.clock = family, prompts, Clock()
-        config = OffloadConfig(memory_bytes=4 << 20, keeps_in_memory=False, tiers=(tier,))
+        config = OffloadConfig(staging=4 << 20, tiers=(tier,))
         self.engine = family.engine(offload=config, clock=self.clock)
 
     def serve(self, *, seconds_per_step=0.0):
@@ -129,7 +129,7 @@ def test_a_tier_that_misbehaves_while_it_is_written_to(family, prompts):
 def disk(folder):
     io = FaultyDiskIO()
     config = {"path": str(folder), "size": "64MiB", "hang_seconds": 3600}  # the clock jumps while the disk works
-    return io, DiskSpec(DiskConfig.read(config), io)
+    return io, DiskSpec(DiskConfig.from_mapping(config), io)
 
 
 @contextmanager

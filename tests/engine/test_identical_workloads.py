@@ -5,9 +5,10 @@ import os
 import random
 import time
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
+from msgspec.structs import replace
 from workloads import (
     LONGEST_WAIT_S,
     Answer,

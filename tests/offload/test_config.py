@@ -37,14 +37,27 @@ class TestMapping:
     @pytest.mark.parametrize(
         ("config", "named"),
         [
-            ({}, "needs somewhere to keep chunks"),
+            ({}, "there is nowhere to keep chunks: give memory"),
             ({"memory": "much"}, "'much' is not a size"),
-            ({"memory": 0}, "memory must be a size"),
-            ({"memory": "1MiB", "tier": []}, "unknown setting 'tier'; there are: memory, staging"),
-            ({"memory": "1MiB", "staging": "1MiB"}, "unknown setting 'staging'"),
-            ({"memory": "1MiB", "policy": "fifo"}, "policy = 'fifo' is not known; choose one of: arc, lru"),
-            ({"memory": "1MiB", "blocks_per_chunk": 64}, "from 1 to 63, not 64"),
-            ({"memory": "1MiB", "blocks_per_chunk": {"full_attention": "4"}}, "from 1 to 63, not '4'"),
+            ({"memory": 0}, "memory: 0 is not a size"),
+            (
+                {"memory": "1MiB", "tier": []},
+                "unknown setting 'tier'; did you mean 'tiers'? there are: memory, staging",
+            ),
+            (
+                {"memory": "1MiB", "staging": "1MiB"},
+                "staging is for offloading without memory: leave one of the two out",
+            ),
+            ({"memory": "1MiB", "policy": "fifo"}, "offloading: policy 'fifo' is not known; choose one of: arc, lru"),
+            ({"memory": "1MiB", "blocks_per_chunk": 64}, "whole number from 1 to 63, not 64"),
+            (
+                {"memory": "1MiB", "blocks_per_chunk": {"full_attention": "4"}},
+                "blocks_per_chunk.full_attention must be a whole number from 1 to 63, not '4'",
+            ),
+            (
+                {"memory": "1MiB", "blocks_per_chunk": {"full_attentoin": 4}},
+                "blocks_per_chunk: unknown kind 'full_attentoin'; did you mean 'full_attention'? there are: default, ",
+            ),
             ({"memory": "1MiB", "load_timeout_s": 0}, "load_timeout_s must be a number of seconds above 0"),
             ({"memory": "1MiB", "store_timeout_s": float("nan")}, "seconds above 0, not nan"),
             ({"memory": "1MiB", "tiers": DISK}, "tiers must be a list"),

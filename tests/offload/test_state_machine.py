@@ -58,7 +58,7 @@ def test_nor_with_a_real_disk(name, tmp_path):
 
     def tiers(groups):
         # the machine's clock leaps: a call that lasts some of its seconds does not hang
-        config = DiskConfig.read({"path": str(next(folders)), "size": "8MiB", "hang_seconds": 1e9})
+        config = DiskConfig.from_mapping({"path": str(next(folders)), "size": "8MiB", "hang_seconds": 1e9})
         context = TierContext(namespace=bytes(16), max_chunk_bytes=max(group.chunk_bytes for group in groups))
         return [SettledDisk(config, context, DiskIO())]
 

@@ -27,7 +27,7 @@ class DiskBench:
     def open(self, *, namespace: bytes = NAMESPACE, **config: object) -> tier_driver.TierDriver:
         values = {"path": str(self.directory), "size": 1 << 20, "segment_size": 1 << 16, "read_threads": 2} | config
         context = TierContext(namespace=namespace, max_chunk_bytes=tier_driver.MAX_CHUNK_BYTES)
-        tier = DiskTier(DiskConfig.read(values), context, self.io)
+        tier = DiskTier(DiskConfig.from_mapping(values), context, self.io)
         self._open.append(tier)
         return tier_driver.TierDriver(tier, lambda tier: tier.wait(0.2), lambda: self.now)
 

@@ -32,7 +32,7 @@ def content(number):
 def open_tier(directory, size):
     config = {"path": str(directory), "size": size, "segment_size": 1 << 17, "read_threads": 1}
     context = TierContext(namespace=bytes(range(16)), max_chunk_bytes=MAX_CHUNK_BYTES)
-    return DiskTier(DiskConfig.read(config), context, DiskIO())
+    return DiskTier(DiskConfig.from_mapping(config), context, DiskIO())
 
 
 def finish(tier, job_id):

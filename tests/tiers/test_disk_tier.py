@@ -39,13 +39,16 @@ def test_files_are_private(disk):
 @pytest.mark.parametrize(
     ("config", "complaint"),
     [
-        ({"size": "1GiB"}, "path and size are needed"),
-        ({"path": "/nvme"}, "path and size are needed"),
-        ({"path": 3, "size": "1GiB"}, "path must be a name"),
+        ({"size": "1GiB"}, "path is missing; give a path"),
+        ({"path": "/nvme"}, "size is missing; give a size such as 8GiB"),
+        ({"path": 3, "size": "1GiB"}, "path: 3 is not a path"),
         ({"path": "/nvme", "size": "much"}, "'much' is not a size"),
         ({"path": "/nvme", "size": "1GiB", "read_threads": 0}, "read_threads must be a whole number from 1 to 64"),
         ({"path": "/nvme", "size": "1GiB", "hang_seconds": -1}, "hang_seconds must be a number of seconds"),
-        ({"path": "/nvme", "size": "1GiB", "sise": 1}, "unknown setting 'sise'; there are: path, size, segment_size"),
+        (
+            {"path": "/nvme", "size": "1GiB", "sise": 1},
+            r"unknown setting 'sise'; did you mean 'size'\? there are: path, size, segment_size",
+        ),
     ],
 )
 def test_a_wrong_configuration_is_named(config, complaint):
@@ -57,7 +60,7 @@ def test_a_wrong_configuration_is_named(config, complaint):
     ("size", "segment_bytes"), [("200GiB", 256 * MIB), ("3200MiB", 100 * MIB - 4096), ("1MiB", 28672), ("80KiB", 20480)]
 )
 def test_segments_are_a_part_of_the_budget(size, segment_bytes):
-    config = DiskConfig.read({"path": "/nvme", "size": size})
+    config = DiskConfig.from_mapping({"path": "/nvme", "size": size})
     assert config.segment_bytes_for(max_chunk_bytes=6000) == segment_bytes
 
 

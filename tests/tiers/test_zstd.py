@@ -121,8 +121,9 @@ class TestSpec:
         [
             ({"tier": None}, "a tier is a mapping with a type"),
             ({"level": 23}, "level must be a whole number from 1 to 22"),
-            ({"element_bytes": [2, 3]}, "element_bytes must be one of 1, 2, 4"),
-            ({"element_bytes": []}, "element_bytes must be one of 1, 2, 4"),
+            ({"element_bytes": [2, 3]}, r"element_bytes\[1\] must be 1, 2 or 4, not 3"),
+            ({"element_bytes": []}, "element_bytes must be 1, 2 or 4 or a list of them"),
+            ({"element_bytes": True}, "element_bytes must be 1, 2 or 4 or a list of them, not True"),
             ({"lossy": "int8", "tier": DISK}, "unknown setting 'lossy'"),
             ({"tier": {"type": "zstd", "tier": DISK}}, "cannot lie upon another one"),
         ],

@@ -40,16 +40,16 @@ def test_tiers_in_general():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"memroy": "8GiB"}, "unknown setting 'memroy'; there are: memory, disk, disk_size"),
+        ({"memroy": "8GiB"}, r"unknown setting 'memroy'; did you mean 'memory'\? there are: memory, disk, disk_size"),
         ({"canonical_layout": True}, "unknown setting 'canonical_layout'"),
-        ({"memory": "lots"}, "lots"),
-        ({"memory": None}, "memory"),
+        ({"memory": "lots"}, "^kv_connector_extra_config: memory: 'lots' is not a size"),
+        ({"memory": None}, "memory is missing; give a size such as 8GiB"),
         ({"disk_size": None}, "belong together"),
         ({"disk": None}, "belong together"),
-        ({"disk_size": -1}, "size"),
+        ({"disk_size": -1}, "disk_size: -1 is not a size"),
         ({"policy": "mru"}, "choose one of: arc, lru, resume_points"),
         ({"tiers": {"type": "disk"}}, "tiers must be a list"),
-        ({"tiers": [{"type": "tape"}]}, "tape"),
+        ({"tiers": [{"type": "tape"}]}, r"tiers\[1\]: tier 'tape' is not known"),
     ],
 )
 def test_mistakes_are_named(change, message):

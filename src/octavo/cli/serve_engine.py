@@ -16,7 +16,6 @@ from octavo.events import PublisherConfig, is_loopback
 from octavo.offload import OffloadConfig, OffloadScheduler
 from octavo.policies import POLICIES
 from octavo.server import OffloadReport, ReadOffload, Server, ServerConfig, open_socket, url_of
-from octavo.settings import take_choice
 from octavo.units import format_bytes
 
 transformers_logging: Any = _untyped_logging
@@ -37,7 +36,8 @@ class OffloadFlags:
         """None: nothing is wanted. A policy must be a known one even then."""
         config: dict[str, Any] = {}
         if self.policy is not None:
-            config["policy"] = take_choice({"policy": self.policy}, "policy", POLICIES.names(), self.policy)
+            POLICIES.find(self.policy)
+            config["policy"] = self.policy
         if self.memory_bytes is None and self.disk is None:
             return None
         if self.memory_bytes is not None:

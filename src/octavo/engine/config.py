@@ -1,36 +1,38 @@
 """`EngineConfig`: everything that decides what an engine is. Made once, at the edge."""
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
 
 from octavo.errors import InputError
 from octavo.events import PublisherConfig
 from octavo.hashing import DEFAULT_ALGORITHM
+from octavo.settings import Count, Settings
 
 DEFAULT_DEVICE_MEMORY_BYTES = 2 << 30
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineConfig:
+class EngineConfig(Settings, frozen=True, kw_only=True):
     """A model, a device, a pool, and the bounds of a step and of the queue."""
 
     model: Path
     """A local folder with config, weights and, for text, a tokenizer."""
     dtype: str = "float32"
     device: str = "cpu"
-    device_memory_bytes: int = DEFAULT_DEVICE_MEMORY_BYTES
+    device_memory_bytes: Count = DEFAULT_DEVICE_MEMORY_BYTES
     """The pool; weights and activations come on top."""
-    max_model_len: int | None = None
+    max_model_len: Annotated[int, Meta(ge=2, description="2 or more, for a prompt and what follows it")] | None = None
     """The longest context; None takes the model's own, or what the pool holds if that is less."""
-    max_step_tokens: int = 2048
-    max_num_seqs: int = 64
+    max_step_tokens: Count = 2048
+    max_num_seqs: Count = 64
     """Sequences that run at once."""
-    max_waiting: int = 1024
+    max_waiting: Count = 1024
     """Requests that wait; more are refused."""
-    attention_block_size: int = 16
-    state_block_size: int | None = None
+    attention_block_size: Count = 16
+    state_block_size: Count | None = None
     """Boundaries of recurrent state; None takes a multiple of the model's own chunk."""
-    checkpoint_interval_tokens: int | None = None
+    checkpoint_interval_tokens: Count | None = None
     """None: as the plan reckons."""
     enable_prefix_caching: bool = True
     hash_algorithm: str = DEFAULT_ALGORITHM
@@ -40,19 +42,7 @@ class EngineConfig:
     """None publishes nothing."""
 
     def __post_init__(self) -> None:
-        for name in (
-            "device_memory_bytes", "max_step_tokens", "max_num_seqs", "max_waiting", "attention_block_size"
-        ):  # fmt: skip
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be 1 or more, not {getattr(self, name)}")
-        if self.max_model_len is not None and self.max_model_len < 2:
-            raise InputError(
-                f"max_model_len must be 2 or more, for a prompt and what follows it, not {self.max_model_len}"
-            )
-        for name in ("state_block_size", "checkpoint_interval_tokens"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InputError(f"{name} must be 1 or more, not {value}")
+        super().__post_init__()
         if self.kv_events is not None and not self.enable_prefix_caching:
             raise InputError("without prefix caching there are no events: leave out kv_events or --no-prefix-caching")
         if self.hash_seed == "":

@@ -4,19 +4,17 @@ Clients send many fields that no server knows, and null for what they leave open
 wrong type is refused. So is one that would change the answer and cannot be honoured.
 """
 
-import re
 from typing import Any, TypeVar
 
 import msgspec
 
 from octavo.server.errors import ApiError, bad_request
+from octavo.settings import explain
 
 Prompt = str | list[str | int | list[int]]
 """Text, token ids, or a list of either."""
 
 _T = TypeVar("_T")
-_PLACE = re.compile(r" - at `\$\.?(?P<path>[^`]*)`")
-_MISSING = re.compile(r"missing required field `(?P<field>[^`]*)`")
 
 
 class StreamOptions(msgspec.Struct, kw_only=True):
@@ -145,28 +143,17 @@ class ChatRequest(_GenerationRequest, kw_only=True):
 def decode(body: bytes | bytearray, decoder: msgspec.json.Decoder[_T]) -> _T:
     """A body as its struct, or the 400 that says which field is wrong."""
     try:
-        return decoder.decode(body)
-    except msgspec.ValidationError as error:
-        raise _wrong_field(str(error)) from None
+        try:
+            return decoder.decode(body)
+        except msgspec.ValidationError as error:  # the rest of the body may be no JSON at all
+            complaint = explain(error, msgspec.json.decode(body), decoder.type)
+            raise bad_request(complaint.sentence, param=complaint.key or None) from None
     except msgspec.DecodeError as error:
         raise bad_request(f"the body is not JSON: {error}") from None
     except UnicodeDecodeError:
         raise bad_request("the body is not JSON: it is not UTF-8") from None
     except RecursionError:
         raise bad_request("the body is nested too deeply") from None
-
-
-def _wrong_field(complaint: str) -> ApiError:
-    if missing := _MISSING.search(complaint):
-        field = missing["field"]
-        place = _PLACE.search(complaint)
-        param = f"{place['path']}.{field}" if place else field
-        return bad_request(f"{param} is missing", param=param)
-    place = _PLACE.search(complaint)
-    if place is None:
-        return bad_request(complaint)
-    what = complaint[: place.start()]
-    return bad_request(f"{place['path']}: {what[0].lower()}{what[1:]}", param=place["path"])
 
 
 def _unsupported(field: str) -> ApiError:

@@ -13,32 +13,37 @@ from typing import Any
 
 from octavo.errors import InputError
 from octavo.offload import OffloadConfig
-from octavo.settings import take_bytes, take_name, take_nothing_else
+from octavo.settings import Settings, Size
 
-_KEYS = (
-    "memory",
-    "disk",
-    "disk_size",
-    "policy",
-    "tiers",
-    "load_timeout_s",
-    "store_timeout_s",
-    "digests",
-    "blocks_per_chunk",
-    "block_size",
-    "offload_prompt_only",
-    "self_describing_kv_events",
-)
-_FOR_VLLM = (
-    "spec_name",
-    "spec_module_path",
-    "blocks_per_chunk",
-    "block_size",
-    "offload_prompt_only",
-    "self_describing_kv_events",
-)
-"""Keys that vLLM's connector reads itself."""
-_FOR_OFFLOADING = ("memory", "tiers", "policy", "load_timeout_s", "store_timeout_s")
+
+class _ExtraConfig(Settings, frozen=True, kw_only=True):
+    what = "kv_connector_extra_config"
+
+    memory: Size
+    disk: Path | None = None
+    disk_size: Size | None = None
+    tiers: tuple[Any, ...] = ()
+    policy: Any = None
+    load_timeout_s: Any = None
+    store_timeout_s: Any = None
+    """These four are checked as settings of `OffloadConfig`."""
+    digests: Path = Path("~/.cache/octavo").expanduser()
+    # vLLM's connector reads these itself:
+    spec_name: Any = None
+    spec_module_path: Any = None
+    blocks_per_chunk: Any = None
+    block_size: Any = None
+    offload_prompt_only: Any = None
+    self_describing_kv_events: Any = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.disk is None) != (self.disk_size is None):
+            raise InputError('disk and disk_size belong together: "disk": "/nvme/octavo", "disk_size": "200GiB"')
+
+    def all_tiers(self) -> list[Any]:
+        disk = [] if self.disk is None else [{"type": "disk", "path": str(self.disk), "size": self.disk_size}]
+        return [*disk, *self.tiers]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,41 +58,16 @@ class PluginConfig:
     def from_extra_config(cls, extra_config: Mapping[str, Any], *, replica: int | None = None) -> "PluginConfig":
         """InputError names a wrong key or value, and the right ones. `replica` is the number of the engine, if it is
         one of several with the same configuration: a directory has one writer, so each gets a folder of its own."""
-        values = {key: value for key, value in extra_config.items() if key not in _FOR_VLLM}
-        digests = take_name(values, "digests")
-        tiers = [*_take_disk(values), *_as_list(values.pop("tiers", ()))]
-        offload = {key: values.pop(key) for key in _FOR_OFFLOADING if key in values}
-        take_nothing_else(values, "kv_connector_extra_config", _KEYS)
-        if offload.get("memory") is None:
-            raise InputError('kv_connector_extra_config needs memory, such as "memory": "8GiB"')
-        offload["memory"] = _take_memory(offload)
+        asked = _ExtraConfig.from_mapping(extra_config)
+        tiers = asked.all_tiers()
         if replica is not None:
             tiers = [_of_replica(tier, replica) for tier in tiers]
-        return cls(
-            offload=OffloadConfig.from_mapping({**offload, "tiers": tiers}),
-            digests=Path(digests or "~/.cache/octavo").expanduser(),
-        )
-
-
-def _take_memory(values: dict[str, Any]) -> int:
-    try:
-        return take_bytes(values, "memory")
-    except InputError as error:
-        raise InputError(f"kv_connector_extra_config: memory: {error}") from error
-
-
-def _take_disk(values: dict[str, Any]) -> list[dict[str, Any]]:
-    path = take_name(values, "disk")
-    size = values.pop("disk_size", None)
-    if (path is None) != (size is None):
-        raise InputError('disk and disk_size belong together: "disk": "/nvme/octavo", "disk_size": "200GiB"')
-    return [] if path is None else [{"type": "disk", "path": path, "size": size}]
-
-
-def _as_list(tiers: object) -> list[Any]:
-    if not isinstance(tiers, list | tuple):
-        raise InputError(f'tiers must be a list such as [{{"type": "disk", "path": ..., "size": ...}}], not {tiers!r}')
-    return list(tiers)
+        offload = {
+            key: value
+            for key in ("memory", "policy", "load_timeout_s", "store_timeout_s")
+            if (value := getattr(asked, key)) is not None
+        }
+        return cls(offload=OffloadConfig.from_mapping({**offload, "tiers": tiers}), digests=asked.digests)
 
 
 def _of_replica(tier: Any, replica: int) -> Any:

@@ -3,13 +3,13 @@
 {"path": "/nvme/octavo", "size": "200GiB"}
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
+
+from msgspec import Meta, field
 
 from octavo.errors import InputError
-from octavo.settings import take_bytes, take_name, take_nothing_else, take_seconds, take_whole
+from octavo.settings import Seconds, Settings, Size
 from octavo.tiers.disk.layout import ALIGNMENT, MAX_KEY_BYTES, SEGMENT_HEADER_BYTES, record_bytes
 from octavo.tiers.disk.ledger import RESERVED_BYTES
 from octavo.tiers.disk.summary import table_bytes
@@ -18,69 +18,30 @@ from octavo.units import format_bytes
 _LARGEST_SEGMENT_BYTES = 256 << 20
 _SEGMENTS_WANTED = 32
 _FEWEST_SEGMENTS = 2
-_KEYS = (
-    "path",
-    "size",
-    "segment_size",
-    "read_threads",
-    "queue_size",
-    "queue_jobs",
-    "sync_size",
-    "sync_seconds",
-    "hang_seconds",
-    "close_seconds",
-)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DiskConfig:
-    """Checked values; `read` makes one from what a person wrote."""
+class DiskConfig(Settings, frozen=True, kw_only=True):
+    """Where a disk tier lies, and its bounds."""
+
+    what = "disk tier"
 
     path: Path
-    size_bytes: int
+    size_bytes: Size = field(name="size")
     """The hard budget: everything in the directory counts."""
-    segment_bytes: int | None
+    segment_bytes: Size | None = field(name="segment_size", default=None)
     """None: chosen from the budget."""
-    read_threads: int
-    queue_bytes: int
+    read_threads: Annotated[int, Meta(ge=1, le=64)] = 4
+    queue_bytes: Size = field(name="queue_size", default=256 << 20)
     """Most bytes of stores under way, and most of loads; one job may be larger if it is alone."""
-    queue_jobs: int
-    sync_bytes: int
+    queue_jobs: Annotated[int, Meta(ge=1, le=1 << 20)] = 1024
+    sync_bytes: Size = field(name="sync_size", default=64 << 20)
     """Most bytes that are accepted before they are synced."""
-    sync_s: float
+    sync_s: Seconds = field(name="sync_seconds", default=1.0)
     """Longest time that they wait for that."""
-    hang_s: float
+    hang_s: Seconds = field(name="hang_seconds", default=10.0)
     """A call to the disk that takes longer turns the tier off."""
-    close_s: float
+    close_s: Seconds = field(name="close_seconds", default=10.0)
     """Longest time that closing waits for the disk."""
-
-    @classmethod
-    def read(cls, config: Mapping[str, Any]) -> "DiskConfig":
-        """Checks what a person wrote; InputError names what is wrong with it."""
-        try:
-            return cls._read(dict(config))
-        except InputError as error:
-            raise InputError(f"disk tier: {error}") from error
-
-    @classmethod
-    def _read(cls, values: dict[str, Any]) -> "DiskConfig":
-        path = take_name(values, "path")
-        if path is None or "size" not in values:
-            raise InputError('path and size are needed: {"path": "/nvme/octavo", "size": "200GiB"}')
-        checked = cls(
-            path=Path(path).expanduser(),
-            size_bytes=take_bytes(values, "size"),
-            segment_bytes=take_bytes(values, "segment_size") if "segment_size" in values else None,
-            read_threads=take_whole(values, "read_threads", 4, most=64),
-            queue_bytes=take_bytes(values, "queue_size", 256 << 20),
-            queue_jobs=take_whole(values, "queue_jobs", 1024, most=1 << 20),
-            sync_bytes=take_bytes(values, "sync_size", 64 << 20),
-            sync_s=take_seconds(values, "sync_seconds", 1.0),
-            hang_s=take_seconds(values, "hang_seconds", 10.0),
-            close_s=take_seconds(values, "close_seconds", 10.0),
-        )
-        take_nothing_else(values, "settings", _KEYS)
-        return checked
 
     def segment_bytes_for(self, max_chunk_bytes: int) -> int:
         """The size of segments: what was asked for, or a 32nd of the budget, at most 256 MiB; at least one chunk."""

@@ -21,7 +21,7 @@ class DiskSpec(OffloadingSpec):
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> "DiskSpec":
-        return cls(DiskConfig.read(config))
+        return cls(DiskConfig.from_mapping(config))
 
     def build(self, context: TierContext) -> Tier:
         return DiskTier(self.config, context, self.io)

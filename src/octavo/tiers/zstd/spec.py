@@ -5,53 +5,53 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
+
+from msgspec import Meta
 
 from octavo.errors import InputError
-from octavo.settings import take_nothing_else, take_whole
+from octavo.settings import Settings
 from octavo.tiers.base import OffloadingSpec, TierContext
 from octavo.tiers.registry import spec_from_config
-from octavo.tiers.zstd.codec import HEADER_BYTES, WIDTHS, ZstdPlanes
+from octavo.tiers.zstd.codec import HEADER_BYTES, ZstdPlanes
 from octavo.tiers.zstd.tier import ZstdTier
 
-_MOST_LEVEL = 22
+ElementBytes = Annotated[Literal[1, 2, 4], Meta(description="1, 2 or 4")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+class ZstdConfig(Settings, frozen=True, kw_only=True):
+    """How chunks are encoded, and where they go."""
+
+    what = "zstd tier"
+    readers = {OffloadingSpec: spec_from_config}  # noqa: RUF012 - a ClassVar of the base
+
+    element_bytes: (
+        ElementBytes | Annotated[tuple[ElementBytes, ...], Meta(min_length=1, description="a list of them")]
+    ) = 2
+    """Bytes of an element: one number for all groups, or a list by group whose last one is for all that follow."""
+    level: Annotated[int, Meta(ge=1, le=22)] = 1
+    tier: OffloadingSpec
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.tier, ZstdSpec):
+            raise InputError("it cannot lie upon another one: leave one of them out")
+
+
+@dataclass(frozen=True, slots=True)
 class ZstdSpec(OffloadingSpec):
     """zstd on byte planes of another tier's chunks: lossless."""
 
     name: ClassVar[str] = "zstd"
 
-    element_bytes: tuple[int, ...] = (2,)
-    """Of each group's elements; the last one is of all groups that follow."""
-    level: int = 1
-    tier: OffloadingSpec
+    config: ZstdConfig
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> "ZstdSpec":
-        values = dict(config)
-        spec = cls(
-            element_bytes=_take_element_bytes(values),
-            level=take_whole(values, "level", 1, most=_MOST_LEVEL),
-            tier=spec_from_config(values.pop("tier", None)),
-        )
-        take_nothing_else(values, "zstd tier", ("element_bytes", "level", "tier"))
-        if isinstance(spec.tier, ZstdSpec):
-            raise InputError("a zstd tier cannot lie upon another one: leave one of them out")
-        return spec
+        return cls(ZstdConfig.from_mapping(config))
 
     def build(self, context: TierContext) -> ZstdTier:
-        codec = ZstdPlanes(self.element_bytes, self.level)  # first: it may be missing, and opens nothing
+        widths = self.config.element_bytes
+        codec = ZstdPlanes(widths if isinstance(widths, tuple) else (widths,), self.config.level)  # opens nothing
         encoded = replace(context, max_chunk_bytes=context.max_chunk_bytes + HEADER_BYTES)
-        return ZstdTier(self.tier.build(encoded), codec)
-
-
-def _take_element_bytes(values: dict[str, Any]) -> tuple[int, ...]:
-    """One value for all groups, or a list by group."""
-    value = values.pop("element_bytes", 2)
-    each = tuple(value) if isinstance(value, list | tuple) else (value,)
-    for choice in each or (None,):
-        if choice not in WIDTHS or isinstance(choice, bool):
-            raise InputError(f"element_bytes must be one of {', '.join(map(str, WIDTHS))}, or a list, not {value!r}")
-    return each
+        return ZstdTier(self.config.tier.build(encoded), codec)

@@ -2,7 +2,8 @@
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Any
 
 from vllm.distributed.kv_transfer import get_kv_transfer_group
@@ -15,10 +16,9 @@ from vllm.v1.kv_offload.base import (
 )
 from vllm.v1.kv_offload.config import OffloadingConfig
 
-from octavo.chunks import GroupOffloadConfig
 from octavo.offload import OffloadingManager as OctavoOffloadingManager
 from octavo.policies import make_policy
-from octavo.tiers import Tier, TierContext
+from octavo.tiers import opened_tiers
 from octavo.vllm_plugin.adapter.connector import OctavoConnector
 from octavo.vllm_plugin.adapter.describe import describe_rank
 from octavo.vllm_plugin.adapter.manager import OctavoManager
@@ -81,10 +81,10 @@ class OctavoOffloadingSpec(OffloadingSpec):
         plan = plan_parts(own_groups, offload.memory_bytes, num_ranks)
         groups = groups_of_all_ranks(own_groups, plan, num_ranks)
         namespace, is_kept = self._namespace(reports)
-        tiers = self._open_tiers(groups, namespace) if is_kept else []
-        shared: SharedArena | None = None
-        try:
+        offload_tiers = offload.tiers if is_kept else ()
+        with opened_tiers(offload_tiers, groups, namespace) as tiers, ExitStack() as to_close:
             shared = SharedArena(self._name, plan, num_ranks)
+            to_close.callback(shared.close)
             manager = OctavoOffloadingManager(
                 shared.slots,
                 groups,
@@ -93,13 +93,9 @@ class OctavoOffloadingSpec(OffloadingSpec):
                 limits=offload.limits,
                 logs_changes=self.kv_events_config.enable_kv_cache_events,
             )
-            return OctavoManager(manager, shared, groups, load_timeout_s=offload.load_timeout_s)
-        except BaseException:
-            for tier in tiers:
-                tier.close()
-            if shared is not None:
-                shared.close()
-            raise
+            octavo = OctavoManager(manager, shared, groups, load_timeout_s=offload.load_timeout_s)
+            to_close.pop_all()
+            return octavo
 
     def _namespace(self, reports: list[RankReport]) -> tuple[bytes, bool]:
         """And whether tiers may keep what is stored under it. Without tiers nothing outlives the process, and the
@@ -112,15 +108,3 @@ class OctavoOffloadingSpec(OffloadingSpec):
         digests = digest_models(reports[0].models, self._plugin.digests) if is_kept else []
         namespace = make_namespace(reports, digests, blocks_per_chunk=self.blocks_per_chunk, environ=os.environ)
         return namespace, is_kept
-
-    def _open_tiers(self, groups: Sequence[GroupOffloadConfig], namespace: bytes) -> list[Tier]:
-        context = TierContext(namespace=namespace, max_chunk_bytes=max(group.chunk_bytes for group in groups))
-        tiers: list[Tier] = []
-        try:
-            for spec in self._plugin.offload.tiers:
-                tiers.append(spec.build(context))  # noqa: PERF401 - those before it are closed if one fails
-        except BaseException:
-            for tier in tiers:
-                tier.close()
-            raise
-        return tiers
