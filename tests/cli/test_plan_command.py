@@ -53,6 +53,12 @@ def test_contexts_may_be_parts_of_a_unit(planned, text, tokens):
     assert planned(MODELS / "mamba2-2.7b.json", "--context", text)["context"] == tokens
 
 
+def test_a_context_too_short_for_any_resume_is_said(planned):
+    (note,) = planned(MODELS / "llama-3.1-8b.json", "--context", "16")["notes"]
+    assert note.startswith("No request can ever be resumed, and every prompt is computed anew: resume points lie 16 ")
+    assert planned(MODELS / "llama-3.1-8b.json", "--context", "18")["notes"] == []
+
+
 def test_gpt_oss_has_windows(planned):
     report = planned(MODELS / "gpt-oss-20b.json")
     full, window = report["groups"]

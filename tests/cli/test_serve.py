@@ -12,9 +12,10 @@ import pytest
 
 pytest.importorskip("torch")
 
-from octavo.cli.serve_engine import OffloadFlags, build_engine
-from octavo.engine import EngineConfig, SamplingParams, save_tiny_model
+from octavo.cli.serve_engine import OffloadFlags, announce, build_engine
+from octavo.engine import Engine, EngineConfig, SamplingParams, save_tiny_model
 from octavo.events import Delivered, SourceConfig, Subscriber, SubscriberConfig
+from octavo.server import ServerConfig
 
 BODY = {"prompt": "p" * 200, "max_tokens": 4, "temperature": 0}
 
@@ -126,6 +127,16 @@ def test_bad_flags(octavo, model_folder, flags, complaint):
     assert ran.err.count("\n") == 1
     assert complaint in ran.err
     assert "Traceback" not in ran.err
+
+
+def test_a_context_too_short_for_any_resume_is_warned_of(model_folder, capsys):
+    for context, warned in ((17, True), (18, False)):  # blocks of 16 tokens, and one more token to compute
+        engine = Engine.from_config(
+            EngineConfig(model=model_folder, max_model_len=context, device_memory_bytes=1 << 20)
+        )
+        announce(ServerConfig(model_name="tiny"), "http://here", engine)
+        engine.close()
+        assert ("no request can ever be resumed" in capsys.readouterr().err) is warned
 
 
 def test_a_folder_that_is_no_model(octavo, tmp_path):

@@ -137,6 +137,8 @@ def _answer(question: _Question, *, with_vllm: bool) -> PlanReport:
             f"The model's context of {longest:,} tokens does not fit; planned for the {config.limits.max_model_len:,} "
             "that do."
         )
+    if reason := config.why_nothing_resumes():
+        notes.append(f"{reason[0].upper()}{reason[1:]}.")
     vllm = None
     if with_vllm:
         try:

@@ -89,12 +89,15 @@ def run_server(server: ServerConfig, config: EngineConfig, offload: OffloadConfi
         raise
     if server.api_key is None and not is_loopback(server.host):
         print_error(_OPEN_TO_ALL)
-    _announce(server, url_of(listener), served.engine.engine)
+    announce(server, url_of(listener), served.engine.engine)
     Server(served.engine, server, read_offload=served.read_offload).run(sockets=[listener])
 
 
-def _announce(server: ServerConfig, url: str, engine: Engine) -> None:
+def announce(server: ServerConfig, url: str, engine: Engine) -> None:
+    """Says where the server and its events are, and warns of a context in which nothing can be resumed."""
     plan = engine.manager.config
+    if engine.manager.is_caching and (reason := plan.why_nothing_resumes()):
+        print_error(reason)
     write_output(
         f"Serving {server.model_name}: page at {url} and OpenAI's API at {url}/v1; context "
         f"{plan.limits.max_model_len:,} tokens, pool {format_bytes(plan.num_sheets * plan.sheet_bytes)}\n"

@@ -5,6 +5,7 @@ from octavo.planning.config import KVCacheConfig, KVCacheGroupSpec, PageClass
 from octavo.planning.models import ModelLayers, layers_from_config, read_layers_file, read_model
 from octavo.planning.planner import plan_kv_cache
 from octavo.planning.report import GroupReport, PlanReport, VllmReport, report_plan
+from octavo.planning.resumability import why_nothing_resumes
 from octavo.planning.vllm_way import VllmPlan, plan_like_vllm
 
 __all__ = [
@@ -26,4 +27,5 @@ __all__ = [
     "read_layers_file",
     "read_model",
     "report_plan",
+    "why_nothing_resumes",
 ]

@@ -10,6 +10,7 @@ A sheet is leased to one class at a time. Groups whose pages are equally large s
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from octavo.planning.resumability import why_nothing_resumes
 from octavo.specs import RequestLimits, UniformTypeKVCacheSpecs
 
 
@@ -74,6 +75,11 @@ class KVCacheConfig:
 
     def class_of(self, group: KVCacheGroupSpec) -> PageClass | None:
         return None if group.page_class is None else self.page_classes[group.page_class]
+
+    def why_nothing_resumes(self) -> str | None:
+        """A sentence where no request of these limits can ever be resumed, whatever is cached."""
+        has_draft = any(group.is_draft for group in self.groups)
+        return why_nothing_resumes(self.resume_granularity, self.limits.max_model_len, has_draft=has_draft)
 
     def sheets_for(self, blocks_per_group: tuple[int, ...]) -> int:
         """Sheets that hold these blocks of each group beside the reserved ones, without fragmentation."""

@@ -17,6 +17,7 @@ from vllm.v1.kv_offload.base import (
 from vllm.v1.kv_offload.config import OffloadingConfig
 
 from octavo.offload import OffloadingManager as OctavoOffloadingManager
+from octavo.planning import why_nothing_resumes
 from octavo.policies import make_policy
 from octavo.tiers import opened_tiers
 from octavo.vllm_plugin.adapter.connector import OctavoConnector
@@ -76,6 +77,7 @@ class OctavoOffloadingSpec(OffloadingSpec):
         num_ranks = self.config.parallel.world_size
         reports = take_reports(self._name, num_ranks)
         check_alike(reports)
+        self._warn_if_nothing_resumes(reports[0])
         offload = self._plugin.offload
         own_groups = groups_of_rank(reports, self.blocks_per_chunk)
         plan = plan_parts(own_groups, offload.memory_bytes, num_ranks)
@@ -96,6 +98,12 @@ class OctavoOffloadingSpec(OffloadingSpec):
             octavo = OctavoManager(manager, shared, groups, load_timeout_s=offload.load_timeout_s)
             to_close.pop_all()
             return octavo
+
+    def _warn_if_nothing_resumes(self, report: RankReport) -> None:
+        """vLLM looks up whole chunks, so none of a chunk's tokens is found before the whole chunk is."""
+        tokens_per_chunk = self.blocks_per_chunk * max(group.tokens_per_block for group in report.groups)
+        if reason := why_nothing_resumes(tokens_per_chunk, int(report.identity["max_model_len"])):
+            logger.warning("Octavo: %s", reason)
 
     def _namespace(self, reports: list[RankReport]) -> tuple[bytes, bool]:
         """And whether tiers may keep what is stored under it. Without tiers nothing outlives the process, and the
