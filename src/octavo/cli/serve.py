@@ -50,6 +50,9 @@ _MaxModelLen = Annotated[
 _MaxNumSeqs = Annotated[int, typer.Option(help="Sequences that run at once.", min=1)]
 _MaxStepTokens = Annotated[int, typer.Option(help="Tokens computed in one step.", min=1)]
 _MaxWaiting = Annotated[int, typer.Option(help="Requests that wait; more get 429.", min=1)]
+_Record = Annotated[
+    Path | None, typer.Option(help="A new file for `octavo simulate`: lengths, times, hashes.", show_default="none")
+]
 _NoPrefixCaching = Annotated[bool, typer.Option("--no-prefix-caching", help="Compute every prompt anew.")]
 _ShutdownTimeout = Annotated[
     float, typer.Option(help="Seconds that open requests may go on when the server is to end.", min=0)
@@ -79,6 +82,7 @@ def serve(
     max_num_seqs: _MaxNumSeqs = 64,
     max_step_tokens: _MaxStepTokens = 2048,
     max_waiting: _MaxWaiting = 1024,
+    record: _Record = None,
     no_prefix_caching: _NoPrefixCaching = False,
     shutdown_timeout: _ShutdownTimeout = 30.0,
 ) -> None:
@@ -109,6 +113,7 @@ def serve(
             max_waiting=max_waiting,
             enable_prefix_caching=not no_prefix_caching,
             hash_seed=hash_seed,
+            record=record,
             kv_events=EventFlags(
                 endpoint=kv_events, replay_endpoint=kv_events_replay, keys=kv_events_keys, allows_plain=kv_events_plain
             ).to_config(),

@@ -13,8 +13,15 @@ from .engine import Engine as Engine
 from .models import CacheGeometry as CacheGeometry, CausalModel as CausalModel, load_model as load_model
 from .offloading import offload_maker as offload_maker
 from .outputs import FinishReason as FinishReason, RequestOutput as RequestOutput, TokenLogprobs as TokenLogprobs
+from .recorder import (
+    RECORDING_KEY as RECORDING_KEY,
+    RECORDING_VERSION as RECORDING_VERSION,
+    RequestRecorder as RequestRecorder,
+)
+from .request import Choice as Choice, Request as Request
 from .runner import ModelRunner as ModelRunner
 from .sampling_params import MAX_LOGPROBS as MAX_LOGPROBS, SamplingParams as SamplingParams
+from .scheduler import Chunk as Chunk, Scheduler as Scheduler, SchedulerLimits as SchedulerLimits
 from .statistics import (
     ClassOccupancy as ClassOccupancy,
     EngineCounters as EngineCounters,

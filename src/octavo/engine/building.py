@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from octavo.blocks import KVCacheManager
 from octavo.engine.config import EngineConfig
 from octavo.engine.models import CacheGeometry, CausalModel, load_model
+from octavo.engine.recorder import RequestRecorder
 from octavo.engine.runner import ModelRunner
 from octavo.engine.scheduler import SchedulerLimits
 from octavo.engine.tokenizer import FastTokenizer, load_tokenizer, read_eos_token_ids
@@ -28,6 +29,7 @@ class EngineParts:
     vocab_size: int
     tokenizer: FastTokenizer | None
     eos_token_ids: frozenset[int]
+    recorder: RequestRecorder | None
 
 
 def build_parts(config: EngineConfig) -> EngineParts:
@@ -54,6 +56,7 @@ def build_parts(config: EngineConfig) -> EngineParts:
         vocab_size=model.vocab_size,
         tokenizer=tokenizer,
         eos_token_ids=eos_token_ids,
+        recorder=None if config.record is None else RequestRecorder(config.record, block_tokens=plan.hash_block_size),
     )
 
 

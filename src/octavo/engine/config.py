@@ -40,6 +40,8 @@ class EngineConfig(Settings, frozen=True, kw_only=True):
     """Engines share stored blocks and events only under equal seeds."""
     kv_events: PublisherConfig | None = None
     """None publishes nothing."""
+    record: Path | None = None
+    """A new file for what `octavo simulate` replays: lengths, times and hashes of requests, no text."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -24,6 +24,7 @@ from octavo.engine.event_feed import EventFeed
 from octavo.engine.forward import Forward, StepRunner
 from octavo.engine.offload_hooks import OffloadHooks, OffloadStats
 from octavo.engine.outputs import FinishReason, RequestOutput
+from octavo.engine.recorder import RequestRecorder
 from octavo.engine.request import Choice, Request
 from octavo.engine.sampler import SampledSequence, Sampler
 from octavo.engine.sampling_params import SamplingParams
@@ -61,6 +62,7 @@ class Engine:
         eos_token_ids: Iterable[int] = (),
         offload: OffloadHooks | None = None,
         event_feed: EventFeed | None = None,
+        recorder: RequestRecorder | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.runner = runner
@@ -76,6 +78,8 @@ class Engine:
         self._sampler = Sampler()
         self._offload = offload
         self._event_feed = event_feed
+        self._recorder = recorder
+        self._began_at = clock()
         if event_feed is not None and offload is not None:
             event_feed.follow(offload.take_events)
         self._clock = clock
@@ -108,6 +112,7 @@ class Engine:
             eos_token_ids=parts.eos_token_ids,
             offload=offload,
             event_feed=None if publisher is None else EventFeed(parts.manager, publisher),
+            recorder=parts.recorder,
         )
 
     @property
@@ -155,6 +160,7 @@ class Engine:
             eos_token_ids=self.eos_token_ids,
             max_output_tokens=room if params.max_tokens is None else min(room, params.max_tokens),
             decoder=None if self.tokenizer is None else self.tokenizer.backend_tokenizer,
+            arrival_s=self._clock() - self._began_at,
         )
         self._requests[request_id] = request
         self.scheduler.add(Choice.first_of(request, blocks))
@@ -241,6 +247,8 @@ class Engine:
             self._offload.close()
         if self._event_feed is not None:
             self._event_feed.close()
+        if self._recorder is not None:
+            self._recorder.close()
 
     # ---- a step's parts --------------------------------------------------------------------------------------------
 
@@ -307,6 +315,9 @@ class Engine:
             self.scheduler.commit([Chunk(choice, chunk.start, chunk.end)], now)
         self.scheduler.finish(choice, now)
         self._note_end(choice)
+        if self._recorder is not None:
+            request = choice.request
+            self._recorder.note(request.arrival_s, choice.blocks, choice.num_output_tokens, request.cached_tokens)
 
     def _finish_without_token(self, choice: Choice, chunk: Chunk, now: float) -> RequestOutput:
         output = choice.end(FinishReason.LENGTH)

@@ -27,6 +27,8 @@ class Request:
     max_output_tokens: int
     """What `max_tokens` and the longest context allow."""
     decoder: TokenDecoder | None
+    arrival_s: float = 0.0
+    """Since the engine began."""
     choices: list["Choice"] = field(default_factory=list)
     cached_tokens: Mapping[str, int] = field(default_factory=dict)
     has_started: bool = False

@@ -1,0 +1,61 @@
+"""Recordings: one line for each request that ended, no text, and nobody waits for the disk."""
+
+import json
+import logging
+
+import pytest
+from workloads import Family, generate
+
+from octavo.engine.recorder import RequestRecorder
+from octavo.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def family(tmp_path_factory):
+    return Family("gemma3", tmp_path_factory.mktemp("gemma3"))
+
+
+def test_a_line_for_each_request(family, tmp_path):
+    path = tmp_path / "recording.jsonl"
+    engine = family.engine()
+    engine._recorder = RequestRecorder(path, block_tokens=engine.manager.config.hash_block_size)
+    shared = list(range(3, 60))
+    generate(engine, [shared, [*shared[:40], *range(100, 120)]], 4)
+    engine.close()
+    header, first, second = map(json.loads, path.read_text().splitlines())
+    assert header == {"octavo_recording": 1, "block_tokens": 8}
+    assert {first["prompt_tokens"], second["prompt_tokens"]} == {57, 60}
+    assert first["output_tokens"] == second["output_tokens"] == 4
+    assert first["blocks"][:5] == second["blocks"][:5]
+    assert set(first["blocks"][5:]).isdisjoint(second["blocks"][5:])
+    assert len(first["blocks"]) == (57 + 3) // 8, "the last token of an answer is not computed"
+
+
+def test_a_file_that_is_there_is_kept(tmp_path):
+    path = tmp_path / "recording.jsonl"
+    path.write_text("mine")
+    with pytest.raises(InputError, match="is there already"):
+        RequestRecorder(path, block_tokens=16)
+    assert path.read_text() == "mine"
+    with pytest.raises(InputError, match="cannot be made"):
+        RequestRecorder(tmp_path / "nowhere" / "recording.jsonl", block_tokens=16)
+
+
+def test_a_full_disk_ends_the_recording_and_nothing_else(family, caplog):
+    recorder = RequestRecorder.__new__(RequestRecorder)
+    with caplog.at_level(logging.WARNING):
+        recorder.__init__(FullDisk(), block_tokens=8)
+        engine = family.engine()
+        engine._recorder = recorder
+        (answer,) = generate(engine, [list(range(3, 60))], 4)
+        engine.close()
+    assert len(answer.tokens) == 4
+    assert "the recording of requests ends: No space left" in caplog.text.replace("[Errno 28] ", "")
+    assert recorder.num_dropped == 1
+
+
+class FullDisk:
+    """The system's own."""
+
+    def open(self, _mode, *, encoding):
+        return open("/dev/full", "w", buffering=1, encoding=encoding)  # noqa: PTH123 - the recorder closes it
