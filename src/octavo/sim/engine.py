@@ -1,0 +1,288 @@
+"""One simulated engine: the real scheduler, block manager, offloading and policies over models of time and bytes.
+
+    submit      a request arrives
+    run_until   steps are computed, one after the other, until the clock has come to a moment
+
+Where a step has nothing but decodes and no request waits, several steps are taken at once: until a request fills a
+block or ends, another arrives, or a transfer ends. What the manager and the media see is the same.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+from octavo.blocks import DeviceCache, KVCacheManager
+from octavo.chunks import GroupOffloadConfig
+from octavo.engine import Choice, Chunk, EngineCounters, Request, SamplingParams, Scheduler, SchedulerLimits
+from octavo.errors import InputError
+from octavo.hashing import BlockHasher
+from octavo.host import plan_slots
+from octavo.offload import OffloadingManager, OffloadScheduler
+from octavo.planning import KVCacheConfig
+from octavo.policies import make_policy
+from octavo.sim.losses import LossJudge
+from octavo.sim.media import SimulatedDisk, SimulatedWorker, empty_arena
+from octavo.sim.outcomes import Outcome
+from octavo.sim.speeds import Speeds
+from octavo.sim.traces import TraceRequest
+
+_HASHES = "xxh3_128"
+_MOST_STEPS = 1 << 30
+_LEAST_S = 1e-6
+_ONCE_MORE_S = 0.01
+"""How soon to look again, when a request waits and no transfer says when it ends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimConfig:
+    """One engine: its plan, its media, and how fast they are."""
+
+    plan: KVCacheConfig
+    memory_bytes: int = 0
+    """0: nothing is offloaded."""
+    disk_bytes: int = 0
+    policy: str = "resume_points"
+    speeds: Speeds = field(default_factory=Speeds)
+    max_step_tokens: int = 8192
+    max_num_seqs: int = 256
+
+
+class SimulatedEngine:
+    """An engine whose model is a model of time."""
+
+    def __init__(self, config: SimConfig) -> None:
+        self.now = 0.0
+        self.outcomes: list[Outcome] = []
+        self.num_steps = 0
+        self.busy_s = 0.0
+        self._speeds = config.speeds
+        plan = config.plan
+        hasher = BlockHasher(hash_block_size=plan.hash_block_size, algorithm=_HASHES)
+        self.manager = KVCacheManager(plan, hasher=hasher, enable_events=True)
+        self.worker: SimulatedWorker | None = None
+        self.disk: SimulatedDisk | None = None
+        self.offload = self._make_offload(config) if config.memory_bytes else None
+        self.counters = EngineCounters()
+        self.scheduler = Scheduler(
+            self.manager,
+            SchedulerLimits(
+                max_step_tokens=config.max_step_tokens, max_num_seqs=config.max_num_seqs, max_waiting=1 << 40
+            ),
+            execute=lambda _: None,
+            counters=self.counters,
+            offload=self.offload,
+        )
+        self._judge = LossJudge(plan)
+        self._running: dict[Choice, _Progress] = {}
+
+    def _make_offload(self, config: SimConfig) -> OffloadScheduler:
+        plan, speeds = config.plan, config.speeds
+        groups = [
+            GroupOffloadConfig(spec=group.spec.rule, blocks_per_chunk=1, page_size_bytes=group.page_bytes)
+            for group in plan.groups
+        ]
+        slots = plan_slots(groups, config.memory_bytes)
+        clock: Callable[[], float] = lambda: self.now  # noqa: E731
+        self.worker = SimulatedWorker([group.page_bytes for group in plan.groups], speeds.memory_bytes_per_s, clock)
+        if config.disk_bytes:
+            self.disk = SimulatedDisk(config.disk_bytes, speeds.disk_bytes_per_s, speeds.disk_latency_s, clock)
+        manager = OffloadingManager(
+            empty_arena(slots.num_slots, slots.slot_bytes),
+            groups,
+            make_policy(config.policy, groups, slots.num_slots),
+            [self.disk] if self.disk else [],
+            logs_changes=True,
+        )
+        self._offloading_manager = manager
+        return OffloadScheduler(DeviceCache(self.manager), manager, self.worker, groups)
+
+    @property
+    def num_unfinished(self) -> int:
+        return len(self._running)
+
+    @property
+    def num_waiting_tokens(self) -> int:
+        """Prompt tokens that are not computed yet: what a newcomer waits for."""
+        return sum(
+            max(0, choice.request.num_prompt_tokens - choice.blocks.num_computed_tokens) for choice in self._running
+        )
+
+    def submit(self, number: int, asked: TraceRequest) -> None:
+        """A request arrives now, or did while a step was computed."""
+        prompt = asked.prompt()
+        name = str(number)
+        blocks = self.manager.begin_request(name, prompt)
+        request = Request(
+            request_id=name,
+            arrival=number,
+            params=SamplingParams(max_tokens=max(1, asked.num_output_tokens), ignore_eos=True, temperature=0),
+            num_prompt_tokens=len(prompt),
+            eos_token_ids=frozenset(),
+            max_output_tokens=asked.num_output_tokens,
+            decoder=None,
+        )
+        choice = Choice.first_of(request, blocks)
+        outcome = Outcome(number=number, asked=asked)
+        self._running[choice] = _Progress(outcome, asked.output().tolist(), -1 - number)
+        self.outcomes.append(outcome)
+        self.scheduler.add(choice)
+
+    def run_until(self, end: float) -> None:
+        """Computes until the clock is at `end` or beyond, or nothing is left to compute."""
+        while self._running and self.now < end:
+            self._step(end)
+        self._rest(end)
+
+    def bytes_stored(self) -> dict[str, int]:
+        """Since the start, by medium."""
+        links = {"memory": self.worker and self.worker.stores, "disk": self.disk and self.disk.writes}
+        return {medium: link.num_bytes for medium, link in links.items() if link}
+
+    def bytes_loaded(self) -> dict[str, int]:
+        """Since the start, by the medium that was read."""
+        links = {"memory": self.worker and self.worker.loads, "disk": self.disk and self.disk.reads}
+        return {medium: link.num_bytes for medium, link in links.items() if link}
+
+    def bytes_used(self) -> dict[str, int]:
+        """Now, by medium."""
+        if self.offload is None:
+            return {}
+        status = self.offload.status()
+        in_memory = (status.num_slots - status.free_slots) * status.slot_bytes
+        return {"memory": in_memory} | {medium: tier.bytes_used for medium, tier in status.tiers}
+
+    def finish(self) -> None:
+        """Computes what is left."""
+        self.run_until(inf)
+
+    def _rest(self, end: float) -> None:
+        """Nothing is to be computed: transfers go on until they have ended, or the clock is at `end`."""
+        while self.offload is not None and self.now < end and self.offload.has_pending_work():
+            self.now = max(min(end, self._next_transfer_end(self.now + _ONCE_MORE_S)), self.now + _LEAST_S)
+            self.offload.poll(self.now)
+        if self.now < end < inf:
+            self.now = end
+
+    # ---- a step ----------------------------------------------------------------------------------------------------
+
+    def _step(self, end: float) -> None:
+        if self.offload is not None:
+            self.offload.poll(self.now)
+        self._note_changes()
+        chunks = self.scheduler.schedule(self.now)
+        self._judge_new(chunks)
+        if not chunks:
+            self._wait(end)
+            return
+        decodes = [chunk for chunk in chunks if self._is_decode(chunk)]
+        prefill_s = sum(
+            self._speeds.prefill_s(chunk.start, chunk.end) for chunk in chunks if not self._is_decode(chunk)
+        )
+        step_s = self._speeds.step_s + prefill_s + self._speeds.decode_s_per_request * len(decodes)
+        if len(decodes) == len(chunks) and not self.scheduler.waiting:
+            chunks = self._take_several(chunks, step_s, end)
+        self.now += step_s
+        self.busy_s += step_s
+        self.num_steps += 1
+        if prefill_s and self.offload is not None:
+            tokens = sum(chunk.end - chunk.start for chunk in chunks if not self._is_decode(chunk))
+            self.offload.note_prefill(tokens, prefill_s)
+        self._settle(chunks)
+
+    def _take_several(self, chunks: list[Chunk], step_s: float, end: float) -> list[Chunk]:
+        """The chunks of several steps of decodes in one, all but the last step's time having passed."""
+        quiet = min(chunk.choice.blocks.quiet_until - chunk.end for chunk in chunks)
+        left = min(self._running[chunk.choice].num_left(chunk.choice) for chunk in chunks)
+        until = min(end, self._next_transfer_end(inf))
+        count = min(quiet, left - 1, int(min((until - self.now) / step_s, _MOST_STEPS)))
+        if count <= 0:
+            return chunks
+        self.now += count * step_s
+        self.busy_s += count * step_s
+        several = []
+        for chunk in chunks:
+            choice, progress = chunk.choice, self._running[chunk.choice]
+            self.manager.append_tokens(choice.blocks, progress.next_tokens(choice, count))
+            choice.num_output_tokens += count
+            self.manager.allocate(choice.blocks, chunk.end + count)
+            several.append(Chunk(choice, chunk.start, chunk.end + count))
+        return several
+
+    def _wait(self, end: float) -> None:
+        """Nothing can be computed: a transfer must end first."""
+        stuck = self.scheduler.find_stuck()
+        if stuck is not None:
+            raise InputError(
+                f"a request of {stuck.blocks.num_tokens:,} tokens does not fit the device: give it more memory"
+            )
+        soonest = min(end, self._next_transfer_end(self.now + _ONCE_MORE_S))
+        self.now = max(soonest, self.now + _LEAST_S)
+
+    def _next_transfer_end(self, default: float) -> float:
+        ends = [medium.next_end() for medium in (self.worker, self.disk) if medium is not None]
+        return min((moment for moment in ends if moment is not None), default=default)
+
+    def _settle(self, chunks: Sequence[Chunk]) -> None:
+        scheduler = self.scheduler
+        scheduler.commit([chunk for chunk in chunks if not chunk.is_last], self.now)
+        going_on: list[Chunk] = []
+        tokens: list[int] = []
+        for chunk in chunks:
+            if not chunk.is_last:
+                continue
+            choice = chunk.choice
+            progress = self._running[choice]
+            outcome = progress.outcome
+            if not choice.num_output_tokens and outcome.first_token_s is None:
+                outcome.first_token_s = self.now
+            if progress.num_left(choice) <= 1:
+                scheduler.commit([Chunk(choice, chunk.start, chunk.end)], self.now)
+                scheduler.finish(choice, self.now)
+                outcome.end_s = self.now
+                self._judge.note_end(choice.blocks)
+                del self._running[choice]
+            else:
+                going_on.append(chunk)
+                tokens += progress.next_tokens(choice, 1)
+                choice.num_output_tokens += 1
+        scheduler.continue_with(going_on, tokens, self.now)
+
+    def _is_decode(self, chunk: Chunk) -> bool:
+        return chunk.start >= chunk.choice.request.num_prompt_tokens and chunk.end - chunk.start == 1
+
+    # ---- what became of it -----------------------------------------------------------------------------------------
+
+    def _judge_new(self, chunks: Sequence[Chunk]) -> None:
+        """Requests that start with this step: how much they resumed, and why not more."""
+        for chunk in chunks:
+            choice = chunk.choice
+            outcome = self._running[choice].outcome
+            if outcome.is_judged:
+                continue
+            outcome.is_judged = True
+            outcome.resumed = dict(choice.request.cached_tokens)
+            self._judge.judge(outcome, choice.blocks, chunk.start)
+
+    def _note_changes(self) -> None:
+        self._judge.note_device(self.manager.take_changes())
+        if self.offload is not None:
+            self._judge.note_media(self._offloading_manager.take_changes())
+
+
+class _Progress:
+    """One request in the making."""
+
+    __slots__ = ("_output", "_own", "outcome")
+
+    def __init__(self, outcome: Outcome, output: list[int], own: int) -> None:
+        self.outcome = outcome
+        self._output = output
+        self._own = own & 0x7FFFFFFF
+        """What stands for tokens that the trace does not know; no other request has it."""
+
+    def num_left(self, choice: Choice) -> int:
+        return choice.request.max_output_tokens - choice.num_output_tokens
+
+    def next_tokens(self, choice: Choice, count: int) -> list[int]:
+        known = self._output[choice.num_output_tokens : choice.num_output_tokens + count]
+        return known + [self._own] * (count - len(known))

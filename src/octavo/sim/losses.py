@@ -1,0 +1,98 @@
+"""Why a request could not resume all that had been computed before it.
+
+At the last boundary that earlier requests had computed, the resume rule names the blocks that are needed. The first
+group that lacks one gives the cause: the block was never kept anywhere, or was, and has gone.
+"""
+
+from collections.abc import Sequence
+
+from octavo.blocks import RequestBlocks
+from octavo.chunks import OffloadChanges, get_offload_block_hash, get_offload_group_idx
+from octavo.events import CacheChanges
+from octavo.ids import BlockHash, GroupIdx, enumerate_groups
+from octavo.planning import KVCacheConfig
+from octavo.sim.outcomes import Cause, Outcome
+from octavo.specs import blocks_to_resume, last_boundary
+
+
+class LossJudge:
+    """Remembers which blocks were ever computed and kept, and says what a request has lost."""
+
+    def __init__(self, plan: KVCacheConfig) -> None:
+        self._plan = plan
+        self._has_draft = any(group.is_draft for group in plan.groups)
+        self._seen: set[BlockHash] = set()
+        """Hash blocks whose tokens some request has computed, or is computing."""
+        self._ever_kept: list[set[BlockHash]] = [set() for _ in plan.groups]
+        self._kept: list[dict[BlockHash, int]] = [{} for _ in plan.groups]
+        """By group: the number of media that have a block."""
+
+    def note_device(self, changes: CacheChanges) -> None:
+        for group_idx, hashes in changes.removed.items():
+            self._removed(group_idx, hashes)
+        for run in changes.stored:
+            self._stored(run.group_idx, run.hashes)
+
+    def note_media(self, changes: OffloadChanges) -> None:
+        for medium in changes.media:
+            for key in medium.removed:
+                self._removed(get_offload_group_idx(key), (get_offload_block_hash(key),))
+            for key in medium.stored:
+                self._stored(get_offload_group_idx(key), (get_offload_block_hash(key),))
+
+    def judge(self, outcome: Outcome, blocks: RequestBlocks, num_resumed: int) -> None:
+        """A request starts, with so many tokens resumed. Its prompt is something that was seen from now on."""
+        granule = self._plan.resume_granularity
+        most = last_boundary(blocks.num_prompt_tokens, granule, has_draft=self._has_draft)
+        num_seen = self._num_seen_tokens(blocks) // granule * granule
+        outcome.num_seen_tokens = min(most, num_seen)
+        outcome.num_lost_tokens = max(0, outcome.num_seen_tokens - num_resumed)
+        if outcome.num_lost_tokens:
+            self._find_cause(outcome, blocks)
+        self._seen.update(blocks.hashed)
+
+    def note_end(self, blocks: RequestBlocks) -> None:
+        """A request has ended: its answer was computed too."""
+        self._seen.update(blocks.hashed)
+
+    def _num_seen_tokens(self, blocks: RequestBlocks) -> int:
+        """Hashes are chained: once one was never seen, none after it was."""
+        seen = self._seen
+        count = next((index for index, name in enumerate(blocks.hashed) if name not in seen), len(blocks.hashed))
+        return count * self._plan.hash_block_size
+
+    def _find_cause(self, outcome: Outcome, blocks: RequestBlocks) -> None:
+        outcome.cause = Cause.TOO_LATE
+        for group_idx, group in enumerate_groups(self._plan.groups):
+            hashes = blocks.hashes(group_idx)
+            needed = [
+                hashes[index]
+                for run in blocks_to_resume(
+                    group.spec.rule,
+                    blocks.resume_point(outcome.num_seen_tokens),
+                    is_draft=group.is_draft,
+                    granularity=self._plan.resume_granularity,
+                )
+                for index in run
+                if index < len(hashes)
+            ]
+            gone = [name for name in needed if not self._kept[group_idx].get(name)]
+            if gone:
+                was_kept = all(name in self._ever_kept[group_idx] for name in gone)
+                outcome.cause, outcome.lost_group = (Cause.EVICTED if was_kept else Cause.NEVER_KEPT), group_idx
+                return
+
+    def _stored(self, group_idx: GroupIdx, hashes: Sequence[BlockHash]) -> None:
+        kept, ever = self._kept[group_idx], self._ever_kept[group_idx]
+        for name in hashes:
+            kept[name] = kept.get(name, 0) + 1
+        ever.update(hashes)
+
+    def _removed(self, group_idx: GroupIdx, hashes: Sequence[BlockHash]) -> None:
+        kept = self._kept[group_idx]
+        for name in hashes:
+            left = kept.get(name, 0) - 1
+            if left > 0:
+                kept[name] = left
+            else:
+                kept.pop(name, None)

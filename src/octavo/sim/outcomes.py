@@ -1,0 +1,48 @@
+"""What became of one simulated request."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from octavo.ids import GroupIdx
+from octavo.sim.traces import TraceRequest
+
+
+class Cause(StrEnum):
+    """Why tokens that had been computed before were computed again."""
+
+    NEVER_KEPT = "never kept"
+    """A block that the resume needs was never kept on any medium: no writer promised it."""
+    EVICTED = "evicted"
+    """It was kept, and every copy has gone."""
+    TOO_LATE = "too late"
+    """It is there, but loading it was not worth it, or did not end in time."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Outcome:
+    """One request: when it was served, what it resumed, and what it could have resumed."""
+
+    number: int
+    asked: TraceRequest
+    first_token_s: float | None = None
+    end_s: float | None = None
+    resumed: Mapping[str, int] = field(default_factory=dict)
+    """Tokens by medium."""
+    num_seen_tokens: int = 0
+    """Tokens up to the last boundary that any request had computed before: no cache could resume more."""
+    num_lost_tokens: int = 0
+    """Of these, tokens that were computed again."""
+    cause: Cause | None = None
+    lost_group: GroupIdx | None = None
+    """The first group that lacked a block."""
+    is_judged: bool = False
+
+    @property
+    def num_resumed_tokens(self) -> int:
+        return sum(self.resumed.values())
+
+    @property
+    def ttft_s(self) -> float | None:
+        """Time to the first token, from the arrival."""
+        return None if self.first_token_s is None else self.first_token_s - self.asked.arrival_s

@@ -1,0 +1,96 @@
+"""What a simulation found, as data."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from octavo.sim.engine import SimConfig, SimulatedEngine
+from octavo.sim.outcomes import Outcome
+
+DEVICE = "device"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """Tokens that were computed again though they had been computed before."""
+
+    cause: str
+    group: str
+    """The kind of the first group that lacked a block, with its number; empty if none did."""
+    num_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimReport:
+    """The whole trace, or what was served of it."""
+
+    is_whole: bool
+    num_requests: int
+    prompt_tokens: int
+    output_tokens: int
+    seen_tokens: int
+    """Prompt tokens that some request had computed before: no cache could resume more."""
+    resumed_tokens: Mapping[str, int]
+    """By medium."""
+    lost: Sequence[Lost]
+    ttft_mean_s: float
+    ttft_p50_s: float
+    ttft_p99_s: float
+    duration_s: float
+    bytes_stored: Mapping[str, int]
+    bytes_loaded: Mapping[str, int]
+    bytes_used: Mapping[str, int]
+    """On each medium, at the end, over all engines."""
+    preemptions: int
+
+    @property
+    def resumed_share(self) -> float:
+        return sum(self.resumed_tokens.values()) / self.prompt_tokens if self.prompt_tokens else 0.0
+
+    @property
+    def seen_share(self) -> float:
+        return self.seen_tokens / self.prompt_tokens if self.prompt_tokens else 0.0
+
+
+def make_report(config: SimConfig, engines: Sequence[SimulatedEngine], *, is_whole: bool) -> SimReport:
+    outcomes = [outcome for engine in engines for outcome in engine.outcomes if outcome.end_s is not None]
+    ttfts = np.array([outcome.ttft_s for outcome in outcomes if outcome.ttft_s is not None] or [0.0])
+    resumed: Counter[str] = Counter()
+    for outcome in outcomes:
+        resumed.update(outcome.resumed)
+    return SimReport(
+        is_whole=is_whole,
+        num_requests=len(outcomes),
+        prompt_tokens=sum(outcome.asked.num_prompt_tokens for outcome in outcomes),
+        output_tokens=sum(outcome.asked.num_output_tokens for outcome in outcomes),
+        seen_tokens=sum(outcome.num_seen_tokens for outcome in outcomes),
+        resumed_tokens=dict(resumed),
+        lost=_losses(config, outcomes),
+        ttft_mean_s=float(ttfts.mean()),
+        ttft_p50_s=float(np.percentile(ttfts, 50)),
+        ttft_p99_s=float(np.percentile(ttfts, 99)),
+        duration_s=max((outcome.end_s or 0.0 for outcome in outcomes), default=0.0),
+        bytes_stored=_sum(engine.bytes_stored() for engine in engines),
+        bytes_loaded=_sum(engine.bytes_loaded() for engine in engines),
+        bytes_used=_sum(engine.bytes_used() for engine in engines),
+        preemptions=sum(engine.counters.preemptions for engine in engines),
+    )
+
+
+def _losses(config: SimConfig, outcomes: Sequence[Outcome]) -> list[Lost]:
+    tokens: Counter[tuple[str, str]] = Counter()
+    for outcome in outcomes:
+        if outcome.cause is not None:
+            group = outcome.lost_group
+            name = "" if group is None else f"{group} {config.plan.groups[group].kind}"
+            tokens[outcome.cause, name] += outcome.num_lost_tokens
+    return [Lost(cause=cause, group=group, num_tokens=count) for (cause, group), count in tokens.most_common()]
+
+
+def _sum(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for part in parts:
+        total.update(part)
+    return dict(total)

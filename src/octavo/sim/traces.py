@@ -1,0 +1,241 @@
+"""Traces of requests: who asked when, for how many tokens, and which blocks of them are equal.
+
+Three forms are read, told apart by their first record, one JSON object a line (the second also as one JSON list):
+
+    hash ids        {"timestamp": 27, "input_length": 1100, "output_length": 50, "hash_ids": [0, 1, 2]}
+                    Mooncake's (milliseconds, blocks of 512 tokens) and Qwen-Bailian's (seconds, blocks of 16; known
+                    by "chat_id")
+    conversations   {"id": "x", "conversations": [{"from": "human", "value": "..."}, {"from": "gpt", "value": "..."}]}
+                    ShareGPT's. Each turn of an assistant is a request with all that was said before.
+    recordings      of an engine (`octavo serve --record`): the first line names the version and the block size
+
+Equal ids are equal blocks with equal prefixes; no text is needed. A request's tokens are made of its ids:
+
+    ids [7, 9], blocks of 4, 6 tokens    ->    7 7 7 7 9 9
+"""
+
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from octavo.engine import RECORDING_KEY, RECORDING_VERSION
+from octavo.errors import InputError
+
+MOONCAKE_BLOCK_TOKENS = 512
+BAILIAN_BLOCK_TOKENS = 16
+
+Tokens = npt.NDArray[np.int32]
+_MOST_TOKENS = 1 << 30
+"""Of one request. More is no trace of a language model."""
+_LARGEST_ID = (1 << 31) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceRequest:
+    """One request of a trace."""
+
+    arrival_s: float
+    num_prompt_tokens: int
+    num_output_tokens: int
+    block_ids: Tokens
+    """An id for each block of the prompt, and of the output if the trace knows it; the last may be short."""
+    block_tokens: int
+    knows_output: bool = True
+    """Whether the ids go on after the prompt."""
+    session: str = ""
+    """Requests of one conversation have the same; empty where the trace does not tell."""
+    resumed: Mapping[str, int] | None = None
+    """Of a recording: tokens that were resumed, by medium."""
+
+    def prompt(self) -> Tokens:
+        return np.repeat(self.block_ids, self.block_tokens)[: self.num_prompt_tokens]
+
+    def output(self) -> Tokens:
+        """As many tokens of the output as the trace knows."""
+        known = np.repeat(self.block_ids, self.block_tokens if self.knows_output else 0)
+        return known[self.num_prompt_tokens : self.num_prompt_tokens + self.num_output_tokens]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """The requests of a file, in the order of their arrival."""
+
+    requests: Sequence[TraceRequest]
+    block_tokens: int
+    """The trace tells nothing about shorter prefixes."""
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        return sum(request.num_prompt_tokens for request in self.requests)
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest request, with its output."""
+        return max(request.num_prompt_tokens + request.num_output_tokens for request in self.requests)
+
+
+def read_trace(path: Path, *, block_tokens: int | None = None, most_requests: int | None = None) -> Trace:
+    """Reads a trace. `block_tokens`: of its ids, where the file does not tell and the usual size is wrong."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"trace {str(path)!r} cannot be read: {error}") from None
+    records = _records(path, text)
+    if not records:
+        raise InputError(f"trace {str(path)!r} has no requests")
+    first = records[0]
+    try:
+        if RECORDING_KEY in first:
+            requests = list(_read_recording(records, block_tokens))
+        elif "conversations" in first:
+            requests = list(_read_conversations(records))
+        elif "hash_ids" in first:
+            requests = list(_read_hash_ids(records, block_tokens))
+        else:
+            raise InputError(
+                f"trace {str(path)!r}: the first record has {', '.join(sorted(map(str, first))) or 'nothing'}; a trace "
+                f"has hash_ids, or conversations, or is a recording of octavo's"
+            )
+    except _BadRecordError as error:
+        raise InputError(f"trace {str(path)!r}, record {error.number}: {error}") from None
+    requests.sort(key=lambda request: request.arrival_s)
+    requests = requests[:most_requests]
+    if not requests:
+        raise InputError(f"trace {str(path)!r} has no requests")
+    return Trace(requests=requests, block_tokens=requests[0].block_tokens)
+
+
+class _BadRecordError(ValueError):
+    def __init__(self, number: int, problem: str) -> None:
+        super().__init__(problem)
+        self.number = number
+
+
+def _records(path: Path, text: str) -> list[dict[str, Any]]:
+    records: list[Any] = []
+    try:
+        if text.lstrip().startswith("["):
+            records = json.loads(text)
+        else:
+            for line in text.splitlines():
+                if line.strip():
+                    records.append(json.loads(line))
+    except ValueError as error:
+        raise InputError(f"trace {str(path)!r}, record {len(records) + 1}: no JSON ({error})") from None
+    for number, record in enumerate(records, start=1):
+        if not isinstance(record, dict):
+            raise InputError(f"trace {str(path)!r}, record {number}: an object is wanted, not {record!r:.60}")
+    return records
+
+
+def _read_hash_ids(records: Iterable[Mapping[str, Any]], block_tokens: int | None) -> Iterator[TraceRequest]:
+    known = _Ids()
+    for number, record in enumerate(records, start=1):
+        is_bailian = "chat_id" in record
+        size = block_tokens or (BAILIAN_BLOCK_TOKENS if is_bailian else MOONCAKE_BLOCK_TOKENS)
+        prompt = _count(record, "input_length", number, least=1)
+        ids = record.get("hash_ids")
+        if not isinstance(ids, list) or not all(isinstance(i, int) and i >= 0 for i in ids):
+            raise _BadRecordError(number, "hash_ids must be a list of numbers from 0 on")
+        if len(ids) != -(-prompt // size):
+            raise _BadRecordError(
+                number,
+                f"{prompt} tokens are {-(-prompt // size)} blocks of {size}, but there are {len(ids)} hash_ids; "
+                f"if the trace has blocks of another size, say so (--trace-block)",
+            )
+        stamp = _number(record, "timestamp", number)
+        yield TraceRequest(
+            arrival_s=stamp if is_bailian else stamp / 1000,
+            num_prompt_tokens=prompt,
+            num_output_tokens=_count(record, "output_length", number, least=0),
+            block_ids=np.array(known.of(ids), dtype=np.int32),
+            block_tokens=size,
+            knows_output=False,
+            session=str(record["chat_id"]) if is_bailian else "",
+        )
+
+
+def _read_conversations(records: Iterable[Mapping[str, Any]]) -> Iterator[TraceRequest]:
+    """Conversations come one after the other, a turn a second; words stand for tokens."""
+    ticks = count()
+    for number, record in enumerate(records, start=1):
+        said: list[int] = []
+        turns = record.get("conversations")
+        if not isinstance(turns, list):
+            raise _BadRecordError(number, "conversations must be a list of turns")
+        for turn in turns:
+            if not isinstance(turn, dict) or not isinstance(turn.get("value"), str):
+                raise _BadRecordError(number, "a turn has from and value, a text")
+            words = [zlib.crc32(word.encode()) & _LARGEST_ID for word in f"{turn.get('from')}: {turn['value']}".split()]
+            if turn.get("from") in ("gpt", "assistant", "model") and said:
+                yield TraceRequest(
+                    arrival_s=float(next(ticks)),
+                    num_prompt_tokens=len(said),
+                    num_output_tokens=len(words),
+                    block_ids=np.array([*said, *words], dtype=np.int32),
+                    block_tokens=1,
+                    session=str(record.get("id", number)),
+                )
+            said += words
+
+
+def _read_recording(records: Sequence[Mapping[str, Any]], block_tokens: int | None) -> Iterator[TraceRequest]:
+    header = records[0]
+    if header[RECORDING_KEY] != RECORDING_VERSION:
+        raise _BadRecordError(1, f"recordings of version {header[RECORDING_KEY]!r} are not known to this octavo")
+    size = _count(header, "block_tokens", 1, least=1)
+    if block_tokens not in (None, size):
+        raise _BadRecordError(1, f"the recording has blocks of {size} tokens, not {block_tokens}")
+    known = _Ids()
+    for number, record in enumerate(records[1:], start=2):
+        hashes = record.get("blocks")
+        if not isinstance(hashes, list) or not all(isinstance(i, int) and i >= 0 for i in hashes):
+            raise _BadRecordError(number, "blocks must be a list of numbers from 0 on")
+        prompt = _count(record, "prompt_tokens", number, least=1)
+        output = _count(record, "output_tokens", number, least=0)
+        num_blocks = -(-(prompt + output) // size)
+        tail = [known.of_nobody()] * max(0, num_blocks - len(hashes))  # what follows the last full block
+        yield TraceRequest(
+            arrival_s=_number(record, "arrival_s", number),
+            num_prompt_tokens=prompt,
+            num_output_tokens=output,
+            block_ids=np.array([*known.of(hashes), *tail], dtype=np.int32),
+            block_tokens=size,
+            resumed=record.get("resumed") or {},
+        )
+
+
+class _Ids:
+    """Numbers from 1 on, in the order in which names come."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[int, int] = {}
+
+    def of(self, names: Iterable[int]) -> list[int]:
+        numbers = self._numbers
+        return [numbers.setdefault(name, len(numbers) + 1) for name in names]
+
+    def of_nobody(self) -> int:
+        """One that no other request has."""
+        return self._numbers.setdefault(-len(self._numbers) - 1, len(self._numbers) + 1)
+
+
+def _number(record: Mapping[str, Any], key: str, number: int) -> float:
+    value = record.get(key)
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < float("inf"):
+        raise _BadRecordError(number, f"{key} must be a number from 0 on, not {value!r}")
+    return float(value)
+
+
+def _count(record: Mapping[str, Any], key: str, number: int, *, least: int) -> int:
+    value = record.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _MOST_TOKENS:
+        raise _BadRecordError(number, f"{key} must be a whole number from {least} on, not {value!r}")
+    return value

@@ -1,0 +1,127 @@
+"""A replay's accounts: what was resumed and what was lost make up what had been seen; more memory loses nothing; and
+several steps taken at once are several steps."""
+
+import random
+
+import numpy as np
+import pytest
+
+from octavo.errors import InputError
+from octavo.sim import PLACEMENTS, SimConfig, Speeds, Trace, TraceRequest, replay
+from octavo.sim.engine import SimulatedEngine
+from octavo.testing import full, small_model, state, window
+
+MODELS = {
+    "full": small_model(full(8)),
+    "window + full": small_model(window(13), full(4)),
+    "state + full": small_model(state(4), full(4)),
+}
+BLOCK = 4
+
+
+def requests(count, seed=1):
+    """Sessions that grow, some from a common beginning."""
+    chooser = random.Random(seed)
+    fresh = iter(range(100, 1 << 20))
+    sessions = [[chooser.randrange(2), *(next(fresh) for _ in range(2))] for _ in range(6)]
+    for number in range(count):
+        index = chooser.randrange(len(sessions))
+        session = sessions[index]
+        if len(session) > 16:
+            session[:] = session[:1]
+        session += [next(fresh) for _ in range(chooser.randrange(1, 3))]
+        prompt = len(session) * BLOCK - chooser.randrange(BLOCK)
+        yield TraceRequest(
+            arrival_s=number * 0.05,
+            num_prompt_tokens=prompt,
+            num_output_tokens=chooser.randrange(0, 9),
+            block_ids=np.array(session, dtype=np.int32),
+            block_tokens=BLOCK,
+            knows_output=False,
+            session=str(index),
+        )
+
+
+@pytest.fixture(params=MODELS)
+def model(request):
+    return MODELS[request.param]
+
+
+def trace_of(count=120):
+    return Trace(requests=list(requests(count)), block_tokens=BLOCK)
+
+
+def config_of(model, *, spare=3.0, memory_bytes=1 << 16, **others):
+    return SimConfig(plan=model.plan(spare), memory_bytes=memory_bytes, max_step_tokens=24, **others)
+
+
+def test_the_accounts_agree(model):
+    report = replay(trace_of(), config_of(model, disk_bytes=1 << 20))
+    assert report.is_whole
+    assert report.num_requests == 120
+    assert 0 < sum(report.resumed_tokens.values()) <= report.seen_tokens < report.prompt_tokens
+    lost = sum(lost.num_tokens for lost in report.lost)
+    assert sum(report.resumed_tokens.values()) + lost >= report.seen_tokens
+    assert report.ttft_p50_s <= report.ttft_p99_s
+
+
+def test_with_room_for_all_full_attention_loses_nothing():
+    report = replay(trace_of(), config_of(MODELS["full"], spare=400.0, memory_bytes=0))
+    assert report.resumed_tokens == {"device": report.seen_tokens}
+    assert report.lost == []
+
+
+def test_memory_brings_what_the_device_has_lost(model):
+    without = replay(trace_of(), config_of(model, memory_bytes=0))
+    instant = Speeds(memory_bytes_per_s=1e18)
+    with_memory = replay(trace_of(), config_of(model, memory_bytes=1 << 22, speeds=instant))
+    assert with_memory.resumed_share > without.resumed_share
+    assert with_memory.resumed_tokens["memory"] > 0
+
+
+def test_the_same_trace_gives_the_same_report(model):
+    assert replay(trace_of(), config_of(model)) == replay(trace_of(), config_of(model))
+
+
+def test_steps_taken_at_once_are_steps(model, monkeypatch):
+    several = replay(trace_of(), config_of(model))
+    monkeypatch.setattr(SimulatedEngine, "_take_several", lambda _self, chunks, *_: chunks)
+    one_by_one = replay(trace_of(), config_of(model))
+    assert several.resumed_tokens == one_by_one.resumed_tokens
+    assert several.duration_s == pytest.approx(one_by_one.duration_s)
+
+
+@pytest.mark.parametrize("name", PLACEMENTS)
+def test_several_engines_serve_all(name):
+    report = replay(trace_of(), config_of(MODELS["state + full"]), num_engines=3, place=PLACEMENTS[name]())
+    assert report.num_requests == 120
+    if name == "sticky":
+        spread = replay(trace_of(), config_of(MODELS["state + full"]), num_engines=3, place=PLACEMENTS["round_robin"]())
+        assert report.resumed_share > spread.resumed_share
+
+
+def test_an_interrupted_replay_tells_of_what_was_served():
+    def interrupt(number):
+        if number == 100:
+            raise KeyboardInterrupt
+
+    report = replay(trace_of(), config_of(MODELS["full"]), note_progress=interrupt)
+    assert not report.is_whole
+    assert 0 < report.num_requests < 120
+
+
+def test_a_request_that_does_not_fit_is_told_before(model):
+    trace = Trace(
+        requests=[
+            TraceRequest(
+                arrival_s=0.0,
+                num_prompt_tokens=400,
+                num_output_tokens=1,
+                block_ids=np.arange(100, dtype=np.int32),
+                block_tokens=BLOCK,
+            )
+        ],
+        block_tokens=BLOCK,
+    )
+    with pytest.raises(InputError, match="401 tokens"):
+        replay(trace, config_of(model))
