@@ -16,6 +16,7 @@ from octavo.cli.events import app as events_app
 from octavo.cli.output import discard_output, print_error, write_output
 from octavo.cli.plan import plan
 from octavo.cli.serve import serve
+from octavo.cli.simulate import simulate
 from octavo.cli.vllm_check import vllm_check
 from octavo.errors import OctavoError
 
@@ -28,6 +29,7 @@ app.command()(plan)
 app.command()(demo)
 app.command()(serve)
 app.command()(chat)
+app.command()(simulate)
 app.command(name="vllm-check")(vllm_check)
 app.add_typer(bench_app)
 app.add_typer(cache_app)

@@ -1,0 +1,47 @@
+"""The curve of a sweep as a picture."""
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from octavo.cli.simulate_view import size_in_gib
+from octavo.errors import InputError
+
+if TYPE_CHECKING:
+    from octavo.cli.simulate import Question
+    from octavo.sim import SimReport
+
+_FORMATS = (".svg", ".png")
+
+
+def check_plot(path: Path) -> None:
+    """Before minutes of simulation: the kind of the file, and the library that draws."""
+    if path.suffix not in _FORMATS:
+        raise InputError(f"--plot: {str(path)!r} must end in {' or '.join(_FORMATS)}")
+    if find_spec("matplotlib") is None:
+        raise InputError("--plot needs matplotlib: pip install 'octavo[plot]'")
+
+
+def draw(path: Path, results: "Sequence[tuple[Question, SimReport]]", swept: str) -> None:
+    """Shares of prompt tokens by medium, stacked, under the ceiling."""
+    from matplotlib.figure import Figure
+
+    sizes = [size_in_gib(getattr(question, swept)) for question, _ in results]
+    reports = [report for _, report in results]
+    media = list(dict.fromkeys(medium for report in reports for medium in report.resumed_tokens))
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    shares = [[r.resumed_tokens.get(medium, 0) / r.prompt_tokens * 100 for r in reports] for medium in media]
+    axes.stackplot(sizes, shares, labels=[f"from {medium}" for medium in media], alpha=0.8)
+    axes.axhline(max(r.seen_share for r in reports) * 100, color="black", linestyle=":", label="computed before")
+    axes.set_xscale("log")
+    axes.set_xticks(sizes, [f"{size:,.4g}" for size in sizes])
+    axes.minorticks_off()
+    axes.set_xlabel(f"{swept}, GiB")
+    axes.set_ylabel("prompt tokens resumed, %")
+    axes.legend(loc="lower right")
+    try:
+        figure.savefig(path)
+    except OSError as error:
+        raise InputError(f"--plot: {str(path)!r} cannot be written: {error.strerror}") from error

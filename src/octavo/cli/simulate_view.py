@@ -1,0 +1,146 @@
+"""The results of simulations, as tables and a curve for a terminal of 80 columns, and as JSON."""
+
+import sys
+from io import StringIO
+from typing import TYPE_CHECKING
+
+import msgspec
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from octavo.units import format_bytes, parse_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from octavo.cli.simulate import Question
+    from octavo.sim import SimReport, Trace
+
+    Results = Sequence[tuple[Question, SimReport]]
+
+_BAR = 40
+_KNEE_SHARE = 0.95
+"""The knee of a curve: the smallest size that brings this much of what the largest brings."""
+
+
+def to_json(trace: "Trace", results: "Results", *, swept: str | None) -> str:
+    """For programs."""
+    answers = [
+        {
+            "configuration": {"model": str(question.model)} | _settings(question),
+            "resumed_share": report.resumed_share,
+            "seen_share": report.seen_share,
+            **msgspec.to_builtins(report),
+        }
+        for question, report in results
+    ]
+    found = {"trace_block_tokens": trace.block_tokens, "swept": swept, "results": answers}
+    return msgspec.json.format(msgspec.json.encode(found)).decode() + "\n"
+
+
+def show_results(trace: "Trace", results: "Results", *, swept: str | None) -> str:
+    """For people."""
+    drawn = StringIO()
+    in_colour = True if sys.stdout is not None and sys.stdout.isatty() else None
+    console = Console(file=drawn, width=80, force_terminal=in_colour, highlight=False)
+    first = results[0][1]
+    console.print(
+        Text(f"{first.num_requests:,} requests, {first.prompt_tokens:,} prompt tokens; ", style="bold"),
+        Text(f"{first.seen_share:.1%} of them had been computed before"),
+        sep="",
+        soft_wrap=True,
+    )
+    if trace.block_tokens > results[0][0].block_size:
+        console.print(f"The trace tells no prefix more finely than {trace.block_tokens} tokens.")
+    if swept is not None:
+        console.print(_curve(results, swept))
+        console.print(_knee(results, swept))
+    else:
+        console.print(_table(results))
+        for question, report in results:
+            if report.lost:
+                console.print(_lost(question, report))
+    if not all(report.is_whole for _, report in results):
+        console.print(Text("Interrupted: this is about the requests that had been served.", style="yellow"))
+    return "".join(f"{line.rstrip()}\n" for line in drawn.getvalue().splitlines())
+
+
+def _settings(question: "Question") -> dict[str, object]:
+    names = ("device", "memory", "disk", "policy", "engines", "placement", "block_size", "prefill_rate")
+    return {name: getattr(question, name) for name in names}
+
+
+def _table(results: "Results") -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("")
+    for index, _ in enumerate(results):
+        table.add_column("" if len(results) == 1 else f"({index + 1})", justify="right")
+    questions = [question for question, _ in results]
+    reports = [report for _, report in results]
+    for name in ("device", "memory", "disk", "policy"):
+        table.add_row(name, *(_size_text(str(getattr(question, name))) for question in questions))
+    table.add_section()
+    table.add_row("prompt tokens resumed", *(f"{report.resumed_share:.1%}" for report in reports), style="bold")
+    for medium in dict.fromkeys(medium for report in reports for medium in report.resumed_tokens):
+        shares = (report.resumed_tokens.get(medium, 0) / report.prompt_tokens for report in reports)
+        table.add_row(f"  from {medium}", *(f"{share:.1%}" for share in shares))
+    table.add_section()
+    for name, times in (
+        ("first token, mean", [report.ttft_mean_s for report in reports]),
+        ("            median", [report.ttft_p50_s for report in reports]),
+        ("            99%", [report.ttft_p99_s for report in reports]),
+    ):
+        table.add_row(name, *(f"{seconds:,.2f} s" for seconds in times))
+    for verb, amounts in (
+        ("stored", [report.bytes_stored for report in reports]),
+        ("loaded", [report.bytes_loaded for report in reports]),
+    ):
+        for medium in dict.fromkeys(medium for of_report in amounts for medium in of_report):
+            table.add_row(f"{verb}, {medium}", *(format_bytes(of_report.get(medium, 0)) for of_report in amounts))
+    return table
+
+
+def _lost(question: "Question", report: "SimReport") -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=f"Computed again: {question.name()}", title_justify="left")
+    table.add_column("because")
+    table.add_column("group")
+    table.add_column("of the prompt tokens", justify="right")
+    for lost in report.lost:
+        table.add_row(lost.cause, lost.group, f"{lost.num_tokens / report.prompt_tokens:.1%}")
+    return table
+
+
+def _curve(results: "Results", swept: str) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column(swept, justify="right")
+    table.add_column("resumed", justify="right")
+    table.add_column("", width=_BAR)
+    table.add_column("first token, mean", justify="right")
+    most = max(report.seen_share for _, report in results) or 1.0
+    for question, report in results:
+        bar = "█" * round(_BAR * report.resumed_share / most)
+        table.add_row(
+            _size_text(getattr(question, swept)), f"{report.resumed_share:.1%}", bar, f"{report.ttft_mean_s:,.2f} s"
+        )
+    return table
+
+
+def _knee(results: "Results", swept: str) -> str:
+    best = max(report.resumed_share for _, report in results)
+    question, report = next((q, r) for q, r in results if r.resumed_share >= _KNEE_SHARE * best)
+    size = _size_text(getattr(question, swept))
+    return (
+        f"\n{size} of {swept} bring {report.resumed_share:.1%}; more brings up to {best:.1%}.\n"
+        "A full bar is the ceiling: all that had been computed before."
+    )
+
+
+def _size_text(value: str) -> str:
+    return format_bytes(int(value)) if value.isdecimal() and value != "0" else value
+
+
+def size_in_gib(value: str) -> float:
+    """For an axis."""
+    return parse_bytes(value) / (1 << 30)
