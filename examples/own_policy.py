@@ -88,7 +88,7 @@ class SecondChancePolicy(EvictionPolicy):
         return victims
 
     def clear(self) -> Sequence[Part]:
-        parts = [self._queue, self._used, self._pinned]
+        parts: list[Part] = [self._queue, self._used, self._pinned]
         self._start()
         return parts
 

@@ -2,7 +2,7 @@
 
     ```sh        every line is run, in one shell per block
     ```console   lines after "$ " are run; what the README shows below them must be what they print
-    ```python    run by the copy's .venv
+    ```python    run by the copy's .venv; comments at its end are what it must print
     ... no-run   after the language: left alone, and named at the end
 
 A command whose output the README cuts short shows "..." as its last line.
@@ -57,7 +57,8 @@ def run_block(block: Block, folder: Path) -> None:
         case "sh":
             run(["bash", "-euo", "pipefail", "-c", block.text], block.text, folder)
         case "python":
-            run([".venv/bin/python", "-W", "error", "-c", block.text], "python: " + block.text, folder)
+            printed = run([".venv/bin/python", "-W", "error", "-c", block.text], "python: " + block.text, folder)
+            compare("python: " + block.text, comments_at_end(block.text), printed)
         case _:
             for command, shown in commands_of(block.text):
                 compare(command, shown, run(["bash", "-euo", "pipefail", "-c", command], command, folder))
@@ -69,20 +70,28 @@ def commands_of(text: str) -> list[tuple[str, str]]:
     return list(zip(parts[1::2], parts[2::2], strict=True))
 
 
+def comments_at_end(text: str) -> str:
+    lines: list[str] = []
+    for line in reversed(text.splitlines()):
+        if not line.startswith("#"):
+            break
+        lines.insert(0, line.removeprefix("#").strip())
+    return "\n".join(lines)
+
+
 def run(arguments: list[str], title: str, folder: Path) -> str:
     print(f"$ {title.strip()}", flush=True)
     done = subprocess.run(
         arguments,
         cwd=folder,
         env=os.environ | {"COLUMNS": "80"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+        capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
         check=False,
     )
     if done.returncode:
-        sys.exit(f"{done.stdout}\nREADME.md: this command ended with code {done.returncode}: {title}")
+        sys.exit(f"{done.stdout}{done.stderr}\nREADME.md: this command ended with code {done.returncode}: {title}")
     return done.stdout
 
 

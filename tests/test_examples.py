@@ -26,3 +26,6 @@ def test_runs(script):
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stdout.splitlines()[-1] == LAST_LINES[script]
+    if script == "own_engine.py":
+        tutorial = (EXAMPLES.parent / "docs" / "own-engine.md").read_text()
+        assert f"$ python examples/own_engine.py\n{ran.stdout}```" in tutorial
