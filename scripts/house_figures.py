@@ -1,8 +1,7 @@
 """Prints the figures of the house: lines of code by room, the longest functions, and circles of imports.
 
 A line of code is one that is not blank, a comment or a docstring. A room is a package of `octavo`, or a module that
-stands beside them. A circle is a set of modules that import each other, imports inside functions included; those that
-only type checkers read do not count.
+stands beside them. `check_circles.py` finds the imports.
 """
 
 import ast
@@ -12,7 +11,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+
+from check_circles import import_graph
 
 SOURCE = Path(__file__).parents[1] / "src"
 ROOT = "octavo"
@@ -32,11 +34,6 @@ _NOT_CODE = {
 class Module:
     name: str
     file: Path
-
-    @property
-    def room(self) -> str:
-        parts = self.name.split(".")
-        return parts[1] if len(parts) > 1 else "the front door"
 
     @cached_property
     def tree(self) -> ast.Module:
@@ -71,17 +68,10 @@ class Module:
                 length = len(self.code & set(range(node.lineno, (node.end_lineno or 0) + 1)))
                 yield length, f"{self.file.relative_to(SOURCE)}:{node.lineno} {node.name}"
 
-    def imports(self) -> Iterator[ast.ImportFrom]:
-        """Those that run at some time, relative ones of a lazy front door left out."""
-        waiting: list[ast.AST] = [self.tree]
-        while waiting:
-            node = waiting.pop()
-            if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-                waiting += node.orelse
-                continue
-            waiting += ast.iter_child_nodes(node)
-            if isinstance(node, ast.ImportFrom) and not node.level and (node.module or "").split(".")[0] == ROOT:
-                yield node
+
+def room_of(name: str) -> str:
+    parts = name.split(".")
+    return parts[1] if len(parts) > 1 else "the front door"
 
 
 def read_modules() -> dict[str, Module]:
@@ -92,55 +82,13 @@ def read_modules() -> dict[str, Module]:
     return modules
 
 
-def lazy_exports(module: Module) -> dict[str, str]:
-    """For a front door that loads lazily: the module that each of its names comes from."""
-    stub = module.file.with_suffix(".pyi")
-    if not stub.exists():
-        return {}
-    imports = [node for node in ast.parse(stub.read_text()).body if isinstance(node, ast.ImportFrom)]
-    return {
-        name.asname or name.name: f"{module.name}.{node.module or name.name}" for node in imports for name in node.names
-    }
-
-
-def import_graph(modules: Mapping[str, Module]) -> dict[str, set[str]]:
-    """Which modules each module imports: through a lazy front door, the one that has the name."""
-    doors = {name: lazy_exports(module) for name, module in modules.items()}
-    graph: dict[str, set[str]] = {name: set() for name in modules}
-    for name, module in modules.items():
-        for node in module.imports():
-            target = str(node.module)
-            for imported in node.names:
-                found = [doors.get(target, {}).get(imported.name), f"{target}.{imported.name}", target]
-                graph[name].add(next(candidate for candidate in found if candidate in modules))
-        graph[name].discard(name)
-    return graph
-
-
-def find_circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
-    """The sets of nodes that reach each other."""
-    reached = {node: _reachable(graph, node) for node in graph}
-    circles = {frozenset(other for other in reached[node] if node in reached[other]) for node in graph}
-    return sorted(sorted(circle) for circle in circles if len(circle) > 1)
-
-
-def _reachable(graph: Mapping[str, set[str]], start: str) -> set[str]:
-    seen: set[str] = set()
-    waiting = [start]
-    while waiting:
-        for node in graph[waiting.pop()] - seen:
-            seen.add(node)
-            waiting.append(node)
-    return seen
-
-
 def main() -> None:
     modules = read_modules()
     lines: dict[str, int] = defaultdict(int)
     files: dict[str, int] = defaultdict(int)
     for module in modules.values():
-        lines[module.room] += len(module.code)
-        files[module.room] += 1
+        lines[room_of(module.name)] += len(module.code)
+        files[room_of(module.name)] += 1
     total = sum(lines.values())
     print(f"{'room':16}{'lines':>8}{'files':>7}{'share':>8}")
     for room in sorted(lines, key=lambda room: -lines[room]):
@@ -153,14 +101,25 @@ def main() -> None:
     functions = sorted((f for module in modules.values() for f in module.functions()), reverse=True)
     for length, name in [f for i, f in enumerate(functions) if i < 10 or f[0] > MOST_LINES_OF_A_FUNCTION]:
         print(f"{length:6}  {name}")
-    graph = import_graph(modules)
+    graph = import_graph()
+    print(f"\nCircles of imports between modules: {find_circle(graph) or 'none'}")
+    print(f"Circles of imports between rooms: {find_circle(between_rooms(graph)) or 'none'}")
+
+
+def between_rooms(graph: Mapping[str, set[str]]) -> dict[str, set[str]]:
     rooms: dict[str, set[str]] = defaultdict(set)
     for name, targets in graph.items():
-        rooms[modules[name].room] |= {modules[target].room for target in targets} - {modules[name].room}
-    for title, circles in (("rooms", find_circles(rooms)), ("modules", find_circles(graph))):
-        print(f"\nCircles of imports between {title}: {len(circles) or 'none'}")
-        for circle in circles:
-            print("  " + ", ".join(circle))
+        rooms[room_of(name)] |= {room_of(target) for target in targets} - {room_of(name)}
+    return rooms
+
+
+def find_circle(graph: Mapping[str, set[str]]) -> str:
+    """The first circle that is found, empty if there is none."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return " <- ".join(error.args[1])
+    return ""
 
 
 if __name__ == "__main__":
