@@ -27,6 +27,38 @@ _SWEPT = ("device", "memory", "disk")
 _COMPARED = (*_SWEPT, "policy")
 
 
+_Trace = Annotated[Path, typer.Argument(help="A trace: JSON lines with hash_ids, conversations, or a recording.")]
+_Model = Annotated[Path, typer.Option(help="A model's config.json, or the folder that holds it.")]
+_Device = Annotated[str, typer.Option(help="Device memory for the cache, of one engine.")]
+_Memory = Annotated[str, typer.Option(help="Host memory for offloaded chunks; 0 for none.")]
+_Disk = Annotated[str, typer.Option(help="Disk below it; 0 for none.")]
+_Policy = Annotated[str, typer.Option(help="What a full memory gives up: resume_points, lru, arc.")]
+_Engines = Annotated[int, typer.Option(help="Engines, each with device, memory and disk of its own.", min=1)]
+_Placement = Annotated[
+    str, typer.Option(help="Which engine gets a request: round_robin, random, least_loaded, sticky.")
+]
+_BlockSize = Annotated[
+    int | None, typer.Option(help="Tokens in a block.", show_default="the trace's, at least 16", min=1)
+]
+_TraceBlock = Annotated[
+    int | None, typer.Option(help="Tokens that one of the trace's ids stands for.", show_default="512 or 16", min=1)
+]
+_Requests = Annotated[int | None, typer.Option(help="Only the first so many.", show_default=False, min=1)]
+_StepTokens = Annotated[int, typer.Option(help="Most tokens computed in one step.", min=1)]
+_PrefillRate = Annotated[float, typer.Option(help="Prompt tokens that one engine computes per second.")]
+_StepMs = Annotated[float, typer.Option(help="What a step takes besides.")]
+_MemoryRate = Annotated[str, typer.Option(help="Bytes per second between host memory and device.")]
+_DiskRate = Annotated[str, typer.Option(help="Bytes per second of the disk.")]
+_Sweep = Annotated[
+    str | None, typer.Option(help="One size at several values: memory=16GiB..512GiB, or ..:12 for 12 of them.")
+]
+_Compare = Annotated[
+    str | None, typer.Option(help="A second configuration: what differs, as policy=lru,memory=128GiB.")
+]
+_Plot = Annotated[Path | None, typer.Option(help="Draw the sweep into this file, .svg or .png.")]
+_Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     """One configuration that is to be tried on a trace."""
@@ -50,39 +82,27 @@ class Question:
 
 
 def simulate(
-    trace: Annotated[Path, typer.Argument(help="A trace: JSON lines with hash_ids, conversations, or a recording.")],
+    trace: _Trace,
     *,
-    model: Annotated[Path, typer.Option(help="A model's config.json, or the folder that holds it.")],
-    device: Annotated[str, typer.Option(help="Device memory for the cache, of one engine.")] = "40GiB",
-    memory: Annotated[str, typer.Option(help="Host memory for offloaded chunks; 0 for none.")] = "64GiB",
-    disk: Annotated[str, typer.Option(help="Disk below it; 0 for none.")] = "0",
-    policy: Annotated[
-        str, typer.Option(help="What a full memory gives up: resume_points, lru, arc.")
-    ] = "resume_points",
-    engines: Annotated[int, typer.Option(help="Engines, each with device, memory and disk of its own.", min=1)] = 1,
-    placement: Annotated[
-        str, typer.Option(help="Which engine gets a request: round_robin, random, least_loaded, sticky.")
-    ] = "round_robin",
-    block_size: Annotated[
-        int | None, typer.Option(help="Tokens in a block.", show_default="the trace's, at least 16", min=1)
-    ] = None,
-    trace_block: Annotated[
-        int | None, typer.Option(help="Tokens that one of the trace's ids stands for.", show_default="512 or 16", min=1)
-    ] = None,
-    requests: Annotated[int | None, typer.Option(help="Only the first so many.", show_default=False, min=1)] = None,
-    step_tokens: Annotated[int, typer.Option(help="Most tokens computed in one step.", min=1)] = 8192,
-    prefill_rate: Annotated[float, typer.Option(help="Prompt tokens that one engine computes per second.")] = 10_000.0,
-    step_ms: Annotated[float, typer.Option(help="What a step takes besides.")] = 10.0,
-    memory_rate: Annotated[str, typer.Option(help="Bytes per second between host memory and device.")] = "20GB",
-    disk_rate: Annotated[str, typer.Option(help="Bytes per second of the disk.")] = "3GB",
-    sweep: Annotated[
-        str | None, typer.Option(help="One size at several values: memory=16GiB..512GiB, or ..:12 for 12 of them.")
-    ] = None,
-    compare: Annotated[
-        str | None, typer.Option(help="A second configuration: what differs, as policy=lru,memory=128GiB.")
-    ] = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw the sweep into this file, .svg or .png.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    model: _Model,
+    device: _Device = "40GiB",
+    memory: _Memory = "64GiB",
+    disk: _Disk = "0",
+    policy: _Policy = "resume_points",
+    engines: _Engines = 1,
+    placement: _Placement = "round_robin",
+    block_size: _BlockSize = None,
+    trace_block: _TraceBlock = None,
+    requests: _Requests = None,
+    step_tokens: _StepTokens = 8192,
+    prefill_rate: _PrefillRate = 10_000.0,
+    step_ms: _StepMs = 10.0,
+    memory_rate: _MemoryRate = "20GB",
+    disk_rate: _DiskRate = "3GB",
+    sweep: _Sweep = None,
+    compare: _Compare = None,
+    plot: _Plot = None,
+    json: _Json = False,
 ) -> None:
     """Replay a trace of requests through Octavo's own rules, over time and bytes that are models.
 
@@ -112,19 +132,22 @@ def simulate(
         memory_rate=memory_rate,
         disk_rate=disk_rate,
     )
-    questions = [question]
-    if sweep is not None:
-        questions = _sweep(question, sweep)
-    elif compare is not None:
-        questions.append(_compared(question, compare))
+    questions = _questions(question, sweep=sweep, compare=compare)
     for each in questions:
         config_of(each, asked)  # a wrong value is told now, and not after minutes
-    results = list(zip(questions, _ask_all(questions, asked), strict=False))
+    results = _ask_all(questions, asked)
     if not results:
         raise InputError("the simulation was interrupted before it had a result")
-    write_output(show(asked, results, swept=None if sweep is None else sweep.partition("=")[0]))
-    if plot is not None and sweep is not None:
-        draw(plot, results, sweep.partition("=")[0])
+    swept = None if sweep is None else sweep.partition("=")[0]
+    write_output(show(asked, results, swept=swept))
+    if plot is not None and swept is not None:
+        draw(plot, results, swept)
+
+
+def _questions(question: Question, *, sweep: str | None, compare: str | None) -> list[Question]:
+    if sweep is not None:
+        return _sweep(question, sweep)
+    return [question] if compare is None else [question, _compared(question, compare)]
 
 
 def _check_flags(placement: str, *, sweep: str | None, compare: str | None, plot: Path | None) -> None:
@@ -167,7 +190,7 @@ def config_of(question: Question, trace: "Trace") -> "SimConfig":
     return config
 
 
-def _ask_all(questions: Sequence[Question], trace: "Trace") -> "list[SimReport]":
+def _ask_all(questions: Sequence[Question], trace: "Trace") -> "list[tuple[Question, SimReport]]":
     """One after the other, or several at once on as many cores; what there is when it is interrupted."""
     from rich.console import Console
     from rich.progress import Progress
@@ -175,7 +198,8 @@ def _ask_all(questions: Sequence[Question], trace: "Trace") -> "list[SimReport]"
     with Progress(transient=True, console=Console(stderr=True)) as progress:
         if len(questions) == 1:
             task = progress.add_task("requests", total=len(trace.requests))
-            return [ask(questions[0], trace, lambda done: progress.update(task, completed=done))]
+            report = ask(questions[0], trace, lambda done: progress.update(task, completed=done))
+            return [(questions[0], report)] if report.num_requests else []
         task = progress.add_task("configurations", total=len(questions))
         found: dict[int, SimReport] = {}
         with ProcessPoolExecutor(cpu_count(), mp_context=get_context("spawn")) as workers:
@@ -186,7 +210,7 @@ def _ask_all(questions: Sequence[Question], trace: "Trace") -> "list[SimReport]"
                     progress.advance(task)
             except KeyboardInterrupt:
                 workers.shutdown(wait=False, cancel_futures=True)
-        return [found[index] for index in sorted(found)]
+        return [(questions[index], report) for index, report in sorted(found.items())]
 
 
 def ask(question: Question, trace: "Trace", note_progress: Callable[[int], None] = lambda _: None) -> "SimReport":
