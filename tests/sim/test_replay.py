@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from octavo.errors import InputError
+from octavo.planning import plan_kv_cache
 from octavo.sim import PLACEMENTS, SimConfig, Speeds, Trace, TraceRequest, replay
 from octavo.sim.engine import SimulatedEngine
+from octavo.specs import FullAttentionSpec, RequestLimits
 from octavo.testing import full, small_model, state, window
 
 MODELS = {
@@ -98,6 +100,37 @@ def test_several_engines_serve_all(name):
     if name == "sticky":
         spread = replay(trace_of(), config_of(MODELS["state + full"]), num_engines=3, place=PLACEMENTS["round_robin"]())
         assert report.resumed_share > spread.resumed_share
+
+
+def test_a_copy_that_a_step_hides_is_not_taken_for_slow():
+    """One request decodes all the time, a step every half second. A copy of 20 MiB takes a fiftieth of a second, and is
+    seen when the step ends. Computing takes a tenth of a second, so loading is worth it, and goes on being."""
+    large = FullAttentionSpec(block_size=16, num_kv_heads=64, head_size=256)  # 1 MiB a block
+    limits = RequestLimits(max_model_len=512, max_step_tokens=512)
+    plan = plan_kv_cache({"layer": large}, memory_bytes=80 << 20, limits=limits)
+
+    def asks(number, first_id, prompt, output):
+        ids = np.arange(first_id, first_id + -(-prompt // 16), dtype=np.int32)
+        return TraceRequest(
+            arrival_s=5.0 * number,
+            num_prompt_tokens=prompt,
+            num_output_tokens=output,
+            block_ids=ids,
+            block_tokens=16,
+            knows_output=False,
+        )
+
+    asked = [asks(0, 9000, 20, 480), *(asks(number, 1000 * (number % 5), 330, 1) for number in range(1, 40))]
+    speeds = Speeds(prefill_tokens_per_s=3_300.0, step_s=0.5, memory_bytes_per_s=1e9)
+    engine = SimulatedEngine(SimConfig(plan=plan, memory_bytes=256 << 20, speeds=speeds, max_step_tokens=512))
+    for number, request in enumerate(asked):
+        engine.run_until(request.arrival_s)
+        engine.submit(number, request)
+    engine.finish()
+    again = [outcome.resumed for outcome in engine.outcomes[6:]]
+    assert again.count({"memory": 320}) > 20
+    assert all(sum(resumed.values()) == 320 for resumed in again)
+    assert engine.offload.stats().loads_too_slow == 0
 
 
 def test_an_interrupted_replay_tells_of_what_was_served():

@@ -54,7 +54,6 @@ class _Load:
     brings: Sequence[tuple[GroupIdx, OffloadKey, list[int]]]
     """By place in the job: group, chunk, and the blocks that it brings."""
     num_bytes: int
-    began: float
 
 
 class Loader:
@@ -145,8 +144,8 @@ class Loader:
         self._publish(load, result.failed)
         if result.failed:
             self.num_failed_chunks += len(result.failed)
-        else:
-            self.speeds.from_memory.note(load.num_bytes, now - load.began)
+        elif result.seconds is not None:
+            self.speeds.from_memory.note(load.num_bytes, result.seconds)
         state = load.state
         if state.phase is LoadPhase.LOADING and load.is_whole:
             state.phase, state.pages = LoadPhase.LOADED, load.pages
@@ -192,9 +191,7 @@ class Loader:
             if not is_whole and (not num_in_memory or LookupResult.RETRY not in stands):
                 return self._wait_or_go_on(state, now)
         state.has_room = may_borrow
-        if not may_borrow or not self._begin(
-            state, plan if is_whole else plan.part_in_memory(), now, is_whole=is_whole
-        ):
+        if not may_borrow or not self._begin(state, plan if is_whole else plan.part_in_memory(), is_whole=is_whole):
             if self._loads or self._device.is_busy():
                 state.deadline = max(state.deadline, now + self._patience_s)  # it would not have room to start either
             return self._wait_or_go_on(state, now)
@@ -236,7 +233,7 @@ class Loader:
         self.num_too_slow += 1
         return False
 
-    def _begin(self, state: RequestOffloadState, plan: LoadPlan, now: float, *, is_whole: bool) -> bool:
+    def _begin(self, state: RequestOffloadState, plan: LoadPlan, *, is_whole: bool) -> bool:
         """Pins chunks and pages and submits the copy, or changes nothing."""
         if self._bytes_in_flight >= self._most_bytes_in_flight:
             return False
@@ -251,7 +248,7 @@ class Loader:
             return False
         copies, brings, num_bytes = _copies_of(plan, prepared, pages, self._page_sizes)
         self._loads[prepared.job_id] = _Load(
-            state=state, pages=pages, brings=brings, is_whole=is_whole, num_bytes=num_bytes, began=now
+            state=state, pages=pages, brings=brings, is_whole=is_whole, num_bytes=num_bytes
         )
         if is_whole:
             state.num_loaded_tokens = plan.num_tokens - (state.num_device_tokens or 0)

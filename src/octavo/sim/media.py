@@ -39,6 +39,10 @@ class Link:
         self._latency_s = latency_s
         self._clock = clock
 
+    def seconds_for(self, num_bytes: int) -> float:
+        """Without a queue before it."""
+        return num_bytes / self._bytes_per_s
+
     def send(self, num_bytes: int) -> float:
         """When so many bytes will have arrived."""
         self.num_bytes += num_bytes
@@ -54,24 +58,23 @@ class SimulatedWorker(OffloadingWorker):
         self._clock = clock
         self.stores = Link(bytes_per_s, 0.0, clock)
         self.loads = Link(bytes_per_s, 0.0, clock)
-        self._ends: dict[int, float] = {}
+        self._ends: dict[int, tuple[float, float]] = {}
+        """Job -> when it ends, and how long it takes."""
 
     def submit_store(self, job_id: int, chunks: Sequence[ChunkCopy]) -> None:
-        self._ends[job_id] = self.stores.send(self._num_bytes(chunks))
+        self._send(job_id, self.stores, chunks)
 
     def submit_load(self, job_id: int, chunks: Sequence[ChunkCopy]) -> None:
-        self._ends[job_id] = self.loads.send(self._num_bytes(chunks))
+        self._send(job_id, self.loads, chunks)
 
     def get_finished(self) -> list[TransferResult]:
         now = self._clock()
-        ended = [job_id for job_id, end in self._ends.items() if end <= now]
-        for job_id in ended:
-            del self._ends[job_id]
-        return [TransferResult(job_id, frozenset()) for job_id in ended]
+        ended = [job_id for job_id, (end, _) in self._ends.items() if end <= now]
+        return [TransferResult(job_id, frozenset(), seconds=self._ends.pop(job_id)[1]) for job_id in ended]
 
     def next_end(self) -> float | None:
         """When the next transfer ends."""
-        return min(self._ends.values(), default=None)
+        return min((end for end, _ in self._ends.values()), default=None)
 
     def wait(self, job_ids: Sequence[int], timeout_s: float) -> bool:
         """Time passes elsewhere."""
@@ -83,8 +86,9 @@ class SimulatedWorker(OffloadingWorker):
     def close(self) -> None:
         self._ends.clear()
 
-    def _num_bytes(self, chunks: Sequence[ChunkCopy]) -> int:
-        return sum(self._page_sizes[chunk.group_idx] * len(chunk.rows) for chunk in chunks)
+    def _send(self, job_id: int, link: "Link", chunks: Sequence[ChunkCopy]) -> None:
+        num_bytes = sum(self._page_sizes[chunk.group_idx] * len(chunk.rows) for chunk in chunks)
+        self._ends[job_id] = link.send(num_bytes), link.seconds_for(num_bytes)
 
 
 class _Held(NamedTuple):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Condition, Thread
+from time import perf_counter
 from typing import NamedTuple
 
 from octavo.chunks import TransferResult
@@ -22,6 +23,7 @@ class Outcome(NamedTuple):
 
     failed: frozenset[int] = frozenset()
     checksums: Sequence[int] = ()
+    seconds: float | None = None
 
 
 class _Job(NamedTuple):
@@ -98,8 +100,9 @@ class JobRunner:
             self._end(job, self._outcome(job))
 
     def _outcome(self, job: _Job) -> Outcome:
+        began = perf_counter()
         try:
-            return job.work()
+            return job.work()._replace(seconds=perf_counter() - began)
         except Exception:  # noqa: BLE001 - whatever a device does wrong ends the job, never the thread
             if not self._has_warned:
                 self._has_warned = True
@@ -111,7 +114,7 @@ class JobRunner:
             if self._unended.get(job.job_id) is not job:
                 return  # given up before
             del self._unended[job.job_id]
-            self._finished.append(TransferResult(job.job_id, outcome.failed, outcome.checksums))
+            self._finished.append(TransferResult(job.job_id, outcome.failed, outcome.checksums, outcome.seconds))
             self._changed.notify_all()
 
 
