@@ -38,11 +38,15 @@ async def cut_stream(client, number):
             return
 
 
+HEAD = b"POST %s HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+JSON = {"content-type": "application/json"}
+
+
 async def go_away(client, number):
     """While it waits for a whole answer: the request has been sent, and is never read."""
     _, writer = await asyncio.open_connection(client.base_url.host, client.base_url.port)
     body = json.dumps({"prompt": f"client {number} leaves", "max_tokens": 400}).encode()
-    writer.write(b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % (PATH.encode(), len(body)) + body)
+    writer.write(HEAD % (PATH.encode(), len(body)) + body)
     await writer.drain()
     writer.close()
     await writer.wait_closed()
@@ -50,7 +54,7 @@ async def go_away(client, number):
 
 async def send_half(client, number):
     _, writer = await asyncio.open_connection(client.base_url.host, client.base_url.port)
-    writer.write(b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\n{" % PATH.encode())
+    writer.write(HEAD % (PATH.encode(), 1000) + b"{")
     await writer.drain()
     writer.close()
     await writer.wait_closed()
@@ -58,7 +62,7 @@ async def send_half(client, number):
 
 async def send_rubbish(client, number):
     content = [b"{", b"\x00" * 1000, b'{"prompt": ' + b"[" * 50_000, b""][number % 4]
-    assert (await client.post(PATH, content=content)).status_code == 400
+    assert (await client.post(PATH, content=content, headers=JSON)).status_code == 400
 
 
 async def send_too_much(client, number):

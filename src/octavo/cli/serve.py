@@ -20,6 +20,10 @@ _Name = Annotated[
 _ApiKey = Annotated[
     str | None, typer.Option(help="What clients must show as a bearer.", envvar="OCTAVO_API_KEY", show_default="none")
 ]
+_AllowedHost = Annotated[
+    list[str] | None,
+    typer.Option(help="A further name of this server, for clients without a key.", show_default=False),
+]
 _Dtype = Annotated[Literal["float32", "bfloat16"], typer.Option(help="Of weights and cache.")]
 _Device = Annotated[Literal["cpu", "cuda"], typer.Option(help="Where the model runs.")]
 _DeviceMemory = Annotated[str, typer.Option(help="The pool of pages, beside the weights: 8GiB.")]
@@ -66,6 +70,7 @@ def serve(
     port: _Port = 8000,
     name: _Name = None,
     api_key: _ApiKey = None,
+    allowed_host: _AllowedHost = None,
     dtype: _Dtype = "float32",
     device: _Device = "cpu",
     device_memory: _DeviceMemory = "2GiB",
@@ -100,6 +105,7 @@ def serve(
             host=host,
             port=port,
             api_key=api_key,
+            allowed_hosts=tuple(allowed_host or ()),
             shutdown_timeout_s=shutdown_timeout,
         ),
         EngineConfig(

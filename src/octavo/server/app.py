@@ -1,6 +1,7 @@
 """The server's application: routes, and what stands before them."""
 
 import time
+from collections.abc import Callable
 from http import HTTPStatus
 from importlib.resources import files
 
@@ -12,8 +13,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from octavo.errors import OctavoError
-from octavo.server.auth import RequireKey
 from octavo.server.errors import ApiError, as_api_error, not_durable, shutting_down
+from octavo.server.gate import Gate
 from octavo.server.generation_route import GenerationRoute
 from octavo.server.metrics import CONTENT_TYPE
 from octavo.server.page_state import PageStates
@@ -29,12 +30,13 @@ _PAGE_HEADERS = {
 }
 
 
-def make_app(service: Service) -> Starlette:
-    """All routes over one service."""
+def make_app(service: Service, *, is_crowded: Callable[[], bool]) -> Starlette:
+    """All routes over one service. While `is_crowded`, only `/health` is answered."""
     plain = _PlainRoutes(service)
-    middleware = []
-    if service.config.api_key is not None:
-        middleware.append(Middleware(RequireKey, api_key=service.config.api_key))
+    config = service.config
+    gate = Middleware(
+        Gate, api_key=config.api_key, own_hosts=(config.host, *config.allowed_hosts), is_crowded=is_crowded
+    )
     return Starlette(
         routes=[
             Route("/v1/completions", GenerationRoute(service, service.read_completion), methods=["POST"]),
@@ -47,7 +49,7 @@ def make_app(service: Service) -> Starlette:
             Route("/state", plain.state, methods=["GET"]),
             Route("/", plain.page, methods=["GET"]),
         ],
-        middleware=middleware,
+        middleware=[gate],
         exception_handlers={HTTPException: _refuse_http, OctavoError: _refuse, Exception: _refuse},
     )
 

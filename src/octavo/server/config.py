@@ -17,7 +17,9 @@ class ServerConfig(Settings, frozen=True, kw_only=True):
     port: Annotated[int, Meta(ge=0, le=65535)] = 8000
     """0 takes a free one."""
     api_key: str | None = None
-    """What clients have to show; None lets everybody in."""
+    """The key that clients must show; None lets in everybody who reaches the address."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Further names of this server in `Host`, for a server without an API key."""
     max_body_bytes: Count = 32 << 20
     """Of one request's body."""
     max_buffered_bytes: Count = 512 << 20

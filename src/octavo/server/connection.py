@@ -1,22 +1,25 @@
-"""`Connection`: an HTTP connection that must say something. Nobody's silence costs others their turn.
+"""`Connection`: an HTTP connection with an idle timeout.
 
-A connection without a request under way is closed after a while, also if a part of a request has come. When there are
-too many, the one that has been silent for longest goes.
+A connection without a running request is closed after the timeout, even if a part of a request has come. When there
+are too many connections, the one that has been idle for longest is closed.
 """
 
 import asyncio
 import resource
 from typing import Any
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+SPARE_CONNECTIONS = 32
+"""Connections beyond the limit that are still accepted, so that `/health` is answered when all others are busy."""
 _FILES_FOR_OTHERS = 256
-"""Of those that the process may open: segments, sockets of events, connections that are about to be closed."""
+"""Open files kept for segments, sockets of events, spare connections and connections that are being closed."""
 _MOST_FILES = 1 << 16
 
 
 def most_connections(wanted: int) -> int:
-    """So many of the wanted ones as the process may have, after it has asked for as many files as it may."""
+    """The wanted number, or fewer if the process may not open that many files. Raises the limit of files if it can."""
     files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     allowed = _MOST_FILES if most == resource.RLIM_INFINITY else min(most, _MOST_FILES)
     if files != resource.RLIM_INFINITY and files < allowed:
@@ -26,19 +29,26 @@ def most_connections(wanted: int) -> int:
 
 
 class Connection(H11Protocol):
-    """Looks at itself now and then."""
+    """Checks its own idle time at intervals."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._silent_since = self.loop.time()
         self._last_request: Any = None
         self._timer = self.loop.call_later(self.timeout_keep_alive, self._look)
-        if self.limit_concurrency is not None and len(self.connections) >= self.limit_concurrency:
+        if self.limit_concurrency is not None and len(self.connections) > self.limit_concurrency - SPARE_CONNECTIONS:
             self._make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._timer.cancel()
         super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """Answers what is no request. A fault after the answer has begun only closes the connection."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:
+            self.transport.close()
 
     @property
     def _is_silent(self) -> bool:
@@ -54,7 +64,7 @@ class Connection(H11Protocol):
         self._timer = self.loop.call_later(self.timeout_keep_alive, self._look)
 
     def _make_room(self) -> None:
-        """Where all others are busy, this one may stay, to be told so."""
+        """Closes the connection that has been idle for longest. If all are busy, none is closed."""
         others = [c for c in self.connections if isinstance(c, Connection) and c is not self]
         silent = [c for c in others if c._is_silent]  # noqa: SLF001 - its like
         if silent:

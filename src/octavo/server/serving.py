@@ -15,7 +15,7 @@ from octavo.engine import AsyncEngine
 from octavo.errors import InputError
 from octavo.server.app import make_app
 from octavo.server.config import ServerConfig
-from octavo.server.connection import Connection, most_connections
+from octavo.server.connection import SPARE_CONNECTIONS, Connection, most_connections
 from octavo.server.offload_view import ReadOffload
 from octavo.server.service import Service
 
@@ -55,9 +55,10 @@ class Server(uvicorn.Server):
         self._server_config = config
         self.service = Service(engine, config, read_offload=read_offload)
         self._is_urgent = asyncio.Event()
+        most = most_connections(config.most_connections)
         super().__init__(
             uvicorn.Config(
-                make_app(self.service),
+                make_app(self.service, is_crowded=lambda: len(self.server_state.tasks) > most),
                 lifespan="off",
                 ws="none",
                 log_config=None,
@@ -65,7 +66,7 @@ class Server(uvicorn.Server):
                 server_header=False,
                 http=Connection,
                 backlog=_BACKLOG,
-                limit_concurrency=most_connections(config.most_connections),
+                limit_concurrency=most + SPARE_CONNECTIONS,
                 timeout_keep_alive=config.keep_alive_s,
                 timeout_graceful_shutdown=int(config.shutdown_timeout_s + _LAST_WORDS_S) + 1,
             )

@@ -1,0 +1,292 @@
+"""Clients that mean harm or know no better: each gets an answer or a closed connection, and costs others nothing."""
+
+import json
+import resource
+import socket
+import time
+from contextlib import ExitStack, suppress
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from octavo.server.connection import most_connections
+from rigs.running_server import serving
+
+MOST = 20
+IDLE = 3000
+COMPLETION = {"prompt": "a", "max_tokens": 3}
+JSON = {"content-type": "application/json"}
+HEALTH = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n"
+HEAD = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+CHUNKED = HEAD + b"transfer-encoding: chunked\r\n\r\n"
+
+
+def posted(body, *, headers=b""):
+    body = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return HEAD + headers + b"content-length: %d\r\n\r\n" % len(body) + body
+
+
+@pytest.fixture(scope="module")
+def hasty_server(model_folder):
+    bounds = {"keep_alive_s": 1, "most_connections": MOST, "body_timeout_s": 0.3}
+    with serving(model_folder, bounds=bounds) as running:
+        yield running
+        running.check_nothing_is_left()
+
+
+def connect(server):
+    host, port = server.url.removeprefix("http://").split(":")
+    return socket.create_connection((host, int(port)), timeout=30)
+
+
+def read_all(connection):
+    answer = b""
+    while piece := connection.recv(65536):
+        answer += piece
+    return answer
+
+
+def status_of(answer):
+    return int(answer.split(b" ", 2)[1])
+
+
+# ---- who asks --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8000", "localhost.evil.example", "", "[::1", "a@b"])
+@pytest.mark.parametrize(("method", "path"), [("GET", "/"), ("GET", "/state"), ("POST", "/reset_prefix_cache")])
+def test_a_foreign_host_is_refused(client, host, method, path):
+    refused = client.request(method, path, headers={"host": host})
+    assert refused.status_code == 403
+    assert "--allowed-host" in refused.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "LOCALHOST:1", "127.0.0.1:8000", "10.1.2.3", "[::1]:8000", "a.localhost", "127.0.0.1"]
+)
+def test_addresses_and_names_of_the_server_are_taken(client, host):
+    assert client.get("/v1/models", headers={"host": host}).status_code == 200
+
+
+def test_a_name_that_is_allowed_is_taken(model_folder):
+    with serving(model_folder, bounds={"allowed_hosts": ("Octavo.example",)}) as server, server.client() as client:
+        assert client.get("/v1/models", headers={"host": "octavo.example:80"}).status_code == 200
+        assert client.get("/v1/models", headers={"host": "other.example"}).status_code == 403
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "http://127.0.0.1:1", "null", "", "http://[", "file://"])
+def test_a_page_of_another_site_can_neither_compute_nor_reset(client, origin):
+    headers = {"origin": origin}
+    assert client.post("/v1/completions", json=COMPLETION, headers=headers).status_code == 403
+    assert client.post("/reset_prefix_cache", headers=headers).status_code == 403
+
+
+def test_the_own_page_may_ask(server, client):
+    headers = {"origin": server.url}
+    assert client.post("/v1/completions", json=COMPLETION, headers=headers).status_code == 200
+    assert client.post("/reset_prefix_cache", headers=headers).status_code == 200
+
+
+def test_who_shows_the_key_may_come_from_anywhere(model_folder):
+    headers = {"authorization": "Bearer secret", "host": "octavo.example", "origin": "https://chat.example"}
+    with serving(model_folder, api_key="secret") as server, server.client() as client:
+        assert client.post("/v1/completions", json=COMPLETION, headers=headers).status_code == 200
+        assert client.post("/v1/completions", content=b"{}", headers=headers).status_code == 415
+
+
+# ---- what is sent ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [None, "", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "text/json"],
+)
+def test_a_body_that_a_form_could_send_is_refused(client, kind):
+    headers = {} if kind is None else {"content-type": kind}
+    content = json.dumps(COMPLETION).encode()
+    assert client.post("/v1/completions", content=content, headers=headers).status_code == 415
+    assert client.post("/v1/completions", content=iter([content]), headers=headers).status_code == 415
+    if kind is not None:
+        assert client.post("/reset_prefix_cache", headers=headers).status_code == 415
+
+
+@pytest.mark.parametrize("kind", ["application/json", "Application/JSON; charset=utf-8", "application/json ;x=y"])
+def test_json_is_json_however_it_is_written(client, kind):
+    content = json.dumps(COMPLETION).encode()
+    assert client.post("/v1/completions", content=content, headers={"content-type": kind}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'"text"',
+        b'{"prompt": "a"} and more',
+        b'{"prompt": "\xff"}',
+        b'{"prompt": "\\ud800"}',
+        b'{"prompt": "a", "temperature": NaN}',
+        b'{"prompt": "a", "other": ' + b"[" * 100_000,
+        b'{"prompt": ' + b"[" * 50_000 + b"]" * 50_000 + b"}",
+        b'{"prompt": "a", "logit_bias": ' + b'{"a":' * 50_000 + b"1" + b"}" * 50_001,
+        b"\x00" * 100,
+        b"\xef\xbb\xbf{}",
+    ],
+)
+def test_a_body_that_is_no_json(client, body):
+    refused = client.post("/v1/completions", content=body, headers=JSON)
+    assert (refused.status_code, refused.json()["error"]["type"]) == (400, "invalid_request_error")
+
+
+NUMBERS = ["1e308", "1e400", "-1e400", "-0", "1e-400", "9" * 4000, "-" + "9" * 400, "0.1", "1" + "0" * 40, "2147483648"]
+FIELDS = ["max_tokens", "n", "seed", "temperature", "top_p", "top_k", "min_p", "logprobs", "prompt_logprobs"]
+FIELDS += ["repetition_penalty", "frequency_penalty", "min_tokens", "best_of"]
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_absurd_numbers_are_refused_or_mean_what_they_say(client, field):
+    for number in NUMBERS:
+        body = f'{{"prompt": "a", "min_tokens": 0, "{field}": {number}}}'.encode()
+        answer = client.post("/v1/completions", content=body, headers=JSON)
+        assert answer.status_code in {200, 400}, (field, number, answer.text)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"x: " + b"a" * (1 << 17),
+        b"".join(b"x-%d: y\r\n" % i for i in range(20_000)),
+        b"content-length: 5\r\ncontent-length: 6",
+        b"content-length: -1",
+        b"content-length: 1e3",
+        b"content-length: " + b"9" * 400,
+        b"transfer-encoding: gzip",
+        b"transfer-encoding: chunked, chunked",
+        b"x\x00: y",
+        b": y",
+        b"x : y",
+    ],
+)
+def test_heads_that_are_none(hasty_server, head):
+    answer = b""
+    with connect(hasty_server) as connection, suppress(ConnectionError):
+        connection.sendall(HEAD + head + b"\r\n\r\n")
+        answer = read_all(connection)
+    assert not answer or status_of(answer) in {400, 501}
+
+
+@settings(max_examples=150, deadline=None)
+@given(raw=st.binary(max_size=300), is_body=st.booleans())
+def test_bytes_without_sense_end_their_own_connection_only(hasty_server, raw, is_body):
+    with connect(hasty_server) as connection:
+        connection.sendall((CHUNKED if is_body else b"") + raw)
+        connection.shutdown(socket.SHUT_WR)
+        read_all(connection)
+    with hasty_server.client() as client:
+        assert client.get("/health").status_code == 200
+
+
+# ---- how it is sent --------------------------------------------------------------------------------------------------
+
+
+def test_a_body_that_trickles_is_given_up(hasty_server):
+    with connect(hasty_server) as connection:
+        connection.sendall(HEAD + b"content-length: 1000\r\n\r\n{")
+        answer = read_all(connection)
+        assert status_of(answer) == 408
+
+
+def test_pipelined_requests_are_answered_in_order_and_garbage_ends_them(hasty_server):
+    with connect(hasty_server) as connection:
+        connection.sendall(HEALTH + posted(COMPLETION) + HEALTH + b"\x16\x03\x01 garbage\r\n\r\n" + HEALTH)
+        answer = read_all(connection)
+    statuses = [int(part[1:4]) for part in answer.split(b"HTTP/1.1")[1:]]
+    assert statuses == [200, 200, 200, 400]
+
+
+def test_a_body_that_turns_into_garbage_after_its_refusal(hasty_server, caplog):
+    with connect(hasty_server) as connection:
+        connection.sendall(CHUNKED.replace(b"application/json", b"text/plain"))
+        assert status_of(connection.recv(65536)) == 415
+        connection.sendall(b"this is no chunk\r\n" * 100)
+        read_all(connection)
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+def test_a_client_that_sends_no_more_is_gone(hasty_server):
+    gone = hasty_server.count_gone()
+    with connect(hasty_server) as connection, hasty_server.held_engine():
+        connection.sendall(posted(COMPLETION))
+        hasty_server.wait_until_open(1)
+        connection.shutdown(socket.SHUT_WR)
+        hasty_server.wait_until_gone(gone + 1)
+    hasty_server.check_nothing_is_left()
+
+
+@pytest.mark.parametrize("said", [b"", b"GET /hea", b"GET /health HTTP/1.1\r\nhost: x\r\n"])
+def test_whoever_says_nothing_whole_is_closed(hasty_server, said):
+    with connect(hasty_server) as connection:
+        connection.sendall(said)
+        assert connection.recv(1) == b""
+
+
+def test_a_second_request_that_never_ends_is_closed_too(hasty_server):
+    with connect(hasty_server) as connection:
+        connection.sendall(HEALTH + b"GET /hea")
+        assert read_all(connection).count(b"HTTP/1.1 200") == 1
+
+
+# ---- how many there are ----------------------------------------------------------------------------------------------
+
+
+def test_too_many_silent_ones_keep_nobody_out(hasty_server):
+    with ExitStack() as stack:
+        for _ in range(3 * MOST):
+            stack.enter_context(connect(hasty_server))
+        with hasty_server.client() as client:
+            assert client.get("/health").status_code == 200
+        assert len(hasty_server.server.server_state.connections) <= MOST
+
+
+def test_thousands_of_idle_ones_keep_nobody_out(model_folder):
+    with serving(model_folder) as server, ExitStack() as stack:
+        for _ in range(IDLE):
+            stack.enter_context(connect(server))
+        with server.client() as client:
+            assert client.post("/v1/completions", json=COMPLETION).status_code == 200
+
+
+def test_health_is_told_while_all_connections_are_busy(hasty_server):
+    admission = hasty_server.server.service.admission
+    with ExitStack() as stack, hasty_server.held_engine():
+        for _ in range(MOST):
+            stack.enter_context(connect(hasty_server)).sendall(posted(COMPLETION))
+        while admission.num_open < MOST:
+            time.sleep(0.001)
+        with hasty_server.client() as client:
+            assert client.get("/health").status_code == 200
+            refused = client.post("/v1/completions", json=COMPLETION)
+            assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+    hasty_server.check_nothing_is_left()
+
+
+def test_an_answer_that_takes_long_is_no_silence(hasty_server):
+    with connect(hasty_server) as busy:
+        with hasty_server.held_engine():
+            busy.sendall(posted(COMPLETION))
+            for _ in range(2):
+                with connect(hasty_server) as silent:
+                    assert silent.recv(1) == b"", "the time for silence has passed"
+        assert busy.recv(12) == b"HTTP/1.1 200"
+
+
+def test_no_more_than_the_process_may_have():
+    files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, most))
+        assert most_connections(100_000) < 100_000
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 64
+        assert most_connections(10) == 10
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, most))
