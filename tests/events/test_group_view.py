@@ -125,6 +125,7 @@ def test_a_view_knows_what_the_engine_knows(shape, as_bytes):
         assert seen == truth
         resumed += truth
     assert resumed > 0
+    assert engine.view.is_complete
 
 
 def test_a_draft_group_vouches_only_with_the_granule_after():
@@ -169,14 +170,85 @@ def test_after_a_resync_it_knows_what_was_stored_since_and_says_so():
     view.apply([stored([1])])
     assert (view.longest_resume([1, 2], 40).num_tokens, view.is_complete) == (16, False)
     view.apply([AllBlocksCleared()])
-    assert (view.longest_resume([1, 2], 40).num_tokens, view.is_complete) == (0, True)
+    assert (view.longest_resume([1, 2], 40).num_tokens, view.is_complete) == (0, False)
+
+
+def test_a_clear_of_the_device_leaves_slower_media_unknown():
+    view, of_octavo = (GroupView([FULL], hash_block_size=16, clears_all_media=total) for total in (False, True))
+    for each in (view, of_octavo):
+        each.apply([stored([1]), AllBlocksCleared()])
+        assert each.is_complete
+        each.apply([stored([1], medium="CPU"), AllBlocksCleared()])
+        assert each.longest_resume([1], 17).num_tokens == 0
+    assert (view.is_complete, of_octavo.is_complete) == (False, True)
+    of_octavo.resync()
+    of_octavo.apply([AllBlocksCleared()])
+    assert of_octavo.is_complete
+
+
+@pytest.mark.parametrize("is_by_chunk", [False, True])
+def test_chunks_count_with_all_their_blocks_in_either_form(is_by_chunk):
+    view = GroupView([FULL], hash_block_size=16)
+    hashes = list(range(1, 13))
+
+    def told(event, chunk, **more):
+        of_chunk = hashes[4 * chunk : 4 * chunk + 4]
+        names = of_chunk[-1:] if is_by_chunk else of_chunk
+        view.apply([event(names, block_size=64 if is_by_chunk else 16, **more)])
+
+    told(stored, 0, medium="CPU")
+    told(stored, 1, medium="CPU")
+    view.apply([stored([9])])
+    assert view.longest_resume(hashes, 200).num_tokens == 144
+    view.apply([removed(hashes[3:4] if is_by_chunk else hashes[:4], medium="CPU")])
+    assert (view.longest_resume(hashes, 200).num_tokens, view.is_complete) == (0, True)
+
+
+def test_blocks_that_two_chunks_share_stay_until_both_are_gone():
+    view = GroupView([FULL], hash_block_size=16)
+    one, other = [1, 2, 3, 4], [1, 2, 7, 8]
+    view.apply([stored(one, medium="CPU", tokens=True), stored(other, medium="CPU", tokens=True)])
+    view.apply([removed(other, medium="CPU")])
+    assert view.longest_resume(one, 65).num_tokens == 64
+    view.apply([removed(one, medium="CPU")])
+    assert (view.longest_resume(one, 65).num_tokens, view.hashes(0, "CPU")) == (0, set())
+    assert view.is_complete
+
+
+@pytest.mark.parametrize("medium", ["GPU", "CPU"])
+def test_a_removal_of_what_was_told_twice_without_counting_may_be_wrong(medium):
+    view = GroupView([FULL], hash_block_size=16)
+    view.apply([stored([1], medium=medium), stored([1], medium=medium), removed([1], medium=medium)])
+    assert (view.longest_resume([1], 17).num_tokens, view.is_complete) == (0, False)
+
+
+def test_tiers_of_one_medium_are_told_apart():
+    view = GroupView([FULL], hash_block_size=16)
+    view.apply([stored([1], medium="STORAGE", ownership=name) for name in ("disk", "objects")])
+    view.apply([removed([1], medium="STORAGE", ownership="disk")])
+    assert view.longest_resume([1], 17, media=["STORAGE"]).num_tokens == 16
+    assert view.is_complete
+
+
+@pytest.mark.parametrize(("block_size", "num_dropped"), [(0, 0), (24, 1)])
+def test_blocks_of_unknown_sizes_are_said_to_be_unsure(block_size, num_dropped):
+    view = GroupView([FULL], hash_block_size=16)
+    view.apply([stored([1], block_size=block_size)])
+    assert (view.is_complete, view.num_dropped_events) == (False, num_dropped)
+
+
+@pytest.mark.parametrize(("size", "held", "tokens"), [(16, [1, 2], 32), (16, [1, 3], 0), (64, [4], 64), (32, [2], 32)])
+def test_blocks_of_another_size_than_the_groups_count_where_they_cover_it(size, held, tokens):
+    view = GroupView([FullAttentionSpec(block_size=32, **A)], hash_block_size=16)
+    view.apply([stored(held, block_size=size)])
+    assert (view.longest_resume([1, 2, 3, 4, 5], 80).num_tokens, view.is_complete) == (tokens, True)
 
 
 @pytest.mark.parametrize("group_idx", [None, 1, -1])
 def test_events_of_groups_that_the_plan_lacks_are_counted(group_idx):
     view = GroupView([FULL], hash_block_size=16)
     view.apply([stored([1], group_idx=group_idx)])
-    assert view.events_of_unknown_groups == 1
+    assert (view.num_dropped_events, view.is_complete) == (1, False)
     assert view.longest_resume([1], 17).num_tokens == 0
 
 
@@ -204,14 +276,48 @@ def test_block_sizes_must_fit_the_hashes():
         GroupView([FULL], hash_block_size=12)
 
 
-def stored(hashes, *, medium="GPU", group_idx=0):
+def stored(hashes, *, medium="GPU", group_idx=0, block_size=16, ownership=None, tokens=False):
     return BlockStored(
         block_hashes=hashes,
         parent_block_hash=None,
-        token_ids=[],
-        block_size=16,
+        token_ids=[0] * len(hashes) * block_size if tokens else [],
+        block_size=block_size,
         lora_id=None,
         medium=medium,
         lora_name=None,
         group_idx=group_idx,
+        ownership=ownership,
     )
+
+
+def removed(hashes, *, medium="GPU", ownership=None, **_):
+    return BlockRemoved(block_hashes=hashes, medium=medium, group_idx=0, ownership=ownership)
+
+
+class OwnName(SlidingWindowSpec):
+    kind = "own_name"
+
+
+class OwnRule(SlidingWindowSpec):
+    kind = "own_rule"
+
+    def needed_blocks(self, point):
+        return (range(point.num_tokens // self.block_size),)
+
+
+class OwnRuleUnderAKnownName(FullAttentionSpec):
+    def needed_blocks(self, point):
+        return ()
+
+
+def test_a_third_partys_kind_travels_as_its_nearest_known_ancestor():
+    plan = PublishedPlan.of_specs([OwnName(block_size=16, sliding_window=64, **A)], hash_block_size=16)
+    assert (plan.groups[0].kind, plan.groups[0].sliding_window) == ("sliding_window", 64)
+
+
+@pytest.mark.parametrize(
+    "spec", [OwnRule(block_size=16, sliding_window=64, **A), OwnRuleUnderAKnownName(block_size=16, **A)]
+)
+def test_a_rule_that_a_plan_cannot_tell_is_refused_by_name(spec):
+    with pytest.raises(InputError, match=f"{spec.kind}.*{type(spec).__name__}"):
+        PublishedPlan.of_specs([spec], hash_block_size=16)

@@ -21,6 +21,7 @@ from octavo.events.messages import (
     BlockStored,
     KVEventBatch,
 )
+from octavo.events.published_plan import PublishedGroup, PublishedPlan
 from octavo.events.wire import WireLimits, decode_batch, decode_sequence, encode_batch, encode_sequence
 from rigs.event_strategies import batches
 
@@ -335,3 +336,10 @@ def test_threads_may_share_the_decoder():
                 assert together == alone
     finally:
         sys.setswitchinterval(interval)
+
+
+def test_a_plan_travels_with_a_batch_and_what_is_none_is_skipped():
+    plan = PublishedPlan(hash_block_size=16, groups=[PublishedGroup(kind="mamba", block_size=64)], heartbeat_s=10.0)
+    assert decode_batch(encode_batch(KVEventBatch(ts=1.0, events=[], plan=plan))).plan == plan
+    for fourth in (7, "future", {"hash_block_size": 0, "groups": []}, [[]]):
+        assert decode_batch(msgspec.msgpack.encode([1.0, [], 0, fourth])).plan is None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import msgspec
 from msgspec import Meta
 
+from octavo.events.published_plan import PublishedPlan
 from octavo.ids import GroupIdx
 
 MAX_EVENTS = 1 << 16
@@ -40,6 +41,12 @@ else:
     _Scalar = str | int | float | bool | None
     _Key = _Scalar | Annotated[tuple[_Scalar, ...], Meta(max_length=MAX_EXTRA_KEYS_OF_BLOCK)]
     ExtraKeysOfBlock = Annotated[tuple[_Key, ...], Meta(max_length=MAX_EXTRA_KEYS_OF_BLOCK)]
+
+
+if TYPE_CHECKING:
+    _Plan: TypeAlias = PublishedPlan | None
+else:
+    _Plan = msgspec.Raw  # `wire` reads it
 
 
 # gc=False: events refer to lists, strings and numbers, never to each other, so there are no cycles to look for.
@@ -109,6 +116,9 @@ class KVEventBatch(msgspec.Struct, array_like=True, omit_defaults=True, gc=False
     ts: float
     events: Annotated[list[AnyEvent], Meta(max_length=MAX_EVENTS)]
     data_parallel_rank: _Natural | None = None
+    plan: _Plan = None
+    """The publisher's plan, on batches without events. It is a fourth element of the array, which vLLM's readers skip,
+    and which `wire` skips in turn if it is something else."""
 
 
 def _hash(event: KVCacheEvent) -> int:

@@ -1,8 +1,10 @@
 """`PublishedPlan`: the part of a publisher's plan that others need to apply the resume rule to its events."""
 
 from collections.abc import Callable, Sequence
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from octavo.errors import InputError
 from octavo.specs import (
@@ -17,14 +19,17 @@ from octavo.specs import (
     UniformTypeKVCacheSpecs,
 )
 
+_MOST_GROUPS = 1 << 10
+_Positive = Annotated[int, Meta(ge=1)]
+
 
 class PublishedGroup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One group: its kind and the numbers that its resume rule needs."""
 
     kind: str
-    block_size: int
-    sliding_window: int | None = None
-    attention_chunk_size: int | None = None
+    block_size: _Positive
+    sliding_window: _Positive | None = None
+    attention_chunk_size: _Positive | None = None
     is_draft: bool = False
 
     def spec(self) -> KVCacheSpec:
@@ -40,21 +45,31 @@ class PublishedGroup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         return make(self)
 
 
-class PublishedPlan(msgspec.Struct, frozen=True, kw_only=True):
+class PublishedPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The groups of a publisher, in the order of their `group_idx`."""
 
-    hash_block_size: int
-    groups: list[PublishedGroup]
+    hash_block_size: _Positive
+    groups: Annotated[list[PublishedGroup], Meta(max_length=_MOST_GROUPS)]
+    clears_all_media: bool = False
+    """Whether AllBlocksCleared means all media, as Octavo's does, or the device only."""
+    heartbeat_s: Annotated[float, Meta(gt=0)] | None = None
+    """The publisher says its plan anew after this time at the latest; a longer silence means that it is gone."""
 
     @classmethod
     def of_specs(
-        cls, specs: Sequence[KVCacheSpec], *, hash_block_size: int, draft_groups: Sequence[int] = ()
+        cls,
+        specs: Sequence[KVCacheSpec],
+        *,
+        hash_block_size: int,
+        draft_groups: Sequence[int] = (),
+        clears_all_media: bool = False,
+        heartbeat_s: float | None = None,
     ) -> "PublishedPlan":
-        """The plan of groups with these specs."""
+        """The plan of groups with these specs. InputError for a kind whose resume rule no plan can tell."""
         layers = [spec.first if isinstance(spec, UniformTypeKVCacheSpecs) else spec for spec in specs]
         groups = [
             PublishedGroup(
-                kind=spec.kind,
+                kind=_published_kind(spec),
                 block_size=spec.block_size,
                 sliding_window=getattr(spec, "sliding_window", None),
                 attention_chunk_size=getattr(spec, "attention_chunk_size", None),
@@ -62,7 +77,23 @@ class PublishedPlan(msgspec.Struct, frozen=True, kw_only=True):
             )
             for index, spec in enumerate(layers)
         ]
-        return cls(hash_block_size=hash_block_size, groups=groups)
+        return cls(
+            hash_block_size=hash_block_size, groups=groups, clears_all_media=clears_all_media, heartbeat_s=heartbeat_s
+        )
+
+
+def _published_kind(spec: KVCacheSpec) -> str:
+    """The kind of the nearest ancestor that readers know. It must have the same resume rule."""
+    for ancestor in type(spec).__mro__:
+        kind = getattr(ancestor, "kind", "")
+        if kind in _SPECS and ancestor.__module__.startswith(f"{KVCacheSpec.__module__.rpartition('.')[0]}."):
+            if getattr(ancestor, "needed_blocks", None) is type(spec).needed_blocks:
+                return str(kind)
+            break
+    raise InputError(
+        f"kind {spec.kind!r} ({type(spec).__qualname__}) has a resume rule of its own, which a published plan cannot "
+        "tell: make the GroupView of the specs instead of the plan"
+    )
 
 
 def _full(group: PublishedGroup) -> KVCacheSpec:

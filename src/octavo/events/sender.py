@@ -8,6 +8,7 @@ from math import ceil
 from typing import Protocol
 
 import zmq
+from msgspec.structs import replace
 
 from octavo.errors import InputError, WireError
 from octavo.events.keys import secure_publisher, start_authenticator
@@ -145,7 +146,7 @@ class Sender:
     def _send(self, sequence: int, batch: KVEventBatch) -> None:
         if batch.data_parallel_rank is None:
             rank = self._config.data_parallel_rank
-            batch = KVEventBatch(ts=batch.ts, events=batch.events, data_parallel_rank=rank)
+            batch = replace(batch, data_parallel_rank=rank)
         try:
             payload = encode_batch(batch)
         except Exception:

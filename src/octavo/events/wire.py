@@ -1,6 +1,7 @@
 """The wire form of event batches: msgpack in three ZMQ frames `[topic, sequence, payload]`, as vLLM has it.
 
-A payload is an array `[ts, [events], data_parallel_rank]`. An event is a map with its type under "type"; fields with
+A payload is an array `[ts, [events], data_parallel_rank]`; a batch that tells the plan has it as a fourth element. An
+event is a map with its type under "type"; fields with
 default values are left out. vLLM up to 0.23 sent an event as an array that starts with the type, and older versions
 sent fewer fields. Both forms are read, the map is written. Unknown fields are skipped. An unknown type is refused,
 since its meaning cannot be applied. If a key occurs twice, the last value counts, as in vLLM's decoder.
@@ -30,6 +31,7 @@ from octavo.events.messages import (
     ExtraKeysOfBlock,
     KVEventBatch,
 )
+from octavo.events.published_plan import PublishedPlan
 
 _BYTES_OF_SEQUENCE = 8
 _MAX_CHARS_OF_REASON = 200
@@ -69,7 +71,9 @@ DEFAULT_LIMITS = WireLimits()
 
 def encode_batch(batch: KVEventBatch) -> bytes:
     """The payload frame of a batch."""
-    return _ENCODER.encode(batch)
+    if batch.plan is not None:
+        return _ENCODER.encode(batch)
+    return _ENCODER.encode((batch.ts, batch.events, batch.data_parallel_rank))
 
 
 def decode_batch(payload: bytes | bytearray | memoryview, *, limits: WireLimits = DEFAULT_LIMITS) -> KVEventBatch:
@@ -88,6 +92,9 @@ def decode_batch(payload: bytes | bytearray | memoryview, *, limits: WireLimits 
         raise WireError(f"a batch of {len(batch.events)} events exceeds the limit of {limits.max_events}")
     if num_bytes > limits.bytes_that_need_no_count:
         _check_counts(batch, limits)
+    if batch.plan is not None:
+        plan = _decode(_PLAN_DECODER, cast("msgspec.Raw", batch.plan))
+        batch.plan = None if isinstance(plan, str) else plan
     return batch
 
 
@@ -239,6 +246,7 @@ _TYPES_WITH_SIGN: dict[str, Any] = {
 # Made once, since making one takes longer than a call. They keep no state, so threads may share them.
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(KVEventBatch)
+_PLAN_DECODER = msgspec.msgpack.Decoder(PublishedPlan)
 _ARRAYS_DECODER: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(_rare_batch(array_like=True))
 _MAPS_DECODER: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(_rare_batch(array_like=False))
 _ITEMS_DECODER: msgspec.msgpack.Decoder[list[msgspec.Raw]] = msgspec.msgpack.Decoder(
