@@ -148,9 +148,10 @@ class ToyEngine:
                 end = min(request.num_tokens, resume.num_tokens + TOKENS_PER_STEP)
                 end = self.manager.cut_prefill(request, end, resume)
                 allocation = self.manager.allocate(request, end, resume=resume)
-                self.offload.started(request)
                 if allocation is not None:
+                    self.offload.started(request)
                     return allocation, end
+                self.offload.call_in(request)
             self.wait()
 
     def compute(self, request: RequestBlocks, allocation: Allocation, end: int) -> None:

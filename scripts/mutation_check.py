@@ -37,6 +37,9 @@ LATE = ("tests/engine/test_identical_faults.py", "-k", "gemma3 and (begin_late o
 OFFLOADING = ("tests/offload/test_state_machine.py", "-k", "wrong and window and full")
 MANAGER = ("tests/offload/test_manager.py",)
 FORKS = ("tests/blocks/test_state_machine.py", "-k", "null")
+LIVENESS = ("tests/engine/test_liveness.py", "-k", "loaded_ahead")
+LENDING = ("tests/offload/test_scheduler.py", "-k", "lent or called_in or evicted_again")
+STALLS = ("tests/engine/test_stalls.py",)
 BLOCKS = ("tests/blocks/test_state_machine.py", "-k", "window and full")
 
 
@@ -151,9 +154,51 @@ BUGS = (
     Bug(
         name="a request waits for ever for its load",
         file="offload/loads.py",
-        right="        if now < state.deadline:\n            return Readiness.WAIT\n        self.num_late",
-        wrong="        if now < state.deadline + 1e9:\n            return Readiness.WAIT\n        self.num_late",
+        right="        if now < state.deadline:\n            return Readiness.WAIT if state.has_room",
+        wrong="        if now < state.deadline + 1e9:\n            return Readiness.WAIT if state.has_room",
         tests=LATE,
+    ),
+    Bug(
+        name="what was lent to waiting requests is not called in",
+        file="engine/scheduler.py",
+        right="            if self._offload.call_in(borrower.blocks):\n",
+        wrong="            if borrower is None:\n",
+        tests=LIVENESS,
+    ),
+    Bug(
+        name="a request is lent pages where it has no room to run",
+        file="blocks/reservation.py",
+        right="if not self._pool.can_take(whole):",
+        wrong="if not self._pool.can_take(counts):",
+        tests=LENDING,
+    ),
+    Bug(
+        name="a load that was called in keeps its pages",
+        file="offload/loads.py",
+        right="        self._end_loan(state)\n        state.phase = LoadPhase.NEW\n",
+        wrong="        state.phase = LoadPhase.NEW\n",
+        tests=LENDING,
+    ),
+    Bug(
+        name="chunks that come and go keep a request waiting",
+        file="offload/loads.py",
+        right="            state.renewals_left -= 1\n",
+        wrong="            state.renewals_left -= 0\n",
+        tests=LENDING,
+    ),
+    Bug(
+        name="tokens computed again count as progress",
+        file="engine/progress.py",
+        right="if chunk.end > chunk.choice.most_computed:",
+        wrong="if chunk.end > 0:",
+        tests=STALLS,
+    ),
+    Bug(
+        name="an idle engine with work does not stall",
+        file="engine/progress.py",
+        right="return now >= self._idle_since + _MOST_IDLE_S and self._stall()",
+        wrong="return now >= self._idle_since + 1e9 and self._stall()",
+        tests=STALLS,
     ),
     Bug(
         name="a read from a tier has no deadline",

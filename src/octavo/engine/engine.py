@@ -24,6 +24,7 @@ from octavo.engine.event_feed import EventFeed
 from octavo.engine.forward import Forward, StepRunner
 from octavo.engine.offload_hooks import OffloadHooks, OffloadStats
 from octavo.engine.outputs import FinishReason, RequestOutput
+from octavo.engine.progress import ProgressWatch
 from octavo.engine.recorder import RequestRecorder
 from octavo.engine.request import Choice, Request
 from octavo.engine.sampler import SampledSequence, Sampler
@@ -76,6 +77,7 @@ class Engine:
             runner, self.counters, clock=clock, note_prefill=None if offload is None else offload.note_prefill
         )
         self._sampler = Sampler()
+        self._progress = ProgressWatch(self.max_model_len)
         self._offload = offload
         self._event_feed = event_feed
         self._recorder = recorder
@@ -192,8 +194,12 @@ class Engine:
         if outputs:
             return outputs
         if not chunks:
+            if self._progress.note_idle_step(began):
+                self._relieve(began)
             return self._wait_or_give_up()
         outputs = self._compute(chunks, began)
+        if self._progress.note_step(chunks):
+            self._relieve(began)
         outputs += self._fail_if_copies_failed()
         self._publish_events()
         self.counters.steps += 1
@@ -203,6 +209,7 @@ class Engine:
     def rest(self) -> float | None:
         """What is to be done while there are no requests: transfers end, tiers write out. Returns how soon to ask
         again, in seconds; None where nothing will ever be to do."""
+        self._progress.note_rest()
         if self._offload is None:
             return None
         self._offload.poll(self._clock())
@@ -231,6 +238,7 @@ class Engine:
         return EngineSnapshot(
             num_running=len(self.scheduler.running),
             num_waiting=len(self.scheduler.waiting),
+            is_stalled=self._progress.is_stalled,
             counters=deepcopy(self.counters),
             sheet_bytes=config.sheet_bytes,
             num_sheets=config.num_sheets,
@@ -386,6 +394,16 @@ class Engine:
         if stuck is None:
             return []
         return self._fail([stuck.request], RuntimeError("the empty pool has no room for the request"))
+
+    def _relieve(self, now: float) -> None:
+        """No request gets further: says so, and does what there is to do about it."""
+        self.counters.stalls += 1
+        _logger.warning(
+            "no request gets further, with %d running and %d waiting; the oldest goes on alone until it ends",
+            len(self.scheduler.running),
+            len(self.scheduler.waiting),
+        )
+        self.scheduler.let_oldest_go_on_alone(now)
 
     # ---- helpers ---------------------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ class OffloadHooks(Protocol):
         ends by a deadline. NO_ROOM: ask again, and let nobody younger in. With `may_borrow` it may be lent pages."""
 
     def started(self, request: RequestBlocks) -> None:
-        """The request holds its pages itself by now."""
+        """The request holds its pages itself by now, or is not to wait for a load any more."""
 
     def call_in(self, request: RequestBlocks) -> bool:
         """Takes back the pages that were lent to a waiting request; False if it has none. It will be prepared again."""

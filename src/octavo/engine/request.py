@@ -72,6 +72,7 @@ class Choice:
         "has_followed",
         "index",
         "leader",
+        "most_computed",
         "num_output_tokens",
         "num_seats",
         "request",
@@ -93,6 +94,8 @@ class Choice:
         self.leader: Leader | None = None
         self.has_followed = False
         """Whether it has been held back for a leader once; it never is again."""
+        self.most_computed = 0
+        """The most tokens that it ever had computed, which a preemption does not lower."""
         self.short_since: float | None = None
         """When it began to wait for pages that transfers hold."""
         self.finish_reason: FinishReason | None = None

@@ -86,6 +86,8 @@ class Scheduler:
         self._execute = execute
         self._offload = offload
         self._leaders = PrefixLeaders(manager)
+        self._alone: Choice | None = None
+        """While it has not ended, nobody else comes in."""
         self._step: dict[Choice, Chunk] = {}
         self._budget = 0
         self._is_short_of_pages = False
@@ -129,6 +131,17 @@ class Scheduler:
         self.manager.free(choice.blocks)
         if self._offload is not None:
             self._offload.aborted(choice.blocks)
+
+    def let_oldest_go_on_alone(self, now: float) -> None:
+        """Between two steps: the oldest running choice, or else the oldest that waits, has the pool for itself until it
+        ends, and waits for no load."""
+        while len(self.running) > 1:
+            self._preempt(next(reversed(self.running)), now)
+        while self._call_in_loan():
+            pass
+        self._alone = next(iter(self.running or self.waiting), None)
+        if self._offload is not None and self._alone in self.waiting:
+            self._offload.started(self._alone.blocks)
 
     # ---- a step ----------------------------------------------------------------------------------------------------
 
@@ -255,9 +268,9 @@ class Scheduler:
 
     def _admit(self, now: float) -> None:
         """Lets waiting choices in, and has loads begun for those that cannot come in yet."""
-        has_seat, has_room = True, not self._is_short_of_pages
+        has_seat, has_room = self._alone not in self.running, not self._is_short_of_pages
         self.is_waiting_for_loads = False
-        for choice in list(islice(self.waiting, PREPARED_AHEAD)):
+        for choice in [self._alone] if self._alone in self.waiting else list(islice(self.waiting, PREPARED_AHEAD)):
             if self._is_following(choice):
                 continue
             readiness = self._prepare(choice, now, may_borrow=has_room)

@@ -29,6 +29,8 @@ class EngineCounters:
     choices_finished: dict[str, int] = field(default_factory=dict)
     """By reason."""
     preemptions: int = 0
+    stalls: int = 0
+    """Times that no request got further though there was work: see `ProgressWatch`."""
     forward_s: float = 0.0
     """Time in the model."""
     step_s: float = 0.0
@@ -83,6 +85,7 @@ class EngineSnapshot:
 
     num_running: int
     num_waiting: int
+    is_stalled: bool
     counters: EngineCounters
     """A copy."""
     sheet_bytes: int

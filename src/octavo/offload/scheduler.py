@@ -115,7 +115,7 @@ class OffloadScheduler:
         return self._loader.prepare(self._state_of(request, now), now, may_borrow=may_borrow)
 
     def started(self, request: OffloadedRequest) -> None:
-        """The request holds its pages itself by now."""
+        """The request holds its pages itself by now, or is not to wait for a load any more."""
         if state := self._requests.get(request.request_id):
             self._loader.started(state)
 

@@ -104,6 +104,8 @@ def _of_engine(snapshot: EngineSnapshot) -> list[Metric]:
         ),
         _counts("octavo_choices_finished", "Outputs that ended, by reason.", "reason", counters.choices_finished),
         _count("octavo_preemptions", "Sequences that gave up their pages.", counters.preemptions),
+        _gauge("octavo_engine_stalled", "Whether no request gets further.", float(snapshot.is_stalled)),
+        _count("octavo_engine_stalls", "Times that no request got further.", counters.stalls),
         _count("octavo_steps", "Steps that computed something.", counters.steps),
         _count("octavo_failed_steps", "Steps that failed.", counters.failed_steps),
         _count("octavo_forward_seconds", "Time in the model.", counters.forward_s),
