@@ -12,7 +12,7 @@ import torch
 import transformers
 from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
-from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 VOCAB_SIZE = 384
 _SHAPE = {
@@ -188,10 +188,16 @@ TINY_MODELS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 """By name: the class of the config, and what its model has beside the common shape."""
 
 
+def tiny_config(name: str, **overrides: Any) -> PreTrainedConfig:
+    """The config of a tiny model."""
+    config_class, own = TINY_MODELS[name]
+    config: PreTrainedConfig = getattr(transformers, config_class)(**{**_SHAPE, **own, **overrides})
+    return config
+
+
 def build_tiny_model(name: str, *, seed: int = 0, **overrides: Any) -> PreTrainedModel:
     """A model of a family, in float32, with Hugging Face's own attention. The same seed makes the same weights."""
-    config_class, own = TINY_MODELS[name]
-    config = getattr(transformers, config_class)(**{**_SHAPE, **own, **overrides})
+    config = tiny_config(name, **overrides)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         loader: Any = AutoModelForCausalLM  # untyped

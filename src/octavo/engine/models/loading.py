@@ -8,6 +8,7 @@ from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from octavo.engine.models.causal_model import CausalModel
+from octavo.engine.models.compared import check_compared
 from octavo.engine.models.families import check_family
 from octavo.errors import InputError, ModelConfigError, ModelFolderError
 
@@ -20,7 +21,9 @@ def load_model(
     _check_device(device)
     _check_folder(folder)
     config = _read_config(folder)
-    family = check_family(config.model_type, config.get_text_config(decoder=True).model_type)
+    text_config = config.get_text_config(decoder=True)
+    family = check_family(config.model_type, text_config.model_type)
+    check_compared(text_config)
     model = _read_weights(folder, config, dtype)
     return CausalModel(model.to(device).eval(), family)
 
