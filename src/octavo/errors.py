@@ -119,6 +119,13 @@ class EngineClosedError(EngineError):
     """The engine is shutting down, or has died."""
 
 
+class EngineDiedError(EngineClosedError):
+    """An exception has ended the engine's thread, and so all its requests."""
+
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__(f"the engine has died: {type(cause).__name__}: {cause}")
+
+
 class WireError(OctavoError, ValueError):
     """Bytes from a peer that are not a message, or more of one than limits allow."""
 

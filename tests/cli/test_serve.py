@@ -5,7 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import httpx
 import pytest
@@ -116,6 +116,7 @@ async def complete_again(folder, disk):
         (["--device-memory", "9" * 18 + "t"], "lower device_memory_bytes (--device-memory)"),
         (["--policy", "zz"], "policy 'zz' is not known; choose one of: arc, lru, resume_points"),
         (["--max-model-len", "1"], "max_model_len must be 2 or more"),
+        (["--max-model-len", "5k"], "is more than the 4,096 positions that the model was made for"),
         (["--max-model-len", "2.5"], "--max-model-len: '2.5' is not a whole number of tokens"),
         (["--shutdown-timeout", "inf"], "shutdown_timeout_s must be a number of seconds, 0 or more, not inf"),
         (["--shutdown-timeout", "nan"], "--shutdown-timeout"),
@@ -137,6 +138,27 @@ def test_a_context_too_short_for_any_resume_is_warned_of(model_folder, capsys):
         announce(ServerConfig(model_name="tiny"), "http://here", engine)
         engine.close()
         assert ("no request can ever be resumed" in capsys.readouterr().err) is warned
+
+
+@pytest.mark.parametrize("part", ["step", "rest"])
+def test_an_engine_that_dies_takes_the_process_with_it(model_folder, part):
+    """While it computes, or while it has nothing to do."""
+    program = (
+        "from octavo.cli import main; from octavo.engine import Engine\n"
+        f"def {part}(engine): raise MemoryError('all gone')\n"
+        f"Engine.{part} = {part}; main()"
+    )
+    flags = ["serve", model_folder, "--port", "0", "--max-model-len", "512", "--device-memory", "16MiB"]
+    command = [sys.executable, "-c", program, *map(str, flags)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        line = process.stdout.readline()
+        if part == "step":
+            with suppress(httpx.HTTPError):
+                answer = httpx.post(f"{line.split()[4]}/v1/completions", json=BODY, timeout=60)
+                assert answer.status_code in (500, 503)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert errors.rstrip().splitlines()[-1].endswith("the engine has died: MemoryError: all gone")
 
 
 def test_a_folder_that_is_no_model(octavo, tmp_path):

@@ -18,7 +18,7 @@ from octavo.cli.plan import plan
 from octavo.cli.serve import serve
 from octavo.cli.simulate import simulate
 from octavo.cli.vllm_check import vllm_check
-from octavo.errors import OctavoError
+from octavo.errors import EngineDiedError, OctavoError
 
 app = typer.Typer(
     help="Octavo: the KV-cache system for hybrid language models.",
@@ -37,6 +37,7 @@ app.add_typer(events_app)
 
 __all__ = ["main", "run"]
 
+FAILED = 1
 BAD_INPUT = 2
 INTERRUPTED = 130
 _CommandLineError: type[Exception] = next(cls for cls in typer.BadParameter.__mro__ if cls.__name__ == "ClickException")
@@ -62,12 +63,15 @@ def _octavo(
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """The exit code of a command line. Bad input ends in one line on stderr and code 2."""
+    """The exit code of a command line. Bad input ends in one line on stderr and code 2, a dead engine in code 1."""
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that has no block characters shows question marks
     command = typer.main.get_command(app)
     try:
         return command.main(arguments, prog_name="octavo", standalone_mode=False) or 0
+    except EngineDiedError as error:
+        print_error(str(error))
+        return FAILED
     except OctavoError as error:
         print_error(str(error))
         return BAD_INPUT

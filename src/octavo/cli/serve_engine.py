@@ -11,7 +11,7 @@ from transformers.utils import logging as _untyped_logging
 from octavo.blocks import KVCacheManager
 from octavo.cli.output import print_error, write_output
 from octavo.engine import AsyncEngine, Engine, EngineConfig, offload_maker
-from octavo.errors import InputError
+from octavo.errors import EngineDiedError, InputError
 from octavo.events import PublisherConfig, is_loopback
 from octavo.offload import OffloadConfig, OffloadScheduler
 from octavo.policies import POLICIES
@@ -78,7 +78,8 @@ class ServedEngine(NamedTuple):
 
 
 def run_server(server: ServerConfig, config: EngineConfig, offload: OffloadConfig | None) -> None:
-    """Serves until it is asked to end. The ports are opened before the model is loaded."""
+    """Serves until it is asked to end; EngineDiedError if the engine dies before. The ports are opened before the model
+    is loaded."""
     if not sys.stderr.isatty():
         transformers_logging.disable_progress_bar()  # progress bars are for people, not for logs
     listener = open_socket(server)
@@ -91,6 +92,8 @@ def run_server(server: ServerConfig, config: EngineConfig, offload: OffloadConfi
         print_error(_OPEN_TO_ALL)
     announce(server, url_of(listener), served.engine.engine)
     Server(served.engine, server, read_offload=served.read_offload).run(sockets=[listener])
+    if (error := served.engine.error) is not None:
+        raise EngineDiedError(error) from error
 
 
 def announce(server: ServerConfig, url: str, engine: Engine) -> None:

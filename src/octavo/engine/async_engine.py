@@ -23,7 +23,7 @@ from octavo.engine.outputs import RequestOutput
 from octavo.engine.sampling_params import SamplingParams
 from octavo.engine.statistics import EngineSnapshot
 from octavo.engine.stream import RequestStream, wake_all
-from octavo.errors import EngineBusyError, EngineClosedError
+from octavo.errors import EngineBusyError, EngineClosedError, EngineDiedError
 
 _logger = logging.getLogger(__name__)
 
@@ -138,7 +138,7 @@ class AsyncEngine:
             except Exception as error:  # noqa: BLE001 - it is the caller's
                 _tell(loop, future, error)
             except BaseException as error:  # it ends the engine, and the caller is not to wait for what never comes
-                _tell(loop, future, EngineClosedError(f"the engine has died: {type(error).__name__}: {error}"))
+                _tell(loop, future, EngineDiedError(error))
                 raise
             else:
                 _tell(loop, future, answer)
@@ -265,7 +265,7 @@ class AsyncEngine:
 
     def _why_closed(self) -> EngineClosedError:
         if self._error is not None:
-            return EngineClosedError(f"the engine has died: {type(self._error).__name__}: {self._error}")
+            return EngineDiedError(self._error)
         return EngineClosedError("the engine is shutting down")
 
 

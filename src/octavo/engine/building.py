@@ -12,7 +12,7 @@ from octavo.engine.runner import ModelRunner
 from octavo.engine.scheduler import SchedulerLimits
 from octavo.engine.tokenizer import FastTokenizer, load_tokenizer, read_eos_token_ids
 from octavo.engine.torch_dtypes import parse_dtype
-from octavo.errors import NotEnoughMemoryError
+from octavo.errors import InputError, NotEnoughMemoryError
 from octavo.hashing import BlockHasher
 from octavo.planning import KVCacheConfig, plan_kv_cache
 from octavo.specs import RequestLimits
@@ -73,6 +73,11 @@ def _refusing_too_large_a_pool(config: EngineConfig) -> Iterator[None]:
 
 def plan_for(model: CausalModel, config: EngineConfig) -> KVCacheConfig:
     """The memory plan. A context that was asked for must fit; the model's own may be shortened."""
+    if config.max_model_len is not None and config.max_model_len > model.max_model_len:
+        raise InputError(
+            f"max_model_len = {config.max_model_len:,} is more than the {model.max_model_len:,} positions that the "
+            "model was made for (max_position_embeddings): give that or less"
+        )
     geometry = CacheGeometry(attention_block_size=config.attention_block_size, state_block_size=config.state_block_size)
     return plan_kv_cache(
         model.kv_cache_specs(geometry),

@@ -79,6 +79,11 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
         await ending
 
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second. A server whose engine has died ends too: whoever started it can start it again."""
+        self.should_exit |= self._engine.error is not None
+        return await super().on_tick(counter)
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Asked to end, by a signal; a second one makes it urgent."""
         if self.should_exit:
