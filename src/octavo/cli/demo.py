@@ -1,24 +1,32 @@
-"""`octavo demo`: one workload over a tiny model of each kind, with ever more tiers, and the proof that answers stay."""
+"""`octavo demo`: how soon a chat about a long document goes on, and the proof that its answers stay the same."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from textwrap import fill
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from octavo.cli.engine_imports import require_engine
 from octavo.cli.output import write_output
 from octavo.errors import InputError
-from octavo.units import format_bytes
 
 if TYPE_CHECKING:
-    from octavo.engine import ModeResult
+    from octavo.engine import KindResult
 
-_DIFFERENT = 1
-_WIDTH = 130
+_COLUMNS = 80
+_BAR_WIDTH = 31
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+_NEXT_STEPS = """
+Serve such a model, or one of your own, and chat with it:
+    octavo serve --tiny gemma3
+    octavo serve /models/your-model --memory 16GiB --disk /var/cache/octavo
+    octavo chat http://127.0.0.1:8000
+"""
 
 
 def demo(
@@ -27,72 +35,85 @@ def demo(
         typer.Option("--kind", help="Only these kinds of models, such as 'state + full'.", show_default=False),
     ] = None,
 ) -> None:
-    """Serve conversations that do not fit the device, and compare what each tier saves. Downloads nothing."""
-    from octavo.cli.engine_imports import require_engine  # torch is no part of the core
-
+    """Compare how soon a chat goes on with and without what was computed before. Downloads nothing."""
     require_engine()
     import torch
 
-    from octavo.engine import KINDS, first_difference, num_turns, run_kind, save_tiny_model
+    from octavo.engine import KINDS, KindResult, run_kind
 
-    torch.set_num_threads(1)  # more threads make tiny tensors slower
     kinds = kind or list(KINDS)
     for wrong in [name for name in kinds if name not in KINDS]:
         raise InputError(f"--kind {wrong!r} is not one of {', '.join(map(repr, KINDS))}")
-    console = Console(stderr=True)
-    table = _new_table()
-    differences = []
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    with Progress(*columns, console=console) as progress, TemporaryDirectory(prefix="octavo-demo-") as folder:
-        bars = {name: progress.add_task(name, total=num_turns()) for name in kinds}
+    torch.set_num_threads(1)  # figures that other work on the machine disturbs less
+    write_output(introduction())
+    results: list[KindResult] = []
+    with TemporaryDirectory(prefix="octavo-demo-") as folder:
         for name in kinds:
-            model = Path(folder) / KINDS[name]
-            save_tiny_model(KINDS[name], model)
-            disk = Path(folder) / f"{KINDS[name]}-disk"
-            results = list(run_kind(name, model, disk, advance=lambda _, bar=bars[name]: progress.advance(bar)))  # type: ignore[misc]
-            difference = first_difference(results)
-            if difference is not None:
-                differences.append(f"{name}: {difference}")
-            for result in results:
-                table.add_row(
-                    *_row(result, is_first=result is results[0], is_same=result.answers == results[0].answers)
-                )
-    Console(width=max(_WIDTH, console.width)).print(table)
-    if differences:
-        raise typer.Exit(_fail(differences))
-    write_output(
-        f"All answers are identical, token by token, in all {len(kinds) * len(results)} runs.\n\n"
-        "Serve a model of your own, from a folder with its weights, config and tokenizer:\n"
-        "    octavo serve /models/your-model --memory 16GiB --disk /var/cache/octavo --disk-size 200GiB\n"
+            with _progress(name) as advance:
+                results.append(run_kind(name, Path(folder), advance=advance))
+            write_output(show_kind(results[-1]))
+    write_output(conclusion(results))
+    raise typer.Exit(exit_code(results))
+
+
+@contextmanager
+def _progress(kind: str) -> Iterator[Callable[[str], None]]:
+    """A bar for the turns over one model, to be told of each; it leaves the terminal at the end."""
+    from octavo.engine import NUM_STEPS
+
+    columns = TextColumn("{task.description}"), BarColumn(bar_width=20), TimeElapsedColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(f"{kind}: making a model", total=NUM_STEPS)
+        yield lambda way: progress.update(task, advance=1, description=f"{kind}: {way}")
+
+
+def introduction() -> str:
+    from octavo.engine import DOCUMENT_TOKENS
+
+    return (
+        f"A chat about a document of {DOCUMENT_TOKENS:,} tokens: how long until the next answer begins?\n"
+        "Small models with random weights, one core, a device that holds one chat.\n"
     )
 
 
-def _fail(differences: list[str]) -> int:
-    write_output(f"ANSWERS DIFFER in {'; '.join(differences)}: this is a bug, please report it.\n")
-    return _DIFFERENT
+def show_kind(result: "KindResult") -> str:
+    """A heading, and a line with a bar for each way of serving."""
+    from octavo.engine import COMPUTED, MEDIA
+
+    longest = result.first_token_s(COMPUTED)
+    lines = [f"\n{result.kind} ({result.family})"]
+    for way in (COMPUTED, *MEDIA):
+        seconds = result.first_token_s(way)
+        ratio = "" if way == COMPUTED else f"{times(result.times_sooner(way))}x"
+        lines.append(f"  {way:<26} {seconds * 1000:>7,.0f} ms {ratio:>6}  {_bar(seconds / longest)}")
+    return "\n".join(lines) + "\n"
 
 
-def _new_table() -> Table:
-    title = "Conversations take turns on a device that holds two of them"
-    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD)
-    for heading in ("model\n", "served with\n"):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("tokens\ncomputed", "resumed\ndevice", "\nmemory", "\ndisk", "first\ntoken", "bytes\nstored"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("\nloaded", justify="right", no_wrap=True)
-    table.add_column("\nanswers", no_wrap=True)
-    return table
+def conclusion(results: "list[KindResult]") -> str:
+    """The sentence to repeat, or the kinds whose answers differ."""
+    from octavo.engine import MEDIA
+
+    wrong = [f"{result.num_differing} with {result.kind}" for result in results if result.num_differing]
+    if wrong:
+        return f"\nANSWERS DIFFER: {', '.join(wrong)}. This is a bug; please report it.\n"
+    ratios = [result.times_sooner(way) for result in results for way in MEDIA]
+    sentence = (
+        f"Octavo computes a conversation once: the next answer begins {times(min(ratios))} to {times(max(ratios))} "
+        f"times sooner, after a restart too, and all {sum(len(result.served) for result in results)} answers are the "
+        "same, token by token."
+    )
+    return f"\n{fill(sentence, _COLUMNS)}\n{_NEXT_STEPS}"
 
 
-def _row(result: "ModeResult", *, is_first: bool, is_same: bool) -> list[str]:
-    resumed = [f"{result.resumed.get(medium, 0):,}" for medium in ("device", "memory", "disk")]
-    moved = [format_bytes(count) for count in (result.bytes_stored, result.bytes_loaded)]
-    return [
-        result.kind if is_first else "",
-        result.mode,
-        f"{result.tokens_computed:,}",
-        *(count if count != "0" else "-" for count in resumed),
-        f"{result.mean_first_token_s * 1000:.1f} ms",
-        *(amount if amount != "0 B" else "-" for amount in moved),
-        "same" if is_same else "DIFFERENT",
-    ]
+def exit_code(results: "list[KindResult]") -> int:
+    return 1 if any(result.num_differing for result in results) else 0
+
+
+def times(ratio: float) -> str:
+    """Rounded down: no ratio says more than was measured."""
+    return f"{int(ratio):,}" if ratio >= 10 else f"{int(ratio * 10) / 10:.1f}"
+
+
+def _bar(share: float) -> str:
+    eighths = max(1, round(min(share, 1) * _BAR_WIDTH * 8))
+    return ("█" * (eighths // 8) + _EIGHTHS[eighths % 8]).rstrip()

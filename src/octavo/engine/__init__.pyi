@@ -1,12 +1,14 @@
-from . import demo as demo
 from .async_engine import AsyncEngine as AsyncEngine
 from .batch import ScheduledSequence as ScheduledSequence, StepBatch as StepBatch, StepLogits as StepLogits
 from .config import EngineConfig as EngineConfig
 from .demo import (
+    COMPUTED as COMPUTED,
+    DOCUMENT_TOKENS as DOCUMENT_TOKENS,
     KINDS as KINDS,
-    ModeResult as ModeResult,
-    first_difference as first_difference,
-    num_turns as num_turns,
+    MEDIA as MEDIA,
+    NUM_STEPS as NUM_STEPS,
+    KindResult as KindResult,
+    Turn as Turn,
     run_kind as run_kind,
 )
 from .engine import Engine as Engine

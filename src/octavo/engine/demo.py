@@ -1,11 +1,13 @@
-"""The demonstration: conversations that do not fit the device, over a tiny model of each kind, with ever more tiers.
+"""The demonstration: a chat about a long document, over a small model of each kind of layers.
 
-The same turns are served with nothing, with the prefix cache, with a memory tier, with a disk tier, and by a new engine
-that finds the former one's disk. What is computed shrinks; what comes out must not change by a token.
+A chat's next turn comes with all that was said before. The same turns are served by an engine that computes everything
+again, and by engines that find what was computed before in the prefix cache, in memory, and after a restart on disk.
+The first token must come sooner, and no answer may differ by a token.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -18,152 +20,176 @@ from octavo.engine.engine import Engine
 from octavo.engine.models import load_model
 from octavo.engine.offloading import offload_maker
 from octavo.engine.sampling_params import SamplingParams
+from octavo.engine.tiny_models import save_tiny_model
 from octavo.errors import NotEnoughMemoryError
 from octavo.offload import OffloadConfig
 
-KINDS: Mapping[str, str] = {
-    "full": "llama",
-    "window + full": "gemma3",
-    "state + full": "qwen3_next",
-    "latent": "deepseek_v3",
-    "sinks": "gpt_oss",
+COMPUTED = "computed again"
+DEVICE = "from the prefix cache"
+MEMORY = "from memory"
+DISK = "from disk, after a restart"
+MEDIA: Mapping[str, str] = {DEVICE: "device", MEMORY: "memory", DISK: "disk"}
+"""The ways in which turns begin sooner, one turn each, and the medium that most tokens then come from."""
+
+_VOCABULARY = 256
+"""Token ids that every tiny model has."""
+_QUESTION_TOKENS = 40
+_ANSWER_TOKENS = 8
+NUM_TURNS = 1 + len(MEDIA)
+NUM_STEPS = 2 * NUM_TURNS + 3
+"""Turns that one kind takes: the chat twice, and three of another chat."""
+DOCUMENT_TOKENS = 3000
+_OFFLOAD: Mapping[str, Any] = {"memory": "128MiB"}
+_DISK_SIZE = "256MiB"
+
+_SHAPE: Mapping[str, Any] = {"hidden_size": 256, "intermediate_size": 1024, "max_position_embeddings": 8192}
+_DELTA_HEADS = {"linear_num_value_heads": 4, "linear_key_head_dim": 64, "linear_value_head_dim": 64}
+_LATENTS = {"kv_lora_rank": 32, "qk_rope_head_dim": 16, "qk_nope_head_dim": 32, "v_head_dim": 32}
+
+KINDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "full attention": ("llama", {**_SHAPE, "num_hidden_layers": 8}),
+    "window + full": (
+        "gemma3",
+        {
+            **_SHAPE,
+            "num_hidden_layers": 12,
+            "layer_types": (["sliding_attention"] * 5 + ["full_attention"]) * 2,
+            "sliding_window": 512,
+            "head_dim": 64,
+        },
+    ),
+    "state + full": (
+        "qwen3_next",
+        {
+            **_SHAPE,
+            **_DELTA_HEADS,
+            "num_hidden_layers": 8,
+            "layer_types": (["linear_attention"] * 3 + ["full_attention"]) * 2,
+            "head_dim": 64,
+            "moe_intermediate_size": 256,
+            "shared_expert_intermediate_size": 512,
+        },
+    ),
+    "latent": ("deepseek_v3", {**_SHAPE, **_LATENTS, "moe_intermediate_size": 256}),
+    "sinks + window": ("gpt_oss", {**_SHAPE, "intermediate_size": 256, "head_dim": 32, "sliding_window": 256}),
 }
-"""By the kinds of its layers, the family of a model."""
-
-NUM_CONVERSATIONS = 5
-NUM_TURNS = 3
-QUESTION_TOKENS = 100
-ANSWER_TOKENS = 8
-_MAX_MODEL_LEN = 384
-_CONVERSATIONS_ON_DEVICE = 2
-"""Of the longest kind."""
-
-Conversation = list[int]
-
-
-@dataclass(slots=True, kw_only=True)
-class ModeResult:
-    """What one way of serving took for all turns."""
-
-    kind: str
-    mode: str
-    tokens_computed: int = 0
-    resumed: dict[str, int] = field(default_factory=dict)
-    """By medium."""
-    first_token_s: list[float] = field(default_factory=list)
-    bytes_stored: int = 0
-    bytes_loaded: int = 0
-    answers: list[list[int]] = field(default_factory=list)
-
-    @property
-    def mean_first_token_s(self) -> float:
-        return sum(self.first_token_s) / len(self.first_token_s)
+"""By the kinds of its layers: the family of a model, and the sizes with which its prefill costs something."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mode:
-    """One way of serving."""
+class Turn:
+    """One turn of the chat, as it was served."""
 
-    name: str
-    is_caching: bool = True
-    offload: Mapping[str, Any] | None = None
+    prompt_tokens: int
+    answer: tuple[int, ...]
+    first_token_s: float
+    resumed: Mapping[str, int]
+    """By medium, the tokens that were not computed."""
 
 
-def modes(disk: Path) -> list[Mode]:
-    on_disk = {"staging": "32MiB", "tiers": [{"type": "disk", "path": str(disk), "size": "256MiB"}]}
-    return [
-        Mode(name="nothing", is_caching=False),
-        Mode(name="prefix cache"),
-        Mode(name="+ memory", offload={"memory": "64MiB"}),
-        Mode(name="+ disk", offload=on_disk),
-        Mode(name="after a restart", offload=on_disk),
-    ]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KindResult:
+    """The chat's turns over one model, computed again and served from what was kept."""
+
+    kind: str
+    family: str
+    computed: Sequence[Turn]
+    served: Sequence[Turn]
+
+    @property
+    def num_differing(self) -> int:
+        """Answers that differ by a token or more."""
+        return sum(ours.answer != theirs.answer for ours, theirs in zip(self.computed, self.served, strict=True))
+
+    def turn(self, way: str) -> Turn:
+        """The turn that was served in one of the `MEDIA`."""
+        return self.served[1 + list(MEDIA).index(way)]
+
+    def first_token_s(self, way: str) -> float:
+        """Of what was computed, the turn that the rest of the machine delayed least; the first also warms up."""
+        if way == COMPUTED:
+            return min(turn.first_token_s for turn in self.computed[1:])
+        return self.turn(way).first_token_s
+
+    def times_sooner(self, way: str) -> float:
+        return self.first_token_s(COMPUTED) / self.first_token_s(way)
 
 
 def run_kind(
-    kind: str, model: Path, disk: Path, *, advance: Callable[[str], None] = lambda _: None
-) -> Iterator[ModeResult]:
-    """Serves the same conversations in every mode. `advance` is told after each turn which mode it was."""
-    memory = pool_bytes(model)
-    for mode in modes(disk):
-        config = engine_config(model, memory, is_caching=mode.is_caching)
-        make_offload = None
-        if mode.offload is not None:
-            make_offload = offload_maker(config, OffloadConfig.from_mapping(mode.offload))
-        engine = Engine.from_config(config, make_offload=make_offload)
-        result = ModeResult(kind=kind, mode=mode.name)
-        for conversation in conversations(engine.vocab_size):
-            answer(engine, conversation, result)
-            advance(mode.name)
-        count(engine, result)
-        engine.close()
-        yield result
+    kind: str, folder: Path, *, document_tokens: int = DOCUMENT_TOKENS, advance: Callable[[str], None] = lambda _: None
+) -> KindResult:
+    """Serves the chat twice. `advance` hears before each of the `NUM_STEPS` turns in which way it is served."""
+    family, shape = KINDS[kind]
+    model = folder / family
+    save_tiny_model(family, model, **shape)
+    max_model_len = document_tokens + NUM_TURNS * (_QUESTION_TOKENS + _ANSWER_TOKENS)
+    caching = _config_for_one_chat(model, max_model_len)
+    disk = {"type": "disk", "path": str(folder / f"{family}-disk"), "size": _DISK_SIZE}
+    offload = OffloadConfig.from_mapping({**_OFFLOAD, "tiers": [disk]})
+
+    def serve(engine: Engine, chat: "_Chat", way: str) -> Turn:
+        advance(way)
+        return chat.go_on(engine)
+
+    chat = _Chat(document_tokens)
+    with closing(Engine.from_config(replace(caching, enable_prefix_caching=False))) as engine:
+        computed = [serve(engine, chat, COMPUTED) for _ in range(NUM_TURNS)]
+    chat, other = _Chat(document_tokens), _Chat(document_tokens, seed=1)
+    with closing(Engine.from_config(caching, make_offload=offload_maker(caching, offload))) as engine:
+        serve(engine, other, COMPUTED)
+        serve(engine, other, DEVICE)  # warms up what computes the end of a prompt
+        served = [serve(engine, chat, COMPUTED), serve(engine, chat, DEVICE)]
+        serve(engine, other, MEMORY)  # pushes the chat out of the device
+        served.append(serve(engine, chat, MEMORY))
+    with closing(Engine.from_config(caching, make_offload=offload_maker(caching, offload))) as engine:
+        served.append(serve(engine, chat, DISK))
+    return KindResult(kind=kind, family=family, computed=computed, served=served)
 
 
-def first_difference(results: Sequence[ModeResult]) -> str | None:
-    """The first mode whose answers are not those of the first; None if there is none."""
-    return next((result.mode for result in results if result.answers != results[0].answers), None)
+class _Chat:
+    """Questions about a document, with all that was said so far."""
+
+    def __init__(self, document_tokens: int, *, seed: int = 0) -> None:
+        self._random = np.random.default_rng(seed)
+        self._said = self._new_tokens(document_tokens)
+
+    def go_on(self, engine: Engine) -> Turn:
+        """Asks the next question."""
+        self._said += self._new_tokens(_QUESTION_TOKENS)
+        prompt_tokens = len(self._said)
+        params = SamplingParams(max_tokens=_ANSWER_TOKENS, temperature=0.0, ignore_eos=True)
+        before = engine.snapshot().counters.tokens_resumed
+        began = perf_counter()
+        engine.add_request(f"prompt of {prompt_tokens}", self._said, params)
+        answer: list[int] = []
+        first_token_s = 0.0
+        while engine.has_unfinished:
+            for output in engine.step():
+                if output.token_ids and not answer:
+                    first_token_s = perf_counter() - began
+                answer += output.token_ids
+        self._said += answer
+        after = engine.snapshot().counters.tokens_resumed
+        return Turn(
+            prompt_tokens=prompt_tokens,
+            answer=tuple(answer),
+            first_token_s=first_token_s,
+            resumed={medium: count - before.get(medium, 0) for medium, count in after.items()},
+        )
+
+    def _new_tokens(self, count: int) -> list[int]:
+        tokens: list[int] = self._random.integers(3, _VOCABULARY, count).tolist()
+        return tokens
 
 
-def num_turns() -> int:
-    """Of one kind, over all modes."""
-    return NUM_CONVERSATIONS * NUM_TURNS * len(modes(Path()))
-
-
-def conversations(vocab_size: int) -> Iterator[Conversation]:
-    """Each conversation again and again, one turn longer each time; by then others have used the device, mostly."""
-    random = np.random.default_rng(7)
-    histories: list[Conversation] = [[] for _ in range(NUM_CONVERSATIONS)]
-    for _ in range(NUM_TURNS):
-        for place in random.permutation(NUM_CONVERSATIONS):
-            history = histories[place]
-            history += random.integers(3, vocab_size, QUESTION_TOKENS).tolist()
-            yield history
-
-
-def answer(engine: Engine, conversation: Conversation, result: ModeResult) -> None:
-    """Serves one turn, and adds the answer to the conversation."""
-    params = SamplingParams(max_tokens=ANSWER_TOKENS, temperature=0.0, ignore_eos=True)
-    began = perf_counter()
-    engine.add_request(f"turn {len(result.answers)}", conversation, params)
-    tokens: list[int] = []
-    while engine.has_unfinished:
-        for output in engine.step():
-            if not tokens and output.token_ids:
-                result.first_token_s.append(perf_counter() - began)
-            tokens += output.token_ids
-    result.answers.append(tokens)
-    conversation += tokens
-
-
-def count(engine: Engine, result: ModeResult) -> None:
-    counters = engine.snapshot().counters
-    result.tokens_computed = counters.prefill_tokens_computed
-    result.resumed = dict(counters.tokens_resumed)
-    if (stats := engine.offload_stats()) is not None:
-        result.bytes_stored, result.bytes_loaded = stats.stored_bytes, stats.loaded_bytes
-
-
-def pool_bytes(model: Path) -> int:
-    """Room for little more than one conversation at its longest."""
+def _config_for_one_chat(model: Path, max_model_len: int) -> EngineConfig:
+    """With a pool that holds one chat at its longest, and no second one."""
     loaded = load_model(model)
-    memory = 64 << 10
+    config = EngineConfig(model=model, device_memory_bytes=1 << 20, max_model_len=max_model_len, state_block_size=64)
     while True:
         try:
-            plan_for(loaded, engine_config(model, memory))
+            plan_for(loaded, config)
         except NotEnoughMemoryError:
-            memory += memory // 8
+            config = replace(config, device_memory_bytes=config.device_memory_bytes * 9 // 8)
         else:
-            return int(memory * _CONVERSATIONS_ON_DEVICE)
-
-
-def engine_config(model: Path, memory_bytes: int, *, is_caching: bool = True) -> EngineConfig:
-    return EngineConfig(
-        model=model,
-        device_memory_bytes=memory_bytes,
-        max_model_len=_MAX_MODEL_LEN,
-        max_step_tokens=256,
-        max_num_seqs=8,
-        state_block_size=64,
-        enable_prefix_caching=is_caching,
-    )
+            return config

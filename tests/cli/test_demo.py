@@ -1,0 +1,49 @@
+"""What `octavo demo` shows of figures: bars, ratios, and whether answers differ."""
+
+from dataclasses import replace
+
+from octavo.cli.demo import conclusion, exit_code, introduction, show_kind, times
+from octavo.engine import KINDS, KindResult, Turn
+
+
+def turn(first_token_s: float, answer: tuple[int, ...] = (5, 6, 7)) -> Turn:
+    return Turn(prompt_tokens=3000, answer=answer, first_token_s=first_token_s, resumed={})
+
+
+RESULT = KindResult(
+    kind="state + full",
+    family="qwen3_next",
+    computed=[turn(4.0), turn(2.0), turn(1.0), turn(3.0)],
+    served=[turn(4.0), turn(0.02), turn(0.021), turn(0.4)],
+)
+
+
+def test_each_way_has_its_time_its_ratio_and_its_bar() -> None:
+    lines = show_kind(RESULT).splitlines()
+    assert lines[2].split()[-3:] == ["1,000", "ms", "█" * 31]
+    assert lines[3].split()[-4:] == ["20", "ms", "50x", "▋"]
+    assert lines[5].split()[-4:] == ["400", "ms", "2.5x", "█" * 12 + "▍"]
+
+
+def test_a_ratio_is_rounded_down() -> None:
+    assert (times(47.6), times(10), times(2.59), times(0.99)) == ("47", "10", "2.5", "0.9")
+
+
+def test_the_sentence_has_the_smallest_and_the_largest_ratio() -> None:
+    text = " ".join(conclusion([RESULT]).split())
+    assert "2.5 to 50 times sooner" in text
+    assert "all 4 answers are the same" in text
+    assert exit_code([RESULT]) == 0
+
+
+def test_an_answer_that_differs_is_told_and_fails_the_command() -> None:
+    wrong = replace(RESULT, served=[*RESULT.served[:3], turn(0.4, answer=(5, 6, 8))])
+    assert "ANSWERS DIFFER: 1 with state + full" in conclusion([RESULT, wrong])
+    assert exit_code([RESULT, wrong]) == 1
+
+
+def test_everything_fits_80_columns() -> None:
+    slow = replace(RESULT, computed=[turn(99.0)] * 4, served=[turn(0.0001)] * 4)
+    longest = max(KINDS, key=len)
+    shown = [introduction(), show_kind(replace(slow, kind=longest)), conclusion([slow])]
+    assert max(len(line) for text in shown for line in text.splitlines()) <= 80

@@ -1,0 +1,20 @@
+"""The demonstration: every turn comes from where its line says, and no answer differs."""
+
+from pathlib import Path
+
+import pytest
+
+from octavo.engine import demo
+
+
+@pytest.mark.parametrize("kind", ["window + full", "state + full"])
+def test_turns_come_from_the_medium_that_their_line_names(tmp_path: Path, kind: str) -> None:
+    ways: list[str] = []
+    result = demo.run_kind(kind, tmp_path, document_tokens=400, advance=ways.append)
+    assert len(ways) == demo.NUM_STEPS
+    assert result.num_differing == 0
+    assert not any(sum(turn.resumed.values()) for turn in result.computed)
+    for way, medium in demo.MEDIA.items():
+        turn = result.turn(way)
+        assert turn.resumed[medium] > turn.prompt_tokens / 2, way
+        assert sum(turn.resumed.values()) > turn.prompt_tokens * 0.7, way
