@@ -29,7 +29,8 @@ def model_folder(tmp_path_factory):
 
 @contextmanager
 def serving(folder, *flags):
-    command = [sys.executable, "-c", "from octavo.cli import main; main()", "serve", folder, "--port", "0", *flags]
+    command = [sys.executable, "-c", "from octavo.cli import main; main()", "serve", "--port", "0", *flags]
+    command += [] if folder is None else [folder]
     process = subprocess.Popen(
         [str(part) for part in command],
         stdout=subprocess.PIPE,
@@ -80,6 +81,24 @@ def test_a_reset_that_was_answered_holds_although_the_process_is_killed(model_fo
     text, cached = asyncio.run(complete_again(model_folder, tmp_path / "disk"))
     assert text == answer["choices"][0]["text"]
     assert cached == {}
+
+
+def test_a_tiny_model_needs_no_folder():
+    with serving(None, "--tiny", "gemma3", "--device-memory", "16MiB") as (process, line):
+        assert line.startswith("Serving tiny-gemma3: page at http://127.0.0.1:")
+        answer = httpx.post(f"{line.split()[4]}/v1/completions", json=BODY, timeout=60).json()
+        assert answer["usage"]["completion_tokens"] == 4
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+        assert (process.returncode, errors) == (0, "")
+
+
+def test_a_model_or_a_tiny_one_is_asked_for(octavo, model_folder):
+    for arguments in [(), (model_folder, "--tiny", "gemma3")]:
+        assert "--tiny FAMILY, one of the two" in octavo("serve", *arguments).err
+    unknown = octavo("serve", "--tiny", "gemma9")
+    assert unknown.code == 2
+    assert "'gemma9' is not one of bamba, deepseek_v3, falcon_h1" in unknown.err
 
 
 async def complete_again(folder, disk):

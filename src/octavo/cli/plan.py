@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import msgspec
 import typer
 
+from octavo.cli.model_folder import find_model
 from octavo.cli.output import write_output
 from octavo.errors import InputError, PlanError
 from octavo.planning import (
@@ -35,7 +36,8 @@ _MOST_RANKS = 1 << 20
 
 def plan(
     config: Annotated[
-        Path | None, typer.Argument(help="A model's config.json, or the folder that holds it.", show_default=False)
+        str | None,
+        typer.Argument(help="A config.json, its folder, or a name in the hub's local cache.", show_default=False),
     ] = None,
     *,
     layers: Annotated[
@@ -105,11 +107,12 @@ class _Question:
 
 
 def _read_layers(
-    config: Path | None, layers: Path | None, *, block_size: int, kv_dtype: str | None, tp: int
+    config: str | None, layers: Path | None, *, block_size: int, kv_dtype: str | None, tp: int
 ) -> ModelLayers:
     match config, layers:
-        case Path(), None:
-            return read_model(config, block_size=block_size, kv_dtype=kv_dtype, tensor_parallel_size=tp)
+        case str(), None:
+            source = find_model(config, files="config.json")
+            return read_model(source, block_size=block_size, kv_dtype=kv_dtype, tensor_parallel_size=tp)
         case None, Path():
             if kv_dtype is not None or tp != 1:
                 raise InputError("--kv-dtype and --tp change a model's layers; a --layers file says its own")

@@ -8,10 +8,20 @@ from typing import Annotated, Literal
 import typer
 
 from octavo.cli.engine_imports import require_engine
+from octavo.cli.model_folder import open_model
 from octavo.errors import InputError
 from octavo.units import parse_bytes, parse_tokens
 
-_Model = Annotated[Path, typer.Argument(help="A folder with config.json, weights and a tokenizer.")]
+_Model = Annotated[
+    str | None,
+    typer.Argument(
+        help="A folder with config.json, weights and a tokenizer, or a name in the hub's local cache.",
+        show_default=False,
+    ),
+]
+_Tiny = Annotated[
+    str | None, typer.Option(help="Instead of MODEL, a tiny one with random weights: gemma3.", show_default=False)
+]
 _Host = Annotated[str, typer.Option(help="The address to listen on.")]
 _Port = Annotated[int, typer.Option(help="The port; 0 takes a free one.", min=0, max=65535)]
 _Name = Annotated[
@@ -64,8 +74,9 @@ _ShutdownTimeout = Annotated[
 
 
 def serve(
-    model: _Model,
+    model: _Model = None,
     *,
+    tiny: _Tiny = None,
     host: _Host = "127.0.0.1",
     port: _Port = 8000,
     name: _Name = None,
@@ -97,40 +108,42 @@ def serve(
     from octavo.engine import EngineConfig
     from octavo.server import ServerConfig
 
-    if not (model / "config.json").is_file():
-        raise InputError(f"{model} is not a model's folder: it has no config.json")
-    run_server(
-        ServerConfig(
-            model_name=name or model.resolve().name,
-            host=host,
-            port=port,
-            api_key=api_key,
-            allowed_hosts=tuple(allowed_host or ()),
-            shutdown_timeout_s=shutdown_timeout,
-        ),
-        EngineConfig(
-            model=model,
-            dtype=dtype,
-            device=device,
-            device_memory_bytes=_bytes("--device-memory", device_memory),
-            max_model_len=None if max_model_len is None else _tokens("--max-model-len", max_model_len),
-            max_step_tokens=max_step_tokens,
-            max_num_seqs=max_num_seqs,
-            max_waiting=max_waiting,
-            enable_prefix_caching=not no_prefix_caching,
-            hash_seed=hash_seed,
-            record=record,
-            kv_events=EventFlags(
-                endpoint=kv_events, replay_endpoint=kv_events_replay, keys=kv_events_keys, allows_plain=kv_events_plain
+    with open_model(model, tiny=tiny) as found:
+        run_server(
+            ServerConfig(
+                model_name=name or found.name,
+                host=host,
+                port=port,
+                api_key=api_key,
+                allowed_hosts=tuple(allowed_host or ()),
+                shutdown_timeout_s=shutdown_timeout,
+            ),
+            EngineConfig(
+                model=found.folder,
+                dtype=dtype,
+                device=device,
+                device_memory_bytes=_bytes("--device-memory", device_memory),
+                max_model_len=None if max_model_len is None else _tokens("--max-model-len", max_model_len),
+                max_step_tokens=max_step_tokens,
+                max_num_seqs=max_num_seqs,
+                max_waiting=max_waiting,
+                enable_prefix_caching=not no_prefix_caching,
+                hash_seed=hash_seed,
+                record=record,
+                kv_events=EventFlags(
+                    endpoint=kv_events,
+                    replay_endpoint=kv_events_replay,
+                    keys=kv_events_keys,
+                    allows_plain=kv_events_plain,
+                ).to_config(),
+            ),
+            OffloadFlags(
+                memory_bytes=None if memory is None else _bytes("--memory", memory),
+                disk=disk,
+                disk_bytes=_bytes("--disk-size", disk_size),
+                policy=policy,
             ).to_config(),
-        ),
-        OffloadFlags(
-            memory_bytes=None if memory is None else _bytes("--memory", memory),
-            disk=disk,
-            disk_bytes=_bytes("--disk-size", disk_size),
-            policy=policy,
-        ).to_config(),
-    )
+        )
 
 
 def _bytes(flag: str, text: str) -> int:

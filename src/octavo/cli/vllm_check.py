@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from octavo.cli.model_folder import find_snapshot, is_hub_name
 from octavo.cli.output import print_error, write_output
 from octavo.errors import InputError
 from octavo.units import parse_bytes
@@ -16,7 +17,7 @@ DIFFERENT = 1
 
 
 def vllm_check(
-    model: Annotated[str, typer.Argument(help="A folder, or a name that vLLM can find.")],
+    model: Annotated[str, typer.Argument(help="A folder, or a name: from the hub's local cache, else vLLM's.")],
     *,
     memory: Annotated[str, typer.Option(help="Host memory for all ranks together: 8GiB.")] = "4GiB",
     disk: Annotated[
@@ -40,7 +41,7 @@ def vllm_check(
     from octavo.cli.vllm_check_view import find_problem, show_check
 
     task = CheckTask(
-        model=model,
+        model=str((is_hub_name(model) and find_snapshot(model)) or model),
         num_prompts=prompts,
         shared_tokens=shared_tokens,
         own_tokens=own_tokens,

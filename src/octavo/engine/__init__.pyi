@@ -31,5 +31,5 @@ from .statistics import (
     GroupOccupancy as GroupOccupancy,
 )
 from .stream import RequestStream as RequestStream
-from .tiny_models import save_tiny_model as save_tiny_model
+from .tiny_models import TINY_MODELS as TINY_MODELS, save_tiny_model as save_tiny_model
 from .tokenizer import FastTokenizer as FastTokenizer

@@ -1,0 +1,91 @@
+"""Where a model lies that a person names: a path, or a name in the local cache of Hugging Face's hub.
+
+Nothing is downloaded and no package of the hub's is needed. In the cache, `refs/main` holds the name of the newest
+snapshot: `models--google--gemma-3-270m/snapshots/NAME/config.json`.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from octavo.errors import InputError
+
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
+_MOST_REF_BYTES = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundModel:
+    """A folder with config, weights and tokenizer, and the name that people know it by."""
+
+    folder: Path
+    name: str
+
+
+@contextmanager
+def open_model(model: str | None, *, tiny: str | None) -> Iterator[FoundModel]:
+    """The model that is to be served: named by `model`, or a tiny one of a family, which is there until the end."""
+    match model, tiny:
+        case str(), None:
+            folder = find_model(model)
+            if not (folder / "config.json").is_file():
+                raise InputError(f"{model} is not a model's folder: it has no config.json")
+            yield FoundModel(folder=folder, name=model if is_hub_name(model) else folder.resolve().name)
+        case None, str():
+            with TemporaryDirectory(prefix="octavo-tiny-") as temporary:
+                _save_tiny(tiny, Path(temporary))
+                yield FoundModel(folder=Path(temporary), name=f"tiny-{tiny}")
+        case _:
+            raise InputError("give a model, such as a folder or a name of the hub, or --tiny FAMILY, one of the two")
+
+
+def _save_tiny(family: str, folder: Path) -> None:
+    from octavo.engine import TINY_MODELS, save_tiny_model  # torch, which takes seconds
+
+    if family not in TINY_MODELS:
+        raise InputError(f"--tiny {family!r} is not one of {', '.join(sorted(TINY_MODELS))}")
+    save_tiny_model(family, folder)
+
+
+def find_model(name: str, *, files: str = "") -> Path:
+    """The path itself where there is one or where it cannot be a name of the hub; else the newest cached snapshot.
+
+    InputError says how to get a model that is not there; `files` are those that suffice, if not all are needed.
+    """
+    if not is_hub_name(name):
+        return Path(name)
+    folder = find_snapshot(name)
+    if folder is None:
+        command = f"hf download {name} {files}".rstrip()
+        raise InputError(f"{name} is neither a path nor a model in {hub_cache()}; get it with: {command}")
+    return folder
+
+
+def is_hub_name(name: str) -> bool:
+    """Whether the hub could have a model of this name, and no file or folder here has it."""
+    is_file_name = name.endswith((".json", ".yaml", ".yml"))
+    return _HUB_NAME.fullmatch(name) is not None and not is_file_name and not Path(name).exists()
+
+
+def find_snapshot(name: str) -> Path | None:
+    """The newest cached snapshot of a model, if it has a config."""
+    model = hub_cache() / f"models--{name.replace('/', '--')}"
+    try:
+        with (model / "refs" / "main").open("rb") as ref:
+            snapshot = ref.read(_MOST_REF_BYTES).decode("ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+    folder = model / "snapshots" / snapshot
+    return folder if snapshot and (folder / "config.json").is_file() else None
+
+
+def hub_cache() -> Path:
+    """The folder of the hub's cache, as its own tools find it."""
+    if cache := os.environ.get("HF_HUB_CACHE"):
+        return Path(cache).expanduser()
+    home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
+    return Path(home).expanduser() / "hub"

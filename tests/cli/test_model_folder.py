@@ -1,0 +1,76 @@
+"""Models by name: from the hub's local cache, without a network."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from octavo.cli import run
+from octavo.cli.model_folder import find_model, hub_cache
+from octavo.errors import InputError
+
+CONFIG = Path(__file__).parents[2] / "examples" / "models" / "gemma-3-27b.json"
+
+
+@pytest.fixture
+def cached(tmp_path, monkeypatch):
+    """The hub's cache, with one model of which only the config was downloaded."""
+    for name in ("HF_HUB_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    model = tmp_path / "hub" / "models--google--gemma-3-27b"
+    snapshot = model / "snapshots" / "0123abcd"
+    snapshot.mkdir(parents=True)
+    shutil.copy(CONFIG, snapshot / "config.json")
+    (model / "refs").mkdir()
+    (model / "refs" / "main").write_text("0123abcd")
+    return snapshot
+
+
+def test_a_name_is_found_in_the_cache(cached):
+    assert find_model("google/gemma-3-27b") == cached
+
+
+def test_a_path_comes_before_a_name(cached, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "google" / "gemma-3-27b").mkdir(parents=True)
+    assert find_model("google/gemma-3-27b") == Path("google/gemma-3-27b")
+    assert find_model("models/none.json") == Path("models/none.json")
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda s: (s / "config.json").unlink(), lambda s: shutil.rmtree(s.parents[1] / "refs")]
+)
+def test_what_is_not_there_names_the_command_that_gets_it(cached, damage):
+    damage(cached)
+    with pytest.raises(InputError, match=r"hub; get it with: hf download google/gemma-3-27b config.json$"):
+        find_model("google/gemma-3-27b", files="config.json")
+
+
+@pytest.mark.parametrize(
+    ("variables", "cache"),
+    [
+        ({"HF_HUB_CACHE": "/a", "HF_HOME": "/b"}, "/a"),
+        ({"HF_HOME": "/b", "XDG_CACHE_HOME": "/c"}, "/b/hub"),
+        ({"XDG_CACHE_HOME": "/c"}, "/c/huggingface/hub"),
+    ],
+)
+def test_the_cache_lies_where_the_hubs_tools_put_it(monkeypatch, variables, cache):
+    for name in ("HF_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert hub_cache() == Path(cache)
+
+
+def test_plan_takes_a_name(cached, capsys):
+    assert run(["plan", "google/gemma-3-27b", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["model"] == "Gemma3ForConditionalGeneration"
+    assert run(["plan", "google/none"]) == 2
+    assert "hf download google/none config.json" in capsys.readouterr().err
+
+
+def test_serve_says_how_to_get_a_model(cached, capsys):
+    assert run(["serve", "google/none"]) == 2
+    assert "hf download google/none" in capsys.readouterr().err
