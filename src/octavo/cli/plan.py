@@ -1,9 +1,9 @@
 """`octavo plan`: what a model's cache needs, wastes and holds."""
 
 import json as json_module
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,10 +14,12 @@ from octavo.cli.model_folder import find_model
 from octavo.cli.output import write_output
 from octavo.errors import InputError, PlanError
 from octavo.planning import (
+    GPU_MEMORY_GIB,
     KVCacheConfig,
     ModelLayers,
     PlanReport,
     VllmPlan,
+    cache_bytes,
     plan_kv_cache,
     plan_like_vllm,
     read_layers_file,
@@ -27,6 +29,7 @@ from octavo.planning import (
 from octavo.specs import RequestLimits
 from octavo.units import parse_bytes, parse_tokens
 
+_DEFAULT_MEMORY = "40GiB"
 _DEFAULT_CONTEXT = 131072
 _MOST_TOKENS = 1 << 40
 _MOST_TOKENS_IN_A_BLOCK = 1 << 20
@@ -34,33 +37,65 @@ _MOST_MEMORY_BYTES = 1 << 60
 _MOST_RANKS = 1 << 20
 
 
+_Config = Annotated[
+    str | None,
+    typer.Argument(help="A config.json, its folder, or a name in the hub's local cache.", show_default=False),
+]
+_Layers = Annotated[
+    Path | None, typer.Option(help="Layers in YAML, for a model that no reader knows.", show_default=False)
+]
+_Memory = Annotated[
+    str | None, typer.Option(help="Memory for the cache of one rank: 40GiB, 80GB.", show_default="40GiB")
+]
+_Gpu = Annotated[
+    str | None,
+    typer.Option(
+        help=f"Instead of --memory, what weights leave of a GPU: {', '.join(GPU_MEMORY_GIB)}.", show_default=False
+    ),
+]
+_Weights = Annotated[
+    str | None,
+    typer.Option(help="Size of all weights: 140GiB.", show_default="by the files, or estimated from the config"),
+]
+_Context = Annotated[
+    str | None,
+    typer.Option(help="Longest context, or several: 128k, or 8k,32k,128k.", show_default="the model's, or what fits"),
+]
+_BlockSize = Annotated[int, typer.Option(help="Tokens in a block.")]
+_HashBlockSize = Annotated[
+    int | None, typer.Option(help="Tokens that one hash covers.", show_default="what fits all groups")
+]
+_StepTokens = Annotated[int, typer.Option(help="Most tokens computed in one step.")]
+_Tp = Annotated[int, typer.Option(help="Tensor-parallel ranks; the report is one rank's.")]
+_KvDtype = Annotated[
+    str | None,
+    typer.Option(help="Type of the cache: bfloat16, fp8, int8, int4 ...", show_default="the model's"),
+]
+_StateDtype = Annotated[
+    str | None, typer.Option(help="Type of recurrent state: float32, bfloat16 ...", show_default="the model's")
+]
+_Compare = Annotated[
+    Literal["vllm"] | None, typer.Option(help="Plan the same with one page size too.", show_default=False)
+]
+_Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON (docs/plan.schema.json).")]
+
+
 def plan(
-    config: Annotated[
-        str | None,
-        typer.Argument(help="A config.json, its folder, or a name in the hub's local cache.", show_default=False),
-    ] = None,
+    config: _Config = None,
     *,
-    layers: Annotated[
-        Path | None, typer.Option(help="Layers in YAML, for a model that no reader knows.", show_default=False)
-    ] = None,
-    memory: Annotated[str, typer.Option(help="Memory for the cache of one rank: 40GiB, 80GB.")] = "40GiB",
-    context: Annotated[
-        str | None, typer.Option(help="Longest context: 131072, 128k.", show_default="the model's, or what fits")
-    ] = None,
-    block_size: Annotated[int, typer.Option(help="Tokens in a block.")] = 16,
-    hash_block_size: Annotated[
-        int | None, typer.Option(help="Tokens that one hash covers.", show_default="what fits all groups")
-    ] = None,
-    step_tokens: Annotated[int, typer.Option(help="Most tokens computed in one step.")] = 8192,
-    tp: Annotated[int, typer.Option(help="Tensor-parallel ranks; the report is one rank's.")] = 1,
-    kv_dtype: Annotated[
-        str | None,
-        typer.Option(help="Type of the cache: bfloat16, fp8, int8, int4 ...", show_default="the model's"),
-    ] = None,
-    compare: Annotated[
-        Literal["vllm"] | None, typer.Option(help="Plan the same with one page size too.", show_default=False)
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the report as JSON (docs/plan.schema.json).")] = False,
+    layers: _Layers = None,
+    memory: _Memory = None,
+    gpu: _Gpu = None,
+    weights: _Weights = None,
+    context: _Context = None,
+    block_size: _BlockSize = 16,
+    hash_block_size: _HashBlockSize = None,
+    step_tokens: _StepTokens = 8192,
+    tp: _Tp = 1,
+    kv_dtype: _KvDtype = None,
+    state_dtype: _StateDtype = None,
+    compare: _Compare = None,
+    json: _Json = False,
 ) -> None:
     """Say what a hybrid model's cache needs, wastes and holds."""
     _check_range("--block-size", block_size, _MOST_TOKENS_IN_A_BLOCK)
@@ -68,18 +103,18 @@ def plan(
     _check_range("--tp", tp, _MOST_RANKS)
     if hash_block_size is not None:
         _check_range("--hash-block-size", hash_block_size, _MOST_TOKENS_IN_A_BLOCK)
-    with _naming("--memory"):
-        memory_bytes = parse_bytes(memory)
-    if memory_bytes > _MOST_MEMORY_BYTES:
-        raise InputError(f"--memory: {memory!r} is more than the {_MOST_MEMORY_BYTES} bytes that are planned for")
     with _naming("--context"):
-        asked_context = None if context is None else parse_tokens(context)
-    if asked_context is not None:
-        _check_range("--context", asked_context, _MOST_TOKENS)
+        contexts = [] if context is None else [parse_tokens(part) for part in context.split(",")]
+    for tokens in contexts:
+        _check_range("--context", tokens, _MOST_TOKENS)
+    model = _read_layers(config, layers, block_size=block_size, kv_dtype=kv_dtype, state_dtype=state_dtype, tp=tp)
+    if weights is not None:
+        with _naming("--weights"):
+            model = replace(model, weight_bytes=parse_bytes(weights))
     question = _Question(
-        model=_read_layers(config, layers, block_size=block_size, kv_dtype=kv_dtype, tp=tp),
-        memory_bytes=memory_bytes,
-        asked_context=asked_context,
+        model=model,
+        memory_bytes=_memory_bytes(memory, gpu, model.weight_bytes, tp),
+        contexts=contexts,
         step_tokens=step_tokens,
         block_size=block_size,
         hash_block_size=hash_block_size,
@@ -95,11 +130,30 @@ def plan(
         write_output(show_plan(report))
 
 
+def _memory_bytes(memory: str | None, gpu: str | None, weight_bytes: int | None, num_ranks: int) -> int:
+    """For the cache of one rank."""
+    if gpu is None:
+        with _naming("--memory"):
+            memory_bytes = parse_bytes(_DEFAULT_MEMORY if memory is None else memory)
+        if memory_bytes > _MOST_MEMORY_BYTES:
+            raise InputError(f"--memory: {memory!r} is more than the {_MOST_MEMORY_BYTES} bytes that are planned for")
+        return memory_bytes
+    if memory is not None:
+        raise InputError("give --memory or --gpu, one of the two")
+    if weight_bytes is None:
+        raise InputError(
+            "--gpu: neither files nor the config say how large the weights are; say it with --weights 140GiB"
+        )
+    with _naming("--gpu"):
+        return cache_bytes(gpu, weight_bytes, num_ranks)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Question:
     model: ModelLayers
     memory_bytes: int
-    asked_context: int | None
+    contexts: Sequence[int]
+    """What was asked for; the plan is made for the longest."""
     step_tokens: int
     block_size: int
     hash_block_size: int | None
@@ -107,15 +161,25 @@ class _Question:
 
 
 def _read_layers(
-    config: str | None, layers: Path | None, *, block_size: int, kv_dtype: str | None, tp: int
+    config: str | None,
+    layers: Path | None,
+    *,
+    block_size: int,
+    kv_dtype: str | None,
+    state_dtype: str | None,
+    tp: int,
 ) -> ModelLayers:
     match config, layers:
         case str(), None:
             source = find_model(config, files="config.json")
-            return read_model(source, block_size=block_size, kv_dtype=kv_dtype, tensor_parallel_size=tp)
+            return read_model(
+                source, block_size=block_size, kv_dtype=kv_dtype, state_dtype=state_dtype, tensor_parallel_size=tp
+            )
         case None, Path():
-            if kv_dtype is not None or tp != 1:
-                raise InputError("--kv-dtype and --tp change a model's layers; a --layers file says its own")
+            if kv_dtype is not None or state_dtype is not None or tp != 1:
+                raise InputError(
+                    "--kv-dtype, --state-dtype and --tp change a model's layers; a --layers file says its own"
+                )
             return read_layers_file(layers, block_size=block_size)
         case _:
             raise InputError("give a model's config.json or --layers spec.yaml, one of the two")
@@ -124,7 +188,7 @@ def _read_layers(
 def _answer(question: _Question, *, with_vllm: bool) -> PlanReport:
     model = question.model
     notes = list(model.notes)
-    longest = question.asked_context or model.max_model_len or _DEFAULT_CONTEXT
+    longest = max(question.contexts, default=None) or model.max_model_len or _DEFAULT_CONTEXT
     limits = RequestLimits(
         max_model_len=longest, max_step_tokens=question.step_tokens, max_encoder_tokens=model.max_encoder_tokens
     )
@@ -133,7 +197,7 @@ def _answer(question: _Question, *, with_vllm: bool) -> PlanReport:
         memory_bytes=question.memory_bytes,
         limits=limits,
         hash_block_size=question.hash_block_size,
-        shorten_context=question.asked_context is None,
+        shorten_context=not question.contexts,
     )
     if config.limits != limits:
         notes.append(
@@ -149,7 +213,13 @@ def _answer(question: _Question, *, with_vllm: bool) -> PlanReport:
         except PlanError as error:
             notes.append(f"No plan of vLLM's to compare with: {error}")
     return report_plan(
-        config, model=model.architecture, notes=tuple(notes), tensor_parallel_size=question.tp, vllm=vllm
+        config,
+        model=model.architecture,
+        notes=tuple(notes),
+        tensor_parallel_size=question.tp,
+        contexts=question.contexts,
+        weight_bytes=model.weight_bytes,
+        vllm=vllm,
     )
 
 

@@ -39,6 +39,8 @@ def show_plan(report: PlanReport, *, width: int | None = None) -> str:
         ("Capacity", _capacity(report)),
         ("", _waste(report)),
     ]
+    if len(report.contexts) > 1:
+        sections.append(("By context", _contexts_table(report)))
     if report.vllm is not None:
         sections.append(("Beside vLLM's plan", Group(_comparison_table(report, report.vllm), _COUNTS_DIFFER)))
     console.print(_title(report), style="bold")
@@ -123,9 +125,21 @@ def _capacity(report: PlanReport) -> Table:
     grid.add_row("requests at once", f"{report.requests_at_once:,} of {report.context:,} tokens")
     grid.add_row("a request takes", " and ".join(parts))
     grid.add_row("resume every", f"{report.resume_granularity:,} tokens (hash blocks of {report.hash_block_size:,})")
+    if report.weight_bytes is not None:
+        grid.add_row("weights", f"{format_bytes(report.weight_bytes)}, beside the memory planned here")
     if report.checkpoint_interval_tokens is not None:
         grid.add_row("state checkpoints", f"every {report.checkpoint_interval_tokens:,} tokens")
     return grid
+
+
+def _contexts_table(report: PlanReport) -> Table:
+    table = _table()
+    for heading in ("context", "requests at once", "tokens", "a request takes"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in report.contexts:
+        taken = format_bytes(row.bytes_per_request)
+        table.add_row(f"{row.context:,}", f"{row.requests_at_once:,}", f"{row.tokens:,}", taken)
+    return table
 
 
 def _waste(report: PlanReport) -> Padding:

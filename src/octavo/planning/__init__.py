@@ -2,6 +2,7 @@
 
 from octavo.planning.capacity import Capacity, Waste, blocks_of_request, measure_capacity
 from octavo.planning.config import KVCacheConfig, KVCacheGroupSpec, PageClass
+from octavo.planning.gpus import GPU_MEMORY_GIB, cache_bytes
 from octavo.planning.models import ModelLayers, layers_from_config, read_layers_file, read_model
 from octavo.planning.planner import plan_kv_cache
 from octavo.planning.report import GroupReport, PlanReport, VllmReport, report_plan
@@ -9,6 +10,7 @@ from octavo.planning.resumability import why_nothing_resumes
 from octavo.planning.vllm_way import VllmPlan, plan_like_vllm
 
 __all__ = [
+    "GPU_MEMORY_GIB",
     "Capacity",
     "GroupReport",
     "KVCacheConfig",
@@ -20,6 +22,7 @@ __all__ = [
     "VllmReport",
     "Waste",
     "blocks_of_request",
+    "cache_bytes",
     "layers_from_config",
     "measure_capacity",
     "plan_kv_cache",

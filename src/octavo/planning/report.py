@@ -1,5 +1,6 @@
 """A plan as plain data: what `octavo plan --json` prints, with a schema that does not change silently."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -32,6 +33,16 @@ class GroupReport(msgspec.Struct, frozen=True, kw_only=True):
     blocks_per_request: int
     bytes_per_request: int
     """Pool bytes of the most blocks that one request of the context length holds."""
+
+
+class ContextReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What the same pool holds of requests with another context."""
+
+    context: int
+    requests_at_once: int
+    tokens: int
+    bytes_per_request: int
+    """Pool bytes of the most blocks of all groups that one request holds."""
 
 
 class WasteReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +84,8 @@ class PlanReport(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     notes: list[str]
     tensor_parallel_size: int
+    weight_bytes: int | None
+    """Of all ranks together, from files or estimated; None where it is not known."""
     memory_bytes: int
     context: int
     groups: list[GroupReport]
@@ -83,6 +96,8 @@ class PlanReport(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_interval_tokens: int | None
     tokens: int
     requests_at_once: int
+    contexts: list[ContextReport]
+    """Each context that was asked for, the shortest first; the plan is made for the longest."""
     waste_fraction: float
     waste: WasteReport
     vllm: VllmReport | None = None
@@ -94,14 +109,17 @@ def report_plan(
     model: str,
     notes: tuple[str, ...] = (),
     tensor_parallel_size: int = 1,
+    contexts: Sequence[int] = (),
+    weight_bytes: int | None = None,
     vllm: VllmPlan | None = None,
 ) -> PlanReport:
-    """The report of a plan at its longest context."""
+    """The report of a plan at its longest context, with what it holds at other `contexts` too."""
     capacity = measure_capacity(config)
     return PlanReport(
         model=model,
         notes=list(notes),
         tensor_parallel_size=tensor_parallel_size,
+        weight_bytes=weight_bytes,
         memory_bytes=config.memory_bytes,
         context=capacity.context,
         groups=[_report_group(config, capacity, index) for index in range(len(config.groups))],
@@ -112,9 +130,21 @@ def report_plan(
         checkpoint_interval_tokens=config.checkpoint_interval_tokens,
         tokens=capacity.tokens,
         requests_at_once=capacity.requests_at_once,
+        contexts=[_report_context(config, context) for context in sorted({*contexts, capacity.context})],
         waste_fraction=capacity.waste_fraction,
         waste=WasteReport(**{name: getattr(capacity.waste, name) for name in capacity.waste.__slots__}),
         vllm=None if vllm is None else _report_vllm(vllm),
+    )
+
+
+def _report_context(config: KVCacheConfig, context: int) -> ContextReport:
+    capacity = measure_capacity(config, context)
+    page_bytes = [pages.page_bytes if (pages := config.class_of(group)) else 0 for group in config.groups]
+    return ContextReport(
+        context=context,
+        requests_at_once=capacity.requests_at_once,
+        tokens=capacity.tokens,
+        bytes_per_request=sum(n * size for n, size in zip(capacity.blocks_per_request, page_bytes, strict=True)),
     )
 
 

@@ -17,6 +17,8 @@ class Heads:
 
     num_kv_heads: int
     head_size: int
+    head_size_v: int | None = None
+    """None where values are as long as keys."""
 
 
 def read_heads(model: Model, view: ConfigView | None = None) -> Heads:
@@ -41,18 +43,20 @@ def kv_heads_per_rank(model: Model, num_heads: int, num_kv_heads: int) -> int:
     return max(1, num_kv_heads // ranks)
 
 
-def attention_spec(model: Model, heads: Heads, word: str) -> AttentionSpec:
-    """The spec of a layer whose type is one of `ATTENTION_WORDS`."""
+def attention_spec(model: Model, heads: Heads, word: str, view: ConfigView | None = None) -> AttentionSpec:
+    """The spec of a layer whose type is one of `ATTENTION_WORDS`; `view` has its window, the model's own by default."""
+    view = view or model.view
     common: dict[str, Any] = {
         "block_size": model.target.block_size,
         "dtype": model.target.kv_dtype,
         "num_kv_heads": heads.num_kv_heads,
         "head_size": heads.head_size,
+        "head_size_v": heads.head_size_v,
     }
     if word == "sliding_attention":
-        return SlidingWindowSpec(**common, sliding_window=model.view.count("sliding_window"))
+        return SlidingWindowSpec(**common, sliding_window=view.count("sliding_window"))
     if word == "chunked_attention":
-        return ChunkedLocalAttentionSpec(**common, attention_chunk_size=model.view.count("attention_chunk_size"))
+        return ChunkedLocalAttentionSpec(**common, attention_chunk_size=view.count("attention_chunk_size"))
     return FullAttentionSpec(**common)
 
 

@@ -1,6 +1,9 @@
 """Families of attention only: which of their layers look how far."""
 
-from octavo.planning.models.attention import ATTENTION_WORDS, attention_layers
+from dataclasses import replace
+
+from octavo.planning.models.attention import ATTENTION_WORDS, Heads, attention_layers, attention_spec, read_heads
+from octavo.planning.models.config_view import ConfigView
 from octavo.planning.models.model import Model, Reader
 from octavo.planning.models.model_layers import Layers
 
@@ -64,3 +67,31 @@ def read_llama4(model: Model) -> Layers:
     if model.view.find_count("attention_chunk_size") is None:
         words = ("full_attention",) * len(words)
     return attention_layers(model, words)
+
+
+def read_mimo_v2(model: Model) -> Layers:
+    """MiMo-V2: windows between full layers, values shorter than keys, and other heads where a window is."""
+    view = model.view
+    words = model.numbered_words("hybrid_layer_pattern", ("full_attention", "sliding_attention"))
+    if words is None:
+        words = model.layer_words(
+            "layer_types",
+            default=lambda index: "full_attention" if index == 0 or (index + 1) % 6 == 0 else "sliding_attention",
+            known=ATTENTION_WORDS,
+        )
+    changes: dict[str, object] = {}
+    if (before := view.find_count("sliding_window_size")) is not None:
+        changes["sliding_window"] = before + 1  # as published, it counts the tokens before the current one
+    for key in ("num_attention_heads", "num_key_value_heads", "head_dim", "v_head_dim"):
+        if (count := view.find_count(f"swa_{key}")) is not None:
+            changes[key] = count
+    windowed = view.overlaid(ConfigView(changes, source=view.source))
+    specs = {
+        "full_attention": attention_spec(model, _mimo_heads(model, view), "full_attention"),
+        "sliding_attention": attention_spec(model, _mimo_heads(model, windowed), "sliding_attention", windowed),
+    }
+    return {f"layers.{index}.attn": specs[word] for index, word in enumerate(words)}
+
+
+def _mimo_heads(model: Model, view: ConfigView) -> Heads:
+    return replace(read_heads(model, view), head_size_v=view.find_count("v_head_dim"))

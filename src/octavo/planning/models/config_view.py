@@ -22,7 +22,7 @@ class ConfigView:
     """One JSON object of a configuration, with the defaults of the class that would read it.
 
     A key that is absent has its default, if there is one, and is then listed in `defaulted`. A key that is null is
-    absent for the `find_` methods.
+    absent for the `find_` methods. `asked` has the keys that a reader looked at.
     """
 
     def __init__(
@@ -38,6 +38,7 @@ class ConfigView:
         self.path = path
         self.defaults = defaults or {}
         self.defaulted: dict[str, object] = {}
+        self.asked: set[str] = set()
 
     def with_defaults(self, defaults: Mapping[str, object]) -> "ConfigView":
         return ConfigView(self.values, source=self.source, path=self.path, defaults=defaults)
@@ -45,7 +46,7 @@ class ConfigView:
     def overlaid(self, other: "ConfigView") -> "ConfigView":
         """The same object with the keys of another in front."""
         merged = ConfigView({**self.values, **other.values}, source=self.source, path=self.path, defaults=self.defaults)
-        merged.defaulted = self.defaulted
+        merged.defaulted, merged.asked = self.defaulted, self.asked
         return merged
 
     def problem(self, key: str, text: str) -> ModelConfigError:
@@ -121,6 +122,7 @@ class ConfigView:
         return ConfigView(value, source=self.source, path=f"{self.path}{key}.")
 
     def _get(self, key: str) -> object:
+        self.asked.add(key)
         if key not in self.values and key in self.defaults:
             self.defaulted[key] = self.defaults[key]
             return self.defaults[key]

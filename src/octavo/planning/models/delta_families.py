@@ -1,11 +1,13 @@
-"""Families that mix attention with gated delta nets: Qwen3-Next, Qwen3.5, OLMo-hybrid, Kimi-Linear."""
+"""Families that mix attention with linear attention: Qwen3-Next, Qwen3.5, OLMo-hybrid, Kimi-Linear, MiniMax."""
+
+from collections.abc import Callable
 
 from octavo.planning.models.attention import attention_spec, read_heads
 from octavo.planning.models.config_view import ConfigView
 from octavo.planning.models.latent import latent_spec
 from octavo.planning.models.model import Model
 from octavo.planning.models.model_layers import Layers
-from octavo.planning.models.recurrent import gated_delta_state
+from octavo.planning.models.recurrent import gated_delta_state, ssm_dtype
 from octavo.specs import KVCacheSpec, MambaSpec
 
 _WORDS = frozenset({"full_attention", "linear_attention"})
@@ -73,6 +75,34 @@ def read_kimi_linear(model: Model) -> Layers:
     return _mixed(words, latent_spec(model), state)
 
 
+def read_minimax(model: Model) -> Layers:
+    """MiniMax Text-01 and M1: lightning attention, whose state is a matrix per head, between full layers."""
+    return _minimax_layers(model, lambda index: "linear_attention" if index % 2 else "full_attention")
+
+
+def read_minimax_m2(model: Model) -> Layers:
+    """MiniMax M2: full layers, unless `attn_type_list` says otherwise."""
+    return _minimax_layers(model, lambda _: "full_attention")
+
+
+def _minimax_layers(model: Model, default: Callable[[int], str]) -> Layers:
+    words = model.numbered_words("attn_type_list", ("linear_attention", "full_attention"))
+    if words is None:
+        words = model.layer_words(
+            "layer_types",
+            default=default,
+            known=_WORDS,
+        )
+    heads = read_heads(model)
+    num_heads = model.per_rank(model.view.count("num_attention_heads"), "num_attention_heads")
+    state = MambaSpec(
+        block_size=model.target.block_size,
+        shapes=((num_heads, heads.head_size, heads.head_size),),
+        dtypes=(ssm_dtype(model),),
+    )
+    return _mixed(words, attention_spec(model, heads, "full_attention"), state)
+
+
 def _kimi_sizes(model: Model) -> ConfigView:
     """The delta layers' sizes: in a part of their own where the published checkpoint wrote the config."""
     view = model.view
@@ -104,7 +134,11 @@ def _mixed(words: tuple[str, ...], attention: KVCacheSpec, state: MambaSpec) -> 
 
 
 def _note_state_dtype(model: Model) -> None:
-    if not model.view.has("mamba_ssm_dtype") and not model.view.has("mamba_ssm_cache_dtype"):
+    if (
+        model.target.state_dtype is None
+        and not model.view.has("mamba_ssm_dtype")
+        and not model.view.has("mamba_ssm_cache_dtype")
+    ):
         model.notes.append(
             "The config does not name the type of the recurrent state: float32 is assumed, as transformers keeps it; "
             "vLLM on a GPU keeps it in the model's type unless --mamba-ssm-cache-dtype says otherwise."

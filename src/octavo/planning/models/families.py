@@ -11,11 +11,18 @@ from octavo.planning.models.attention_families import (
     full_every,
     read_full,
     read_llama4,
+    read_mimo_v2,
     read_qwen,
     read_qwen_moe,
     read_windowed,
 )
-from octavo.planning.models.delta_families import read_kimi_linear, read_olmo_hybrid, read_qwen_delta
+from octavo.planning.models.delta_families import (
+    read_kimi_linear,
+    read_minimax,
+    read_minimax_m2,
+    read_olmo_hybrid,
+    read_qwen_delta,
+)
 from octavo.planning.models.encoder_decoder import read_whisper
 from octavo.planning.models.gemma import read_gemma3n, read_gemma4
 from octavo.planning.models.latent import read_indexed_latent, read_latent
@@ -30,6 +37,7 @@ from octavo.planning.models.mamba_families import (
     read_zamba2,
 )
 from octavo.planning.models.model import Reader
+from octavo.planning.models.window_state_families import read_phi4_flash, read_plamo2, read_recurrent_gemma
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +89,9 @@ _GEMMA4 = Family(
     },
 )
 
+_MIMO = {"head_dim": 192, "v_head_dim": 128, "num_key_value_heads": 4, "sliding_window": 129}
+_MINIMAX = Family(read_minimax, {"num_key_value_heads": 8})
+
 FAMILIES: Mapping[str, Family] = {
     # Attention in every layer
     "llama": Family(read_full),
@@ -115,6 +126,8 @@ FAMILIES: Mapping[str, Family] = {
         read_llama4,
         {"head_dim": 128, "num_key_value_heads": 8, "attention_chunk_size": 8192, "no_rope_layer_interval": 4},
     ),
+    "mimo_v2": Family(read_mimo_v2, _MIMO),
+    "mimo_v2_flash": Family(read_mimo_v2, _MIMO),
     # Latents
     "deepseek_v2": Family(read_latent, _LATENT),
     "deepseek_v3": Family(read_latent, _LATENT),
@@ -173,6 +186,43 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "lfm2": Family(read_lfm2, {"num_key_value_heads": 8, "conv_L_cache": 3}),
     "lfm2_moe": Family(read_lfm2, {"num_key_value_heads": 8, "conv_L_cache": 3}),
+    "minimax": _MINIMAX,
+    "minimax_text_01": _MINIMAX,
+    "minimax_m1": _MINIMAX,
+    "minimax_m2": Family(read_minimax_m2, {"num_key_value_heads": 8, "head_dim": 128}),
+    "recurrent_gemma": Family(
+        read_recurrent_gemma,
+        {
+            "num_attention_heads": 10,
+            "attention_window_size": 2048,
+            "conv1d_width": 4,
+            "block_types": ["recurrent", "recurrent", "attention"],
+        },
+    ),
+    "plamo2": Family(
+        read_plamo2,
+        {
+            "hidden_size_per_head": 128,
+            "attention_window_size": 2048,
+            "mamba_d_state": 64,
+            "mamba_d_conv": 4,
+            "mamba_num_heads": 64,
+            "mamba_step": 2,
+            "mamba_enabled": True,
+        },
+        has_mamba2_state=True,
+    ),
+    "phi4flash": Family(
+        read_phi4_flash,
+        {
+            "num_key_value_heads": 4,
+            "sliding_window": 2047,
+            "mb_per_layer": 2,
+            "mamba_d_state": 16,
+            "mamba_d_conv": 4,
+            "mamba_expand": 2,
+        },
+    ),
     # An encoder beside the decoder
     "whisper": Family(read_whisper, {"max_source_positions": 1500}),
 }

@@ -24,6 +24,8 @@ class Target:
     kv_dtype: CacheDType
     model_dtype: CacheDType
     tensor_parallel_size: int
+    state_dtype: CacheDType | None = None
+    """Of recurrent state; None is what the config says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +53,13 @@ class Model:
             if words is not None:
                 return self.checked_words(key, words, known)
         return tuple(default(index) for index in range(self.num_layers))
+
+    def numbered_words(self, key: str, words: tuple[str, ...]) -> tuple[str, ...] | None:
+        """The type of each layer where a list gives it as an index into `words`; None without that list."""
+        numbers = self.view.find_counts(key)
+        if numbers is None:
+            return None
+        return self.checked_words(key, tuple(words[n] if n < len(words) else str(n) for n in numbers), words)
 
     def checked_words(
         self, key: str, words: tuple[str, ...], known: Collection[str], *, num_layers: int | None = None

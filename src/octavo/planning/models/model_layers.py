@@ -21,5 +21,7 @@ class ModelLayers:
     max_encoder_tokens: int = 0
     has_mamba2_state: bool = False
     """Whether its recurrent layers are Mamba 2, whose kernels can write a checkpoint from inside a prefill."""
+    weight_bytes: int | None = None
+    """Of all ranks together; None where neither files nor the config say."""
     notes: tuple[str, ...] = ()
     """What was guessed or defaulted, one plain sentence each."""

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from octavo.errors import InputError, ModelConfigError, SpecError
@@ -11,7 +12,9 @@ from octavo.planning.models.families import Family, find_family
 from octavo.planning.models.generic import read_unknown
 from octavo.planning.models.model import Model, Target
 from octavo.planning.models.model_layers import ModelLayers
+from octavo.planning.models.recurrent import STATE_DTYPES
 from octavo.planning.models.text_file import read_text_file
+from octavo.planning.models.weights import estimated_weight_bytes, stored_weight_bytes
 from octavo.specs import CacheDType
 
 _TEXT_PARTS = ("text_config", "llm_config", "language_config", "thinker_config")
@@ -26,11 +29,29 @@ _LENGTH_KEYS = (
     "max_sequence_length",
     "seq_length",
 )
+_SIGNS_OF_LAYERS = ("pattern", "interval", "every_n", "swa", "chunk", "hybrid")
+"""Parts of names of keys that say which layers differ, and how."""
+_SIGNS_OF_OTHER_THINGS = (
+    "activation_sparsity",
+    "bias",
+    "chunk_size_feed_forward",
+    "expert",
+    "mlp",
+    "moe",
+    "mtp",
+    "rope",
+)
+_LISTS_OF_LAYERS = ("attn_type_list", "hybrid_layer_pattern", "layer_types", "layers_block_type")
 _MODEL_DTYPES = (CacheDType.BFLOAT16, CacheDType.FLOAT16, CacheDType.FLOAT32)
 
 
 def read_model(
-    source: Path | str, *, block_size: int = 16, kv_dtype: str | None = None, tensor_parallel_size: int = 1
+    source: Path | str,
+    *,
+    block_size: int = 16,
+    kv_dtype: str | None = None,
+    state_dtype: str | None = None,
+    tensor_parallel_size: int = 1,
 ) -> ModelLayers:
     """The layers of the model whose config.json, or whose folder with one, `source` names."""
     path = Path(source)
@@ -42,13 +63,16 @@ def read_model(
         path = path / "config.json"
         if not path.exists():
             raise ModelConfigError(f"{path.parent}: no config.json in this folder")
-    return layers_from_config(
+    model = layers_from_config(
         _parsed_json(path),
         block_size=block_size,
         kv_dtype=kv_dtype,
+        state_dtype=state_dtype,
         tensor_parallel_size=tensor_parallel_size,
         source=str(path),
     )
+    stored = stored_weight_bytes(path.parent) if path.name == "config.json" else None
+    return model if stored is None else replace(model, weight_bytes=stored)
 
 
 def layers_from_config(
@@ -56,6 +80,7 @@ def layers_from_config(
     *,
     block_size: int = 16,
     kv_dtype: str | None = None,
+    state_dtype: str | None = None,
     tensor_parallel_size: int = 1,
     source: str = "config",
 ) -> ModelLayers:
@@ -72,6 +97,7 @@ def layers_from_config(
             kv_dtype=_kv_dtype(kv_dtype, model_dtype),
             model_dtype=model_dtype,
             tensor_parallel_size=tensor_parallel_size,
+            state_dtype=_state_dtype(state_dtype),
         ),
         architecture=_architecture(parts),
     )
@@ -83,6 +109,7 @@ def layers_from_config(
 
 def _read(model: Model, family: Family | None) -> ModelLayers:
     layers = (family.read if family else read_unknown)(model)
+    _refuse_unread_layout(model, family)
     if not layers:
         raise ModelConfigError(f"{model.view.source}: {model.architecture} has no layer that keeps anything")
     return ModelLayers(
@@ -91,8 +118,39 @@ def _read(model: Model, family: Family | None) -> ModelLayers:
         max_model_len=next((n for key in _LENGTH_KEYS if (n := model.view.find_count(key)) is not None), None),
         max_encoder_tokens=max_encoder_tokens(model, layers),
         has_mamba2_state=family is not None and family.has_mamba2_state,
+        weight_bytes=_estimated_weight_bytes(model, family),
         notes=(*model.notes, *_note_of_float32(model), *_note_of_defaults(model.view)),
     )
+
+
+def _estimated_weight_bytes(model: Model, family: Family | None) -> int | None:
+    """Of all ranks together, whatever one rank's share of the layers is."""
+    if family is None:
+        return None
+    view = ConfigView(model.view.values, source=model.view.source, defaults=family.defaults)
+    whole = replace(model, view=view, target=replace(model.target, tensor_parallel_size=1), notes=[])
+    return estimated_weight_bytes(view, family.read(whole), model.target.model_dtype)
+
+
+def _refuse_unread_layout(model: Model, family: Family | None) -> None:
+    """A key that smells of differing layers must have been read. The reader of a known family may go by a list of all
+    layers instead, and knows that the chunks of a scan (`mamba_chunk_size`) are not cached."""
+    view = model.view
+    if family is not None and any(view.has(key) for key in _LISTS_OF_LAYERS):
+        return
+    known = view.asked | ({"chunk_size", "mamba_chunk_size"} if family else set())
+    unread = [
+        key
+        for key, value in view.values.items()
+        if value
+        and isinstance(key, str)
+        and key not in known
+        and any(sign in key.lower() for sign in _SIGNS_OF_LAYERS)
+        and not any(sign in key.lower() for sign in _SIGNS_OF_OTHER_THINGS)
+    ]
+    if unread:
+        listed = ", ".join(f"{key} = {shown(view.values[key])}" for key in sorted(unread))
+        raise model.unknown(f"no reader knows {listed}, which may say how layers differ")
 
 
 def _parsed_json(path: Path) -> Mapping[str, object]:
@@ -154,6 +212,14 @@ def _kv_dtype(name: str | None, model_dtype: CacheDType) -> CacheDType:
         return CacheDType.parse(name)
     except SpecError as cause:
         raise InputError(f"kv_dtype: {cause}") from cause
+
+
+def _state_dtype(name: str | None) -> CacheDType | None:
+    if name is None or name == "auto":
+        return None
+    if name not in STATE_DTYPES:
+        raise InputError(f"state_dtype: {shown(name)} is none of {', '.join(STATE_DTYPES)}")
+    return CacheDType(name)
 
 
 def _note_of_float32(model: Model) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from octavo.planning.models.model import Model
 from octavo.specs import CacheDType, MambaSpec
 
-_STATE_DTYPES = (CacheDType.FLOAT32, CacheDType.FLOAT16, CacheDType.BFLOAT16)
+STATE_DTYPES = (CacheDType.FLOAT32, CacheDType.FLOAT16, CacheDType.BFLOAT16)
 
 
 def mamba1_state(model: Model, *, intermediate_size: int, state_size: int, conv_kernel: int) -> MambaSpec:
@@ -21,14 +21,17 @@ def mamba2_state(
     state_size: int,
     conv_kernel: int,
     default_dtype: CacheDType | None = None,
+    convolves_groups: bool = True,
 ) -> MambaSpec:
-    """Heads are split over ranks, and so are groups; a single group is replicated."""
+    """Heads are split over ranks, and so are groups; a single group is replicated. `convolves_groups` says whether what
+    the groups share goes through the convolution too."""
     ranks = model.target.tensor_parallel_size
     heads = model.per_rank(num_heads, "the number of SSM heads")
     if num_groups % ranks and num_groups != 1:
         raise model.unsplittable("the number of SSM groups", num_groups, otherwise="replicated, as a single one is")
     groups = num_groups // ranks if num_groups % ranks == 0 else 1
-    channels = model.per_rank(intermediate_size, "the SSM's intermediate size") + 2 * groups * state_size
+    channels = model.per_rank(intermediate_size, "the SSM's intermediate size")
+    channels += 2 * groups * state_size if convolves_groups else 0
     conv, ssm = (conv_kernel - 1, channels), (heads, head_size, state_size)
     return _spec(model, conv, ssm, ssm_dtype(model, default_dtype))
 
@@ -50,7 +53,9 @@ def short_conv_state(model: Model, *, channels: int, conv_kernel: int) -> MambaS
 
 
 def ssm_dtype(model: Model, default: CacheDType | None = None) -> CacheDType:
-    """The type of the state proper: what the config asks for, else the family's, else the model's."""
+    """The type of the state proper: what a person or the config asks for, else the family's, else the model's."""
+    if model.target.state_dtype is not None:
+        return model.target.state_dtype
     for key in ("mamba_ssm_cache_dtype", "mamba_ssm_dtype"):
         word = model.view.find_word(key)
         if word is not None and word != "auto":
@@ -60,8 +65,8 @@ def ssm_dtype(model: Model, default: CacheDType | None = None) -> CacheDType:
 
 def checked_state_dtype(model: Model, key: str, word: str) -> CacheDType:
     name = word.removeprefix("torch.")
-    if name not in _STATE_DTYPES:
-        raise model.view.problem(key, f"= {word!r} is none of {', '.join(_STATE_DTYPES)}")
+    if name not in STATE_DTYPES:
+        raise model.view.problem(key, f"= {word!r} is none of {', '.join(STATE_DTYPES)}")
     return CacheDType(name)
 
 

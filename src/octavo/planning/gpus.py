@@ -1,0 +1,38 @@
+"""Memory of GPUs by name, and what a model's weights leave of it for the cache."""
+
+from collections.abc import Mapping
+
+from octavo.errors import InputError, NotEnoughMemoryError
+from octavo.units import format_bytes
+
+GPU_MEMORY_GIB: Mapping[str, int] = {
+    "a10": 24,
+    "a100-40gb": 40,
+    "a100": 80,
+    "b200": 180,
+    "h100": 80,
+    "h200": 141,
+    "l4": 24,
+    "l40s": 48,
+    "mi300x": 192,
+    "rtx4090": 24,
+    "rtx5090": 32,
+}
+"""As they are sold; drivers keep a little of it."""
+USED_PERCENT = 90
+"""What engines usually take of a GPU; the rest is for activations, graphs and the driver."""
+
+
+def cache_bytes(gpu: str, weight_bytes: int, num_ranks: int) -> int:
+    """What one rank has for the cache on such a GPU, beside its equal share of the weights."""
+    size = GPU_MEMORY_GIB.get(gpu.lower())
+    if size is None:
+        raise InputError(f"gpu {gpu!r} is not known; known are {', '.join(GPU_MEMORY_GIB)}")
+    usable = (size << 30) * USED_PERCENT // 100
+    share = -(-weight_bytes // num_ranks)
+    if share >= usable:
+        raise NotEnoughMemoryError(
+            f"{format_bytes(share)} of weights per rank do not fit {format_bytes(usable)}, {USED_PERCENT}% of a {gpu}: "
+            f"use more than {num_ranks} ranks, or a larger GPU"
+        )
+    return usable - share
