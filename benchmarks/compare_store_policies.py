@@ -7,33 +7,86 @@ Rounds of the policies alternate; the best time of each counts. The ratio is to 
 """
 
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from time import perf_counter
 
+import numpy as np
 import torch
 from transformers.utils import logging
 
-from octavo.engine import Engine, demo, offload_maker, save_tiny_model
+from octavo.engine import (
+    CacheGeometry,
+    Engine,
+    EngineConfig,
+    SamplingParams,
+    load_model,
+    offload_maker,
+    save_tiny_model,
+)
+from octavo.errors import NotEnoughMemoryError
 from octavo.offload import OffloadConfig, StorePolicy
+from octavo.planning import plan_kv_cache
+from octavo.specs import RequestLimits
 
 ROUNDS = 3
 MODELS = ("llama", "gemma3", "qwen3_next")
 MEMORY = ("64MiB", "512KiB")
+NUM_CONVERSATIONS = 5
+NUM_TURNS = 3
+QUESTION_TOKENS = 100
+MAX_MODEL_LEN = 384
+MAX_STEP_TOKENS = 256
+STATE_BLOCK_SIZE = 64
 
 
 def serve(model: Path, pool_bytes: int, memory: str, policy: StorePolicy) -> tuple[float, dict[str, int], int]:
     """Seconds, tokens resumed by medium, bytes stored."""
-    config = demo.engine_config(model, pool_bytes)
+    config = EngineConfig(
+        model=model,
+        device_memory_bytes=pool_bytes,
+        max_model_len=MAX_MODEL_LEN,
+        max_step_tokens=MAX_STEP_TOKENS,
+        max_num_seqs=8,
+        state_block_size=STATE_BLOCK_SIZE,
+    )
     tiers = OffloadConfig.from_mapping({"memory": memory, "store": policy.value})
     engine = Engine.from_config(config, make_offload=offload_maker(config, tiers))
-    result = demo.ModeResult(kind="", mode="")
+    params = SamplingParams(max_tokens=8, temperature=0.0, ignore_eos=True)
     began = perf_counter()
-    for conversation in demo.conversations(engine.vocab_size):
-        demo.answer(engine, conversation, result)
+    for turn, conversation in enumerate(conversations(engine.vocab_size)):
+        engine.add_request(f"turn {turn}", conversation, params)
+        while engine.has_unfinished:
+            for output in engine.step():
+                conversation.extend(output.token_ids)
     seconds = perf_counter() - began
-    demo.count(engine, result)
+    resumed, stats = engine.snapshot().counters.tokens_resumed, engine.offload_stats()
     engine.close()
-    return seconds, result.resumed, result.bytes_stored
+    return seconds, resumed, stats.stored_bytes
+
+
+def conversations(vocab_size: int) -> Iterator[list[int]]:
+    """Each conversation again and again, one turn longer each time; by then others have used the device, mostly."""
+    random = np.random.default_rng(7)
+    histories: list[list[int]] = [[] for _ in range(NUM_CONVERSATIONS)]
+    for _ in range(NUM_TURNS):
+        for index in random.permutation(NUM_CONVERSATIONS):
+            histories[index] += random.integers(3, vocab_size, QUESTION_TOKENS).tolist()
+            yield histories[index]
+
+
+def bytes_for_two(model: Path) -> int:
+    """Room for two conversations at their longest."""
+    specs = load_model(model).kv_cache_specs(CacheGeometry(attention_block_size=16, state_block_size=STATE_BLOCK_SIZE))
+    limits = RequestLimits(max_model_len=MAX_MODEL_LEN, max_step_tokens=MAX_STEP_TOKENS)
+    memory_bytes = 64 << 10
+    while True:
+        try:
+            plan_kv_cache(specs, memory_bytes=memory_bytes, limits=limits)
+        except NotEnoughMemoryError:
+            memory_bytes += memory_bytes // 8
+        else:
+            return memory_bytes * 2
 
 
 def main() -> None:
@@ -43,7 +96,7 @@ def main() -> None:
         for name in MODELS:
             model = Path(folder) / name
             save_tiny_model(name, model)
-            pool_bytes = demo.pool_bytes(model)
+            pool_bytes = bytes_for_two(model)
             for memory in MEMORY:
                 best: dict[StorePolicy, float] = {}
                 seen = {}
