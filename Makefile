@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 VLLM_VENV ?= .venv-vllm
+OTHER_VLLMS := 0.31.0 0.33.0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 export PYTHON
@@ -58,9 +59,14 @@ soak: $(VENV)/.installed  ## the whole stack at random with faults, longer than 
 mutants: $(VENV)/.installed  ## seeded bugs, each of which the tests must catch
 	$(BIN)/python scripts/mutation_check.py --jobs 2
 
-test-vllm: $(VLLM_VENV)/.installed  ## the suites against the real vLLM
+test-vllm: $(VLLM_VENV)/.installed  ## the suites against the real vLLM, and a short one against its other versions
 	$(VLLM_VENV)/bin/python -m pytest -m vllm tests/vllm
+	$(MAKE) -j2 --output-sync=target $(OTHER_VLLMS:%=test-vllm-%)
 	$(VLLM_VENV)/bin/python benchmarks/compare_resumes.py --seeds 3
+
+test-vllm-%: $(VLLM_VENV)/.installed
+	scripts/setup_vllm.sh $(VLLM_VENV) $*
+	$(VLLM_VENV)/$*/bin/python -m pytest -m every_vllm tests/vllm
 
 $(VENV)/.installed: pyproject.toml scripts/setup_venv.sh scripts/install_torch.sh
 	@scripts/setup_venv.sh $(VENV)

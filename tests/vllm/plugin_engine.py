@@ -91,18 +91,10 @@ def scenario_again(model: str, transfer: dict[str, Any], **options: Any) -> dict
     return report
 
 
-def scenario_strangers(model: str, other_model: str, transfer: dict[str, Any]) -> dict[str, Any]:
-    """Engines one after the other over the same disk, none of which may know another's chunks: what each finds, and
+def scenario_strangers(models: dict[str, tuple[str, dict[str, Any], str]], transfer: dict[str, Any]) -> dict[str, Any]:
+    """Engines one after the other over the same disk, each a model, options and a hash seed: what each finds, and
     whether what it stores itself comes back."""
-    variants: dict[str, tuple[str, dict[str, Any], str]] = {
-        "the first": (model, {}, "0"),
-        "other weights": (other_model, {}, "0"),
-        "other dtype": (model, {"dtype": "float32"}, "0"),
-        "other block size": (model, {"block_size": 64}, "0"),
-        "other hash seed": (model, {}, "1"),
-        "the first again": (model, {}, "0"),
-    }
-    return {name: meet(*variant, transfer) for name, variant in variants.items()}
+    return {name: meet(*variant, transfer) for name, variant in models.items()}
 
 
 def meet(model: str, options: dict[str, Any], seed: str, transfer: dict[str, Any]) -> dict[str, Any]:

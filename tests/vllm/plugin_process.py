@@ -30,9 +30,10 @@ def _make(call: str, folder: Path) -> str:
 
 def play(scenario: str, *, path: str = "", **arguments: Any) -> dict[str, Any]:
     """What the scenario reports. `path` goes before PYTHONPATH."""
+    paths = (path, os.environ.get("PYTHONPATH"), str(_HERE.parent / "lib"))
     done = subprocess.run(
         [sys.executable, str(_HERE / "plugin_engine.py"), scenario, json.dumps(arguments)],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (path, os.environ.get("PYTHONPATH"))))},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
         capture_output=True,
         text=True,
         check=False,

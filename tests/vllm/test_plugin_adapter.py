@@ -35,7 +35,7 @@ with warnings.catch_warnings():  # torch's, while vLLM is imported
     from octavo.vllm_plugin.adapter.manager import OctavoManager
     from octavo.vllm_plugin.adapter.worker import OctavoWorker, fill_load, fill_store
 
-pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.vllm, pytest.mark.every_vllm, pytest.mark.filterwarnings("ignore")]
 
 PAGE, TOKENS = 4096, 16
 STEP = ScheduleEndContext((), ())

@@ -20,11 +20,27 @@ def as_version(folder: Path, version: str) -> str:
     return str(folder)
 
 
-@pytest.mark.parametrize("version", ["0.24.0", "9.99.0"])
-def test_a_vllm_of_an_unknown_version_serves_without_octavo_and_refuses_it(version: str, tmp_path: Path) -> None:
+@pytest.mark.every_vllm
+def test_a_vllm_that_nobody_asks_for_octavo(tmp_path: Path) -> None:
+    seen = play("plain", model=make_model("llama", tmp_path / "model"))
+    assert seen["cached"] == [0, 512]
+
+
+def test_a_vllm_that_is_too_old_serves_and_refuses_octavo(tmp_path: Path) -> None:
     model = make_model("llama", tmp_path / "model")
-    unknown = as_version(tmp_path, version)
-    assert play("plain", path=unknown, model=model) == {"version": version, "cached": [0, 512]}
-    transfers = [transfer_config(memory="8MiB")]
-    seen = play("refused", path=unknown, model=model, transfers=transfers)
-    assert f"{version} is installed" in seen["said"][0]
+    old = as_version(tmp_path, "0.24.0")
+    assert play("plain", path=old, model=model) == {"version": "0.24.0", "cached": [0, 512]}
+    seen = play("refused", path=old, model=model, transfers=[transfer_config(memory="8MiB")])
+    assert "0.24.0 is installed, which it cannot use (it is too old)" in seen["said"][0]
+
+
+def test_a_vllm_that_is_newer_serves_with_octavo_and_is_a_namespace_of_its_own(tmp_path: Path) -> None:
+    model = make_model("llama", tmp_path / "model")
+    transfer = transfer_config(memory="8MiB", disk=str(tmp_path / "disk"), disk_size="64MiB", digests=str(tmp_path))
+    new = as_version(tmp_path, "9.99.0")
+    assert play("plain", path=new, model=model) == {"version": "9.99.0", "cached": [0, 512]}
+    for path in ("", new):
+        seen = play("strangers", path=path, models={"any": (model, {}, "0")}, transfer=transfer)["any"]
+        assert seen["found"][1] == [0, 0]
+        assert seen["memory"] == seen["local"]
+        assert seen["memory"][1] == [512, 512]

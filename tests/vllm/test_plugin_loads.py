@@ -1,11 +1,14 @@
 """What the plug-in loads is what vLLM's own prefix hits have: from memory, from disk, and in the next process."""
 
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import vllm_environment  # noqa: F401 - before vLLM
 from plugin_process import leftovers, make_adapter, make_image_model, make_model, play, transfer_config
+from vllm.v1.kv_offload.base import OffloadingWorker
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(400)]
 
@@ -43,7 +46,13 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Served:
     return Served("llama", tmp_path_factory.mktemp("llama"))
 
 
-@pytest.mark.parametrize("family", MEMORY)
+_ON_EVERY_VLLM = ("llama", "gemma3", "qwen3_next")
+FAMILIES = [
+    pytest.param(family, marks=[pytest.mark.every_vllm] if family in _ON_EVERY_VLLM else []) for family in MEMORY
+]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
 def test_loads_are_what_vllm_has(family: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     if reason := LACKING.get(family):
         pytest.skip(reason)
@@ -65,6 +74,29 @@ def test_loads_are_what_vllm_has(family: str, tmp_path: Path, request: pytest.Fi
     assert again["counters"]["promoted"] >= again["counters"]["loaded"] > 0
 
 
+@pytest.mark.every_vllm
+def test_loads_within_a_step_are_what_vllm_has(tmp_path: Path) -> None:
+    """Not of recurrent state: this vLLM takes the state that a step begins with before the step's loads."""
+    transfer = transfer_config(
+        memory="16MiB",
+        disk=str(tmp_path / "disk"),
+        disk_size="256MiB",
+        digests=str(tmp_path),
+        sync_load_budget_bytes=1 << 30,
+    )
+    model = make_model("gemma3", tmp_path / "model")
+    if "expedited" not in signature(OffloadingWorker.submit_load).parameters:
+        (said,) = play("refused", model=model, transfers=[transfer])["said"]
+        assert "sync_load_budget_bytes needs vLLM 0.33" in said
+        return
+    seen = play("ranks", model=model, transfer=transfer)
+    assert seen["memory"] == seen["disk"] == seen["local"]
+    assert seen["local"][1] == [NUM_HIT] * len(seen["prompts"])
+    assert_zeros_are_wrong(seen)
+    (said,) = play("refused", model=make_model("qwen3_next", tmp_path / "state"), transfers=[transfer])["said"]
+    assert "recurrent state" in said
+
+
 def test_two_ranks_share_what_they_store_and_nothing_else(llama: Served) -> None:
     ranks = {"tensor_parallel_size": 2, "distributed_executor_backend": "mp"}
     seen = play("ranks", model=llama.model, transfer=llama.transfer, **ranks)
@@ -79,7 +111,15 @@ def test_two_ranks_share_what_they_store_and_nothing_else(llama: Served) -> None
 def test_strangers_find_nothing(llama: Served, tmp_path: Path) -> None:
     transfer = transfer_config(memory="8MiB", disk=str(tmp_path / "disk"), disk_size="64MiB", digests=str(tmp_path))
     other = make_model("llama", tmp_path / "other", seed=1)
-    seen = play("strangers", model=llama.model, other_model=other, transfer=transfer)
+    models = {
+        "the first": (llama.model, {}, "0"),
+        "other weights": (other, {}, "0"),
+        "other dtype": (llama.model, {"dtype": "float32"}, "0"),
+        "other block size": (llama.model, {"block_size": 64}, "0"),
+        "other hash seed": (llama.model, {}, "1"),
+        "the first again": (llama.model, {}, "0"),
+    }
+    seen = play("strangers", models=models, transfer=transfer)
     again = seen.pop("the first again")
     assert len(seen) == 5
     for name, met in seen.items():

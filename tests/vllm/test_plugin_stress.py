@@ -8,6 +8,7 @@ from plugin_process import leftovers, make_model, play, transfer_config
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
 
 
+@pytest.mark.every_vllm
 def test_answers_stay_the_same(tmp_path: Path) -> None:
     model = make_model("gemma3", tmp_path / "model")
     common = {"memory": "3MiB", "disk_size": "256MiB", "digests": str(tmp_path)}

@@ -35,6 +35,7 @@ class _ExtraConfig(Settings, frozen=True, kw_only=True):
     block_size: Any = None
     offload_prompt_only: Any = None
     self_describing_kv_events: Any = None
+    sync_load_budget_bytes: Any = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -64,6 +64,10 @@ def groups_of_all_ranks(groups: Sequence[GroupOffloadConfig], plan: SlotPlan, nu
     ]
 
 
+def has_state(reports: Sequence[RankReport]) -> bool:
+    return any(group.rule is GroupRule.STATE for group in reports[0].groups)
+
+
 def most_missing(groups: Sequence[GroupReport], blocks_per_chunk: int) -> list[int]:
     """By group: how many of a chunk's first blocks may be anything, as nobody asks for them who resumes at its end, or
     one token before. Where groups cut a sequence differently, one's resume may end within another's chunk, whose first

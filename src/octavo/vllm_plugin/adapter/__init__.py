@@ -1,7 +1,17 @@
-"""The classes that vLLM calls. Whatever in Octavo imports vLLM is here."""
+"""The classes that vLLM calls. Whatever in Octavo imports vLLM is here.
+
+One adapter serves several versions of vLLM. Where these differ, it looks at what vLLM's classes have.
+"""
 
 from octavo.vllm_plugin.adapter.connector import OctavoConnector
 from octavo.vllm_plugin.adapter.manager import OctavoManager
 from octavo.vllm_plugin.adapter.spec import OctavoOffloadingSpec
+from octavo.vllm_plugin.adapter.worker import OctavoWorker
 
-__all__ = ["OctavoConnector", "OctavoManager", "OctavoOffloadingSpec"]
+__all__ = ["OctavoConnector", "OctavoManager", "OctavoOffloadingSpec", "missing_methods"]
+
+
+def missing_methods() -> list[str]:
+    """Methods that this vLLM calls, and that the adapter does not have."""
+    classes = (OctavoConnector, OctavoManager, OctavoOffloadingSpec, OctavoWorker)
+    return sorted(f"{cls.__name__}.{name}" for cls in classes for name in getattr(cls, "__abstractmethods__", ()))

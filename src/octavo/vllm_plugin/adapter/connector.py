@@ -25,6 +25,11 @@ class OctavoConnector(OffloadingConnector):
             raise InputError(
                 f'OctavoConnector needs "spec_name": "{_SPEC_NAME}" in kv_connector_extra_config, not {spec_name!r}'
             )
+        if transfer.kv_connector_extra_config.get("sync_load_budget_bytes"):
+            raise InputError(
+                "OctavoConnector loads nothing within a step, as vLLM computes nothing again that fails there: leave "
+                'sync_load_budget_bytes out, or take "kv_connector": "OffloadingConnector"'
+            )
         super().__init__(vllm_config, role, kv_cache_config)
 
     def get_transfer_results(self, finished_req_ids: set[str]) -> KVConnectorTransferResults:

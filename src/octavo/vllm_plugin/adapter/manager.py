@@ -1,11 +1,12 @@
 """The scheduler's side: vLLM's questions to Octavo's manager.
 
-A step of vLLM's scheduler:    lookup ... prepare_load ...   on_schedule_end   prepare_store ...
-What may give up a chunk:                                    promotions        stores
+A step of vLLM's scheduler:    lookup ... prepare_load ...   prepare_store ...   on_schedule_end
+What may give up a chunk:                                    stores              promotions
 
-So what was answered HIT stays until `prepare_load` holds it, within the step: nothing that takes room comes between.
-HIT means that verified bytes are in memory. What is below memory is HIT_PENDING: it counts as there when vLLM searches
-for a window, and the request waits, until it is in memory or the deadline has passed; then it is a MISS.
+(Up to 0.32, `on_schedule_end` comes before `prepare_store`.) A chunk that was answered HIT stays until `prepare_load`
+pins it, because nothing that takes room comes between the two. HIT means that verified bytes are in memory. A chunk
+below memory is HIT_PENDING: vLLM counts it when it searches for a window, and the request waits until the chunk is in
+memory, or until the deadline; then it is a MISS.
 """
 
 import atexit
@@ -14,7 +15,7 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakSet
 
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import OffloadingConnectorStats
@@ -30,7 +31,6 @@ from vllm.v1.kv_offload.base import (
     RequestOffloadingContext,
     ScheduleEndContext,
 )
-from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
 from octavo.chunks import GroupOffloadConfig, LookupResult as Found, OffloadKey as Key, get_offload_group_idx
 from octavo.errors import OffloadError
@@ -118,7 +118,10 @@ class OctavoManager(OffloadingManager):
         self._asking[state] = None
         return LookupResult.HIT_PENDING
 
-    def get_load_source(self, key: OffloadKey, req_context: ReqContext) -> CacheHitSource:
+    def get_load_source(self, key: OffloadKey, req_context: ReqContext) -> Any:
+        """vLLM 0.32 and later ask for it."""
+        from vllm.v1.metrics.cache_hit_source import CacheHitSource  # 0.31 does not have it
+
         return CacheHitSource.DISK if key in state_of(req_context).from_tiers else CacheHitSource.HOST
 
     def on_schedule_end(self, context: ScheduleEndContext) -> None:

@@ -4,6 +4,7 @@ import logging
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack
+from inspect import signature
 from typing import Any
 
 from vllm.distributed.kv_transfer import get_kv_transfer_group
@@ -16,6 +17,7 @@ from vllm.v1.kv_offload.base import (
 )
 from vllm.v1.kv_offload.config import OffloadingConfig
 
+from octavo.errors import InputError
 from octavo.offload import OffloadingManager as OctavoOffloadingManager
 from octavo.planning import why_nothing_resumes
 from octavo.policies import make_policy
@@ -26,12 +28,14 @@ from octavo.vllm_plugin.adapter.manager import OctavoManager
 from octavo.vllm_plugin.adapter.metrics import DEFINITIONS, unregister_metrics
 from octavo.vllm_plugin.adapter.worker import OctavoWorker, as_canonical
 from octavo.vllm_plugin.config import PluginConfig
-from octavo.vllm_plugin.groups import groups_of_all_ranks, groups_of_rank
+from octavo.vllm_plugin.groups import groups_of_all_ranks, groups_of_rank, has_state
 from octavo.vllm_plugin.identity import digest_models, make_namespace, why_not_kept
 from octavo.vllm_plugin.ranks import RankReport, check_alike, leave_report, shared_name, sweep, take_reports
 from octavo.vllm_plugin.shared_arena import RankArena, SharedArena, plan_parts
 
 logger = logging.getLogger(__name__)
+
+_LOADS_WITHIN_A_STEP = "expedited" in signature(OffloadingWorker.submit_load).parameters
 
 
 class OctavoOffloadingSpec(OffloadingSpec):
@@ -39,6 +43,8 @@ class OctavoOffloadingSpec(OffloadingSpec):
 
     def __init__(self, config: OffloadingConfig) -> None:
         super().__init__(config)
+        if "sync_load_budget_bytes" in config.extra_config and not _LOADS_WITHIN_A_STEP:
+            raise InputError("sync_load_budget_bytes needs vLLM 0.33 or later: leave it out")
         parallel = config.parallel
         replica = parallel.data_parallel_index if parallel.data_parallel_size > 1 else None
         self._plugin = PluginConfig.from_extra_config(config.extra_config, replica=replica)
@@ -77,6 +83,11 @@ class OctavoOffloadingSpec(OffloadingSpec):
         num_ranks = self.config.parallel.world_size
         reports = take_reports(self._name, num_ranks)
         check_alike(reports)
+        if self.extra_config.get("sync_load_budget_bytes") and has_state(reports):
+            raise InputError(
+                "sync_load_budget_bytes is for models without recurrent state, as vLLM takes the state that a step "
+                "begins with before the loads of the step have ended: leave it out"
+            )
         self._warn_if_nothing_resumes(reports[0])
         offload = self._plugin.offload
         own_groups = groups_of_rank(reports, self.blocks_per_chunk)

@@ -86,7 +86,10 @@ class OctavoWorker(OffloadingWorker):
         self._submit(job_id, src_spec, dst_spec, is_load=False)
         return True
 
-    def submit_load(self, job_id: int, src_spec: LoadStoreSpec, dst_spec: GPULoadStoreSpec) -> bool:
+    def submit_load(
+        self, job_id: int, src_spec: LoadStoreSpec, dst_spec: GPULoadStoreSpec, expedited: bool = False
+    ) -> bool:
+        """vLLM 0.33 waits for an expedited load within the step."""
         self._submit(job_id, dst_spec, src_spec, is_load=True)
         return True
 
@@ -105,6 +108,7 @@ class OctavoWorker(OffloadingWorker):
         own = [job_id for job_id in job_ids if job_id in self._jobs]
         while own and self._worker is not None and not self._worker.wait(own, _WAIT_S):
             logger.warning("transfers %s have not ended for %d s; vLLM waits for them", own, _WAIT_S)
+        self._collect()  # an expedited load that failed raises before the step computes with its pages
 
     def take_failed_loads(self) -> set[int]:
         failed, self._failed_loads = self._failed_loads, set()
