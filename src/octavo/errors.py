@@ -6,7 +6,8 @@
     │   ├── ModelFolderError              a model's folder is not there, or lacks a file
     │   ├── RequestTooLargeError          a request that no state of the pool could hold
     │   ├── UnknownArchitectureError      no reader knows this architecture, and guessing is not possible
-    │   └── UnsupportedModelError         a model that the engine does not serve, with the reason
+    │   ├── UnsupportedModelError         a model that the engine does not serve, with the reason
+    │   └── WeightsChangedError           files of the weights changed while they were loaded
     ├── SpecError                         a spec whose values are impossible
     ├── RegistryError
     │   ├── ConflictingRegistrationError  two registrations contradict each other
@@ -56,6 +57,10 @@ class UnknownArchitectureError(InputError):
 
 class RequestTooLargeError(InputError):
     """A request that no state of the pool could hold."""
+
+
+class WeightsChangedError(InputError):
+    """Files of the weights changed while they were loaded."""
 
 
 class SpecError(OctavoError, ValueError):

@@ -7,10 +7,10 @@ import os
 import pytest
 from hypothesis import given, strategies as st
 
-from octavo.errors import InputError
+from octavo.errors import InputError, WeightsChangedError
 from octavo.hashing import PLAIN, RequestIdentity
 from octavo.namespace.identity import CacheIdentity, encode, make_namespace, may_persist
-from octavo.namespace.weights import digest_weights
+from octavo.namespace.weights import digest_weights, stamp_weights
 from octavo.planning import plan_kv_cache
 from octavo.specs import CacheDType, FullAttentionSpec, RequestLimits, SlidingWindowSpec
 
@@ -157,17 +157,68 @@ def test_weights_count_by_content(model, tmp_path):
     assert digest_weights(model) != digest
 
 
-def test_weights_are_read_once(model, tmp_path):
+def test_weights_are_read_once(model, tmp_path, monkeypatch):
     memory = tmp_path / "memory"
     digest = digest_weights(model, memory)
-    file = model / "model-1.safetensors"
-    status = file.stat()
-    file.write_bytes(b"WEIGHTS")  # another content under the same size and times: only whoever reads it notices
-    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    monkeypatch.setattr("octavo.namespace.weights._digest_file", lambda file: pytest.fail(f"{file} is read again"))
     assert digest_weights(model, memory) == digest
-    assert digest_weights(model) != digest
-    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
-    assert digest_weights(model, memory) == digest_weights(model)
+
+
+def change_in_place(file, content):
+    """Another content under the same size and time of modification."""
+    status = file.stat()
+    while file.stat().st_ctime_ns == status.st_ctime_ns:  # the file system's clock ticks every few milliseconds
+        file.write_bytes(content)
+        os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def test_a_change_in_place_that_keeps_the_time_of_modification_is_read(model, tmp_path):
+    memory = tmp_path / "memory"
+    digest = digest_weights(model, memory)
+    change_in_place(model / "model-1.safetensors", b"WEIGHTS")
+    assert digest_weights(model, memory) == digest_weights(model) != digest
+
+
+def replace_folder(model):
+    old = model.with_name("old")
+    model.rename(old)
+    model.mkdir()
+    for file in old.iterdir():
+        (model / file.name).write_bytes(file.read_bytes())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda model: change_in_place(model / "model-1.safetensors", b"WEIGHTS"),
+        lambda model: (model / "config.json").write_text('{"rope_theta": 2}'),
+        lambda model: (model / "model-2.safetensors").write_bytes(b"more"),
+        lambda model: (model / "config.json").unlink(),
+        replace_folder,
+    ],
+)
+def test_weights_that_change_after_they_were_loaded_are_no_identity(model, change):
+    loaded = stamp_weights(model)
+    assert digest_weights(model, loaded=loaded) == digest_weights(model)
+    change(model)
+    with pytest.raises(WeightsChangedError, match="files have changed since the model was loaded"):
+        digest_weights(model, loaded=loaded)
+    assert stamp_weights(model).changed_ns >= loaded.changed_ns
+
+
+def test_a_link_or_a_folder_that_is_replaced_has_changed(model, tmp_path):
+    link = tmp_path / "link"
+    link.symlink_to(model)
+    before = stamp_weights(link)
+    other = tmp_path / "other"
+    other.mkdir()
+    for file in model.iterdir():
+        (other / file.name).write_bytes(file.read_bytes())
+    while (after := stamp_weights(link)).changed_ns == before.changed_ns:
+        link.unlink()
+        link.symlink_to(other)
+    assert after.changed_ns == link.lstat().st_ctime_ns
+    assert after.files != before.files
 
 
 def test_a_damaged_memory_is_no_memory(model, tmp_path):

@@ -51,7 +51,9 @@ class Engine:
         self.now = 100.0
         group = GroupReport(group_id=0, rule=GroupRule.WHOLE, reach_tokens=0, tokens_per_block=TOKENS, page_bytes=PAGE)
         reports = [
-            RankReport(rank=rank, process=1, groups=(group,), identity={}, models=("m",), hash_algorithm="sha256")
+            RankReport(
+                rank=rank, process=1, groups=(group,), identity={}, models=("m",), hash_algorithm="sha256", started_ns=1
+            )
             for rank in range(num_ranks)
         ]
         own = groups_of_rank(reports, 1)

@@ -1,9 +1,14 @@
 """Any difference in what decides bytes is another namespace; some things cannot be kept at all."""
 
+import subprocess
+import sys
+import time
+
 import msgspec
 import pytest
 
-from octavo.errors import InputError
+from octavo.errors import InputError, WeightsChangedError
+from octavo.namespace import stamp_weights
 from octavo.vllm_plugin.identity import digest_models, make_namespace, why_not_kept
 from octavo.vllm_plugin.ranks import GroupReport, GroupRule, RankReport
 
@@ -18,6 +23,7 @@ REPORT = RankReport(
     identity={"dtype": "bfloat16", "attention": "CPU_ATTN"},
     models=("/models/a",),
     hash_algorithm="sha256",
+    started_ns=1,
 )
 
 
@@ -67,18 +73,50 @@ def test_what_cannot_be_kept():
     assert why_not_kept([REPORT, change(why_not_kept="adapters")], {}) == "adapters"
 
 
+def save(folder, content=b"1"):
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(content)
+    return str(folder)
+
+
+def digest(*models, digests, started_ns=None, download_dir=None):
+    started_ns = time.time_ns() + 1_000_000_000 if started_ns is None else started_ns
+    return digest_models([change(models=models, started_ns=started_ns, download_dir=download_dir)], digests)
+
+
 def test_models_by_content(tmp_path):
-    def save(name, content):
-        folder = tmp_path / name
-        folder.mkdir()
-        (folder / "model.safetensors").write_bytes(content)
-        return str(folder)
-
-    a, same, other = save("a", b"1"), save("b", b"1"), save("c", b"2")
-    assert digest_models([a], tmp_path) == digest_models([same], tmp_path) != digest_models([other], tmp_path)
+    a, same, other = (save(tmp_path / name, content) for name, content in (("a", b"1"), ("b", b"1"), ("c", b"2")))
+    assert digest(a, digests=tmp_path) == digest(same, digests=tmp_path) != digest(other, digests=tmp_path)
 
 
-def test_a_model_that_is_nowhere_here(tmp_path):
+def test_a_model_that_changed_since_the_engine_began_is_no_identity(tmp_path):
+    model = save(tmp_path / "a")
+    with pytest.raises(WeightsChangedError, match="start it again"):
+        digest(model, digests=tmp_path, started_ns=stamp_weights(model).changed_ns)
+
+
+def test_a_model_that_vllm_downloaded_elsewhere(tmp_path):
     pytest.importorskip("huggingface_hub")
-    with pytest.raises(InputError, match="nobody/nothing are in no folder"):
-        digest_models(["nobody/nothing"], tmp_path)
+    folder = tmp_path / "models--some--body"
+    model = save(folder / "snapshots" / "abc")
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text("abc")
+    found = digest("some/body", digests=tmp_path / "digests", download_dir=str(tmp_path))
+    assert found == digest(model, digests=tmp_path / "digests")
+
+
+@pytest.mark.parametrize(
+    "name", ["nobody/nothing", "s3://bucket/model", "nobody/nothing:Q4_K_M", "absent.gguf", "a/b/c"]
+)
+def test_a_model_that_is_nowhere_here(name, tmp_path):
+    pytest.importorskip("huggingface_hub")
+    with pytest.raises(InputError, match=f"the weights of {name} are in no folder"):
+        digest(name, digests=tmp_path)
+
+
+def test_a_process_knows_when_it_began():
+    script = "from octavo.vllm_plugin.ranks import process_started_ns; print(process_started_ns())"
+    before = time.time_ns()
+    began = int(subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout)
+    assert before - 20_000_000 < began < time.time_ns()

@@ -38,6 +38,7 @@ def report(rank=0, process=None, group=GROUP):
         identity={"dtype": "bfloat16"},
         models=("a",),
         hash_algorithm="sha256",
+        started_ns=1,
     )
 
 

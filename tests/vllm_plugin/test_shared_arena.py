@@ -17,7 +17,9 @@ def report(rank=0, *pages):
         GroupReport(group_id=idx, rule=GroupRule.WHOLE, reach_tokens=0, tokens_per_block=16, page_bytes=page)
         for idx, page in pages
     )
-    return RankReport(rank=rank, process=1, groups=groups, identity={}, models=("a",), hash_algorithm="sha256")
+    return RankReport(
+        rank=rank, process=1, groups=groups, identity={}, models=("a",), hash_algorithm="sha256", started_ns=1
+    )
 
 
 @pytest.mark.parametrize("num_ranks", [1, 3])

@@ -1,35 +1,49 @@
 """From an `OffloadConfig` to the slower side of the embedded engine."""
 
+import logging
+import os
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
 from octavo.blocks import KVCacheManager
 from octavo.engine.config import EngineConfig
 from octavo.engine.runner import ModelRunner
-from octavo.errors import InputError
-from octavo.namespace import digest_weights
+from octavo.errors import InputError, WeightsChangedError
+from octavo.namespace import digest_weights, stamp_weights
 from octavo.offload import OffloadConfig, OffloadScheduler, make_offload_scheduler
 from octavo.transfer import register_sheets
+
+logger = logging.getLogger(__name__)
 
 MakeOffload = Callable[[KVCacheManager, ModelRunner], OffloadScheduler]
 
 
 def offload_maker(engine: EngineConfig, offload: OffloadConfig, *, digests: Path | None = None) -> MakeOffload:
-    """What `Engine.from_config` wants as `make_offload`. In the folder `digests` it may remember digests of weights, so
-    that a restart need not read them."""
+    """What `Engine.from_config` wants as `make_offload`; to be called before the model is loaded, so that weights that
+    change meanwhile are noticed. In the folder `digests` it may remember digests of weights, so that a restart need not
+    read them."""
     if not engine.enable_prefix_caching:
         raise InputError(
             "without prefix caching nothing is stored below the device: leave out the tiers (--memory, --disk) or "
             "--no-prefix-caching"
         )
 
+    stamps = stamp_weights(engine.model)
+
     def make(manager: KVCacheManager, runner: ModelRunner) -> OffloadScheduler:
+        kept = offload
+        try:
+            model_digest = digest_weights(engine.model, digests, loaded=stamps)
+        except WeightsChangedError as error:
+            logger.warning("nothing is kept below memory: %s", error)
+            kept, model_digest = replace(offload, tiers=()), os.urandom(32)
         return make_offload_scheduler(
             manager,
             register_sheets(runner.pages.pool, manager.config),
-            offload,
-            model_digest=digest_weights(engine.model, digests),
+            kept,
+            model_digest=model_digest,
             dtype=engine.dtype,
             attention_backend=f"octavo.engine 1, transformers {version('transformers')}",
             logs_changes=engine.kv_events is not None,

@@ -8,14 +8,16 @@ from octavo.namespace.identity import (
     make_namespace,
     may_persist,
 )
-from octavo.namespace.weights import digest_weights
+from octavo.namespace.weights import WeightStamps, digest_weights, stamp_weights
 
 __all__ = [
     "FORMAT_VERSION",
     "NAMESPACE_BYTES",
     "CacheIdentity",
+    "WeightStamps",
     "digest_weights",
     "encode",
     "make_namespace",
     "may_persist",
+    "stamp_weights",
 ]

@@ -1,40 +1,78 @@
-"""`digest_weights`: what a model folder's weights and configuration are, by content, read once and remembered.
+"""`digest_weights`: the content of a model folder's weights and configuration, read once and remembered.
 
-The memory is a small JSON file: path, size, time of change and inode of each file that was read, and its digest. It
-only ever saves reading: a file that differs in any of these is read again, and a damaged memory is no memory.
+The memory is a small JSON file: path, stamp and digest of each file that was read. It only saves reading: a file with
+another stamp is read again, and a damaged memory counts as empty.
 """
 
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from octavo.errors import InputError
+from octavo.errors import InputError, WeightsChangedError
+from octavo.namespace.identity import encode
 
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
 _CONFIGURATION = (".json", ".py")
 """All of them: the config, quantisation, the index that says which tensor is where, a model's own code."""
 _MEMORY_NAME = "weights-digests.json"
-_MEMORY_VERSION = 1
+_MEMORY_VERSION = 2
 _MOST_REMEMBERED = 10_000
 _PIECE_BYTES = 16 << 20
 
+Stamp = tuple[int, int, int, int, int]
+"""Of a file: size, time of modification, time of change, inode, device. Nobody can set the time of change, so a change
+in place that keeps size and time of modification is a change here."""
 
-def digest_weights(folder: Path | str, cache_dir: Path | str | None = None, *, overrides: object = None) -> bytes:
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightStamps:
+    """The files of a model folder at one moment."""
+
+    files: Mapping[str, Stamp]
+    changed_ns: int
+    """When a file, a folder or a link on the way to them last changed, since the epoch."""
+
+
+def stamp_weights(folder: Path | str) -> WeightStamps:
+    """To be taken before the weights are loaded."""
+    root = Path(folder).absolute()
+    files = _model_files(root)
+    try:
+        links = [path.lstat() for path in (*files, root, *root.parents) if path.is_symlink()]
+        folders = [path.stat() for path in {root, *(file.parent for file in files)}]
+        stamps = {str(file.relative_to(root)): _stamp(file) for file in files}
+    except OSError as error:
+        raise _unreadable(root, error) from error
+    changed = [status.st_ctime_ns for status in (*links, *folders)] + [stamp[2] for stamp in stamps.values()]
+    return WeightStamps(files=stamps, changed_ns=max(changed))
+
+
+def digest_weights(
+    folder: Path | str,
+    cache_dir: Path | str | None = None,
+    *,
+    loaded: WeightStamps | None = None,
+    overrides: object = None,
+) -> bytes:
     """32 bytes for the content of a model's weights and its resolved config.
 
-    `overrides` is what the engine changed of the config (RoPE scaling, the longest context): anything that
-    `octavo.namespace.identity.encode` takes. With a `cache_dir`, files that are as they were are not read again.
+    `loaded` says how the files were before they were loaded: WeightsChangedError if they are not so any more, as nobody
+    knows then what was loaded. `overrides` is what the engine changed of the config (RoPE scaling, the longest
+    context): anything that `octavo.namespace.encode` takes. With a `cache_dir`, files that are as they were are not
+    read again.
     """
-    from octavo.namespace.identity import encode  # it is the only thing shared with the namespace
-
     root = Path(folder)
     files = _model_files(root)
     memory = _Memory(Path(cache_dir) / _MEMORY_NAME if cache_dir is not None else None)
     digests = {str(file.relative_to(root)): memory.digest(file) for file in files}
+    if loaded is not None and stamp_weights(root).files != loaded.files:
+        raise WeightsChangedError(
+            f"{root}: files have changed since the model was loaded, so nobody knows which of them it has: start again"
+        )
     memory.save()
     return hashlib.sha256(encode(["octavo-weights-1", digests, overrides])).digest()
 
@@ -43,7 +81,7 @@ def _model_files(root: Path) -> list[Path]:
     try:
         files = sorted(_walk(root))
     except OSError as error:
-        raise InputError(f"{root}: cannot be read: {error.strerror}") from error
+        raise _unreadable(root, error) from error
     if not any(file.suffix in _WEIGHTS for file in files):
         raise InputError(f"{root}: no weights here ({', '.join(_WEIGHTS)}); give a model's folder")
     return files
@@ -58,8 +96,17 @@ def _walk(folder: Path) -> Iterator[Path]:
             yield Path(entry.path)
 
 
+def _stamp(file: Path) -> Stamp:
+    status = file.stat()
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev
+
+
+def _unreadable(path: Path, error: OSError) -> InputError:
+    return InputError(f"{path}: cannot be read: {error.strerror}")
+
+
 class _Memory:
-    """Digests by file, as they were found and as they are now."""
+    """Stamp and digest of each file, by its resolved path."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -68,20 +115,17 @@ class _Memory:
 
     def digest(self, file: Path) -> str:
         try:
-            status = file.stat()
-            place = str(file.resolve())
-            identity = [status.st_size, status.st_mtime_ns, status.st_ino, status.st_dev]
-            known = self._known.get(place)
-            if known is not None and known[:-1] == identity:
-                return str(known[-1])
+            path, stamp = str(file.resolve()), _stamp(file)
+            known = self._known.get(path)
+            if known is not None and known[0] == stamp:
+                return known[1]
             digest = _digest_file(file)
-            after = file.stat()
+            if _stamp(file) == stamp:  # else it changed meanwhile
+                self._known.pop(path, None)
+                self._known[path] = stamp, digest
+                self._is_new = True
         except OSError as error:
-            raise InputError(f"{file}: cannot be read: {error.strerror}") from error
-        if [after.st_size, after.st_mtime_ns, after.st_ino, after.st_dev] == identity:  # else it changed meanwhile
-            self._known.pop(place, None)
-            self._known[place] = [*identity, digest]
-            self._is_new = True
+            raise _unreadable(file, error) from error
         return digest
 
     def save(self) -> None:
@@ -96,25 +140,25 @@ class _Memory:
             temporary.replace(self._path)
 
 
-def _read_known(path: Path | None) -> dict[str, list[Any]]:
+def _read_known(path: Path | None) -> dict[str, tuple[Stamp, str]]:
     if path is None:
         return {}
     try:
         memory = json.loads(path.read_bytes())
         if memory["version"] != _MEMORY_VERSION:
             return {}
-        files = memory["files"]
-        return {place: entry for place, entry in files.items() if _is_entry(entry)}
+        known = {file: _read_entry(entry) for file, entry in memory["files"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}
+    return {file: entry for file, entry in known.items() if entry is not None}
 
 
-def _is_entry(entry: object) -> bool:
+def _read_entry(entry: object) -> tuple[Stamp, str] | None:
     match entry:
-        case [int(), int(), int(), int(), str(digest)]:
-            return len(digest) == 2 * hashlib.sha256().digest_size
-        case _:
-            return False
+        case [[int(size), int(modified), int(changed), int(inode), int(device)], str(digest)]:
+            if len(digest) == 2 * hashlib.sha256().digest_size:
+                return (size, modified, changed, inode, device), digest
+    return None
 
 
 def _digest_file(file: Path) -> str:

@@ -5,13 +5,15 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
-from octavo.errors import InputError
-from octavo.namespace import FORMAT_VERSION, NAMESPACE_BYTES, digest_weights, encode
+from octavo.errors import InputError, WeightsChangedError
+from octavo.namespace import FORMAT_VERSION, NAMESPACE_BYTES, digest_weights, encode, stamp_weights
 from octavo.vllm_plugin.ranks import RankReport
 
 _MAGIC = b"octavo-vllm-1"
 _SEED = "PYTHONHASHSEED"
 _DEFAULT_SEED = "vllm-none-hash"
+_CLOCKS_DIFFER_NS = 20_000_000
+"""Between a process's start and a file's change: each is told in ticks of its own."""
 
 
 def make_namespace(
@@ -52,18 +54,35 @@ def why_not_kept(reports: Sequence[RankReport], environ: Mapping[str, str]) -> s
     return next((report.why_not_kept for report in reports if report.why_not_kept), "")
 
 
-def digest_models(models: Sequence[str], digests: Path) -> list[bytes]:
-    """Of the content of their weights. InputError for a model whose weights are in no folder here."""
-    return [digest_weights(_folder_of(model), digests) for model in models]
+def digest_models(reports: Sequence[RankReport], digests: Path) -> list[bytes]:
+    """The content of the models' weights. InputError for a model whose weights are in no folder here, and
+    WeightsChangedError for one whose files changed after the first rank began, as vLLM may have loaded others."""
+    started_ns = min(report.started_ns for report in reports)
+    return [
+        _digest_model(_folder_of(model, reports[0].download_dir), digests, started_ns) for model in reports[0].models
+    ]
 
 
-def _folder_of(model: str) -> Path:
+def _digest_model(folder: Path, digests: Path, started_ns: int) -> bytes:
+    loaded = stamp_weights(folder)
+    if loaded.changed_ns > started_ns - _CLOCKS_DIFFER_NS:
+        raise WeightsChangedError(
+            f"{folder}: files were written after the engine began to start, so nobody knows which of them it has: "
+            "start it again"
+        )
+    return digest_weights(folder, digests, loaded=loaded)
+
+
+def _folder_of(model: str, download_dir: str | None) -> Path:
     name, _, revision = model.partition("@") if not os.path.isdir(model) else (model, "", "")  # noqa: PTH112 - any text
     if Path(name).is_dir():
         return Path(name)
     from huggingface_hub import try_to_load_from_cache  # vLLM's, where it has downloaded the model
 
-    config = try_to_load_from_cache(name, "config.json", revision=revision or None)
+    try:
+        config = try_to_load_from_cache(name, "config.json", cache_dir=download_dir, revision=revision or None)
+    except ValueError:  # s3://..., file.gguf: no name that the hub could have
+        config = None
     if not isinstance(config, str):
         raise InputError(
             f"the weights of {name} are in no folder on this machine, so what is kept on disk could not be told from "

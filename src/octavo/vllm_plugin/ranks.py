@@ -58,6 +58,10 @@ class RankReport(msgspec.Struct, frozen=True, kw_only=True):
     """All that decides what the rank's bytes mean, apart from the content of weights."""
     models: tuple[str, ...]
     """The names or folders of what was loaded: the model, and the one that drafts for it."""
+    download_dir: str | None = None
+    """Where vLLM downloads what has a name, if not where the hub's cache is."""
+    started_ns: int
+    """When the process began, since the epoch. The weights were loaded after that."""
     hash_algorithm: str
     why_not_kept: str = ""
     """Why nothing may outlive the process; empty if it may."""

@@ -27,7 +27,7 @@ from vllm.v1.kv_offload.config import OffloadingConfig
 from octavo.errors import OffloadError
 from octavo.ids import enumerate_groups
 from octavo.transfer import CanonicalKVCaches
-from octavo.vllm_plugin.ranks import GroupReport, GroupRule, RankReport
+from octavo.vllm_plugin.ranks import GroupReport, GroupRule, RankReport, process_started_ns
 
 
 def describe_rank(
@@ -49,6 +49,8 @@ def describe_rank(
         groups=groups,
         identity=_identity(config, vllm_config, kv_cache_config, caches),
         models=_models(vllm_config),
+        download_dir=vllm_config.load_config.download_dir,
+        started_ns=process_started_ns(),
         hash_algorithm=vllm_config.cache_config.prefix_caching_hash_algo,
         why_not_kept=tell_why_not_kept(vllm_config),
     )

@@ -17,7 +17,7 @@ from vllm.v1.kv_offload.base import (
 )
 from vllm.v1.kv_offload.config import OffloadingConfig
 
-from octavo.errors import InputError
+from octavo.errors import InputError, WeightsChangedError
 from octavo.offload import OffloadingManager as OctavoOffloadingManager
 from octavo.planning import why_nothing_resumes
 from octavo.policies import make_policy
@@ -119,11 +119,14 @@ class OctavoOffloadingSpec(OffloadingSpec):
     def _namespace(self, reports: list[RankReport]) -> tuple[bytes, bool]:
         """And whether tiers may keep what is stored under it. Without tiers nothing outlives the process, and the
         content of weights, which takes a while to read, does not matter."""
-        has_tiers = bool(self._plugin.offload.tiers)
-        reason = why_not_kept(reports, os.environ) if has_tiers else ""
-        if reason:
+        digests: list[bytes] = []
+        reason = why_not_kept(reports, os.environ)
+        if self._plugin.offload.tiers and not reason:
+            try:
+                digests = digest_models(reports, self._plugin.digests)
+            except WeightsChangedError as error:
+                reason = str(error)
+        if self._plugin.offload.tiers and reason:
             logger.warning("Octavo keeps nothing below memory: %s", reason)
-        is_kept = has_tiers and not reason
-        digests = digest_models(reports[0].models, self._plugin.digests) if is_kept else []
         namespace = make_namespace(reports, digests, blocks_per_chunk=self.blocks_per_chunk, environ=os.environ)
-        return namespace, is_kept
+        return namespace, bool(digests)
