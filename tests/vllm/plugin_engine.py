@@ -117,6 +117,20 @@ def end(llm: LLM, below: Offloading) -> None:
     cleanup_dist_env_and_memory()
 
 
+def scenario_flips(model: str, transfer: dict[str, Any]) -> dict[str, Any]:
+    """The same prompts by vLLM's own hits, and from memory in which bits have flipped."""
+    llm = start(model, transfer)
+    below = Offloading(llm)
+    report, _ = serve_from_memory(llm, below)
+    below.settle()
+    below.flip_bits()
+    below.forget_device()
+    report["flipped"] = generate_each(llm, report["prompts"])
+    report["failed_loads"] = below.counters()["failed_loads"]
+    below.adapter.shutdown()
+    return report
+
+
 def scenario_plain(model: str) -> dict[str, Any]:
     """vLLM without Octavo, beside which Octavo is installed."""
     llm = start(model, None)
@@ -225,3 +239,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    "flips": scenario_flips,

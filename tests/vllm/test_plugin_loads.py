@@ -97,6 +97,15 @@ def test_loads_within_a_step_are_what_vllm_has(tmp_path: Path) -> None:
     assert "recurrent state" in said
 
 
+@pytest.mark.parametrize("family", ["gemma3", "qwen3_next"])
+def test_bits_that_flip_in_memory_reach_no_answer(family: str, tmp_path: Path) -> None:
+    transfer = transfer_config("OctavoConnector", memory="16MiB")
+    seen = play("flips", model=make_model(family, tmp_path / "model"), transfer=transfer)
+    assert seen["memory"] == seen["local"]
+    assert seen["flipped"][0] == seen["local"][0]
+    assert seen["failed_loads"] > 0
+
+
 def test_two_ranks_share_what_they_store_and_nothing_else(llama: Served) -> None:
     ranks = {"tensor_parallel_size": 2, "distributed_executor_backend": "mp"}
     seen = play("ranks", model=llama.model, transfer=llama.transfer, **ranks)

@@ -39,6 +39,11 @@ def test_ranks_write_their_parts(tmp_path, num_ranks):
     ranks[0].note_failed(8)
     assert shared.take_failed([7, 8, 4999]) == [1, 2]
     assert shared.take_failed([7, 8, 4999]) == []
+    assert [arena.find_checksum(7) for arena in ranks] == [None] * num_ranks
+    for rank, arena in enumerate(ranks):
+        arena.note_checksum(7, 2**64 - 1 - rank)
+    assert [arena.find_checksum(7) for arena in ranks] == [2**64 - 1 - rank for rank in range(num_ranks)]
+    assert shared.checksums([8, 7]) == ([0, 2**64 - 1] if num_ranks == 1 else [])
     shared.drop_name()
     shared.drop_name()
     assert not (tmp_path / "arena").exists()

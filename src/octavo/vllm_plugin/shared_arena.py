@@ -1,6 +1,7 @@
 """The arena that the scheduler's process and those of all ranks share.
 
-    notes                 one byte for each slot and rank: 1 if the rank failed to write or read it
+    notes    for each slot and rank: 8 bytes, the checksum of the rank's part of the chunk that begins in the slot;
+             then 1 byte, not 0 if the rank failed to write or to read the part
     slot 0   [rank 0 | rank 1 | ...]
     slot 1   [rank 0 | rank 1 | ...]        the scheduler sees slots, a rank its part of each
 
@@ -16,16 +17,19 @@ import numpy.typing as npt
 
 from octavo.chunks import GroupOffloadConfig
 from octavo.errors import NotEnoughMemoryError
-from octavo.host import PAGE_BYTES, HostArena, Segment, SlotPlan, attach, plan_slots
+from octavo.host import NO_CHECKSUM, PAGE_BYTES, HostArena, Segment, SlotPlan, attach, plan_slots
 from octavo.specs import ceil_div
 
 Bytes2D = npt.NDArray[np.uint8]
+
+_CHECKSUM_BYTES = 8
+_NOTE_BYTES = _CHECKSUM_BYTES + 1
 
 
 def plan_parts(groups: Sequence[GroupOffloadConfig], memory_bytes: int, num_ranks: int) -> SlotPlan:
     """How one rank's share of the memory is cut, given the groups as the rank with the largest pages has them. The
     notes are taken from the slots."""
-    plan = plan_slots(groups, (memory_bytes - PAGE_BYTES) // num_ranks, note_bytes=1)
+    plan = plan_slots(groups, (memory_bytes - PAGE_BYTES) // num_ranks, note_bytes=_NOTE_BYTES)
     spare = ceil_div(_note_parts(plan.num_slots, num_ranks, plan.slot_bytes), num_ranks)
     needed = max(plan.slots_for(group.chunk_bytes) for group in groups)
     if plan.num_slots - spare < needed:
@@ -41,18 +45,32 @@ class SharedArena:
         self._segment = Segment.create(
             name, SlotPlan(num_slots=note_parts + plan.num_slots * num_ranks, slot_bytes=plan.slot_bytes)
         )
-        self._notes = _notes(self._segment.arena.view, plan.num_slots, num_ranks)
-        self._notes.fill(0)
+        self._notes: _Notes | None = _Notes(self._segment.arena.view, plan.num_slots, num_ranks)
+        self._notes.clear()
         self.slots = self._segment.arena.in_larger_slots(num_ranks, first=note_parts)
         """Slots of all ranks together."""
+        self._num_ranks = num_ranks
         self._has_name = True
 
-    def take_failed(self, slots: Sequence[int]) -> list[int]:
-        """Places of those that a rank has failed to write or to read, and nothing of it stays noted."""
-        failed: list[int] = np.flatnonzero(self._notes[list(slots)].any(axis=1)).tolist()
+    def take_failed(self, heads: Sequence[int]) -> list[int]:
+        """The indices of the chunks that a rank failed to write or to read. Their notes are cleared."""
+        has_failed = self._open_notes.has_failed
+        failed: list[int] = np.flatnonzero(has_failed[list(heads)].any(axis=1)).tolist()
         if failed:
-            self._notes[[slots[place] for place in failed]] = 0
+            has_failed[[heads[idx] for idx in failed]] = 0
         return failed
+
+    def checksums(self, heads: Sequence[int]) -> list[int]:
+        """By chunk, if one rank writes all of it. The checksums of parts give no checksum of the whole."""
+        if self._num_ranks > 1:
+            return []
+        checksums: list[int] = self._open_notes.checksums[list(heads), 0].tolist()
+        return checksums
+
+    @property
+    def _open_notes(self) -> "_Notes":
+        assert self._notes is not None, "it is closed"
+        return self._notes
 
     def drop_name(self) -> None:
         """All ranks have mapped it: from now on it ends with the last process that does."""
@@ -63,7 +81,7 @@ class SharedArena:
 
     def close(self) -> None:
         self.drop_name()
-        self._notes = np.empty((0, 0), dtype=np.uint8)
+        self._notes = None
         self.slots.close()
         self._segment.close()
 
@@ -75,7 +93,7 @@ class RankArena:
         self._arena: HostArena = attach(name)
         self._num_ranks = num_ranks
         self._rank = rank
-        self._notes = _notes(self._arena.view, num_slots, num_ranks)
+        self._notes: _Notes | None = _Notes(self._arena.view, num_slots, num_ranks)
         note_parts = _note_parts(num_slots, num_ranks, self._arena.slot_bytes)
         self.parts: Bytes2D = self._arena.view[note_parts:]
         """Of all slots and ranks."""
@@ -85,18 +103,41 @@ class RankArena:
         num_ranks, rank = self._num_ranks, self._rank
         return [slot * num_ranks + rank for slot in slots]
 
-    def note_failed(self, slot: int) -> None:
-        self._notes[slot, self._rank] = 1
+    def note_failed(self, head: int) -> None:
+        self._open_notes.has_failed[head, self._rank] = 1
+
+    def note_checksum(self, head: int, checksum: int) -> None:
+        self._open_notes.checksums[head, self._rank] = checksum
+
+    def find_checksum(self, head: int) -> int | None:
+        """None if no store has noted one."""
+        checksum = int(self._open_notes.checksums[head, self._rank])
+        return None if checksum == NO_CHECKSUM else checksum
+
+    @property
+    def _open_notes(self) -> "_Notes":
+        assert self._notes is not None, "it is closed"
+        return self._notes
 
     def close(self) -> None:
-        self._notes = np.empty((0, 0), dtype=np.uint8)
+        self._notes = None
         self.parts = np.empty((0, 0), dtype=np.uint8)
         self._arena.close()
 
 
+class _Notes:
+    """The first parts of the segment, as one checksum and one byte for each slot and rank."""
+
+    def __init__(self, parts: Bytes2D, num_slots: int, num_ranks: int) -> None:
+        count = num_slots * num_ranks
+        checksums, has_failed = np.split(parts.reshape(-1)[: count * _NOTE_BYTES], [count * _CHECKSUM_BYTES])
+        self.checksums: npt.NDArray[np.uint64] = checksums.view(np.uint64).reshape(num_slots, num_ranks)
+        self.has_failed: Bytes2D = has_failed.reshape(num_slots, num_ranks)
+
+    def clear(self) -> None:
+        self.checksums.fill(NO_CHECKSUM)
+        self.has_failed.fill(0)
+
+
 def _note_parts(num_slots: int, num_ranks: int, part_bytes: int) -> int:
-    return ceil_div(num_slots * num_ranks, part_bytes)
-
-
-def _notes(parts: Bytes2D, num_slots: int, num_ranks: int) -> Bytes2D:
-    return parts.reshape(-1)[: num_slots * num_ranks].reshape(num_slots, num_ranks)
+    return ceil_div(num_slots * num_ranks * _NOTE_BYTES, part_bytes)

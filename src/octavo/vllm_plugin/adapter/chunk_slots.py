@@ -13,5 +13,8 @@ class ChunkSlots(LoadStoreSpec):
     groups: Sequence[int]
     """By chunk, in vLLM's numbering."""
     slots: Sequence[Sequence[int]]
+    is_checked: Sequence[bool]
+    """By chunk of a load: whether its bytes must give the checksum that each rank noted when it stored them. Chunks
+    that came from a tier were verified when they came."""
     arena_slots: int
     """How many the arena has: a rank needs it once, to find its part."""

@@ -179,7 +179,8 @@ class OctavoManager(OffloadingManager):
         self._asking.pop(state, None)  # vLLM resumes it without what else it asked for
         self._was_busy = True
         self._loads[frozenset(keys)].append(_Job(prepared.job_id, [slots[0] for slots in prepared.slots]))
-        return self._slots_of(ours, prepared.slots)
+        is_checked = [checksum is not None for checksum in prepared.checksums]
+        return self._slots_of(ours, prepared.slots, is_checked)
 
     def complete_load(self, keys: Collection[OffloadKey], req_context: ReqContext) -> None:
         name = frozenset(keys)
@@ -217,7 +218,9 @@ class OctavoManager(OffloadingManager):
         self.manager.complete_store(job.job_id, failed)
         self._shared.drop_name()
 
-    def _slots_of(self, keys: Sequence[Key], slots: Sequence[Sequence[int]]) -> ChunkSlots:
+    def _slots_of(
+        self, keys: Sequence[Key], slots: Sequence[Sequence[int]], is_checked: Sequence[bool] = ()
+    ) -> ChunkSlots:
         return ChunkSlots(
             groups=[get_offload_group_idx(key) for key in keys],
             slots=[list(chain) for chain in slots],
@@ -229,6 +232,7 @@ class OctavoManager(OffloadingManager):
     def take_events(self) -> Iterator[OffloadingEvent]:
         """What changed since the last step. That all was cleared is not told: the device's pool tells it."""
         for medium in self.manager.take_changes().media:
+            is_checked=is_checked,
             for keys, removed in ((medium.removed, True), (medium.stored, False)):
                 if keys:
                     yield _event(medium.medium, keys, removed=removed)

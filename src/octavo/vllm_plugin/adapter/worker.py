@@ -158,7 +158,9 @@ class OctavoWorker(OffloadingWorker):
         ):
             rows = pages.block_ids[start : start + num_rows].tolist()
             start += num_rows
-            slots_of_group = list(compress(chunks.slots, (idx == group.group_id for idx in chunks.groups)))
+            is_own = [idx == group.group_id for idx in chunks.groups]
+            slots_of_group = list(compress(chunks.slots, is_own))
+            is_checked = list(compress(chunks.is_checked, is_own)) or [False] * len(slots_of_group)
             needed = -(-size * self._page_bytes(group_idx) // part_bytes)
             if is_load:
                 rows_of_chunks = fill_load(rows, first % size, len(slots_of_group), size)
@@ -166,11 +168,12 @@ class OctavoWorker(OffloadingWorker):
                 rows_of_chunks = fill_store(
                     rows, first % size, len(slots_of_group), size, self._most_missing[group_idx]
                 )
-            for own, slots in zip(rows_of_chunks, slots_of_group, strict=True):
+            for own, slots, check in zip(rows_of_chunks, slots_of_group, is_checked, strict=True):
                 if own is None:
                     arena.note_failed(slots[0])
                 else:
-                    yield slots[0], ChunkCopy(group_idx, own, arena.parts_of(slots[:needed]))
+                    checksum = arena.find_checksum(slots[0]) if check else None
+                    yield slots[0], ChunkCopy(group_idx, own, arena.parts_of(slots[:needed]), checksum)
 
     def _collect(self) -> None:
         if self._worker is None:
@@ -178,8 +181,11 @@ class OctavoWorker(OffloadingWorker):
         now = time.monotonic()
         for result in self._worker.get_finished():
             job = self._jobs.pop(result.job_id)
+            arena = self._arena_of_job()
+            for head, checksum in zip(job.heads, result.checksums, strict=False):  # a load has none
+                arena.note_checksum(head, checksum)
             for place in result.failed:
-                self._arena_of_job().note_failed(job.heads[place])
+                arena.note_failed(job.heads[place])
             if result.failed and job.is_load:
                 self._load_failed(result.job_id, len(result.failed))
             self._ended.append(TransferResult(result.job_id, True, job.num_bytes, now - job.started))
@@ -191,9 +197,10 @@ class OctavoWorker(OffloadingWorker):
     def _load_failed(self, job_id: int, num_chunks: int) -> None:
         if not self._reports_failed_loads:
             raise TransferError(
-                f"{num_chunks} chunks could not be copied to the device, and vLLM's OffloadingConnector cannot be told "
-                'so: the engine ends rather than go on with other bytes. With "kv_connector": "OctavoConnector", '
-                '"kv_connector_module_path": "octavo.vllm_plugin" and "kv_load_failure_policy": "recompute" it would '
+                f"{num_chunks} chunks did not reach the device as they were stored, and vLLM's OffloadingConnector "
+                "cannot be told so: the engine ends rather than go on with other bytes. With "
+                '"kv_connector": "OctavoConnector", "kv_connector_module_path": "octavo.vllm_plugin" and '
+                '"kv_load_failure_policy": "recompute" it would '
                 "compute what is missing"
             )
         self._failed_loads.add(job_id)
@@ -202,8 +209,8 @@ class OctavoWorker(OffloadingWorker):
 def _make_worker(caches: CanonicalKVCaches, parts: Bytes2D) -> Worker:
     """On a CPU most jobs are done at once: a thread would wait for the interpreter far longer than a copy takes."""
     if caches.device.type == "cpu":
-        return CpuWorker(caches, parts, inline_bytes=_INLINE_BYTES)
-    return make_worker(caches, parts)
+        return CpuWorker(caches, parts, take_checksums=True, inline_bytes=_INLINE_BYTES)
+    return make_worker(caches, parts, take_checksums=True)
 
 
 def fill_load(rows: list[int], num_missing: int, num_chunks: int, size: int) -> list[list[int] | None]:
