@@ -198,6 +198,27 @@ def scenario_images(model: str, transfer: dict[str, Any]) -> dict[str, Any]:
     return report
 
 
+def scenario_named_image(model: str, transfer: dict[str, Any], colour: str) -> dict[str, Any]:
+    """An image under a client's name twice, and a prompt without one: answers, and tokens that were not computed."""
+    llm = start(model, transfer, skip_tokenizer_init=False, limit_mm_per_prompt={"image": 1})
+    below = Offloading(llm)
+    text = [max(5, token) for token in tokens(PROMPT_TOKENS, 10)]
+    named = {
+        "prompt_token_ids": [4, *text],
+        "multi_modal_data": {"image": Image.new("RGB", (28, 28), colour)},
+        "multi_modal_uuids": {"image": ["pic-1"]},
+    }
+    sampling = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True, detokenize=False)
+    answers, found = [], []
+    for prompt in (named, named, {"prompt_token_ids": text}):
+        (output,) = llm.generate([prompt], sampling, use_tqdm=False)
+        answers.append(list(output.outputs[0].token_ids))
+        found.append(output.num_cached_tokens or 0)
+        below.forget_device()
+    end(llm, below)
+    return {"answers": answers, "found": found}
+
+
 def serve_images(model: str, transfer: dict[str, Any], **options: Any) -> dict[str, Any]:
     llm = start(model, transfer, skip_tokenizer_init=False, limit_mm_per_prompt={"image": 1}, **options)
     below = Offloading(llm)
@@ -223,10 +244,12 @@ SCENARIOS: dict[str, Callable[..., dict[str, Any]]] = {
     "again": scenario_again,
     "strangers": scenario_strangers,
     "plain": scenario_plain,
+    "flips": scenario_flips,
     "refused": scenario_refused,
     "salts": scenario_salts,
     "adapters": scenario_adapters,
     "images": scenario_images,
+    "named_image": scenario_named_image,
     "stress": scenario_stress,
 }
 
@@ -239,4 +262,3 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-    "flips": scenario_flips,

@@ -159,7 +159,8 @@ def test_adapters_part_requests(llama: Served, tmp_path: Path) -> None:
 
 
 def test_images_part_requests_and_how_they_are_read_parts_engines(tmp_path: Path) -> None:
-    transfer = transfer_config(memory="8MiB", disk=str(tmp_path / "disk"), disk_size="64MiB", digests=str(tmp_path))
+    disk = {"disk": str(tmp_path / "disk"), "disk_size": "64MiB", "digests": str(tmp_path)}
+    transfer = transfer_config(memory="8MiB", keep_media=True, **disk)
     seen = play("images", model=make_image_model(tmp_path / "model"), transfer=transfer)
     for name in ("first", "other"):
         answers, cached = seen[name]["found"]
@@ -168,6 +169,16 @@ def test_images_part_requests_and_how_they_are_read_parts_engines(tmp_path: Path
         assert seen[name]["memory"] == seen[name]["local"] == [answers, [NUM_HIT] * 2], name
     assert seen["other"]["found"][0] != seen["first"]["found"][0]
     assert seen["again"]["found"] == seen["first"]["local"]
+
+
+def test_images_that_clients_name_stay_in_memory(tmp_path: Path) -> None:
+    disk = {"disk": str(tmp_path / "disk"), "disk_size": "64MiB", "digests": str(tmp_path)}
+    engine = {"model": make_image_model(tmp_path / "model"), "transfer": transfer_config(memory="8MiB", **disk)}
+    red, blue = (play("named_image", colour=colour, **engine) for colour in ("red", "blue"))
+    assert red["found"] == [0, NUM_HIT, 0]
+    assert blue["found"] == [0, NUM_HIT, NUM_HIT]  # the prompt without an image is found on disk
+    assert red["answers"][0] != blue["answers"][0]
+    assert red["answers"][2] == blue["answers"][2]
 
 
 def test_wrong_configurations_are_refused_and_the_short_form_is_right(llama: Served) -> None:

@@ -46,6 +46,7 @@ def test_tiers_in_general():
         ({"disk_size": None}, "belong together"),
         ({"disk": None}, "belong together"),
         ({"disk_size": -1}, "disk_size: -1 is not a size"),
+        ({"keep_media": "yes"}, "keep_media"),
         ({"policy": "mru"}, "choose one of: arc, lru, resume_points"),
         ({"tiers": {"type": "disk"}}, "tiers must be a list"),
         ({"tiers": [{"type": "tape"}]}, r"tiers\[1\]: tier 'tape' is not known"),

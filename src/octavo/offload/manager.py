@@ -213,9 +213,16 @@ class OffloadingManager:
             self._promise(promises)
         return PreparedStore(job_id=job_id, places=places, slots=slots)
 
-    def complete_store(self, job_id: int, failed: Collection[int] = (), checksums: Sequence[int] = ()) -> None:
+    def complete_store(
+        self,
+        job_id: int,
+        failed: Collection[int] = (),
+        checksums: Sequence[int] = (),
+        *,
+        stays_in_memory: bool = False,
+    ) -> None:
         """The store has ended: by place in `PreparedStore.places`, what failed and the checksums, if they were taken.
-        The others can be loaded from now on, and go to the tiers below."""
+        The others can be loaded from now on, and go to the tiers below unless they are to stay in memory."""
         store = self._stores.get(job_id)
         if store is None:
             raise OffloadError(f"there is no store {job_id}: it was completed before, or never prepared")
@@ -237,7 +244,8 @@ class OffloadingManager:
         self._resident.publish(chunks, store.heads, store.masks, checksums)
         self._promise(store.promises)
         self._counters["stored"] += len(keys)
-        self._write_through(keys, self._writes)
+        if not stays_in_memory:
+            self._write_through(keys, self._writes)
 
     # ---- the tiers below ----------------------------------------------------------------------------------------
 

@@ -28,6 +28,7 @@ class _ExtraConfig(Settings, frozen=True, kw_only=True):
     store_timeout_s: Any = None
     """These four are checked as settings of `OffloadConfig`."""
     digests: Path = Path("~/.cache/octavo").expanduser()
+    keep_media: bool = False
     # vLLM's connector reads these itself:
     spec_name: Any = None
     spec_module_path: Any = None
@@ -54,6 +55,9 @@ class PluginConfig:
     offload: OffloadConfig
     digests: Path
     """A folder that remembers digests of weights, so that a restart need not read them."""
+    keeps_media: bool
+    """Whether prompts with images, audio or video go below memory too. vLLM lets clients name these, and the names are
+    part of block hashes, so only somebody who knows the clients can say that equal names are equal images."""
 
     @classmethod
     def from_extra_config(cls, extra_config: Mapping[str, Any], *, replica: int | None = None) -> "PluginConfig":
@@ -68,7 +72,11 @@ class PluginConfig:
             for key in ("memory", "policy", "load_timeout_s", "store_timeout_s")
             if (value := getattr(asked, key)) is not None
         }
-        return cls(offload=OffloadConfig.from_mapping({**offload, "tiers": tiers}), digests=asked.digests)
+        return cls(
+            offload=OffloadConfig.from_mapping({**offload, "tiers": tiers}),
+            digests=asked.digests,
+            keeps_media=asked.keep_media,
+        )
 
 
 def _of_replica(tier: Any, replica: int) -> Any:

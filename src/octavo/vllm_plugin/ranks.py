@@ -63,8 +63,17 @@ class RankReport(msgspec.Struct, frozen=True, kw_only=True):
     started_ns: int
     """When the process began, since the epoch. The weights were loaded after that."""
     hash_algorithm: str
+    takes_media: bool = False
+    """Whether prompts may have images, audio or video."""
     why_not_kept: str = ""
     """Why nothing may outlive the process; empty if it may."""
+
+
+def process_started_ns() -> int:
+    """When this process began, since the epoch."""
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    after_boot_ns = int(fields[19]) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")  # the fields begin with the third
+    return time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME) + after_boot_ns
 
 
 def shared_name(engine_id: str) -> str:

@@ -52,6 +52,7 @@ def describe_rank(
         download_dir=vllm_config.load_config.download_dir,
         started_ns=process_started_ns(),
         hash_algorithm=vllm_config.cache_config.prefix_caching_hash_algo,
+        takes_media=vllm_config.model_config.multimodal_config is not None,
         why_not_kept=tell_why_not_kept(vllm_config),
     )
 

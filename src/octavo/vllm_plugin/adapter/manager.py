@@ -12,6 +12,7 @@ memory, or until the deadline; then it is a MISS.
 import atexit
 import logging
 import math
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -37,7 +38,7 @@ from octavo.errors import OffloadError
 from octavo.offload import MEMORY, OffloadingManager as Manager
 from octavo.vllm_plugin.adapter.chunk_slots import ChunkSlots
 from octavo.vllm_plugin.adapter.metrics import MetricsOfTiers
-from octavo.vllm_plugin.adapter.request import RequestState, state_of
+from octavo.vllm_plugin.adapter.request import RequestState, may_have_media, state_of
 from octavo.vllm_plugin.shared_arena import SharedArena
 
 logger = logging.getLogger(__name__)
@@ -55,6 +56,7 @@ _GAVE_UP = 0.0
 class _Job(NamedTuple):
     job_id: int
     heads: list[int]
+    stays_in_memory: bool = False
 
 
 class OctavoManager(OffloadingManager):
@@ -67,12 +69,14 @@ class OctavoManager(OffloadingManager):
         groups: Sequence[GroupOffloadConfig],
         *,
         load_timeout_s: float,
+        keeps_media: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.manager = manager
         self._shared = shared
         self._groups = groups
         self._load_timeout_s = load_timeout_s
+        self._keeps_media = keeps_media
         self._clock = clock
         self._is_closed = False
         self._is_new_step = True
@@ -96,7 +100,10 @@ class OctavoManager(OffloadingManager):
     # ---- finding ------------------------------------------------------------------------------------------------
 
     def on_new_request(self, req_context: ReqContext) -> RequestOffloadingContext:
-        self._alive.add(state_of(req_context))
+        state = state_of(req_context)
+        self._alive.add(state)
+        if not self._keeps_media and may_have_media(sys._getframe(1)):  # noqa: SLF001 - vLLM says it nowhere else
+            state.stay_in_memory()
         return RequestOffloadingContext()
 
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
@@ -201,7 +208,7 @@ class OctavoManager(OffloadingManager):
         if prepared is None:
             return None
         new = [chunks[place].key for place in prepared.places]
-        job = _Job(prepared.job_id, [slots[0] for slots in prepared.slots])
+        job = _Job(prepared.job_id, [slots[0] for slots in prepared.slots], state.stays_in_memory)
         self._was_busy = True
         self._stores.update(dict.fromkeys(map(OffloadKey, new), job))
         return PrepareStoreOutput(
@@ -215,7 +222,8 @@ class OctavoManager(OffloadingManager):
         for key in keys:
             del self._stores[key]
         failed = self._shared.take_failed(job.heads) if success else range(len(job.heads))
-        self.manager.complete_store(job.job_id, failed)
+        checksums = self._shared.checksums(job.heads)
+        self.manager.complete_store(job.job_id, failed, checksums, stays_in_memory=job.stays_in_memory)
         self._shared.drop_name()
 
     def _slots_of(
@@ -224,6 +232,7 @@ class OctavoManager(OffloadingManager):
         return ChunkSlots(
             groups=[get_offload_group_idx(key) for key in keys],
             slots=[list(chain) for chain in slots],
+            is_checked=is_checked,
             arena_slots=self._shared.slots.num_slots,
         )
 
@@ -232,7 +241,6 @@ class OctavoManager(OffloadingManager):
     def take_events(self) -> Iterator[OffloadingEvent]:
         """What changed since the last step. That all was cleared is not told: the device's pool tells it."""
         for medium in self.manager.take_changes().media:
-            is_checked=is_checked,
             for keys, removed in ((medium.removed, True), (medium.stored, False)):
                 if keys:
                     yield _event(medium.medium, keys, removed=removed)

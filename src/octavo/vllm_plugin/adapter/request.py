@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from types import FrameType
 
 from vllm.v1.kv_offload.base import Locality, Medium, OffloadKey, ReqContext
 
@@ -25,6 +26,11 @@ class RequestState:
         self.may_store = True
         self.may_load = allows(Medium.CPU, Locality.LOCAL)
         self.may_promote = self.may_load and allows(Medium.STORAGE, Locality.LOCAL)
+        self.stays_in_memory = False
+
+    def stay_in_memory(self) -> None:
+        """Nothing of the request is read from tiers or written to them."""
+        self.may_promote, self.stays_in_memory = False, True
 
     def chunks(self, keys: Sequence[OffloadKey], groups: Sequence[GroupOffloadConfig]) -> list[WantedChunk]:
         """These keys with their places. The chunk before one is known if it was named before, or is among these."""
@@ -51,3 +57,12 @@ def state_of(context: ReqContext) -> RequestState:
         state = RequestState(context)
         context.set_state(state)
     return state
+
+
+def may_have_media(caller: FrameType | None) -> bool:
+    """Whether the new request that vLLM's connector tells of may have images, audio or video.
+
+    The request's context does not say so; the variable `request` of the connector that calls does.
+    """
+    request = caller.f_locals.get("request") if caller is not None else None
+    return bool(getattr(request, "mm_features", True))

@@ -106,7 +106,13 @@ class OctavoOffloadingSpec(OffloadingSpec):
                 limits=offload.limits,
                 logs_changes=self.kv_events_config.enable_kv_cache_events,
             )
-            octavo = OctavoManager(manager, shared, groups, load_timeout_s=offload.load_timeout_s)
+            octavo = OctavoManager(
+                manager,
+                shared,
+                groups,
+                load_timeout_s=offload.load_timeout_s,
+                keeps_media=self._keeps_media(reports[0], has_tiers=bool(tiers)),
+            )
             to_close.pop_all()
             return octavo
 
@@ -115,6 +121,15 @@ class OctavoOffloadingSpec(OffloadingSpec):
         tokens_per_chunk = self.blocks_per_chunk * max(group.tokens_per_block for group in report.groups)
         if reason := why_nothing_resumes(tokens_per_chunk, int(report.identity["max_model_len"])):
             logger.warning("Octavo: %s", reason)
+
+    def _keeps_media(self, report: RankReport, *, has_tiers: bool) -> bool:
+        if self._plugin.keeps_media or not (has_tiers and report.takes_media):
+            return True
+        logger.warning(
+            "Octavo keeps prompts with images, audio or video in memory only: clients may name these, and another one "
+            'may have the name tomorrow. If no client does, "keep_media": true lets them go below memory'
+        )
+        return False
 
     def _namespace(self, reports: list[RankReport]) -> tuple[bytes, bool]:
         """And whether tiers may keep what is stored under it. Without tiers nothing outlives the process, and the
