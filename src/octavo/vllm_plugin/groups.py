@@ -32,8 +32,8 @@ class SharedGroup(GroupOffloadConfig):
 
 
 def groups_of_rank(reports: Sequence[RankReport], blocks_per_chunk: int) -> list[GroupOffloadConfig]:
-    """The groups by their number in keys, with the largest page that a rank has. A number that vLLM does not offload
-    is a group that needs nothing."""
+    """The groups by their index in keys, each with the largest page of any rank. An index that vLLM does not offload
+    becomes a group that needs nothing."""
     by_id = {group.group_id: group for group in reports[0].groups}
     largest = {
         group_id: max(group.page_bytes for report in reports for group in report.groups if group.group_id == group_id)
@@ -50,7 +50,7 @@ def groups_of_rank(reports: Sequence[RankReport], blocks_per_chunk: int) -> list
 
 
 def groups_of_all_ranks(groups: Sequence[GroupOffloadConfig], plan: SlotPlan, num_ranks: int) -> list[SharedGroup]:
-    """The same groups in slots that hold the parts of all ranks. One rank fills the last slot as far as it needs."""
+    """The same groups in slots that hold the parts of all ranks. With one rank, the last slot may be filled in part."""
     return [
         SharedGroup(
             spec=group.spec,
@@ -69,9 +69,10 @@ def has_state(reports: Sequence[RankReport]) -> bool:
 
 
 def most_missing(groups: Sequence[GroupReport], blocks_per_chunk: int) -> list[int]:
-    """By group: how many of a chunk's first blocks may be anything, as nobody asks for them who resumes at its end, or
-    one token before. Where groups cut a sequence differently, one's resume may end within another's chunk, whose first
-    blocks its window then asks for."""
+    """Per group: the number of leading blocks of a chunk that no resume at the chunk's end, or one token before it,
+    needs. They need not be stored. Where groups have chunks of different lengths it is 0 for windows, because one
+    group's resume may end inside another group's chunk: with chunks of 48 and 96 tokens, a resume at 48 needs the
+    first blocks of the longer one."""
     ends_alike = len({group.tokens_per_block for group in groups}) == 1
     return [
         _never_needed(group, blocks_per_chunk) if ends_alike or group.rule is GroupRule.STATE else 0 for group in groups
@@ -79,7 +80,7 @@ def most_missing(groups: Sequence[GroupReport], blocks_per_chunk: int) -> list[i
 
 
 def _never_needed(group: GroupReport, blocks_per_chunk: int) -> int:
-    """The rule's own answer, where it reaches farthest back: at an end of a chunk that ends a reach too."""
+    """Asked at a point that ends both a chunk and a reach, where the rule reaches farthest back."""
     spec = _spec_of(group)
     end = lcm(blocks_per_chunk * group.tokens_per_block, max(1, group.reach_tokens))
     points = (end,) if spec.holds_checkpoints else (end - 1, end)
@@ -92,7 +93,7 @@ _NOTHING = EncoderOnlyAttentionSpec(block_size=1, num_kv_heads=1, head_size=1)
 
 
 def _spec_of(group: GroupReport) -> KVCacheSpec:
-    """Bytes are in the report; of a spec only its rule is asked."""
+    """A spec with the group's rule. Its other values do not count: the report has the bytes."""
     block_size, reach = group.tokens_per_block, group.reach_tokens
     match group.rule:
         case GroupRule.WHOLE:

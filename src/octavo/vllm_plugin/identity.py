@@ -19,8 +19,8 @@ _CLOCKS_DIFFER_NS = 20_000_000
 def make_namespace(
     reports: Sequence[RankReport], model_digests: Sequence[bytes], *, blocks_per_chunk: int, environ: Mapping[str, str]
 ) -> bytes:
-    """The 16 bytes under which the engine's chunks are kept. A chunk holds the parts of all ranks, so all of them and
-    their order decide."""
+    """The 16 bytes under which the engine's chunks are kept. A chunk holds the parts of all ranks, so it depends on all
+    ranks and on their order."""
     fields = {
         "format_version": FORMAT_VERSION,
         "models": list(model_digests),

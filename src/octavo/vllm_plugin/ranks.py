@@ -1,8 +1,7 @@
 """What each rank tells the scheduler before the first step: how its caches are cut, and all that decides their bytes.
 
-vLLM makes the workers first and tells the scheduler little about them. So a rank leaves a report beside the arena's
-segment, in /dev/shm under a name of its engine's, and the scheduler takes them all. A report of a process that has died
-is nobody's, and is swept away.
+vLLM makes the workers first and tells the scheduler little about them. So each rank leaves a report in /dev/shm beside
+the arena's segment, under the engine's name, and the scheduler takes all of them. What dead processes left is removed.
 """
 
 import fcntl
@@ -96,7 +95,8 @@ def leave_report(name: str, report: RankReport) -> None:
 
 
 def take_reports(name: str, num_ranks: int, wait_s: float = _WAIT_S) -> list[RankReport]:
-    """Those of all ranks, in order. They are there already, as vLLM starts: the wait is for a version that does not."""
+    """The reports of all ranks, in order. vLLM starts the ranks first, so they are there; the wait is for a version
+    that does not."""
     deadline = time.monotonic() + wait_s
     paths = [_report_path(name, rank) for rank in range(num_ranks)]
     while missing := [path for path in paths if not path.exists()]:
@@ -114,7 +114,7 @@ def take_reports(name: str, num_ranks: int, wait_s: float = _WAIT_S) -> list[Ran
 
 
 def sweep() -> None:
-    """Removes what engines left that died: segments that nobody holds, and reports of processes that are gone."""
+    """Removes what dead engines left: segments that no process has open, and reports of processes that have ended."""
     folder = segment_path(_PREFIX).parent
     for path in folder.glob(f"{segment_path(_PREFIX).name}*"):
         with suppress(OSError):

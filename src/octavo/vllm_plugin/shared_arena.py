@@ -27,8 +27,8 @@ _NOTE_BYTES = _CHECKSUM_BYTES + 1
 
 
 def plan_parts(groups: Sequence[GroupOffloadConfig], memory_bytes: int, num_ranks: int) -> SlotPlan:
-    """How one rank's share of the memory is cut, given the groups as the rank with the largest pages has them. The
-    notes are taken from the slots."""
+    """The slots of one rank's share of the memory, for the groups with the largest pages of any rank. The notes take
+    the place of some slots."""
     plan = plan_slots(groups, (memory_bytes - PAGE_BYTES) // num_ranks, note_bytes=_NOTE_BYTES)
     spare = ceil_div(_note_parts(plan.num_slots, num_ranks, plan.slot_bytes), num_ranks)
     needed = max(plan.slots_for(group.chunk_bytes) for group in groups)

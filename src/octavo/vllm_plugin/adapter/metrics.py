@@ -23,15 +23,15 @@ DEFINITIONS: Mapping[str, OffloadingMetricMetadata] = {
 
 
 def unregister_metrics() -> None:
-    """Removes what an earlier engine of this process has registered; vLLM does so with its own, which it knows by their
-    prefix, before it makes them again."""
+    """Removes the metrics of an earlier engine in this process. vLLM removes only those with its own prefix before it
+    registers them again."""
     for collector in list(REGISTRY._collector_to_names):  # noqa: SLF001 - as vLLM does
         if getattr(collector, "_name", None) in DEFINITIONS:
             REGISTRY.unregister(collector)
 
 
 class MetricsOfTiers:
-    """Statuses as vLLM's stats: gauges as they are, counters as what came since the last time."""
+    """Statuses as vLLM's stats: gauges as they are, counters as their growth since the last call."""
 
     def __init__(self) -> None:
         self._told: dict[tuple[str, str], int] = {}

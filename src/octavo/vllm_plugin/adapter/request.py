@@ -1,4 +1,4 @@
-"""What Octavo knows of one request of vLLM's. It hangs on vLLM's own record of the request, and goes with it."""
+"""What Octavo knows of one request of vLLM's. vLLM's own record of the request holds it, so both end together."""
 
 import math
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ class RequestState:
         self.from_tiers: set[OffloadKey] = set()
         """What was promoted for it."""
         self.deadline = math.inf
-        """Set when it begins to wait; in the past once it has given up."""
+        """Of its wait for tiers; set when the wait begins, and in the past once the request has given up."""
         self._context = context
         self._key_at: dict[tuple[int, int], OffloadKey] = {}
         """By group and position, as far as they have been named."""
@@ -33,7 +33,7 @@ class RequestState:
         self.may_promote, self.stays_in_memory = False, True
 
     def chunks(self, keys: Sequence[OffloadKey], groups: Sequence[GroupOffloadConfig]) -> list[WantedChunk]:
-        """These keys with their places. The chunk before one is known if it was named before, or is among these."""
+        """These keys with their positions, and the key of the chunk before each, if the request named that one."""
         places = []
         for key in keys:
             group_idx = get_offload_group_idx(Key(key))

@@ -37,7 +37,7 @@ from octavo.vllm_plugin.shared_arena import Bytes2D, RankArena
 logger = logging.getLogger(__name__)
 
 _MOST_JOBS = 512
-"""In flight; whoever submits one more waits. Half of what a worker takes before it fails jobs."""
+"""In flight; the next `submit` waits. A worker takes twice as many before it fails jobs."""
 _WAIT_S = 60.0
 _INLINE_BYTES = 64 << 20
 _EMPTY_STEP_S = 0.001
@@ -67,8 +67,8 @@ class OctavoWorker(OffloadingWorker):
         open_arena: Callable[[int], RankArena],
         reports_failed_loads: bool,
     ) -> None:
-        """`open_arena` is given the number of its slots. Unless somebody takes `take_failed_loads`, a load that fails
-        raises: vLLM would go on with bytes that are not there."""
+        """`open_arena` takes the number of slots. If `reports_failed_loads` is false, nobody calls `take_failed_loads`,
+        and a load that fails raises: vLLM would go on with bytes that are not there."""
         self._caches = caches
         self._groups = groups
         self._blocks_per_chunk = blocks_per_chunk
@@ -94,8 +94,8 @@ class OctavoWorker(OffloadingWorker):
         return True
 
     def get_finished(self) -> list[TransferResult]:
-        """All as successes: vLLM takes no other. A store's failures are noted beside its slots; a load's raise here,
-        if nobody takes them."""
+        """Reports every transfer as a success, since vLLM asserts that. Failures of stores are noted in the arena;
+        those of loads raise here if nobody takes them."""
         if self._worker is not None and self._jobs and time.monotonic() - self._asked_at < _EMPTY_STEP_S:
             self._worker.wait_any(_PAUSE_S)
         self._collect()
@@ -104,7 +104,7 @@ class OctavoWorker(OffloadingWorker):
         return ended
 
     def wait(self, job_ids: set[int]) -> None:
-        """Until these have ended. There is no giving up: their device pages are about to be used for something else."""
+        """Waits until these have ended. There is no deadline: vLLM uses their device pages for other tokens next."""
         own = [job_id for job_id in job_ids if job_id in self._jobs]
         while own and self._worker is not None and not self._worker.wait(own, _WAIT_S):
             logger.warning("transfers %s have not ended for %d s; vLLM waits for them", own, _WAIT_S)
