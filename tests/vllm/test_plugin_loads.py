@@ -183,7 +183,7 @@ def test_images_that_clients_name_stay_in_memory(tmp_path: Path) -> None:
 
 def test_wrong_configurations_are_refused_and_the_short_form_is_right(llama: Served) -> None:
     wrong = {
-        "unknown setting 'dsik'; there are: memory, disk, disk_size": {"memory": "8MiB", "dsik": "/x"},
+        "unknown setting 'dsik'; did you mean 'disk'?": {"memory": "8MiB", "dsik": "/x"},
         "memory: '8 bananas' is not a size": {"memory": "8 bananas"},
         "the largest chunk takes 1: give it": {"memory": "64KiB"},
         "choose one of: arc, lru, resume_points": {"memory": "8MiB", "policy": "lfuu"},
