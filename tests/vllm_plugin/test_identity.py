@@ -9,7 +9,7 @@ import pytest
 
 from octavo.errors import InputError, WeightsChangedError
 from octavo.namespace import stamp_weights
-from octavo.vllm_plugin.identity import digest_models, make_namespace, why_not_kept
+from octavo.vllm_plugin.identity import describe_parts, digest_models, make_namespace, why_not_kept
 from octavo.vllm_plugin.ranks import GroupReport, GroupRule, RankReport
 
 GROUPS = (
@@ -63,6 +63,19 @@ def test_every_difference_is_another_namespace():
         namespace(environ={"PYTHONHASHSEED": "0"}),
     ]
     assert len({namespace(), *others}) == len(others) + 1
+
+
+def test_the_parts_of_an_identity_by_name():
+    def parts(*reports, environ=None):
+        return describe_parts(reports, [b"weights"], blocks_per_chunk=1, environ=environ or {})
+
+    alone = parts(REPORT)
+    assert alone["dtype"] == "bfloat16"
+    assert alone["ranks"] == "1"
+    assert alone["models"] not in ("", str([b"weights"]))
+    assert parts(REPORT, change(rank=1)) == alone | {"ranks": "2"}
+    assert parts(REPORT, change(identity=REPORT.identity | {"dtype": "float16"}))["dtype"] != "bfloat16"
+    assert parts(REPORT, environ={"PYTHONHASHSEED": "7"}) == alone | {"hash_seed": "7"}
 
 
 def test_what_cannot_be_kept():

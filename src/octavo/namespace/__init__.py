@@ -8,6 +8,7 @@ from octavo.namespace.identity import (
     make_namespace,
     may_persist,
 )
+from octavo.namespace.restarts import brief, describe_identity, why_cold
 from octavo.namespace.weights import WeightStamps, digest_weights, stamp_weights
 
 __all__ = [
@@ -15,9 +16,12 @@ __all__ = [
     "NAMESPACE_BYTES",
     "CacheIdentity",
     "WeightStamps",
+    "brief",
+    "describe_identity",
     "digest_weights",
     "encode",
     "make_namespace",
     "may_persist",
     "stamp_weights",
+    "why_cold",
 ]

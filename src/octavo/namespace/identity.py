@@ -46,17 +46,21 @@ class CacheIdentity:
 
 def make_namespace(identity: CacheIdentity) -> bytes:
     """The 16 bytes under which chunks of this identity are kept."""
+    return sha256(_MAGIC + encode(identity_fields(identity))).digest()[:NAMESPACE_BYTES]
+
+
+def identity_fields(identity: CacheIdentity) -> dict[str, object]:
+    """What the namespace digests, by name."""
     if not identity.model_digest:
         raise InputError("a namespace needs the digest of the model's weights: see digest_weights")
     if len(identity.blocks_per_chunk) != len(identity.config.groups):
         raise InputError(
             f"{len(identity.blocks_per_chunk)} blocks_per_chunk for {len(identity.config.groups)} groups: give one each"
         )
-    fields = {f.name: getattr(identity, f.name) for f in dataclasses.fields(identity)} | {
+    return {f.name: getattr(identity, f.name) for f in dataclasses.fields(identity)} | {
         "config": _geometry(identity.config),
         "format_version": FORMAT_VERSION,
     }
-    return sha256(_MAGIC + encode(fields)).digest()[:NAMESPACE_BYTES]
 
 
 def may_persist(identity: RequestIdentity) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from octavo.blocks import DeviceCache, KVCacheManager
 from octavo.chunks import GroupOffloadConfig
 from octavo.ids import enumerate_groups
-from octavo.namespace import CacheIdentity, make_namespace, may_persist
+from octavo.namespace import CacheIdentity, describe_identity, make_namespace, may_persist
 from octavo.offload.config import OffloadConfig, make_offloading_manager
 from octavo.offload.device import OffloadedRequest
 from octavo.offload.scheduler import OffloadScheduler, SchedulerLimits
@@ -54,7 +54,13 @@ def make_offload_scheduler(
         attention_backend=attention_backend,
     )
     with ExitStack() as undo:
-        offloading = make_offloading_manager(config, groups, make_namespace(identity), logs_changes=logs_changes)
+        offloading = make_offloading_manager(
+            config,
+            groups,
+            make_namespace(identity),
+            identity=describe_identity(identity),
+            logs_changes=logs_changes,
+        )
         undo.callback(offloading.close)
         worker = make_worker(caches, offloading.arena.view, take_checksums=True)
         undo.pop_all()

@@ -10,7 +10,8 @@
 Without `memory` the arena keeps nothing: it is a staging area of `staging` bytes between the device and the tiers.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Annotated
 
 import msgspec
@@ -89,10 +90,15 @@ class OffloadConfig(Settings, frozen=True, kw_only=True):
 
 
 def make_offloading_manager(
-    config: OffloadConfig, groups: Sequence[GroupOffloadConfig], namespace: bytes, *, logs_changes: bool = False
+    config: OffloadConfig,
+    groups: Sequence[GroupOffloadConfig],
+    namespace: bytes,
+    *,
+    identity: Mapping[str, str] = MappingProxyType({}),
+    logs_changes: bool = False,
 ) -> OffloadingManager:
     """Allocates the arena and opens the tiers. Nothing stays open if one of them cannot be."""
-    with opened_tiers(config.tiers, groups, namespace) as tiers:
+    with opened_tiers(config.tiers, groups, namespace, identity) as tiers:
         slots = plan_slots(groups, config.memory_bytes)
         return OffloadingManager(
             HostArena(slots.num_slots, slots.slot_bytes),

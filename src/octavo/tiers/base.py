@@ -7,7 +7,7 @@ its medium: what a disk does wrong, hanging included, shows as a job that fails,
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, ClassVar
 
@@ -114,6 +114,8 @@ class TierContext:
     namespace: bytes
     """The identity under which its bytes may be reused (`octavo.namespace.identity`): 16 bytes."""
     max_chunk_bytes: int
+    identity: Mapping[str, str] = field(default_factory=dict)
+    """The parts of the identity by name, so that a tier that outlives the process can say why it has nothing."""
 
 
 class OffloadingSpec(ABC):

@@ -1,7 +1,8 @@
 """All tiers of a configuration are opened, or none."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from types import MappingProxyType
 
 from octavo.chunks import GroupOffloadConfig
 from octavo.tiers.base import OffloadingSpec, Tier, TierContext
@@ -9,10 +10,14 @@ from octavo.tiers.base import OffloadingSpec, Tier, TierContext
 
 @contextmanager
 def opened_tiers(
-    specs: Sequence[OffloadingSpec], groups: Sequence[GroupOffloadConfig], namespace: bytes
+    specs: Sequence[OffloadingSpec],
+    groups: Sequence[GroupOffloadConfig],
+    namespace: bytes,
+    identity: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[list[Tier]]:
     """The tiers, for the block to hand on. They are closed again if one cannot be opened, or if the block raises."""
-    context = TierContext(namespace=namespace, max_chunk_bytes=max(group.chunk_bytes for group in groups))
+    max_chunk_bytes = max(group.chunk_bytes for group in groups)
+    context = TierContext(namespace=namespace, max_chunk_bytes=max_chunk_bytes, identity=identity)
     tiers: list[Tier] = []
     with ExitStack() as to_close:
         for spec in specs:

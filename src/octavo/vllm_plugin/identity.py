@@ -6,7 +6,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from octavo.errors import InputError, WeightsChangedError
-from octavo.namespace import FORMAT_VERSION, NAMESPACE_BYTES, digest_weights, encode, stamp_weights
+from octavo.namespace import FORMAT_VERSION, NAMESPACE_BYTES, brief, digest_weights, encode, stamp_weights
 from octavo.vllm_plugin.ranks import RankReport
 
 _MAGIC = b"octavo-vllm-1"
@@ -36,6 +36,23 @@ def make_namespace(
         "hash_seed": environ.get(_SEED, _DEFAULT_SEED),
     }
     return sha256(_MAGIC + encode(fields)).digest()[:NAMESPACE_BYTES]
+
+
+def describe_parts(
+    reports: Sequence[RankReport], model_digests: Sequence[bytes], *, blocks_per_chunk: int, environ: Mapping[str, str]
+) -> dict[str, str]:
+    """The same by name, to be compared with another engine's. Parts that differ between ranks are told together."""
+    parts: dict[str, object] = {
+        "models": list(model_digests),
+        "ranks": len(reports),
+        "blocks_per_chunk": blocks_per_chunk,
+        "hash_algorithm": reports[0].hash_algorithm,
+        "hash_seed": environ.get(_SEED, _DEFAULT_SEED),
+    }
+    for name in reports[0].identity:
+        values = [report.identity.get(name, "") for report in reports]
+        parts[name] = values if len(set(values)) > 1 else values[0]
+    return {name: brief(value) for name, value in parts.items()}
 
 
 def _describe(report: RankReport, place: int) -> list[object]:

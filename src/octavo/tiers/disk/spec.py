@@ -1,13 +1,17 @@
 """`DiskSpec`: the disk tier as an engine's configuration names it, through the entry points."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from octavo.namespace import why_cold
 from octavo.tiers.base import OffloadingSpec, Tier, TierContext
 from octavo.tiers.disk.config import DiskConfig
 from octavo.tiers.disk.io import DiskIO
 from octavo.tiers.disk.tier import DiskTier
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,4 +28,7 @@ class DiskSpec(OffloadingSpec):
         return cls(DiskConfig.from_mapping(config))
 
     def build(self, context: TierContext) -> Tier:
-        return DiskTier(self.config, context, self.io)
+        tier = DiskTier(self.config, context, self.io)
+        if context.identity and (reason := why_cold(self.config.path, context.namespace, context.identity)):
+            logger.warning("%s: %s", self.config.path, reason)
+        return tier

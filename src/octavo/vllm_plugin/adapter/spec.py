@@ -29,7 +29,7 @@ from octavo.vllm_plugin.adapter.metrics import DEFINITIONS, unregister_metrics
 from octavo.vllm_plugin.adapter.worker import OctavoWorker, as_canonical
 from octavo.vllm_plugin.config import PluginConfig
 from octavo.vllm_plugin.groups import groups_of_all_ranks, groups_of_rank, has_state
-from octavo.vllm_plugin.identity import digest_models, make_namespace, why_not_kept
+from octavo.vllm_plugin.identity import describe_parts, digest_models, make_namespace, why_not_kept
 from octavo.vllm_plugin.ranks import RankReport, check_alike, leave_report, shared_name, sweep, take_reports
 from octavo.vllm_plugin.shared_arena import RankArena, SharedArena, plan_parts
 
@@ -93,9 +93,12 @@ class OctavoOffloadingSpec(OffloadingSpec):
         own_groups = groups_of_rank(reports, self.blocks_per_chunk)
         plan = plan_parts(own_groups, offload.memory_bytes, num_ranks)
         groups = groups_of_all_ranks(own_groups, plan, num_ranks)
-        namespace, is_kept = self._namespace(reports)
-        offload_tiers = offload.tiers if is_kept else ()
-        with opened_tiers(offload_tiers, groups, namespace) as tiers, ExitStack() as to_close:
+        digests = self._digests(reports)
+        decides = {"blocks_per_chunk": self.blocks_per_chunk, "environ": os.environ}
+        namespace = make_namespace(reports, digests, **decides)
+        identity = describe_parts(reports, digests, **decides)
+        offload_tiers = offload.tiers if digests else ()
+        with opened_tiers(offload_tiers, groups, namespace, identity) as tiers, ExitStack() as to_close:
             shared = SharedArena(self._name, plan, num_ranks)
             to_close.callback(shared.close)
             manager = OctavoOffloadingManager(
@@ -131,17 +134,16 @@ class OctavoOffloadingSpec(OffloadingSpec):
         )
         return False
 
-    def _namespace(self, reports: list[RankReport]) -> tuple[bytes, bool]:
-        """And whether tiers may keep what is stored under it. Without tiers nothing outlives the process, and the
-        content of weights, which takes a while to read, does not matter."""
-        digests: list[bytes] = []
+    def _digests(self, reports: list[RankReport]) -> list[bytes]:
+        """Of the weights; none if tiers may not keep what is stored, or if there are no tiers: then nothing outlives
+        the process, and the content of weights, which takes a while to read, does not matter."""
+        if not self._plugin.offload.tiers:
+            return []
         reason = why_not_kept(reports, os.environ)
-        if self._plugin.offload.tiers and not reason:
+        if not reason:
             try:
-                digests = digest_models(reports, self._plugin.digests)
+                return digest_models(reports, self._plugin.digests)
             except WeightsChangedError as error:
                 reason = str(error)
-        if self._plugin.offload.tiers and reason:
-            logger.warning("Octavo keeps nothing below memory: %s", reason)
-        namespace = make_namespace(reports, digests, blocks_per_chunk=self.blocks_per_chunk, environ=os.environ)
-        return namespace, bool(digests)
+        logger.warning("Octavo keeps nothing below memory: %s", reason)
+        return []

@@ -1,0 +1,81 @@
+"""Why a restart is cold: each engine leaves the parts of its identity beside what a tier keeps, and the next one with
+another namespace says which parts differ.
+
+    namespace-<hex>.json      {"dtype": "bfloat16", "model_digest": "9f86d081884c7d65", ...}
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+
+from octavo.namespace.identity import CacheIdentity, encode, identity_fields
+
+_LONGEST_PART = 60
+"""Characters; a longer part is written as a digest."""
+_MOST_FILES = 16
+_MOST_BYTES = 64 << 10
+_MOST_TOLD = 4
+
+
+def describe_identity(identity: CacheIdentity) -> dict[str, str]:
+    return {name: brief(value) for name, value in identity_fields(identity).items()}
+
+
+def brief(value: object) -> str:
+    """A part of an identity in few characters: as it is, or as a digest."""
+    is_plain = isinstance(value, str | int) and len(str(value)) <= _LONGEST_PART
+    return str(value) if is_plain else sha256(encode(value)).hexdigest()[:16]
+
+
+def why_cold(folder: Path, namespace: bytes, parts: Mapping[str, str]) -> str:
+    """In one line, which parts differ from the identity that used the folder last; empty if this one has used it
+    before, or if nobody has. Leaves the parts in the folder for the next engine. A folder that cannot be read or
+    written is left alone."""
+    own = folder / f"namespace-{namespace.hex()}.json"
+    try:
+        known = sorted(folder.glob("namespace-*.json"), key=lambda path: path.lstat().st_mtime_ns)
+        before = _read(known[-1]) if known and own not in known else None
+        _write(own, parts)
+        for path in known[: -_MOST_FILES + 1]:
+            path.unlink()
+    except OSError:
+        return ""
+    return "" if before is None else _tell(before, parts)
+
+
+def _tell(before: Mapping[str, object], parts: Mapping[str, str]) -> str:
+    names = [name for name in parts if before.get(name) != parts[name]]
+    told = [f"{name} was {_shown(before.get(name))} and is {_shown(parts[name])}" for name in names[:_MOST_TOLD]]
+    more = [f"{len(names) - _MOST_TOLD} more parts differ"] if len(names) > _MOST_TOLD else []
+    return f"a cold start, as what is there was kept for another identity: {'; '.join(told + more) or 'nothing told'}"
+
+
+def _shown(part: object) -> str:
+    text = repr(part)
+    return text if len(text) <= _LONGEST_PART + 2 else f"{text[:_LONGEST_PART]}..."
+
+
+def _read(path: Path) -> dict[str, object]:
+    """Whoever may write to the folder may have written it: empty if it is not what `_write` writes."""
+    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(file, "rb") as stream, suppress(ValueError, RecursionError):
+        parts = json.loads(stream.read(_MOST_BYTES))
+        if isinstance(parts, dict):
+            return parts
+    return {}
+
+
+def _write(path: Path, parts: Mapping[str, str]) -> None:
+    """Whole or not at all."""
+    draft = path.with_suffix(f".{os.getpid()}.tmp")
+    file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(file, "w") as stream:
+            json.dump(dict(parts), stream)
+        draft.rename(path)
+    except OSError:
+        draft.unlink()
+        raise
