@@ -95,6 +95,7 @@ class FilesTier(Tier):
         self._jobs: list[_Job] = []
         """In the order in which the thread does them."""
         self._generation = 0
+        self._last_deletion: Future[None] | None = None
         self._touched: set[OffloadKey] = set()
         """Keys that came or went since the last `take_changes`."""
         self._counters = dict.fromkeys(("stores_refused", "loads_refused", "corrupt_records", "evicted"), 0)
@@ -177,6 +178,13 @@ class FilesTier(Tier):
         self._generation += 1
         self.remove(list(self._held))
 
+    def is_reset_durable(self) -> bool:
+        """The thread deletes in order: when the last file is deleted, all are."""
+        if any(job.generation != self._generation for job in self._jobs):
+            return False
+        last = self._last_deletion
+        return last is None or (last.done() and last.exception() is None)
+
     def flush(self, timeout_s: float) -> bool:
         return self._thread.wait_idle(timeout_s)
 
@@ -243,7 +251,7 @@ class FilesTier(Tier):
         self._touched.add(file.key)
 
     def _delete(self, file: _File) -> None:
-        self._thread.delete(file.name)
+        self._last_deletion = self._thread.delete(file.name)
         self._bytes_used -= cost_of(file.num_bytes)
 
     def _make_room(self, num_bytes: int) -> bool:
