@@ -68,10 +68,31 @@ class Served(OffloadingEngine):
         self.settle()
         return resumed
 
+    def lose_memory(self):
+        """As after a restart: only tiers have anything."""
+        resident = self.offloading_manager._resident
+        resident.drop([key for shard in resident.index.parts() for key in shard])
+        self.forget()
+
     def forget_all_but_tiers(self):
         """Others have taken all of memory."""
         self.serve_offloaded([1000 + i for i in range(90)])
         self.forget()
+
+
+@pytest.mark.parametrize("is_on_device", [True, False])
+@pytest.mark.parametrize("model", MODELS)
+def test_what_is_used_is_written_again_when_the_lowest_tier_has_lost_it(model, is_on_device):
+    """A log has turned meanwhile. The resume point that was used is whole after it, not only the later one."""
+    tier = NaiveTier(1 << 20)
+    served = Served(model, tiers=[tier])
+    served.serve_offloaded()
+    if not is_on_device:
+        served.forget()
+    tier.remove(list(tier._chunks))
+    assert served.serve_offloaded(PROMPT + list(range(1000, 1030))) == BOUNDARY
+    served.lose_memory()
+    assert served.serve_offloaded() == BOUNDARY
 
 
 def test_what_the_device_forgot_comes_back():

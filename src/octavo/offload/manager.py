@@ -143,10 +143,14 @@ class OffloadingManager:
         return depths
 
     def touch(self, keys: Sequence[OffloadKey]) -> None:
-        """A request uses these, in the order of its sequence. Unknown ones are fine."""
+        """A request uses these, in the order of its sequence. Unknown ones are fine. The lowest tier that works gets
+        again what it has given up while memory has it."""
         self._policy.touch(keys)
         for lower in self._lowers:
             lower.touch(keys)
+        lowest = next((writes for writes in reversed(self._writes) if writes.is_available), None)
+        if lowest is not None:
+            lowest.renew(keys)
 
     # ---- loads --------------------------------------------------------------------------------------------------
 
@@ -433,8 +437,9 @@ class OffloadingManager:
             self._policy.promise(point)
 
     def _arrived(self, rank: int, result: TierResult) -> None:
-        """Tiers above the one that had a chunk get it too."""
-        self._write_through(self._promotions.finish(result, self._now), self._writes[:rank])
+        """Other tiers get it too, where they lack it."""
+        others = [writes for place, writes in enumerate(self._writes) if place != rank]
+        self._write_through(self._promotions.finish(result, self._now), others)
 
     def _is_behind(self, num_slots: int) -> bool:
         """Whether a tier that works would not get all of so many slots more."""

@@ -83,5 +83,7 @@ class RequestOffloadState:
     promoted_bytes: int = 0
     """What it waited for, or waits for, from below host memory."""
     promoting_since: float = 0.0
+    resumed_tokens: int = 0
+    """The resume point from which it began, until it was told to the storer."""
     promised_tokens: int = 0
     """The last resume point that was promised for it."""

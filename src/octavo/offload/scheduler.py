@@ -118,6 +118,7 @@ class OffloadScheduler:
         """The request holds its pages itself by now, or is not to wait for a load any more."""
         if state := self._requests.get(request.request_id):
             self._loader.started(state)
+            state.resumed_tokens = request.num_computed_tokens
 
     def call_in(self, request: OffloadedRequest) -> bool:
         """Takes back the pages that a waiting request was lent, for one that runs or is older; False if it has none.
@@ -251,4 +252,5 @@ class OffloadScheduler:
     def _promise(self, state: RequestOffloadState, num_tokens: int) -> None:
         if num_tokens > state.promised_tokens and self._may_persist(state.request):
             state.promised_tokens = num_tokens
-            self._storer.promise(state.request, state.groups, num_tokens)
+            self._storer.promise(state.request, state.groups, num_tokens, resumed_at=state.resumed_tokens)
+            state.resumed_tokens = 0

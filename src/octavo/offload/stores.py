@@ -56,6 +56,8 @@ class _Promise:
     num_tokens: int
     is_final: bool
     """False: what is there already of a promise that will follow."""
+    resumed_at: int = 0
+    """A resume point that the request has used: what it needs is kept too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,9 +120,12 @@ class Storer:
         """Whether something waits that `pump` would submit now, or once a store has ended."""
         return bool(self._jobs) or (bool(self._promises) and self._is_due())
 
-    def promise(self, request: OffloadedRequest, groups: Sequence[RequestGroupState], num_tokens: int) -> None:
-        """The request has computed so many tokens, and others may want to resume there."""
-        self._add(_Promise(request=request, groups=groups, num_tokens=num_tokens, is_final=True))
+    def promise(
+        self, request: OffloadedRequest, groups: Sequence[RequestGroupState], num_tokens: int, *, resumed_at: int = 0
+    ) -> None:
+        """The request has computed so many tokens, and others may want to resume there. It has resumed itself at
+        `resumed_at`: the next request may want to as well."""
+        self._add(_Promise(request=request, groups=groups, num_tokens=num_tokens, is_final=True, resumed_at=resumed_at))
 
     def store_ahead(self, request: OffloadedRequest, groups: Sequence[RequestGroupState], num_tokens: int) -> None:
         """The request is on its way to a boundary that it will promise; part of what that needs may be there."""
@@ -178,12 +183,18 @@ class Storer:
         used: list[OffloadKey] = []
         chunks: list[_ChunkOnDevice] = []
         for group_idx, (group, blocks) in enumerate_groups(zip(config.groups, tiered, strict=True)):
-            for run in blocks_to_resume(
-                group.spec.rule,
-                request.resume_point(num_tokens),
-                is_draft=group.is_draft,
-                granularity=config.resume_granularity,
-            ):
+            runs = [
+                run
+                for boundary in (num_tokens, promise.resumed_at)
+                if boundary
+                for run in blocks_to_resume(
+                    group.spec.rule,
+                    request.resume_point(boundary),
+                    is_draft=group.is_draft,
+                    granularity=config.resume_granularity,
+                )
+            ]
+            for run in _without_contained(runs):
                 missing = blocks.offloaded.missing_in(run)
                 used += blocks.offloaded.keys_in(run)
                 chunks += _chunks_to_store(promise.groups[group_idx], blocks.device, missing, run)
@@ -264,6 +275,15 @@ class Storer:
                 chunks.append(chunk)
                 rows.append([row for row in own if row is not None])
         return chunks, rows
+
+
+def _without_contained(runs: Sequence[range]) -> list[range]:
+    """Ascending, and none that lies within another: of [0, 7) and [0, 12) the second."""
+    kept: list[range] = []
+    for run in sorted(runs, key=lambda run: (run.start, -run.stop)):
+        if run and not (kept and run.stop <= kept[-1].stop):
+            kept.append(run)
+    return kept
 
 
 def _chunks_to_store(

@@ -55,6 +55,8 @@ class WriteThrough:
         self._slots_waiting = 0
         self._waiting: deque[tuple[OffloadKey, int, int]] = deque()
         """Key, head, number of slots."""
+        self._heads: set[int] = set()
+        """Of chunks that wait or are being written."""
         self._late: deque[OffloadKey] = deque()
         self._writes: dict[int, _Write] = {}
 
@@ -63,22 +65,17 @@ class WriteThrough:
 
     def add(self, keys: Sequence[OffloadKey]) -> None:
         """These are resident now; what the tier lacks of them waits for its turn."""
-        held = self._resident.masks(keys)
-        below = self._lower.masks(keys)
-        lacking = [key for key, mask, has in zip(keys, held, below, strict=True) if mask & ~has]
-        counts = self._sizes.num_slots(lacking, self._resident.masks(lacking))
-        accepted: list[OffloadKey] = []
-        slots_waiting = self._slots_waiting
-        for key, count in zip(lacking, counts, strict=True):
-            if not self._lower.is_available or (slots_waiting and slots_waiting + count > self._most_slots):
-                break
-            slots_waiting += count
-            accepted.append(key)
-        self._put_off(lacking[len(accepted) :])
-        heads = self._resident.index.find(accepted)
-        self._resident.add_readers(accepted, heads)
-        self._waiting.extend(zip(accepted, heads, counts, strict=False))
-        self._slots_waiting = slots_waiting
+        lacking = self._lacking(keys)
+        self._put_off(lacking[self._accept(lacking) :])
+
+    def renew(self, keys: Sequence[OffloadKey]) -> None:
+        """These are being used. What is resident, and not on the tier any more, waits for its turn if there is room: it
+        will be used again."""
+        self._accept(self._lacking(keys))
+
+    @property
+    def is_available(self) -> bool:
+        return self._lower.is_available
 
     def is_behind(self, num_slots: int, num_coming: int) -> bool:
         """Whether so many slots more would not all be accepted, after those that are being stored. What comes alone
@@ -112,6 +109,7 @@ class WriteThrough:
         self._lower.worked()
         self.num_failed += len(result.failed)
         self.num_written += len(write.keys) - len(result.failed)
+        self._heads.difference_update(write.heads)
         self._resident.remove_readers(write.keys, write.heads)
         return True
 
@@ -132,8 +130,33 @@ class WriteThrough:
         self.give_up()
         self.num_dropped += len(self._waiting) + len(self._late)
         parts: list[Part] = [self._waiting, self._late]
-        self._waiting, self._late, self._slots_waiting = deque(), deque(), 0
+        self._waiting, self._late, self._heads, self._slots_waiting = deque(), deque(), set(), 0
         return parts
+
+    def _lacking(self, keys: Sequence[OffloadKey]) -> list[OffloadKey]:
+        """What is resident, not on its way, and has blocks that the tier has not."""
+        heads, masks = self._resident.index.find(keys), self._resident.masks(keys)
+        found = zip(keys, heads, masks, self._lower.masks(keys), strict=True)
+        return [key for key, head, mask, below in found if mask & ~below and head not in self._heads]
+
+    def _accept(self, keys: Sequence[OffloadKey]) -> int:
+        """How many of these, from the front, there is room for: they wait now."""
+        if not self._lower.is_available:
+            return 0
+        counts = self._sizes.num_slots(keys, self._resident.masks(keys))
+        num_accepted, slots_waiting = 0, self._slots_waiting
+        for count in counts:
+            if slots_waiting and slots_waiting + count > self._most_slots:
+                break
+            slots_waiting += count
+            num_accepted += 1
+        accepted = keys[:num_accepted]
+        heads = self._resident.index.find(accepted)
+        self._resident.add_readers(accepted, heads)
+        self._heads.update(heads)
+        self._waiting.extend(zip(accepted, heads, counts, strict=False))
+        self._slots_waiting = slots_waiting
+        return num_accepted
 
     def _put_off(self, keys: Sequence[OffloadKey]) -> None:
         if not self._lower.is_available:
@@ -183,9 +206,12 @@ class WriteThrough:
     def _drop(self, count: int) -> None:
         taken = self._take(count)
         self.num_dropped += count
-        self._resident.remove_readers([key for key, _, _ in taken], [head for _, head, _ in taken])
+        heads = [head for _, head, _ in taken]
+        self._heads.difference_update(heads)
+        self._resident.remove_readers([key for key, _, _ in taken], heads)
 
     def _cancel(self, job_id: int) -> None:
         write = self._writes.pop(job_id)
         self.num_failed += len(write.keys)
+        self._heads.difference_update(write.heads)
         self._lower.cancel(job_id, write.keys, write.heads)
