@@ -1,8 +1,16 @@
 """Changes below the device, as events on the wire and as a router sees them."""
 
-from octavo.chunks import MediumChanges, OffloadChanges, get_offload_block_hash
+from octavo.chunks import (
+    ALL_BLOCKS,
+    GroupOffloadConfig,
+    MediumChanges,
+    OffloadChanges,
+    get_offload_block_hash,
+    make_offload_key,
+)
 from octavo.events import AllBlocksCleared, BlockRemoved, BlockStored, GroupView, external_hashes
 from octavo.host import PAGE_BYTES
+from octavo.ids import BlockHash, GroupIdx
 from octavo.offload.event_source import OffloadEventSource
 from octavo.policies import LRUPolicy
 from rigs.naive_tier import NaiveTier
@@ -12,7 +20,15 @@ from rigs.offload_world import GROUPS, NUM_SLOTS, OffloadWorld, key_of, wanted
 def changes(*media, was_cleared=False):
     return OffloadChanges(
         was_cleared=was_cleared,
-        media=tuple(MediumChanges(medium=name, removed=removed, stored=stored) for name, removed, stored in media),
+        media=tuple(
+            MediumChanges(
+                medium=name,
+                removed=removed,
+                stored=stored,
+                held={**dict.fromkeys(removed, 0), **dict.fromkeys(stored, ALL_BLOCKS)},
+            )
+            for name, removed, stored in media
+        ),
     )
 
 
@@ -22,7 +38,9 @@ def hash_of(key):
 
 def test_removals_before_stores_one_message_for_each_group_and_medium():
     gone, come = [key_of(0), key_of(1, 1), key_of(2)], [key_of(3, 1), key_of(4, 1)]
-    events = OffloadEventSource(GROUPS).messages(changes(("memory", gone, []), ("disk", [key_of(9)], come)))
+    source = OffloadEventSource(GROUPS)
+    source.messages(changes(("memory", [], gone), ("disk", [], [key_of(9)])))
+    events = source.messages(changes(("memory", gone, []), ("disk", [key_of(9)], come)))
     assert [(type(e), e.medium, e.ownership, e.group_idx) for e in events] == [
         (BlockRemoved, "CPU", "memory", 0),
         (BlockRemoved, "CPU", "memory", 1),
@@ -32,7 +50,31 @@ def test_removals_before_stores_one_message_for_each_group_and_medium():
     assert events[0].block_hashes == [hash_of(key_of(0)), hash_of(key_of(2))]
     stored = events[-1]
     assert stored.block_hashes == list(map(hash_of, come))
-    assert (stored.block_size, stored.kv_cache_spec_kind, stored.token_ids) == (8, "full_attention", [])
+    assert (stored.block_size, stored.kv_cache_spec_kind, stored.token_ids) == (4, "full_attention", [])
+
+
+def test_a_block_is_there_while_any_chunk_has_it():
+    """One sequence whose first promise ended inside a chunk: key(5) has blocks 4 and 5, key(7) has 4 to 7."""
+    group = GroupOffloadConfig(spec=GROUPS[0].spec, blocks_per_chunk=4, page_size_bytes=1500)
+    source = OffloadEventSource([group], hashes_as_bytes=True)
+    hashes = [BlockHash(bytes([number]) * 16) for number in range(8)]
+    short, long = (make_offload_key(hashes[last], GroupIdx(0)) for last in (5, 7))
+    source.name(short, hashes[4:6])
+    source.name(long, hashes[4:8])
+
+    def told(**held):
+        masks = {{"short": short, "long": long}[name]: mask for name, mask in held.items()}
+        medium = MediumChanges(medium="memory", removed=[], stored=[], held=masks)
+        events = source.messages(OffloadChanges(was_cleared=False, media=(medium,)))
+        assert all(event.block_size == 4 for event in events if isinstance(event, BlockStored))
+        return [(type(event), [hashes.index(found) for found in event.block_hashes]) for event in events]
+
+    assert told(short=0b11) == [(BlockStored, [4, 5])]
+    assert told(long=ALL_BLOCKS) == [(BlockStored, [6, 7])]
+    assert told(short=0) == []
+    assert told(long=0b1101) == [(BlockRemoved, [5])]
+    assert told(long=0b1110) == [(BlockRemoved, [4]), (BlockStored, [5])]
+    assert told(short=0b11, long=0) == [(BlockRemoved, [6, 7]), (BlockStored, [4])]
 
 
 def test_hashes_as_bytes():

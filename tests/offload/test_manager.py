@@ -515,7 +515,7 @@ class TestChanges:
     def test_what_nobody_asks_for_does_not_pile_up(self, below):
         world = OffloadWorld(LRUPolicy(GROUPS, NUM_SLOTS), [below], logs_changes=False)
         evicted_to_tier(world, 0)
-        assert below.take_changes() == ([], [])
+        assert not any(below.take_changes())
         assert world.manager.take_changes().media == ()
         world.manager.close()
 

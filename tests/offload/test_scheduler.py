@@ -4,6 +4,7 @@ import pytest
 
 from octavo.blocks import KVCacheManager
 from octavo.chunks import GroupOffloadConfig
+from octavo.events import GroupView, external_hashes
 from octavo.ids import GroupIdx
 from octavo.offload.loads import Readiness
 from octavo.offload.stores import StorePolicy
@@ -26,13 +27,18 @@ BLOCKS = BOUNDARY // 4
 class Served(OffloadingEngine):
     """A model of which one request fills most of the device."""
 
-    def __init__(self, model="full", *, tiers=(), chunks_in_memory=200, store_policy=StorePolicy.AT_BOUNDARIES):
+    def __init__(self, model="full", *, tiers=(), chunks_in_memory=200, blocks_per_chunk=1, **options):
         super().__init__(KVCacheManager(MODELS[model].plan(1.0)))
         groups = [
-            GroupOffloadConfig(spec=group.spec.rule, blocks_per_chunk=1, page_size_bytes=group.page_bytes)
+            GroupOffloadConfig(
+                spec=group.spec.rule,
+                blocks_per_chunk=1 if group.spec.holds_checkpoints else blocks_per_chunk,
+                page_size_bytes=group.page_bytes,
+            )
             for group in self.config.groups
         ]
-        self.attach(tiers, groups, chunks_in_memory=chunks_in_memory, policy="lru", store_policy=store_policy)
+        options = {"policy": "lru", "store_policy": StorePolicy.AT_BOUNDARIES, **options}
+        self.attach(tiers, groups, chunks_in_memory=chunks_in_memory, **options)
         self.group_of = {group.kind: index for index, group in enumerate(self.config.groups)}
 
     @property
@@ -93,6 +99,27 @@ def test_what_is_used_is_written_again_when_the_lowest_tier_has_lost_it(model, i
     assert served.serve_offloaded(PROMPT + list(range(1000, 1030))) == BOUNDARY
     served.lose_memory()
     assert served.serve_offloaded() == BOUNDARY
+
+
+@pytest.mark.parametrize("blocks_per_chunk", [1, 3, 4])
+@pytest.mark.parametrize("model", MODELS)
+def test_a_view_of_the_events_resumes_where_the_engine_does(model, blocks_per_chunk):
+    served = Served(model, blocks_per_chunk=blocks_per_chunk, tiers=[NaiveTier(1 << 20)], logs_changes=True)
+    view = GroupView([group.spec.rule for group in served.config.groups], hash_block_size=4)
+    served.serve_offloaded()
+    longer = PROMPT + list(range(1000, 1017))
+    served.serve_offloaded(longer)
+    view.apply(served.offload.take_events())
+    served.forget()
+    request = served.begin([*longer, 1])
+    served.wait(request)
+    resumed = served.prefill(request)
+    assert resumed >= len(longer) // 4 * 4 - 4
+    for medium in ("CPU", "naive"):
+        assert (
+            view.longest_resume(external_hashes(list(request.blocks.hashes(0))), 48, media={medium}).num_tokens
+            == resumed
+        )
 
 
 def test_what_the_device_forgot_comes_back():

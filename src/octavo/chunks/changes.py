@@ -1,7 +1,9 @@
 """What came to a medium and went from it, as data: the net effect, removals before stores."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import NamedTuple
 
 from octavo.chunks.keys import OffloadKey
@@ -13,6 +15,8 @@ class TierChanges(NamedTuple):
 
     removed: list[OffloadKey]
     stored: list[OffloadKey]
+    changed: Sequence[OffloadKey] = ()
+    """There before and after, but not all the time: perhaps with other blocks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,8 +26,9 @@ class MediumChanges:
     medium: str
     removed: Sequence[OffloadKey]
     stored: Sequence[OffloadKey]
-    """Chunks that are there with all their blocks. Those that have only some now count as removed: events name chunks,
-    not blocks."""
+    """Chunks that are there with all their blocks. Those that have only some now count as removed."""
+    held: Mapping[OffloadKey, int]
+    """For each chunk that has changed, the blocks that the medium has of it now: 0b101 is the first and the third."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,16 +48,18 @@ class Place(NamedTuple):
 
 
 def changes_of_medium(medium: str, places: Sequence[Place]) -> MediumChanges:
-    """A chunk is on a medium while any place there has all of its blocks."""
+    """A chunk is on a medium while any place there has all of its blocks; a block, while any place there has it."""
     touched = dict.fromkeys(key for changes, _ in places for keys in changes for key in keys)
     keys = list(touched)
     masks = [masks_of(keys) for _, masks_of in places]
+    held = [reduce(or_, of_key) for of_key in zip(*masks, strict=True)]
     is_there = [ALL_BLOCKS in of_key for of_key in zip(*masks, strict=True)]
     stored = {key for changes, _ in places for key in changes.stored}
     return MediumChanges(
         medium=medium,
         removed=[key for key, there in zip(keys, is_there, strict=True) if not there],
         stored=[key for key, there in zip(keys, is_there, strict=True) if there and key in stored],
+        held=dict(zip(keys, held, strict=True)),
     )
 
 
@@ -62,12 +69,14 @@ class ChangeLog:
     def __init__(self) -> None:
         self._removed: dict[OffloadKey, None] = {}
         self._stored: dict[OffloadKey, None] = {}
+        self._changed: dict[OffloadKey, None] = {}
         self._was_cleared = False
 
     def stored(self, keys: Sequence[OffloadKey]) -> None:
         for key in keys:
             if key in self._removed:
                 del self._removed[key]
+                self._changed[key] = None
             else:
                 self._stored[key] = None
 
@@ -83,11 +92,11 @@ class ChangeLog:
                 self._removed[key] = None
 
     def cleared(self) -> None:
-        self._removed, self._stored, self._was_cleared = {}, {}, True
+        self._removed, self._stored, self._changed, self._was_cleared = {}, {}, {}, True
 
     def take(self) -> tuple[TierChanges, bool]:
         """The changes, and whether all was cleared before them."""
-        changes = TierChanges(removed=list(self._removed), stored=list(self._stored))
+        changes = TierChanges(list(self._removed), list(self._stored), list(self._changed))
         was_cleared = self._was_cleared
-        self._removed, self._stored, self._was_cleared = {}, {}, False
+        self._removed, self._stored, self._changed, self._was_cleared = {}, {}, {}, False
         return changes, was_cleared

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 from octavo.blocks import KVCacheManager
-from octavo.events import MEDIUM_GPU, AnyEvent, EventPublisher, EventSource, KVEventBatch
+from octavo.events import MEDIUM_GPU, AllBlocksCleared, AnyEvent, EventPublisher, EventSource, KVEventBatch
 
 
 class EventFeed:
@@ -36,6 +36,9 @@ class EventFeed:
         """One batch with all that changed since the last one; none where nothing did."""
         below = self._take_more()  # first: what is cleared there is cleared everywhere
         events = below + self._source.messages(self._manager.take_changes())
+        cleared = [event for event in events if isinstance(event, AllBlocksCleared)]
+        if len(cleared) > 1:  # one reset: a second word of it would take back what was stored below since the first
+            events = [cleared[0], *(event for event in events if not isinstance(event, AllBlocksCleared))]
         if events:
             self._publisher.publish(KVEventBatch(ts=self._clock(), events=events))
 

@@ -1,13 +1,25 @@
-"""From changes of the tiers to events: what came to a medium and went from it, chunk by chunk.
+"""From changes of the tiers to events: which blocks came to a medium and went from it.
 
-A chunk is told as a block of its own size, by the hash of its last block: it is there with all its blocks. Tokens and
+A chunk is told as the blocks that it holds, each by its own hash and with the group's block size: what the device's
+events call a block is the same block here. A block may lie in several chunks of a medium; it is there while any of them
+has it. So it is told when the first one comes and the last one goes, and a subscriber need not count. Tokens and
 parents are left out, as the publisher of the device's events has told them. On the wire the media have vLLM's names,
 and `ownership` says which tier it is.
 """
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from octavo.chunks import GroupOffloadConfig, OffloadChanges, OffloadKey, get_offload_block_hash, get_offload_group_idx
+from octavo.chunks import (
+    ALL_BLOCKS,
+    GroupOffloadConfig,
+    MediumChanges,
+    OffloadChanges,
+    OffloadKey,
+    get_offload_block_hash,
+    get_offload_group_idx,
+    make_offload_key,
+)
 from octavo.events import (
     MEDIUM_CPU,
     MEDIUM_STORAGE,
@@ -17,9 +29,11 @@ from octavo.events import (
     BlockStored,
     external_hashes,
 )
-from octavo.ids import GroupIdx
+from octavo.ids import BlockHash, GroupIdx
 
 _WIRE_NAMES = {"memory": MEDIUM_CPU, "disk": MEDIUM_STORAGE}
+_MOST_NAMED = 1 << 16
+"""Chunks whose blocks are known and that no medium has yet; the oldest gives way, and is told by its last block."""
 
 
 class OffloadEventSource:
@@ -31,19 +45,54 @@ class OffloadEventSource:
         self._groups = groups
         self._hashes_as_bytes = hashes_as_bytes
         self._locality = locality
+        self._named: dict[OffloadKey, Sequence[BlockHash]] = {}
+        self._blocks: dict[str, _BlocksOfMedium] = {}
+        """By medium, for chunks of several blocks."""
+
+    def name(self, key: OffloadKey, block_hashes: Sequence[BlockHash]) -> None:
+        """The blocks of a chunk, from its first to the one that names it. A key alone tells only the last."""
+        self._named.pop(key, None)
+        if len(self._named) == _MOST_NAMED:
+            del self._named[next(iter(self._named))]
+        self._named[key] = block_hashes
 
     def messages(self, changes: OffloadChanges) -> list[AnyEvent]:
         """The events of one step: what was cleared, then for each medium one removal and one store for each group.
 
-        AllBlocksCleared has no medium: whoever publishes other media too has to tell those after it.
+        AllBlocksCleared has no medium: a publisher of other media too has to tell those after it.
         """
         events: list[AnyEvent] = [AllBlocksCleared()] if changes.was_cleared else []
-        for medium in changes.media:
-            removed = () if changes.was_cleared else medium.removed
-            events += [self._removed(medium.medium, group, keys) for group, keys in _by_group(removed)]
-        for medium in changes.media:
-            events += [self._stored(medium.medium, group, keys) for group, keys in _by_group(medium.stored)]
+        if changes.was_cleared:
+            self._blocks.clear()
+        told = [(medium.medium, *self._changed_blocks(medium)) for medium in changes.media]
+        for medium, removed, _ in told:
+            if not changes.was_cleared:
+                events += [self._removed(medium, group, keys) for group, keys in _by_group(removed)]
+        for medium, _, stored in told:
+            events += [self._stored(medium, group, keys) for group, keys in _by_group(stored)]
         return events
+
+    def _changed_blocks(self, medium: MediumChanges) -> tuple[list[OffloadKey], list[OffloadKey]]:
+        """Blocks that went and came, each as the key of a chunk of this one block."""
+        removed = [key for key in medium.removed if self._size(key) == 1]
+        stored = [key for key in medium.stored if self._size(key) == 1]
+        chunks = {key: mask for key, mask in medium.held.items() if self._size(key) > 1}
+        if chunks:
+            blocks = self._blocks.setdefault(medium.medium, _BlocksOfMedium())
+            gone, come = blocks.change({key: self._blocks_of(key, mask) for key, mask in chunks.items()})
+            removed, stored = removed + gone, stored + come
+        return removed, stored
+
+    def _size(self, key: OffloadKey) -> int:
+        return self._groups[get_offload_group_idx(key)].blocks_per_chunk
+
+    def _blocks_of(self, key: OffloadKey, mask: int) -> list[OffloadKey]:
+        """The blocks that a chunk holds, as far as they are known: of a chunk that nobody named, the last one."""
+        hashes = self._named.get(key)
+        if hashes is None:
+            return [key] if mask == ALL_BLOCKS else []
+        group_idx = get_offload_group_idx(key)
+        return [make_offload_key(block_hash, group_idx) for i, block_hash in enumerate(hashes) if mask >> i & 1]
 
     def _removed(self, medium: str, group_idx: GroupIdx, keys: Sequence[OffloadKey]) -> BlockRemoved:
         return BlockRemoved(
@@ -60,7 +109,7 @@ class OffloadEventSource:
             block_hashes=external_hashes(list(map(get_offload_block_hash, keys)), as_bytes=self._hashes_as_bytes),
             parent_block_hash=None,
             token_ids=[],
-            block_size=group.tokens_per_chunk,
+            block_size=group.spec.block_size,
             lora_id=None,
             medium=_WIRE_NAMES.get(medium, medium),
             lora_name=None,
@@ -70,6 +119,36 @@ class OffloadEventSource:
             locality=self._locality,
             ownership=medium,
         )
+
+
+class _BlocksOfMedium:
+    """Which chunks of a medium have which blocks, as they were told."""
+
+    def __init__(self) -> None:
+        self._of_chunk: dict[OffloadKey, Sequence[OffloadKey]] = {}
+        self._num_chunks: Counter[OffloadKey] = Counter()
+        """Block -> the chunks that have it."""
+
+    def change(self, chunks: Mapping[OffloadKey, Sequence[OffloadKey]]) -> tuple[list[OffloadKey], list[OffloadKey]]:
+        """These chunks have these blocks from now on. The blocks that went with the last chunk, and those that came
+        with the first."""
+        before: dict[OffloadKey, bool] = {}
+        for key, blocks in chunks.items():
+            for block in (*self._of_chunk.get(key, ()), *blocks):
+                before.setdefault(block, block in self._num_chunks)
+            self._count(self._of_chunk.pop(key, ()), -1)
+            self._count(blocks, 1)
+            if blocks:
+                self._of_chunk[key] = blocks
+        removed = [block for block, was_there in before.items() if was_there and block not in self._num_chunks]
+        stored = [block for block, was_there in before.items() if not was_there and block in self._num_chunks]
+        return removed, stored
+
+    def _count(self, blocks: Iterable[OffloadKey], by: int) -> None:
+        for block in blocks:
+            self._num_chunks[block] += by
+            if not self._num_chunks[block]:
+                del self._num_chunks[block]
 
 
 def _by_group(keys: Sequence[OffloadKey]) -> Iterator[tuple[GroupIdx, list[OffloadKey]]]:

@@ -127,6 +127,11 @@ class OffloadingManager:
         return masks
 
     @property
+    def logs_changes(self) -> bool:
+        """Whether `take_changes` has something to say."""
+        return self._resident.changes is not None
+
+    @property
     def media(self) -> list[str]:
         """Memory, and what lies below it, the slowest last."""
         return [MEMORY, *(lower.medium for lower in self._lowers)]

@@ -1,6 +1,6 @@
 """What offloading knows of one request: the names of its chunks, and how far its load is."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -12,15 +12,23 @@ from octavo.offload.device import HeldPages, OffloadedRequest
 class RequestGroupState:
     """One group of one request: the names of its chunks."""
 
-    __slots__ = ("_keys", "_suffix", "blocks_per_chunk", "config", "group_idx", "hashes")
+    __slots__ = ("_keys", "_name", "_suffix", "blocks_per_chunk", "config", "group_idx", "hashes")
 
-    def __init__(self, config: GroupOffloadConfig, group_idx: GroupIdx, hashes: Sequence[BlockHash]) -> None:
+    def __init__(
+        self,
+        config: GroupOffloadConfig,
+        group_idx: GroupIdx,
+        hashes: Sequence[BlockHash],
+        name: Callable[[OffloadKey, Sequence[BlockHash]], None] | None = None,
+    ) -> None:
+        """`name` is told the blocks of each chunk of several blocks that is wanted."""
         self.config = config
         self.group_idx = group_idx
         self.blocks_per_chunk = config.blocks_per_chunk
         self.hashes = hashes
         """Of the request's full blocks; it grows."""
         self._keys: list[OffloadKey] = []
+        self._name = name
         self._suffix = make_offload_key(BlockHash(b""), group_idx)
 
     @property
@@ -39,6 +47,8 @@ class RequestGroupState:
     def wanted_chunk(self, first_block: int, num_blocks: int, held_blocks: int) -> WantedChunk:
         """The chunk of so many blocks from the first one on, with those in the mask."""
         keys, size = self.keys, self.blocks_per_chunk
+        if self._name is not None and size > 1:
+            self._name(keys[first_block + num_blocks - 1], self.hashes[first_block : first_block + num_blocks])
         return WantedChunk(
             keys[first_block + num_blocks - 1],
             first_block // size,

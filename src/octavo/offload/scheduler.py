@@ -107,6 +107,7 @@ class OffloadScheduler:
         )
         self._requests: dict[str, RequestOffloadState] = {}
         self._events = OffloadEventSource(groups)
+        self._name_chunk = self._events.name if manager.logs_changes else None
 
     def prepare(self, request: OffloadedRequest, now: float, *, may_borrow: bool = True) -> Readiness:
         """Whether a waiting request is to be started now. It waits at most `patience_s` after the last of its chunks
@@ -242,7 +243,7 @@ class OffloadScheduler:
         state = self._requests.get(request.request_id)
         if state is None:
             groups = [
-                RequestGroupState(config, group_idx, request.hashes(group_idx))
+                RequestGroupState(config, group_idx, request.hashes(group_idx), self._name_chunk)
                 for group_idx, config in enumerate_groups(self._groups)
             ]
             state = RequestOffloadState(request=request, groups=groups, deadline=now + self._patience_s)

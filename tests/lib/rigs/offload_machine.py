@@ -105,12 +105,17 @@ class OffloadingEngine(NaiveEngine):
         chunks_in_memory: int,
         policy: str,
         store_policy: StorePolicy,
+        logs_changes: bool = False,
     ) -> None:
         """Builds the slower side."""
         slots_of_largest = max(ceil_div(group.chunk_bytes, _SLOT_BYTES) for group in groups)
         self.arena = HostArena(chunks_in_memory * slots_of_largest, _SLOT_BYTES)
         self.offloading_manager = OffloadingManager(
-            self.arena, groups, make_policy(policy, groups, self.arena.num_slots), tiers
+            self.arena,
+            groups,
+            make_policy(policy, groups, self.arena.num_slots),
+            tiers,
+            logs_changes=logs_changes,
         )
         self.watched = WatchedDevice(self.manager)
         page_classes = [group.page_class for group in self.config.groups]
