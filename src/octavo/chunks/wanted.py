@@ -12,15 +12,16 @@ ALL_BLOCKS = -1
 
 
 class WantedChunk(NamedTuple):
-    """One chunk that somebody wants in host memory, for a store or a promotion."""
+    """One chunk that a store or a promotion is to bring into host memory."""
 
     key: OffloadKey
     position: int
-    """Its place among the chunks of its group in the sequence."""
+    """Its index among the chunks of its group in the sequence."""
     parent: OffloadKey | None
     """The chunk before it in its group; None for the first."""
     held_blocks: int = ALL_BLOCKS
-    """Which of its blocks are wanted, as a bit mask. A store that replaces a chunk drops what it does not name."""
+    """The blocks that are wanted, as a bit mask: 0b101 is the first and the third. A store that replaces a chunk drops
+    all other blocks."""
 
 
 class StoredChunk(NamedTuple):
@@ -30,7 +31,7 @@ class StoredChunk(NamedTuple):
     num_slots: int
     """What evicting it makes free. Chunks of one group may differ, where only some of their blocks were kept."""
     position: int
-    """Its place among the chunks of its group in the sequence."""
+    """Its index among the chunks of its group in the sequence."""
     parent: OffloadKey | None
     """The chunk before it in its group, whether or not that is kept anywhere; None for the first."""
 

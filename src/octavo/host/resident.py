@@ -3,9 +3,9 @@
     free --allocate--> being written --publish--> resident --drop, evict, replace--> free
                              `--abandon--> free         `-- while it has readers: an orphan, then free
 
-Whoever needs a chunk's bytes to stay where they are is its *reader*. A chunk with readers is no victim. If it is
-dropped all the same (its bytes were found to be wrong, a wider copy came, everything was reset), no one finds it any
-more, and its slots become free with the last reader.
+A *reader* needs a chunk's bytes to stay in their slots: a load, or a write to a tier. The policy never evicts a chunk
+that has readers. Such a chunk can still be dropped: its bytes were wrong, a copy with more blocks came, or everything
+was reset. Then no lookup finds it any more, and its slots become free when the last reader ends.
 """
 
 from collections import Counter
@@ -42,7 +42,6 @@ class ResidentChunks:
         self._keeps_idle = keeps_idle
         self._orphans: set[int] = set()
         self.discards = Discards()
-        self._untold = Discards()
         """Of a former index: keys whose removal is still to be told."""
 
     # ---- finding ------------------------------------------------------------------------------------------------
@@ -54,14 +53,11 @@ class ResidentChunks:
             return [0 if head == NO_CHUNK else ALL_BLOCKS for head in heads]
         return [0 if head == NO_CHUNK else partial.get(head, ALL_BLOCKS) for head in heads]
 
-    def touch(self, keys: Sequence[OffloadKey]) -> None:
-        self._policy.touch(keys)
-
     # ---- writing ------------------------------------------------------------------------------------------------
 
     def allocate(self, counts: Sequence[int], protect: Sequence[OffloadKey] = ()) -> list[Sequence[int]] | None:
-        """Slots for chunks of these many slots each, evicting what must go, but none of `protect`. Atomic: None, and
-        nothing has changed, if there is no room."""
+        """Slots for chunks; `counts` has the number of slots of each. Evicts other chunks where that is needed, but
+        none of `protect`. Atomic: None, and nothing has changed, if there is no room."""
         missing = sum(counts) - self.table.num_free
         if missing > 0 and not self._evict(missing, protect):
             return None
@@ -72,7 +68,8 @@ class ResidentChunks:
         self.table.free(list(heads))
 
     def orphan(self, heads: Iterable[int]) -> None:
-        """Writing these was given up, but somebody may still write: they have one reader, and are free after it."""
+        """The job that writes these chunks was given up, but may still write. They have one reader, and their slots
+        become free when it is removed."""
         for head in heads:
             self.table.readers[head] = 1
             self._orphans.add(head)
@@ -83,11 +80,9 @@ class ResidentChunks:
         heads: Sequence[int],
         masks: Sequence[int],
         checksums: Sequence[int],
-        lengths: Sequence[int] = (),
     ) -> None:
-        """These are written, and resident from now on; they replace what was there under their keys. `lengths` in
-        bytes need be given only where somebody asks for them later."""
-        self.let_go(_ITEMS_OF_A_CHUNK * len(chunks))  # or it might come to more chunks than the arena holds
+        """These chunks are written, and resident from now on. They replace those that had their keys."""
+        self.free_discarded(_ITEMS_OF_A_CHUNK * len(chunks))  # or it might come to more chunks than the arena holds
         shards = self.index.shards
         keys = [chunk[0] for chunk in chunks]
         replaced = []
@@ -100,8 +95,6 @@ class ResidentChunks:
                 self.index[key] = head
         self.table.describe(heads, masks, checksums)
         self._policy.insert(chunks)
-        for head, length in zip(heads, lengths, strict=False):
-            self.table.lengths[head] = length
         if self.changes is not None:
             self.changes.stored(keys)
             self.changes.replaced(replaced)
@@ -109,14 +102,14 @@ class ResidentChunks:
     # ---- reading ------------------------------------------------------------------------------------------------
 
     def add_readers(self, keys: Sequence[OffloadKey], heads: Sequence[int]) -> None:
-        """Keeps these where they are, until as many `remove_readers`."""
+        """Keeps these chunks in their slots until `remove_readers` was called as often."""
         readers = self.table.readers
         for head in heads:
             readers[head] += 1
         self._policy.pin(keys)
 
     def remove_readers(self, keys: Sequence[OffloadKey], heads: Sequence[int]) -> None:
-        """One reader fewer for each of these."""
+        """Each of these chunks has one reader fewer."""
         readers = self.table.readers
         for head in heads:
             readers[head] -= 1
@@ -127,7 +120,7 @@ class ResidentChunks:
             self.drop_idle(keys)
 
     def drop_idle(self, keys: Sequence[OffloadKey]) -> None:
-        """Drops those of these that have no readers."""
+        """Drops the chunks among these that have no readers."""
         readers = self.table.readers
         found = zip(keys, self.index.find(keys), strict=True)
         self.drop([key for key, head in dict(found).items() if head != NO_CHUNK and not readers[head]])
@@ -145,27 +138,22 @@ class ResidentChunks:
 
     # ---- all of it ----------------------------------------------------------------------------------------------
 
-    def clear(
-        self, heads_being_written: Iterable[int], heads_being_read: Iterable[int], *, tells_removals: bool = False
-    ) -> None:
-        """Forgets every chunk. Slots that somebody writes or reads become free when they say so. Chunks that are read
-        are given once for each reader, and there are no readers but these any more: whoever else was one has given up,
-        and says no more. `tells_removals`: as changes, little by little; else the caller has told of the reset."""
+    def clear(self, heads_being_written: Iterable[int], heads_being_read: Iterable[int]) -> None:
+        """Forgets every chunk. A slot that is being written or read stays taken until its writer or reader ends.
+        `heads_being_read` names a chunk once for each reader. All other readers have given up, and do not call
+        `remove_readers`."""
         readers = Counter(heads_being_read)
         self._orphans = set(readers)
-        if tells_removals and self.changes is not None:
-            self._untold.add(self.index.parts())
-        else:
-            self.discards.add(self.index.parts())
+        if self.changes is not None:
+            self.changes.cleared()
+        self.discards.add(self.index.parts())
         self.discards.add(self._policy.clear())
         self.index = ShardedDict(NO_CHUNK)
         partial = self.table.free_all_but({**dict.fromkeys(heads_being_written, 0), **readers})
         self.discards.add([partial])
 
-    def let_go(self, num_items: int = _ITEMS_PER_CALL) -> None:
-        """Frees a part of what was discarded."""
-        if self._untold and self.changes is not None:
-            self.changes.removed([key for key in self._untold.take_keys(num_items) if key not in self.index])
+    def free_discarded(self, num_items: int = _ITEMS_PER_CALL) -> None:
+        """Frees a part of the tables that a reset has discarded."""
         if self.discards:
             self.discards.free(num_items)
 

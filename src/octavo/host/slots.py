@@ -6,7 +6,6 @@ million chunks are a few flat buffers that the garbage collector has nothing to 
     index        key -> head              a `ShardedDict`: it never stops its caller to grow
     next_slot    [ 5 | -1 | .. | 1 | ..]  the chain of a chunk's slots, -1 at its end
     checksums    [ 0 where none was taken | ..]
-    lengths      [ in bytes, where somebody asks for them | ..]
     readers      [ who needs the bytes where they are | ..]
     partial      head -> mask of blocks   of those few that have not all of them
 
@@ -41,7 +40,6 @@ class SlotTable:
         """Numbers of readers from before everything was freed, of slots that are not listed."""
         self.partial: dict[int, int] = {}
         self.checksums = array("Q", bytes(8 * num_slots))
-        self.lengths = array("q", bytes(8 * num_slots))
         self.readers = array("i", bytes(4 * num_slots))
         self._free = array("i")
         """Those that are listed; the end is taken first."""
@@ -56,7 +54,7 @@ class SlotTable:
         return len(self._free) + self.num_slots - self._num_listed - self._num_kept
 
     def take(self, counts: Sequence[int]) -> list[Sequence[int]]:
-        """Slots for chunks of these many slots each. The caller has seen to it that they are free."""
+        """Slots for chunks; `counts` has the number of slots of each. The caller has seen that they are free."""
         total = sum(counts)
         if not total:
             return []

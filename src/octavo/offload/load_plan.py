@@ -43,7 +43,7 @@ class LoadPlan:
         ]
 
     def part_in_memory(self) -> "LoadPlan":
-        """What of it can be loaded now. It makes no resume point, but less is left to load after it."""
+        """The chunks that can be loaded now. They make no resume point, but leave less to load."""
         groups = []
         for part in self.groups:
             chunks = [chunk for chunk in part.chunks if chunk.stands is LookupResult.HIT]

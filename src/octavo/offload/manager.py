@@ -59,7 +59,7 @@ class OffloadingManager:
         logs_changes: bool = False,
     ) -> None:
         """Without `keeps_in_memory` the arena is only a staging area: a chunk leaves it once it is on the tiers below,
-        and once it was loaded. With `logs_changes` somebody has to take the changes, once per step."""
+        and once it was loaded. With `logs_changes` the caller takes the changes, once per step."""
         limits = limits or OffloadLimits()
         job_ids = count(1)
         self.arena = arena
@@ -289,7 +289,7 @@ class OffloadingManager:
         self._promotions.expire(now)
         for writes in self._writes:
             writes.submit(now)
-        self._resident.let_go()
+        self._resident.free_discarded()
 
     def has_pending_work(self) -> bool:
         """Whether something is to be polled for."""
@@ -312,8 +312,6 @@ class OffloadingManager:
                 *(head for lower in self._lowers for head in lower.quarantined_heads),
             ],
         )
-        if self._resident.changes is not None:
-            self._resident.changes.cleared()
         for lower in self._lowers:
             lower.reset()
 
@@ -447,7 +445,7 @@ class OffloadingManager:
         self._write_through(self._promotions.finish(result, self._now), others)
 
     def _is_behind(self, num_slots: int) -> bool:
-        """Whether a tier that works would not get all of so many slots more."""
+        """Whether a tier that works would not get all chunks, if stores of `num_slots` slots came now."""
         if not self._lowers:
             return False
         storing = sum(sum(store.counts) for store in self._stores.values() if store.generation == self._generation)

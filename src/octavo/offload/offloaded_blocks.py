@@ -24,7 +24,7 @@ IN_MEMORY: Collection[LookupResult] = (LookupResult.HIT,)
 
 
 def held_mask(held_blocks: int, num_blocks: int) -> int:
-    """The blocks that a chunk of so many has, as a mask without special values."""
+    """The blocks that a chunk of `num_blocks` has, as a mask: of a whole chunk of 3 blocks 0b111, not ALL_BLOCKS."""
     whole = (1 << num_blocks) - 1
     return whole if held_blocks == ALL_BLOCKS else held_blocks & whole
 

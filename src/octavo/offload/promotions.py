@@ -72,8 +72,8 @@ class Promotions:
         return key in self._failed
 
     def start(self, wanted: Sequence[WantedChunk], protect: Sequence[OffloadKey], now: float, deadline: float) -> None:
-        """Reads each of these from the first tier that has all its wanted blocks: as many from the front as there is
-        room for, without giving up any of `protect`. None of them is in the arena or on its way there."""
+        """Reads each chunk from the first tier that has all its wanted blocks: as many chunks, from the front, as the
+        arena has room for without evicting any of `protect`. None of the chunks is in the arena or on its way there."""
         for lower in self._lowers:
             masks = lower.masks([chunk.key for chunk in wanted])
             here, elsewhere = [], []
@@ -115,7 +115,7 @@ class Promotions:
         return keys
 
     def loaded(self, keys: Sequence[OffloadKey]) -> None:
-        """Somebody reads these now, and need not be held to be read."""
+        """A load pins these chunks now, so they need not be held for it any more."""
         if self._held:
             self._release([key for key in dict.fromkeys(keys) if key in self._held])
 

@@ -45,7 +45,8 @@ class RequestGroupState:
         return range(stop - 1, first_block - 1, -1)
 
     def wanted_chunk(self, first_block: int, num_blocks: int, held_blocks: int) -> WantedChunk:
-        """The chunk of so many blocks from the first one on, with those in the mask."""
+        """The chunk of blocks [first_block, first_block + num_blocks). `held_blocks` says which of them are wanted:
+        0b101 is the first and the third."""
         keys, size = self.keys, self.blocks_per_chunk
         if self._name is not None and size > 1:
             self._name(keys[first_block + num_blocks - 1], self.hashes[first_block : first_block + num_blocks])

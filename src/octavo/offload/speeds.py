@@ -7,7 +7,7 @@ _WEIGHT_OF_NEWEST = 0.25
 _LEAST_TOKENS = 64
 _LEAST_BYTES = 4 << 20
 _TRIED_ANYWAY = 16
-"""One in so many loads that seem too slow is tried, since a medium that was slow need not stay so."""
+"""One in 16 loads that seem too slow is tried, since a slow medium may have become quick again."""
 
 
 class MovingRate:
@@ -44,7 +44,7 @@ class LoadSpeeds:
         self._num_too_slow = 0
 
     def is_worth_loading(self, *, tokens: int, bytes_in_memory: int, bytes_below: int) -> bool:
-        """Whether loading so many bytes is expected to be quicker than computing the tokens they stand for."""
+        """Whether loading these bytes is expected to be quicker than computing the tokens."""
         if self.prefill.per_second is None:
             return True
         loading = self.from_tiers.seconds_for(bytes_below) + self.from_memory.seconds_for(bytes_in_memory + bytes_below)

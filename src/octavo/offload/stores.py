@@ -123,8 +123,8 @@ class Storer:
     def promise(
         self, request: OffloadedRequest, groups: Sequence[RequestGroupState], num_tokens: int, *, resumed_at: int = 0
     ) -> None:
-        """The request has computed so many tokens, and others may want to resume there. It has resumed itself at
-        `resumed_at`: the next request may want to as well."""
+        """The request has computed `num_tokens`, and other requests may want to resume there. It has resumed itself at
+        `resumed_at`, so the next request may do the same."""
         self._add(_Promise(request=request, groups=groups, num_tokens=num_tokens, is_final=True, resumed_at=resumed_at))
 
     def store_ahead(self, request: OffloadedRequest, groups: Sequence[RequestGroupState], num_tokens: int) -> None:

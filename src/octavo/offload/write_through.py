@@ -78,8 +78,8 @@ class WriteThrough:
         return self._lower.is_available
 
     def is_behind(self, num_slots: int, num_coming: int) -> bool:
-        """Whether so many slots more would not all be accepted, after those that are being stored. What comes alone
-        always is."""
+        """Whether chunks of `num_slots` slots would find no room, behind `num_coming` slots that are being stored. The
+        first chunk always finds room."""
         before = self._slots_waiting + num_coming
         return bool(before) and before + num_slots > self._most_slots and self._lower.is_available
 
@@ -102,7 +102,7 @@ class WriteThrough:
                 self._drop(1)
 
     def finish(self, result: TierResult) -> bool:
-        """False if the job is none of these."""
+        """A job of the tier's has ended; False if it is no write."""
         write = self._writes.pop(result.job_id, None)
         if write is None:
             return False
@@ -140,7 +140,7 @@ class WriteThrough:
         return [key for key, head, mask, below in found if mask & ~below and head not in self._heads]
 
     def _accept(self, keys: Sequence[OffloadKey]) -> int:
-        """How many of these, from the front, there is room for: they wait now."""
+        """The chunks for which there is room, from the front, wait from now on. Their number."""
         if not self._lower.is_available:
             return 0
         counts = self._sizes.num_slots(keys, self._resident.masks(keys))

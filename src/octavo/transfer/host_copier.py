@@ -26,7 +26,8 @@ _CACHED_BYTES = 256 << 10
 _SMALL_BYTES = 32 << 10
 """Copied in two microseconds or so."""
 _BYTES_PER_RELEASE = 256 << 10
-"""Of small pieces: the lock is let go of once in so many, or a waiting thread would wait for the whole job."""
+"""Copies of small pieces keep the interpreter's lock. They release it once in this many bytes, or a waiting thread
+would wait for the whole job."""
 
 
 class _Moves(NamedTuple):
@@ -92,7 +93,7 @@ class HostCopier:
                 self._copy(self._moves(batch), to_slots=False)
                 continue
             for part in self._parts(batch):
-                self._copy(part.moves, to_slots=False)  # the cache then has for the checksum what memory took long for
+                self._copy(part.moves, to_slots=False)  # hashing right after it reads from the CPU's cache
                 given = [chunks[place].checksum for place in part.places]
                 found = self._checksums(batch, part.slots)
                 if given != found:

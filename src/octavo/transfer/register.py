@@ -2,6 +2,9 @@
 
 layer   -> runs             a contiguous part of every block (`layer_layout`)
 runs    -> tensors, refs    rows that several runs share, and each group's parts of them (`rows`)
+
+An engine over Octavo's pool registers its sheets (`register_sheets`): one copy moves a page of all layers. An engine
+with tensors of its own registers those by layer (`register_kv_caches`).
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
 """The worker for caches that the CPU cannot reach: bytes go through staging, in batches.
 
     store   rows --gather--> device staging --one copy--> host staging --pieces--> slots
-    load    slots --verify, pieces--> host staging --one copy--> device staging --scatter--> rows
+    load    slots --pieces, verify--> host staging --one copy--> device staging --scatter--> rows
 
 Host staging is a canonical cache too, so the copies between it and the arena are the `HostCopier`'s. What the device
 does, and in which order, is behind `Lane`.
