@@ -53,8 +53,9 @@ fuzz: $(VENV)/.installed  ## 100,000 hostile messages for the decoder of events
 crash: $(VENV)/.installed  ## 200 kills of a process that writes to disk, and damage at every byte of a log
 	OCTAVO_CRASHES=200 $(BIN)/pytest -q --timeout 600 tests/tiers/test_disk_crash.py tests/tiers/test_disk_damage.py
 
-soak: $(VENV)/.installed  ## the whole stack at random with faults, longer than in `make test`
-	OCTAVO_MACHINE_EXAMPLES=100 $(BIN)/pytest -q --timeout 600 tests/offload/test_state_machine.py
+soak: $(VENV)/.installed  ## the whole stack at random with faults, and its progress, longer than in `make test`
+	OCTAVO_MACHINE_EXAMPLES=100 OCTAVO_LIVENESS_EXAMPLES=40 \
+		$(BIN)/pytest -q --timeout 600 tests/offload/test_state_machine.py tests/engine/test_liveness.py
 
 mutants: $(VENV)/.installed  ## seeded bugs, each of which the tests must catch
 	$(BIN)/python scripts/mutation_check.py --jobs 2
