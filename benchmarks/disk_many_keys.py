@@ -7,14 +7,14 @@ from xxhash import xxh3_128_digest
 
 from octavo.chunks import ALL_BLOCKS, make_offload_key
 from octavo.ids import BlockHash
-from octavo.tiers.disk import layout, segment_path, summary
+from octavo.tiers.disk import layout, segment_name, summary
 
 CHUNK_BYTES = 3 << 10
 
 
 def make_log(directory: Path, namespace: bytes, num_keys: int) -> int:
     """Returns the bytes that the files seem to have."""
-    directory.mkdir()
+    directory.mkdir(mode=0o700)
     total = 0
     for number, first in enumerate(range(0, num_keys, summary.MAX_RECORDS), start=1):
         total += _make_segment(directory, namespace, number, range(first, min(num_keys, first + summary.MAX_RECORDS)))
@@ -35,7 +35,7 @@ def _make_segment(directory: Path, namespace: bytes, number: int, keys: range) -
         )
     )
     end = layout.SEGMENT_HEADER_BYTES + n * size
-    with segment_path(directory, number).open("wb") as file:
+    with (directory / segment_name(number)).open("wb") as file:
         file.write(layout.pack_segment_header(layout.SegmentHeader(layout.VERSION, number, 0, namespace, end)))
         file.seek(end)
         file.write(table)

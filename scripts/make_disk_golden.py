@@ -11,7 +11,7 @@ from pathlib import Path
 from octavo.chunks import ChunkBytes, make_offload_key
 from octavo.ids import BlockHash
 from octavo.tiers import TierContext
-from octavo.tiers.disk import DiskConfig, DiskIO, DiskTier, marker_path, write_marker
+from octavo.tiers.disk import DiskConfig, DiskIO, DiskTier, marker_name, write_marker
 
 NAMESPACE = bytes(range(16))
 CHUNKS = [
@@ -34,11 +34,13 @@ def make(folder: Path) -> None:
         assert tier.submit_store(1, chunks)
         assert tier.flush(30.0)
         tier.close()
-        write_marker(DiskIO(), Path(directory), NAMESPACE, 7)
+        io = DiskIO()
+        io.enter(Path(directory))
+        write_marker(io, NAMESPACE, 7)
         (segment,) = Path(directory).glob("segment-*")
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "segment-v1.octavo").write_bytes(segment.read_bytes())
-        (folder / "reset-v1").write_bytes(marker_path(Path(directory), NAMESPACE).read_bytes())
+        (folder / "reset-v1").write_bytes((Path(directory) / marker_name(NAMESPACE)).read_bytes())
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """A small log, cut at every byte and flipped at every byte: opening never raises, and serves only right bytes."""
 
 import os
-from pathlib import Path
 
 import pytest
 
@@ -22,7 +21,7 @@ class OneFile(DiskIO):
         super().__init__()
         self.data = data
 
-    def open(self, path, flags):
+    def open(self, name, flags):
         return 0
 
     def close(self, fd):
@@ -50,7 +49,7 @@ def log(disk, request):
 
 def whole_records(number, data):
     """What a tier would serve of this file: as `Readers` decide it."""
-    found = read_segment(OneFile(data), Path(), number, len(data), NAMESPACE)
+    found = read_segment(OneFile(data), number, len(data), NAMESPACE)
     if found.table is None:
         return {}
     served = {}

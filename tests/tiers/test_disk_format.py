@@ -57,8 +57,10 @@ def test_version_1_is_read(disk):
 
 def test_the_marker_of_version_1_is_read(tmp_path):
     (tmp_path / f"reset-{NAMESPACE.hex()}").write_bytes((GOLDEN / "reset-v1").read_bytes())
-    assert read_marker(DiskIO(), tmp_path, NAMESPACE) == 7
-    assert read_marker(DiskIO(), tmp_path, bytes(16)) == 0
+    io = DiskIO()
+    io.enter(tmp_path)
+    assert read_marker(io, NAMESPACE) == 7
+    assert read_marker(io, bytes(16)) == 0
 
 
 _KEYS = st.binary(min_size=1, max_size=64).filter(lambda key: key)

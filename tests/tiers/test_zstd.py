@@ -8,7 +8,7 @@ import pytest
 import zstandard
 from hypothesis import given, strategies as st
 
-from octavo.chunks import make_offload_key
+from octavo.chunks import ALL_BLOCKS, make_offload_key
 from octavo.errors import InputError
 from octavo.ids import BlockHash
 from octavo.testing import NAMESPACE, TierSuite, tier_driver
@@ -19,9 +19,12 @@ from octavo.tiers.zstd import ZstdPlanes
 KEYS = [make_offload_key(BlockHash(b"h" * 16), group_idx) for group_idx in range(3)]
 
 
+def disk_config(folder, size=1 << 20):
+    return {"type": "disk", "path": str(folder / "tier"), "size": size, "segment_size": 40_960, "read_threads": 2}
+
+
 def open_zstd(folder, namespace=NAMESPACE, *, size=1 << 20, **settings):
-    disk = {"type": "disk", "path": str(folder / "tier"), "size": size, "segment_size": 40_960, "read_threads": 2}
-    spec = spec_from_config({"type": "zstd", **settings, "tier": disk})
+    spec = spec_from_config({"type": "zstd", **settings, "tier": disk_config(folder, size)})
     return spec.build(TierContext(namespace=namespace, max_chunk_bytes=tier_driver.MAX_CHUNK_BYTES))
 
 
@@ -70,6 +73,32 @@ class TestZstdTier(TierSuite):
             driver.tier.close()
             assert driver.submit_store(tier_driver.chunks([0])) is None
             assert driver.submit_load(tier_driver.chunks([0])) is None
+
+
+class TestAnotherConfiguration:
+    """What a folder holds is read as it was written, or is a miss."""
+
+    WANTED = tier_driver.chunks(range(4))
+
+    def test_other_settings_read_what_is_there(self, tmp_path):
+        for number, settings in enumerate(
+            ({"element_bytes": 2}, {"element_bytes": 4}, {"element_bytes": [1, 2]}, {"level": 9})
+        ):
+            driver = tier_driver.TierDriver(open_zstd(tmp_path, **settings), lambda tier: tier.flush(1.0))
+            assert driver.store([self.WANTED[number]]) == frozenset()
+            assert driver.load(self.WANTED[: number + 1]) == frozenset()
+            driver.tier.close()
+
+    def test_with_and_without_it_a_folder_holds_two_namespaces(self, tmp_path):
+        plain = spec_from_config(disk_config(tmp_path))
+        context = TierContext(namespace=NAMESPACE, max_chunk_bytes=tier_driver.MAX_CHUNK_BYTES)
+        for expected in (0, ALL_BLOCKS):
+            for build in (lambda: open_zstd(tmp_path), lambda: plain.build(context)):
+                driver = tier_driver.TierDriver(build(), lambda tier: tier.flush(1.0))
+                assert driver.found(range(4)) == [expected] * 4
+                driver.load(self.WANTED)  # checks the bytes of those that did not fail
+                driver.store(self.WANTED)
+                driver.tier.close()
 
 
 class TestZstd:

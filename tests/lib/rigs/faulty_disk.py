@@ -3,7 +3,6 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from threading import Event
 
 from octavo.tiers.disk import DiskIO, layout
@@ -61,9 +60,9 @@ class FaultyDiskIO(DiskIO):
             del self._gates[call]
             gate.release()
 
-    def open(self, path: Path, flags: int) -> int:
+    def open(self, name: str, flags: int) -> int:
         self._enter("open")
-        return super().open(path, flags)
+        return super().open(name, flags)
 
     def allocate(self, fd: int, num_bytes: int) -> None:
         self._enter("allocate")
@@ -92,9 +91,9 @@ class FaultyDiskIO(DiskIO):
         self._enter("sync")
         super().sync(fd)
 
-    def unlink(self, path: Path) -> None:
+    def unlink(self, name: str) -> None:
         self._enter("unlink")
-        super().unlink(path)
+        super().unlink(name)
 
     def _enter(self, call: str) -> None:
         gate = self._gates.get(call)

@@ -8,7 +8,7 @@ from .inspection import (
     verify_directory as verify_directory,
 )
 from .io import DiskIO as DiskIO
-from .marker import marker_path as marker_path, write_marker as write_marker
-from .segment import segment_path as segment_path
+from .marker import marker_name as marker_name, write_marker as write_marker
+from .segment import segment_name as segment_name
 from .spec import DiskSpec as DiskSpec
 from .tier import DiskTier as DiskTier

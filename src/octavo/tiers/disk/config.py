@@ -42,6 +42,10 @@ class DiskConfig(Settings, frozen=True, kw_only=True):
     """A call to the disk that takes longer turns the tier off."""
     close_s: Seconds = field(name="close_seconds", default=10.0)
     """Longest time that closing waits for the disk."""
+    wait_s: Annotated[float, Meta(ge=0, le=1e9, description="a number of seconds")] = field(
+        name="wait_seconds", default=0.0
+    )
+    """Longest time that opening waits for another engine to leave the directory."""
 
     def segment_bytes_for(self, max_chunk_bytes: int) -> int:
         """The size of segments: what was asked for, or a 32nd of the budget, at most 256 MiB; at least one chunk."""

@@ -95,7 +95,10 @@ class Health:
             self._next_probe = now + self._pause_s
         if now >= self._next_probe:
             self._is_probing = True
-            threading.Thread(target=self._probe, name="octavo-disk-probe", daemon=True).start()
+            try:
+                threading.Thread(target=self._probe, name="octavo-disk-probe", daemon=True).start()
+            except RuntimeError as error:  # the process may have no more threads
+                self._reports.put(ProbeEnded(None, str(error)))
 
     def probe_ended(self, report: ProbeEnded, *, is_hanging: bool) -> bool:
         """Whether the tier is back."""
@@ -120,33 +123,32 @@ class Health:
     def _try_disk(self) -> dict[str, int]:
         """One small file there and back, and room for a segment; the directory and its lock are made again if they
         are gone."""
-        self._io.make_directory(self._directory)
-        self._lock.renew()
-        path = self._directory / PROBE_NAME
+        self._io.renew_directory(self._directory)
+        self._lock.check()
         word = bytes(range(256)) * (ALIGNMENT // 256)
         try:
-            replace_file(self._io, path, word)
-            if read_block(self._io, path) != word:
+            replace_file(self._io, PROBE_NAME, word)
+            if read_block(self._io, PROBE_NAME) != word:
                 raise OSError(5, "the disk does not give back what it was given")
-            self._try_room(path)
+            self._try_room()
         finally:
             with suppress(OSError):
-                self._io.unlink(path)
-        return self._io.list_files(self._directory)
+                self._io.unlink(PROBE_NAME)
+        return self._io.list_files()
 
-    def _try_room(self, path: Path) -> None:
+    def _try_room(self) -> None:
         """Else a full disk would turn the tier off again at the next segment."""
         try:
             self._ledger.set_file(_PROBE_NUMBER, self._segment_bytes)
         except OSError:
             return  # the budget has no room for a segment, so the disk need not
         try:
-            fd = self._io.open(path, os.O_RDWR)
+            fd = self._io.open(PROBE_NAME, os.O_RDWR)
             try:
                 self._io.allocate(fd, self._segment_bytes)
             finally:
                 self._io.close(fd)
-                self._io.unlink(path)
+                self._io.unlink(PROBE_NAME)
         finally:
             self._ledger.drop_file(_PROBE_NUMBER)
 

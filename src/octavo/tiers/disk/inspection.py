@@ -9,13 +9,13 @@ from pathlib import Path
 from octavo.chunks import get_offload_group_idx
 from octavo.errors import InputError, TierError
 from octavo.ids import GroupIdx
-from octavo.tiers.disk.io import AlignedBuffer, DiskIO, read_all
+from octavo.tiers.disk.io import AlignedBuffer, DiskIO, NotOursError, read_all
 from octavo.tiers.disk.layout import VERSION, is_whole, parse_record_header, record_bytes
 from octavo.tiers.disk.lock import DirectoryLock, find_holder
-from octavo.tiers.disk.marker import MARKER_PREFIX, marker_path
+from octavo.tiers.disk.marker import MARKER_PREFIX, marker_name
 from octavo.tiers.disk.opening import OWN_FILES
 from octavo.tiers.disk.recovery import FoundSegment, list_segments, read_segment
-from octavo.tiers.disk.segment import segment_name, segment_number, segment_path
+from octavo.tiers.disk.segment import segment_name, segment_number
 
 
 @dataclass(slots=True)
@@ -84,16 +84,16 @@ class Verification:
 
 
 def inspect_directory(directory: Path) -> DirectoryContent:
-    io = DiskIO()
+    io = _enter(directory)
     namespaces: dict[bytes, NamespaceContent] = {}
     unknown = 0
-    for segment in _segments(io, directory):
+    for segment in _segments(io):
         if segment.version != VERSION:
             unknown += not segment.is_blank
             continue
         content = namespaces.setdefault(segment.namespace, NamespaceContent(segment.namespace.hex()))
         _add(content, segment)
-    sizes = io.list_files(directory)
+    sizes = io.list_files()
     others = {
         name: num_bytes
         for name, num_bytes in sizes.items()
@@ -101,7 +101,7 @@ def inspect_directory(directory: Path) -> DirectoryContent:
     }
     return DirectoryContent(
         directory=directory,
-        holder=find_holder(directory),
+        holder=find_holder(io),
         namespaces=list(namespaces.values()),
         unknown_segments=unknown,
         other_files=len(others),
@@ -112,8 +112,8 @@ def inspect_directory(directory: Path) -> DirectoryContent:
 
 def verify_directory(directory: Path) -> Verification:
     """Reads and checks every record of every segment."""
-    io, found = DiskIO(), Verification()
-    for segment in _segments(io, directory):
+    io, found = _enter(directory), Verification()
+    for segment in _segments(io):
         name = segment_name(segment.number)
         if segment.is_foreign:
             found.unchecked += 1
@@ -128,7 +128,7 @@ def verify_directory(directory: Path) -> Verification:
                 found.damages.append(Damage(segment=name, offset=offset, problem="record is damaged"))
         if segment.table is not None:
             try:
-                _verify_records(io, directory, segment, found)
+                _verify_records(io, segment, found)
             except FileNotFoundError:  # an engine has evicted it meanwhile
                 found.segments -= 1
     return found
@@ -136,25 +136,25 @@ def verify_directory(directory: Path) -> Verification:
 
 def clear_directory(directory: Path, namespace_prefix: str = "") -> tuple[int, int]:
     """Deletes the segments of namespaces that begin so: how many, and their bytes. What is not ours stays."""
-    io = DiskIO()
-    if not any(True for _ in _segments(io, directory)):
+    if not any(True for _ in _segments(_enter(directory))):
         return 0, 0
     try:
-        lock = DirectoryLock(directory)
+        io = _enter(directory, checks_owner=True)
+        lock = DirectoryLock(io, directory)
     except OSError as error:
-        raise TierError(f"{directory} cannot be locked: {error.strerror}") from error
+        raise TierError(f"{directory} cannot be locked: {error.strerror}; run this as the user that owns it") from error
     try:
         count, num_bytes = 0, 0
         namespaces = set()
-        for segment in list(_segments(io, directory)):
+        for segment in list(_segments(io)):
             is_ours = segment.version > 0 or (segment.is_blank and not namespace_prefix)
             if is_ours and segment.namespace.hex().startswith(namespace_prefix):
-                io.unlink(segment_path(directory, segment.number))
+                io.unlink(segment_name(segment.number))
                 namespaces.add(segment.namespace)
                 count, num_bytes = count + 1, num_bytes + segment.file_bytes
         for namespace in namespaces:
-            io.unlink(marker_path(directory, namespace))
-        io.sync_directory(directory)
+            io.unlink(marker_name(namespace))
+        io.sync_directory()
     except OSError as error:
         raise TierError(f"{directory} cannot be cleared: {error.strerror}") from error
     finally:
@@ -162,14 +162,22 @@ def clear_directory(directory: Path, namespace_prefix: str = "") -> tuple[int, i
     return count, num_bytes
 
 
-def _segments(io: DiskIO, directory: Path) -> Iterator[FoundSegment]:
+def _enter(directory: Path, *, checks_owner: bool = False) -> DiskIO:
+    """The directory is left when nobody looks into it any more."""
+    io = DiskIO(checks_owner=checks_owner)
     try:
-        sizes, _ = list_segments(io, directory)
+        io.enter(directory)
+    except NotOursError:
+        raise
     except OSError as error:
         raise InputError(f"{directory}: {error.strerror}; give the directory of a disk tier") from error
-    for number, file_bytes in sizes:
-        segment = read_segment(io, directory, number, file_bytes, None)
-        if segment.problem and not segment_path(directory, number).exists():
+    return io
+
+
+def _segments(io: DiskIO) -> Iterator[FoundSegment]:
+    for number, file_bytes in list_segments(io)[0]:
+        segment = read_segment(io, number, file_bytes, None)
+        if segment.problem and segment_name(number) not in io.list_files():
             continue  # an engine has evicted it meanwhile
         yield segment
 
@@ -195,11 +203,11 @@ def _add(content: NamespaceContent, segment: FoundSegment) -> None:
         there.hits += hits[group]
 
 
-def _verify_records(io: DiskIO, directory: Path, segment: FoundSegment, found: Verification) -> None:
+def _verify_records(io: DiskIO, segment: FoundSegment, found: Verification) -> None:
     table = segment.table
     assert table is not None, "the caller has looked"
     buffer = AlignedBuffer(max(map(record_bytes, table.lengths.tolist()), default=4096))
-    fd = io.open(segment_path(directory, segment.number), os.O_RDONLY)
+    fd = io.open(segment_name(segment.number), os.O_RDONLY)
     try:
         for i, key in enumerate(table.keys):
             offset, length = int(table.offsets[i]), int(table.lengths[i])

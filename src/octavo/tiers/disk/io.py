@@ -1,48 +1,145 @@
 """`DiskIO`: every call that reaches the disk, in one small class, so that a test's subclass can make any of them fail,
 hang, fall short, flip a bit or end late.
 
-Calls raise OSError and nothing else. They run on the tier's own threads, never on the engine's.
+Calls raise OSError and nothing else. They run on the tier's own threads, never on the engine's. Files are named within
+one open directory, and only this user's own regular files are opened: a link, a FIFO, or a file that others own or may
+write is `NotOursError`.
 """
 
 import errno
 import logging
 import mmap
 import os
+import stat
 import time
 from contextlib import suppress
 from pathlib import Path
+from threading import Lock
 
 from octavo.tiers.disk.layout import ALIGNMENT
 
 _log = logging.getLogger(__name__)
 _PRIVATE_FILE = 0o600
 _PRIVATE_DIRECTORY = 0o700
+_WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+_SAFELY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+"""Follows no link in a file's place, and does not wait for the other end of a FIFO."""
+
+
+class NotOursError(OSError):
+    """A file or directory that somebody else could have made, or could change."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(errno.EPERM, problem)
+
+
+def check_ours(status: os.stat_result) -> None:
+    """NotOursError if another user owns this, or may write to it."""
+    if status.st_uid != os.geteuid():
+        raise NotOursError(f"it belongs to user {status.st_uid}, and this process runs as user {os.geteuid()}")
+    if status.st_mode & _WRITABLE_BY_OTHERS:
+        raise NotOursError(f"other users may write to it (mode {stat.S_IMODE(status.st_mode):o})")
+
+
+def check_file(status: os.stat_result, *, checks_owner: bool = True) -> None:
+    """NotOursError for all but a regular file of ours."""
+    if not stat.S_ISREG(status.st_mode):
+        raise NotOursError("it is no regular file")
+    if checks_owner:
+        check_ours(status)
 
 
 class DiskIO:
     """Files of one directory, with O_DIRECT where its file system allows."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, checks_owner: bool = True) -> None:
+        """`checks_owner` False reads what belongs to others too, to look into it."""
         self.is_direct = True
         """False once the file system has refused O_DIRECT."""
+        self._checks_owner = checks_owner
+        self._directory = -1
+        self._num_users = 0
+        self._users_lock = Lock()
 
-    def make_directory(self, directory: Path) -> None:
-        directory.mkdir(mode=_PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+    # The directory
 
-    def list_files(self, directory: Path) -> dict[str, int]:
+    def enter(self, path: Path) -> None:
+        """Works in this directory until `leave`. The caller makes it if need be."""
+        with self._users_lock:
+            fd = self._open_directory(path)
+            if self._num_users:  # the same, or made again: the number stays, as other threads use it
+                os.dup2(fd, self._directory, inheritable=False)
+                os.close(fd)
+            else:
+                self._directory = fd
+            self._num_users += 1
+
+    def leave(self) -> None:
+        with self._users_lock:
+            self._num_users -= 1
+            if not self._num_users:
+                os.close(self._directory)
+                self._directory = -1
+
+    def __del__(self) -> None:
+        if self._directory >= 0:
+            os.close(self._directory)
+
+    def make_directory(self, path: Path) -> None:
+        path.mkdir(mode=_PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+
+    def renew_directory(self, path: Path) -> None:
+        """Works in the directory that has this path today; it is made if it is gone."""
+        self.make_directory(path)
+        self.enter(path)
+        self.leave()
+
+    def list_files(self) -> dict[str, int]:
         """Regular files and their sizes."""
-        with os.scandir(directory) as entries:
+        with os.scandir(self._directory) as entries:
             return {e.name: e.stat(follow_symlinks=False).st_size for e in entries if e.is_file(follow_symlinks=False)}
 
-    def open(self, path: Path, flags: int) -> int:
+    def list_names(self) -> list[str]:
+        """Of everything that is there, whatever it is."""
+        return os.listdir(self._directory)  # noqa: PTH208 - of a descriptor
+
+    def sync_directory(self) -> None:
+        os.fsync(self._directory)
+
+    def free_bytes(self) -> tuple[int, int]:
+        """What this user may still write on the file system, and the size of all of it."""
+        found = os.fstatvfs(self._directory)
+        return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+
+    # Files
+
+    def status(self, name: str) -> os.stat_result:
+        return os.stat(name, dir_fd=self._directory, follow_symlinks=False)
+
+    def open_private(self, name: str, flags: int) -> int:
+        """Without O_DIRECT. NotOursError for what is no regular file of this user alone."""
+        try:
+            fd = os.open(name, flags | _SAFELY, _PRIVATE_FILE, dir_fd=self._directory)
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
+                raise NotOursError("it is no regular file") from error
+            raise
+        try:
+            check_file(os.fstat(fd), checks_owner=self._checks_owner)
+        except OSError:
+            os.close(fd)
+            raise
+        return fd
+
+    def open(self, name: str, flags: int) -> int:
         if self.is_direct and hasattr(os, "O_DIRECT"):
             try:
-                return os.open(path, flags | os.O_DIRECT, _PRIVATE_FILE)
+                return self.open_private(name, flags | os.O_DIRECT)
             except OSError as error:
                 if error.errno != errno.EINVAL:
                     raise
         self.is_direct = False
-        return os.open(path, flags, _PRIVATE_FILE)
+        return self.open_private(name, flags)
 
     def close(self, fd: int) -> None:
         os.close(fd)
@@ -68,25 +165,29 @@ class DiskIO:
     def sync(self, fd: int) -> None:
         os.fdatasync(fd)
 
-    def sync_directory(self, directory: Path) -> None:
-        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-
     def is_linked(self, fd: int) -> bool:
         """False if the file was deleted under us."""
         return os.fstat(fd).st_nlink > 0
 
-    def rename(self, old: Path, new: Path) -> None:
-        old.rename(new)
+    def rename(self, old: str, new: str) -> None:
+        os.rename(old, new, src_dir_fd=self._directory, dst_dir_fd=self._directory)
 
-    def unlink(self, path: Path) -> None:
-        path.unlink(missing_ok=True)
+    def unlink(self, name: str) -> None:
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=self._directory)
 
     def wall_time_ns(self) -> int:
         return time.time_ns()
+
+    def _open_directory(self, path: Path) -> int:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            if self._checks_owner:
+                check_ours(os.fstat(fd))
+        except OSError:
+            os.close(fd)
+            raise
+        return fd
 
 
 def as_disk_error(error: Exception) -> OSError:
@@ -118,26 +219,31 @@ def read_all(io: DiskIO, fd: int, into: memoryview, offset: int) -> int:
     return done
 
 
-def replace_file(io: DiskIO, path: Path, data: bytes) -> None:
+def draft_name(name: str) -> str:
+    """Of a file that is being made to replace this one."""
+    return f"{name}.tmp"
+
+
+def replace_file(io: DiskIO, name: str, data: bytes) -> None:
     """The file holds these bytes, durably, or what it held before."""
     block = AlignedBuffer(-(-len(data) // ALIGNMENT) * ALIGNMENT)
     block.view[: len(data)] = data
-    temporary = path.with_suffix(".tmp")
-    fd = io.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    draft = draft_name(name)
+    fd = io.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
         write_all(io, fd, block.view, 0)
         io.sync(fd)
     finally:
         with suppress(OSError):
             io.close(fd)
-    io.rename(temporary, path)
-    io.sync_directory(path.parent)
+    io.rename(draft, name)
+    io.sync_directory()
 
 
-def read_block(io: DiskIO, path: Path) -> bytes:
+def read_block(io: DiskIO, name: str) -> bytes:
     """The first 4096 bytes of a file, or what there is of them."""
     block = AlignedBuffer(ALIGNMENT)
-    fd = io.open(path, os.O_RDONLY)
+    fd = io.open(name, os.O_RDONLY)
     try:
         return bytes(block.view[: read_all(io, fd, block.view, 0)])
     finally:

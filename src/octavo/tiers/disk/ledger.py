@@ -41,6 +41,12 @@ class Ledger:
             self._files[number] = num_bytes
             self._used = used
 
+    def add_file(self, number: int, num_bytes: int) -> None:
+        """A file that somebody else has made: it counts, whatever the budget says."""
+        with self._lock:
+            self._used += num_bytes - self._files.get(number, 0)
+            self._files[number] = num_bytes
+
     def drop_file(self, number: int) -> None:
         with self._lock:
             self._used -= self._files.pop(number, 0)

@@ -5,44 +5,92 @@ It is an flock on `lock`, so it ends with the process that holds it, however tha
 
 import fcntl
 import json
+import logging
 import os
 import socket
+import time
 from contextlib import suppress
 from pathlib import Path
 
 from octavo.errors import TierError, TierLockedError
+from octavo.tiers.disk.io import DiskIO
 
 LOCK_NAME = "lock"
 _MOST_BYTES = 1024
+_PAUSE_S = 0.1
+_log = logging.getLogger(__name__)
 
 
 class DirectoryLock:
     """Held from construction until `release`. The file says who holds it; it stays when the lock is released."""
 
-    def __init__(self, directory: Path) -> None:
-        self._path = directory / LOCK_NAME
-        self._fd = _acquire(self._path)
+    def __init__(self, io: DiskIO, directory: Path, *, wait_s: float = 0.0) -> None:
+        """Waits up to `wait_s` for another engine to end. TierLockedError names it."""
+        self._io = io
+        self._directory = directory
+        self._fd = self._acquire_in_time(wait_s)
 
-    def is_current(self) -> bool:
-        """False if the file was deleted, so that somebody else could lock another one of that name."""
-        return _is_at(self._fd, self._path)
-
-    def renew(self) -> None:
-        """Locks the file of today, if it is not the one that is held."""
-        if not self.is_current():
-            fd = _acquire(self._path)
+    def check(self) -> None:
+        """OSError if somebody else has the directory: its file was deleted, and an engine has locked another one of
+        that name. If nobody has, it is locked again."""
+        if not self._is_current(self._fd):
+            try:
+                fd = self._acquire()
+            except (TierLockedError, TierError) as error:
+                raise OSError(0, f"its file {LOCK_NAME!r} was deleted, and {error}") from None
             os.close(self._fd)
             self._fd = fd
 
     def release(self) -> None:
         os.close(self._fd)
 
+    def _acquire_in_time(self, wait_s: float) -> int:
+        deadline, has_said = time.monotonic() + wait_s, False
+        while True:
+            try:
+                return self._acquire()
+            except TierLockedError as error:
+                if time.monotonic() >= deadline:
+                    raise
+                if not has_said:
+                    _log.warning("disk tier: waits up to %.0f s: %s", wait_s, error)
+                    has_said = True
+                time.sleep(_PAUSE_S)
 
-def find_holder(directory: Path) -> str | None:
+    def _acquire(self) -> int:
+        while True:
+            fd = self._io.open_private(LOCK_NAME, os.O_RDWR | os.O_CREAT)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                holder = _holder(fd)
+                os.close(fd)
+                raise TierLockedError(
+                    f"{self._directory} is in use by {holder}: give each engine a directory of its own, or end that one"
+                ) from None
+            except OSError as error:
+                os.close(fd)
+                raise TierError(
+                    f"{self._directory} cannot be locked ({error.strerror}): choose a file system with flock"
+                ) from error
+            if self._is_current(fd):  # else it was deleted between the two calls
+                _say_who(fd)
+                return fd
+            os.close(fd)
+
+    def _is_current(self, fd: int) -> bool:
+        """Whether this file is the one that has the lock's name today."""
+        try:
+            return os.path.samestat(os.fstat(fd), self._io.status(LOCK_NAME))
+        except OSError:
+            return False
+
+
+def find_holder(io: DiskIO) -> str | None:
     """Who holds the directory now, for a person; None if nobody does."""
     try:
-        fd = os.open(directory / LOCK_NAME, os.O_RDONLY)
-    except FileNotFoundError:
+        fd = io.open_private(LOCK_NAME, os.O_RDONLY)
+    except OSError:
         return None
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -51,28 +99,6 @@ def find_holder(directory: Path) -> str | None:
     finally:
         os.close(fd)
     return None
-
-
-def _acquire(path: Path) -> int:
-    while True:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = _holder(fd)
-            os.close(fd)
-            raise TierLockedError(
-                f"{path.parent} is in use by {holder}: give each engine a directory of its own, or end that one"
-            ) from None
-        except OSError as error:
-            os.close(fd)
-            raise TierError(
-                f"{path.parent} cannot be locked ({error.strerror}): choose a file system with flock"
-            ) from error
-        if _is_at(fd, path):  # else it was deleted between the two calls
-            _say_who(fd)
-            return fd
-        os.close(fd)
 
 
 def _say_who(fd: int) -> None:
@@ -88,10 +114,3 @@ def _holder(fd: int) -> str:
         return f"process {int(holder['pid'])} on {holder['host']!s}"
     except (OSError, ValueError, KeyError, TypeError):
         return "another process"
-
-
-def _is_at(fd: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(fd), path.stat())
-    except OSError:
-        return False

@@ -26,7 +26,7 @@ from octavo.tiers.disk.operations import (
     WriteRecords,
 )
 from octavo.tiers.disk.seal import sealed_bytes
-from octavo.tiers.disk.segment import Segment, segment_name
+from octavo.tiers.disk.segment import Segment, segment_name, segment_number
 from octavo.tiers.disk.summary import MAX_RECORDS, table_bytes
 from octavo.tiers.disk.writer import Writer
 
@@ -277,6 +277,17 @@ class SegmentLog:
             for segment in (*self._contents.segments.values(), *self.foreign.values())
             if (segment.num_synced or segment.number in self.foreign) and segment_name(segment.number) not in files
         ]
+
+    def adopt_strangers(self, files: Mapping[str, int]) -> None:
+        """Counts segments that another engine has made while this one had lost its lock."""
+        known = self._contents.segments.keys() | self.foreign.keys() | self._leaving.keys()
+        for name, num_bytes in files.items():
+            number = segment_number(name)
+            if number is not None and number not in known:
+                self._ledger.add_file(number, num_bytes)
+                self.foreign[number] = Segment(number, num_bytes)
+                self._planned_bytes += num_bytes
+                self._next_number = max(self._next_number, number + 1)
 
     def reset(self) -> None:
         """Deletes every segment of the namespace, after a durable word that they are dead."""

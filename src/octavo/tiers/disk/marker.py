@@ -4,7 +4,6 @@ A reset deletes many files, which takes long and can fail half way. The marker i
 first; it goes when the last file has gone.
 """
 
-from pathlib import Path
 from struct import Struct
 
 from octavo.tiers.disk.io import DiskIO, read_block, replace_file
@@ -16,19 +15,19 @@ MARKER_BYTES = ALIGNMENT
 MARKER_PREFIX = "reset-"
 
 
-def marker_path(directory: Path, namespace: bytes) -> Path:
-    return directory / f"{MARKER_PREFIX}{namespace.hex()}"
+def marker_name(namespace: bytes) -> str:
+    return f"{MARKER_PREFIX}{namespace.hex()}"
 
 
-def write_marker(io: DiskIO, directory: Path, namespace: bytes, floor: int) -> None:
+def write_marker(io: DiskIO, namespace: bytes, floor: int) -> None:
     block = with_checksum(_MARKER.pack(bytes(16), _MAGIC, VERSION, namespace, floor))
-    replace_file(io, marker_path(directory, namespace), block)
+    replace_file(io, marker_name(namespace), block)
 
 
-def read_marker(io: DiskIO, directory: Path, namespace: bytes) -> int:
+def read_marker(io: DiskIO, namespace: bytes) -> int:
     """The floor; 0 where there was no reset. OSError if there was one and nobody knows which."""
     try:
-        block = read_block(io, marker_path(directory, namespace))
+        block = read_block(io, marker_name(namespace))
     except FileNotFoundError:
         return 0
     if len(block) < MARKER_BYTES or not has_checksum(block):

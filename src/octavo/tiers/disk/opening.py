@@ -6,15 +6,14 @@ from pathlib import Path
 
 from octavo.errors import TierError
 from octavo.tiers.disk.health import PROBE_NAME
-from octavo.tiers.disk.io import DiskIO
+from octavo.tiers.disk.io import DiskIO, NotOursError, check_file, draft_name
 from octavo.tiers.disk.ledger import Ledger
 from octavo.tiers.disk.lock import LOCK_NAME, DirectoryLock
-from octavo.tiers.disk.marker import marker_path, read_marker
+from octavo.tiers.disk.marker import marker_name, read_marker
 from octavo.tiers.disk.recovery import FoundSegment, list_segments, read_segment
-from octavo.tiers.disk.segment import MOST_SEGMENTS, Segment, segment_path
+from octavo.tiers.disk.segment import MOST_SEGMENTS, Segment, segment_name, segment_number
 
-_PROBE_DRAFT = Path(PROBE_NAME).with_suffix(".tmp").name
-OWN_FILES = frozenset({LOCK_NAME, PROBE_NAME, _PROBE_DRAFT})
+OWN_FILES = frozenset({LOCK_NAME, PROBE_NAME, draft_name(PROBE_NAME)})
 """Beside segments and markers."""
 _log = logging.getLogger(__name__)
 
@@ -30,74 +29,100 @@ class OpenedDirectory:
     next_number: int
 
 
-def open_directory(directory: Path, *, io: DiskIO, namespace: bytes, budget_bytes: int) -> OpenedDirectory:
-    """Locks the directory and reads it. TierError, with the remedy, if that cannot be."""
+def open_directory(
+    directory: Path, *, io: DiskIO, namespace: bytes, budget_bytes: int, wait_s: float = 0.0
+) -> OpenedDirectory:
+    """Locks the directory and reads it. TierError, with the remedy, if that cannot be; then nothing stays open."""
     try:
         io.make_directory(directory)
-        lock = DirectoryLock(directory)
+        io.enter(directory)
+    except NotOursError as error:
+        raise TierError(
+            f"disk tier: {directory} is not private ({error.strerror}): give a folder in it that does not exist yet, "
+            "or run `chown` and `chmod go-w` on it"
+        ) from error
     except OSError as error:
         raise _unusable(directory, error) from error
+    lock = None
     try:
+        _refuse_strangers(directory, io, namespace)
+        lock = DirectoryLock(io, directory, wait_s=wait_s)
         return _read_directory(directory, lock, io, namespace, budget_bytes)
-    except OSError as error:
-        lock.release()
-        raise _unusable(directory, error) from error
-    except BaseException:
-        lock.release()
+    except BaseException as error:
+        if lock is not None:
+            lock.release()
+        io.leave()
+        if isinstance(error, OSError):
+            raise _unusable(directory, error) from error
         raise
+
+
+def _refuse_strangers(directory: Path, io: DiskIO, namespace: bytes) -> None:
+    """TierError if a file with a name of ours could be somebody else's work."""
+    names = OWN_FILES | {marker_name(namespace), draft_name(marker_name(namespace))}
+    for name in io.list_names():
+        if name not in names and segment_number(name) is None:
+            continue
+        try:
+            check_file(io.status(name))
+        except FileNotFoundError:  # another engine has the directory, and is at work
+            continue
+        except NotOursError as error:
+            raise TierError(
+                f"disk tier: {directory / name} is not trusted ({error.strerror}): remove it, or give another folder"
+            ) from error
 
 
 def _read_directory(
     directory: Path, lock: DirectoryLock, io: DiskIO, namespace: bytes, budget_bytes: int
 ) -> OpenedDirectory:
-    _delete_leftovers(directory, io, namespace)
-    sizes, other_bytes = list_segments(io, directory)
+    _delete_leftovers(io, namespace)
+    sizes, other_bytes = list_segments(io)
     ledger = Ledger(budget_bytes, other_bytes=other_bytes)
     next_number = sizes[-1][0] + 1 if sizes else 1
     if next_number > MOST_SEGMENTS:
-        raise TierError(f"disk tier: {segment_path(directory, next_number - 1)} is no segment of any tier: remove it")
-    sizes = _delete_beyond_budget(directory, io, ledger, sizes)
-    floor = min(next_number, read_marker(io, directory, namespace))
+        stranger = directory / segment_name(next_number - 1)
+        raise TierError(f"disk tier: {stranger} is no segment of any tier: remove it")
+    sizes = _delete_beyond_budget(io, ledger, sizes)
+    floor = min(next_number, read_marker(io, namespace))
     found: list[FoundSegment] = []
     foreign: list[Segment] = []
     for number, file_bytes in sizes:
-        segment = read_segment(io, directory, number, file_bytes, namespace)
+        segment = read_segment(io, number, file_bytes, namespace)
         is_ours = segment.namespace == namespace
         if segment.is_blank or (is_ours and number < floor):
-            io.unlink(segment_path(directory, number))
+            io.unlink(segment_name(number))
             continue
         ledger.set_file(number, file_bytes)
         if segment.problem:
-            _log.warning("%s: %s", segment_path(directory, number), segment.problem)
+            _log.warning("%s: %s", directory / segment_name(number), segment.problem)
         if is_ours and segment.table is not None:
             found.append(segment)
         else:
             foreign.append(Segment(number, file_bytes))
     if floor:
-        io.sync_directory(directory)
-        io.unlink(marker_path(directory, namespace))
+        io.sync_directory()
+        io.unlink(marker_name(namespace))
     return OpenedDirectory(
         lock=lock, ledger=ledger, found=found, foreign=foreign, next_number=max(next_number, floor + 1)
     )
 
 
-def _delete_leftovers(directory: Path, io: DiskIO, namespace: bytes) -> None:
+def _delete_leftovers(io: DiskIO, namespace: bytes) -> None:
     """Files that somebody was making when he ended."""
-    names = {PROBE_NAME, _PROBE_DRAFT, marker_path(directory, namespace).with_suffix(".tmp").name}
-    for name in names & io.list_files(directory).keys():
-        io.unlink(directory / name)
+    names = {PROBE_NAME, draft_name(PROBE_NAME), draft_name(marker_name(namespace))}
+    for name in names & io.list_files().keys():
+        io.unlink(name)
 
 
-def _delete_beyond_budget(
-    directory: Path, io: DiskIO, ledger: Ledger, sizes: list[tuple[int, int]]
-) -> list[tuple[int, int]]:
+def _delete_beyond_budget(io: DiskIO, ledger: Ledger, sizes: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """The oldest segments go until the others fit; what is not ours in the directory counts, and stays."""
     room = ledger.budget_bytes - ledger.used_bytes
     excess = sum(num_bytes for _, num_bytes in sizes) - room
     kept = list(sizes)
     while excess > 0 and kept:
         number, num_bytes = kept.pop(0)
-        io.unlink(segment_path(directory, number))
+        io.unlink(segment_name(number))
         excess -= num_bytes
     return kept
 

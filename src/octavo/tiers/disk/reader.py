@@ -6,24 +6,20 @@ a file that was deleted is noticed, and any number of segments needs few descrip
 
 import os
 import threading
-from pathlib import Path
 from queue import SimpleQueue
 
 from octavo.tiers.buffers import scatter
 from octavo.tiers.disk.io import AlignedBuffer, DiskIO, as_disk_error, read_all
 from octavo.tiers.disk.layout import RECORD_HEADER_BYTES, is_whole, parse_record_header, record_bytes
 from octavo.tiers.disk.operations import ReadPart, ReadRun, Reports, RunRead, Ticket
-from octavo.tiers.disk.segment import segment_path
+from octavo.tiers.disk.segment import segment_name
 
 
 class Readers:
     """`submit` is for the engine's thread, which bounds what is under way."""
 
-    def __init__(
-        self, *, directory: Path, io: DiskIO, namespace: bytes, num_threads: int, buffer_bytes: int, reports: Reports
-    ) -> None:
+    def __init__(self, *, io: DiskIO, namespace: bytes, num_threads: int, buffer_bytes: int, reports: Reports) -> None:
         self.tickets = [Ticket() for _ in range(num_threads)]
-        self._directory = directory
         self._io = io
         self._namespace = namespace
         self._reports = reports
@@ -64,7 +60,7 @@ class Readers:
         if all(part.job.is_cancelled for part in run.parts):
             return RunRead(run, frozenset())
         with ticket:
-            fd = self._io.open(segment_path(self._directory, run.segment.number), os.O_RDONLY)
+            fd = self._io.open(segment_name(run.segment.number), os.O_RDONLY)
             try:
                 num_bytes = read_all(self._io, fd, buffer.view[: run.num_bytes], run.offset)
             finally:

@@ -7,7 +7,6 @@ import errno
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Self
 
 import numpy as np
@@ -27,7 +26,7 @@ from octavo.tiers.disk.layout import (
     parse_segment_header,
     record_bytes,
 )
-from octavo.tiers.disk.segment import segment_number, segment_path
+from octavo.tiers.disk.segment import segment_name, segment_number
 from octavo.tiers.disk.summary import MAX_RECORDS, Table, parse_table, parse_trailer
 
 _SCAN_WINDOW_BYTES = 4 << 20
@@ -61,11 +60,11 @@ class FoundSegment:
         return self.version > VERSION
 
 
-def list_segments(io: DiskIO, directory: Path) -> tuple[list[tuple[int, int]], int]:
+def list_segments(io: DiskIO) -> tuple[list[tuple[int, int]], int]:
     """(number, bytes) of each segment file, ascending, and the bytes of all other files."""
     segments: list[tuple[int, int]] = []
     other_bytes = 0
-    for name, num_bytes in io.list_files(directory).items():
+    for name, num_bytes in io.list_files().items():
         number = segment_number(name)
         if number is None:
             other_bytes += num_bytes
@@ -74,11 +73,11 @@ def list_segments(io: DiskIO, directory: Path) -> tuple[list[tuple[int, int]], i
     return sorted(segments), other_bytes
 
 
-def read_segment(io: DiskIO, directory: Path, number: int, file_bytes: int, namespace: bytes | None) -> FoundSegment:
+def read_segment(io: DiskIO, number: int, file_bytes: int, namespace: bytes | None) -> FoundSegment:
     """Reads records of `namespace`, or of any if it is None. Never raises for what the file holds or the disk does."""
     nothing = FoundSegment(number=number, file_bytes=file_bytes)
     try:
-        with _OpenSegment(io, directory, number, file_bytes) as file:
+        with _OpenSegment(io, number, file_bytes) as file:
             return _read(file, nothing, namespace)
     except OSError as error:
         return FoundSegment(number=number, file_bytes=file_bytes, problem=f"cannot be read: {error.strerror}")
@@ -128,11 +127,11 @@ def _read(file: "_OpenSegment", nothing: FoundSegment, namespace: bytes | None) 
 class _OpenSegment:
     """A segment file to read from, through one buffer that grows."""
 
-    def __init__(self, io: DiskIO, directory: Path, number: int, file_bytes: int) -> None:
+    def __init__(self, io: DiskIO, number: int, file_bytes: int) -> None:
         self.number = number
         self.file_bytes = file_bytes
         self._io = io
-        self._fd = io.open(segment_path(directory, number), os.O_RDONLY)
+        self._fd = io.open(segment_name(number), os.O_RDONLY)
         self._buffer = AlignedBuffer(ALIGNMENT)
 
     def __enter__(self) -> Self:

@@ -6,7 +6,6 @@ of planning, which is the order of writing.
 
 from array import array
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,10 +33,6 @@ def segment_number(name: str) -> int | None:
     digits = name.removeprefix(_PREFIX).removesuffix(_SUFFIX)
     is_number = len(digits) == _DIGITS and digits.isascii() and digits.isdigit()
     return int(digits) if is_number and segment_name(int(digits)) == name else None
-
-
-def segment_path(directory: Path, number: int) -> Path:
-    return directory / segment_name(number)
 
 
 class Segment:

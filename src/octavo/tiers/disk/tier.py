@@ -17,7 +17,7 @@ from octavo.tiers.base import Tier, TierContext, TierStatus
 from octavo.tiers.disk.config import DiskConfig
 from octavo.tiers.disk.contents import Contents
 from octavo.tiers.disk.health import Health, Watchdog, describe
-from octavo.tiers.disk.io import DiskIO
+from octavo.tiers.disk.io import DiskIO, NotOursError
 from octavo.tiers.disk.jobs import Jobs
 from octavo.tiers.disk.layout import MAX_HELD, MAX_KEY_BYTES, MIN_HELD, aligned, record_bytes
 from octavo.tiers.disk.loads import Loads
@@ -58,7 +58,13 @@ class DiskTier(Tier):
 
     def __init__(self, config: DiskConfig, context: TierContext, io: DiskIO) -> None:
         segment_bytes = config.segment_bytes_for(context.max_chunk_bytes)
-        opened = open_directory(config.path, io=io, namespace=context.namespace, budget_bytes=config.size_bytes)
+        opened = open_directory(
+            config.path,
+            io=io,
+            namespace=context.namespace,
+            budget_bytes=config.size_bytes,
+            wait_s=config.wait_s,
+        )
         self._config = config
         self._max_chunk_bytes = context.max_chunk_bytes
         self._io = io
@@ -67,15 +73,14 @@ class DiskTier(Tier):
         self._reports = Reports()
         self._run_bytes = max(_BUFFER_BYTES, aligned(record_bytes(context.max_chunk_bytes)))
         self._writer = Writer(
-            directory=config.path,
             io=io,
+            lock=opened.lock,
             namespace=context.namespace,
             ledger=opened.ledger,
             buffer_bytes=self._run_bytes,
             reports=self._reports,
         )
         self._readers = Readers(
-            directory=config.path,
             io=io,
             namespace=context.namespace,
             num_threads=config.read_threads,
@@ -237,6 +242,7 @@ class DiskTier(Tier):
         have_ended &= self._readers.join(max(0.0, end - time.monotonic()))
         if have_ended:  # a write that hangs may still land: then the directory stays locked while the process lives
             self._lock.release()
+            self._io.leave()
 
     def check_invariants(self) -> None:
         """For tests: the index agrees with the segments, and the plan with the files."""
@@ -335,7 +341,7 @@ class DiskTier(Tier):
 
     def _run_read(self, report: RunRead) -> None:
         self._loader.run_read(report, self._generation)
-        if isinstance(report.error, FileNotFoundError):
+        if isinstance(report.error, FileNotFoundError | NotOursError):
             self._lose(report.run.segment)
         elif report.error is not None and self._loader.errors_in_a_row >= _READ_ERRORS_IN_A_ROW:
             self._health.degrade(f"segments cannot be read: {describe(report.error)}")
@@ -347,6 +353,7 @@ class DiskTier(Tier):
         self._loader.errors_in_a_row = 0
         for segment in self._log.missing_from(report.files):
             self._lose(segment)
+        self._log.adopt_strangers(report.files)
         self._log.retry()
 
     def _lose(self, segment: Segment) -> None:

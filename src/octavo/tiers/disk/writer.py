@@ -12,7 +12,6 @@ not what their checksum says.
 import os
 import threading
 from contextlib import suppress
-from pathlib import Path
 from queue import SimpleQueue
 from typing import assert_never
 
@@ -29,7 +28,8 @@ from octavo.tiers.disk.layout import (
     write_record_header,
 )
 from octavo.tiers.disk.ledger import Ledger
-from octavo.tiers.disk.marker import marker_path, write_marker
+from octavo.tiers.disk.lock import DirectoryLock
+from octavo.tiers.disk.marker import marker_name, write_marker
 from octavo.tiers.disk.operations import (
     ClearReset,
     DeleteSegment,
@@ -51,7 +51,7 @@ from octavo.tiers.disk.operations import (
     WriteRecords,
 )
 from octavo.tiers.disk.seal import write_summary
-from octavo.tiers.disk.segment import Segment, segment_path
+from octavo.tiers.disk.segment import Segment, segment_name
 from octavo.tiers.disk.write_behind import WriteBehind
 
 
@@ -59,11 +59,11 @@ class Writer:
     """Owns the open file and the buffer. `submit` is for the engine's thread; all else runs on its own."""
 
     def __init__(
-        self, *, directory: Path, io: DiskIO, namespace: bytes, ledger: Ledger, buffer_bytes: int, reports: Reports
+        self, *, io: DiskIO, lock: DirectoryLock, namespace: bytes, ledger: Ledger, buffer_bytes: int, reports: Reports
     ) -> None:
         self.ticket = Ticket()
-        self._directory = directory
         self._io = io
+        self._lock = lock
         self._namespace = namespace
         self._ledger = ledger
         self._reports = reports
@@ -155,8 +155,8 @@ class Writer:
                 self._mark_reset(order.floor)
             case ClearReset():
                 with suppress(OSError), self.ticket:  # a floor that stays does no harm: numbers only grow
-                    self._io.sync_directory(self._directory)
-                    self._io.unlink(marker_path(self._directory, self._namespace))
+                    self._io.sync_directory()
+                    self._io.unlink(marker_name(self._namespace))
             case Sync():
                 order.is_durable = self._sync() and not self._lost_something
                 self._lost_something = self._lost_something and not order.is_flush
@@ -218,7 +218,7 @@ class Writer:
         offset = source.offsets[entry]
         try:
             with self.ticket:
-                fd = self._io.open(segment_path(self._directory, source.number), os.O_RDONLY)
+                fd = self._io.open(segment_name(source.number), os.O_RDONLY)
                 try:
                     num_bytes = read_all(self._io, fd, view, offset)
                 finally:
@@ -277,28 +277,29 @@ class Writer:
         self._close()
         segment = self._segment = order.segment
         self._num_entries, self._num_unsynced = order.num_entries or 0, 0
-        path = segment_path(self._directory, segment.number)
+        name = segment_name(segment.number)
         is_new, is_made = order.num_entries is None, False
         try:
             with self.ticket:
+                self._lock.check()
                 self._ledger.set_file(segment.number, order.num_bytes)
-                self._fd = self._io.open(path, os.O_RDWR | (os.O_CREAT | os.O_EXCL if is_new else 0))
+                self._fd = self._io.open(name, os.O_RDWR | (os.O_CREAT | os.O_EXCL if is_new else 0))
                 is_made = is_new
                 self._io.allocate(self._fd, order.num_bytes)
                 if is_new:
                     self._write_header(segment, order.num_bytes)
                 self._io.sync(self._fd)
-                self._io.sync_directory(self._directory)
+                self._io.sync_directory()
         except OSError as error:
-            is_gone = is_new and (not is_made or self._unlink(path))
+            is_gone = is_new and (not is_made or self._unlink(name))
             if is_gone:
                 self._ledger.drop_file(segment.number)
             self._break(segment, error, is_gone=is_gone)
 
-    def _unlink(self, path: Path) -> bool:
+    def _unlink(self, name: str) -> bool:
         try:
             with self.ticket:
-                self._io.unlink(path)
+                self._io.unlink(name)
         except OSError:
             return False
         return True
@@ -333,7 +334,7 @@ class Writer:
         self._segment = segment
         try:
             with self.ticket:
-                self._fd = self._io.open(segment_path(self._directory, segment.number), os.O_RDWR)
+                self._fd = self._io.open(segment_name(segment.number), os.O_RDWR)
         except OSError as error:
             self._break(segment, error)
 
@@ -342,7 +343,7 @@ class Writer:
             self._close()
         try:
             with self.ticket:
-                self._io.unlink(segment_path(self._directory, segment.number))
+                self._io.unlink(segment_name(segment.number))
         except OSError as error:
             self._reports.put(SegmentDeleted(segment, error))
             return
@@ -353,7 +354,7 @@ class Writer:
         error = None
         try:
             with self.ticket:
-                write_marker(self._io, self._directory, self._namespace, floor)
+                write_marker(self._io, self._namespace, floor)
         except OSError as cause:
             error = cause
             self._lost_something = True
@@ -366,6 +367,7 @@ class Writer:
         try:
             with self.ticket:
                 assert self._fd is not None, "an open segment has a file"
+                self._lock.check()
                 self._io.sync(self._fd)
                 if not self._io.is_linked(self._fd):
                     raise FileNotFoundError(2, "a segment's file was deleted")

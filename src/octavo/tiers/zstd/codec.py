@@ -18,6 +18,8 @@ import numpy.typing as npt
 from octavo.chunks import OffloadKey, get_offload_group_idx
 from octavo.errors import InputError
 
+FORMAT = b"zstd planes 1"
+"""Part of the namespace of encoded chunks: nobody else reads them, and they are read by nothing else."""
 HEADER_BYTES = 1
 WIDTHS = (1, 2, 4)
 """Bytes that an element can have."""

@@ -5,6 +5,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
@@ -13,7 +14,7 @@ from octavo.errors import InputError
 from octavo.settings import Settings
 from octavo.tiers.base import OffloadingSpec, TierContext
 from octavo.tiers.registry import spec_from_config
-from octavo.tiers.zstd.codec import HEADER_BYTES, ZstdPlanes
+from octavo.tiers.zstd.codec import FORMAT, HEADER_BYTES, ZstdPlanes
 from octavo.tiers.zstd.tier import ZstdTier
 
 ElementBytes = Annotated[Literal[1, 2, 4], Meta(description="1, 2 or 4")]
@@ -53,5 +54,6 @@ class ZstdSpec(OffloadingSpec):
     def build(self, context: TierContext) -> ZstdTier:
         widths = self.config.element_bytes
         codec = ZstdPlanes(widths if isinstance(widths, tuple) else (widths,), self.config.level)  # opens nothing
-        encoded = replace(context, max_chunk_bytes=context.max_chunk_bytes + HEADER_BYTES)
+        namespace = sha256(context.namespace + FORMAT).digest()[: len(context.namespace)]
+        encoded = replace(context, namespace=namespace, max_chunk_bytes=context.max_chunk_bytes + HEADER_BYTES)
         return ZstdTier(self.config.tier.build(encoded), codec)
