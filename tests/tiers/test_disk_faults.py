@@ -20,7 +20,7 @@ def is_off(driver) -> bool:
 @pytest.mark.parametrize(
     ("call", "error"),
     [
-        ("allocate", errno.ENOSPC),
+        ("allocate", errno.EIO),
         ("open", errno.EROFS),
         ("write", errno.EIO),
         ("sync", errno.EIO),
@@ -48,6 +48,62 @@ def test_a_disk_that_takes_nothing(disk, caplog, call, error):
     assert driver.load(tier_driver.chunks(range(3))) == frozenset()
     assert driver.tier.flush(10.0)
     assert disk.sum_of_files() <= driver.tier.status().bytes_used
+
+
+class TestFullDisk:
+    def test_it_goes_on_reading_and_makes_room_from_the_oldest(self, disk, caplog):
+        driver = disk.open()
+        for number in range(40):
+            assert driver.store(tier_driver.chunks([number])) == frozenset()
+        assert driver.tier.flush(10.0)
+        disk.io.capacity_bytes = disk.sum_of_files() + 1000  # somebody else takes the rest
+        number = 40
+        with caplog.at_level(logging.WARNING):
+            while driver.tier.status().counters["evicted_segments"] < 4:
+                driver.submit_store(tier_driver.chunks([number]))
+                driver.settle()
+                assert driver.load(tier_driver.chunks([39])) == frozenset(), "reads go on"
+                assert driver.tier.status().state is TierState.OK
+                disk.now += 61.0
+                driver.poll()
+                number += 1
+        assert driver.tier.status().counters["disk_full"] > 0
+        assert len([r for r in caplog.records if "its file system is full" in r.message]) == 1
+        assert driver.found([0]) == [0], "the oldest has gone"
+        assert driver.found([number - 1]) == [ALL_BLOCKS], "the newest is there"
+        disk.io.capacity_bytes = None
+        for number in range(100, 140):
+            driver.store(tier_driver.chunks([number]))
+        assert driver.found(range(100, 140)) == [ALL_BLOCKS] * 40, "it has its budget again"
+        driver.tier.check_invariants()
+
+    def test_what_giving_up_does_not_help_is_given_up_slowly(self, disk):
+        """A quota, or no inodes left: the file system has room, and takes nothing."""
+        driver = disk.open()
+        for number in range(40):
+            driver.store(tier_driver.chunks([number]))
+        disk.io.fail("allocate", errno=errno.ENOSPC)
+        for number in range(40, 80):
+            driver.submit_store(tier_driver.chunks([number]))
+            driver.settle()
+        counters = driver.tier.status().counters
+        assert counters["evicted_segments"] == 0
+        assert counters["stores_refused"] > 30, "a pause"
+        assert driver.load(tier_driver.chunks([0, 39])) == frozenset()
+        disk.io.heal()
+        disk.now += 61.0
+        driver.poll()
+        assert driver.store(tier_driver.chunks([99])) == frozenset()
+
+    def test_a_budget_beyond_the_file_system_is_told_at_the_start(self, disk, caplog):
+        disk.io.capacity_bytes = 1 << 18
+        with caplog.at_level(logging.WARNING):
+            driver = disk.open(size="100GiB", segment_size=1 << 16)
+        assert "the budget of 100 GiB is more than its file system has" in caplog.text
+        for number in range(60):
+            assert driver.store(tier_driver.chunks([number])) == frozenset()
+        assert driver.tier.status().counters["disk_full"] == 0, "it has kept to what there is"
+        assert disk.sum_of_files() <= (1 << 18) * 49 // 50, "and has left the reserve"
 
 
 @pytest.mark.parametrize("call", ["open", "allocate", "write", "sync", "truncate"])

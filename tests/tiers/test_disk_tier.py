@@ -101,6 +101,35 @@ def test_however_much_is_hot_eviction_makes_room(disk):
     assert driver.found([119]) == [ALL_BLOCKS]
 
 
+def test_a_prompt_that_fills_a_segment_survives_many_turns_and_a_restart(disk):
+    """What is hit once in a turn of the log is there in the next, however much of a segment it takes."""
+    prompt = tier_driver.chunks(range(7))  # all that one segment holds
+    sizes = {"size": 1 << 19, "segment_size": 1 << 16}
+    driver = disk.open(**sizes)
+    driver.store(prompt)
+    for first in (100, 400):
+        for number in range(first, first + 300):
+            assert driver.store(tier_driver.chunks([number])) == frozenset()
+            if number % 25 == 0:
+                assert driver.load(prompt) == frozenset()
+        assert driver.tier.status().counters["stayed"] > 3
+        driver.tier.check_invariants()
+        driver.tier.close()
+        driver = disk.open(**sizes)
+        assert driver.load(prompt) == frozenset()
+
+
+def test_what_stays_takes_at_most_half_of_the_budget(disk):
+    driver = disk.open(size=1 << 19, segment_size=1 << 16)
+    for number in range(200):
+        assert driver.store(tier_driver.chunks([number])) == frozenset()
+        driver.tier.touch([tier_driver.key(n) for n in range(number + 1)])
+        staying = [s for s in driver.tier._contents.segments.values() if s.has_stayed]
+        assert sum(segment.file_bytes for segment in staying) <= 1 << 18
+    assert driver.found(range(190, 200)) == [ALL_BLOCKS] * 10, "the rest of the log goes on turning"
+    driver.tier.check_invariants()
+
+
 def test_what_is_being_read_is_no_victim(disk):
     driver = disk.open(size=1 << 18, segment_size=1 << 16)
     driver.store(tier_driver.chunks([0]))

@@ -1,5 +1,6 @@
 """`FaultyDiskIO`: a disk that fails, hangs, writes short or flips a bit when it is told to."""
 
+import errno as errno_
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,6 +37,8 @@ class FaultyDiskIO(DiskIO):
         self.num_faults = 0
         self.writes_short = False
         self.flips_a_bit = False
+        self.capacity_bytes: int | None = None
+        """Of a file system that has nothing but the tier's files."""
         self._errors: dict[str, Exception] = {}
         self._gates: dict[str, Gate] = {}
 
@@ -66,7 +69,15 @@ class FaultyDiskIO(DiskIO):
 
     def allocate(self, fd: int, num_bytes: int) -> None:
         self._enter("allocate")
+        if self.capacity_bytes is not None and num_bytes - os.fstat(fd).st_size > self.free_bytes()[0]:
+            self.num_faults += 1
+            raise OSError(errno_.ENOSPC, os.strerror(errno_.ENOSPC))
         super().allocate(fd, num_bytes)
+
+    def free_bytes(self) -> tuple[int, int]:
+        if self.capacity_bytes is None:
+            return super().free_bytes()
+        return self.capacity_bytes - sum(self.list_files().values()), self.capacity_bytes
 
     def truncate(self, fd: int, num_bytes: int) -> None:
         self._enter("truncate")

@@ -1,10 +1,12 @@
 """`SegmentLog` plans the log: where a record goes, when a segment is sealed, and which one makes room.
 
-    sealed, sealed, ... sealed | open: [records so far ........ | hot records of the next victim, at most 1/4 | free]
+    sealed, sealed, ... sealed | open: [records so far ........ | hot records of the next victim | free]
 
 Only one thread plans, and the writer does orders in turn; so room that an earlier order makes may be planned with
 at once. Once the open segment is half full and the budget has no room for another, the oldest segment goes: what of it
 was hit since it was written moves into the open one, then its file is deleted. Delete, then create: never over budget.
+If there is no room to move all of it, the segment stays and counts as the newest, as long as such segments take at most
+half of the budget; so what is in use survives the log's turn without being written again.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,13 +27,14 @@ from octavo.tiers.disk.operations import (
     SealSegment,
     WriteRecords,
 )
+from octavo.tiers.disk.room import Room
 from octavo.tiers.disk.seal import sealed_bytes
 from octavo.tiers.disk.segment import Segment, segment_name, segment_number
 from octavo.tiers.disk.summary import MAX_RECORDS, table_bytes
 from octavo.tiers.disk.writer import Writer
 
-_MOST_REINSERTED = 4
-"""One part in so many of a segment, so that every eviction makes room."""
+_MOST_STAYING = 2
+"""One part in so many of the budget, so that the rest of the log goes on turning."""
 
 
 @dataclass(slots=True)
@@ -42,13 +45,23 @@ class LogCounts:
     evicted_segments: int = 0
     evicted_foreign_segments: int = 0
     reinserted: int = 0
+    stayed: int = 0
+    """Segments that were in use when their turn came."""
 
 
 class SegmentLog:
     """The plan of one directory. `planned_bytes` is what it will hold when all orders are done."""
 
     def __init__(
-        self, *, contents: Contents, writer: Writer, ledger: Ledger, io: DiskIO, segment_bytes: int, next_number: int
+        self,
+        *,
+        contents: Contents,
+        writer: Writer,
+        ledger: Ledger,
+        room: Room,
+        io: DiskIO,
+        segment_bytes: int,
+        next_number: int,
     ) -> None:
         self.counts = LogCounts()
         self.foreign: dict[int, Segment] = {}
@@ -56,6 +69,7 @@ class SegmentLog:
         self._contents = contents
         self._writer = writer
         self._ledger = ledger
+        self._room = room
         self._io = io
         self._segment_bytes = segment_bytes
         self._next_number = next_number
@@ -84,7 +98,7 @@ class SegmentLog:
         return (
             segment.end <= self._segment_bytes // 2
             and len(segment.keys) <= MAX_RECORDS // 2
-            and 0 <= grows_by <= self._ledger.budget_bytes - self._planned_bytes
+            and 0 <= grows_by <= self._room.limit_bytes - self._planned_bytes
         )
 
     def continue_segment(self, segment: Segment) -> None:
@@ -103,7 +117,7 @@ class SegmentLog:
     def can_append(self, keys: Sequence[OffloadKey], lengths: Sequence[int]) -> bool:
         """Whether these records will find room, after evictions where needed."""
         num_new = self._num_new_segments(keys, lengths)
-        lacking = self._planned_bytes + num_new * self._segment_bytes - self._ledger.budget_bytes
+        lacking = self._planned_bytes + num_new * self._segment_bytes - self._room.limit_bytes
         return lacking <= 0 or lacking <= sum(segment.file_bytes for segment in self._candidates())
 
     def append(self, key: OffloadKey, length: int, held: int) -> PlannedRecord:
@@ -121,8 +135,8 @@ class SegmentLog:
         segment = self._open
         if segment is None or segment.end <= self._segment_bytes // 2:
             return
-        if self._planned_bytes + self._segment_bytes > self._ledger.budget_bytes:
-            victim = self._find_victim()
+        if self._planned_bytes + self._segment_bytes > self._room.limit_bytes:
+            victim = self._find_victim(self._segment_bytes - segment.end)
             if victim is not None:
                 self._evict(victim, into=segment)
 
@@ -177,8 +191,8 @@ class SegmentLog:
             self._writer.submit(WriteRecords(self._batch))
             self._batch = []
         self.seal()
-        while self._planned_bytes + self._segment_bytes > self._ledger.budget_bytes:
-            victim = self._find_victim()
+        while self._planned_bytes + self._segment_bytes > self._room.limit_bytes:
+            victim = self._find_victim(0)
             assert victim is not None, "can_append has seen enough victims"
             self._evict(victim, into=None)
         segment = self._open = Segment(self._next_number, 0, self._io.wall_time_ns())
@@ -196,14 +210,25 @@ class SegmentLog:
                 yield segment
         yield from self.foreign.values()
 
-    def _find_victim(self) -> Segment | None:
-        """The oldest, whoever wrote it; before it one of our own that holds nothing any more."""
+    def _find_victim(self, room_bytes: int) -> Segment | None:
+        """The oldest, whoever wrote it; before it one of our own that holds nothing any more. If more of it is in use
+        than `room_bytes` take, it may stay instead."""
         foreign = self.foreign
-        return min(
-            self._candidates(),
-            key=lambda segment: (segment.num_live > 0 or segment.number in foreign, segment.number),
-            default=None,
-        )
+        while True:
+            victim = min(
+                self._candidates(),
+                key=lambda segment: (segment.num_live > 0 or segment.number in foreign, segment.rank),
+                default=None,
+            )
+            if victim is None or victim.hot_bytes <= room_bytes or not self._may_stay(victim):
+                return victim
+            self.counts.stayed += 1  # it is cold until it is hit again, so the search ends
+            victim.stay((self._next_number - 1, self.counts.stayed))
+
+    def _may_stay(self, victim: Segment) -> bool:
+        staying = (segment for segment in self._contents.segments.values() if segment.has_stayed)
+        others = sum(segment.file_bytes for segment in staying if segment is not victim)
+        return others + victim.file_bytes <= self._room.limit_bytes // _MOST_STAYING
 
     def _evict(self, victim: Segment, into: Segment | None) -> None:
         if victim.number in self.foreign:
@@ -218,13 +243,12 @@ class SegmentLog:
         self._order_deletion(victim)
 
     def _reinsert(self, victim: Segment, into: Segment) -> None:
-        """Moves what was hit, most hits first, within its share and the room there is."""
-        contents, share = self._contents, self._segment_bytes // _MOST_REINSERTED
+        """Moves what was hit, most hits first, into the room there is."""
+        contents = self._contents
         hot = [entry for entry, hits in enumerate(victim.hits) if hits]
         for entry in sorted(hot, key=victim.hits.__getitem__, reverse=True):
             key, length = victim.keys[entry], victim.lengths[entry]
-            share -= record_bytes(length)
-            if share < 0 or not self._fits(into, key, length):
+            if not self._fits(into, key, length):
                 break
             if contents.is_at(victim, entry) and not contents.is_pending(key):
                 contents.start_move(key)

@@ -11,6 +11,7 @@ from octavo.tiers.disk.ledger import Ledger
 from octavo.tiers.disk.lock import LOCK_NAME, DirectoryLock
 from octavo.tiers.disk.marker import marker_name, read_marker
 from octavo.tiers.disk.recovery import FoundSegment, list_segments, read_segment
+from octavo.tiers.disk.room import usable_bytes
 from octavo.tiers.disk.segment import MOST_SEGMENTS, Segment, segment_name, segment_number
 
 OWN_FILES = frozenset({LOCK_NAME, PROBE_NAME, draft_name(PROBE_NAME)})
@@ -27,6 +28,8 @@ class OpenedDirectory:
     foreign: list[Segment]
     """Of other namespaces and versions, and what cannot be read."""
     next_number: int
+    room_bytes: int
+    """That the file system has for more."""
 
 
 def open_directory(
@@ -104,7 +107,12 @@ def _read_directory(
         io.sync_directory()
         io.unlink(marker_name(namespace))
     return OpenedDirectory(
-        lock=lock, ledger=ledger, found=found, foreign=foreign, next_number=max(next_number, floor + 1)
+        lock=lock,
+        ledger=ledger,
+        found=found,
+        foreign=foreign,
+        next_number=max(next_number, floor + 1),
+        room_bytes=usable_bytes(io.free_bytes()),
     )
 
 

@@ -157,6 +157,13 @@ class RecordsWritten:
 
 
 @dataclass(frozen=True, slots=True)
+class SegmentOpened:
+    segment: Segment
+    room_bytes: int
+    """That the file system has for more."""
+
+
+@dataclass(frozen=True, slots=True)
 class SegmentSynced:
     segment: Segment
     num_entries: int
@@ -169,6 +176,8 @@ class SegmentBroken:
     segment: Segment
     error: OSError
     is_gone: bool
+    room_bytes: int
+    """That the file system has for more, where the error is that it is full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +214,15 @@ class ProbeEnded:
 
 
 Report: TypeAlias = (
-    RecordsWritten | SegmentSynced | SegmentBroken | SegmentSealed | SegmentDeleted | ResetMarked | RunRead | ProbeEnded
+    RecordsWritten
+    | SegmentOpened
+    | SegmentSynced
+    | SegmentBroken
+    | SegmentSealed
+    | SegmentDeleted
+    | ResetMarked
+    | RunRead
+    | ProbeEnded
 )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.chunks import OffloadKey
-from octavo.tiers.disk.layout import SEGMENT_HEADER_BYTES
+from octavo.tiers.disk.layout import SEGMENT_HEADER_BYTES, record_bytes
 from octavo.tiers.disk.summary import MAX_RECORDS, Table
 
 _PREFIX, _SUFFIX, _DIGITS = "segment-", ".octavo", 12
@@ -48,6 +48,7 @@ class Segment:
         "file_bytes",
         "held",
         "hits",
+        "hot_bytes",
         "is_broken",
         "key_bytes",
         "keys",
@@ -58,6 +59,7 @@ class Segment:
         "num_synced",
         "number",
         "offsets",
+        "rank",
         "sequences",
     )
 
@@ -66,6 +68,8 @@ class Segment:
         self.file_bytes = file_bytes
         """What it counts against the budget, by the plan."""
         self.created_ns = created_ns
+        self.rank = (number, 0)
+        """The lowest is the oldest. A segment that stays though its turn has come gets the highest there is."""
         self.end = SEGMENT_HEADER_BYTES
         """Where the next record goes."""
         self.keys: Sequence[OffloadKey] = []
@@ -74,6 +78,8 @@ class Segment:
         self.lengths = array("I")
         self.held = array("q")
         self.hits = array("H")
+        self.hot_bytes = 0
+        """What the records take that were hit since it was written, or was last allowed to stay."""
         self.sequences = array("Q")  # until it is sealed
         self.checksums = bytearray()  # until it is sealed
         self.num_live = 0
@@ -106,8 +112,20 @@ class Segment:
         return self.number << ENTRY_BITS | entry
 
     def hit(self, entry: int) -> None:
-        if self.hits[entry] < _MOST_HITS:
-            self.hits[entry] += 1
+        hits = self.hits[entry]
+        if not hits:
+            self.hot_bytes += record_bytes(self.lengths[entry])
+        if hits < _MOST_HITS:
+            self.hits[entry] = hits + 1
+
+    def stay(self, rank: tuple[int, int]) -> None:
+        """It counts as the newest, and hits count anew."""
+        self.rank = rank
+        self.hits, self.hot_bytes = array("H", bytes(2 * len(self.keys))), 0
+
+    @property
+    def has_stayed(self) -> bool:
+        return self.rank[1] > 0
 
     def forget_writing(self) -> None:
         """Drops what only a segment that is written to needs. A tuple of bytes is nothing to the garbage collector,

@@ -33,12 +33,14 @@ from octavo.tiers.disk.operations import (
     RunRead,
     SegmentBroken,
     SegmentDeleted,
+    SegmentOpened,
     SegmentSealed,
     SegmentSynced,
     Stop,
     count_records,
 )
 from octavo.tiers.disk.reader import Readers
+from octavo.tiers.disk.room import Room, is_full
 from octavo.tiers.disk.segment import Segment
 from octavo.tiers.disk.syncs import Syncs
 from octavo.tiers.disk.writer import Writer
@@ -98,7 +100,10 @@ class DiskTier(Tier):
         tickets = [*self._writer.tickets, *self._readers.tickets, self._health.probe_ticket]
         self._watchdog = Watchdog(tickets, config.hang_s)
         self._contents = Contents()
+        self._room = Room(config.path, budget_bytes=config.size_bytes, segment_bytes=segment_bytes)
+        self._room.measured(opened.ledger.used_bytes, opened.room_bytes)
         self._log = SegmentLog(
+            room=self._room,
             contents=self._contents,
             writer=self._writer,
             ledger=opened.ledger,
@@ -151,6 +156,7 @@ class DiskTier(Tier):
                 **asdict(self._loader.counts),
                 **asdict(self._log.counts),
                 "degradations": self._health.num_degradations,
+                "disk_full": self._room.num_full,
                 "segments": len(self._contents.segments),
                 "foreign_segments": len(self._log.foreign),
                 "direct_io": int(self._io.is_direct),
@@ -165,7 +171,7 @@ class DiskTier(Tier):
         keys = [chunk.key for chunk, is_fit in zip(chunks, fits, strict=True) if is_fit]
         fit_lengths = [length for length, is_fit in zip(lengths, fits, strict=True) if is_fit]
         num_bytes = sum(fit_lengths)
-        is_admitted = self._is_serving and self._stores.has_room(num_bytes, len(chunks))
+        is_admitted = self._is_serving and not self._room.is_paused and self._stores.has_room(num_bytes, len(chunks))
         if not is_admitted or not self._log.can_append(keys, fit_lengths):
             self._counters["stores_refused"] += 1
             return False
@@ -205,6 +211,7 @@ class DiskTier(Tier):
         if not self._is_closed:
             self._health.poll(now, hanging_s=hanging_s)
             self._syncs.poll(now)
+            self._room.poll(now)
         self._contents.settle()
         return self._stores.take_finished() + self._loads.take_finished()
 
@@ -295,6 +302,8 @@ class DiskTier(Tier):
                 self._records_written(report)
             case RunRead():
                 self._run_read(report)
+            case SegmentOpened():
+                self._room.measured(self._ledger.used_bytes, report.room_bytes)
             case SegmentSynced(segment, num_entries):
                 segment.num_synced = num_entries
                 self._counters["syncs"] += 1
@@ -331,13 +340,16 @@ class DiskTier(Tier):
     def _segment_broken(self, report: SegmentBroken) -> None:
         """Keeps what was synced: of the rest nobody knows."""
         segment = report.segment
-        self._health.degrade(f"a segment cannot be written: {describe(report.error)}")
+        if not is_full(report.error):
+            self._health.degrade(f"a segment cannot be written: {describe(report.error)}")
         self._log.abandon(segment)
         lost = self._contents.forget_at(segment, range(segment.num_synced, len(segment.keys)))
         self._counters["lost_unsynced"] += lost
         if report.is_gone:
             self._contents.segments.pop(segment.number, None)
         self._log.settle_size(segment)
+        if is_full(report.error):
+            self._room.ran_out(self._ledger.used_bytes, report.room_bytes)
 
     def _run_read(self, report: RunRead) -> None:
         self._loader.run_read(report, self._generation)

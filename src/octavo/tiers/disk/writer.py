@@ -9,6 +9,7 @@ any of it is written: one whose job is cancelled leaves zeros, never a part of i
 not what their checksum says.
 """
 
+import errno
 import os
 import threading
 from contextlib import suppress
@@ -43,6 +44,7 @@ from octavo.tiers.disk.operations import (
     SealSegment,
     SegmentBroken,
     SegmentDeleted,
+    SegmentOpened,
     SegmentSealed,
     SegmentSynced,
     Stop,
@@ -50,6 +52,7 @@ from octavo.tiers.disk.operations import (
     Ticket,
     WriteRecords,
 )
+from octavo.tiers.disk.room import is_full, usable_bytes
 from octavo.tiers.disk.seal import write_summary
 from octavo.tiers.disk.segment import Segment, segment_name
 from octavo.tiers.disk.write_behind import WriteBehind
@@ -282,6 +285,7 @@ class Writer:
         try:
             with self.ticket:
                 self._lock.check()
+                room_bytes = self._take_room(segment, order.num_bytes)
                 self._ledger.set_file(segment.number, order.num_bytes)
                 self._fd = self._io.open(name, os.O_RDWR | (os.O_CREAT | os.O_EXCL if is_new else 0))
                 is_made = is_new
@@ -290,11 +294,19 @@ class Writer:
                     self._write_header(segment, order.num_bytes)
                 self._io.sync(self._fd)
                 self._io.sync_directory()
+            self._reports.put(SegmentOpened(segment, room_bytes))
         except OSError as error:
             is_gone = is_new and (not is_made or self._unlink(name))
             if is_gone:
                 self._ledger.drop_file(segment.number)
             self._break(segment, error, is_gone=is_gone)
+
+    def _take_room(self, segment: Segment, num_bytes: int) -> int:
+        """What is left when the file has this size; OSError if that is less than nothing."""
+        room_bytes = usable_bytes(self._io.free_bytes()) - (num_bytes - self._ledger.file_bytes(segment.number))
+        if room_bytes < 0:
+            raise OSError(errno.ENOSPC, "the file system is full but for its reserve")
+        return room_bytes
 
     def _unlink(self, name: str) -> bool:
         try:
@@ -382,7 +394,11 @@ class Writer:
         segment.is_broken = True
         self._lost_something |= self._num_unsynced > 0
         self._num_unsynced = 0
-        self._reports.put(SegmentBroken(segment, error, is_gone))
+        room_bytes = 0
+        if is_full(error):
+            with suppress(OSError):
+                room_bytes = usable_bytes(self._io.free_bytes())
+        self._reports.put(SegmentBroken(segment, error, is_gone, room_bytes))
 
     def _close(self) -> None:
         self._segment = None

@@ -1,0 +1,86 @@
+"""`Room`: what the file system has for the tier; on the engine's thread.
+
+A disk that is full takes nothing away: reads go on. The limit falls to what the tier has and what is free beyond the
+reserve, so the log makes room from its oldest segments. Stores are refused for a pause, which doubles while the disk
+stays full: so a disk that takes nothing for another reason (quota, inodes) costs one segment a minute at most.
+"""
+
+import errno
+import logging
+from pathlib import Path
+
+from octavo.units import format_bytes
+
+_log = logging.getLogger(__name__)
+_MOST_RESERVED_BYTES = 1 << 30
+_RESERVED_SHARE = 50
+"""One part in so many of the file system is left free, at most `_MOST_RESERVED_BYTES`."""
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 60.0
+
+
+def is_full(error: OSError) -> bool:
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def usable_bytes(free: tuple[int, int]) -> int:
+    """What may still be written of (free, all) bytes of a file system; below zero where the reserve is used up."""
+    free_bytes, all_bytes = free
+    return free_bytes - min(_MOST_RESERVED_BYTES, all_bytes // _RESERVED_SHARE)
+
+
+class Room:
+    """The limit that the log keeps to, at most the budget."""
+
+    def __init__(self, directory: Path, *, budget_bytes: int, segment_bytes: int) -> None:
+        self.limit_bytes = budget_bytes
+        self.num_full = 0
+        self._directory = directory
+        self._budget_bytes = budget_bytes
+        self._segment_bytes = segment_bytes
+        self._pause_s = _FIRST_PAUSE_S
+        self._paused_until: float | None = None
+        self._must_pause = False
+        self._has_said = False
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether stores are refused for now."""
+        return self._must_pause or self._paused_until is not None
+
+    def poll(self, now: float) -> None:
+        if self._must_pause:
+            self._must_pause, self._paused_until = False, now + self._pause_s
+            self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
+        elif self._paused_until is not None and now >= self._paused_until:
+            self._paused_until = None
+
+    def measured(self, used_bytes: int, room_bytes: int) -> None:
+        """A segment was opened, or the tier was: it has `used_bytes`, and the file system `room_bytes` more."""
+        self._pause_s = _FIRST_PAUSE_S
+        self._set_limit(used_bytes + room_bytes)
+        if self.limit_bytes == self._budget_bytes:
+            self._has_said = False
+        elif not self._has_said:
+            self._say(f"the budget of {format_bytes(self._budget_bytes)} is more than its file system has")
+
+    def ran_out(self, used_bytes: int, room_bytes: int) -> None:
+        """Something could not be written."""
+        self.num_full += 1
+        self._must_pause = True
+        if room_bytes < self._segment_bytes:  # else giving up segments would bring nothing
+            self._set_limit(used_bytes + room_bytes)
+        if not self._has_said:
+            self._say("its file system is full")
+
+    def _set_limit(self, num_bytes: int) -> None:
+        self.limit_bytes = max(0, min(self._budget_bytes, num_bytes))
+
+    def _say(self, problem: str) -> None:
+        self._has_said = True
+        _log.warning(
+            "disk tier %s: %s: it goes on reading, keeps to %s, and makes room from its oldest segments",
+            self._directory,
+            problem,
+            format_bytes(self.limit_bytes),
+        )
