@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from multiprocessing import get_context
 from os import cpu_count
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from octavo.cli.output import write_output
+from octavo.cli.simulate_question import Question
 from octavo.errors import InputError
 from octavo.planning import plan_kv_cache, read_model
 from octavo.specs import RequestLimits
@@ -57,28 +58,6 @@ _Compare = Annotated[
 ]
 _Plot = Annotated[Path | None, typer.Option(help="Draw the sweep into this file, .svg or .png.")]
 _Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """One configuration that is to be tried on a trace."""
-
-    model: Path
-    block_size: int
-    device: str
-    memory: str
-    disk: str
-    policy: str
-    engines: int
-    placement: str
-    step_tokens: int
-    prefill_rate: float
-    step_ms: float
-    memory_rate: str
-    disk_rate: str
-
-    def name(self) -> str:
-        return f"device {self.device}, memory {self.memory}, disk {self.disk}, {self.policy}"
 
 
 def simulate(

@@ -5,11 +5,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from octavo.cli.simulate_question import Question
 from octavo.cli.simulate_view import size_in_gib
 from octavo.errors import InputError
 
 if TYPE_CHECKING:
-    from octavo.cli.simulate import Question
     from octavo.sim import SimReport
 
 _FORMATS = (".svg", ".png")

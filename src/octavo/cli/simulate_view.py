@@ -10,12 +10,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from octavo.cli.simulate_question import Question
 from octavo.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from octavo.cli.simulate import Question
     from octavo.sim import SimReport, Trace
 
     Results = Sequence[tuple[Question, SimReport]]
