@@ -40,6 +40,7 @@ FORKS = ("tests/blocks/test_state_machine.py", "-k", "null")
 LIVENESS = ("tests/engine/test_liveness.py", "-k", "loaded_ahead")
 LENDING = ("tests/offload/test_scheduler.py", "-k", "lent or called_in or evicted_again")
 STALLS = ("tests/engine/test_stalls.py",)
+COMPARED = ("tests/engine/test_compared.py", "-k", "llama and not taken")
 BLOCKS = ("tests/blocks/test_state_machine.py", "-k", "window and full")
 
 
@@ -201,6 +202,20 @@ BUGS = (
         tests=STALLS,
     ),
     Bug(
+        name="RoPE that depends on the other requests of a step is served",
+        file="engine/models/compared.py",
+        right="    if kind not in _STATIC_ROPE:\n",
+        wrong="    if kind is None:\n",
+        tests=COMPARED,
+    ),
+    Bug(
+        name="a key that a family does not have is let pass",
+        file="engine/models/compared.py",
+        right="        return value is None\n",
+        wrong="        return True\n",
+        tests=COMPARED,
+    ),
+    Bug(
         name="a read from a tier has no deadline",
         file="offload/promotions.py",
         right="for job_id, read in self._reads.items() if read.deadline <= now]",
@@ -238,8 +253,8 @@ BUGS = (
     Bug(
         name="another model's chunks are found",
         file="engine/offloading.py",
-        right="model_digest=digest_weights(engine.model, digests),",
-        wrong='model_digest=b"any",',
+        right="model_digest = digest_weights(engine.model, digests, loaded=stamps)",
+        wrong='model_digest = b"any"',
         tests=RESTARTS,
     ),
 )
