@@ -7,12 +7,13 @@ The first token must come sooner, and no answer may differ by a token.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from octavo.engine.building import plan_for
 from octavo.engine.config import EngineConfig
