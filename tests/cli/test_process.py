@@ -61,3 +61,10 @@ def test_a_terminal_without_block_characters():
     asked = octavo("plan", LLAMA, stdout=subprocess.PIPE, env=environment)
     assert (asked.returncode, asked.stderr) == (0, "")
     assert asked.stdout.isascii()
+
+
+def test_an_interrupt_while_modules_are_imported_is_no_traceback(tmp_path):
+    (tmp_path / "typer.py").write_text("import signal\nsignal.raise_signal(signal.SIGINT)\n")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    asked = octavo("--version", stdout=subprocess.PIPE, env=environment)
+    assert (asked.returncode, asked.stdout, asked.stderr) == (130, "", "")

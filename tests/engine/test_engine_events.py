@@ -2,7 +2,7 @@
 
 from hash_runner import HashEngine
 
-from octavo.engine.event_feed import EventFeed
+from octavo.engine.event_feed import HEARTBEAT_S, EventFeed, published_plan
 from octavo.events import AllBlocksCleared, BlockRemoved, BlockStored, InProcessPublisher, external_hashes
 from octavo.testing import full, small_model, state, window
 
@@ -54,3 +54,19 @@ def test_the_events_of_each_step_are_what_changed():
     engine.reset_prefix_cache()
     check()
     assert not any(listener.groups)
+
+
+def test_the_plan_is_told_first_and_at_every_heartbeat_however_the_clock_jumps():
+    publisher, feeds, told, now = InProcessPublisher(), [], [], [1000.0]
+
+    def make_feed(manager):
+        feeds.append(EventFeed(manager, publisher, clock=lambda: now[0]))
+        return feeds[0]
+
+    engine = HashEngine(small_model(state(), full()), spare=0.2, enable_events=True, make_feed=make_feed)
+    publisher.subscribe(told.append)
+    for now[0] in (1000.0, 1000.0 + HEARTBEAT_S / 2, 1000.0 + HEARTBEAT_S, 5000.0, 1000.0, 1001.0):
+        feeds[0].publish()
+    assert [batch.ts for batch in told] == [1000.0, 1000.0 + HEARTBEAT_S, 5000.0, 1000.0]
+    assert all(batch.plan == published_plan(engine.manager.config) and not batch.events for batch in told)
+    assert [group.kind for group in told[0].plan.groups] == [group.spec.kind for group in engine.manager.config.groups]

@@ -13,9 +13,10 @@ import zmq
 
 from octavo.errors import InputError
 from octavo.events.messages import AllBlocksCleared, BlockRemoved, KVEventBatch
+from octavo.events.published_plan import PublishedPlan
 from octavo.events.publisher import ZmqPublisher
 from octavo.events.publisher_config import PublisherConfig
-from octavo.events.session import Delivered, Resync, ResyncReason
+from octavo.events.session import Delivered, Resync, ResyncReason, Silence
 from octavo.events.subscriber import Subscriber
 from octavo.events.subscriber_config import SourceConfig, SubscriberConfig
 from octavo.events.wire import WireLimits, encode_batch, encode_sequence
@@ -134,6 +135,25 @@ def take(reader, num):
 def told(items):
     """Numbers of batches, and reasons of resyncs."""
     return [number_of(item) if isinstance(item, Delivered) else item.reason for item in items]
+
+
+@pytest.mark.parametrize("is_replayed", [False, True])
+def test_a_publisher_that_promised_heartbeats_and_is_silent_is_told_once(is_replayed):
+    plan = PublishedPlan(hash_block_size=16, groups=[], heartbeat_s=0.01)
+    beat = [b"", encode_sequence(0), encode_batch(KVEventBatch(ts=1.0, events=[], plan=plan))]
+    with Peer() as peer, subscriber(peer, replay=is_replayed) as reader:
+        if is_replayed:
+            peer.history.append(beat)
+        peer.await_subscriber(reader) if not is_replayed else reader.start()
+        peer.send(0, frames=beat, is_lost=is_replayed)
+        first, silence = take(reader, 2)
+        assert first.batch.plan == plan
+        assert isinstance(silence, Silence)
+        assert silence.silent_s >= 0.03
+        assert reader.poll(QUIET_S) is None
+        peer.send(1)
+        assert told(take(reader, 1)) == [1]
+        assert isinstance(take(reader, 1)[0], Silence)
 
 
 @pytest.mark.parametrize("is_replayed", [False, True])

@@ -1,8 +1,10 @@
 """What can be looked at: metrics and the page's document."""
 
+import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from octavo.events import GroupView, PublishedPlan
 from octavo.offload import OffloadStats, OffloadStatus
 from octavo.server import OffloadReport
 from octavo.server.page_state import draw_sheets
@@ -157,3 +159,11 @@ def test_the_page_is_self_contained(client):
     assert "default-src 'none'" in response.headers["content-security-policy"]
     outside = [word for word in response.text.split() if "//" in word and "http" in word]
     assert all("www.w3.org" in word for word in outside)
+
+
+def test_the_plan_is_what_routers_read(server, client):
+    plan = msgspec.json.decode(client.get("/plan").content, type=PublishedPlan)
+    groups = server.engine.engine.manager.config.groups
+    assert [group.kind for group in plan.groups] == [group.spec.kind for group in groups]
+    assert plan.clears_all_media
+    assert GroupView.of_plan(plan).longest_resume([1], 17).num_tokens == 0

@@ -2,88 +2,21 @@
 
 import sys
 from collections.abc import Sequence
-from io import TextIOWrapper
-from typing import Annotated
-
-import typer
-
-from octavo import __version__
-from octavo.cli.bench import app as bench_app
-from octavo.cli.cache import app as cache_app
-from octavo.cli.chat import chat
-from octavo.cli.demo import demo
-from octavo.cli.events import app as events_app
-from octavo.cli.output import discard_output, print_error, write_output
-from octavo.cli.plan import plan
-from octavo.cli.serve import serve
-from octavo.cli.simulate import simulate
-from octavo.cli.vllm_check import vllm_check
-from octavo.errors import EngineDiedError, OctavoError
-
-app = typer.Typer(
-    help="Octavo: the KV-cache system for hybrid language models.",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-app.command()(plan)
-app.command()(demo)
-app.command()(serve)
-app.command()(chat)
-app.command()(simulate)
-app.command(name="vllm-check")(vllm_check)
-app.add_typer(bench_app)
-app.add_typer(cache_app)
-app.add_typer(events_app)
 
 __all__ = ["main", "run"]
 
-FAILED = 1
-BAD_INPUT = 2
 INTERRUPTED = 130
-_CommandLineError: type[Exception] = next(cls for cls in typer.BadParameter.__mro__ if cls.__name__ == "ClickException")
-"""Typer exports only some of its children."""
-
-
-def _show_version(asked: bool) -> None:
-    if asked:
-        write_output(f"octavo {__version__}\n")
-        raise typer.Exit
-
-
-@app.callback(invoke_without_command=True)
-def _octavo(
-    context: typer.Context,
-    *,
-    version: Annotated[  # noqa: ARG001 - its callback answers
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
-    ] = False,
-) -> None:
-    if context.invoked_subcommand is None:
-        write_output(context.get_help() + "\n")
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """The exit code of a command line. Bad input ends in one line on stderr and code 2, a dead engine in code 1."""
-    if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal that has no block characters shows question marks
-    command = typer.main.get_command(app)
+    """The exit code of a command line. Bad input ends in one line on stderr and code 2,
+    a dead engine in code 1, Ctrl-C in code 130."""
     try:
-        return command.main(arguments, prog_name="octavo", standalone_mode=False) or 0
-    except EngineDiedError as error:
-        print_error(str(error))
-        return FAILED
-    except OctavoError as error:
-        print_error(str(error))
-        return BAD_INPUT
-    except OSError as error:  # such as Typer's, where a page of help cannot be written
-        discard_output()
-        print_error(str(error))
-        return BAD_INPUT
-    except (typer.Abort, KeyboardInterrupt):
+        from octavo.cli.command import run_command  # Ctrl-C during this import is caught here too
+
+        return run_command(arguments)
+    except KeyboardInterrupt:
         return INTERRUPTED
-    except _CommandLineError as error:
-        print_error(f"{error.format_message().rstrip('.')}; try 'octavo --help'")  # type: ignore[attr-defined]
-        return BAD_INPUT
 
 
 def main() -> None:

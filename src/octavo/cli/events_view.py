@@ -13,6 +13,7 @@ from octavo.events import (
     Delivered,
     ExternalHash,
     Resync,
+    Silence,
     SubscriberItem,
 )
 
@@ -23,9 +24,12 @@ _MOST_TIMESTAMP = 1e11
 
 
 def lines(item: SubscriberItem, *, group: int | None, as_json: bool) -> Iterator[str]:
-    """One line for a resync and for each event, if it concerns the group."""
+    """One line for a resync or a silence, and one for each event that concerns the group."""
     if isinstance(item, Resync):
         yield _resync_json(item) if as_json else _resync_line(item)
+        return
+    if isinstance(item, Silence):
+        yield _silence_json(item) if as_json else _silence_line(item)
         return
     for event in item.batch.events:
         if group is None or isinstance(event, AllBlocksCleared) or event.group_idx == group:
@@ -63,6 +67,15 @@ def _resync_line(item: Resync) -> str:
     after = "what follows is complete" if item.is_from_start else "its state is unknown"
     where = f" of {_printable(item.topic)}" if item.topic else ""
     return f"RESYNC{where}: {item.reason.value}, expected #{item.expected}{got}; {after}"
+
+
+def _silence_line(item: Silence) -> str:
+    who = _printable(item.topic) if item.topic else item.endpoint
+    return f"SILENCE of {who}: nothing for {item.silent_s:.0f} s; it has ended, hangs, or cannot be reached"
+
+
+def _silence_json(item: Silence) -> str:
+    return json.dumps({"type": "Silence", "topic": item.topic, "silent_s": round(item.silent_s, 1)})
 
 
 def _event_json(item: Delivered, event: AnyEvent) -> str:

@@ -12,6 +12,7 @@ from .demo import (
     run_kind as run_kind,
 )
 from .engine import Engine as Engine
+from .event_feed import published_plan as published_plan
 from .models import CacheGeometry as CacheGeometry, CausalModel as CausalModel, load_model as load_model
 from .offloading import offload_maker as offload_maker
 from .outputs import FinishReason as FinishReason, RequestOutput as RequestOutput, TokenLogprobs as TokenLogprobs

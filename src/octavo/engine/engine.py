@@ -210,11 +210,13 @@ class Engine:
         """What is to be done while there are no requests: transfers end, tiers write out. Returns how soon to ask
         again, in seconds; None where nothing will ever be to do."""
         self._progress.note_rest()
-        if self._offload is None:
+        if self._offload is None and self._event_feed is None:
             return None
-        self._offload.poll(self._clock())
+        if self._offload is not None:
+            self._offload.poll(self._clock())
         self._publish_events()
-        return _LONGEST_WAIT_S if self._offload.has_pending_work() else _HOUSEKEEPING_S
+        has_pending_work = self._offload is not None and self._offload.has_pending_work()
+        return _LONGEST_WAIT_S if has_pending_work else _HOUSEKEEPING_S
 
     def reset_prefix_cache(self) -> None:
         """Forgets all that is cached, on all media. Running requests go on, and publish nothing any more."""

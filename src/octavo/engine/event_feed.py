@@ -1,10 +1,38 @@
 """`EventFeed`: what changed in the prefix cache, on the device and below it, handed to a publisher step by step."""
 
+import logging
 import time
 from collections.abc import Callable
 
 from octavo.blocks import KVCacheManager
-from octavo.events import MEDIUM_GPU, AllBlocksCleared, AnyEvent, EventPublisher, EventSource, KVEventBatch
+from octavo.errors import InputError
+from octavo.events import (
+    MEDIUM_GPU,
+    AllBlocksCleared,
+    AnyEvent,
+    EventPublisher,
+    EventSource,
+    KVEventBatch,
+    PublishedPlan,
+)
+from octavo.ids import enumerate_groups
+from octavo.planning import KVCacheConfig
+
+_logger = logging.getLogger(__name__)
+
+HEARTBEAT_S = 10.0
+"""A batch with the plan is published first and then at this interval. It tells an idle engine from a dead one."""
+
+
+def published_plan(config: KVCacheConfig) -> PublishedPlan:
+    """What an engine with this plan tells routers. InputError if a group has a resume rule that no plan can tell."""
+    return PublishedPlan.of_specs(
+        [group.spec for group in config.groups],
+        hash_block_size=config.hash_block_size,
+        draft_groups=[index for index, group in enumerate_groups(config.groups) if group.is_draft],
+        clears_all_media=True,
+        heartbeat_s=HEARTBEAT_S,
+    )
 
 
 class EventFeed:
@@ -17,6 +45,12 @@ class EventFeed:
         self._publisher = publisher
         self._clock = clock
         self._take_more: Callable[[], list[AnyEvent]] = list
+        self._next_heartbeat = float("-inf")
+        try:
+            self._plan: PublishedPlan | None = published_plan(manager.config)
+        except InputError as error:
+            _logger.warning("events are published without a plan: %s", error)
+            self._plan = None
         self._source = EventSource(
             [group.spec for group in manager.config.groups],
             medium=MEDIUM_GPU,
@@ -33,14 +67,18 @@ class EventFeed:
         self._take_more = take_events
 
     def publish(self) -> None:
-        """One batch with all that changed since the last one; none where nothing did."""
+        """Publishes the plan if it is due, then one batch with all that changed since the last one, if anything did."""
+        now = self._clock()
+        if not now < self._next_heartbeat <= now + HEARTBEAT_S:  # the clock may jump
+            self._next_heartbeat = now + HEARTBEAT_S
+            self._publisher.publish(KVEventBatch(ts=now, events=[], plan=self._plan))
         below = self._take_more()  # first: what is cleared there is cleared everywhere
         events = below + self._source.messages(self._manager.take_changes())
         cleared = [event for event in events if isinstance(event, AllBlocksCleared)]
         if len(cleared) > 1:  # one reset: a second word of it would take back what was stored below since the first
             events = [cleared[0], *(event for event in events if not isinstance(event, AllBlocksCleared))]
         if events:
-            self._publisher.publish(KVEventBatch(ts=self._clock(), events=events))
+            self._publisher.publish(KVEventBatch(ts=now, events=events))
 
     def close(self) -> None:
         self._publisher.close()

@@ -25,6 +25,7 @@ from .session import (
     Delivered as Delivered,
     Resync as Resync,
     ResyncReason as ResyncReason,
+    Silence as Silence,
     SubscriberItem as SubscriberItem,
 )
 from .sockets import Context as Context, open_endpoint as open_endpoint

@@ -16,7 +16,7 @@ from octavo.errors import InputError, WireError
 from octavo.events.connection_watch import ConnectionWatch, NewConnection
 from octavo.events.keys import secure_subscriber
 from octavo.events.replay import END_SEQUENCE
-from octavo.events.session import Delivered, PublisherSession, Resync, SubscriberItem, Verdict
+from octavo.events.session import Delivered, PublisherSession, Resync, Silence, SubscriberItem, Verdict
 from octavo.events.sockets import Context, Socket, open_endpoint
 from octavo.events.subscriber_config import SourceConfig, SubscriberConfig
 from octavo.events.wire import decode_batch, decode_sequence, encode_sequence
@@ -27,6 +27,7 @@ _BYTES_PER_TURN = 1 << 17
 _RECONNECT_MS = 50
 _RECONNECT_MAX_MS = 2000
 _HEARTBEATS_MISSED = 3
+_HEARTBEATS_UNTIL_SILENT = 3
 _SECOND_LOOK_S = 0.2
 """The first replay may be answered before the subscription takes effect, so replay is asked again after this time."""
 _RECHECK_AFTER_FAILURE_S = 60.0
@@ -55,6 +56,10 @@ class _Publisher:
     session: PublisherSession
     topic: bytes | None
     """None until the first message names it."""
+    heard_at: float = 0.0
+    patience_s: float = float("inf")
+    """How long the publisher may be silent, once its plan has told its heartbeat."""
+    is_silent: bool = False
 
 
 class _Message(NamedTuple):
@@ -113,7 +118,9 @@ class EndpointReader:
         """When `read` must be called even if no message comes."""
         recheck_at = None if self._replay is not None else self._recheck_at
         replay_s = None if self._replay is None else self._replay.give_up_at
-        return min((t for t in (self._watch.reconnect_at, replay_s, recheck_at) if t is not None), default=None)
+        silent_at = min((p.heard_at + p.patience_s for p in self._audible()), default=None)
+        times = (self._watch.reconnect_at, replay_s, recheck_at, silent_at)
+        return min((t for t in times if t is not None), default=None)
 
     @property
     def num_gaps(self) -> int:
@@ -129,6 +136,8 @@ class EndpointReader:
         num_items = len(self._items)
         if self._replay is not None or not self._waiting:
             self._receive(now)
+            if not self._waiting:
+                self._notice_silence(now)
         while self._replay is None and self._waiting and len(self._items) == num_items:
             self._take_live(self._waiting.popleft(), now)
         while self._replay is None and not self._waiting and self._to_recheck:
@@ -234,6 +243,7 @@ class EndpointReader:
         if publisher is None:
             self._counters.discarded += 1
             return
+        publisher.heard_at, publisher.is_silent = now, False
         self._apply(publisher, publisher.session.live(message.sequence, message.digest), message, now)
 
     def _read_replay(self, replay: _Replay, now: float) -> None:
@@ -261,6 +271,18 @@ class EndpointReader:
             self._to_recheck.clear()
             self._recheck_later(now, max(self._config.recheck_s, _RECHECK_AFTER_FAILURE_S))
             self._apply(replay.publisher, session.replay_failed(), replay.held, now)
+
+    def _audible(self) -> list[_Publisher]:
+        """The publishers whose silence is to be noticed."""
+        return [p for p in self._publishers.values() if not p.is_silent and p.patience_s < float("inf")]
+
+    def _notice_silence(self, now: float) -> None:
+        for publisher in self._audible():
+            silent_s = now - publisher.heard_at
+            if silent_s >= publisher.patience_s:
+                publisher.is_silent = True
+                topic = _text(publisher.topic or b"")
+                self._items.append(Silence(silent_s=silent_s, topic=topic, endpoint=self.endpoint))
 
     def _take_replayed(self, replay: _Replay, frames: list[bytes], now: float) -> None:
         message = _message(frames[1:]) if frames[0] == b"" else None
@@ -291,11 +313,11 @@ class EndpointReader:
             self._emit_resync(publisher, verdict.resync)
         if verdict.deliver:
             assert message is not None
-            self._deliver(publisher, message, is_replayed=is_replayed)
+            self._deliver(publisher, message, now, is_replayed=is_replayed)
         if verdict.replay_from is not None:
             self._replay = self._ask(publisher, verdict.replay_from, held, now)
 
-    def _deliver(self, publisher: _Publisher, message: _Message, *, is_replayed: bool) -> None:
+    def _deliver(self, publisher: _Publisher, message: _Message, now: float, *, is_replayed: bool) -> None:
         try:
             batch = decode_batch(message.payload, limits=self._config.limits)
         except WireError:
@@ -303,6 +325,9 @@ class EndpointReader:
             self._emit_resync(publisher, publisher.session.malformed(message.sequence))
             return
         self._counters.delivered += 1
+        if batch.plan is not None and batch.plan.heartbeat_s is not None:
+            publisher.patience_s = _HEARTBEATS_UNTIL_SILENT * batch.plan.heartbeat_s
+            publisher.heard_at = publisher.heard_at or now
         self._items.append(
             Delivered(
                 sequence=message.sequence,

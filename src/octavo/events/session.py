@@ -72,7 +72,17 @@ class Resync:
     endpoint: str = ""
 
 
-SubscriberItem: TypeAlias = Delivered | Resync
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Silence:
+    """Nothing came from a publisher for three of the heartbeats that its plan promises: it has ended, hangs, or cannot
+    be reached. Its next batch ends the silence."""
+
+    silent_s: float
+    topic: str = ""
+    endpoint: str = ""
+
+
+SubscriberItem: TypeAlias = Delivered | Resync | Silence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

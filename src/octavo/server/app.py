@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from octavo.engine import published_plan
 from octavo.errors import OctavoError
 from octavo.server.errors import ApiError, as_api_error, not_durable, shutting_down
 from octavo.server.gate import Gate
@@ -46,6 +47,7 @@ def make_app(service: Service, *, is_crowded: Callable[[], bool]) -> Starlette:
             Route("/health", plain.health, methods=["GET"]),
             Route("/metrics", plain.metrics, methods=["GET"]),
             Route("/reset_prefix_cache", plain.reset_prefix_cache, methods=["POST"]),
+            Route("/plan", plain.plan, methods=["GET"]),
             Route("/state", plain.state, methods=["GET"]),
             Route("/", plain.page, methods=["GET"]),
         ],
@@ -92,6 +94,10 @@ class _PlainRoutes:
         if not await self._service.engine.reset_prefix_cache():
             raise not_durable()
         return _json({"status": "ok"})
+
+    async def plan(self, request: Request) -> Response:
+        """The groups and their resume rules, as routers need them to read the events."""
+        return _json(published_plan(self._service.engine.engine.manager.config))
 
     async def state(self, request: Request) -> Response:
         """What the page shows."""
