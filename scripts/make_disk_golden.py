@@ -28,7 +28,7 @@ class ClockThatStands(DiskIO):
 
 def make(folder: Path) -> None:
     with tempfile.TemporaryDirectory() as directory:
-        config = DiskConfig.read({"path": directory, "size": "1MiB", "segment_size": "64KiB"})
+        config = DiskConfig.from_mapping({"path": directory, "size": "1MiB", "segment_size": "64KiB"})
         tier = DiskTier(config, TierContext(namespace=NAMESPACE, max_chunk_bytes=1000), ClockThatStands())
         chunks = [ChunkBytes(key, [memoryview(bytearray(content))], mask) for key, content, mask in CHUNKS]
         assert tier.submit_store(1, chunks)

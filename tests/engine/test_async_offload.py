@@ -26,8 +26,8 @@ def open_engine(tmp_path, disk_io):
     """Opens an engine that has computed a prompt, which is on disk."""
     save_tiny_model("llama", tmp_path / "model")
     config = EngineConfig(model=tmp_path / "model", device_memory_bytes=2 << 20, max_model_len=256)
-    disk = DiskSpec(DiskConfig.read({"path": str(tmp_path / "disk"), "size": "64MiB"}), disk_io)
-    make_offload = offload_maker(config, OffloadConfig(memory_bytes=4 << 20, tiers=(disk,)))
+    disk = DiskSpec(DiskConfig.from_mapping({"path": str(tmp_path / "disk"), "size": "64MiB"}), disk_io)
+    make_offload = offload_maker(config, OffloadConfig(memory=4 << 20, tiers=(disk,)))
 
     @asynccontextmanager
     async def opened():
