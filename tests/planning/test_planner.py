@@ -6,7 +6,7 @@ from hypothesis import given, strategies as st
 
 from octavo.errors import BlockSizeError, NotEnoughMemoryError, PlanError, UnregisteredSpecError
 from octavo.planning.capacity import blocks_of_request, measure_capacity
-from octavo.planning.config import KVCacheConfig
+from octavo.planning.kv_cache_config import KVCacheConfig
 from octavo.planning.planner import plan_kv_cache
 from octavo.specs import (
     CacheDType,

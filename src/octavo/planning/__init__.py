@@ -1,8 +1,8 @@
 """From a model's layers and an amount of memory to a plan: groups, pages, sheets, and what they hold."""
 
 from octavo.planning.capacity import Capacity, Waste, blocks_of_request, measure_capacity
-from octavo.planning.config import KVCacheConfig, KVCacheGroupSpec, PageClass
 from octavo.planning.gpus import GPU_MEMORY_GIB, cache_bytes
+from octavo.planning.kv_cache_config import KVCacheConfig, KVCacheGroupSpec, PageClass
 from octavo.planning.models import ModelLayers, layers_from_config, read_layers_file, read_model
 from octavo.planning.planner import plan_kv_cache
 from octavo.planning.report import GroupReport, PlanReport, VllmReport, report_plan

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from octavo.errors import InputError
-from octavo.planning.config import KVCacheConfig, KVCacheGroupSpec
+from octavo.planning.kv_cache_config import KVCacheConfig, KVCacheGroupSpec
 from octavo.specs import RequestLimits
 
 

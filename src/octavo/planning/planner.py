@@ -6,8 +6,8 @@ from math import gcd
 
 from octavo.errors import BlockSizeError, NotEnoughMemoryError, PlanError
 from octavo.planning.capacity import blocks_of_request, grows_with_context, longest_context_that_fits
-from octavo.planning.config import KVCacheConfig, KVCacheGroupSpec, PageClass
 from octavo.planning.grouping import group_layers
+from octavo.planning.kv_cache_config import KVCacheConfig, KVCacheGroupSpec, PageClass
 from octavo.planning.sheets import PageDemand, cut_sheets
 from octavo.specs import (
     KVCacheSpec,

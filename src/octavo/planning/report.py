@@ -6,7 +6,7 @@ from typing import Literal
 import msgspec
 
 from octavo.planning.capacity import Capacity, grows_with_context, measure_capacity
-from octavo.planning.config import KVCacheConfig, KVCacheGroupSpec
+from octavo.planning.kv_cache_config import KVCacheConfig, KVCacheGroupSpec
 from octavo.planning.vllm_way import VllmPlan
 from octavo.specs import ChunkedLocalAttentionSpec, KVCacheSpec, SlidingWindowSpec
 

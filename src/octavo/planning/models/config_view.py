@@ -1,21 +1,13 @@
 """Typed access to the keys of a config.json: an answer has its type, or an error names file, key and value."""
 
-import reprlib
 from collections.abc import Mapping, Sequence
 
 from octavo.errors import ModelConfigError
+from octavo.settings import shown
 
 MAX_COUNT = 10**12
 """The largest number that a key may hold. No dimension comes near it."""
 MAX_WORD_LENGTH = 200
-
-
-def shown(value: object) -> str:
-    """A foreign value for a message: short, on one line, and printable."""
-    try:
-        return reprlib.repr(value)
-    except ValueError:  # Python refuses to print a number of more than 4300 digits
-        return "a number of thousands of digits"
 
 
 class ConfigView:

@@ -4,8 +4,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from octavo.errors import ModelConfigError, UnknownArchitectureError
-from octavo.planning.models.config_view import ConfigView, shown
+from octavo.planning.models.config_view import ConfigView
 from octavo.planning.models.model_layers import MAX_LAYERS, Layers
+from octavo.settings import shown
 from octavo.specs import CacheDType
 
 _RENAMED_WORDS = {

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from octavo.errors import InputError, ModelConfigError, SpecError
-from octavo.planning.models.config_view import ConfigView, shown
+from octavo.planning.models.config_view import ConfigView
 from octavo.planning.models.encoder_decoder import max_encoder_tokens
 from octavo.planning.models.families import Family, find_family
 from octavo.planning.models.generic import read_unknown
@@ -15,6 +15,7 @@ from octavo.planning.models.model_layers import ModelLayers
 from octavo.planning.models.recurrent import STATE_DTYPES
 from octavo.planning.models.text_file import read_text_file
 from octavo.planning.models.weights import estimated_weight_bytes, stored_weight_bytes
+from octavo.settings import shown
 from octavo.specs import CacheDType
 
 _TEXT_PARTS = ("text_config", "llm_config", "language_config", "thinker_config")
