@@ -1,4 +1,4 @@
-"""`OffloadConfig`: what a person can say about offloading; and the manager that follows from it.
+"""`OffloadConfig`: everything that a person can configure of offloading; and the manager that it makes.
 
     memory: 16GiB
     policy: resume_points

@@ -97,8 +97,8 @@ class MLAAttentionSpec(FullAttentionSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class HiddenStateCacheSpec(MLAAttentionSpec):
-    """Hidden states kept per token for whoever extracts them. It lives as full attention does, but never joins an
-    attention group: its reader has a block table of its own."""
+    """The hidden state of every token, for a reader outside the model. It is kept as full attention is, but its layers
+    never join an attention group, because that reader has a block table of its own."""
 
     kind: ClassVar[str] = "hidden_state"
 

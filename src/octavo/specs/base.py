@@ -4,9 +4,9 @@ The law of resumption. A block that was complete at n' and is needed at n > n' i
 
     needed_blocks(n) ∩ [0, n'/b)  ⊆  needed_blocks(n')          for all boundaries n' < n
 
-It holds for every cache that is written front to back: what a request resumed at n' does not have, the same
-request cannot have when it reaches n. So when block k is missing for a resume at n, no boundary between the end
-of k and n can do, and the search goes on at the start of k. `octavo.testing` checks it for any spec.
+It holds for every cache that is written front to back: a request that resumed at n' without a block still lacks it when
+it reaches n. So if block k is missing for a resume at n, every boundary from the end of k to n needs it too, and the
+search goes on at the start of k. `octavo.testing` checks the law for any spec.
 """
 
 from abc import ABC, abstractmethod
@@ -98,7 +98,7 @@ class KVCacheSpec(ABC):
 
     @property
     def alignment_bytes(self) -> int:
-        """What the address of this layer's page must be a multiple of."""
+        """The address of this layer's page must be a multiple of this."""
         return 1
 
     @property

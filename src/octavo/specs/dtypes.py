@@ -45,7 +45,7 @@ class CacheDType(StrEnum):
 
     @property
     def alignment_bytes(self) -> int:
-        """What an address of this type must be a multiple of."""
+        """An address of this type must be a multiple of this."""
         return 4 if self.scale_bytes else max(1, self.element_bits // 8)
 
     def vector_bytes(self, num_elements: int) -> int:

@@ -32,9 +32,9 @@ class BlockTable:
     def __init__(self) -> None:
         self.rows: list[int] = []
         self.num_retired = 0
-        """Below this block, all that is no longer needed has been let go."""
+        """Of the blocks below this one, the request holds only those that it still needs."""
         self.num_published = 0
-        """Below this block, all that the request holds has been offered to the index."""
+        """All blocks below this one that the request holds have been published to the index."""
 
 
 class CachedSequence(Protocol):
@@ -102,7 +102,7 @@ class SingleTypeKVCacheManager(ABC):
 
     @abstractmethod
     def num_pages_needed(self, table: BlockTable, sequence: CachedSequence, num_tokens: int) -> int:
-        """Pages that `extend` to so many tokens will want. Changes nothing."""
+        """The number of pages that `extend` to `num_tokens` takes. Changes nothing."""
 
     @abstractmethod
     def extend(
@@ -113,12 +113,12 @@ class SingleTypeKVCacheManager(ABC):
 
     @abstractmethod
     def commit(self, table: BlockTable, sequence: CachedSequence, num_tokens: int) -> None:
-        """Offers to the index what became full when the computed tokens grew to `num_tokens`, and lets go what no
-        resume from there on needs. `sequence.num_computed_tokens` is still the former number."""
+        """Publishes the blocks that became full when the computed tokens grew to `num_tokens`, and gives back the pages
+        that no resume from there on needs. `sequence.num_computed_tokens` is still the former number."""
 
     @abstractmethod
     def release(self, table: BlockTable, sequence: CachedSequence) -> None:
-        """Lets go everything; the table is empty after it."""
+        """Gives back all pages; the table is empty after it."""
 
     @abstractmethod
     def tokens_until_extend(self, table: BlockTable, sequence: CachedSequence) -> int:

@@ -4,8 +4,8 @@ This is the only implementation of the rule. Device cache, offload scheduler, ro
 they pass as `BlockAvailability`.
 
 The search goes down from the end of the request. A group that lacks block k at a boundary moves the search to the
-start of k (the law of resumption in `octavo.specs.base`), so a window costs one probe for each window's length of
-nothing, and blocks that were found once are not asked for again:
+start of k (the law of resumption in `octavo.specs.base`). So a missing stretch costs a window one probe per length of
+the window, and a block that was found once is not asked for again:
 
     blocks      0 ........................................ n/b
     window                       [probed first → ... ]          first missing k: next boundary is k * b
@@ -23,7 +23,7 @@ from octavo.specs.base import KVCacheSpec, ResumePoint, blocks_holding, union_of
 
 
 class BlockAvailability(Protocol):
-    """Which blocks of one request's sequence one group has, on whatever media count."""
+    """The blocks of one request's sequence that one group has, on the media that the caller counts."""
 
     def first_missing(self, start: int, stop: int) -> int:
         """The smallest block in `[start, stop)` that is not there; `stop` when all are."""

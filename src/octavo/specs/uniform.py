@@ -12,8 +12,8 @@ from octavo.specs.base import KVCacheSpec, RequestLimits, ResumePoint, find_unif
 class UniformTypeKVCacheSpecs(KVCacheSpec):
     """The spec of a group: its layers' specs, which live and die together.
 
-    How many blocks there are is the plan's to say; page sizes that differ from layer to layer make every shape a
-    wrong witness.
+    The number of blocks comes from the plan. It cannot be told from a tensor's shape, since the layers' pages differ in
+    size.
     """
 
     specs: Mapping[str, KVCacheSpec]

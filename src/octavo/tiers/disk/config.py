@@ -1,4 +1,4 @@
-"""`DiskConfig`: all that a person can say about a disk tier.
+"""`DiskConfig`: everything that a person can configure of a disk tier.
 
 {"path": "/nvme/octavo", "size": "200GiB"}
 """
@@ -32,12 +32,12 @@ class DiskConfig(Settings, frozen=True, kw_only=True):
     """None: chosen from the budget."""
     read_threads: Annotated[int, Meta(ge=1, le=64)] = 4
     queue_bytes: Size = field(name="queue_size", default=256 << 20)
-    """Most bytes of stores under way, and most of loads; one job may be larger if it is alone."""
+    """The most bytes of all stores in flight, and of all loads in flight. A job that is alone may be larger."""
     queue_jobs: Annotated[int, Meta(ge=1, le=1 << 20)] = 1024
     sync_bytes: Size = field(name="sync_size", default=64 << 20)
-    """Most bytes that are accepted before they are synced."""
+    """The most bytes that are accepted before they are synced."""
     sync_s: Seconds = field(name="sync_seconds", default=1.0)
-    """Longest time that they wait for that."""
+    """The longest that accepted bytes wait for a sync."""
     hang_s: Seconds = field(name="hang_seconds", default=10.0)
     """A call to the disk that takes longer turns the tier off."""
     close_s: Seconds = field(name="close_seconds", default=10.0)
