@@ -34,6 +34,7 @@ with warnings.catch_warnings():  # torch's, while vLLM is imported
 
     from octavo.vllm_plugin.adapter.describe import tell_why_not_kept
     from octavo.vllm_plugin.adapter.manager import OctavoManager
+    from octavo.vllm_plugin.adapter.request import state_of
     from octavo.vllm_plugin.adapter.worker import OctavoWorker, fill_load, fill_store
 
 pytestmark = [pytest.mark.vllm, pytest.mark.every_vllm, pytest.mark.filterwarnings("ignore")]
@@ -285,6 +286,18 @@ def test_a_bit_that_flips_in_memory_reaches_no_device(tmp_path):
     engine.settle()
     assert look(engine, context, keys) == [LookupResult.HIT, LookupResult.MISS, LookupResult.HIT]
     engine.close()
+
+
+def test_what_stays_in_memory_reaches_no_tier_when_it_is_used_again(engine):
+    context, keys = engine.request("a", 2)
+    state_of(context).stay_in_memory()
+    engine.store(context, keys)
+    engine.settle()
+    assert look(engine, context, keys) == [LookupResult.HIT] * 2
+    engine.transfer(engine.manager.prepare_load(keys, context), [4, 5], is_load=True)
+    engine.manager.complete_load(set(keys), context)
+    engine.settle()
+    assert engine.tier.lookup(keys) == [0, 0]
 
 
 def test_reset_frees_what_vllm_speaks_of_no_more(engine):

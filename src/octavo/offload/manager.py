@@ -147,14 +147,14 @@ class OffloadingManager:
             missing = [key for key, mask in found.items() if not mask]
         return depths
 
-    def touch(self, keys: Sequence[OffloadKey]) -> None:
+    def touch(self, keys: Sequence[OffloadKey], *, stays_in_memory: bool = False) -> None:
         """A request uses these, in the order of its sequence. Unknown ones are fine. The lowest tier that works gets
-        again what it has given up while memory has it."""
+        again what it has given up while memory has it, unless the request's chunks are to stay in memory."""
         self._policy.touch(keys)
         for lower in self._lowers:
             lower.touch(keys)
         lowest = next((writes for writes in reversed(self._writes) if writes.is_available), None)
-        if lowest is not None:
+        if lowest is not None and not stays_in_memory:
             lowest.renew(keys)
 
     # ---- loads --------------------------------------------------------------------------------------------------

@@ -180,8 +180,8 @@ class OctavoManager(OffloadingManager):
         prepared = self.manager.prepare_load(ours)
         if prepared is None:
             raise OffloadError("vLLM loads chunks that it has not looked up in this step")
-        self.manager.touch(ours)
         state = state_of(req_context)
+        self.manager.touch(ours, stays_in_memory=state.stays_in_memory)
         state.deadline = math.inf  # it may be preempted, and wait again
         self._asking.pop(state, None)  # vLLM resumes it without what else it asked for
         self._was_busy = True
