@@ -1,11 +1,12 @@
 """The disk tier beside raw O_DIRECT of the same size and depth, on the same disk, in the same run.
 
-    python benchmarks/bench_disk.py [--folder /nvme/scratch] [--mebibytes 192] [--rounds 4] [--depth 4]
+    python benchmarks/bench_disk.py [--encrypted] [--folder /nvme/scratch] [--mebibytes 192] [--rounds 4] [--depth 4]
 
 Both sides move whole chunks of one size, made and read back in the same order; the tier's go through its public
 contract, in jobs of `--depth` chunks from slots of an arena, and every read is verified. Raw writes and reads keep
 `--depth` chunks under way too: one call each for writes (one writer), a thread each for reads. Interleaved, round after
 round; the best round counts. A second table: bytes of memory per key, the longest calls, and the start at many keys.
+`--encrypted` measures an encrypted tier beside the plain one instead.
 """
 
 import argparse
@@ -23,7 +24,7 @@ from pathlib import Path
 from octavo.chunks import ALL_BLOCKS, ChunkBytes, OffloadKey, make_offload_key
 from octavo.ids import BlockHash
 from octavo.tiers import TierContext
-from octavo.tiers.disk import DiskConfig, DiskIO, DiskTier
+from octavo.tiers.disk import DiskConfig, DiskIO, DiskTier, RecordCipher
 
 SIZES = (16 << 10, 64 << 10, 256 << 10, 1 << 20, 2 << 20, 8 << 20)
 SLOT_BYTES = 64 << 10
@@ -36,11 +37,15 @@ def main() -> None:
     parser.add_argument("--mebibytes", type=int, default=192)
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--depth", type=int, default=4)
+    parser.add_argument("--encrypted", action="store_true")
     parser.add_argument("--keys", type=int, default=1_000_000)
     parser.add_argument("--sizes", type=int, nargs="*", default=SIZES)
     args = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="bench-disk-", dir=args.folder))
     try:
+        if args.encrypted:
+            bench_encrypted(folder, args.sizes, args.mebibytes << 20, args.rounds, args.depth)
+            return
         bench_bytes(folder, args.sizes, args.mebibytes << 20, args.rounds, args.depth)
         bench_keys(folder, args.keys)
     finally:
@@ -71,6 +76,27 @@ def bench_bytes(folder: Path, sizes: Sequence[int], total: int, rounds: int, dep
             f"{size >> 10:5} KiB | {speed['raw store']:6.2f}{speed['tier store']:7.2f}{stored:7.2f}        | "
             f"{speed['raw load']:6.2f}{speed['tier load']:7.2f}{loaded:7.2f}"
         )
+
+
+def bench_encrypted(folder: Path, sizes: Sequence[int], total: int, rounds: int, depth: int) -> None:
+    print(f"GB/s, {total >> 20} MiB a round, depth {depth}; ratio: encrypted / plain")
+    print(f"{'chunk':>8} | {'plain':>6}{'encr.':>7}{'ratio':>7}  store | {'plain':>6}{'encr.':>7}{'ratio':>7}  load")
+    for size in sizes:
+        plain = TierDisk(folder / "plain", size, total, depth)
+        encrypted = TierDisk(folder / "encrypted", size, total, depth, RecordCipher(bytes(range(32))))
+        best = dict.fromkeys(("plain store", "encrypted store", "plain load", "encrypted load"), float("inf"))
+        for _ in range(rounds):
+            for name, tier in (("plain", plain), ("encrypted", encrypted)):
+                tier.fresh()
+                best[f"{name} store"] = min(best[f"{name} store"], timed(tier.store))
+                best[f"{name} load"] = min(best[f"{name} load"], timed(tier.load))
+        plain.close()
+        encrypted.close()
+        cells = []
+        for way in ("store", "load"):
+            speeds = [total / best[f"{name} {way}"] / 1e9 for name in ("plain", "encrypted")]
+            cells.append(f"{speeds[0]:6.2f}{speeds[1]:7.2f}{speeds[1] / speeds[0]:7.2f}        ")
+        print(f"{size >> 10:5} KiB | " + "| ".join(cells))
 
 
 class RawDisk:
@@ -105,8 +131,8 @@ class RawDisk:
 class TierDisk:
     """The same chunks through the contract: from slots of an arena, and back into them."""
 
-    def __init__(self, path: Path, size: int, total: int, depth: int) -> None:
-        self._path, self._size, self._depth = path, size, depth
+    def __init__(self, path: Path, size: int, total: int, depth: int, cipher: RecordCipher | None = None) -> None:
+        self._path, self._size, self._depth, self._cipher = path, size, depth, cipher
         self._budget = str(int(total * 1.5) + (1 << 30))
         slots = [filled(SLOT_BYTES)[:] for _ in range(max(1, size // SLOT_BYTES) * depth * 2)]
         random.Random(0).shuffle(slots)
@@ -121,7 +147,9 @@ class TierDisk:
         config = DiskConfig.from_mapping(
             {"path": str(self._path), "size": self._budget, "segment_size": "256MiB", "read_threads": self._depth}
         )
-        self._tier = DiskTier(config, TierContext(namespace=NAMESPACE, max_chunk_bytes=self._size), DiskIO())
+        self._tier = DiskTier(
+            config, TierContext(namespace=NAMESPACE, max_chunk_bytes=self._size), DiskIO(), self._cipher
+        )
 
     def close(self) -> None:
         if self._tier is not None:

@@ -1,4 +1,4 @@
-"""Makes the golden files of the disk format, version 1: `make_disk_golden.py FOLDER`.
+"""Makes the golden files of the disk format, version 2: `make_disk_golden.py FOLDER`.
 
 One sealed segment and one marker of a reset, by the tier itself at a fixed time. Readers of every later version must
 read them; a test compares what is made with what is in the repository, byte for byte.
@@ -39,8 +39,8 @@ def make(folder: Path) -> None:
         write_marker(io, NAMESPACE, 7)
         (segment,) = Path(directory).glob("segment-*")
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "segment-v1.octavo").write_bytes(segment.read_bytes())
-        (folder / "reset-v1").write_bytes((Path(directory) / marker_name(NAMESPACE)).read_bytes())
+        (folder / "segment-v2.octavo").write_bytes(segment.read_bytes())
+        (folder / "reset-v2").write_bytes((Path(directory) / marker_name(NAMESPACE)).read_bytes())
 
 
 if __name__ == "__main__":

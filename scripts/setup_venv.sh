@@ -17,4 +17,4 @@ echo "[1/3] pip: 2 MB"
 echo "[2/3] torch $torch for CPUs"
 "$(dirname "$0")/install_torch.sh" "$env/bin/python" "$torch"
 echo "[3/3] Octavo with its engine, and what its tests need: about 110 MB"
-"$env/bin/python" -m pip install --progress-bar off --editable ".[engine,zstd]" --group dev | summary
+"$env/bin/python" -m pip install --progress-bar off --editable ".[engine,zstd,encryption]" --group dev | summary

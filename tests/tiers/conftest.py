@@ -9,6 +9,7 @@ import pytest
 from octavo.testing import tier_driver
 from octavo.tiers.base import TierContext, TierState
 from octavo.tiers.disk import DiskTier
+from octavo.tiers.disk.cipher import RecordCipher
 from octavo.tiers.disk.config import DiskConfig
 from rigs.faulty_disk import FaultyDiskIO
 
@@ -24,10 +25,12 @@ class DiskBench:
         self.now = 100.0
         self._open: list[DiskTier] = []
 
-    def open(self, *, namespace: bytes = NAMESPACE, **config: object) -> tier_driver.TierDriver:
+    def open(
+        self, *, namespace: bytes = NAMESPACE, cipher: RecordCipher | None = None, **config: object
+    ) -> tier_driver.TierDriver:
         values = {"path": str(self.directory), "size": 1 << 20, "segment_size": 1 << 16, "read_threads": 2} | config
         context = TierContext(namespace=namespace, max_chunk_bytes=tier_driver.MAX_CHUNK_BYTES)
-        tier = DiskTier(DiskConfig.from_mapping(values), context, self.io)
+        tier = DiskTier(DiskConfig.from_mapping(values), context, self.io, cipher)
         self._open.append(tier)
         return tier_driver.TierDriver(tier, lambda tier: tier.wait(0.2), lambda: self.now)
 

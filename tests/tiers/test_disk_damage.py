@@ -132,7 +132,7 @@ def test_a_segment_of_a_newer_version_stays_until_the_budget_needs_it(disk):
     driver.tier.close()
     (file,) = disk.segments()
     data = bytearray(file.read_bytes())
-    data[24] = 2  # its version
+    data[24] = 3  # its version
     file.write_bytes(data)
     again = disk.open()
     assert again.found(range(3)) == [0, 0, 0]

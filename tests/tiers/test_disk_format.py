@@ -1,5 +1,6 @@
-"""The format: the golden files of version 1, what is written today, and every value that fits."""
+"""The format: the golden files of version 2, what is written today, and every value that fits."""
 
+import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -10,9 +11,12 @@ from hypothesis import given, strategies as st
 from xxhash import xxh3_128_digest
 
 from octavo.chunks import ChunkBytes
+from octavo.testing import tier_driver
 from octavo.tiers.disk.io import DiskIO
 from octavo.tiers.disk.layout import (
+    NO_KEY_ID,
     RECORD_HEADER_BYTES,
+    TAG_BYTES,
     RecordHeader,
     SegmentHeader,
     is_whole,
@@ -30,15 +34,15 @@ MAKER = Path(__file__).parents[2] / "scripts" / "make_disk_golden.py"
 NAMESPACE = bytes(range(16))
 
 
-@pytest.mark.parametrize("name", ["segment-v1.octavo", "reset-v1"])
+@pytest.mark.parametrize("name", ["segment-v2.octavo", "reset-v2"])
 def test_what_is_written_is_what_it_was(tmp_path, name):
     subprocess.run([sys.executable, MAKER, tmp_path], check=True, timeout=60)
     assert (tmp_path / name).read_bytes() == (GOLDEN / name).read_bytes()
 
 
-def test_version_1_is_read(disk):
+def test_version_2_is_read(disk):
     disk.directory.mkdir()
-    (disk.directory / "segment-000000000001.octavo").write_bytes((GOLDEN / "segment-v1.octavo").read_bytes())
+    (disk.directory / "segment-000000000001.octavo").write_bytes((GOLDEN / "segment-v2.octavo").read_bytes())
     driver = disk.open(namespace=NAMESPACE)
     keys = [bytes([n]) * 32 + n.to_bytes(4, "big") for n in (0, 1)]
     assert driver.tier.lookup(keys) == [-1, 0b101]
@@ -55,8 +59,21 @@ def test_version_1_is_read(disk):
     assert memory == [bytes(range(100)), bytes(range(200))]
 
 
-def test_the_marker_of_version_1_is_read(tmp_path):
-    (tmp_path / f"reset-{NAMESPACE.hex()}").write_bytes((GOLDEN / "reset-v1").read_bytes())
+def test_another_version_is_left_alone_and_told(disk, caplog):
+    disk.directory.mkdir()
+    old = disk.directory / "segment-000000000001.octavo"
+    old.write_bytes((GOLDEN / "segment-v1.octavo").read_bytes())
+    with caplog.at_level(logging.WARNING):
+        driver = disk.open(namespace=NAMESPACE)
+    assert "holds segments of version 1 of the format, and this is version 2: they are not read" in caplog.text
+    assert driver.tier.status().counters["foreign_segments"] == 1
+    assert driver.tier.lookup([bytes([0]) * 32 + bytes(4)]) == [0]
+    assert driver.store(tier_driver.chunks([0])) == frozenset()
+    assert old.exists()
+
+
+def test_the_marker_of_version_2_is_read(tmp_path):
+    (tmp_path / f"reset-{NAMESPACE.hex()}").write_bytes((GOLDEN / "reset-v2").read_bytes())
     io = DiskIO()
     io.enter(tmp_path)
     assert read_marker(io, NAMESPACE) == 7
@@ -68,22 +85,27 @@ _U64 = st.integers(0, 2**63 - 1)
 _HELD = st.integers(-(2**63), 2**63 - 1)
 
 
-@given(_KEYS, st.binary(max_size=5000), _HELD, _U64, _U64)
-def test_a_record_round_trips(key, payload, held, sequence, segment):
+@given(_KEYS, st.binary(max_size=5000), _HELD, _U64, _U64, st.sampled_from([NO_KEY_ID, b"key id 8"]))
+def test_a_record_round_trips(key, payload, held, sequence, segment, key_id):
     record = memoryview(bytearray(b"\xff" * record_bytes(len(payload))))
     record[RECORD_HEADER_BYTES : RECORD_HEADER_BYTES + len(payload)] = payload
-    header = RecordHeader(key, NAMESPACE, held, len(payload), sequence, segment, 4096)
+    header = RecordHeader(key, NAMESPACE, held, len(payload), sequence, segment, 4096, key_id, bytes(range(24)))
     write_record_header(record, header)
     assert parse_record_header(record) == header
     assert is_whole(record, len(payload))
-    assert not any(record[RECORD_HEADER_BYTES + len(payload) :]), "nothing of another record behind it"
+    tag, rest = (
+        record[RECORD_HEADER_BYTES + len(payload) :][:TAG_BYTES],
+        record[RECORD_HEADER_BYTES + len(payload) + TAG_BYTES :],
+    )
+    assert bytes(tag) == (b"\0" if key_id == NO_KEY_ID else b"\xff") * TAG_BYTES
+    assert not any(rest), "nothing of another record behind it"
 
 
 @given(_U64, _U64, st.binary(min_size=16, max_size=16), _U64)
 def test_a_segment_header_round_trips(number, created_ns, namespace, size):
-    header = SegmentHeader(1, number, created_ns, namespace, size)
+    header = SegmentHeader(2, number, created_ns, namespace, size, b"key id 8")
     assert parse_segment_header(pack_segment_header(header)) == header
-    assert parse_segment_header(pack_segment_header(header._replace(version=2))).version == 2
+    assert parse_segment_header(pack_segment_header(header._replace(version=3))).version == 3
 
 
 @given(st.lists(st.tuples(_KEYS, _U64, _HELD, st.integers(1, 3000)), max_size=20))

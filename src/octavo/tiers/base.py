@@ -1,8 +1,8 @@
 """The contract of a slower tier: a medium that keeps chunks by key, below host memory.
 
 A tier stores bytes from host buffers and loads them back, asynchronously and verified. It decides alone what it keeps:
-within its budget it may refuse and evict as it likes, and says so. It is asked from one thread, and no call blocks on
-its medium: what a disk does wrong, hanging included, shows as a job that fails, ends late or is cancelled.
+within its budget it may refuse and evict, and reports both. One thread calls it, and no call blocks on its medium: a
+fault of the disk, hanging included, shows as a job that fails, ends late or is cancelled.
 """
 
 from abc import ABC, abstractmethod
@@ -49,16 +49,17 @@ class Tier(ABC):
 
     @abstractmethod
     def lookup(self, keys: Sequence[OffloadKey]) -> list[int]:
-        """By key: the mask of blocks that are held (ALL_BLOCKS for a whole chunk), 0 for a miss. Advice."""
+        """For each key, which blocks of the chunk are held, as a bit mask: 0b0101 is blocks 0 and 2, ALL_BLOCKS a whole
+        chunk, 0 a miss. Advice."""
 
     @abstractmethod
     def stored_bytes(self, keys: Sequence[OffloadKey]) -> list[int]:
-        """By key: the length of what is stored, 0 for a miss. Advice, for a tier that wraps this one and changes
-        lengths, such as compression; such a tier tells the changed lengths, and so cannot be wrapped by another."""
+        """For each key, the number of bytes that are stored, 0 for a miss. Advice, for a tier that wraps this one and
+        changes lengths, as zstd does. Such a tier reports the changed lengths, so no second one can wrap it."""
 
     @abstractmethod
     def touch(self, keys: Sequence[OffloadKey]) -> None:
-        """These are being used. Unknown keys are fine."""
+        """The chunks of these keys are in use. Unknown keys are ignored."""
 
     @abstractmethod
     def submit_store(self, job_id: int, chunks: Sequence[ChunkBytes]) -> bool:
@@ -71,8 +72,8 @@ class Tier(ABC):
 
     @abstractmethod
     def cancel(self, job_id: int) -> None:
-        """Gives up a job, at its deadline for one. Returns promptly, however the medium hangs; after it the job's
-        buffers are touched no more, and it is not reported."""
+        """Gives up a job, for example at its deadline. Returns promptly even while the medium hangs. Afterwards nothing
+        touches the job's buffers, and the job is not reported."""
 
     @abstractmethod
     def poll(self, now: float) -> list[TierResult]:
@@ -84,7 +85,7 @@ class Tier(ABC):
 
     @abstractmethod
     def remove(self, keys: Sequence[OffloadKey]) -> None:
-        """Forgets these, if it has them."""
+        """Forgets the chunks of these keys. Unknown keys are ignored."""
 
     @abstractmethod
     def reset(self) -> None:
@@ -97,7 +98,7 @@ class Tier(ABC):
 
     @abstractmethod
     def flush(self, timeout_s: float) -> bool:
-        """Blocks until what was accepted is as durable as the medium makes it, or time is up: False."""
+        """Blocks until all accepted chunks are as durable as the medium makes them. False if time is up first."""
 
     @abstractmethod
     def status(self) -> TierStatus: ...
@@ -109,7 +110,7 @@ class Tier(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierContext:
-    """What a tier is built for."""
+    """The engine that a tier is built for."""
 
     namespace: bytes
     """The identity under which its bytes may be reused (`octavo.namespace.identity`): 16 bytes."""

@@ -6,6 +6,8 @@
     reader       a few threads: read, verify, copy
     health       hangs, errors, and the way back
     recovery     what a directory holds, from summaries or by scanning
+    cipher       encryption at rest
+    room         what the file system has for the tier
     layout       bytes of segments and records; `summary` those of a sealed segment's table
     io, lock     the only calls that reach the disk; who holds the directory
 

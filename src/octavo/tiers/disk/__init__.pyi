@@ -1,4 +1,5 @@
 from . import layout as layout, summary as summary
+from .cipher import RecordCipher as RecordCipher
 from .config import DiskConfig as DiskConfig
 from .inspection import (
     DirectoryContent as DirectoryContent,

@@ -46,6 +46,8 @@ class DiskConfig(Settings, frozen=True, kw_only=True):
         name="wait_seconds", default=0.0
     )
     """Longest time that opening waits for another engine to leave the directory."""
+    key_file: Path | None = None
+    """Holds 32 bytes in hex or base64: chunks are encrypted with it. Without it, OCTAVO_DISK_KEY says whether."""
 
     def segment_bytes_for(self, max_chunk_bytes: int) -> int:
         """The size of segments: what was asked for, or a 32nd of the budget, at most 256 MiB; at least one chunk."""

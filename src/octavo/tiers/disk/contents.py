@@ -85,7 +85,7 @@ class Contents:
         return key in self._pending
 
     def start_move(self, key: OffloadKey) -> None:
-        """It leaves its place; it will land in another, or be gone."""
+        """The key's record is being written again elsewhere. Until it lands, the key is a miss."""
         if self._unindex(key):
             self._moving.add(key)
 
@@ -123,7 +123,7 @@ class Contents:
                 self._changes.removed([key])
 
     def forget_at(self, segment: Segment, entries: Iterable[int]) -> int:
-        """Forgets what the index still finds in these places; how many."""
+        """Forgets the keys that the index still finds at these entries. Returns their number."""
         forgotten = [segment.keys[entry] for entry in entries if self.is_at(segment, entry)]
         self._index.pop_all(forgotten)
         self._changes.removed(forgotten)

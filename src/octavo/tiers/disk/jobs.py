@@ -37,9 +37,9 @@ class Jobs:
         if job.num_left == 0:
             self._finish(job)
 
-    def chunk_done(self, job: DiskJob, place: int, *, has_failed: bool) -> None:
+    def chunk_done(self, job: DiskJob, index: int, *, has_failed: bool) -> None:
         if has_failed:
-            job.failed.add(place)
+            job.failed.add(index)
         job.num_left -= 1
         if job.num_left == 0:
             self._finish(job)

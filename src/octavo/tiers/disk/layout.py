@@ -1,7 +1,7 @@
-"""The bytes of a segment, version 1: see docs/disk-format.md.
+"""The bytes of a segment, version 2: see docs/disk-format.md.
 
     segment   [header][record][record]...[table][trailer]        all aligned to 4096
-    record    [160 bytes: checksum, magic, identity, key][payload][zeros]
+    record    [192 bytes: checksum, magic, identity, key, key id, nonce][payload][tag, 16 bytes][zeros]
 
 Every parser takes bytes that anybody may have written, and answers None for what is not whole.
 """
@@ -14,7 +14,7 @@ from xxhash import xxh3_64_digest, xxh3_128_digest
 
 from octavo.chunks import OffloadKey
 
-VERSION = 1
+VERSION = 2
 ALIGNMENT = 4096
 """Of records and of direct I/O: a multiple of the logical block of any disk in use."""
 MAX_KEY_BYTES = 64
@@ -22,8 +22,8 @@ MIN_HELD, MAX_HELD = -(1 << 63), (1 << 63) - 1
 
 _CHECKSUM_BYTES = 16
 _HEADER_CHECKSUM_BYTES = 8
-_RECORD = Struct("<16s8sHHIQqQQQ16s64s8s")
-_SEGMENT = Struct("<16s8sH6xQQ16sQ")
+_RECORD = Struct("<16s8sHHIQqQQQ16s64s8s24s8s")
+_SEGMENT = Struct("<16s8sH6xQQ16sQ8s")
 _RECORD_MAGIC = b"OctavoRc"
 _SEGMENT_MAGIC = b"OctavoSg"
 RECORD_MAGIC_AT = 16
@@ -31,6 +31,9 @@ RECORD_MAGIC_WORD = int.from_bytes(_RECORD_MAGIC, "little")
 RECORD_HEADER_BYTES = _RECORD.size
 SEGMENT_HEADER_BYTES = ALIGNMENT
 NAMESPACE_BYTES = 16
+KEY_ID_BYTES, NONCE_BYTES, TAG_BYTES = 8, 24, 16
+NO_KEY_ID, NO_NONCE = bytes(KEY_ID_BYTES), bytes(NONCE_BYTES)
+"""Of bytes that are not encrypted; their tag is zero too."""
 
 
 class RecordHeader(NamedTuple):
@@ -44,16 +47,20 @@ class RecordHeader(NamedTuple):
     sequence: int
     segment: int
     offset: int
+    key_id: bytes = NO_KEY_ID
+    """Of the key under which the payload is encrypted."""
+    nonce: bytes = NO_NONCE
 
 
 class SegmentHeader(NamedTuple):
-    """What a segment says of itself. Of a newer version only the version is known."""
+    """What a segment says of itself. Of another version only the version is known."""
 
     version: int
     number: int
     created_ns: int
     namespace: bytes
     segment_bytes: int
+    key_id: bytes = NO_KEY_ID
 
 
 def aligned(num_bytes: int) -> int:
@@ -62,13 +69,20 @@ def aligned(num_bytes: int) -> int:
 
 def record_bytes(length: int) -> int:
     """What a payload takes in a segment."""
-    return aligned(RECORD_HEADER_BYTES + length)
+    return aligned(_end(length))
+
+
+def _end(length: int) -> int:
+    """Where the tag behind the payload ends."""
+    return RECORD_HEADER_BYTES + length + TAG_BYTES
 
 
 def write_record_header(record: memoryview, header: RecordHeader) -> bytes:
-    """Puts the header before a payload that is there, zeros behind it, and returns the checksum over both."""
-    end = RECORD_HEADER_BYTES + header.length
-    record[end:] = bytes(len(record) - end)
+    """Puts the header before a payload that is there, zeros behind it, and returns the checksum over both. An encrypted
+    payload has its tag behind it."""
+    end = _end(header.length)
+    start_of_zeros = end if header.key_id != NO_KEY_ID else end - TAG_BYTES
+    record[start_of_zeros:] = bytes(len(record) - start_of_zeros)
     fields = _RECORD.pack(
         bytes(_CHECKSUM_BYTES),
         _RECORD_MAGIC,
@@ -82,6 +96,8 @@ def write_record_header(record: memoryview, header: RecordHeader) -> bytes:
         header.offset,
         header.namespace,
         header.key,
+        header.key_id,
+        header.nonce,
         bytes(_HEADER_CHECKSUM_BYTES),
     )
     record[:RECORD_HEADER_BYTES] = fields[:-_HEADER_CHECKSUM_BYTES] + _header_checksum(fields)
@@ -94,14 +110,14 @@ def parse_record_header(block: memoryview | bytes) -> RecordHeader | None:
     """The header at the start of `block`, if it is one that was written. `is_whole` vouches for the payload."""
     if len(block) < RECORD_HEADER_BYTES:
         return None
-    _, magic, version, key_bytes, zero, sequence, held, length, segment, offset, namespace, key, own = (
+    _, magic, version, key_bytes, zero, sequence, held, length, segment, offset, namespace, key, key_id, nonce, own = (
         _RECORD.unpack_from(block)
     )
     if magic != _RECORD_MAGIC or version != VERSION or zero or not 1 <= key_bytes <= MAX_KEY_BYTES:
         return None
     if own != _header_checksum(block):
         return None
-    return RecordHeader(OffloadKey(key[:key_bytes]), namespace, held, length, sequence, segment, offset)
+    return RecordHeader(OffloadKey(key[:key_bytes]), namespace, held, length, sequence, segment, offset, key_id, nonce)
 
 
 def _header_checksum(block: memoryview | bytes) -> bytes:
@@ -111,7 +127,7 @@ def _header_checksum(block: memoryview | bytes) -> bytes:
 
 def is_whole(record: memoryview, length: int) -> bool:
     """Whether header and payload give the record's checksum."""
-    end = RECORD_HEADER_BYTES + length
+    end = _end(length)
     return end <= len(record) and record[:_CHECKSUM_BYTES] == xxh3_128_digest(record[_CHECKSUM_BYTES:end])
 
 
@@ -120,22 +136,21 @@ def checksum_of(record: memoryview) -> bytes:
 
 
 def pack_segment_header(header: SegmentHeader) -> bytes:
-    fields = (header.version, header.number, header.created_ns, header.namespace, header.segment_bytes)
-    return with_checksum(_SEGMENT.pack(bytes(_CHECKSUM_BYTES), _SEGMENT_MAGIC, *fields))
+    return with_checksum(_SEGMENT.pack(bytes(_CHECKSUM_BYTES), _SEGMENT_MAGIC, *header))
 
 
 def parse_segment_header(block: memoryview | bytes) -> SegmentHeader | None:
     """Magic and version stand in the same place in every version; all else is believed of our own only."""
     if len(block) < SEGMENT_HEADER_BYTES:
         return None
-    _, magic, version, number, created_ns, namespace, segment_bytes = _SEGMENT.unpack_from(block)
+    _, magic, version, number, created_ns, namespace, segment_bytes, key_id = _SEGMENT.unpack_from(block)
     if magic != _SEGMENT_MAGIC:
         return None
-    if version > VERSION:
+    if version != VERSION:
         return SegmentHeader(version, 0, 0, bytes(NAMESPACE_BYTES), 0)
-    if version != VERSION or not has_checksum(block):
+    if not has_checksum(block):
         return None
-    return SegmentHeader(version, number, created_ns, namespace, segment_bytes)
+    return SegmentHeader(version, number, created_ns, namespace, segment_bytes, key_id)
 
 
 def with_checksum(fields: bytes) -> bytes:

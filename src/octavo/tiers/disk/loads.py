@@ -40,10 +40,10 @@ class Loads:
 
     def submit(self, job: DiskJob, chunks: Sequence[ChunkBytes]) -> None:
         parts: list[tuple[Segment, ReadPart]] = []
-        for place, chunk in enumerate(chunks):
-            part = self._find_part(job, place, chunk)
+        for index, chunk in enumerate(chunks):
+            part = self._find_part(job, index, chunk)
             if part is None:
-                job.failed.add(place)
+                job.failed.add(index)
                 self.counts.load_failures += 1
             else:
                 parts.append(part)
@@ -69,9 +69,9 @@ class Loads:
             has_failed = is_damaged or error is not None or part.job.generation != generation
             self.counts.load_failures += has_failed
             self.counts.loaded += not has_failed
-            self._jobs.chunk_done(part.job, part.place, has_failed=has_failed)
+            self._jobs.chunk_done(part.job, part.index, has_failed=has_failed)
 
-    def _find_part(self, job: DiskJob, place: int, chunk: ChunkBytes) -> tuple[Segment, ReadPart] | None:
+    def _find_part(self, job: DiskJob, index: int, chunk: ChunkBytes) -> tuple[Segment, ReadPart] | None:
         found = self._contents.find(chunk.key)
         if found is None:
             return None
@@ -80,7 +80,7 @@ class Loads:
         if (sum(buffer.nbytes for buffer in chunk.buffers), chunk.held_blocks) != (length, held):
             return None
         segment.hit(entry)
-        return segment, ReadPart(job, place, chunk.buffers, entry, segment.offsets[entry], length, held, chunk.key)
+        return segment, ReadPart(job, index, chunk.buffers, entry, segment.offsets[entry], length, held, chunk.key)
 
 
 def join_runs(parts: list[tuple[Segment, ReadPart]], most_bytes: int) -> list[ReadRun]:

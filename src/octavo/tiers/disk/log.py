@@ -354,6 +354,6 @@ class SegmentLog:
         segment.file_bytes = num_bytes
 
 
-def complete(record: PlannedRecord, job: DiskJob, place: int, chunk: ChunkBytes) -> None:
+def complete(record: PlannedRecord, job: DiskJob, index: int, chunk: ChunkBytes) -> None:
     """Says where the bytes of an appended record come from."""
-    record.job, record.place, record.buffers, record.checksum = job, place, chunk.buffers, chunk.checksum
+    record.job, record.index, record.buffers, record.checksum = job, index, chunk.buffers, chunk.checksum

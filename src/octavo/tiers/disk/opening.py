@@ -7,12 +7,13 @@ from pathlib import Path
 from octavo.errors import TierError
 from octavo.tiers.disk.health import PROBE_NAME
 from octavo.tiers.disk.io import DiskIO, NotOursError, check_file, draft_name
+from octavo.tiers.disk.layout import NO_KEY_ID, VERSION
 from octavo.tiers.disk.ledger import Ledger
 from octavo.tiers.disk.lock import LOCK_NAME, DirectoryLock
 from octavo.tiers.disk.marker import marker_name, read_marker
 from octavo.tiers.disk.recovery import FoundSegment, list_segments, read_segment
 from octavo.tiers.disk.room import usable_bytes
-from octavo.tiers.disk.segment import MOST_SEGMENTS, Segment, segment_name, segment_number
+from octavo.tiers.disk.segment import MOST_SEGMENTS, segment_name, segment_number
 
 OWN_FILES = frozenset({LOCK_NAME, PROBE_NAME, draft_name(PROBE_NAME)})
 """Beside segments and markers."""
@@ -25,7 +26,7 @@ class OpenedDirectory:
     ledger: Ledger
     found: list[FoundSegment]
     """Ours, ascending."""
-    foreign: list[Segment]
+    not_read: list[FoundSegment]
     """Of other namespaces and versions, and what cannot be read."""
     next_number: int
     room_bytes: int
@@ -89,7 +90,7 @@ def _read_directory(
     sizes = _delete_beyond_budget(io, ledger, sizes)
     floor = min(next_number, read_marker(io, namespace))
     found: list[FoundSegment] = []
-    foreign: list[Segment] = []
+    not_read: list[FoundSegment] = []
     for number, file_bytes in sizes:
         segment = read_segment(io, number, file_bytes, namespace)
         is_ours = segment.namespace == namespace
@@ -102,7 +103,7 @@ def _read_directory(
         if is_ours and segment.table is not None:
             found.append(segment)
         else:
-            foreign.append(Segment(number, file_bytes))
+            not_read.append(segment)
     if floor:
         io.sync_directory()
         io.unlink(marker_name(namespace))
@@ -110,10 +111,32 @@ def _read_directory(
         lock=lock,
         ledger=ledger,
         found=found,
-        foreign=foreign,
+        not_read=not_read,
         next_number=max(next_number, floor + 1),
         room_bytes=usable_bytes(io.free_bytes()),
     )
+
+
+def tell_of_what_is_not_read(directory: Path, opened: OpenedDirectory, key_id: bytes) -> None:
+    """One line for each reason that a person can do something about."""
+    versions = {segment.version for segment in opened.not_read if segment.is_foreign}
+    if versions:
+        _log.warning(
+            "disk tier %s holds segments of version %s of the format, and this is version %d: they are not read, and "
+            "go when room is needed",
+            directory,
+            ", ".join(map(str, sorted(versions))),
+            VERSION,
+        )
+    other_keys = {segment.key_id for segment in opened.not_read} - {NO_KEY_ID, key_id}
+    if other_keys:
+        _log.warning(
+            "disk tier %s holds segments encrypted under key %s, and %s was given (key_file, or OCTAVO_DISK_KEY): they "
+            "are not read, and go when room is needed",
+            directory,
+            ", ".join(sorted(key.hex() for key in other_keys)),
+            "no key" if key_id == NO_KEY_ID else f"key {key_id.hex()}",
+        )
 
 
 def _delete_leftovers(io: DiskIO, namespace: bytes) -> None:

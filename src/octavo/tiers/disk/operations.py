@@ -39,7 +39,7 @@ class DiskJob:
 class PlannedRecord:
     """A record with its place in the log. Its bytes come from a job's buffers, or from an older segment."""
 
-    __slots__ = ("buffers", "checksum", "entry", "job", "key", "place", "segment", "size", "source")
+    __slots__ = ("buffers", "checksum", "entry", "index", "job", "key", "segment", "size", "source")
 
     def __init__(self, segment: Segment, entry: int, size: int, source: tuple[Segment, int] | None) -> None:
         self.segment = segment
@@ -48,7 +48,7 @@ class PlannedRecord:
         self.size = size
         self.source = source
         self.job: DiskJob | None = None
-        self.place = 0
+        self.index = 0
         self.buffers: Sequence[memoryview] = ()
         self.checksum: int | None = None
         """What the buffers must give, if somebody knows."""
@@ -126,7 +126,7 @@ class ReadPart:
     """One chunk of a run."""
 
     job: DiskJob
-    place: int
+    index: int
     buffers: Sequence[memoryview]
     entry: int
     offset: int

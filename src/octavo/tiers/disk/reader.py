@@ -9,8 +9,17 @@ import threading
 from queue import SimpleQueue
 
 from octavo.tiers.buffers import scatter
+from octavo.tiers.disk.cipher import RecordCipher
 from octavo.tiers.disk.io import AlignedBuffer, DiskIO, as_disk_error, read_all
-from octavo.tiers.disk.layout import RECORD_HEADER_BYTES, is_whole, parse_record_header, record_bytes
+from octavo.tiers.disk.layout import (
+    ALIGNMENT,
+    NO_KEY_ID,
+    RECORD_HEADER_BYTES,
+    TAG_BYTES,
+    is_whole,
+    parse_record_header,
+    record_bytes,
+)
 from octavo.tiers.disk.operations import ReadPart, ReadRun, Reports, RunRead, Ticket
 from octavo.tiers.disk.segment import segment_name
 
@@ -18,16 +27,27 @@ from octavo.tiers.disk.segment import segment_name
 class Readers:
     """`submit` is for the engine's thread, which bounds what is under way."""
 
-    def __init__(self, *, io: DiskIO, namespace: bytes, num_threads: int, buffer_bytes: int, reports: Reports) -> None:
+    def __init__(
+        self,
+        *,
+        io: DiskIO,
+        namespace: bytes,
+        cipher: RecordCipher | None,
+        num_threads: int,
+        buffer_bytes: int,
+        reports: Reports,
+    ) -> None:
         self.tickets = [Ticket() for _ in range(num_threads)]
         self._io = io
         self._namespace = namespace
+        self._cipher = cipher
+        self._key_id = cipher.key_id if cipher else NO_KEY_ID
         self._reports = reports
         self._runs: SimpleQueue[ReadRun | None] = SimpleQueue()
         self._threads = [
             threading.Thread(
                 target=self._run,
-                args=(ticket, AlignedBuffer(buffer_bytes)),
+                args=(ticket, AlignedBuffer(buffer_bytes), AlignedBuffer(buffer_bytes if cipher else ALIGNMENT)),
                 name=f"octavo-disk-reader-{i}",
                 daemon=True,
             )
@@ -48,15 +68,15 @@ class Readers:
             thread.join(timeout_s)
         return not any(thread.is_alive() for thread in self._threads)
 
-    def _run(self, ticket: Ticket, buffer: AlignedBuffer) -> None:
+    def _run(self, ticket: Ticket, buffer: AlignedBuffer, scratch: AlignedBuffer) -> None:
         while (run := self._runs.get()) is not None:
             try:
-                report = self._read(run, ticket, buffer)
+                report = self._read(run, ticket, buffer, scratch)
             except Exception as error:  # noqa: BLE001 - OSErrors, and what nobody expected
                 report = RunRead(run, frozenset(), as_disk_error(error))
             self._reports.put(report)
 
-    def _read(self, run: ReadRun, ticket: Ticket, buffer: AlignedBuffer) -> RunRead:
+    def _read(self, run: ReadRun, ticket: Ticket, buffer: AlignedBuffer, scratch: AlignedBuffer) -> RunRead:
         if all(part.job.is_cancelled for part in run.parts):
             return RunRead(run, frozenset())
         with ticket:
@@ -69,20 +89,30 @@ class Readers:
         damaged = set()
         for i, part in enumerate(run.parts):
             record = data[part.offset - run.offset :][: record_bytes(part.length)]
-            if self._is_right(run, part, record):
-                _hand_over(part, record[RECORD_HEADER_BYTES : RECORD_HEADER_BYTES + part.length])
-            else:
+            payload = self._verified(run, part, record, scratch)
+            if payload is None:
                 damaged.add(i)
+            else:
+                _hand_over(part, payload)
         return RunRead(run, frozenset(damaged))
 
-    def _is_right(self, run: ReadRun, part: ReadPart, record: memoryview) -> bool:
+    def _verified(self, run: ReadRun, part: ReadPart, record: memoryview, scratch: AlignedBuffer) -> memoryview | None:
+        """The chunk's bytes; None if the record is not what was asked for, or not whole."""
         header = parse_record_header(record)
-        return (
+        is_right = (
             header is not None
+            and header.key_id == self._key_id
             and (header.key, header.held_blocks, header.length) == (part.key, part.held, part.length)
             and (header.namespace, header.segment, header.offset) == (self._namespace, run.segment.number, part.offset)
             and is_whole(record, part.length)
         )
+        if header is None or not is_right:
+            return None
+        if self._cipher is None:
+            return record[RECORD_HEADER_BYTES:][: part.length]
+        encrypted, into = record[RECORD_HEADER_BYTES:][: part.length + TAG_BYTES], scratch.view[: part.length]
+        identity = (part.key, self._namespace, part.held)
+        return into if self._cipher.decrypt(encrypted, into, header.nonce, identity) else None
 
 
 def _hand_over(part: ReadPart, payload: memoryview) -> None:
@@ -93,4 +123,4 @@ def _hand_over(part: ReadPart, payload: memoryview) -> None:
         try:
             scatter(payload, part.buffers)
         except (ValueError, TypeError, BufferError):  # the caller's memory has gone: this job's failure alone
-            part.job.failed.add(part.place)
+            part.job.failed.add(part.index)

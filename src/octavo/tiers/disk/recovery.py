@@ -14,6 +14,7 @@ import numpy as np
 from octavo.tiers.disk.io import AlignedBuffer, DiskIO, read_all
 from octavo.tiers.disk.layout import (
     ALIGNMENT,
+    NO_KEY_ID,
     RECORD_MAGIC_AT,
     RECORD_MAGIC_WORD,
     SEGMENT_HEADER_BYTES,
@@ -43,6 +44,7 @@ class FoundSegment:
     namespace: bytes = b""
     """Empty where it is not known."""
     created_ns: int = 0
+    key_id: bytes = NO_KEY_ID
     is_sealed: bool = False
     table: Table | None = None
     """Of the namespace that was asked for; None of others, and where nothing can be known."""
@@ -56,8 +58,8 @@ class FoundSegment:
 
     @property
     def is_foreign(self) -> bool:
-        """Of a version that this code does not know."""
-        return self.version > VERSION
+        """Of another version of the format."""
+        return self.version not in (0, VERSION)
 
 
 def list_segments(io: DiskIO) -> tuple[list[tuple[int, int]], int]:
@@ -86,7 +88,7 @@ def read_segment(io: DiskIO, number: int, file_bytes: int, namespace: bytes | No
 def _read(file: "_OpenSegment", nothing: FoundSegment, namespace: bytes | None) -> FoundSegment:
     number, file_bytes = nothing.number, nothing.file_bytes
     header = parse_segment_header(file.read(0, SEGMENT_HEADER_BYTES))
-    if header is not None and header.version > VERSION:
+    if header is not None and header.version != VERSION:
         return FoundSegment(number=number, file_bytes=file_bytes, version=header.version)
     trailer_at = file_bytes - ALIGNMENT
     may_be_sealed = trailer_at >= SEGMENT_HEADER_BYTES and trailer_at % ALIGNMENT == 0
@@ -116,6 +118,7 @@ def _read(file: "_OpenSegment", nothing: FoundSegment, namespace: bytes | None) 
         version=VERSION,
         namespace=owner,
         created_ns=0 if header is None else header.created_ns,
+        key_id=NO_KEY_ID if header is None else header.key_id,
         is_sealed=trailer is not None,
         table=table,
         end=end,

@@ -1,7 +1,7 @@
 """`Segment`: one file of the log, as the engine's thread knows it.
 
-A record's *location* is one number: its segment's, and its place in the segment's columns. Locations grow in the order
-of planning, which is the order of writing.
+A record's *location* is one number: its segment's number and its *entry*, the index in the segment's columns. Locations
+grow in the order of planning, which is the order of writing.
 """
 
 from array import array
@@ -21,7 +21,7 @@ ENTRY_BITS = MAX_RECORDS.bit_length() - 1
 ENTRY_MASK = MAX_RECORDS - 1
 _MOST_HITS = 0xFFFF
 NOT_WRITTEN = bytes(16)
-"""As a checksum: this place of the log was planned, and holds nothing."""
+"""As a checksum: this entry was planned, and holds nothing."""
 
 
 def segment_name(number: int) -> str:
@@ -38,7 +38,7 @@ def segment_number(name: str) -> int | None:
 class Segment:
     """One file of the log, and what is known of its records, column by column.
 
-    The engine's thread owns it. The writer sets `checksums` of the places that it has written, and `is_broken`.
+    The engine's thread owns it. The writer sets `checksums` of the entries that it has written, and `is_broken`.
     """
 
     __slots__ = (
@@ -89,12 +89,12 @@ class Segment:
         self.num_reads = 0
         """Reads under way: a segment that is read is no victim."""
         self.num_synced = 0
-        """Places up to which a crash loses nothing."""
+        """Entries below this one survive a crash."""
         self.is_broken = False
         """A write or a sync failed: it takes no more."""
 
     def append(self, key: OffloadKey, length: int, held: int, *, size: int, sequence: int) -> int:
-        """Plans a record; its place."""
+        """Plans a record. Returns its entry."""
         entry = len(self.keys)
         assert isinstance(self.keys, list), "nothing is appended to a sealed segment"
         self.keys.append(key)
@@ -135,7 +135,7 @@ class Segment:
         self.checksums = bytearray()
 
     def table(self) -> Table:
-        """Of the places that were written."""
+        """Of the entries that were written."""
         checksums = np.frombuffer(bytes(self.checksums), dtype=np.uint64).reshape(-1, 2)
         written: NDArray[np.bool_] = (checksums != 0)[:, 0] | (checksums != 0)[:, 1]
         return Table(
@@ -162,5 +162,5 @@ class Segment:
 
 
 def split_location(location: int) -> tuple[int, int]:
-    """Segment number and place."""
+    """Segment number and entry."""
     return location >> ENTRY_BITS, location & ENTRY_MASK

@@ -20,6 +20,7 @@ from octavo.tiers.disk.layout import (
     MAX_KEY_BYTES,
     RECORD_HEADER_BYTES,
     SEGMENT_HEADER_BYTES,
+    TAG_BYTES,
     VERSION,
     aligned,
     has_checksum,
@@ -107,7 +108,7 @@ def parse_table(data: memoryview, trailer: Trailer) -> Table | None:
     offsets, lengths = columns.take("<u4", n).astype(np.int64) * ALIGNMENT, columns.take("<u4", n).astype(np.int64)
     hits, checksums = columns.take("<u4", n), columns.take("V16", n).tobytes()
     keys = _split(columns, columns.take("u1", n))
-    ends = offsets + RECORD_HEADER_BYTES + lengths
+    ends = offsets + RECORD_HEADER_BYTES + lengths + TAG_BYTES
     inside = bool(((offsets >= SEGMENT_HEADER_BYTES) & (ends <= trailer.table_offset)).all())
     if keys is None or not inside:
         return None

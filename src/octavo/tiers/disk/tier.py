@@ -14,15 +14,16 @@ from typing import assert_never
 
 from octavo.chunks import ChunkBytes, OffloadKey, TierChanges, TierResult
 from octavo.tiers.base import Tier, TierContext, TierStatus
+from octavo.tiers.disk.cipher import RecordCipher
 from octavo.tiers.disk.config import DiskConfig
 from octavo.tiers.disk.contents import Contents
 from octavo.tiers.disk.health import Health, Watchdog, describe
 from octavo.tiers.disk.io import DiskIO, NotOursError
 from octavo.tiers.disk.jobs import Jobs
-from octavo.tiers.disk.layout import MAX_HELD, MAX_KEY_BYTES, MIN_HELD, aligned, record_bytes
+from octavo.tiers.disk.layout import MAX_HELD, MAX_KEY_BYTES, MIN_HELD, NO_KEY_ID, aligned, record_bytes
 from octavo.tiers.disk.loads import Loads
 from octavo.tiers.disk.log import SegmentLog, complete
-from octavo.tiers.disk.opening import OpenedDirectory, open_directory
+from octavo.tiers.disk.opening import OpenedDirectory, open_directory, tell_of_what_is_not_read
 from octavo.tiers.disk.operations import (
     DiskJob,
     ProbeEnded,
@@ -58,15 +59,19 @@ class DiskTier(Tier):
 
     medium = "disk"
 
-    def __init__(self, config: DiskConfig, context: TierContext, io: DiskIO) -> None:
+    def __init__(
+        self, config: DiskConfig, context: TierContext, io: DiskIO, cipher: RecordCipher | None = None
+    ) -> None:
+        namespace = cipher.namespace(context.namespace) if cipher else context.namespace
         segment_bytes = config.segment_bytes_for(context.max_chunk_bytes)
         opened = open_directory(
             config.path,
             io=io,
-            namespace=context.namespace,
+            namespace=namespace,
             budget_bytes=config.size_bytes,
             wait_s=config.wait_s,
         )
+        tell_of_what_is_not_read(config.path, opened, cipher.key_id if cipher else NO_KEY_ID)
         self._config = config
         self._max_chunk_bytes = context.max_chunk_bytes
         self._io = io
@@ -77,14 +82,16 @@ class DiskTier(Tier):
         self._writer = Writer(
             io=io,
             lock=opened.lock,
-            namespace=context.namespace,
+            namespace=namespace,
+            cipher=cipher,
             ledger=opened.ledger,
             buffer_bytes=self._run_bytes,
             reports=self._reports,
         )
         self._readers = Readers(
             io=io,
-            namespace=context.namespace,
+            namespace=namespace,
+            cipher=cipher,
             num_threads=config.read_threads,
             buffer_bytes=self._run_bytes,
             reports=self._reports,
@@ -137,9 +144,9 @@ class DiskTier(Tier):
 
     def touch(self, keys: Sequence[OffloadKey]) -> None:
         for key in keys:
-            place = self._contents.find(key)
-            if place is not None:
-                place[0].hit(place[1])
+            found = self._contents.find(key)
+            if found is not None:
+                found[0].hit(found[1])
 
     def take_changes(self) -> TierChanges:
         return self._contents.take_changes()
@@ -178,11 +185,11 @@ class DiskTier(Tier):
         job = DiskJob(job_id, self._generation, num_bytes=num_bytes, num_chunks=len(chunks))
         job.num_left = len(keys)
         self._stores.add(job)
-        for place, chunk in enumerate(chunks):
-            if fits[place]:
-                complete(self._log.append(chunk.key, lengths[place], chunk.held_blocks), job, place, chunk)
+        for index, chunk in enumerate(chunks):
+            if fits[index]:
+                complete(self._log.append(chunk.key, lengths[index], chunk.held_blocks), job, index, chunk)
             else:
-                job.failed.add(place)
+                job.failed.add(index)
                 self._counters["stores_unfit"] += 1
         self._log.send()
         self._syncs.accept(num_bytes)
@@ -264,8 +271,8 @@ class DiskTier(Tier):
 
     def _take_over(self, opened: OpenedDirectory) -> None:
         """Indexes what was found, goes on with the last segment, and gives others the summary they lack."""
-        for foreign in opened.foreign:
-            self._log.foreign[foreign.number] = foreign
+        for found in opened.not_read:
+            self._log.foreign[found.number] = Segment(found.number, found.file_bytes)
         for found in opened.found:
             segment = Segment(found.number, found.file_bytes, found.created_ns)
             assert found.table is not None, "what is ours was read"
@@ -329,11 +336,11 @@ class DiskTier(Tier):
         for record in report.written:
             self._contents.land(record, is_written=not record.segment.is_broken)
             if record.job is not None:
-                self._stores.chunk_done(record.job, record.place, has_failed=record.segment.is_broken)
+                self._stores.chunk_done(record.job, record.index, has_failed=record.segment.is_broken)
         for record in report.failed:
             self._contents.land(record, is_written=False)
             if record.job is not None:
-                self._stores.chunk_done(record.job, record.place, has_failed=True)
+                self._stores.chunk_done(record.job, record.index, has_failed=True)
                 self._counters["store_failures"] += not record.job.is_cancelled
         self._counters["stored"] += len(report.written)
 

@@ -17,9 +17,14 @@ from queue import SimpleQueue
 from typing import assert_never
 
 from octavo.tiers.buffers import gather, gives_checksum
+from octavo.tiers.disk.cipher import RecordCipher
 from octavo.tiers.disk.io import AlignedBuffer, DiskIO, as_disk_error, read_all, write_all
 from octavo.tiers.disk.layout import (
+    ALIGNMENT,
+    NO_KEY_ID,
+    NO_NONCE,
     RECORD_HEADER_BYTES,
+    TAG_BYTES,
     VERSION,
     RecordHeader,
     SegmentHeader,
@@ -62,12 +67,23 @@ class Writer:
     """Owns the open file and the buffer. `submit` is for the engine's thread; all else runs on its own."""
 
     def __init__(
-        self, *, io: DiskIO, lock: DirectoryLock, namespace: bytes, ledger: Ledger, buffer_bytes: int, reports: Reports
+        self,
+        *,
+        io: DiskIO,
+        lock: DirectoryLock,
+        namespace: bytes,
+        cipher: RecordCipher | None,
+        ledger: Ledger,
+        buffer_bytes: int,
+        reports: Reports,
     ) -> None:
         self.ticket = Ticket()
         self._io = io
         self._lock = lock
         self._namespace = namespace
+        self._cipher = cipher
+        self._scratch = AlignedBuffer(buffer_bytes if cipher else ALIGNMENT)
+        """What is to be encrypted."""
         self._ledger = ledger
         self._reports = reports
         self._orders: SimpleQueue[Order] = SimpleQueue()
@@ -183,7 +199,8 @@ class Writer:
             self._start = offset
         view = self._buffer.view[self._filled : self._filled + record.size]
         self._filled += record.size
-        if self._fill(record, view):
+        encryption = self._fill(record, view)
+        if encryption is not None:
             header = RecordHeader(
                 record.key,
                 self._namespace,
@@ -192,6 +209,7 @@ class Writer:
                 segment.sequences[record.entry],
                 segment.number,
                 offset,
+                *encryption,
             )
             checksum = write_record_header(view, header)
             segment.checksums[record.entry * 16 : record.entry * 16 + 16] = checksum
@@ -201,22 +219,31 @@ class Writer:
             self._failed.append(record)
         record.buffers = ()
 
-    def _fill(self, record: PlannedRecord, view: memoryview) -> bool:
+    def _fill(self, record: PlannedRecord, view: memoryview) -> tuple[bytes, bytes] | None:
+        """Puts the payload where it goes: key id and nonce, or None if there is none."""
         length = record.segment.lengths[record.entry]
         if record.source is not None:
             return self._read_source(*record.source, view, record)
         assert record.job is not None, "a record comes from a job or from a segment"
         with record.job.guard.access() as is_allowed:
             if not is_allowed:
-                return False
-            payload = view[RECORD_HEADER_BYTES : RECORD_HEADER_BYTES + length]
+                return None
+            payload = self._scratch.view[:length] if self._cipher else view[RECORD_HEADER_BYTES:][:length]
             try:
                 gather(record.buffers, payload)
             except (ValueError, TypeError, BufferError):  # the caller's memory has gone: this job's failure alone
-                return False
-        return gives_checksum(payload, record.checksum)
+                return None
+        if not gives_checksum(payload, record.checksum):
+            return None
+        if self._cipher is None:
+            return NO_KEY_ID, NO_NONCE
+        identity = (record.key, self._namespace, record.segment.held[record.entry])
+        into = view[RECORD_HEADER_BYTES:][: length + TAG_BYTES]
+        return self._cipher.key_id, self._cipher.encrypt(payload, into, identity)
 
-    def _read_source(self, source: Segment, entry: int, view: memoryview, record: PlannedRecord) -> bool:
+    def _read_source(
+        self, source: Segment, entry: int, view: memoryview, record: PlannedRecord
+    ) -> tuple[bytes, bytes] | None:
         """A hot record of a segment that is about to go; if it cannot be read, it goes too."""
         offset = source.offsets[entry]
         try:
@@ -227,15 +254,16 @@ class Writer:
                 finally:
                     self._io.close(fd)
         except OSError:
-            return False
+            return None
         header = parse_record_header(view[:num_bytes])
         length = record.segment.lengths[record.entry]
-        return (
+        is_right = (
             header is not None
             and (header.key, header.length, header.namespace) == (record.key, length, self._namespace)
             and (header.segment, header.offset) == (source.number, offset)
             and is_whole(view[:num_bytes], length)
         )
+        return (header.key_id, header.nonce) if header is not None and is_right else None
 
     def _write_buffer(self) -> None:
         """Starts to write what is packed, after the write before it has ended."""
@@ -318,7 +346,8 @@ class Writer:
 
     def _write_header(self, segment: Segment, num_bytes: int) -> None:
         assert self._fd is not None, "called between opening and closing"
-        header = SegmentHeader(VERSION, segment.number, segment.created_ns, self._namespace, num_bytes)
+        key_id = self._cipher.key_id if self._cipher else NO_KEY_ID
+        header = SegmentHeader(VERSION, segment.number, segment.created_ns, self._namespace, num_bytes, key_id)
         block = pack_segment_header(header)
         view = self._buffer.view[: len(block)]
         view[:] = block

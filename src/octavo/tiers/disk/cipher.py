@@ -1,0 +1,100 @@
+"""`RecordCipher`: a chunk's bytes under AES-256-GCM, each record with a key and a nonce of its own.
+
+    24 random bytes:   [ 12: with the tier's key, they give the record's key ][ 12: the nonce under that key ]
+
+So a pair of key and nonce would repeat only if 192 random bits did. Bound to the bytes (as associated data): the
+namespace, the chunk's key, its mask of held blocks and its length. Wherever a record lies, it cannot be taken for
+another chunk's.
+"""
+
+import base64
+import binascii
+import os
+from collections.abc import Mapping
+from hashlib import blake2b
+from pathlib import Path
+from struct import Struct
+from typing import Any
+
+from octavo.chunks import OffloadKey
+from octavo.errors import InputError
+from octavo.tiers.disk.layout import KEY_ID_BYTES, NONCE_BYTES
+
+KEY_VARIABLE = "OCTAVO_DISK_KEY"
+_KEY_BYTES = 32
+_SALT_BYTES = 12
+_BOUND = Struct("<16sqQ")
+_RECORD_KEY, _KEY_ID, _NAMESPACE = b"octavo record", b"octavo key id", b"octavo encrypted"
+
+
+class RecordCipher:
+    """One key. Threads may share it."""
+
+    def __init__(self, key: bytes) -> None:
+        try:
+            from cryptography.exceptions import InvalidTag  # an optional dependency
+            from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+        except ImportError as error:
+            raise InputError(
+                "an encrypted disk tier needs the package cryptography: pip install 'octavo[encryption]'"
+            ) from error
+        self._key = key
+        self._make_aead: Any = AESGCM
+        self._invalid = InvalidTag
+        self.key_id = blake2b(key=key, digest_size=KEY_ID_BYTES, person=_KEY_ID).digest()
+        """Names the key in records, and says nothing about it."""
+
+    def namespace(self, namespace: bytes) -> bytes:
+        """Of what this key encrypts: with another key, or none, it is not found."""
+        return blake2b(namespace + self.key_id, digest_size=len(namespace), person=_NAMESPACE).digest()
+
+    def encrypt(self, data: memoryview, into: memoryview, identity: tuple[OffloadKey, bytes, int]) -> bytes:
+        """`into` takes the bytes and their tag. Returns the nonce. `identity` is key, namespace and held blocks."""
+        nonce = os.urandom(NONCE_BYTES)
+        self._aead(nonce).encrypt_into(nonce[_SALT_BYTES:], data, _bound(identity, len(data)), into)
+        return nonce
+
+    def decrypt(
+        self, data: memoryview, into: memoryview, nonce: bytes, identity: tuple[OffloadKey, bytes, int]
+    ) -> bool:
+        """False if these bytes were not encrypted so: `into` then holds nothing that may be used."""
+        try:
+            self._aead(nonce).decrypt_into(nonce[_SALT_BYTES:], data, _bound(identity, len(into)), into)
+        except self._invalid:
+            return False
+        return True
+
+    def _aead(self, nonce: bytes) -> Any:
+        return self._make_aead(
+            blake2b(nonce[:_SALT_BYTES], key=self._key, digest_size=_KEY_BYTES, person=_RECORD_KEY).digest()
+        )
+
+
+def _bound(identity: tuple[OffloadKey, bytes, int], length: int) -> bytes:
+    key, namespace, held_blocks = identity
+    return _BOUND.pack(namespace, held_blocks, length) + key
+
+
+def find_cipher(key_file: Path | None, environment: Mapping[str, str]) -> RecordCipher | None:
+    """The key that a person gave, in a file or in OCTAVO_DISK_KEY; None for no encryption."""
+    if key_file is not None:
+        try:
+            return RecordCipher(_parse_key(key_file.read_text(), f"key_file {key_file}"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"disk tier: key_file {key_file} cannot be read: {error}") from error
+    if KEY_VARIABLE in environment:
+        return RecordCipher(_parse_key(environment[KEY_VARIABLE], KEY_VARIABLE))
+    return None
+
+
+def _parse_key(text: str, source: str) -> bytes:
+    """32 bytes, in hex or base64. The text itself is never told."""
+    text = text.strip()
+    for decode in (bytes.fromhex, lambda value: base64.b64decode(value, validate=True)):
+        try:
+            key = decode(text)
+        except (ValueError, binascii.Error):
+            continue
+        if len(key) == _KEY_BYTES:
+            return key
+    raise InputError(f"disk tier: {source} must hold {_KEY_BYTES} bytes in hex or base64: `openssl rand -hex 32`")
