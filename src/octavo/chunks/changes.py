@@ -81,14 +81,17 @@ class ChangeLog:
                 self._stored[key] = None
 
     def replaced(self, keys: Sequence[OffloadKey]) -> None:
-        """Of those just stored, these were there before with other blocks: that is a change too."""
-        self._stored.update(dict.fromkeys(keys))
+        """These are there with other blocks than before: that is a change too."""
+        for key in keys:
+            if key not in self._stored:
+                self._stored[key] = self._changed[key] = None
 
     def removed(self, keys: Sequence[OffloadKey]) -> None:
         for key in keys:
-            if key in self._stored:
-                del self._stored[key]
-            else:
+            was_told = key in self._changed or key not in self._stored
+            self._stored.pop(key, None)
+            self._changed.pop(key, None)
+            if was_told:
                 self._removed[key] = None
 
     def cleared(self) -> None:
