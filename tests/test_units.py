@@ -1,7 +1,7 @@
 import pytest
 
 from octavo.errors import InputError
-from octavo.units import format_bytes, parse_bytes, parse_tokens
+from octavo.units import format_bytes, parse_bytes, parse_seconds, parse_tokens
 
 
 @pytest.mark.parametrize(
@@ -43,3 +43,14 @@ def test_what_is_no_number_of_tokens_is_refused(text):
 )
 def test_bytes_are_short_to_read(num_bytes, text):
     assert format_bytes(num_bytes) == text
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("60s", 60), ("90", 90), ("2m", 120), ("1.5h", 5400)])
+def test_times(text, seconds):
+    assert parse_seconds(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["soon", "", "-1s", "1d", "inf", "1 2"])
+def test_what_is_no_time(text):
+    with pytest.raises(InputError, match="is not a time; write it like 60s"):
+        parse_seconds(text)

@@ -30,6 +30,15 @@ def parse_tokens(text: str) -> int:
     return _whole(text, float(number) * _BINARY[prefix] if "." in number else int(number) * _BINARY[prefix])
 
 
+def parse_seconds(text: str) -> float:
+    """60s, 2m, 1.5h; a bare number is seconds."""
+    match = re.fullmatch(_NUMBER + r"([smh]?)", text.lower(), re.ASCII)
+    if match is None:
+        raise InputError(f"{text!r} is not a time; write it like 60s, 2m or 1h")
+    number, unit = match.groups()
+    return float(number) * {"": 1, "s": 1, "m": 60, "h": 3600}[unit]
+
+
 def _whole(text: str, number: float) -> int:
     if number < 1:
         raise InputError(f"{text!r} is too small; it must be 1 or more")

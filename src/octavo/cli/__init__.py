@@ -3,9 +3,9 @@
 import sys
 from collections.abc import Sequence
 
-__all__ = ["main", "run"]
+from octavo.cli.exit_codes import INTERRUPTED
 
-INTERRUPTED = 130
+__all__ = ["main", "run"]
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

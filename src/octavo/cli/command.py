@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 
 from octavo import __version__
-from octavo.cli import INTERRUPTED
 from octavo.cli.bench import app as bench_app
 from octavo.cli.cache import app as cache_app
 from octavo.cli.chat import chat
 from octavo.cli.demo import demo
 from octavo.cli.events import app as events_app
+from octavo.cli.exit_codes import BAD_INPUT, FAILED, INTERRUPTED
 from octavo.cli.output import discard_output, print_error, write_output
 from octavo.cli.plan import plan
 from octavo.cli.serve import serve
@@ -36,8 +36,6 @@ app.add_typer(bench_app)
 app.add_typer(cache_app)
 app.add_typer(events_app)
 
-FAILED = 1
-BAD_INPUT = 2
 _CommandLineError: type[Exception] = next(cls for cls in typer.BadParameter.__mro__ if cls.__name__ == "ClickException")
 """Typer exports only some of its children."""
 

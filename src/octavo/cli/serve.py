@@ -10,7 +10,7 @@ import typer
 from octavo.cli.engine_imports import require_engine
 from octavo.cli.model_folder import open_model
 from octavo.errors import InputError
-from octavo.units import parse_bytes, parse_tokens
+from octavo.units import parse_bytes, parse_seconds, parse_tokens
 
 _Model = Annotated[
     str | None,
@@ -42,6 +42,12 @@ _Memory = Annotated[
 ]
 _Disk = Annotated[Path | None, typer.Option(help="A folder for what is kept across restarts.", show_default="none")]
 _DiskSize = Annotated[str, typer.Option(help="The most that --disk may take.")]
+_DiskKey = Annotated[
+    Path | None, typer.Option(help="A file with 32 bytes in hex or base64: --disk is encrypted.", show_default="none")
+]
+_WaitForDisk = Annotated[
+    str | None, typer.Option(help="How long another server may take to leave --disk: 60s.", show_default="not at all")
+]
 _Policy = Annotated[str | None, typer.Option(help="What memory gives up first.", show_default="by resume points")]
 _KvEvents = Annotated[
     str | None, typer.Option(help="Publish KV events there: tcp://127.0.0.1:5557.", show_default="nowhere")
@@ -88,6 +94,8 @@ def serve(
     memory: _Memory = None,
     disk: _Disk = None,
     disk_size: _DiskSize = "100GiB",
+    disk_key: _DiskKey = None,
+    wait_for_disk: _WaitForDisk = None,
     policy: _Policy = None,
     kv_events: _KvEvents = None,
     kv_events_replay: _KvEventsReplay = None,
@@ -141,6 +149,8 @@ def serve(
                 memory_bytes=None if memory is None else _bytes("--memory", memory),
                 disk=disk,
                 disk_bytes=_bytes("--disk-size", disk_size),
+                disk_key=disk_key,
+                wait_for_disk_s=None if wait_for_disk is None else _seconds("--wait-for-disk", wait_for_disk),
                 policy=policy,
             ).to_config(),
         )
@@ -149,6 +159,11 @@ def serve(
 def _bytes(flag: str, text: str) -> int:
     with _naming(flag):
         return parse_bytes(text)
+
+
+def _seconds(flag: str, text: str) -> float:
+    with _naming(flag):
+        return parse_seconds(text)
 
 
 def _tokens(flag: str, text: str) -> int:

@@ -30,6 +30,8 @@ class OffloadFlags:
     memory_bytes: int | None = None
     disk: Path | None = None
     disk_bytes: int
+    disk_key: Path | None = None
+    wait_for_disk_s: float | None = None
     policy: str | None = None
 
     def to_config(self) -> OffloadConfig | None:
@@ -38,13 +40,23 @@ class OffloadFlags:
         if self.policy is not None:
             POLICIES.find(self.policy)
             config["policy"] = self.policy
+        if self.disk is None and (self.disk_key is not None or self.wait_for_disk_s is not None):
+            raise InputError("--disk-key and --wait-for-disk are about a disk: add --disk FOLDER")
         if self.memory_bytes is None and self.disk is None:
             return None
         if self.memory_bytes is not None:
             config["memory"] = self.memory_bytes
         if self.disk is not None:
-            config["tiers"] = [{"type": "disk", "path": str(self.disk), "size": self.disk_bytes}]
+            config["tiers"] = [self._disk_tier()]
         return OffloadConfig.from_mapping(config)
+
+    def _disk_tier(self) -> dict[str, Any]:
+        tier: dict[str, Any] = {"type": "disk", "path": str(self.disk), "size": self.disk_bytes}
+        if self.disk_key is not None:
+            tier["key_file"] = str(self.disk_key)
+        if self.wait_for_disk_s is not None:
+            tier["wait_seconds"] = self.wait_for_disk_s
+        return tier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from octavo.tiers.base import Tier, TierContext, TierStatus
 from octavo.tiers.disk.cipher import RecordCipher
 from octavo.tiers.disk.config import DiskConfig
 from octavo.tiers.disk.contents import Contents
-from octavo.tiers.disk.health import Health, Watchdog, describe
+from octavo.tiers.disk.health import describe
 from octavo.tiers.disk.io import DiskIO, NotOursError
 from octavo.tiers.disk.jobs import Jobs
 from octavo.tiers.disk.layout import MAX_HELD, MAX_KEY_BYTES, MIN_HELD, NO_KEY_ID, aligned, record_bytes
@@ -40,11 +40,10 @@ from octavo.tiers.disk.operations import (
     Stop,
     count_records,
 )
-from octavo.tiers.disk.reader import Readers
 from octavo.tiers.disk.room import Room, is_full
 from octavo.tiers.disk.segment import Segment
 from octavo.tiers.disk.syncs import Syncs
-from octavo.tiers.disk.writer import Writer
+from octavo.tiers.disk.workers import start_workers
 
 _BUFFER_BYTES = 4 << 20
 """Records that lie together are written and read in pieces of up to this, or one record if that is larger."""
@@ -77,35 +76,20 @@ class DiskTier(Tier):
         self._io = io
         self._lock = opened.lock
         self._ledger = opened.ledger
-        self._reports = Reports()
         self._run_bytes = max(_BUFFER_BYTES, aligned(record_bytes(context.max_chunk_bytes)))
-        self._writer = Writer(
-            io=io,
-            lock=opened.lock,
-            namespace=namespace,
-            cipher=cipher,
-            ledger=opened.ledger,
-            buffer_bytes=self._run_bytes,
-            reports=self._reports,
-        )
-        self._readers = Readers(
+        self._reports = Reports()
+        workers = start_workers(
+            config,
+            opened,
             io=io,
             namespace=namespace,
             cipher=cipher,
-            num_threads=config.read_threads,
-            buffer_bytes=self._run_bytes,
-            reports=self._reports,
-        )
-        self._health = Health(
-            directory=config.path,
-            io=io,
-            lock=opened.lock,
-            ledger=opened.ledger,
             segment_bytes=segment_bytes,
+            buffer_bytes=self._run_bytes,
             reports=self._reports,
         )
-        tickets = [*self._writer.tickets, *self._readers.tickets, self._health.probe_ticket]
-        self._watchdog = Watchdog(tickets, config.hang_s)
+        self._writer, self._readers = workers.writer, workers.readers
+        self._health, self._watchdog = workers.health, workers.watchdog
         self._contents = Contents()
         self._room = Room(config.path, budget_bytes=config.size_bytes, segment_bytes=segment_bytes)
         self._room.measured(opened.ledger.used_bytes, opened.room_bytes)
