@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from octavo.cli.demo import conclusion, exit_code, introduction, show_kind, times
-from octavo.engine import KINDS, KindResult, Turn
+from octavo.cli.demo_chat import KINDS, KindResult, Turn
 
 
 def turn(first_token_s: float, answer: tuple[int, ...] = (5, 6, 7)) -> Turn:

@@ -16,7 +16,7 @@ from octavo.cli.output import write_output
 from octavo.errors import InputError
 
 if TYPE_CHECKING:
-    from octavo.engine import KindResult
+    from octavo.cli.demo_chat import KindResult
 
 _COLUMNS = 80
 _BAR_WIDTH = 31
@@ -39,7 +39,7 @@ def demo(
     require_engine()
     import torch
 
-    from octavo.engine import KINDS, KindResult, run_kind
+    from octavo.cli.demo_chat import KINDS, KindResult, run_kind
 
     kinds = kind or list(KINDS)
     for wrong in [name for name in kinds if name not in KINDS]:
@@ -59,7 +59,7 @@ def demo(
 @contextmanager
 def _progress(kind: str) -> Iterator[Callable[[str], None]]:
     """A bar for the turns over one model, to be told of each; it leaves the terminal at the end."""
-    from octavo.engine import NUM_STEPS
+    from octavo.cli.demo_chat import NUM_STEPS
 
     columns = TextColumn("{task.description}"), BarColumn(bar_width=20), TimeElapsedColumn()
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
@@ -68,7 +68,7 @@ def _progress(kind: str) -> Iterator[Callable[[str], None]]:
 
 
 def introduction() -> str:
-    from octavo.engine import DOCUMENT_TOKENS
+    from octavo.cli.demo_chat import DOCUMENT_TOKENS
 
     return (
         f"A chat about a document of {DOCUMENT_TOKENS:,} tokens: how long until the next answer begins?\n"
@@ -78,7 +78,7 @@ def introduction() -> str:
 
 def show_kind(result: "KindResult") -> str:
     """A heading, and a line with a bar for each way of serving."""
-    from octavo.engine import COMPUTED, MEDIA
+    from octavo.cli.demo_chat import COMPUTED, MEDIA
 
     longest = result.first_token_s(COMPUTED)
     lines = [f"\n{result.kind} ({result.family})"]
@@ -91,7 +91,7 @@ def show_kind(result: "KindResult") -> str:
 
 def conclusion(results: "list[KindResult]") -> str:
     """The sentence to repeat, or the kinds whose answers differ."""
-    from octavo.engine import MEDIA
+    from octavo.cli.demo_chat import MEDIA
 
     wrong = [f"{result.num_differing} with {result.kind}" for result in results if result.num_differing]
     if wrong:

@@ -1,16 +1,7 @@
 from .async_engine import AsyncEngine as AsyncEngine
 from .batch import ScheduledSequence as ScheduledSequence, StepBatch as StepBatch, StepLogits as StepLogits
+from .building import plan_for as plan_for
 from .config import EngineConfig as EngineConfig
-from .demo import (
-    COMPUTED as COMPUTED,
-    DOCUMENT_TOKENS as DOCUMENT_TOKENS,
-    KINDS as KINDS,
-    MEDIA as MEDIA,
-    NUM_STEPS as NUM_STEPS,
-    KindResult as KindResult,
-    Turn as Turn,
-    run_kind as run_kind,
-)
 from .engine import Engine as Engine
 from .event_feed import published_plan as published_plan
 from .models import CacheGeometry as CacheGeometry, CausalModel as CausalModel, load_model as load_model

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from octavo.engine import demo
+from octavo.cli import demo_chat as demo
 
 
 @pytest.mark.parametrize("kind", ["window + full", "state + full"])

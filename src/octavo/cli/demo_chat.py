@@ -15,13 +15,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from octavo.engine.building import plan_for
-from octavo.engine.config import EngineConfig
-from octavo.engine.engine import Engine
-from octavo.engine.models import load_model
-from octavo.engine.offloading import offload_maker
-from octavo.engine.sampling_params import SamplingParams
-from octavo.engine.tiny_models import save_tiny_model
+from octavo.engine import Engine, EngineConfig, SamplingParams, load_model, offload_maker, plan_for, save_tiny_model
 from octavo.errors import NotEnoughMemoryError
 from octavo.offload import OffloadConfig
 
