@@ -136,5 +136,5 @@ def test_a_log_line_for_each_engine(monkeypatch):
 def test_other_versions_are_refused(monkeypatch):
     monkeypatch.setattr(vllm_check_run, "find_spec", lambda _: object())
     monkeypatch.setitem(__import__("sys").modules, "vllm", type("vllm", (), {"__version__": "0.20.1"}))
-    with pytest.raises(InputError, match=r"knows vLLM 0\.32, and 0\.20\.1 is installed"):
+    with pytest.raises(InputError, match=r"knows vLLM 0\.31 to 0\.33, and 0\.20\.1 is installed"):
         vllm_check_run.require_vllm()
