@@ -58,7 +58,7 @@ def test_a_view_of_vllm_knows_its_groups_and_what_it_resumes(family):
 
     for batch in batches[applied:]:
         view.apply(batch.events)
-    assert view.events_of_unknown_groups == 0
+    assert view.num_dropped_events == 0
     index = [(group, external_hashes([bytes.fromhex(digest)])[0]) for group, digest in known["index"]]
     for group_idx in range(len(groups)):
         assert view.hashes(group_idx, "GPU") == {h for group, h in index if group == group_idx}
