@@ -9,9 +9,9 @@ pytest.importorskip("selenium")
 
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
-from test_views import REPORT
 
 from rigs.running_server import serving
+from rigs.tier_report import REPORT
 
 pytestmark = pytest.mark.browser
 PATIENCE_S = 30
