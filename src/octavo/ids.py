@@ -6,8 +6,14 @@ from typing import NewType, TypeVar, cast
 BlockHash = NewType("BlockHash", bytes)
 """Names a block's tokens, all tokens before it, and whose request they are: see `octavo.hashing`."""
 
-BlockId = NewType("BlockId", int)
-"""A row of a group's table of pages on the device."""
+Row = NewType("Row", int)
+"""A row of a page class on the device: where a block of a group lies."""
+
+NO_ROW = Row(-1)
+"""Where a block of a chunk is not wanted."""
+
+Slot = NewType("Slot", int)
+"""A slot of the arena in host memory. A chunk of several slots is known by the first, its head."""
 
 GroupIdx = NewType("GroupIdx", int)
 """A group's place in the plan. 0 and None differ: None is "no group"."""

@@ -13,12 +13,16 @@ The types say what is allowed, msgspec checks it, and `explain` makes a sentence
 msgspec's errors, for the bodies of requests too.
 """
 
+import ast
 import re
 import reprlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from inspect import getsource
+from itertools import pairwise
 from pathlib import Path
+from textwrap import dedent
 from types import MappingProxyType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NoReturn, Self, Union, get_args, get_origin
 
@@ -30,6 +34,8 @@ from octavo.units import parse_bytes
 
 Seconds = Annotated[float, Meta(gt=0, le=1e9, description="a number of seconds above 0")]
 Count = Annotated[int, Meta(ge=1)]
+Secret = Annotated[str, Meta(extra={"is_secret": True})]
+"""Text that no command shows."""
 
 
 class _Size(int):
@@ -63,13 +69,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def __post_init__(self) -> None:
         for field in msgspec.structs.fields(self):
-            value = getattr(self, field.name)
-            try:
-                checked = msgspec.convert(value, field.type, dec_hook=self._read)
-            except msgspec.ValidationError as error:
-                complaint = explain(error, value, field.type, key=field.encode_name)
-                raise InputError(complaint.sentence) from None
+            checked = self.check_value(field, getattr(self, field.name), key=field.encode_name)
             msgspec.structs.force_setattr(self, field.name, int(checked) if isinstance(checked, _Size) else checked)
+
+    @classmethod
+    def check_value(cls, field: msgspec.structs.FieldInfo, value: object, *, key: str) -> Any:
+        """One field's value, read. InputError calls it `key`."""
+        try:
+            return msgspec.convert(value, field.type, dec_hook=cls._read)
+        except msgspec.ValidationError as error:
+            raise InputError(explain(error, value, field.type, key=key).sentence) from None
 
     @classmethod
     def _refuse(cls, sentence: str) -> NoReturn:
@@ -112,6 +121,26 @@ def explain(error: msgspec.ValidationError, config: object, kind: Any, *, key: s
     return Complaint(key=place.key, sentence=f"{subject} must be {describe(place.kind)}, not {shown(place.value)}")
 
 
+def texts_of(kind: type[Settings]) -> dict[str, str]:
+    """The docstring below each field, by the field's name: the one text for help and docs."""
+    texts: dict[str, str] = {}
+    for cls in reversed(kind.__mro__):
+        if issubclass(cls, Settings) and cls is not Settings:
+            (body,) = ast.parse(dedent(getsource(cls))).body
+            texts |= _texts_in(body)
+    return texts
+
+
+def _texts_in(body: ast.stmt) -> dict[str, str]:
+    assert isinstance(body, ast.ClassDef)
+    return {
+        field.target.id: " ".join(text.value.value.split())
+        for field, text in pairwise(body.body)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)
+    }
+
+
 def describe(kind: Any) -> str:
     """A type as a person knows it: `a whole number from 1 to 64`."""
     return _describe(inspect.type_info(kind))
@@ -141,12 +170,9 @@ class _Place:
     key: str
 
     def at_field(self, name: str) -> "_Place":
-        for kind in _alternatives(self.kind):
-            if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-                field = next(field for field in msgspec.structs.fields(kind) if field.encode_name == name)
-                value = self.value.get(name) if isinstance(self.value, Mapping) else None
-                return _Place(field.type, value, f"{self.key}.{name}" if self.key else name)
-        raise AssertionError(f"{self.kind} has no fields")
+        field = next(field for field in _fields(self.kind) if field.encode_name == name)
+        value = self.value.get(name) if isinstance(self.value, Mapping) else None
+        return _Place(field.type, value, f"{self.key}.{name}" if self.key else name)
 
     def at_item(self, index: int) -> "_Place":
         kind = next(kind for kind in _alternatives(self.kind) if get_origin(kind) in (list, tuple))
@@ -191,8 +217,14 @@ def _fits(value: object, kind: Any) -> bool:
 
 
 def _unknown(name: str, kind: Any) -> str:
-    known = [field.encode_name for struct in _alternatives(kind) for field in msgspec.structs.fields(struct)]
-    return unknown_name("setting", name, known)
+    return unknown_name("setting", name, [field.encode_name for field in _fields(kind)])
+
+
+def _fields(kind: Any) -> Iterator[msgspec.structs.FieldInfo]:
+    """Of a struct, which may be optional."""
+    for one in _alternatives(kind):
+        if isinstance(one, type) and issubclass(one, msgspec.Struct):
+            yield from msgspec.structs.fields(one)
 
 
 def _at(key: str, sentence: str) -> str:

@@ -6,15 +6,19 @@ from octavo.errors import InputError
 
 _BINARY = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _DECIMAL = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_LEAST_BARE_BYTES = 1 << 20
 _NUMBER = r"\s*(\d{1,18}(?:\.\d{1,18})?)\s*"
 
 
 def parse_bytes(text: str) -> int:
-    """40GiB, 40G and 40g are binary, 40GB is decimal, a bare number is bytes."""
+    """40GiB, 40G and 40g are binary, 40GB is decimal, a bare number of 1 MiB or more is bytes. InputError asks about a
+    smaller one, since 16 may mean 16GiB."""
     match = re.fullmatch(_NUMBER + r"([kmgt]?)(i?b?)", text.lower(), re.ASCII)
     if match is None:
         raise InputError(f"{text!r} is not a size; write it like 40GiB, 512MiB or 80GB")
     number, prefix, suffix = match.groups()
+    if not prefix and not suffix and 1 <= float(number) < _LEAST_BARE_BYTES:
+        raise InputError(f"{text!r} has no unit: write {number}GiB, {number}MiB, or {number}B if bytes are meant")
     units = _DECIMAL if suffix == "b" else _BINARY
     return _whole(text, float(number) * units[prefix] if "." in number else int(number) * units[prefix])
 
@@ -31,12 +35,12 @@ def parse_tokens(text: str) -> int:
 
 
 def parse_seconds(text: str) -> float:
-    """60s, 2m, 1.5h; a bare number is seconds."""
-    match = re.fullmatch(_NUMBER + r"([smh]?)", text.lower(), re.ASCII)
+    """60s, 2m, 1.5h, 7d; a bare number is seconds."""
+    match = re.fullmatch(_NUMBER + r"([smhd]?)", text.lower(), re.ASCII)
     if match is None:
-        raise InputError(f"{text!r} is not a time; write it like 60s, 2m or 1h")
+        raise InputError(f"{text!r} is not a time; write it like 60s, 2m, 1h or 7d")
     number, unit = match.groups()
-    return float(number) * {"": 1, "s": 1, "m": 60, "h": 3600}[unit]
+    return float(number) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[unit]
 
 
 def _whole(text: str, number: float) -> int:

@@ -16,6 +16,7 @@ from octavo.blocks.pages import ClassPages
 from octavo.blocks.pool import BlockPool
 from octavo.blocks.request import RequestBlocks
 from octavo.blocks.state_manager import StateTable
+from octavo.ids import Row
 from octavo.specs import NULL_BLOCK, BlockTable
 
 
@@ -24,11 +25,11 @@ class PageMove:
     """One page's bytes that move to another row of the same class."""
 
     page_class: int
-    source: int
-    destination: int
+    source: Row
+    destination: Row
 
 
-def rows_held(table: BlockTable) -> Iterator[int]:
+def rows_held(table: BlockTable) -> Iterator[Row]:
     """The rows that a table holds, once per hold."""
     yield from (row for row in table.rows if row != NULL_BLOCK)
     if isinstance(table, StateTable) and table.kept_row != NULL_BLOCK:
@@ -88,7 +89,7 @@ def _empty(pool: BlockPool, page_class: int, sheets: Sequence[int], tables: Sequ
     return [PageMove(page_class=page_class, source=old, destination=new) for old, new in new_row.items()]
 
 
-def _rewrite(table: BlockTable, new_row: dict[int, int]) -> None:
+def _rewrite(table: BlockTable, new_row: dict[Row, Row]) -> None:
     table.rows = [new_row.get(row, row) for row in table.rows]
     if isinstance(table, StateTable):
         table.kept_row = new_row.get(table.kept_row, table.kept_row)

@@ -14,16 +14,17 @@ The manager moves no bytes. What must be copied is returned as data, to be done 
 
 from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from octavo.blocks.compaction import PageMove, rows_held
+from octavo.blocks.compaction import PageMove
+from octavo.blocks.holders import check_holders
 from octavo.blocks.pool import BlockPool, ClassUsage, UndoHold
 from octavo.blocks.request import RequestBlocks, as_token_array
 from octavo.blocks.request_hashes import RequestHasher
 from octavo.blocks.resume_plan import ResumePlan, find_resume
-from octavo.blocks.room import ManagedGroup, Room
+from octavo.blocks.room import NOTHING_TO_COPY, Allocation, ManagedGroup, Room
 from octavo.blocks.stats import PrefixCacheStats
 from octavo.errors import InputError, RequestTooLargeError
 from octavo.events import CacheChanges, StepEvents
@@ -32,17 +33,6 @@ from octavo.ids import enumerate_groups
 from octavo.planning import KVCacheConfig
 from octavo.specs import BlockTable, KVCacheSpecRegistry, PageCopy, last_boundary
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Allocation:
-    """The bytes that an allocation asks the engine to copy before the step's kernels run: its moves, then its copies,
-    each in the order given. Of several allocations, all of the earlier one come first."""
-
-    moves: tuple[PageMove, ...] = ()
-    copies: tuple[PageCopy, ...] = ()
-
-
-_NOTHING_TO_COPY = Allocation()
 _NEVER = 1 << 62
 
 
@@ -71,7 +61,7 @@ class KVCacheManager:
             if group.page_class is not None
         ]
         self._room = Room(config, self.pool, self._managed)
-        self.reserved_rows = self._take_reserved_rows()
+        self.reserved_rows = self._room.take_reserved()
         """By group: rows for sinks, and the null row where a kernel needs one. They are never let go."""
         self._has_draft = any(group.is_draft for group in config.groups)
         self._keeps_checkpoints = enable_prefix_caching and any(g.spec.holds_checkpoints for g in config.groups)
@@ -156,7 +146,7 @@ class KVCacheManager:
             )
         if num_tokens + num_lookahead_tokens <= request.extend_at:
             request.num_scheduled_tokens = num_tokens
-            return _NOTHING_TO_COPY
+            return NOTHING_TO_COPY
         self._check_live(request)
         self.check_size(num_tokens, request.num_encoder_tokens)
         if request.is_started:
@@ -250,9 +240,10 @@ class KVCacheManager:
         if not self._keeps_checkpoints:
             return num_tokens
         if request.is_started or resume is None:
-            boundary = request.next_checkpoint(request.num_scheduled_tokens, request.branch_point)
+            boundary = request.promises.next_after(request.num_scheduled_tokens)
         else:
-            boundary = request.next_checkpoint(resume.num_tokens, resume.branch_point)
+            promises = replace(request.promises, branch_point=resume.branch_point)
+            boundary = promises.next_after(resume.num_tokens)
         return num_tokens if boundary is None else min(num_tokens, boundary)
 
     def reset_prefix_cache(self) -> None:
@@ -328,7 +319,7 @@ class KVCacheManager:
                 undo += [self.pool.hold_undoably(index, rows) for _, rows in found]
                 manager.adopt(request.tables[index], found, point)
         request.num_computed_tokens = request.num_scheduled_tokens = resume.num_tokens
-        request.branch_point = resume.branch_point
+        request.promises = replace(request.promises, branch_point=resume.branch_point)
         return undo
 
     def _extend(
@@ -353,7 +344,7 @@ class KVCacheManager:
             copies += manager.extend(request.tables[index], request, target, pages)
         request.num_scheduled_tokens = num_tokens
         self._set_next_events(request)
-        return Allocation(moves=moves, copies=tuple(copies)) if moves or copies else _NOTHING_TO_COPY
+        return Allocation(moves=moves, copies=tuple(copies)) if moves or copies else NOTHING_TO_COPY
 
     def _commit_groups(self, request: RequestBlocks, num_tokens: int) -> None:
         if num_tokens > request.num_scheduled_tokens:
@@ -390,7 +381,7 @@ class KVCacheManager:
         request.num_computed_tokens = request.num_scheduled_tokens = 0
         request.extend_at = request.commit_at = request.quiet_until = 0
         request.is_started = False
-        request.branch_point = None
+        request.promises = replace(request.promises, branch_point=None)
 
     def _record_start(self, request: RequestBlocks, resume: ResumePlan | None) -> None:
         granularity = self.config.resume_granularity
@@ -401,33 +392,8 @@ class KVCacheManager:
             limited_by=None if resume is None else resume.limited_by,
         )
 
-    def _take_reserved_rows(self) -> list[list[int]]:
-        rows = []
-        for index, group in enumerate_groups(self.config.groups):
-            counts = [0] * len(self.config.page_classes)
-            counts[self._class_of[index]] = group.reserved_blocks
-            rows.append(self.pool.take(counts)[self._class_of[index]])
-        return rows
-
     def check_invariants(self, also_held: Iterable[tuple[int, int]] = ()) -> None:
         """For tests: pool and requests agree, row by row. `also_held` are (group, row) of loads and stores."""
         self.pool.check_invariants()
-        holders: dict[tuple[int, int], int] = {}
-        for index, row in also_held:
-            key = self._class_of[index], row
-            holders[key] = holders.get(key, 0) + 1
-        for index, reserved in enumerate(self.reserved_rows):
-            for row in reserved:
-                holders[self._class_of[index], row] = 1
-        for request in self.requests.values():
-            for index, table in enumerate(request.tables):
-                for row in rows_held(table):
-                    key = self._class_of[index], row
-                    holders[key] = holders.get(key, 0) + 1
-        held = {
-            (page_class, row): state
-            for page_class, pages in enumerate(self.pool.classes)
-            for row, state in enumerate(pages.state)
-            if state > 0
-        }
-        assert holders == held
+        reserved = [(group, row) for group, rows in enumerate(self.reserved_rows) for row in rows]
+        check_holders(self.pool, self._class_of, self.requests.values(), [*reserved, *also_held])

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from octavo.ids import BlockHash
+from octavo.ids import BlockHash, Row
 
 _FIRST_PROBE = 16
 
@@ -12,11 +12,11 @@ class GroupLookup:
 
     __slots__ = ("_first", "_rows", "hashes", "index")
 
-    def __init__(self, index: dict[BlockHash, int], hashes: Sequence[BlockHash]) -> None:
+    def __init__(self, index: dict[BlockHash, Row], hashes: Sequence[BlockHash]) -> None:
         self.index = index
         self.hashes = hashes
         self._first = 0
-        self._rows: list[int] = []
+        self._rows: list[Row] = []
         """Rows of the blocks from `_first` on."""
 
     def first_missing(self, start: int, stop: int) -> int:
@@ -24,7 +24,7 @@ class GroupLookup:
         if self._first <= start and stop <= self._first + len(found):
             return stop
         stop_of_known = min(stop, len(self.hashes))
-        rows: list[int] = []
+        rows: list[Row] = []
         probe = _FIRST_PROBE
         while start + len(rows) < stop_of_known:
             at = start + len(rows)
@@ -45,7 +45,7 @@ class GroupLookup:
         last = next(filter(self.index.__contains__, reversed(known)), None)
         return -1 if last is None else known.index(last)
 
-    def rows_of(self, blocks: range) -> list[int]:
+    def rows_of(self, blocks: range) -> list[Row]:
         """The rows of blocks that are there."""
         start = blocks.start - self._first
         if start >= 0 and start + len(blocks) <= len(self._rows):

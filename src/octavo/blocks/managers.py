@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from octavo.ids import GroupIdx
+from octavo.ids import GroupIdx, Row
 from octavo.specs import (
     NULL_BLOCK,
     BlockTable,
@@ -50,7 +50,7 @@ class ResumeRuleManager(SingleTypeKVCacheManager):
         return more + copy if more > 0 else copy
 
     def extend(
-        self, table: BlockTable, sequence: CachedSequence, num_tokens: int, pages: list[int]
+        self, table: BlockTable, sequence: CachedSequence, num_tokens: int, pages: list[Row]
     ) -> Sequence[PageCopy]:
         copies: tuple[PageCopy, ...] = ()
         block = self._block_to_copy(table, sequence)
@@ -64,7 +64,7 @@ class ResumeRuleManager(SingleTypeKVCacheManager):
     def commit(self, table: BlockTable, sequence: CachedSequence, num_tokens: int) -> None:
         first, end = table.num_published, num_tokens // self.block_size
         if first < end:
-            rows: Sequence[int] = table.rows[first:end]
+            rows: Sequence[Row] = table.rows[first:end]
             blocks: Sequence[int] = range(first, end)
             if NULL_BLOCK in rows:
                 blocks = [block for block in blocks if table.rows[block] != NULL_BLOCK]
@@ -108,7 +108,7 @@ class ResumeRuleManager(SingleTypeKVCacheManager):
         """Lets go the blocks that no resume from here on needs: the gaps between those that one needs now, and
         between the last of them and what is being computed."""
         being_computed = num_computed_tokens // self.block_size
-        dead: list[int] = []
+        dead: list[Row] = []
         gap_start = last_gap_end = 0
         for kept in (*self.spec.needed_blocks(sequence.resume_point(num_computed_tokens)), range(being_computed, 0)):
             first = max(gap_start, table.num_retired)
@@ -133,7 +133,7 @@ class EncoderBlocksManager(ResumeRuleManager):
         return 0 if table.rows else self._num_blocks(sequence)
 
     def extend(
-        self, table: BlockTable, sequence: CachedSequence, num_tokens: int, pages: list[int]
+        self, table: BlockTable, sequence: CachedSequence, num_tokens: int, pages: list[Row]
     ) -> Sequence[PageCopy]:
         table.rows += pages
         return ()

@@ -15,8 +15,9 @@ as anybody holds one, and no copy is cached beside it: so a block is as old as i
 
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Sequence
+from typing import cast
 
-from octavo.ids import BlockHash, GroupIdx
+from octavo.ids import BlockHash, GroupIdx, Row
 
 _STALE_ENTRIES_ALLOWED = 1024
 _FEW = 4
@@ -31,7 +32,7 @@ class ClassPages:
         *,
         pages_per_sheet: int,
         num_sheets: int,
-        indexes: Sequence[dict[BlockHash, int]],
+        indexes: Sequence[dict[BlockHash, Row]],
         groups: Sequence[GroupIdx],
     ) -> None:
         num_rows = pages_per_sheet * num_sheets
@@ -39,9 +40,9 @@ class ClassPages:
         self.state = [0] * num_rows
         self.hash_of: list[BlockHash | None] = [None] * num_rows
         """The hash under which a row stands in its group's index, or is a copy of what stands there; None elsewhere."""
-        self.copies: dict[tuple[GroupIdx, BlockHash], list[int]] = {}
+        self.copies: dict[tuple[GroupIdx, BlockHash], list[Row]] = {}
         """(group, hash) -> held rows that are copies of the indexed row, which is held too."""
-        self.free_rows: list[int] = []
+        self.free_rows: list[Row] = []
         self.leased: set[int] = set()
         self.num_cached = 0
         """Rows that are cached and held by nobody."""
@@ -49,7 +50,7 @@ class ClassPages:
         """By group, other classes' too."""
         self._groups = groups
         """Those with pages of this class."""
-        self._batches: OrderedDict[int, tuple[GroupIdx, list[int]]] = OrderedDict()
+        self._batches: OrderedDict[int, tuple[GroupIdx, list[Row]]] = OrderedDict()
         """Number -> group and rows, oldest first."""
         self._num_entries = 0
         self._sweep_order: deque[int] = deque()
@@ -64,12 +65,12 @@ class ClassPages:
         k = self.pages_per_sheet
         self.leased.update(sheets)
         if k == 1:
-            self.free_rows.extend(reversed(sheets))
+            self.free_rows.extend(cast("Iterator[Row]", reversed(sheets)))
             return
         for sheet in reversed(sheets):
-            self.free_rows.extend(range(sheet * k + k - 1, sheet * k - 1, -1))
+            self.free_rows.extend(reversed(self.rows_of_sheet(sheet)))
 
-    def take_free(self, count: int) -> list[int]:
+    def take_free(self, count: int) -> list[Row]:
         """At most `count` free rows, held once each."""
         if count <= 0:
             return []
@@ -84,7 +85,7 @@ class ClassPages:
             state[row] = 1
         return rows
 
-    def evict(self, count: int) -> Iterator[tuple[GroupIdx, list[int], list[BlockHash]]]:
+    def evict(self, count: int) -> Iterator[tuple[GroupIdx, list[Row], list[BlockHash]]]:
         """Takes up to `count` cached rows out of their indexes, oldest first, and holds each once.
 
         Yields groups with rows and the hashes that they had.
@@ -108,7 +109,7 @@ class ClassPages:
             count -= len(rows)
             yield group, rows, hashes
 
-    def hold(self, rows: Sequence[int]) -> list[int]:
+    def hold(self, rows: Sequence[Row]) -> list[int]:
         """One more holder for each of these rows, none of which is free. Returns their states before."""
         state = self.state
         before = list(map(state.__getitem__, rows))
@@ -125,20 +126,20 @@ class ClassPages:
                 self.num_cached -= 1
         return before
 
-    def restore(self, rows: Sequence[int], before: Sequence[int]) -> None:
+    def restore(self, rows: Sequence[Row], before: Sequence[int]) -> None:
         """Puts back the states that rows had before they were held."""
         for row, state in zip(rows, before, strict=True):
             self.state[row] = state
             self.num_cached += state < 0
 
-    def let_go(self, group: GroupIdx, rows: Sequence[int], number: int) -> None:
+    def let_go(self, group: GroupIdx, rows: Sequence[Row], number: int) -> None:
         """One holder fewer for each of these rows, which stand in the order of their sequence."""
         if self.copies:
             rows = self._let_go_for_copies(group, rows)
         state, hash_of = self.state, self.hash_of
         mark = -number
-        batch: Sequence[int] = rows
-        tail: Sequence[int] = ()
+        batch: Sequence[Row] = rows
+        tail: Sequence[Row] = ()
         if rows and hash_of[rows[-1]] is None:  # the block that was being filled
             batch, tail = rows[:-1], rows[-1:]
         if set(map(state.__getitem__, batch)) == {1} and None not in map(hash_of.__getitem__, batch):
@@ -163,7 +164,7 @@ class ClassPages:
             self._num_entries += len(batch)
             self._sweep(2 * len(batch))
 
-    def publish(self, group: GroupIdx, rows: Sequence[int], hashes: Sequence[BlockHash]) -> Sequence[int]:
+    def publish(self, group: GroupIdx, rows: Sequence[Row], hashes: Sequence[BlockHash]) -> Sequence[int]:
         """Enters held rows into a group's index; a hash that is there keeps its row if somebody holds that.
 
         Returns the places of the hashes that were new.
@@ -183,7 +184,7 @@ class ClassPages:
                 self._add_copy(group, row, block_hash)
         return new
 
-    def _add_copy(self, group: GroupIdx, row: int, block_hash: BlockHash) -> None:
+    def _add_copy(self, group: GroupIdx, row: Row, block_hash: BlockHash) -> None:
         indexed = self._indexes[group][block_hash]
         if self.state[indexed] < 0:
             self._indexes[group][block_hash] = row
@@ -192,7 +193,7 @@ class ClassPages:
             self.copies.setdefault((group, block_hash), []).append(row)
         self.hash_of[row] = block_hash
 
-    def _let_go_for_copies(self, group: GroupIdx, rows: Sequence[int]) -> list[int]:
+    def _let_go_for_copies(self, group: GroupIdx, rows: Sequence[Row]) -> list[Row]:
         """Frees those of the rows of which others hold copies, and returns the rest."""
         index, rest = self._indexes[group], []
         for row in rows:
@@ -211,7 +212,7 @@ class ClassPages:
             self.free_rows.append(row)
         return rest
 
-    def oldest_cached(self) -> tuple[int, int] | None:
+    def oldest_cached(self) -> tuple[int, Row] | None:
         """(batch number, row) of the row that goes next."""
         while self._batches:
             number = next(iter(self._batches))
@@ -224,13 +225,13 @@ class ClassPages:
             del self._batches[number]
         return None
 
-    def rows_of_sheet(self, sheet: int) -> range:
-        return range(sheet * self.pages_per_sheet, (sheet + 1) * self.pages_per_sheet)
+    def rows_of_sheet(self, sheet: int) -> Sequence[Row]:
+        return cast("Sequence[Row]", range(sheet * self.pages_per_sheet, (sheet + 1) * self.pages_per_sheet))
 
-    def held_rows(self, sheet: int) -> list[int]:
+    def held_rows(self, sheet: int) -> list[Row]:
         return [row for row in self.rows_of_sheet(sheet) if self.state[row] > 0]
 
-    def move(self, old: int, new: int) -> tuple[GroupIdx, list[BlockHash]] | None:
+    def move(self, old: Row, new: Row) -> tuple[GroupIdx, list[BlockHash]] | None:
         """A held row becomes another one, which nobody holds; returns what had been cached there."""
         gone = None
         if self.state[new] < 0:
@@ -254,12 +255,12 @@ class ClassPages:
     def age_of_sheet(self, sheet: int) -> int | None:
         """The number of the newest batch with a row in a sheet, 0 for an empty one; None while a row is held."""
         rows = self.rows_of_sheet(sheet)
-        states = self.state[rows.start : rows.stop]
+        states = self.state[rows[0] : rows[-1] + 1]
         return None if max(states) > 0 else -min(states)
 
     def clear_sheet(self, sheet: int) -> list[tuple[GroupIdx, list[BlockHash]]]:
         """Gives back a sheet none of whose rows is held; returns by group the hashes that went with it."""
-        rows_of: dict[GroupIdx, list[int]] = {}
+        rows_of: dict[GroupIdx, list[Row]] = {}
         rows = self.rows_of_sheet(sheet)
         for row in rows:
             number = -self.state[row]
@@ -293,7 +294,7 @@ class ClassPages:
         for copied in [key for key in self.copies if key[0] == group]:
             self.forget(self.copies.pop(copied))
 
-    def forget(self, rows: Iterable[int]) -> None:
+    def forget(self, rows: Iterable[Row]) -> None:
         """Rows that left their index: nobody finds them any more, and what nobody holds is free."""
         for row in rows:
             self.hash_of[row] = None
@@ -302,7 +303,7 @@ class ClassPages:
                 self.num_cached -= 1
                 self.free_rows.append(row)
 
-    def _unindex(self, group: GroupIdx, rows: Iterable[int]) -> list[BlockHash]:
+    def _unindex(self, group: GroupIdx, rows: Iterable[Row]) -> list[BlockHash]:
         index = self._indexes[group]
         hashes: list[BlockHash] = list(map(self.hash_of.__getitem__, rows))  # type: ignore[arg-type]
         for block_hash in hashes:

@@ -12,16 +12,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from octavo.blocks.pages import ClassPages
+from octavo.chunks import Departures, Leaving, make_offload_key
 from octavo.events import StepEvents, StoredRun
-from octavo.ids import BlockHash, GroupIdx, enumerate_groups
+from octavo.ids import BlockHash, GroupIdx, Row, enumerate_groups
 from octavo.planning import KVCacheConfig, blocks_of_request
 from octavo.specs import CachedSequence, ceil_div
 
+MEDIUM_DEVICE = "device"
+_RULE = "the oldest go first"
 _PAGES_LEASED_AHEAD = 64
 _SHARE_LEASED_AHEAD = 16
 """One part in so many of the sheets that a class may lease."""
 
-UndoHold = tuple[GroupIdx, Sequence[int], list[int]]
+UndoHold = tuple[GroupIdx, Sequence[Row], list[int]]
 """Group, rows, and their states before they were held."""
 
 
@@ -41,7 +44,7 @@ class BlockPool:
 
     def __init__(self, config: KVCacheConfig, *, events: StepEvents | None = None) -> None:
         self.config = config
-        self.indexes: list[dict[BlockHash, int]] = [{} for _ in config.groups]
+        self.indexes: list[dict[BlockHash, Row]] = [{} for _ in config.groups]
         self.classes = [
             ClassPages(
                 pages_per_sheet=cls.pages_per_sheet,
@@ -62,6 +65,8 @@ class BlockPool:
         self._pages_of = [self.classes[group.page_class or 0] for group in config.groups]
         self._clock = 0
         self._events = events
+        self.departures: Departures | None = None
+        """Is told what is evicted, if somebody wants to know."""
 
     def can_take(self, counts: Sequence[int]) -> bool:
         """Whether `counts` pages of each class can be had at once."""
@@ -80,7 +85,7 @@ class BlockPool:
         """Sheets that classes must lose before others can lease what they lack for `counts` pages."""
         return self._num_short(self._missing_sheets(counts))
 
-    def move_and_give_back(self, page_class: int, new_row: Mapping[int, int], sheets: Sequence[int]) -> None:
+    def move_and_give_back(self, page_class: int, new_row: Mapping[Row, Row], sheets: Sequence[int]) -> None:
         """Held rows become others of their class, and the sheets that this empties are free."""
         pages = self.classes[page_class]
         self._note_moves()
@@ -91,7 +96,7 @@ class BlockPool:
         for sheet in sheets:
             self._clear(page_class, sheet)
 
-    def take(self, counts: Sequence[int]) -> list[list[int]]:
+    def take(self, counts: Sequence[int]) -> list[list[Row]]:
         """`counts` pages of each class, held once each. The caller has asked `can_take`."""
         self._lease_what_is_missing(counts)  # first, while the sheets are as `can_take` saw them
         taken = [pages.take_free(count) for pages, count in zip(self.classes, counts, strict=True)]
@@ -102,11 +107,11 @@ class BlockPool:
                 wanted[index] = 0
         return taken
 
-    def hold(self, group_idx: GroupIdx, rows: Sequence[int]) -> None:
+    def hold(self, group_idx: GroupIdx, rows: Sequence[Row]) -> None:
         """One more holder for each of these rows."""
         self._pages_of[group_idx].hold(rows)
 
-    def hold_undoably(self, group_idx: GroupIdx, rows: Sequence[int]) -> UndoHold:
+    def hold_undoably(self, group_idx: GroupIdx, rows: Sequence[Row]) -> UndoHold:
         """`hold`, and what `undo_holds` needs to make it unhappen, place in the order of eviction included."""
         return group_idx, rows, self._pages_of[group_idx].hold(rows)
 
@@ -115,7 +120,7 @@ class BlockPool:
         for group_idx, rows, before in reversed(undo):
             self._pages_of[group_idx].restore(rows, before)
 
-    def let_go(self, group_idx: GroupIdx, rows: Sequence[int]) -> None:
+    def let_go(self, group_idx: GroupIdx, rows: Sequence[Row]) -> None:
         """One holder fewer for rows of one group, in the order of their sequence."""
         self._clock += 1
         pages = self._pages_of[group_idx]
@@ -123,13 +128,13 @@ class BlockPool:
             self._note_moves()
         pages.let_go(group_idx, rows, self._clock)
 
-    def is_writable(self, group_idx: GroupIdx, row: int) -> bool:
+    def is_writable(self, group_idx: GroupIdx, row: Row) -> bool:
         """Whether nobody else reads a held row, now or by finding it."""
         pages = self._pages_of[group_idx]
         return pages.state[row] == 1 and pages.hash_of[row] is None
 
     def publish(
-        self, group_idx: GroupIdx, sequence: CachedSequence, blocks: Sequence[int], rows: Sequence[int]
+        self, group_idx: GroupIdx, sequence: CachedSequence, blocks: Sequence[int], rows: Sequence[Row]
     ) -> None:
         """Enters full blocks into the group's index; a hash that is there keeps its row if somebody holds that."""
         hashes = sequence.hashes(group_idx)
@@ -160,6 +165,8 @@ class BlockPool:
             self.forget_group(group_idx)
         if self._events is not None:
             self._events.cleared()
+        if self.departures is not None:
+            self.departures.clear()
 
     def forget_group(self, group_idx: GroupIdx) -> None:
         """Empties one group's index. Held pages stay held."""
@@ -227,7 +234,7 @@ class BlockPool:
             if sheets:
                 self._lease_ahead(index)
 
-    def _take_from_sheets_or_cache(self, pages: ClassPages, page_class: int, wanted: Sequence[int]) -> list[int]:
+    def _take_from_sheets_or_cache(self, pages: ClassPages, page_class: int, wanted: Sequence[int]) -> list[Row]:
         """Pages for a class that can do without more sheets, and gets some all the same where they cost less."""
         count = wanted[page_class]
         sheets = ceil_div(max(0, count - len(pages.free_rows)), pages.pages_per_sheet)
@@ -301,6 +308,9 @@ class BlockPool:
         self.epoch += 1
         if self._events is not None:
             self._events.removed(group_idx, hashes)
+        if self.departures is not None:
+            keys = [make_offload_key(block_hash, group_idx) for block_hash in hashes]
+            self.departures.note(keys, MEDIUM_DEVICE, Leaving.EVICTED, rule=_RULE, by=self.departures.by)
 
     def check_invariants(self) -> None:
         """For tests: sheets are in one place each, reserves are kept, and indexes and rows agree."""

@@ -9,19 +9,16 @@ import numpy as np
 from octavo.errors import InputError
 from octavo.hashing import RequestIdentity
 from octavo.ids import BlockHash, GroupIdx
-from octavo.specs import BlockTable, ResumePoint, last_boundary
+from octavo.specs import BlockTable, PromisePlan, ResumePoint, last_boundary
 
 
 class RequestBlocks:
     """The state that belongs to one request. Only `KVCacheManager` changes it; engines read `tables`."""
 
     __slots__ = (
-        "branch_point",
-        "checkpoint_interval_tokens",
         "commit_at",
         "extend_at",
         "generation",
-        "granularity",
         "group_hashes",
         "hashed",
         "identity",
@@ -30,7 +27,7 @@ class RequestBlocks:
         "num_encoder_tokens",
         "num_prompt_tokens",
         "num_scheduled_tokens",
-        "prompt_boundary",
+        "promises",
         "quiet_until",
         "request_id",
         "tables",
@@ -71,12 +68,12 @@ class RequestBlocks:
         """Of all full hash blocks."""
         self.group_hashes: list[list[BlockHash]] = []
         """By group, of its full blocks; empty where nothing is cached."""
-        self.granularity = granularity
-        self.prompt_boundary = last_boundary(len(tokens), granularity, has_draft=has_draft)
-        """Where a request with the same prompt will want to resume."""
-        self.branch_point: int | None = None
-        """Where other requests left this one's prefix, if no checkpoint was there."""
-        self.checkpoint_interval_tokens = checkpoint_interval_tokens
+        self.promises = PromisePlan(
+            granularity=granularity,
+            prompt_boundary=last_boundary(len(tokens), granularity, has_draft=has_draft),
+            spacing_tokens=checkpoint_interval_tokens,
+        )
+        """Where others will want to resume."""
 
     def copy(self, request_id: str) -> "RequestBlocks":
         """The same request under another id, with no tables of its own yet."""
@@ -100,19 +97,7 @@ class RequestBlocks:
         return self.group_hashes[group_idx]
 
     def is_worth_a_checkpoint(self, num_tokens: int) -> bool:
-        """The promises for recurrent state: the prompt's end, a branch, every interval."""
-        if num_tokens % self.granularity or not num_tokens:
-            return False
-        if num_tokens in (self.prompt_boundary, self.branch_point):
-            return True
-        return bool(self.checkpoint_interval_tokens) and num_tokens % self.checkpoint_interval_tokens == 0  # type: ignore[operator]
-
-    def next_checkpoint(self, at: int, branch_point: int | None) -> int | None:
-        """The next promised boundary after `at`."""
-        promised = [self.prompt_boundary, branch_point or 0]
-        if self.checkpoint_interval_tokens:
-            promised.append((at // self.checkpoint_interval_tokens + 1) * self.checkpoint_interval_tokens)
-        return min((boundary for boundary in promised if boundary > at), default=None)
+        return self.promises.is_promised(num_tokens)
 
 
 def as_token_array(tokens: Sequence[int] | np.ndarray) -> "array[int]":

@@ -15,7 +15,7 @@ from octavo.blocks.kv_cache_manager import KVCacheManager
 from octavo.blocks.lookup import GroupLookup
 from octavo.blocks.pool import UndoHold
 from octavo.blocks.request import RequestBlocks
-from octavo.ids import GroupIdx, enumerate_groups
+from octavo.ids import GroupIdx, Row, enumerate_groups
 from octavo.planning import blocks_of_request
 
 
@@ -26,9 +26,9 @@ class Reservation:
     request: RequestBlocks
     generation: int
     """The pool's; under a later one nothing is published."""
-    held: tuple[tuple[GroupIdx, Sequence[int]], ...]
+    held: tuple[tuple[GroupIdx, Sequence[Row]], ...]
     """(group, rows) that the device had."""
-    destinations: tuple[Mapping[int, int], ...]
+    destinations: tuple[Mapping[int, Row], ...]
     """By group: the row into which each missing block is to be loaded."""
 
 
@@ -51,7 +51,7 @@ class DeviceCache:
         return [GroupLookup(index, h) for index, h in zip(self._pool.indexes, request.group_hashes, strict=True)]
 
     def reserve(
-        self, request: RequestBlocks, there: Sequence[Sequence[int]], missing: Sequence[Sequence[int]]
+        self, request: RequestBlocks, there: Sequence[Sequence[Row]], missing: Sequence[Sequence[int]]
     ) -> Reservation | None:
         """Holds the rows `there`, and takes a page for each missing block, by group. None, and nothing has changed,
         where there is no room for that and for what the request needs besides to compute all that is known of it."""
@@ -97,11 +97,11 @@ class DeviceCache:
             if destinations:
                 self._pool.let_go(group_idx, [destinations[block] for block in sorted(destinations)])
 
-    def hold(self, group_idx: GroupIdx, rows: Sequence[int]) -> None:
+    def hold(self, group_idx: GroupIdx, rows: Sequence[Row]) -> None:
         """A store is going to read these published rows: they stay as they are."""
         self._pool.hold(group_idx, rows)
 
-    def let_go(self, group_idx: GroupIdx, rows: Sequence[int]) -> None:
+    def let_go(self, group_idx: GroupIdx, rows: Sequence[Row]) -> None:
         """The store has read them."""
         self._pool.let_go(group_idx, rows)
 

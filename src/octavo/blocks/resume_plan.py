@@ -7,7 +7,7 @@ from octavo.blocks.lookup import GroupLookup
 from octavo.blocks.pool import BlockPool
 from octavo.blocks.request import RequestBlocks
 from octavo.ids import GroupIdx
-from octavo.specs import FoundBlocks, GroupAvailability, Resume, longest_resume
+from octavo.specs import FoundBlocks, GroupAvailability, Resume, known_prefix, longest_resume
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +19,7 @@ class ResumePlan:
     found: tuple[FoundBlocks, ...]
     """By group."""
     branch_point: int | None
-    """Where attention could have resumed, had a checkpoint been there."""
+    """Where others left the prefix, as far as the device or the tiers know, if it could not be resumed there."""
     epoch: int
 
 
@@ -33,16 +33,14 @@ def find_resume(pool: BlockPool, request: RequestBlocks, num_tokens: int) -> Res
     ]
     point = request.resume_point(num_tokens)
     resume = longest_resume(groups, point, granularity=config.resume_granularity)
-    branch_point = None
-    stateless = [group for group in groups if not group.spec.holds_checkpoints]
-    if resume.limited_by is not None and 0 < len(stateless) < len(groups):
-        beyond = longest_resume(stateless, point, granularity=config.resume_granularity).num_tokens
-        branch_point = beyond if beyond > resume.num_tokens else None
+    known = 0
+    if resume.limited_by is not None:
+        known = max(known_prefix(groups, point, granularity=config.resume_granularity), request.promises.known_tokens)
     return ResumePlan(
         num_tokens=resume.num_tokens,
         limited_by=resume.limited_by,
         found=_found_blocks(pool, request, resume, lookups),
-        branch_point=branch_point,
+        branch_point=known if known > resume.num_tokens else None,
         epoch=pool.epoch,
     )
 

@@ -1,17 +1,30 @@
 """`Room` for a request's next step: how many pages it needs, and how they come to be free."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from octavo.blocks.compaction import PageMove, compact, rows_held
 from octavo.blocks.pool import BlockPool
 from octavo.blocks.request import RequestBlocks
-from octavo.ids import GroupIdx
+from octavo.ids import GroupIdx, Row
 from octavo.planning import KVCacheConfig, blocks_of_request
-from octavo.specs import SingleTypeKVCacheManager
+from octavo.specs import PageCopy, SingleTypeKVCacheManager
 
 ManagedGroup: TypeAlias = tuple[GroupIdx, SingleTypeKVCacheManager, int]
 """(group, manager, page class) of a group that keeps something."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocation:
+    """The bytes that an allocation asks the engine to copy before the step's kernels run: its moves, then its copies,
+    each in the order given. Of several allocations, all of the earlier one come first."""
+
+    moves: tuple[PageMove, ...] = ()
+    copies: tuple[PageCopy, ...] = ()
+
+
+NOTHING_TO_COPY = Allocation()
 
 
 class Room:
@@ -21,6 +34,16 @@ class Room:
         self._config = config
         self._pool = pool
         self._managed = managed
+
+    def take_reserved(self) -> list[list[Row]]:
+        """By group: rows for sinks, and the null row where a kernel needs one."""
+        rows = []
+        for group in self._config.groups:
+            page_class = group.page_class or 0
+            counts = [0] * len(self._config.page_classes)
+            counts[page_class] = group.reserved_blocks
+            rows.append(self._pool.take(counts)[page_class])
+        return rows
 
     def pages_needed(self, request: RequestBlocks, num_tokens: int) -> list[int]:
         """By managed group."""
@@ -34,7 +57,7 @@ class Room:
 
     def make(
         self, request: RequestBlocks, needed: Sequence[int], must_fit_tokens: int, requests: Mapping[str, RequestBlocks]
-    ) -> tuple[tuple[PageMove, ...], list[list[int]]] | None:
+    ) -> tuple[tuple[PageMove, ...], list[list[Row]]] | None:
         """Takes pages, after evictions and moves of all requests' pages where needed: the moves, and rows by page
         class. None, and nothing has changed, if there is no room, or none for what gets the request to
         `must_fit_tokens` (0: for no more than is needed now)."""
@@ -47,6 +70,8 @@ class Room:
             if compacted is None:
                 return None
             moves = compacted
+        if self._pool.departures is not None:
+            self._pool.departures.by = request.request_id
         return moves, self._pool.take(counts)
 
     def _most_pages_needed(self, request: RequestBlocks, num_tokens: int, needed_now: Sequence[int]) -> list[int]:

@@ -12,6 +12,7 @@ thing: the page that is about to be written is one that others may read, and the
 
 from collections.abc import Sequence
 
+from octavo.ids import Row
 from octavo.specs import (
     NULL_BLOCK,
     BlockTable,
@@ -60,7 +61,7 @@ class CheckpointManager(SingleTypeKVCacheManager):
         return self.num_running - len(table.rows) + one_more
 
     def extend(
-        self, table: BlockTable, sequence: CachedSequence, num_tokens: int, pages: list[int]
+        self, table: BlockTable, sequence: CachedSequence, num_tokens: int, pages: list[Row]
     ) -> Sequence[PageCopy]:
         assert isinstance(table, StateTable)
         copies: tuple[PageCopy, ...] = ()

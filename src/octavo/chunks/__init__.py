@@ -1,27 +1,41 @@
 """Every word for a chunk: its key, its size, what requests ask for, what moves, and what changed."""
 
 from octavo.chunks.changes import ChangeLog, MediumChanges, OffloadChanges, Place, TierChanges, changes_of_medium
+from octavo.chunks.departures import Departure, Departures, Leaving
 from octavo.chunks.geometry import MOST_BLOCKS_PER_CHUNK, ChunkSizes, GroupOffloadConfig
+from octavo.chunks.hints import Hint, HintKind, HintOutcome
 from octavo.chunks.keys import OffloadKey, get_offload_block_hash, get_offload_group_idx, make_offload_key
 from octavo.chunks.lookup import LookupResult
+from octavo.chunks.sequences import ChunkChain, SequenceNames
+from octavo.chunks.tenants import NO_TENANT, TENANT_BYTES, name_tenant
 from octavo.chunks.transfers import Buffers, ChunkBytes, ChunkCopy, TierResult, TransferResult
 from octavo.chunks.wanted import ALL_BLOCKS, PromisedPoint, StoredChunk, WantedChunk, stored_chunks
 
 __all__ = [
     "ALL_BLOCKS",
     "MOST_BLOCKS_PER_CHUNK",
+    "NO_TENANT",
+    "TENANT_BYTES",
     "Buffers",
     "ChangeLog",
     "ChunkBytes",
+    "ChunkChain",
     "ChunkCopy",
     "ChunkSizes",
+    "Departure",
+    "Departures",
     "GroupOffloadConfig",
+    "Hint",
+    "HintKind",
+    "HintOutcome",
+    "Leaving",
     "LookupResult",
     "MediumChanges",
     "OffloadChanges",
     "OffloadKey",
     "Place",
     "PromisedPoint",
+    "SequenceNames",
     "StoredChunk",
     "TierChanges",
     "TierResult",
@@ -31,5 +45,6 @@ __all__ = [
     "get_offload_block_hash",
     "get_offload_group_idx",
     "make_offload_key",
+    "name_tenant",
     "stored_chunks",
 ]

@@ -17,6 +17,8 @@ class TierChanges(NamedTuple):
     stored: list[OffloadKey]
     changed: Sequence[OffloadKey] = ()
     """There before and after, but not all the time: perhaps with other blocks."""
+    has_more: bool = False
+    """The next call tells more, whatever happens: an announcement goes on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +51,7 @@ class Place(NamedTuple):
 
 def changes_of_medium(medium: str, places: Sequence[Place]) -> MediumChanges:
     """A chunk is on a medium while any place there has all of its blocks; a block, while any place there has it."""
-    touched = dict.fromkeys(key for changes, _ in places for keys in changes for key in keys)
+    touched = dict.fromkeys(key for changes, _ in places for keys in changes[:3] for key in keys)
     keys = list(touched)
     masks = [masks_of(keys) for _, masks_of in places]
     held = [reduce(or_, of_key) for of_key in zip(*masks, strict=True)]

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from octavo.chunks.keys import OffloadKey
-from octavo.ids import GroupIdx
+from octavo.chunks.tenants import NO_TENANT
+from octavo.ids import GroupIdx, Row, Slot
 
 Buffers = Sequence[memoryview]
 """A chunk's bytes in host memory: writable, contiguous pieces, in order."""
@@ -22,10 +23,10 @@ class ChunkCopy(NamedTuple):
     """One chunk between device pages and host slots."""
 
     group_idx: GroupIdx
-    rows: Sequence[int]
+    rows: Sequence[Row]
     """Device rows, in the order of the chunk's held blocks. A load may name fewer blocks than the chunk holds: those it
     does not want have row -1."""
-    slots: Sequence[int]
+    slots: Sequence[Slot]
     checksum: int | None = None
     """Of a load that is to be verified: what the bytes in the slots must give, or the chunk fails, and by then none of
     them is on the device any more."""
@@ -57,6 +58,8 @@ class ChunkBytes(NamedTuple):
     checksum: int | None = None
     """Of a store: the xxh3_64 of its bytes when they came to host memory. Where the tier's copy of them gives another,
     memory went wrong since, and the store of this chunk fails."""
+    tenant: bytes = NO_TENANT
+    """Of a store: who has stored it, for whoever clears a tenant's chunks."""
 
 
 class TierResult(NamedTuple):
@@ -66,3 +69,5 @@ class TierResult(NamedTuple):
     failed: frozenset[int]
     """Places of chunks in the job. A failed load may have written to its buffers; a store that did not fail
     is accepted: it will be found by `lookup`, and is durable when the tier's guarantee says so."""
+    seconds: float | None = None
+    """From `submit` to the job's end, which may be before somebody asked; None where nobody measured."""

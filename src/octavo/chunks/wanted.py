@@ -5,6 +5,7 @@ from functools import partial
 from typing import NamedTuple, cast
 
 from octavo.chunks.keys import OffloadKey
+from octavo.chunks.tenants import NO_TENANT
 from octavo.ids import BlockHash
 
 ALL_BLOCKS = -1
@@ -22,6 +23,8 @@ class WantedChunk(NamedTuple):
     held_blocks: int = ALL_BLOCKS
     """The blocks that are wanted, as a bit mask: 0b101 is the first and the third. A store that replaces a chunk drops
     all other blocks."""
+    tenant: bytes = NO_TENANT
+    """Whose request it is."""
 
 
 class StoredChunk(NamedTuple):

@@ -2,7 +2,7 @@
 
 from array import array
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from octavo.ids import BlockHash
 
 Tokens: TypeAlias = NDArray[np.int32] | Sequence[int]
 """An array is much the faster: converting a list costs as much as hashing it."""
+_Hash = TypeVar("_Hash")
 
 
 class BlockHasher:
@@ -88,7 +89,7 @@ class BlockHasher:
         return messages
 
 
-def hashes_for_block_size(hashes: Sequence[BlockHash], hash_block_size: int, block_size: int) -> Sequence[BlockHash]:
+def hashes_for_block_size(hashes: Sequence[_Hash], hash_block_size: int, block_size: int) -> Sequence[_Hash]:
     """The hashes of blocks of `block_size` tokens: each is the one at the block's last hash-block boundary."""
     if hash_block_size < 1 or block_size < 1 or block_size % hash_block_size:
         raise BlockSizeError(

@@ -5,10 +5,18 @@ from octavo.namespace.identity import (
     NAMESPACE_BYTES,
     CacheIdentity,
     encode,
+    make_family,
     make_namespace,
     may_persist,
 )
-from octavo.namespace.restarts import brief, describe_identity, why_cold
+from octavo.namespace.restarts import (
+    brief,
+    describe_identity,
+    described_namespace,
+    description_name,
+    read_description,
+    why_cold,
+)
 from octavo.namespace.weights import WeightStamps, digest_weights, stamp_weights
 
 __all__ = [
@@ -18,10 +26,14 @@ __all__ = [
     "WeightStamps",
     "brief",
     "describe_identity",
+    "described_namespace",
+    "description_name",
     "digest_weights",
     "encode",
+    "make_family",
     "make_namespace",
     "may_persist",
+    "read_description",
     "stamp_weights",
     "why_cold",
 ]

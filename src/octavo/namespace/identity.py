@@ -6,7 +6,7 @@ salt) is in the block hashes: `octavo.hashing`.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from hashlib import sha256
@@ -18,7 +18,7 @@ from octavo.planning import KVCacheConfig
 FORMAT_VERSION = 1
 """Of chunks: raised when what their bytes mean changes."""
 NAMESPACE_BYTES = 16
-_MAGIC = b"octavo-namespace-1"
+_MAGIC, _FAMILY_MAGIC = b"octavo-namespace-1", b"octavo-family-1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +47,11 @@ class CacheIdentity:
 def make_namespace(identity: CacheIdentity) -> bytes:
     """The 16 bytes under which chunks of this identity are kept."""
     return sha256(_MAGIC + encode(identity_fields(identity))).digest()[:NAMESPACE_BYTES]
+
+
+def make_family(model_digests: Sequence[bytes]) -> bytes:
+    """The 16 bytes that all namespaces of these models share, whatever else decides them."""
+    return sha256(_FAMILY_MAGIC + encode(list(model_digests))).digest()[:NAMESPACE_BYTES]
 
 
 def identity_fields(identity: CacheIdentity) -> dict[str, object]:

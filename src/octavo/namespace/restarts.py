@@ -1,11 +1,12 @@
-"""Why a restart is cold: each engine leaves the parts of its identity beside what a tier keeps, and the next one with
-another namespace says which parts differ.
+"""Whose a namespace is: each engine leaves the parts of its identity beside what a tier keeps. The next one with
+another namespace says which parts differ, so why a restart is cold; `octavo cache ls` shows them.
 
-    namespace-<hex>.json      {"dtype": "bfloat16", "model_digest": "9f86d081884c7d65", ...}
+    namespace-<hex>.json      {"dtype": "bfloat16", "model_digest": "9f86d081884c7d65", ..., "model": "qwen3-next"}
 """
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from hashlib import sha256
@@ -13,15 +14,22 @@ from pathlib import Path
 
 from octavo.namespace.identity import CacheIdentity, encode, identity_fields
 
+LABELS = ("model", "plan")
+"""What a person knows an engine by. They are no part of the identity, and no reason for a cold start."""
+_NAME = re.compile(r"namespace-([0-9a-f]{32})\.json")
 _LONGEST_PART = 60
 """Characters; a longer part is written as a digest."""
+_LONGEST_LABEL = 200
+_MOST_PARTS = 64
 _MOST_FILES = 16
 _MOST_BYTES = 64 << 10
 _MOST_TOLD = 4
 
 
-def describe_identity(identity: CacheIdentity) -> dict[str, str]:
-    return {name: brief(value) for name, value in identity_fields(identity).items()}
+def describe_identity(identity: CacheIdentity, *, model: str = "") -> dict[str, str]:
+    """The parts of an identity, and the labels: the model's name, and its layers by kind."""
+    layers = ", ".join(f"{len(group.layer_names)} {group.kind}" for group in identity.config.groups)
+    return {name: brief(value) for name, value in identity_fields(identity).items()} | {"model": model, "plan": layers}
 
 
 def brief(value: object) -> str:
@@ -34,7 +42,7 @@ def why_cold(folder: Path, namespace: bytes, parts: Mapping[str, str]) -> str:
     """In one line, which parts differ from the identity that used the folder last; empty if this one has used it
     before, or if nobody has. Leaves the parts in the folder for the next engine. A folder that cannot be read or
     written is left alone."""
-    own = folder / f"namespace-{namespace.hex()}.json"
+    own = folder / description_name(namespace.hex())
     try:
         known = sorted(folder.glob("namespace-*.json"), key=lambda path: path.lstat().st_mtime_ns)
         before = _read(known[-1]) if known and own not in known else None
@@ -46,8 +54,37 @@ def why_cold(folder: Path, namespace: bytes, parts: Mapping[str, str]) -> str:
     return "" if before is None else _tell(before, parts)
 
 
+def description_name(namespace: str) -> str:
+    """The file that describes a namespace, given in hexadecimal digits."""
+    return f"namespace-{namespace}.json"
+
+
+def described_namespace(file_name: str) -> str | None:
+    """The namespace that a file describes; None for files that describe none."""
+    found = _NAME.fullmatch(file_name)
+    return None if found is None else found[1]
+
+
+def read_description(folder: Path, namespace: str) -> dict[str, str]:
+    """What an engine left about a namespace. Short printable text, whatever the file holds; empty without one."""
+    try:
+        parts = _read(folder / description_name(namespace))
+    except OSError:
+        return {}
+    return {
+        name: _printable(value)
+        for name, value in list(parts.items())[:_MOST_PARTS]
+        if isinstance(value, str) and name.isidentifier() and name.isascii() and len(name) <= _LONGEST_PART
+    }
+
+
+def _printable(text: str) -> str:
+    shown = "".join(char if char.isprintable() else "?" for char in text[:_LONGEST_LABEL])
+    return shown if len(text) <= _LONGEST_LABEL else f"{shown}..."
+
+
 def _tell(before: Mapping[str, object], parts: Mapping[str, str]) -> str:
-    names = [name for name in parts if before.get(name) != parts[name]]
+    names = [name for name in parts if name not in LABELS and before.get(name) != parts[name]]
     told = [f"{name} was {_shown(before.get(name))} and is {_shown(parts[name])}" for name in names[:_MOST_TOLD]]
     more = [f"{len(names) - _MOST_TOLD} more parts differ"] if len(names) > _MOST_TOLD else []
     return f"a cold start, as what is there was kept for another identity: {'; '.join(told + more) or 'nothing told'}"

@@ -1,0 +1,116 @@
+"""`RequestRecorder`: a file with what a simulation needs of each request that ended, and never a word of its text.
+
+    {"octavo_recording": 1, "block_tokens": 16}
+    {"arrival_s": 0.02, "prompt_tokens": 40, "output_tokens": 9, "blocks": [2811.., 977..], ...}
+
+A block is told by 48 bits of its hash, which names its tokens and all before it. A thread writes, so that a slow disk
+holds up nobody. What it cannot take in time is dropped and counted; a disk that fails ends the recording.
+"""
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from queue import Empty, Full, Queue
+from threading import Thread
+from typing import NamedTuple, TextIO
+
+from octavo.errors import InputError
+
+RECORDING_KEY = "octavo_recording"
+RECORDING_VERSION = 1
+
+_HASH_BYTES = 6
+_MOST_WAITING = 4096
+"""Requests that wait to be written; more are dropped."""
+_FLUSH_S = 1.0
+
+_logger = logging.getLogger(__name__)
+
+
+class _Ended(NamedTuple):
+    arrival_s: float
+    num_prompt_tokens: int
+    num_output_tokens: int
+    hashes: Sequence[bytes]
+    resumed: Mapping[str, int]
+
+
+class RequestRecorder:
+    """Writes one line for each request that ended well. `note` never blocks."""
+
+    def __init__(self, path: Path, *, block_tokens: int) -> None:
+        """Creates the file; InputError if it is there, or cannot be made."""
+        self._file = _create(path)
+        self.num_dropped = 0
+        self._waiting: Queue[_Ended | None] = Queue(_MOST_WAITING)
+        self._thread = Thread(target=self._write, args=(block_tokens,), name="octavo-recorder", daemon=True)
+        self._thread.start()
+
+    def note(
+        self,
+        arrival_s: float,
+        hashes: Sequence[bytes],
+        resumed: Mapping[str, int],
+        *,
+        num_prompt_tokens: int,
+        num_output_tokens: int,
+    ) -> None:
+        """A request has ended. `hashes`: of its full blocks, not changed any more; `resumed`: tokens by medium."""
+        try:
+            self._waiting.put_nowait(_Ended(arrival_s, num_prompt_tokens, num_output_tokens, hashes, resumed))
+        except Full:
+            self.num_dropped += 1
+
+    def close(self, timeout_s: float = 10.0) -> None:
+        """Writes what waits, within the time."""
+        try:
+            self._waiting.put(None, timeout=timeout_s)
+        except Full:
+            return
+        self._thread.join(timeout_s)
+
+    def _write(self, block_tokens: int) -> None:
+        try:
+            with self._file as file:
+                file.write(json.dumps({RECORDING_KEY: RECORDING_VERSION, "block_tokens": block_tokens}) + "\n")
+                while self._write_next(file):
+                    pass
+        except OSError as error:
+            _logger.warning("the recording of requests ends: %s", error)
+            while self._waiting.get() is not None:
+                self.num_dropped += 1
+
+    def _write_next(self, file: TextIO) -> bool:
+        """False at the end."""
+        try:
+            ended = self._waiting.get(timeout=_FLUSH_S)
+        except Empty:
+            file.flush()
+            return True
+        if ended is None:
+            return False
+        line = {
+            "arrival_s": round(ended.arrival_s, 6),
+            "prompt_tokens": ended.num_prompt_tokens,
+            "output_tokens": ended.num_output_tokens,
+            "blocks": [int.from_bytes(name[:_HASH_BYTES], "big") for name in ended.hashes],
+            "resumed": dict(ended.resumed),
+        }
+        file.write(json.dumps(line) + "\n")
+        return True
+
+
+def check_recording(path: Path) -> None:
+    """InputError if a recording cannot be made there. Leaves nothing."""
+    _create(path).close()
+    path.unlink()
+
+
+def _create(path: Path) -> TextIO:
+    try:
+        return path.open("x", encoding="utf-8")
+    except FileExistsError:
+        raise InputError(f"the recording {str(path)!r} is there already: give another name, or move it") from None
+    except OSError as error:
+        raise InputError(f"the recording {str(path)!r} cannot be made: {error.strerror}") from None
