@@ -1,12 +1,13 @@
 """What lies in host memory: the arena, its slots, the chunks in them, and a segment that processes share."""
 
 from octavo.host.arena import BOOKKEEPING_BYTES_PER_SLOT, PAGE_BYTES, HostArena, SlotPlan, plan_slots
-from octavo.host.resident import ResidentChunks
+from octavo.host.resident import MEMORY, ResidentChunks
 from octavo.host.segment import Segment, attach, segment_path
 from octavo.host.slots import NO_CHECKSUM, NO_CHUNK
 
 __all__ = [
     "BOOKKEEPING_BYTES_PER_SLOT",
+    "MEMORY",
     "NO_CHECKSUM",
     "NO_CHUNK",
     "PAGE_BYTES",

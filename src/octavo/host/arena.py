@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from octavo.chunks import GroupOffloadConfig
 from octavo.errors import NotEnoughMemoryError
+from octavo.ids import Slot
 from octavo.specs import ceil_div
 
 PAGE_BYTES = 4096
@@ -45,11 +46,11 @@ class HostArena:
     def num_bytes(self) -> int:
         return self.num_slots * self.slot_bytes
 
-    def buffers(self, slots: Sequence[int], num_bytes: int) -> list[memoryview]:
+    def buffers(self, slots: Sequence[Slot], num_bytes: int) -> list[memoryview]:
         """The first `num_bytes` in these slots, in order; slots that follow each other make one buffer."""
         buffers: list[memoryview] = []
         first, count, left = slots[0], 0, num_bytes
-        for slot in (*slots, -1):
+        for slot in (*slots, Slot(-1)):
             if slot == first + count:
                 count += 1
                 continue

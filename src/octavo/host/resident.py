@@ -11,11 +11,14 @@ was reset. Then no lookup finds it any more, and its slots become free when the 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
-from octavo.chunks import ALL_BLOCKS, ChangeLog, OffloadKey, StoredChunk
+from octavo.chunks import ALL_BLOCKS, ChangeLog, Departures, Leaving, OffloadKey, StoredChunk
 from octavo.host.slots import NO_CHUNK, SlotTable
+from octavo.ids import Slot
 from octavo.policies import EvictionPolicy
 from octavo.tables import Discards, ShardedDict
 
+MEMORY = "memory"
+"""The arena's medium, as changes name it."""
 _ITEMS_OF_A_CHUNK = 4
 """In index and policy, rounded up."""
 _ITEMS_PER_CALL = 2048
@@ -32,15 +35,17 @@ class ResidentChunks:
         *,
         keeps_idle: bool = True,
         logs_changes: bool = False,
+        departures: Departures | None = None,
     ) -> None:
-        """`keeps_idle`: whether chunks without readers stay."""
+        """`keeps_idle`: whether chunks without readers stay. `departures` is told what is given up, and how."""
+        self.departures = departures
         self.index = ShardedDict(NO_CHUNK)
         self.table = SlotTable(num_slots)
         self.changes = ChangeLog() if logs_changes else None
         self.num_evicted = 0
         self._policy = policy
         self._keeps_idle = keeps_idle
-        self._orphans: set[int] = set()
+        self._orphans: set[Slot] = set()
         self.discards = Discards()
         """Of a former index: keys whose removal is still to be told."""
 
@@ -55,7 +60,7 @@ class ResidentChunks:
 
     # ---- writing ------------------------------------------------------------------------------------------------
 
-    def allocate(self, counts: Sequence[int], protect: Sequence[OffloadKey] = ()) -> list[Sequence[int]] | None:
+    def allocate(self, counts: Sequence[int], protect: Sequence[OffloadKey] = ()) -> list[Sequence[Slot]] | None:
         """Slots for chunks; `counts` has the number of slots of each. Evicts other chunks where that is needed, but
         none of `protect`. Atomic: None, and nothing has changed, if there is no room."""
         missing = sum(counts) - self.table.num_free
@@ -63,11 +68,11 @@ class ResidentChunks:
             return None
         return self.table.take(counts)
 
-    def abandon(self, heads: Iterable[int]) -> None:
+    def abandon(self, heads: Iterable[Slot]) -> None:
         """Writing these failed."""
         self.table.free(list(heads))
 
-    def orphan(self, heads: Iterable[int]) -> None:
+    def orphan(self, heads: Iterable[Slot]) -> None:
         """The job that writes these chunks was given up, but may still write. They have one reader, and their slots
         become free when it is removed."""
         for head in heads:
@@ -77,9 +82,10 @@ class ResidentChunks:
     def publish(
         self,
         chunks: Sequence[StoredChunk],
-        heads: Sequence[int],
+        heads: Sequence[Slot],
         masks: Sequence[int],
         checksums: Sequence[int],
+        tenants: Sequence[bytes] = (),
     ) -> None:
         """These chunks are written, and resident from now on. They replace those that had their keys."""
         self.free_discarded(_ITEMS_OF_A_CHUNK * len(chunks))  # or it might come to more chunks than the arena holds
@@ -93,7 +99,7 @@ class ResidentChunks:
             self.drop(replaced)
             for key, head in zip(keys, heads, strict=True):
                 self.index[key] = head
-        self.table.describe(heads, masks, checksums)
+        self.table.describe(heads, masks, checksums, tenants)
         self._policy.insert(chunks)
         if self.changes is not None:
             self.changes.stored(keys)
@@ -101,14 +107,14 @@ class ResidentChunks:
 
     # ---- reading ------------------------------------------------------------------------------------------------
 
-    def add_readers(self, keys: Sequence[OffloadKey], heads: Sequence[int]) -> None:
+    def add_readers(self, keys: Sequence[OffloadKey], heads: Sequence[Slot]) -> None:
         """Keeps these chunks in their slots until `remove_readers` was called as often."""
         readers = self.table.readers
         for head in heads:
             readers[head] += 1
         self._policy.pin(keys)
 
-    def remove_readers(self, keys: Sequence[OffloadKey], heads: Sequence[int]) -> None:
+    def remove_readers(self, keys: Sequence[OffloadKey], heads: Sequence[Slot]) -> None:
         """Each of these chunks has one reader fewer."""
         readers = self.table.readers
         for head in heads:
@@ -125,9 +131,11 @@ class ResidentChunks:
         found = zip(keys, self.index.find(keys), strict=True)
         self.drop([key for key, head in dict(found).items() if head != NO_CHUNK and not readers[head]])
 
-    def drop(self, keys: Sequence[OffloadKey]) -> None:
-        """These are not to be found any more. Unknown ones are fine."""
+    def drop(self, keys: Sequence[OffloadKey], how: Leaving | None = None) -> None:
+        """These are not to be found any more. Unknown ones are fine. `how`: what is told to who follows departures."""
         keys = [key for key in dict.fromkeys(keys) if key in self.index]
+        if how is not None and self.departures is not None:
+            self.departures.note(keys, MEMORY, how)
         self._policy.remove(keys)
         heads = self.index.pop_all(keys)
         readers = self.table.readers
@@ -138,7 +146,7 @@ class ResidentChunks:
 
     # ---- all of it ----------------------------------------------------------------------------------------------
 
-    def clear(self, heads_being_written: Iterable[int], heads_being_read: Iterable[int]) -> None:
+    def clear(self, heads_being_written: Iterable[Slot], heads_being_read: Iterable[Slot]) -> None:
         """Forgets every chunk. A slot that is being written or read stays taken until its writer or reader ends.
         `heads_being_read` names a chunk once for each reader. All other readers have given up, and do not call
         `remove_readers`."""
@@ -149,22 +157,21 @@ class ResidentChunks:
         self.discards.add(self.index.parts())
         self.discards.add(self._policy.clear())
         self.index = ShardedDict(NO_CHUNK)
-        partial = self.table.free_all_but({**dict.fromkeys(heads_being_written, 0), **readers})
-        self.discards.add([partial])
+        self.discards.add(self.table.free_all_but({**dict.fromkeys(heads_being_written, 0), **readers}))
 
     def free_discarded(self, num_items: int = _ITEMS_PER_CALL) -> None:
         """Frees a part of the tables that a reset has discarded."""
         if self.discards:
             self.discards.free(num_items)
 
-    def check_invariants(self, heads_being_written: Collection[int]) -> None:
+    def check_invariants(self, heads_being_written: Collection[Slot]) -> None:
         """For tests: each slot is free, or in one chain."""
         self._policy.check_invariants()
         heads = [head for shard in self.index.parts() for head in shard.values()]
         busy = [slot for head in (*heads, *self._orphans, *heads_being_written) for slot in self.table.chain(head)]
         assert sorted(busy + self.table.free_slots()) == list(range(self.table.num_slots))
         readers = self.table.readers
-        listed = [count for slot, count in enumerate(readers) if self.table.is_listed(slot)]
+        listed = [count for slot, count in enumerate(readers) if self.table.is_listed(Slot(slot))]
         assert all(readers[head] > 0 for head in self._orphans)
         assert sum(listed) == sum(readers[head] for head in (*heads, *self._orphans))
         assert min(listed, default=0) >= 0
@@ -183,9 +190,12 @@ class ResidentChunks:
             self.changes.removed(victims)
         self.table.free(heads)
         self.num_evicted += len(victims)
+        if self.departures is not None:
+            rule = type(self._policy).__name__
+            self.departures.note(victims, MEMORY, Leaving.EVICTED, rule=rule, by=self.departures.by)
         return True
 
-    def _without_orphans(self, keys: Sequence[OffloadKey], heads: Sequence[int]) -> list[OffloadKey]:
+    def _without_orphans(self, keys: Sequence[OffloadKey], heads: Sequence[Slot]) -> list[OffloadKey]:
         """Frees orphans whose last reader has gone; the keys of the others, which are resident."""
         orphans, readers = self._orphans, self.table.readers
         resident = [key for key, head in zip(keys, heads, strict=True) if head not in orphans]

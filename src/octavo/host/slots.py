@@ -8,6 +8,7 @@ million chunks are a few flat buffers that the garbage collector has nothing to 
     checksums    [ 0 where none was taken | ..]
     readers      [ who needs the bytes where they are | ..]
     partial      head -> mask of blocks   of those few that have not all of them
+    tenants      head -> tenant           of those that are somebody's
 
 Memory is looked at as little as can be: with a million chunks each look is a cache miss, and most of what a call costs.
 """
@@ -18,13 +19,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import numpy as np
 
 from octavo.chunks import ALL_BLOCKS
+from octavo.ids import Slot
 from octavo.tables import Part
 
-NO_CHUNK = -1
+NO_CHUNK = Slot(-1)
 """As a head: the key is not in the index."""
 NO_CHECKSUM = 0
 """A chunk that really has this one goes unverified: one in 2^64."""
-_NO_SLOT = -1
+_NO_SLOT = Slot(-1)
 
 
 class SlotTable:
@@ -38,7 +40,8 @@ class SlotTable:
         self._has_checksums = False
         self._has_old_readers = False
         """Numbers of readers from before everything was freed, of slots that are not listed."""
-        self.partial: dict[int, int] = {}
+        self.partial: dict[Slot, int] = {}
+        self.tenants: dict[Slot, bytes] = {}
         self.checksums = array("Q", bytes(8 * num_slots))
         self.readers = array("i", bytes(4 * num_slots))
         self._free = array("i")
@@ -53,21 +56,21 @@ class SlotTable:
     def num_free(self) -> int:
         return len(self._free) + self.num_slots - self._num_listed - self._num_kept
 
-    def take(self, counts: Sequence[int]) -> list[Sequence[int]]:
+    def take(self, counts: Sequence[int]) -> list[Sequence[Slot]]:
         """Slots for chunks; `counts` has the number of slots of each. The caller has seen that they are free."""
         total = sum(counts)
         if not total:
             return []
         if total > len(self._free):
             self._list_free(total - len(self._free))
-        taken = self._free[-total:].tolist()
+        taken: list[Slot] = self._free[-total:].tolist()  # type: ignore[assignment]
         del self._free[-total:]
         taken.reverse()  # ascending, at first: neighbours make one buffer
         if self._is_flat and total == len(counts):
             return [(slot,) for slot in taken]
         self._is_flat = False
         next_slot = self.next_slot
-        chains: list[Sequence[int]] = []
+        chains: list[Sequence[Slot]] = []
         start = 0
         for count in counts:
             chain = taken[start : start + count]
@@ -77,17 +80,21 @@ class SlotTable:
             start += count
         return chains
 
-    def mask(self, head: int) -> int:
+    def mask(self, head: Slot) -> int:
         """The blocks that a chunk has."""
         return self.partial.get(head, ALL_BLOCKS)
 
-    def masks(self, heads: Sequence[int]) -> list[int]:
+    def masks(self, heads: Sequence[Slot]) -> list[int]:
         if not self.partial:
             return [ALL_BLOCKS] * len(heads)
         return [self.partial.get(head, ALL_BLOCKS) for head in heads]
 
-    def describe(self, heads: Sequence[int], masks: Sequence[int], checksums: Sequence[int]) -> None:
-        """What is known about the chunks that were written to these; no checksums means that none were taken."""
+    def describe(
+        self, heads: Sequence[Slot], masks: Sequence[int], checksums: Sequence[int], tenants: Sequence[bytes] = ()
+    ) -> None:
+        """What is known about the chunks that were written to these; no checksums means that none were taken, no
+        tenants that they are nobody's."""
+        self.tenants.update((head, tenant) for head, tenant in zip(heads, tenants, strict=False) if tenant)
         if masks.count(ALL_BLOCKS) < len(masks):
             self.partial.update((head, mask) for head, mask in zip(heads, masks, strict=True) if mask != ALL_BLOCKS)
         if checksums or self._has_checksums:
@@ -96,28 +103,31 @@ class SlotTable:
             for head, checksum in zip(heads, checksums or [NO_CHECKSUM] * len(heads), strict=True):
                 own[head] = checksum
 
-    def chain(self, head: int) -> Sequence[int]:
+    def chain(self, head: Slot) -> Sequence[Slot]:
         """The slots of a chunk, in order."""
         following = self.next_slot[head]
         if following == _NO_SLOT:
             return (head,)
         slots = [head]
         while following != _NO_SLOT:
-            slots.append(following)
+            slots.append(Slot(following))
             following = self.next_slot[following]
         return slots
 
-    def chains(self, heads: Iterable[int]) -> list[Sequence[int]]:
+    def chains(self, heads: Iterable[Slot]) -> list[Sequence[Slot]]:
         if self._is_flat:
             return [(head,) for head in heads]
         next_slot = self.next_slot
         return [(head,) if next_slot[head] == _NO_SLOT else self.chain(head) for head in heads]
 
-    def free(self, heads: Collection[int]) -> None:
+    def free(self, heads: Collection[Slot]) -> None:
         """These chunks' slots hold nothing any more."""
         if self.partial:
             for head in heads:
                 self.partial.pop(head, None)
+        if self.tenants:
+            for head in heads:
+                self.tenants.pop(head, None)
         if self._is_flat:
             self._free.extend(heads)
             return
@@ -126,13 +136,14 @@ class SlotTable:
             slot = head
             while slot != _NO_SLOT:
                 append(slot)
-                slot = next_slot[slot]
+                slot = Slot(next_slot[slot])
 
-    def free_all_but(self, kept: Mapping[int, int]) -> Part:
+    def free_all_but(self, kept: Mapping[Slot, int]) -> list[Part]:
         """All slots are free but these heads' chains, and nobody reads a chunk but the readers given by head. Work in
         proportion to these: free slots are listed as they are taken. What is to be freed piecemeal."""
-        heads, partial = list(kept), self.partial
+        heads, partial, tenants = list(kept), self.partial, self.tenants
         self.partial = {head: partial[head] for head in heads if head in partial}
+        self.tenants = {}
         self._is_kept = np.zeros(self.num_slots, dtype=np.bool_)  # pages of zeros, which cost nothing until used
         self._num_kept = self._num_listed = 0
         self._free = array("i")
@@ -142,7 +153,7 @@ class SlotTable:
             self._is_kept[list(chain)] = True
             self._num_kept += len(chain)
             self.readers[head] = kept[head]
-        return partial
+        return [partial, tenants]
 
     def _list_free(self, count: int) -> None:
         """Puts the next slots that are free, in ascending order, behind those that are listed. The caller has seen to
@@ -162,10 +173,10 @@ class SlotTable:
         found.reverse()
         self._free = array("i", found) + self._free
 
-    def is_listed(self, slot: int) -> bool:
+    def is_listed(self, slot: Slot) -> bool:
         """Whether it is or was in use since everything was last freed."""
         return slot < self._num_listed or bool(self._is_kept[slot])
 
-    def free_slots(self) -> list[int]:
+    def free_slots(self) -> list[Slot]:
         unlisted = np.flatnonzero(~self._is_kept[self._num_listed :]) + self._num_listed
-        return self._free.tolist() + unlisted.tolist()
+        return [Slot(slot) for slot in (*self._free, *unlisted.tolist())]

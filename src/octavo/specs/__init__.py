@@ -32,6 +32,7 @@ from octavo.specs.manager import (
     SingleTypeKVCacheManager,
 )
 from octavo.specs.platform import Platform
+from octavo.specs.promises import GroupBytes, PromisePlan, known_prefix, needs_whole_prefix, spacing_of_points
 from octavo.specs.registry import KVCacheSpecMetadata, KVCacheSpecRegistry, register_kv_cache_spec
 from octavo.specs.resume import (
     BlockAvailability,
@@ -42,6 +43,7 @@ from octavo.specs.resume import (
     longest_resume,
     resume_granularity,
 )
+from octavo.specs.resume_many import GroupHolders, longest_resumes
 from octavo.specs.state import MambaSpec
 from octavo.specs.uniform import UniformTypeKVCacheSpecs
 
@@ -58,6 +60,8 @@ __all__ = [
     "FoundBlocks",
     "FullAttentionSpec",
     "GroupAvailability",
+    "GroupBytes",
+    "GroupHolders",
     "HiddenStateCacheSpec",
     "KVCacheSpec",
     "KVCacheSpecMetadata",
@@ -67,6 +71,7 @@ __all__ = [
     "PageCopy",
     "PageHolder",
     "Platform",
+    "PromisePlan",
     "RequestLimits",
     "Resume",
     "ResumePoint",
@@ -79,10 +84,14 @@ __all__ = [
     "blocks_holding",
     "blocks_to_resume",
     "ceil_div",
+    "known_prefix",
     "last_boundary",
     "longest_resume",
+    "longest_resumes",
+    "needs_whole_prefix",
     "register_kv_cache_spec",
     "require_positive",
     "resume_granularity",
+    "spacing_of_points",
     "union_of_ranges",
 ]

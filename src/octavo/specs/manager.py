@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from octavo.hashing import RequestIdentity
-from octavo.ids import BlockHash, GroupIdx
+from octavo.ids import BlockHash, GroupIdx, Row
 from octavo.specs.base import KVCacheSpec, ResumePoint
 from octavo.specs.uniform import UniformTypeKVCacheSpecs
 
-NULL_BLOCK = -1
+NULL_BLOCK = Row(-1)
 """Stands in a block table where the request has no block: skipped by a resume, or no longer needed."""
 
 
-FoundBlocks = Sequence[tuple[range, list[int]]]
+FoundBlocks = Sequence[tuple[range, list[Row]]]
 """Runs of blocks with the rows that hold them, in the order of the sequence."""
 
 
@@ -30,7 +30,7 @@ class BlockTable:
     __slots__ = ("num_published", "num_retired", "rows")
 
     def __init__(self) -> None:
-        self.rows: list[int] = []
+        self.rows: list[Row] = []
         self.num_retired = 0
         """Of the blocks below this one, the request holds only those that it still needs."""
         self.num_published = 0
@@ -66,11 +66,11 @@ class CachedSequence(Protocol):
 class PageHolder(Protocol):
     """The pool, as managers see it. Rows are given in the order of their sequence."""
 
-    def hold(self, group_idx: GroupIdx, rows: Sequence[int]) -> None: ...
-    def let_go(self, group_idx: GroupIdx, rows: Sequence[int]) -> None: ...
-    def is_writable(self, group_idx: GroupIdx, row: int) -> bool: ...
+    def hold(self, group_idx: GroupIdx, rows: Sequence[Row]) -> None: ...
+    def let_go(self, group_idx: GroupIdx, rows: Sequence[Row]) -> None: ...
+    def is_writable(self, group_idx: GroupIdx, row: Row) -> bool: ...
     def publish(
-        self, group_idx: GroupIdx, sequence: CachedSequence, blocks: Sequence[int], rows: Sequence[int]
+        self, group_idx: GroupIdx, sequence: CachedSequence, blocks: Sequence[int], rows: Sequence[Row]
     ) -> None: ...
 
 
@@ -79,8 +79,8 @@ class PageCopy:
     """One page's bytes that must be copied before a step's kernels run; copies are made in the order given."""
 
     group_idx: GroupIdx
-    source: int
-    destination: int
+    source: Row
+    destination: Row
 
 
 class SingleTypeKVCacheManager(ABC):
@@ -106,7 +106,7 @@ class SingleTypeKVCacheManager(ABC):
 
     @abstractmethod
     def extend(
-        self, table: BlockTable, sequence: CachedSequence, num_tokens: int, pages: list[int]
+        self, table: BlockTable, sequence: CachedSequence, num_tokens: int, pages: list[Row]
     ) -> Sequence[PageCopy]:
         """Makes room for tokens up to `num_tokens` with the pages asked for, held once each. Returns the copies that
         must be made first."""

@@ -114,7 +114,7 @@ class _GroupSearch:
         self.request = request
         self.step = step
         self.is_draft = group.is_draft and _has_block_for_every_token(group.spec)
-        self.lookahead = step if self.is_draft else 0
+        self.lookahead = draft_lookahead(group.spec, is_draft=group.is_draft, granularity=step)
         self.found_from: int | None = None
         """Every block from here to the boundary last asked for is there."""
 
@@ -157,6 +157,11 @@ class _GroupSearch:
         if self.spec.always_needs_last_block:
             blocks = self.blocks.last_available(missing) + 1
         return blocks * self.spec.block_size - self.lookahead
+
+
+def draft_lookahead(spec: KVCacheSpec, *, is_draft: bool, granularity: int) -> int:
+    """How far past a boundary a group must have blocks, in tokens."""
+    return granularity if is_draft and _has_block_for_every_token(spec) else 0
 
 
 def _has_block_for_every_token(spec: KVCacheSpec) -> bool:

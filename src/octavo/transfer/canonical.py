@@ -8,8 +8,10 @@ Groups whose blocks lie over each other share tensors. Padding belongs to no ref
 """
 
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate, combinations, pairwise
+from typing import NamedTuple
 
+import numpy as np
 import torch
 
 from octavo.errors import CacheLayoutError
@@ -69,6 +71,7 @@ class CanonicalKVCaches:
             if len({self.tensors[ref.tensor_idx].num_blocks for ref in refs}) > 1:
                 raise CacheLayoutError(f"the tensors of group {group_idx} have different numbers of blocks")
             _check_apart(group_idx, refs)
+            self._check_tensors_apart(group_idx, refs)
 
     def _check_ref(self, group_idx: GroupIdx, ref: CanonicalKVCacheRef) -> None:
         if not 0 <= ref.tensor_idx < len(self.tensors):
@@ -78,6 +81,19 @@ class CanonicalKVCaches:
             raise CacheLayoutError(
                 f"group {group_idx} names {ref.page_size_bytes} bytes at {ref.offset} of rows of {row_bytes} bytes"
             )
+
+    def _check_tensors_apart(self, group_idx: GroupIdx, refs: tuple[CanonicalKVCacheRef, ...]) -> None:
+        """Rows of different strides that meet, whichever they are."""
+        for one, other in combinations(refs, 2):
+            if one.tensor_idx != other.tensor_idx and _do_meet(self._rows(one), self._rows(other)):
+                raise CacheLayoutError(
+                    f"group {group_idx} names bytes twice: blocks in tensors {one.tensor_idx} and {other.tensor_idx} "
+                    f"overlap"
+                )
+
+    def _rows(self, ref: CanonicalKVCacheRef) -> "_Rows":
+        tensor = self.tensors[ref.tensor_idx].tensor
+        return _Rows(tensor.data_ptr() + ref.offset, tensor.stride(0), tensor.shape[0], ref.page_size_bytes)
 
     @property
     def device(self) -> torch.device:
@@ -106,3 +122,25 @@ def _check_apart(group_idx: GroupIdx, refs: tuple[CanonicalKVCacheRef, ...]) -> 
                 f"group {group_idx} names bytes of tensor {one.tensor_idx} twice: {one.page_size_bytes} at "
                 f"{one.offset} and {next_one.page_size_bytes} at {next_one.offset}"
             )
+
+
+class _Rows(NamedTuple):
+    """Where a ref's bytes lie in memory."""
+
+    start: int
+    stride: int
+    num_rows: int
+    num_bytes: int
+
+    @property
+    def end(self) -> int:
+        return self.start + (self.num_rows - 1) * self.stride + self.num_bytes
+
+
+def _do_meet(one: _Rows, other: _Rows) -> bool:
+    if not one.num_rows or one.end <= other.start or other.end <= one.start:
+        return False
+    starts = np.concatenate([rows.start + rows.stride * np.arange(rows.num_rows) for rows in (one, other)])
+    ends = starts + np.repeat([one.num_bytes, other.num_bytes], [one.num_rows, other.num_rows])
+    order = np.argsort(starts)
+    return bool((ends[order][:-1] > starts[order][1:]).any())

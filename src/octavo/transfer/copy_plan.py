@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from octavo.chunks import ChunkCopy
 from octavo.errors import InvalidTransferError
-from octavo.ids import GroupIdx
+from octavo.ids import GroupIdx, Slot
 from octavo.transfer.canonical import CanonicalKVCaches
 
 Ints = npt.NDArray[np.int64]
@@ -32,7 +32,7 @@ class Piece(NamedTuple):
     tensor_idx: int
     row_stride: int
     row_offset: int
-    slot: int
+    slot: Slot
     """Of the chunk, by place."""
     slot_offset: int
     num_bytes: int

@@ -127,7 +127,8 @@ class _Finder:
             raise self.refusal("it is empty")
         num_rows = shape[block_dim]
         row_bytes = self.tensor.numel() // num_rows * self.tensor.element_size()
-        rows_per_block, rest = divmod(self.page_size_bytes or row_bytes, row_bytes)
+        wanted = row_bytes if self.page_size_bytes is None else self.page_size_bytes
+        rows_per_block, rest = divmod(wanted, row_bytes)
         if rest or not rows_per_block:
             self.reasons.append(
                 f"dimension {block_dim} has {num_rows} rows of {row_bytes} bytes, of which no whole number makes the "

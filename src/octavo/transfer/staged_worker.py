@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from octavo.chunks import ChunkCopy, TransferResult
 from octavo.errors import InvalidTransferError
-from octavo.ids import GroupIdx
+from octavo.ids import NO_ROW, GroupIdx, Row
 from octavo.transfer.canonical import CanonicalKVCaches
 from octavo.transfer.copy_plan import CopyPlanner
 from octavo.transfer.cpu_worker import CLOSE_TIMEOUT_S, MAX_JOBS
@@ -110,7 +110,7 @@ class _Part(NamedTuple):
     """In the job."""
     chunks: list[ChunkCopy]
     """As copies between staging and the arena: their rows are those of staging."""
-    staged_rows: list[int]
+    staged_rows: list[Row]
     """The device row of each row of staging."""
 
 
@@ -169,11 +169,11 @@ class _Way:
             yield part
 
 
-def _stage(rows: Sequence[int], staged_rows: list[int]) -> list[int]:
+def _stage(rows: Sequence[Row], staged_rows: list[Row]) -> list[Row]:
     """Gives each wanted row the next place in staging; says which, -1 for those that are not wanted."""
     places = []
     for row in rows:
-        places.append(len(staged_rows) if row >= 0 else -1)
+        places.append(Row(len(staged_rows)) if row >= 0 else NO_ROW)
         if row >= 0:
             staged_rows.append(row)
     return places

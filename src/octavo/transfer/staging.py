@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 
 from octavo.errors import TransferError
-from octavo.ids import GroupIdx, enumerate_groups
+from octavo.ids import GroupIdx, Row, enumerate_groups
 from octavo.transfer.canonical import CanonicalKVCacheRef, CanonicalKVCaches, CanonicalKVCacheTensor
 
 
@@ -29,7 +29,7 @@ class Staging:
         """Blocks of the group that fit."""
         return self.host_caches.num_blocks(group_idx)
 
-    def gather(self, group_idx: GroupIdx, rows: Sequence[int]) -> None:
+    def gather(self, group_idx: GroupIdx, rows: Sequence[Row]) -> None:
         """Enqueues the copy of rows of the group to the beginning of host staging."""
         index = torch.tensor(rows, dtype=torch.int64, device=self._caches.device)
         for pages, staged in self._columns(group_idx, len(rows)):
@@ -37,7 +37,7 @@ class Staging:
         used = len(rows) * self._caches.page_size_bytes(group_idx)
         self._on_host[:used].copy_(self._on_device[:used], non_blocking=True)
 
-    def scatter(self, group_idx: GroupIdx, rows: Sequence[int], places: Sequence[int]) -> None:
+    def scatter(self, group_idx: GroupIdx, rows: Sequence[Row], places: Sequence[int]) -> None:
         """Enqueues the copy of blocks at these places of host staging to rows of the group."""
         num_staged = max(places) + 1
         used = num_staged * self._caches.page_size_bytes(group_idx)

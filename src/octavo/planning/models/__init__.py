@@ -6,5 +6,6 @@ Values only: nothing is downloaded, no code of the model runs, and neither torch
 from octavo.planning.models.layers_file import read_layers_file
 from octavo.planning.models.model_layers import MAX_LAYERS, ModelLayers
 from octavo.planning.models.reader import layers_from_config, read_model
+from octavo.planning.models.text_file import read_yaml_file
 
-__all__ = ["MAX_LAYERS", "ModelLayers", "layers_from_config", "read_layers_file", "read_model"]
+__all__ = ["MAX_LAYERS", "ModelLayers", "layers_from_config", "read_layers_file", "read_model", "read_yaml_file"]

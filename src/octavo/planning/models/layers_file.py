@@ -15,12 +15,10 @@ from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-import yaml
-
 from octavo.errors import InputError
 from octavo.planning.models.config_view import MAX_COUNT
 from octavo.planning.models.model_layers import MAX_LAYERS, Layers, ModelLayers
-from octavo.planning.models.text_file import read_text_file
+from octavo.planning.models.text_file import read_yaml_file
 from octavo.settings import shown
 from octavo.specs import CacheDType, KVCacheSpec, KVCacheSpecRegistry
 
@@ -30,7 +28,7 @@ _TOP_KEYS = ("architecture", "layers", "max_encoder_tokens", "max_model_len")
 def read_layers_file(path: Path | str, *, block_size: int = 16) -> ModelLayers:
     """The layers that the file lists. `block_size` is that of entries which give none."""
     path = Path(path)
-    document = _parsed_yaml(path)
+    document = read_yaml_file(path, holds="a list of layers")
     unknown = [key for key in document if key not in _TOP_KEYS]
     if unknown:
         raise InputError(f"{path}: unknown key {shown(unknown[0])}; known are {', '.join(_TOP_KEYS)}")
@@ -50,19 +48,6 @@ def read_layers_file(path: Path | str, *, block_size: int = 16) -> ModelLayers:
         max_model_len=None if max_model_len is None else _count(f"{path}: max_model_len", max_model_len),
         max_encoder_tokens=_count(f"{path}: max_encoder_tokens", document.get("max_encoder_tokens", 0), minimum=0),
     )
-
-
-def _parsed_yaml(path: Path) -> Mapping[object, object]:
-    text = read_text_file(path, InputError)
-    try:
-        document: object = yaml.safe_load(text)
-    except RecursionError:
-        raise InputError(f"{path}: nested too deeply to be a list of layers") from None
-    except (yaml.YAMLError, ValueError) as cause:  # ValueError: an impossible date, a number that is too long
-        raise InputError(f"{path}: not valid YAML: {' '.join(str(cause).split())}") from cause
-    if not isinstance(document, dict):
-        raise InputError(f"{path}: must hold keys and values with a list of layers, not {shown(document)}")
-    return document
 
 
 def _add_entry(layers: Layers, where: str, entry: object, block_size: int) -> None:

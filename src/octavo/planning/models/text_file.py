@@ -1,8 +1,12 @@
 """A small text file that a person names, read whole or refused in one line."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
+import yaml
+
 from octavo.errors import InputError
+from octavo.settings import shown
 
 MAX_FILE_BYTES = 16 * 2**20
 """A config of the largest models has some tens of kilobytes."""
@@ -25,3 +29,17 @@ def read_text_file(path: Path, error: type[InputError]) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as cause:
         raise error(f"{path}: not UTF-8 text ({cause})") from cause
+
+
+def read_yaml_file(path: Path, *, holds: str) -> Mapping[object, object]:
+    """The keys and values of a file that a person wrote; `holds` says what they are."""
+    text = read_text_file(path, InputError)
+    try:
+        document: object = yaml.safe_load(text)
+    except RecursionError:
+        raise InputError(f"{path}: nested too deeply to be {holds}") from None
+    except (yaml.YAMLError, ValueError) as cause:  # ValueError: an impossible date, a number that is too long
+        raise InputError(f"{path}: not valid YAML: {' '.join(str(cause).split())}") from cause
+    if not isinstance(document, dict):
+        raise InputError(f"{path}: must hold keys and values with {holds}, not {shown(document)}")
+    return document

@@ -1,0 +1,116 @@
+"""The rule of promises: the boundaries of a request at which its writer says that others can resume.
+
+    0 ..... resumed |........|.. branch point |........|.... end - 1, end |........|.... the answer's end
+                     [ computed: points `spacing_tokens` apart, and the boundaries named here           ]
+
+Device cache, offload scheduler, the plug-in and the simulator ask the same plan. What is stored for a promise follows
+from the resume rule, so that what a reader asks for at a promised boundary is there.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from octavo.specs.base import KVCacheSpec, ResumePoint, ceil_div
+from octavo.specs.resume import GroupAvailability, last_boundary, longest_resume
+
+_FAR = (1 << 40) - 1
+"""A sequence longer than any window, at whose end no chunk ends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromisePlan:
+    """The promised boundaries of one request. Its end is promised besides, when it is known."""
+
+    granularity: int
+    prompt_boundary: int
+    """The prompt's end: where a request with the same prompt will want to resume."""
+    branch_point: int | None = None
+    """Where other requests left this one's prefix, if not all groups have what a resume there needs."""
+    known_tokens: int = 0
+    """Others have computed so much of the prompt."""
+    spacing_tokens: int | None = None
+    """The distance of points inside what is computed. What others computed counts if it is computed again: its states
+    are gone, or were never kept."""
+    before_end: int | None = None
+    """Shortly before the prompt's end: a next turn may write the last block anew."""
+    asked: tuple[int, ...] = ()
+    """Boundaries that the client has asked for."""
+
+    def is_promised(self, num_tokens: int) -> bool:
+        if num_tokens % self.granularity or not num_tokens:
+            return False
+        if num_tokens in (self.prompt_boundary, self.branch_point, self.before_end, *self.asked):
+            return True
+        return self.spacing_tokens is not None and not num_tokens % self.spacing_tokens
+
+    def next_after(self, num_tokens: int) -> int | None:
+        """The first promised boundary after `num_tokens`."""
+        points = [self.prompt_boundary, self.branch_point or 0, self.before_end or 0, *self.asked]
+        if self.spacing_tokens:
+            points.append((num_tokens // self.spacing_tokens + 1) * self.spacing_tokens)
+        return min((point for point in points if point > num_tokens), default=None)
+
+    def between(self, after: int, until: int) -> list[int]:
+        """The promised boundaries in `(after, until]`, ascending."""
+        points: list[int] = []
+        point = self.next_after(after)
+        while point is not None and point <= until:
+            points.append(point)
+            point = self.next_after(point)
+        return points
+
+
+def needs_whole_prefix(spec: KVCacheSpec) -> bool:
+    """Whether a resume needs a group's blocks from the first one on, wherever it is. An encoder's input counts: all of
+    it is needed. What needs the first blocks and some later ones counts too: between lies the way to the first."""
+    if spec.holds_checkpoints:
+        return False
+    ranges = spec.needed_blocks(ResumePoint(_FAR)) if spec.indexes_decoder_tokens else (range(1),)
+    return bool(ranges) and ranges[0].start == 0
+
+
+def known_prefix(groups: Sequence[GroupAvailability], request: ResumePoint, *, granularity: int) -> int:
+    """How much of a request others have computed: the largest boundary at which the groups that need their whole
+    prefix have it. 0 where there is no such group, since windows and states tell nothing of what was before, and where
+    there are no others, since the request resumes there."""
+    prefix_groups = [group for group in groups if needs_whole_prefix(group.spec)]
+    if len(prefix_groups) == len(groups) or not any(group.spec.indexes_decoder_tokens for group in prefix_groups):
+        return 0
+    has_draft = any(group.is_draft for group in groups)
+    most = last_boundary(request.num_tokens, granularity, has_draft=has_draft)
+    return min(most, longest_resume(prefix_groups, request, granularity=granularity).num_tokens)
+
+
+class GroupBytes(NamedTuple):
+    """One group, as far as its weight in promises goes."""
+
+    spec: KVCacheSpec
+    page_bytes: int
+
+
+def spacing_of_points(groups: Iterable[GroupBytes], unit_tokens: int, most_bytes_ratio: float) -> int | None:
+    """The least distance of points inside what is computed at which all that points need beside the prefix weighs at
+    most `most_bytes_ratio` times the prefix. It is `unit_tokens` times a power of two, so that points of different
+    distances meet. None where points need nothing beside the prefix, or no prefix grows."""
+    decoders = [group for group in groups if group.spec.indexes_decoder_tokens]
+    prefix_bytes = sum(page / spec.block_size for spec, page in decoders if needs_whole_prefix(spec))
+    others = [group for group in decoders if not needs_whole_prefix(group.spec) and _num_needed(group.spec)]
+    if not prefix_bytes or not others:
+        return None
+    spacing = unit_tokens
+    while sum(_bytes_within(group, spacing) for group in others) > most_bytes_ratio * prefix_bytes * spacing:
+        spacing *= 2
+    return spacing
+
+
+def _bytes_within(group: GroupBytes, spacing_tokens: int) -> int:
+    """Of one point for each `spacing_tokens`: windows that overlap are kept once."""
+    spec, page_bytes = group
+    most = 1 if spec.holds_checkpoints else ceil_div(spacing_tokens, spec.block_size)
+    return page_bytes * min(_num_needed(spec), most)
+
+
+def _num_needed(spec: KVCacheSpec) -> int:
+    """The blocks that a resume far from the beginning needs."""
+    return sum(len(run) for run in spec.needed_blocks(ResumePoint(_FAR // spec.block_size * spec.block_size)))
