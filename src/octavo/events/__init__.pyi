@@ -1,7 +1,12 @@
 from . import messages as messages
 from .changes import CacheChanges as CacheChanges, StepEvents as StepEvents, StoredRun as StoredRun
-from .endpoints import check_endpoint as check_endpoint, is_loopback as is_loopback
+from .endpoints import (
+    check_endpoint as check_endpoint,
+    endpoint_of_rank as endpoint_of_rank,
+    is_loopback as is_loopback,
+)
 from .group_view import GroupView as GroupView
+from .held_blocks import Expectation as Expectation, HeldBlocks as HeldBlocks, Holder as Holder
 from .keys import make_keys as make_keys
 from .messages import (
     MEDIUM_CPU as MEDIUM_CPU,

@@ -1,4 +1,4 @@
-"""`GroupBlocks`: which blocks of one group a publisher holds, and on which media.
+"""`GroupBlocks`: which blocks of one group are on one medium, and who holds them.
 
 A publisher tells blocks of the group's own size, or chunks of several blocks by the hash of their last block:
 
@@ -10,97 +10,121 @@ A medium may hold a block several times, since chunks that begin alike share the
 every copy (vLLM's self-describing offload events) is counted. Others tell a removal once, for the last copy.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from octavo.events.messages import ExternalHash
 
+_MOST_SIZES = 16
+_BLOCKS_PER_SWEEP = 4096
+
+
+class Removed(NamedTuple):
+    """What became of a removal."""
+
+    num_blocks: int
+    """That the holder had and has no more."""
+    may_be_left: bool
+    """Whether the publisher may still hold a block that is gone here."""
+
 
 class GroupBlocks:
-    """A medium is a bit here: `bit` 0b10 is the second medium that the publisher named."""
+    """A holder is a bit here: 0b10 is the second publisher. A block's holders are the bits of an integer."""
 
     def __init__(self, block_size: int) -> None:
         self.block_size = block_size
-        self._media: dict[int, dict[ExternalHash, int]] = {block_size: {}}
-        """Block size -> hash -> the media that hold the block, as bits."""
+        self.by_size: dict[int, dict[ExternalHash, int]] = {block_size: {}}
+        """Block size -> hash -> the holders."""
         self._copies: dict[tuple[int, int, ExternalHash], int] = {}
-        """(block size, bit, hash) -> copies beyond the first."""
+        """(block size, holder, hash) -> copies beyond the first."""
         self._told_again: set[tuple[int, int, ExternalHash]] = set()
         """Blocks that were stored again by a publisher that does not count: other copies may be left."""
 
-    def store(self, hashes: Iterable[ExternalHash], *, block_size: int, bit: int, is_counted: bool) -> None:
-        """The blocks are on a medium; if they are counted, as one more copy of each."""
-        media = self._media.setdefault(block_size, {})
+    def can_take(self, block_size: int) -> bool:
+        """Whether blocks of this size can be stored: a publisher has few sizes."""
+        return block_size in self.by_size or len(self.by_size) < _MOST_SIZES
+
+    def store(self, hashes: Sequence[ExternalHash], *, block_size: int, holder: int, is_counted: bool) -> int:
+        """The holder has the blocks; if they are counted, one more copy of each. Returns how many are new to it."""
+        holders = self.by_size.setdefault(block_size, {})
+        fresh = dict.fromkeys(hashes, holder)
+        if len(fresh) == len(hashes) and holders.keys().isdisjoint(fresh):
+            holders.update(fresh)
+            return len(fresh)
+        num_new = 0
         for block_hash in hashes:
-            before = media.get(block_hash, 0)
-            media[block_hash] = before | bit
-            if before & bit:
-                key = block_size, bit, block_hash
+            before = holders.get(block_hash, 0)
+            holders[block_hash] = before | holder
+            if not before & holder:
+                num_new += 1
+            else:
+                key = block_size, holder, block_hash
                 if is_counted:
                     self._copies[key] = self._copies.get(key, 0) + 1
                 else:
                     self._told_again.add(key)
+        return num_new
 
-    def remove(self, hashes: Iterable[ExternalHash], *, bit: int) -> bool:
-        """Removes one counted copy of each block, or the block. Returns whether the publisher may still hold a block
-        that is gone here."""
-        may_hold_more = False
+    def remove(self, hashes: Sequence[ExternalHash], *, holder: int) -> "Removed":
+        """Removes one counted copy of each block, or the block."""
+        may_be_left = False
+        num_blocks = 0
         for block_hash in hashes:
-            block_size = self._size_of(block_hash, bit)
-            key = block_size, bit, block_hash
+            block_size = self._size_of(block_hash, holder)
+            key = block_size, holder, block_hash
             if copies := self._copies.pop(key, 0):
                 if copies > 1:
                     self._copies[key] = copies - 1
                 continue
             if key in self._told_again:
                 self._told_again.discard(key)
-                may_hold_more = True
-            media = self._media[block_size]
-            left = media.get(block_hash, 0) & ~bit
+                may_be_left = True
+            holders = self.by_size[block_size]
+            before = holders.get(block_hash, 0)
+            num_blocks += bool(before & holder)
+            left = before & ~holder
             if left:
-                media[block_hash] = left
+                holders[block_hash] = left
             else:
-                media.pop(block_hash, None)
-        return may_hold_more
+                holders.pop(block_hash, None)
+        return Removed(num_blocks, may_be_left)
 
-    def clear(self) -> None:
-        self._media = {self.block_size: {}}
-        self._copies.clear()
-        self._told_again.clear()
+    def sweep(self, gone: int) -> Iterator[int]:
+        """Removes holders that are gone, a bounded number of blocks at a time: yields how many it looked at."""
+        for holders in list(self.by_size.values()):
+            hashes = list(holders)
+            for start in range(0, len(hashes), _BLOCKS_PER_SWEEP):
+                part = hashes[start : start + _BLOCKS_PER_SWEEP]
+                for block_hash in part:
+                    before = holders.get(block_hash, 0)
+                    if before & gone:
+                        if before & ~gone:
+                            holders[block_hash] = before & ~gone
+                        else:
+                            del holders[block_hash]
+                yield len(part)
+        self._copies = {key: copies for key, copies in self._copies.items() if not key[1] & gone}
+        self._told_again = {key for key in self._told_again if not key[1] & gone}
 
-    def hashes(self, bits: int) -> set[ExternalHash]:
-        """The blocks and chunks on these media."""
-        return {block_hash for media in self._media.values() for block_hash, on in media.items() if on & bits}
-
-    def in_prompt(self, hashes: Sequence[ExternalHash], hash_block_size: int, bits: int) -> "BlocksInPrompt":
-        """The group's blocks of one prompt on these media, given the hashes of the prompt's hash blocks."""
-        by_size = []
-        for size, media in self._media.items():
-            ratio = size // hash_block_size
-            by_size.append((size, media, hashes[ratio - 1 :: ratio]))
-        return BlocksInPrompt(self.block_size, len(hashes) * hash_block_size // self.block_size, by_size, bits)
-
-    def _size_of(self, block_hash: ExternalHash, bit: int) -> int:
+    def _size_of(self, block_hash: ExternalHash, holder: int) -> int:
         """A removal names no block size: chunks first, as no block of the own size is told beside its chunk."""
-        for size, media in self._media.items():
-            if size != self.block_size and media.get(block_hash, 0) & bit:
-                return size
+        if len(self.by_size) > 1:
+            for size, holders in self.by_size.items():
+                if size != self.block_size and holders.get(block_hash, 0) & holder:
+                    return size
         return self.block_size
 
 
 class BlocksInPrompt:
-    """One group's blocks of one prompt: the answer to `BlockAvailability`."""
+    """One holder's blocks of one group and one prompt, on several media: the answer to `BlockAvailability`."""
 
     def __init__(
-        self,
-        block_size: int,
-        num_blocks: int,
-        by_size: Sequence[tuple[int, dict[ExternalHash, int], Sequence[ExternalHash]]],
-        bits: int,
+        self, media: Sequence[GroupBlocks], hashes: Sequence[ExternalHash], *, hash_block_size: int, holder: int
     ) -> None:
-        self._block_size = block_size
-        self._num_blocks = num_blocks
-        self._by_size = by_size
-        self._bits = bits
+        self._holder = holder
+        self._by_size = _by_size(media, hashes, hash_block_size)
+        self._block_size = media[0].block_size if media else hash_block_size
+        self._num_blocks = len(hashes) * hash_block_size // self._block_size if media else 0
 
     def first_missing(self, start: int, stop: int) -> int:
         stop = min(stop, self._num_blocks)
@@ -110,9 +134,65 @@ class BlocksInPrompt:
         return next((block for block in range(min(stop, self._num_blocks) - 1, -1, -1) if self._has(block)), -1)
 
     def _has(self, block: int) -> bool:
-        begin, end = block * self._block_size, (block + 1) * self._block_size
-        for size, media, hashes in self._by_size:
-            first, stop = begin // size, -(-end // size)
-            if stop <= len(hashes) and all(media.get(hashes[i], 0) & self._bits for i in range(first, stop)):
+        for size, on_media, hashes in self._by_size:
+            parts = _parts_of(block, self._block_size, size)
+            if parts.stop <= len(hashes) and all(
+                any(holders.get(hashes[i], 0) & self._holder for holders in on_media) for i in parts
+            ):
                 return True
         return False
+
+
+def holders_in_prompt(
+    media: Sequence[GroupBlocks], hashes: Sequence[ExternalHash], *, hash_block_size: int
+) -> list[int]:
+    """By block of one group and one prompt: who holds it, on any of these media."""
+    if not media:
+        return []
+    block_size = media[0].block_size
+    answer = [0] * (len(hashes) * hash_block_size // block_size)
+    for size, on_media, of_size in _by_size(media, hashes, hash_block_size):
+        lists = [list(map(holders.get, of_size, [0] * len(of_size))) for holders in on_media]
+        held = lists[0] if len(lists) == 1 else [_union(column) for column in zip(*lists, strict=True)]
+        if size == block_size:
+            answer = held if not any(answer) else list(map(int.__or__, answer, held))
+            continue
+        for block in range(len(answer)):
+            parts = _parts_of(block, block_size, size)
+            if parts.stop <= len(held):
+                answer[block] |= _intersection(held[parts.start : parts.stop])
+    return answer
+
+
+def _by_size(
+    media: Sequence[GroupBlocks], hashes: Sequence[ExternalHash], hash_block_size: int
+) -> list[tuple[int, list[Mapping[ExternalHash, int]], Sequence[ExternalHash]]]:
+    """Block size, its tables on the media, and the hashes of the prompt's blocks of this size."""
+    tables: dict[int, list[Mapping[ExternalHash, int]]] = {}
+    for blocks in media:
+        for size, holders in blocks.by_size.items():
+            if holders:
+                tables.setdefault(size, []).append(holders)
+    return [
+        (size, on_media, hashes[size // hash_block_size - 1 :: size // hash_block_size])
+        for size, on_media in tables.items()
+    ]
+
+
+def _parts_of(block: int, block_size: int, size: int) -> range:
+    """The blocks of another size that hold a block's tokens."""
+    return range(block * block_size // size, -(-(block + 1) * block_size // size))
+
+
+def _union(sets: Sequence[int]) -> int:
+    union = 0
+    for each in sets:
+        union |= each
+    return union
+
+
+def _intersection(sets: Sequence[int]) -> int:
+    common = -1
+    for each in sets:
+        common &= each
+    return common

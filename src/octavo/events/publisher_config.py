@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from octavo.errors import InputError
 from octavo.events.endpoints import check_endpoint, is_local
@@ -17,26 +17,33 @@ class PublisherConfig(Settings, frozen=True, kw_only=True):
     """The endpoints of a publisher and the bounds of its queue and replay buffer."""
 
     endpoint: str = "tcp://127.0.0.1:5557"
-    replay_endpoint: str | None = None
+    """Where KV events are published, such as tcp://127.0.0.1:5557."""
+    replay_endpoint: str | None = field(name="replay", default=None)
+    """Where a subscriber asks for events that it missed."""
     keys: Path | None = None
-    """A folder of `make_keys`: events are encrypted, and only the subscribers in it can read them."""
-    allows_plain: bool = False
+    """A folder of `octavo events keys`: events are encrypted, and only the subscribers in it can read them."""
+    allows_plain: bool = field(name="plain", default=False)
     """Other machines may read the events without keys. Events contain the prompts."""
     topic: str = ""
+    """What each message begins with; subscribers choose by it."""
     data_parallel_rank: NotNegative = 0
-    """It is added to the ports, and set in batches that name no rank."""
+    """The number of this engine among replicas: it is added to the ports, and set in batches that name no rank."""
     bind: bool = True
-    """False connects to a subscriber that binds `endpoint`. The replay endpoint is always bound."""
+    """Whether this end binds the endpoint; else it connects to a subscriber that does. The replay endpoint is always
+    bound."""
     hwm: Count = 10_000
     """Messages that wait for one subscriber. Beyond that the subscriber misses messages and sees a gap."""
     max_queued_batches: Count = 10_000
+    """Batches that wait to be sent. Beyond that they are dropped, and subscribers see a gap."""
     max_queued_bytes: Count = 64 << 20
-    """As estimated before encoding. Batches beyond it are dropped, and subscribers see a gap."""
+    """Bytes that wait to be sent, as estimated before encoding. Batches beyond that are dropped, and subscribers see a
+    gap."""
     max_message_bytes: Count = DEFAULT_LIMITS.max_payload_bytes
-    """Longer batches are dropped, since no subscriber would read them."""
+    """The longest batch in bytes; longer ones are dropped, since no subscriber would read them."""
     replay_batches: NotNegative = 10_000
-    replay_bytes: NotNegative = 64 << 20
-    """Beyond either bound the oldest batches are forgotten."""
+    """Batches that are kept for replay. The oldest are forgotten."""
+    replay_bytes: NotNegative = field(name="replay_buffer_bytes", default=64 << 20)
+    """Bytes that are kept for replay. The oldest batches are forgotten."""
     max_replay_requests: Count = 64
     """Requests for replay that wait for their answers; more are refused."""
     close_timeout_s: Annotated[float, Meta(ge=0, le=1e9)] = 1.0
@@ -52,5 +59,5 @@ class PublisherConfig(Settings, frozen=True, kw_only=True):
         if self.keys is None and not self.allows_plain:
             raise InputError(
                 f"{endpoint} can be read from other machines, and events contain the prompts: name a folder of keys "
-                "(keys, --kv-events-keys; `octavo events keys` makes them), or set allows_plain (--kv-events-plain)"
+                "(keys, --kv-events-keys; `octavo events keys` makes them), or set plain (--kv-events-plain)"
             )

@@ -1,0 +1,270 @@
+"""`HeldBlocks`: the blocks that publishers with one plan hold, by group and medium, kept from their events.
+
+One publisher or a thousand: each is a `Holder`, and one integer tells all holders of a block. A holder may miss blocks,
+for example after a resync; its `is_complete` is False from then on. It never has more than its publisher told, but
+events that could not be applied may have told of a removal, or of a group that the resume rule needs.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from octavo.errors import BlockSizeError
+from octavo.events.group_blocks import BlocksInPrompt, GroupBlocks, holders_in_prompt
+from octavo.events.messages import MEDIUM_GPU, AllBlocksCleared, AnyEvent, BlockRemoved, BlockStored, ExternalHash
+from octavo.ids import GroupIdx, enumerate_groups
+from octavo.specs import KVCacheSpec
+
+_MOST_PLACES = 64
+"""A publisher may name media and tiers as it likes; events of further ones are dropped."""
+
+_Place: TypeAlias = tuple[str | None, str | None]
+"""A medium and the tier that owns the blocks there."""
+
+
+@dataclass(slots=True, eq=False)
+class Holder:
+    """One publisher."""
+
+    bit: int
+    is_complete: bool
+    """Whether all is known that the publisher holds, and everything could be applied that it told."""
+    num_dropped_events: int = 0
+    """Events that name no group of the plan, or blocks that a prompt's hashes cannot name."""
+    num_blocks_on: dict[str | None, int] = field(default_factory=dict)
+    """By medium: the blocks of all groups that it told of and that are left."""
+    has_slower_media: bool = False
+    """Whether it told of blocks on another medium than the device."""
+
+    def count(self, medium: str | None, num_blocks: int) -> None:
+        """More blocks, or fewer."""
+        self.num_blocks_on[medium] = self.num_blocks_on.get(medium, 0) + num_blocks
+
+
+class Expectation(NamedTuple):
+    """Blocks that a holder is about to have."""
+
+    bit: int
+    blocks: Mapping[GroupIdx, Sequence[ExternalHash]]
+    tables: Sequence[GroupBlocks]
+    """Where it was noted."""
+
+
+class HeldBlocks:
+    """The blocks of all publishers with one plan."""
+
+    def __init__(self, specs: Sequence[KVCacheSpec], *, hash_block_size: int, clears_all_media: bool = False) -> None:
+        for spec in specs:
+            if spec.block_size % hash_block_size:
+                raise BlockSizeError(
+                    f"block_size = {spec.block_size} of a group of kind {spec.kind} is not a multiple of the "
+                    f"publisher's hash_block_size = {hash_block_size}"
+                )
+        self.specs = list(specs)
+        self.hash_block_size = hash_block_size
+        self._clears_all_media = clears_all_media
+        self._places: dict[_Place, list[GroupBlocks]] = {}
+        self._expected = [GroupBlocks(spec.block_size) for spec in specs]
+        self._all_bits = 0
+        """The bits of the holders, and those that `_gone` waits to give back."""
+        self._gone = 0
+        """The bits of holders that are gone. Tables may still have them, so nobody else gets them yet."""
+        self._sweep: Iterator[int] = iter(())
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks of all groups and media that somebody holds, or held until lately."""
+        return sum(
+            len(holders) for groups in self._places.values() for group in groups for holders in group.by_size.values()
+        )
+
+    def add_holder(self, *, is_complete: bool = True) -> Holder:
+        """A new publisher that holds nothing. If it is not new, what it held before is not known."""
+        return Holder(self._take_bit(), is_complete)
+
+    def remove_holder(self, holder: Holder) -> None:
+        """The publisher is gone; nobody asks for the holder again."""
+        self._give_back(holder.bit)
+
+    def apply(self, holder: Holder, events: Iterable[AnyEvent]) -> None:
+        """Takes one batch of events, in their order."""
+        for event in events:
+            match event:
+                case AllBlocksCleared():
+                    self._clear(holder)
+                case BlockStored():
+                    self._store(holder, event)
+                case BlockRemoved():
+                    self._remove(holder, event)
+        if self._gone:
+            self._sweep_some()
+
+    def take_over(self, holder: Holder, others: "HeldBlocks", other: Holder) -> None:
+        """The holder has what another one of other publishers has, whose groups are the first ones here."""
+        for (medium, ownership), groups in list(others._places.items()):  # noqa: SLF001 - of the same class
+            for index, group in enumerate_groups(groups):
+                for block_size, holders in group.by_size.items():
+                    hashes = [block_hash for block_hash, bits in holders.items() if bits & other.bit]
+                    own = self._on_place(holder, (medium, ownership)) if hashes else None
+                    if own is not None:
+                        stored = own[index].store(hashes, block_size=block_size, holder=holder.bit, is_counted=False)
+                        holder.count(medium, stored)
+        holder.num_dropped_events += other.num_dropped_events
+
+    def expect(self, holder: Holder, blocks: Mapping[GroupIdx, Sequence[ExternalHash]]) -> "Expectation":
+        """The holder is about to have these blocks of the groups' own sizes, as far as somebody else can tell."""
+        for group_idx, hashes in blocks.items():
+            group = self._expected[group_idx]
+            group.store(hashes, block_size=group.block_size, holder=holder.bit, is_counted=True)
+        return Expectation(holder.bit, blocks, self._expected)
+
+    def expect_no_more(self, holder: Holder, expectation: "Expectation") -> None:
+        """By now the holder has told of the blocks, or will not have them."""
+        if expectation.bit != holder.bit or expectation.tables is not self._expected:
+            return  # it was forgotten with the holder's other blocks
+        for group_idx, hashes in expectation.blocks.items():
+            self._expected[group_idx].remove(hashes, holder=holder.bit)
+
+    def resync(self, holder: Holder) -> None:
+        """The publisher's state is unknown: forget blocks that it may have removed."""
+        self._forget(holder)
+        holder.is_complete = False
+
+    def hashes(self, holder: Holder, group_idx: GroupIdx, medium: str | None) -> set[ExternalHash]:
+        """A holder's blocks of a group on one medium; a chunk by its last hash if the publisher tells chunks."""
+        return {
+            block_hash
+            for blocks in self._on_media(group_idx, [medium])
+            for holders in blocks.by_size.values()
+            for block_hash, bits in holders.items()
+            if bits & holder.bit
+        }
+
+    def as_events(self, holder: Holder) -> list[BlockStored]:
+        """What the holder has, as the events that would tell it: one for each medium, group and size of blocks."""
+        return [
+            BlockStored(
+                block_hashes=hashes,
+                parent_block_hash=None,
+                token_ids=[],
+                block_size=block_size,
+                lora_id=None,
+                medium=medium,
+                lora_name=None,
+                group_idx=group_idx,
+                kv_cache_spec_kind=self.specs[group_idx].kind,
+                ownership=ownership,
+            )
+            for (medium, ownership), groups in self._places.items()
+            for group_idx, group in enumerate_groups(groups)
+            for block_size, holders in group.by_size.items()
+            if (hashes := [block_hash for block_hash, bits in holders.items() if bits & holder.bit])
+        ]
+
+    def in_prompt(
+        self,
+        holder: Holder,
+        group_idx: GroupIdx,
+        hashes: Sequence[ExternalHash],
+        *,
+        media: Collection[str | None] | None = None,
+    ) -> BlocksInPrompt:
+        """A holder's blocks of a prompt, given the hashes of the prompt's hash blocks (or of its encoder's blocks)."""
+        size = self._size_of_hashed(group_idx)
+        return BlocksInPrompt(self._on_media(group_idx, media), hashes, hash_block_size=size, holder=holder.bit)
+
+    def holders_in_prompt(
+        self, group_idx: GroupIdx, hashes: Sequence[ExternalHash], *, media: Collection[str | None] | None = None
+    ) -> list[int]:
+        """By block of a prompt: the bits of all its holders. Bits of holders that are gone may be among them."""
+        size = self._size_of_hashed(group_idx)
+        return holders_in_prompt(self._on_media(group_idx, media), hashes, hash_block_size=size)
+
+    def _size_of_hashed(self, group_idx: GroupIdx) -> int:
+        spec = self.specs[group_idx]
+        return self.hash_block_size if spec.indexes_decoder_tokens else spec.block_size
+
+    def _on_media(self, group_idx: GroupIdx, media: Collection[str | None] | None) -> list[GroupBlocks]:
+        told = [groups[group_idx] for (medium, _), groups in self._places.items() if media is None or medium in media]
+        return [*told, self._expected[group_idx]] if media is None else told
+
+    def _store(self, holder: Holder, event: BlockStored) -> None:
+        group = self._group_of(holder, event)
+        if group is None:
+            return
+        if event.block_size == 0:  # maybe a chunk of an unknown size, whose last block is there at least
+            holder.is_complete = False
+        block_size = event.block_size or group.block_size
+        if block_size % self.hash_block_size or not group.can_take(block_size):
+            self._drop(holder)
+            return
+        is_counted = event.medium != MEDIUM_GPU and bool(event.token_ids)  # vLLM's self-describing form
+        stored = group.store(event.block_hashes, block_size=block_size, holder=holder.bit, is_counted=is_counted)
+        holder.count(event.medium, stored)
+
+    def _remove(self, holder: Holder, event: BlockRemoved) -> None:
+        group = self._group_of(holder, event)
+        if group is not None:
+            removed = group.remove(event.block_hashes, holder=holder.bit)
+            holder.count(event.medium, -removed.num_blocks)
+            holder.is_complete &= not removed.may_be_left
+
+    def _group_of(self, holder: Holder, event: BlockStored | BlockRemoved) -> GroupBlocks | None:
+        if event.group_idx is None or not 0 <= event.group_idx < len(self.specs):
+            self._drop(holder)
+            return None
+        groups = self._on_place(holder, (event.medium, event.ownership))
+        return None if groups is None else groups[event.group_idx]
+
+    def _on_place(self, holder: Holder, place: _Place) -> list[GroupBlocks] | None:
+        groups = self._places.get(place)
+        if groups is None:
+            if len(self._places) >= _MOST_PLACES:
+                self._drop(holder)
+                return None
+            groups = self._places[place] = [GroupBlocks(spec.block_size) for spec in self.specs]
+        holder.has_slower_media |= place[0] != MEDIUM_GPU
+        return groups
+
+    def _clear(self, holder: Holder) -> None:
+        """vLLM means its device only: then blocks of slower media are still there, and not known here any more."""
+        self._forget(holder)
+        if self._clears_all_media:
+            holder.is_complete = True
+        elif holder.has_slower_media:
+            holder.is_complete = False
+
+    def _drop(self, holder: Holder) -> None:
+        holder.num_dropped_events += 1
+        holder.is_complete = False
+
+    def _forget(self, holder: Holder) -> None:
+        """The holder goes on with another bit; the tables are swept of the old one little by little."""
+        self._give_back(holder.bit)
+        holder.bit = self._take_bit()
+        holder.num_blocks_on.clear()
+
+    def _take_bit(self) -> int:
+        bit = ~self._all_bits & (self._all_bits + 1)  # the lowest one that is free
+        self._all_bits |= bit
+        return bit
+
+    def _give_back(self, bit: int) -> None:
+        if self._all_bits == bit:  # the only holder, so every block is its own
+            self._places.clear()
+            self._expected = [GroupBlocks(spec.block_size) for spec in self.specs]
+            self._all_bits = 0
+        else:
+            self._gone |= bit
+
+    def _sweep_some(self) -> None:
+        """Each batch of events pays for a bounded part of the sweep."""
+        if next(self._sweep, None) is None:
+            self._sweep = self._sweep_all(self._gone)
+
+    def _sweep_all(self, gone: int) -> Iterator[int]:
+        for groups in [*self._places.values(), self._expected]:
+            for group in groups:
+                yield from group.sweep(gone)
+        self._gone &= ~gone
+        self._all_bits &= ~gone
