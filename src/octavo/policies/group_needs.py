@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from octavo.chunks import GroupOffloadConfig
 from octavo.ids import enumerate_groups
-from octavo.policies.chunk_forest import Links
+from octavo.policies.stretch_columns import Links
 from octavo.specs import KVCacheSpec, ResumePoint
 
 _FAR = (1 << 40) - 1

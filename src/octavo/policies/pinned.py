@@ -21,14 +21,14 @@ class PinnedChunks:
         return self._counts.parts()
 
     def __contains__(self, key: OffloadKey) -> bool:
-        return key in self._counts
+        return key in self.shards[key[0]]
 
     def __iter__(self) -> Iterator[OffloadKey]:
         return map(OffloadKey, self._counts)
 
     def __getitem__(self, key: OffloadKey) -> int:
         """What was given when it was pinned."""
-        return self._counts.get(key) >> _READER_BITS
+        return self.shards[key[0]][key] >> _READER_BITS
 
     def add(self, key: OffloadKey, value: int) -> None:
         """The first reader of an idle chunk."""
@@ -53,4 +53,4 @@ class PinnedChunks:
 
     def forget(self, key: OffloadKey) -> int:
         """The chunk is gone, its readers with it. What was given when it was pinned."""
-        return self._counts.pop(key) >> _READER_BITS
+        return self.shards[key[0]].pop(key) >> _READER_BITS

@@ -1,102 +1,306 @@
 """The resume points that a policy keeps: what each is worth, and which is given up first."""
 
+from array import array
 from collections.abc import Iterator, Sequence
-from struct import Struct
-from typing import NamedTuple
+from heapq import heappop, heappush
+from itertools import islice
+from math import log2
 
-from octavo.policies.point_queue import PointQueue, worth_class
-from octavo.tables import Part, ShardedDict
+from octavo.policies.hazards import NUM_CLASSES, Hazards, Role
+from octavo.policies.weighed_points import WeighedPoints
+from octavo.tables import LinkedLists, Part
 
-UNLIKELY = 0.1
-"""What a point's worth is multiplied by when it is not likely to be used: it is superseded, or only an end so far."""
-
-_NOT_QUEUED = 127
-_MAX_USES = (1 << 32) - 1
-
-
-class Point(NamedTuple):
-    """One resume point's record."""
-
-    last_use: int
-    """In slots stored until then."""
-    num_tokens: int
-    tokens_saved: int
-    """Beyond the next point below that is itself likely to be used."""
-    tokens_beyond: int
-    """Beyond the next point below."""
-    prefix_slots: int
-    """Of the prefix groups' chunks that go when it and the superseded points below it go."""
-    run_slots: int
-    """Of other groups' chunks that only it needs."""
-    num_uses: int = 0
-    """Of its chain, as far as it does not fork."""
-    class_: int = _NOT_QUEUED
-    """Of its worth, in the queue."""
-    is_end: bool = False
-    """Not a full point: a prefix in one group."""
-    is_superseded: bool = False
-
-    @property
-    def is_queued(self) -> bool:
-        """Whether giving it up would free something."""
-        return self.class_ != _NOT_QUEUED
-
-    @property
-    def worth(self) -> float:
-        """Tokens saved per slot, weighed by how likely a use is."""
-        tokens, slots = self.tokens_saved, self.prefix_slots + self.run_slots
-        if self.is_superseded:
-            tokens, slots = self.tokens_beyond, self.run_slots
-        likelihood = UNLIKELY if self.is_superseded or self.is_end else 1.0
-        return likelihood * (1 + self.num_uses) * tokens / max(1, slots)
-
-
-_RECORD = Struct("<QQQQQQIb??")
-"""A point is kept as bytes, which the garbage collector does not follow."""
+_DENSITIES = 16
+_QUEUES = NUM_CLASSES * _DENSITIES
+_FREE, _PARKED, _WEIGHED, _NUM_LISTS = _QUEUES, _QUEUES + 1, _QUEUES + 2, _QUEUES + 3
+_CAME_BACK = (Role.SEEN, Role.RESUMED)
+_MOST_STEPS = 64
+_LOOKS_PER_TURN = 128
+"""All queues are looked at anew so often while the tier stores its capacity once."""
 
 
 class PointTable:
-    """Points by name. Those whose end would free something wait in a queue to be given up."""
+    """Points by number. Those whose end would free something wait in queues by class and by tokens per slot, the one
+    used longest ago first. Those that were given a weight wait apart (`WeighedPoints`)."""
 
-    def __init__(self) -> None:
-        self._records = ShardedDict(b"")
-        self._queue = PointQueue(lambda name: self[name].last_use)
+    def __init__(self, num_slots: int) -> None:
+        self.now = 0
+        """In slots stored since the beginning, so that no clock is needed."""
+        self.hazards = Hazards(num_slots)
+        self._num_slots = num_slots
+        self._look_every = max(1, num_slots // _LOOKS_PER_TURN)
+        self._looked_at = -self._look_every
+        self.names: list[bytes] = [b""] * _NUM_LISTS
+        """The hash of its last block; of an end, its last chunk's key."""
+        self.is_end = array("b", bytes(_NUM_LISTS))
+        """Not a full point: a prefix in one group."""
+        self.num_tokens = array("q", bytes(8 * _NUM_LISTS))
+        self.tokens_saved = array("q", bytes(8 * _NUM_LISTS))
+        """Beyond the next point below."""
+        self.last_use = array("q", bytes(8 * _NUM_LISTS))
+        self.freed = array("q", bytes(8 * _NUM_LISTS))
+        """The slots that become free when it is given up."""
+        self.lives = array("q", bytes(8 * _NUM_LISTS))
+        self.classes = array("b", bytes(_NUM_LISTS))
+        self.roles = array("b", bytes(_NUM_LISTS))
+        self.new_tokens = array("q", bytes(8 * _NUM_LISTS))
+        self.is_followed = array("b", bytes(_NUM_LISTS))
+        self._queue = array("i", bytes(4 * _NUM_LISTS))
+        self._fresh = array("q", bytes(8 * _NUM_LISTS))
+        self._is_parked = array("b", bytes(_NUM_LISTS))
+        self._lists = LinkedLists(_NUM_LISTS)
+        self._by_use = LinkedLists(_NUM_LISTS)
+        """All points by their last use, in two lists, those that came back apart; but for those that free nothing and
+        came to the beginning of their list."""
+        self.slots_of_fresh = 0
+        """What those free that did not come back."""
+        self._heads: list[tuple[float, int, int, int]] = []
+        self._weighed = WeighedPoints(self, self.last_use, self.freed)
 
     def parts(self) -> Sequence[Part]:
-        return [*self._records.parts(), *self._queue.parts()]
+        return [self.names]
 
-    def __contains__(self, name: bytes) -> bool:
-        return name in self._records
+    def __contains__(self, point: int) -> bool:
+        return bool(self.names[point])
 
-    def __getitem__(self, name: bytes) -> Point:
-        return Point(*_RECORD.unpack(self._records.get(name)))
+    def __iter__(self) -> Iterator[int]:
+        return (point for point, name in enumerate(self.names) if name)
 
-    def items(self) -> Iterator[tuple[bytes, Point]]:
-        return ((name, self[name]) for name in self._records)
-
-    def put(self, name: bytes, point: Point, *, is_queued: bool) -> None:
-        """A new point, or a known one that changed: among those of equal worth the one used last."""
-        if name in self:
-            self._dequeue(name, self[name])
-        class_ = worth_class(point.worth) if is_queued else _NOT_QUEUED
-        uses = min(point.num_uses, _MAX_USES)
-        self._records[name] = _RECORD.pack(*point._replace(class_=class_, num_uses=uses))
-        if is_queued:
-            self._queue.add(name, class_)
-
-    def pop(self, name: bytes) -> Point:
-        point = self[name]
-        self._dequeue(name, point)
-        self._records.pop(name)
+    def add(self, name: bytes, num_tokens: int, *, is_end: bool) -> int:
+        point = self._lists.first(_FREE)
+        if point is None:
+            point = len(self.names)
+            for column in (
+                self.is_end,
+                self.num_tokens,
+                self.last_use,
+                self.freed,
+                self._is_parked,
+                self._fresh,
+                self.tokens_saved,
+                self.lives,
+                self.classes,
+                self.is_followed,
+                self._queue,
+                self.roles,
+                self.new_tokens,
+            ):
+                column.append(0)
+            self.names.append(b"")
+            self._lists.grow()
+            self._by_use.grow()
+        else:
+            self._lists.remove(point)
+        self.names[point], self.is_end[point] = name, is_end
+        self.num_tokens[point], self.last_use[point], self.freed[point] = num_tokens, self.now, 0
+        self.tokens_saved[point] = num_tokens
+        self.is_followed[point] = False
+        self.lives[point] = -1
+        if not is_end:
+            self._weighed.came(name, point)
         return point
 
-    def worst(self, now: int) -> bytes | None:
-        """The queued point that is worth least for its age."""
-        return self._queue.worst(now)
+    def remove(self, point: int) -> None:
+        self.names[point] = b""
+        self._weighed.forget(point)
+        self._by_use.remove(point)
+        self._count_fresh(point, 0)
+        self._lists.remove(point)
+        self._lists.append(_FREE, point)
+        self._is_parked[point] = False
 
-    def _dequeue(self, name: bytes, point: Point) -> None:
-        if point.is_queued:
-            self._queue.remove(name, point.class_)
+    def stand_at(self, point: int, key: bytes, num_tokens: int) -> None:
+        """It is an end now, farther to the front. Whoever retained it wanted all of it."""
+        if self._weighed.weight_of(point) > 1.0:
+            self._unweigh(point)
+        self.names[point], self.num_tokens[point], self.is_end[point] = key, num_tokens, True
+
+    def renew(self, point: int, class_: int) -> None:
+        """A life begins."""
+        self._by_use.remove(point)
+        self._count_fresh(point, 0)
+        self.classes[point] = class_
+        self.lives[point] = self.hazards.begin(class_, self.now)
+        self.last_use[point] = self.now
+        self._is_parked[point] = False
+        self._lists.remove(point)
+        if self.roles[point] == Role.RESUMED and self._weighed.weight_of(point) < 1.0:
+            self._weighed.want(self.names[point], 1.0)
+            self._weighed.forget(point)
+        if point in self._weighed:
+            self._lists.append(_WEIGHED, point)
+            self._weighed.changed(point)
+            return
+        self._by_use.append(self._came_back(point), point)
+        self._count_fresh(point, 0 if self._came_back(point) else self.freed[point])
+        self._enqueue(point)
+
+    def _came_back(self, point: int) -> bool:
+        return self.roles[point] in _CAME_BACK
+
+    def _count_fresh(self, point: int, num_slots: int) -> None:
+        """What a point that did not come back frees from now on."""
+        self.slots_of_fresh += num_slots - self._fresh[point]
+        self._fresh[point] = num_slots
+
+    def _density(self, point: int) -> int:
+        per_slot = self.tokens_saved[point] / max(1, self.freed[point])
+        return max(0, min(_DENSITIES - 1, round(2 * log2(max(per_slot, 1.0)) - 4)))
+
+    def _enqueue(self, point: int) -> None:
+        queue = self._queue[point] = self.classes[point] * _DENSITIES + self._density(point)
+        is_first = self._lists.first(queue) is None
+        self._lists.append(queue, point)
+        if is_first:
+            self._push_head(queue, point)
+
+    def _score(self, point: int) -> float:
+        hazards = self.hazards
+        table = hazards.index_own if self.is_followed[point] else hazards.index_all
+        index = table[self.classes[point]][hazards.age_of(self.now - self.last_use[point])]
+        return index * self.tokens_saved[point] / max(1, self.freed[point])
+
+    def set_worth(self, point: int, num_slots: int, tokens_saved: int, *, is_followed: bool) -> None:
+        was = self.freed[point]
+        if point in self._weighed:
+            self.freed[point], self.tokens_saved[point], self.is_followed[point] = num_slots, tokens_saved, is_followed
+            if num_slots and not was:
+                self._weighed.changed(point)
+            return
+        if num_slots and not was and point not in self._by_use:
+            self._put_back(self._by_use, self._came_back(point), point)
+        self._count_fresh(point, 0 if self._came_back(point) else num_slots)
+        self.freed[point], self.tokens_saved[point], self.is_followed[point] = num_slots, tokens_saved, is_followed
+        if num_slots and self._is_parked[point]:
+            self._unpark(point)
+        elif num_slots != was and not self._is_parked[point] and self.last_use[point] == self.now:
+            self._lists.remove(point)
+            self._enqueue(point)
+
+    def worst(self) -> int | None:
+        """The point to give up. One that frees nothing is parked until its neighbours have gone."""
+        if self.now - self._looked_at >= self._look_every or len(self._heads) > _QUEUES:
+            self._look()
+        lists, heads = self._lists, self._heads
+        while heads:
+            _, _, queue, point = heads[0]
+            head = lists.first(queue)
+            if head == point and self.freed[point] and self._queue[point] == queue:
+                return point
+            heappop(heads)
+            if head is not None and not self.freed[head]:
+                lists.remove(head)
+                lists.append(_PARKED, head)
+                self._is_parked[head] = True
+                head = lists.first(queue)
+            if head is not None:
+                self._push_head(queue, head)
+        return lists.first(_PARKED)
+
+    def least_recent(self) -> int | None:
+        """The point used longest ago."""
+        heads = [head for head in map(self._least_recent_of, (False, True)) if head is not None]
+        return min(heads, key=lambda head: self.last_use[head], default=None)
+
+    def least_adaptive(self, most_fresh_slots: float) -> int | None:
+        """The same of those that never came back while they have more than these slots, else of the others."""
+        came_back = self.slots_of_fresh <= most_fresh_slots
+        head = self._least_recent_of(came_back)
+        return self._least_recent_of(not came_back) if head is None else head
+
+    def _least_recent_of(self, came_back: bool) -> int | None:
+        """One that frees nothing leaves the order until its neighbours have gone."""
+        while (point := self._by_use.first(came_back)) is not None and not self.freed[point]:
+            self._by_use.remove(point)
+        return point
+
+    # ---- weights -----------------------------------------------------------------------------------------------
+
+    def weigh(self, name: bytes, point: int, weight: float) -> None:
+        """What is worth so many times as much from now on: a full point, 0 if it is not there. One that is there only
+        by its weight goes next when that ends."""
+        self._weighed.want(name, weight)
+        if not point:
+            return
+        if weight == 1.0 and (point not in self._weighed or self.idle_turns(point) < 1.0):
+            self._unweigh(point)
+            return
+        if point not in self._weighed:
+            self._by_use.remove(point)
+            self._count_fresh(point, 0)
+            self._lists.remove(point)
+            self._lists.append(_WEIGHED, point)
+            self._is_parked[point] = False
+        self._weighed.put(point, 0.0 if weight == 1.0 else weight)
+
+    def _unweigh(self, point: int) -> None:
+        if point not in self._weighed:
+            return
+        self._weighed.forget(point)
+        self._put_back(self._by_use, self._came_back(point), point)
+        self._count_fresh(point, 0 if self._came_back(point) else self.freed[point])
+        self._unpark(point)
+
+    def least_with_weights(self, point: int | None, *, by_use: bool) -> int | None:
+        """The point to give up, by its last use or by its worth, given the one of those without weights."""
+        if not self._weighed:
+            return point
+        weighed = self._weighed.least(self.now // self._look_every, by_use=by_use)
+        if weighed is None:
+            return self._weighed.any_one() if point is None else point
+        if point is None or not self.freed[point]:
+            return weighed
+        return min(weighed, point, key=lambda one: self._weighed.value_of(one, by_use=by_use))
+
+    def value_of(self, point: int, *, by_use: bool) -> float:
+        return 1 / (1 + self.now - self.last_use[point]) if by_use else self._score(point)
+
+    def idle_turns(self, point: int) -> float:
+        return (self.now - self.last_use[point]) / max(1, self._num_slots)
+
+    # ---- places ------------------------------------------------------------------------------------------------
+
+    def _put_back(self, lists: LinkedLists, list_: int, point: int) -> None:
+        """It was among the first when it left, so its place is not far."""
+        before = list_
+        for other in islice(lists.items(list_), _MOST_STEPS):
+            if self.last_use[other] > self.last_use[point]:
+                break
+            before = other
+        lists.insert_after(before, point)
+
+    def _look(self) -> None:
+        self._looked_at = self.now
+        queues = {queue for _, _, queue, _ in self._heads}
+        heads = [(queue, self._lists.first(queue)) for queue in queues]
+        self._heads = []
+        for queue, head in heads:
+            if head is not None:
+                self._push_head(queue, head)
+
+    def _push_head(self, queue: int, point: int) -> None:
+        if len(self._heads) > 2 * _QUEUES:
+            self._look()
+        heappush(self._heads, (self._score(point), self.last_use[point], queue, point))
+
+    def _unpark(self, point: int) -> None:
+        self._is_parked[point] = False
+        self._lists.remove(point)
+        queue = self._queue[point] = self.classes[point] * _DENSITIES + self._density(point)
+        self._put_back(self._lists, queue, point)
+        if self._lists.first(queue) == point:
+            self._push_head(queue, point)
 
     def check_invariants(self) -> None:
-        self._queue.check_invariants({name: point.class_ for name, point in self.items() if point.is_queued})
+        self._lists.check_invariants()
+        queued = {point for list_ in range(_QUEUES) for point in self._lists.items(list_)}
+        parked = set(self._lists.items(_PARKED))
+        weighed = set(self._lists.items(_WEIGHED))
+        assert queued | parked | weighed == set(self)
+        assert all((point in weighed) == (point in self._weighed) for point in self)
+        assert all(not self.freed[point] for point in parked)
+        self._by_use.check_invariants()
+        assert all(point in self._by_use for point in self if self.freed[point] and point not in weighed)
+        fresh = [point for point in self if not self._came_back(point) and point not in weighed]
+        assert self.slots_of_fresh == sum(self.freed[point] for point in fresh), "what never came back is counted"
+        assert all(not self._came_back(point) for point in self._by_use.items(False))

@@ -1,0 +1,150 @@
+"""What the past tells about resume points: how likely one of some class and age is to be used soon.
+
+A life of a point begins when it is promised or used, and ends with its next use; that the point was given up meanwhile
+does not end it, so that what is missed is learned from too (ghosts: a key and a number each).
+
+    lives     ... [class, born, waits] [class, born, waits] ...     a ring; the oldest is forgotten
+    reached   class x age: lives that came to that age without a use; a hand for each age follows the ring
+    own       class x age: uses of the point itself
+    path      class x age: uses of a longer one, on whose path it is
+
+    index     class x age: over the best horizon, expected uses by the expected time until a use or that horizon
+              (Gittins). Rates are shrunk towards those of all classes, so that a new class is no outlier
+
+Ages are in slots that were stored meanwhile. So no clock is needed, and what was learned holds at any rate of requests.
+"""
+
+from array import array
+from bisect import bisect_right
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+NUM_CLASSES = 64
+NUM_AGES = 26
+"""Half an octave each, from a 128th of the capacity to 64 times as much."""
+_FIRST_AGE = 1 / 128
+_MOST_LIVES = 1 << 15
+_PRIOR = 3.0
+"""Lives' worth of what all classes tell together."""
+_GUESS_OWN, _GUESS_ALL = 0.01, 0.03
+_UPDATE_AFTER = 64
+"""Lives."""
+
+_BLOCK_TOKENS = 512
+
+
+class Role(IntEnum):
+    """What a point was when it was last used or promised."""
+
+    NEW = 0
+    SEEN = 1
+    """Promised, given up, and promised again; or promised twice."""
+    RESUMED = 2
+    BETWEEN = 3
+    """The writer promised a later one of the same prompt too."""
+
+
+def class_of(role: Role, new_tokens: int, num_followers: int) -> int:
+    """Points of one class are used alike. `new_tokens`: beyond the point below when it was first promised."""
+    size = (new_tokens > 0) + (new_tokens > _BLOCK_TOKENS) + (new_tokens > 4 * _BLOCK_TOKENS)
+    return role * 16 + size * 4 + min(3, num_followers)
+
+
+Table = npt.NDArray[np.float64]
+
+
+class Hazards:
+    """Lives of points, what was counted, and the index that follows."""
+
+    def __init__(self, num_slots: int) -> None:
+        first = max(1.0, num_slots * _FIRST_AGE)
+        self.ages = [0.0, *(first * 2 ** (age / 2) for age in range(NUM_AGES - 1))]
+        """Where each begins."""
+        self._widths = np.diff([*self.ages, self.ages[-1] * 2**0.5])
+        shape = (NUM_CLASSES, NUM_AGES)
+        self._reached, self._own, self._path = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+        self.index_own: list[list[float]] = []
+        self.index_all: list[list[float]] = []
+        self._born = array("q", bytes(8 * _MOST_LIVES))
+        self._class = array("b", bytes(_MOST_LIVES))
+        self._waits = array("b", bytes(_MOST_LIVES))
+        self._ghost: list[bytes] = [b""] * _MOST_LIVES
+        self._num_lives = 0
+        self._hands = [0] * NUM_AGES
+        self._ghosts: dict[bytes, int] = {}
+        self._update()
+
+    def age_of(self, age: float) -> int:
+        return bisect_right(self.ages, age) - 1
+
+    def begin(self, class_: int, now: int) -> int:
+        """A life. Its number."""
+        life = self._num_lives
+        place = life % _MOST_LIVES
+        self._ghosts.pop(self._ghost[place], None)
+        self._born[place], self._class[place], self._waits[place], self._ghost[place] = now, class_, 1, b""
+        self._num_lives = life + 1
+        if not life % _UPDATE_AFTER:
+            self._follow(now)
+            self._update()
+        return life
+
+    def use(self, life: int, now: int, *, is_own: bool) -> None:
+        """The point is used, or one that follows it. Its own use ends this life."""
+        if life < self._num_lives - _MOST_LIVES:
+            return
+        place = life % _MOST_LIVES
+        age = self.age_of(now - self._born[place])
+        (self._own if is_own else self._path)[self._class[place], age] += 1
+        if is_own:
+            self._waits[place] = 0
+
+    def end(self, life: int) -> None:
+        """What was begun is no life: another class is known now, or the point was none."""
+        self._waits[life % _MOST_LIVES] = 0
+
+    def note_given_up(self, key: bytes, life: int) -> None:
+        """Its life goes on as a ghost."""
+        if life >= self._num_lives - _MOST_LIVES:
+            self._ghosts[key] = life
+            self._ghost[life % _MOST_LIVES] = key
+
+    def take_ghosts(self, keys: list[bytes]) -> list[tuple[bytes, int]]:
+        """The ghosts among these, in order, with their lives. They are none any more."""
+        if self._ghosts.keys().isdisjoint(keys):
+            return []
+        return [(key, self._ghosts.pop(key)) for key in keys if key in self._ghosts]
+
+    def _follow(self, now: int) -> None:
+        """Each age's hand moves on to the lives that have come to it."""
+        oldest = max(0, self._num_lives - _MOST_LIVES)
+        for age, begin in enumerate(self.ages):
+            hand = max(oldest, self._hands[age])
+            while hand < self._num_lives and now - self._born[hand % _MOST_LIVES] >= begin:
+                place = hand % _MOST_LIVES
+                if self._waits[place] or not age:
+                    self._reached[self._class[place], age] += 1
+                hand += 1
+            self._hands[age] = hand
+
+    def _update(self) -> None:
+        self.index_own = _gittins(self._own, self._reached, self._widths, _GUESS_OWN).tolist()
+        self.index_all = _gittins(self._own + self._path, self._reached, self._widths, _GUESS_ALL).tolist()
+
+
+def _gittins(uses: Table, reached: Table, widths: Table, guess: float) -> Table:
+    """`guess`: uses at each age while nothing is known. As ages double: the longer unused, the rarer used."""
+    guesses = np.full(NUM_AGES, guess)
+    guesses[0] *= 4  # which is as long as the next five together
+    everywhere = (uses.sum(0) + guesses) / (reached.sum(0) + 1.0)
+    rates = np.minimum((uses + _PRIOR * everywhere) / (reached + _PRIOR), 0.95)
+    index: Table = np.empty(rates.shape)
+    for age in range(NUM_AGES):
+        left = np.cumprod(1 - rates[:, age:], axis=1)
+        there = np.concatenate([np.ones((NUM_CLASSES, 1)), left[:, :-1]], axis=1)
+        gained = np.cumsum(there * rates[:, age:], axis=1)
+        took = np.cumsum(there * widths[age:] * (1 - rates[:, age:] / 2), axis=1)
+        index[:, age] = (gained / took).max(axis=1)
+    return index

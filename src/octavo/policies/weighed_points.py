@@ -1,0 +1,102 @@
+"""The points that somebody has given a weight: retained ones count for more, demoted ones for less.
+
+They wait apart from the others. Whoever gives up a point compares the least of these with the least of the others.
+"""
+
+from collections.abc import Sequence
+from heapq import heapify, heappop, heappush
+from typing import Protocol
+
+
+class Judge(Protocol):
+    """What is known of points without their weights."""
+
+    def value_of(self, point: int, *, by_use: bool) -> float:
+        """The less, the sooner it is given up."""
+
+    def idle_turns(self, point: int) -> float:
+        """How often the tier has stored its capacity since the point was used."""
+
+
+class WeighedPoints:
+    """Weights by point, and a heap of points by value times weight.
+
+    Values change as time passes: the heap is made anew a bounded number of times while the tier stores its capacity
+    once, which takes time in proportion to the number of weights. The caller bounds that.
+
+    A point that is not used while the tier stores its capacity `weight` times goes first: so no weight lasts for ever.
+    """
+
+    def __init__(self, judge: Judge, last_use: Sequence[int], freed: Sequence[int]) -> None:
+        self._judge, self._last_use, self._freed = judge, last_use, freed
+        self._wanted: dict[bytes, float] = {}
+        """By name, whether the point is there or not."""
+        self._weights: dict[int, float] = {}
+        self._heap: list[tuple[float, int, int]] = []
+        """With the last use for which the value holds."""
+        self._made_for: tuple[int, bool] | None = None
+        """Turn and order."""
+
+    def __bool__(self) -> bool:
+        return bool(self._weights)
+
+    def __contains__(self, point: int) -> bool:
+        return point in self._weights
+
+    def weight_of(self, point: int) -> float:
+        return self._weights.get(point, 1.0)
+
+    def want(self, name: bytes, weight: float) -> None:
+        """Points of this name that come later have this weight too."""
+        if weight == 1.0:
+            self._wanted.pop(name, None)
+        else:
+            self._wanted[name] = weight
+
+    def came(self, name: bytes, point: int) -> None:
+        """A point is there; it may be wanted."""
+        weight = self._wanted.get(name)
+        if weight is not None:
+            self.put(point, weight)
+
+    def put(self, point: int, weight: float) -> None:
+        self._weights[point] = weight
+        self._made_for = None
+
+    def forget(self, point: int) -> None:
+        self._weights.pop(point, None)
+
+    def changed(self, point: int) -> None:
+        """It was used, or frees something from now on."""
+        if self._made_for is None:
+            return
+        if len(self._heap) > 2 * len(self._weights):
+            self._made_for = None
+            return
+        heappush(self._heap, self._entry(point, by_use=self._made_for[1]))
+
+    def least(self, turn: int, *, by_use: bool) -> int | None:
+        """The one that is worth least of those that free something. Values are reckoned anew at each turn."""
+        if self._made_for != (turn, by_use):
+            self._made_for = turn, by_use
+            self._heap = [self._entry(point, by_use=by_use) for point in self._weights if self._freed[point]]
+            heapify(self._heap)
+        while self._heap:
+            _, last_use, point = self._heap[0]
+            if point in self._weights and self._freed[point] and self._last_use[point] == last_use:
+                return point
+            heappop(self._heap)
+        return None
+
+    def any_one(self) -> int:
+        """One of those that free nothing: others may once it has gone."""
+        return next(iter(self._weights))
+
+    def value_of(self, point: int, *, by_use: bool) -> float:
+        weight = self._weights.get(point)
+        if weight is not None and self._judge.idle_turns(point) >= weight:
+            return 0.0
+        return self._judge.value_of(point, by_use=by_use) * (1.0 if weight is None else weight)
+
+    def _entry(self, point: int, *, by_use: bool) -> tuple[float, int, int]:
+        return self.value_of(point, by_use=by_use), self._last_use[point], point
