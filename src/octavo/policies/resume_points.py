@@ -3,23 +3,17 @@
 A request resumes where every group has all that its spec needs, and nowhere else. So chunks are kept together with the
 points that need them, and given up together with the last such point:
 
-    unneeded chunks --> least point: tokens saved per slot, per age --> ... --> what pins leave, as a last resort
+    unneeded chunks --> the least point --> ... --> what hangs on pinned chunks, as a last resort
 
     full point     promised by a writer, or found where all groups have what it needs while no writer ever promised.
-                   Holds, in each group, the chunks that its spec needs there. Named by the hash of its block
+                   Holds, in each group, the chunks that its spec needs there
     end            the last chunk so far of a group that needs its whole prefix, where no full point is (yet): a prefill
-                   that goes on, or an encoder's input, which no point's hash names. Holds that prefix. Named by its key
+                   that goes on, or an encoder's input. Holds that prefix
 
-A point that a later one of its chain supersedes counts a tenth, unless the chain forks there: a conversation goes on
-from its last turn. The later point takes over what the former one saved and how often the chain was used.
-
-Pinned chunks stay when their point is given up, and are unneeded once unpinned: a point that is being read was touched
-just now, so this is rare, and keeping the whole point would let one pinned chunk hold any amount of idle memory.
+What giving up a point frees is kept exact: it is reckoned anew whenever a neighbour on its chains comes or goes.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from octavo.chunks import (
     GroupOffloadConfig,
@@ -31,317 +25,370 @@ from octavo.chunks import (
 )
 from octavo.ids import BlockHash
 from octavo.policies.base import EvictionPolicy
-from octavo.policies.chunk_forest import ChunkForest, Links, Stretch
-from octavo.policies.group_needs import needs_of_groups
-from octavo.policies.point_table import Point, PointTable
+from octavo.policies.group_needs import GroupNeeds, needs_of_groups
+from octavo.policies.hazards import Role, class_of
+from octavo.policies.point_table import PointTable
+from octavo.policies.rivals import Contest, Order, chunks_per_unit, units_of
+from octavo.policies.stretch_columns import Links
+from octavo.policies.stretches import StretchTable
 from octavo.tables import Part
 
-MAX_STEPS = 4096
-"""Chunks that a search for the point below looks at, in two milliseconds or so. Farther down it takes the chain for
-whole, without a point."""
+_MOST_RETURNED = 1024
+"""Points that were stored again, and not promised yet. At more all are forgotten: they then count as new."""
 
 
 class ResumePointPolicy(EvictionPolicy):
-    """Gives up resume points, the least tokens saved per slot and age first.
+    """Gives up resume points.
 
-    Work per call: in proportion to the keys given or returned, plus, for each point, the chunks of its windows and at
-    most `MAX_STEPS` per prefix group.
+    Work per call: in proportion to the keys given or returned, plus, for each point, the stretches of its prefix.
     """
 
-    def __init__(self, groups: Sequence[GroupOffloadConfig], num_slots: int) -> None:
+    def __init__(self, groups: Sequence[GroupOffloadConfig], num_slots: int, *, is_rival: bool = False) -> None:
+        """`is_rival`: in a contest of orders, where it stands for its own."""
+        self._is_rival = is_rival
+        self._configs = groups
         self._groups = needs_of_groups(groups)
-        self._decoder_groups = [group for group in self._groups if group.spec.indexes_decoder_tokens]
-        self._prefix_groups = [group for group in self._decoder_groups if group.links is Links.PREFIX]
+        decoder_groups = [group for group in self._groups if group.spec.indexes_decoder_tokens]
+        self._prefix_groups = [group for group in decoder_groups if group.links is Links.PREFIX]
+        self._run_groups = [group for group in decoder_groups if group.links is not Links.PREFIX]
+        self._is_plain = len(self._groups) == len(self._prefix_groups) == 1
+        """Every chunk's end is a boundary where requests resume."""
+        self._main_group = (self._prefix_groups or self._run_groups or self._groups)[0]
+        self._num_slots = num_slots
+        self._chunks_per_unit = chunks_per_unit(num_slots, self._main_group.tokens_per_chunk)
         self._start()
 
     def clear(self) -> Sequence[Part]:
-        parts = [*self._forest.parts(), *self._points.parts()]
+        parts = [*self._stretches.parts(), *self._points.parts()]
         self._start()
         return parts
 
     def _start(self) -> None:
-        self._forest = ChunkForest({group.suffix: group.links for group in self._groups})
-        self._points = PointTable()
-        self._slots_stored = 0
+        self._stretches = StretchTable({group.suffix: group.links for group in self._groups})
+        self._points = PointTable(self._num_slots)
+        self._returned: dict[bytes, None] = {}
+        self._contest = self._make_contest()
         self._is_promised_to = False
         """Whether a writer says where points are. Until then they are where they can be."""
 
-    # ---- chunks come and go ------------------------------------------------------------------------------------
+    def _make_contest(self) -> Contest | None:
+        if self._is_rival or not self._is_plain:
+            return None
+        learned = ResumePointPolicy(self._configs, self._num_slots, is_rival=True)
+        return Contest(learned, self._num_slots, self._main_group.tokens_per_chunk)
+
+    def _worst(self) -> int | None:
+        points, contest, point = self._points, self._contest, None
+        if contest is not None and contest.leader is Order.BY_USE:
+            point = points.least_recent()
+        elif contest is not None and contest.leader is Order.ADAPTIVE:
+            point = points.least_adaptive(contest.most_fresh_slots)
+        by_use = point is not None
+        return points.least_with_weights(point if by_use else points.worst(), by_use=by_use)
+
+    # ---- the contract ------------------------------------------------------------------------------------------
 
     def insert(self, chunks: Sequence[StoredChunk]) -> None:
-        stretches = self._forest.insert(chunks)
-        self._slots_stored += sum([stretch.num_slots for stretch in stretches])
-        for stretch in stretches:
-            if self._groups[get_offload_group_idx(stretch.last.key)].links is Links.PREFIX:
-                self._add_end(stretch)
+        self._meet_ghosts(chunks)
+        numbers = self._stretches.insert(chunks)
+        self._points.now += sum([chunk[1] for chunk in chunks])
+        ends = [self._stretches.keys[number][-1] for number in numbers]
+        for number, key in zip(numbers, ends, strict=True):
+            if self._group_of(key).links is Links.PREFIX:
+                self._add_end(number)
         if not self._is_promised_to:
-            for stretch in stretches:
-                self._find_full_point(stretch.last)
-        self._requeue_exposed()
+            for key in ends:
+                self._find_full_point(key)
+        self._reckon_changed()
 
     def touch(self, keys: Sequence[OffloadKey]) -> None:
         """The last key that ends a point says which point is used: a resume touches all that is below it too."""
-        self._forest.renew_unneeded(keys)
+        if self._contest is not None:
+            self._contest.resume(keys)
         for key in reversed(keys):
-            block_hash = get_offload_block_hash(key)
-            name: bytes = block_hash if block_hash in self._points else key
-            if name in self._points:
-                self._renew(name, num_uses=1)
-                if self._groups[get_offload_group_idx(key)].spec.indexes_decoder_tokens:
+            number = self._stretches.find(key)
+            if number:
+                self._use(number, key)
+                if self._group_of(key).spec.indexes_decoder_tokens:
                     return
+
+    def _use(self, number: int, key: OffloadKey) -> None:
+        """A request resumed where this chunk ends. What is on its path counts as such."""
+        points, hazards = self._points, self._points.hazards
+        own = self._point_at(key)
+        for below in self._stretches.down(number):
+            point = self._stretches.points[below]
+            if point and point != own and (below != number):
+                hazards.use(points.lives[point], points.now, is_own=False)
+        if own:
+            hazards.use(points.lives[own], points.now, is_own=True)
+            self._renew(own, Role.RESUMED)
+        elif self._is_plain and self._stretches.is_complete(number):
+            self._add_used(key)
+
+    def _add_used(self, key: OffloadKey) -> None:
+        """Where a request resumed, another may: a point of its own, wherever the writer's promises are."""
+        number = self._stretches.cut_after(key)
+        point = self._points.add(key, self._tokens_at(number), is_end=True)
+        self._stretches.add_point(number, point)
+        self._begin(point, key, Role.RESUMED)
+        self._reckon_changed()
+
+    def _meet_ghosts(self, chunks: Sequence[StoredChunk]) -> None:
+        """What is stored again was given up too early."""
+        points, suffix = self._points, self._main_group.suffix
+        found = points.hazards.take_ghosts([chunk[0] for chunk in chunks if chunk[0][-4:] == suffix])
+        for place, (key, life) in enumerate(found, start=1):
+            points.hazards.use(life, points.now, is_own=place == len(found))
+            if len(self._returned) >= _MOST_RETURNED:
+                self._returned.clear()
+            self._returned[key] = None
+
+    def _renew(self, point: int, role: Role) -> None:
+        points = self._points
+        points.roles[point] = role
+        points.renew(point, class_of(role, points.new_tokens[point], self._num_followers(point)))
+
+    def _num_followers(self, point: int) -> int:
+        tip = self._tip(point)
+        return self._stretches.num_holders[tip] - 1 if self._stretches.is_prefix(tip) else 0
+
+    def _tip(self, point: int) -> int:
+        """The stretch that a point ends with, in its first group."""
+        name = self._points.names[point]
+        return self._stretches.find(OffloadKey(name if self._points.is_end[point] else name + self._main_group.suffix))
 
     def promise(self, point: PromisedPoint) -> None:
         self._is_promised_to = True
-        if point.block_hash in self._points:
-            self._renew(point.block_hash, num_uses=0)
+        known = self._full_point(point.block_hash)
+        if known:
+            self._points.hazards.end(self._points.lives[known])
+            is_new = self._points.last_use[known] == self._points.now
+            role = Role(self._points.roles[known])
+            self._renew(known, role if is_new or role == Role.RESUMED else Role.SEEN)
         else:
             self._add_full_point(point.num_tokens, point.block_hash)
-        self._requeue_exposed()
+            self._reckon_changed()
+        if self._contest is not None:
+            tip = self._stretches.find(OffloadKey(point.block_hash + self._main_group.suffix))
+            if tip and self._stretches.is_complete(tip):
+                self._contest.serve(units_of(self._stretches, tip, self._chunks_per_unit))
 
     def pin(self, keys: Sequence[OffloadKey]) -> None:
-        self._forest.pin(keys)
+        self._stretches.pin(keys)
 
     def unpin(self, keys: Sequence[OffloadKey]) -> None:
-        self._forest.unpin(keys)
+        for number in self._stretches.unpin(keys):
+            if self._is_plain and self._stretches.is_unneeded(number):
+                self._add_end(number)
+        self._reckon_changed()
 
     def remove(self, keys: Sequence[OffloadKey]) -> None:
         """A point whose last chunks go is given up. Another chunk leaves a hole, which the next store heals."""
         for key in keys:
-            self._remove(key)
-        self._requeue_exposed()
-
-    def _remove(self, key: OffloadKey) -> None:
-        self._give_up_at(key)
-        self._forest.remove(key)
+            point = self._point_at(key)
+            if point:
+                self._give_up(point)
+            self._stretches.remove(key)
+        self._reckon_changed()
 
     def evict(self, num_slots: int) -> list[OffloadKey] | None:
-        if self._forest.num_idle_slots < num_slots:
+        if self._stretches.num_idle_slots < num_slots:
             return None
-        victims, freed = self._forest.pop_unneeded(num_slots)
+        victims: list[OffloadKey] = []
+        freed = self._stretches.pop_unneeded(num_slots, victims)
         while freed < num_slots:
-            name = self._points.worst(self._slots_stored)
-            if name is not None:
-                self._give_up(name)
+            self._reckon_changed()
+            point = self._worst()
+            if point is None:
+                freed += self._stretches.pop_idle(victims)
+            elif self._is_plain:
+                freed += self._strip(point, num_slots - freed, victims)
             else:
-                freed += self._strip_pinned(victims)
-            more, slots = self._forest.pop_unneeded(num_slots - freed)
-            victims += more
-            freed += slots
-            self._requeue_exposed()
+                key = self._stretches.keys[self._tip(point)][-1]
+                self._points.hazards.note_given_up(key, self._points.lives[point])
+                self._give_up(point)
+            freed += self._stretches.pop_unneeded(num_slots - freed, victims)
+        self._reckon_changed()
         return victims
 
-    def _strip_pinned(self, victims: list[OffloadKey]) -> int:
-        """The last resort: all that is left idle hangs on pinned chunks. Gives up their points and parents, which
-        leaves holes below them, and lets go of the rest. The slots that this frees."""
-        freed = 0
-        for key in list(self._forest.pinned_keys()):
-            self._give_up_at(key)
-            parent = self._forest.parent_of(key)
-            if parent is not None and self._hangs_on_pinned(parent):
-                freed += self._forest.slots_of(parent)
-                victims.append(parent)
-                self._remove(parent)
-        return freed
-
-    def _hangs_on_pinned(self, key: OffloadKey) -> bool:
-        is_prefix = self._groups[get_offload_group_idx(key)].links is Links.PREFIX
-        return is_prefix and self._forest.holders_of(key) > 0 and self._forest.is_idle(key)
+    def weigh(self, block_hash: BlockHash, weight: float) -> bool:
+        self._points.weigh(block_hash, self._full_point(block_hash), weight)
+        return True
 
     # ---- points ------------------------------------------------------------------------------------------------
 
     def kept_points(self) -> Iterator[PromisedPoint]:
         """The full points that are kept. A request can resume at each, unless a chunk of it was removed."""
-        for name, point in self._points.items():
-            if not point.is_end:
-                yield PromisedPoint(num_tokens=point.num_tokens, block_hash=BlockHash(name))
+        for point in self._points:
+            if not self._points.is_end[point]:
+                block_hash = BlockHash(self._points.names[point])
+                yield PromisedPoint(num_tokens=self._points.num_tokens[point], block_hash=block_hash)
 
-    def _find_full_point(self, last: StoredChunk) -> None:
+    def _group_of(self, key: OffloadKey) -> GroupNeeds:
+        return self._groups[get_offload_group_idx(key)]
+
+    def _point_at(self, key: OffloadKey) -> int:
+        """The point that ends with this chunk; 0 if none does."""
+        number = self._stretches.find(key)
+        return self._stretches.points[number] if number and self._stretches.keys[number][-1] == key else 0
+
+    def _full_point(self, block_hash: BlockHash) -> int:
+        for group in (*self._prefix_groups, *self._run_groups):
+            point = self._point_at(OffloadKey(block_hash + group.suffix))
+            if point and not self._points.is_end[point]:
+                return point
+        return 0
+
+    def _find_full_point(self, key: OffloadKey) -> None:
         """What can be resumed where a stretch of chunks ends, is a point while no writer ever promised."""
-        group = self._groups[get_offload_group_idx(last.key)]
-        block_hash = get_offload_block_hash(last.key)
-        if group.spec.indexes_decoder_tokens and block_hash not in self._points:
-            self._add_full_point((last.position + 1) * group.tokens_per_chunk, block_hash)
+        group, block_hash = self._group_of(key), get_offload_block_hash(key)
+        if group.spec.indexes_decoder_tokens and not self._full_point(block_hash):
+            number = self._stretches.find(key)
+            if number:
+                place = self._stretches.starts[number] + self._stretches.keys[number].index(key)
+                self._add_full_point((place + 1) * group.tokens_per_chunk, block_hash)
 
     def _add_full_point(self, num_tokens: int, block_hash: BlockHash) -> None:
         """Adds no point if a chunk that it needs is not there."""
-        held = self._find_needed(num_tokens, block_hash)
+        stretches = self._stretches
         tips = [OffloadKey(block_hash + group.suffix) for group in self._prefix_groups]
-        if not held or not all(tip in self._points or self._add_branch(num_tokens, tip) for tip in tips):
+        runs = [(OffloadKey(block_hash + g.suffix), g.num_chunks(num_tokens)) for g in self._run_groups]
+        if not tips and not any(count for _, count in runs):
             return
-        for key in held:
-            self._forest.hold(key)
-        ends = [self._points[tip] for tip in tips]
+        if not all(stretches.is_complete(stretches.find(tip)) for tip in tips):
+            return
+        if not all(stretches.has_run(key, count) for key, count in runs):
+            return
+        point = self._points.add(block_hash, num_tokens, is_end=False)
         for tip in tips:
-            self._give_up(tip)
-        first = ends[0] if ends else self._new_point(num_tokens)
-        self._put(
-            block_hash,
-            first._replace(
-                last_use=self._slots_stored,
-                num_tokens=num_tokens,  # the end's chunk may be full only up to here
-                prefix_slots=sum([end.prefix_slots for end in ends]),
-                run_slots=sum([self._forest.slots_of(key) for key in held if self._is_held_alone_in_run(key)]),
-                is_end=False,
-            ),
-        )
+            number = stretches.cut_after(tip)
+            if stretches.points[number]:
+                self._points.hazards.end(self._points.lives[stretches.points[number]])
+                self._give_up(stretches.points[number])
+            stretches.add_point(number, point)
+        for key, count in runs:
+            for number in self._stretches.cut_run(key, count):
+                stretches.hold(number, point)
+            if count:
+                stretches.points[stretches.find(key)] = point
+        main = OffloadKey(block_hash + self._main_group.suffix)
+        self._begin(point, main, Role.SEEN if main in self._returned else Role.NEW)
 
-    def _add_branch(self, num_tokens: int, tip: OffloadKey) -> bool:
-        """An end in the middle of a chain. False if a chunk before it is not there."""
-        below = self._look_below(tip)
-        if below is not None:
-            self._add(tip, self._new_point(num_tokens), below)
-        return below is not None
+    def _begin(self, point: int, key: OffloadKey, role: Role) -> None:
+        """A point begins. The one below, if it was promised just now, is in between."""
+        points = self._points
+        below = self._point_below(point)
+        points.new_tokens[point] = points.num_tokens[point] - (points.num_tokens[below] if below else 0)
+        if below and points.roles[below] == Role.NEW and points.last_use[below] == points.now:
+            points.hazards.end(points.lives[below])
+            self._renew(below, Role.BETWEEN)
+        self._renew(point, role)
+        self._reckon(point)
 
-    def _add_end(self, stretch: Stretch) -> None:
+    def _point_below(self, point: int) -> int:
+        tip = self._tip(point)
+        if not self._stretches.is_prefix(tip):
+            return 0
+        for number in self._stretches.down(self._stretches.before(tip)):
+            if self._stretches.points[number]:
+                return self._stretches.points[number]
+        return 0
+
+    def _add_end(self, number: int) -> None:
         """A prefix that ends here so far, if nothing is known to come after it and all before it is there."""
-        last = stretch.last
-        if self._forest.holders_of(last.key):
+        stretches = self._stretches
+        if stretches.num_holders[number] or not stretches.is_complete(number):
             return
-        below = _Below(0, None, is_fork=False)
-        if stretch.parent is not None:
-            found = self._look_below(stretch.parent, num_holders=1)
-            if found is None:
-                return
-            below = found
-        group = self._groups[get_offload_group_idx(last.key)]
-        num_slots = below.num_slots + stretch.num_slots
-        num_tokens = (last.position + 1) * group.tokens_per_chunk
-        self._add(last.key, self._new_point(num_tokens), below._replace(num_slots=num_slots))
+        before = stretches.before(number)
+        former = before and stretches.points[before]
+        if former and self._points.is_end[former] and self._points.roles[former] != Role.RESUMED:
+            self._points.hazards.end(self._points.lives[former])
+            self._give_up(former)
+            number = stretches.absorb(before, number)
+        key = stretches.keys[number][-1]
+        point = self._points.add(key, self._tokens_at(number), is_end=True)
+        stretches.add_point(number, point)
+        self._begin(point, key, Role.NEW)
 
-    def _new_point(self, num_tokens: int) -> Point:
-        return Point(
-            last_use=self._slots_stored,
-            num_tokens=num_tokens,
-            tokens_saved=num_tokens,
-            tokens_beyond=num_tokens,
-            prefix_slots=0,
-            run_slots=0,
-        )
+    def _tokens_at(self, number: int) -> int:
+        keys = self._stretches.keys[number]
+        return (self._stretches.starts[number] + len(keys)) * self._group_of(keys[-1]).tokens_per_chunk
 
-    def _add(self, key: OffloadKey, point: Point, below: "_Below") -> None:
-        """Adds an end, upon what lies below it."""
-        self._forest.hold(key)
-        point = point._replace(prefix_slots=below.num_slots, is_end=True)
-        if below.name is not None:
-            former = self._points[below.name]
-            point = _build_on(point, former, is_fork=below.is_fork)
-            if former.is_end:
-                self._give_up(below.name)
-            elif former.is_superseded == below.is_fork:
-                self._put(below.name, former._replace(is_superseded=not below.is_fork))
-        self._put(key, point)
-
-    def _renew(self, name: bytes, *, num_uses: int) -> None:
-        point = self._points[name]
-        self._put(name, point._replace(last_use=self._slots_stored, num_uses=point.num_uses + num_uses))
-
-    def _put(self, name: bytes, point: Point) -> None:
-        """A point that holds nothing for itself alone, since chunks follow it, is not worth giving up."""
-        is_queued = point.is_end or point.run_slots > 0 or not self._is_followed(name)
-        self._points.put(name, point, is_queued=is_queued)
-
-    def _is_followed(self, block_hash: bytes) -> bool:
-        return any(self._forest.holders_of(OffloadKey(block_hash + group.suffix)) > 1 for group in self._prefix_groups)
-
-    def _give_up(self, name: bytes) -> None:
+    def _give_up(self, point: int) -> None:
         """Lets go of all that a point holds."""
-        point = self._points.pop(name)
-        if point.is_end:
-            self._forest.release(OffloadKey(name))
+        name = self._points.names[point]
+        if self._points.is_end[point]:
+            self._stretches.remove_point(self._stretches.find(OffloadKey(name)))
         else:
-            for key in list(self._find_held(point.num_tokens, BlockHash(name))):
-                self._forest.release(key)
+            num_tokens = self._points.num_tokens[point]
+            for group in self._prefix_groups:
+                self._stretches.remove_point(self._stretches.find(OffloadKey(name + group.suffix)))
+            for group in self._run_groups:
+                key, count = OffloadKey(name + group.suffix), group.num_chunks(num_tokens)
+                if count:
+                    self._stretches.points[self._stretches.find(key)] = 0
+                for number in self._stretches.cut_run(key, count):
+                    self._stretches.release(number, point)
+        self._points.remove(point)
 
-    def _give_up_at(self, key: OffloadKey) -> None:
-        """Gives up the points that end with this chunk."""
-        for name in (get_offload_block_hash(key), key):
-            if name in self._points:
-                self._give_up(name)
-
-    def _requeue_exposed(self) -> None:
-        """A point after which nothing comes any more is the end of its chain again."""
-        for key in self._forest.take_exposed():
-            block_hash = get_offload_block_hash(key)
-            if block_hash in self._points:
-                point = self._points[block_hash]
-                if point.is_superseded or not point.is_queued:
-                    self._put(block_hash, point._replace(is_superseded=False))
+    def _strip(self, point: int, num_slots: int, victims: list[OffloadKey]) -> int:
+        """Where every chunk's end can be resumed, a point gives up its last chunks, as many as are wanted, and stands
+        at what is left. The slots that this frees."""
+        stretches, name = self._stretches, self._points.names[point]
+        is_end = self._points.is_end[point]
+        number = stretches.find(OffloadKey(name if is_end else name + self._prefix_groups[0].suffix))
+        self._points.hazards.note_given_up(stretches.keys[number][-1], self._points.lives[point])
+        stretches.remove_point(number)
+        freed = 0
+        while freed < num_slots and number and stretches.is_unneeded(number):
+            before = stretches.before(number)
+            count = stretches.take_last(number, num_slots - freed, victims)
+            freed += count
+            if not stretches.keys[number]:
+                number = before
+        if number and stretches.is_unneeded(number):
+            self._points.stand_at(point, stretches.keys[number][-1], self._tokens_at(number))
+            stretches.add_point(number, point)
+            self._reckon(point)
+        else:
+            self._points.remove(point)
+        return freed
 
     # ---- what a point needs ------------------------------------------------------------------------------------
 
-    def _find_held(self, num_tokens: int, block_hash: BlockHash) -> Iterator[OffloadKey]:
-        """The chunks that a full point here holds: in each group the last ones, as far as links lead. Links do not
-        change, and a chunk that is held keeps its own, so what was held is found again."""
-        for group in self._decoder_groups:
-            key: OffloadKey | None = OffloadKey(block_hash + group.suffix)
-            for _ in range(group.num_chunks(num_tokens)):
-                if key is None:
-                    break
-                yield key
-                key = self._forest.parent_of(key)
+    def _reckon_changed(self) -> None:
+        for point in self._stretches.take_changed():
+            if point in self._points:
+                self._reckon(point)
 
-    def _find_needed(self, num_tokens: int, block_hash: BlockHash) -> list[OffloadKey]:
-        """The same, or nothing if one that is needed is not there."""
-        held: list[OffloadKey] = []
-        for key in self._find_held(num_tokens, block_hash):
-            if not self._forest.slots_of(key):
-                return []
-            held.append(key)
-        return held
+    def _reckon(self, point: int) -> None:
+        num_slots = self._exclusive_slots(point)
+        is_followed = self._num_followers(point) > 0
+        if self._is_plain:
+            tokens = num_slots * self._main_group.tokens_per_chunk
+        else:
+            below = self._point_below(point)
+            tokens = self._points.num_tokens[point] - (self._points.num_tokens[below] if below else 0)
+        self._points.set_worth(point, num_slots, tokens, is_followed=is_followed)
 
-    def _is_held_alone_in_run(self, key: OffloadKey) -> bool:
-        is_prefix = self._groups[get_offload_group_idx(key)].links is Links.PREFIX
-        return not is_prefix and self._forest.holders_of(key) == 1
-
-    def _look_below(self, key: OffloadKey, *, num_holders: int = 0) -> "_Below | None":
-        """From this chunk of a prefix down to the next point, of which the chunk itself may be one. `num_holders`: of
-        this chunk, on behalf of the asker. None if a chunk on the way is not there."""
-        forest, points = self._forest, self._points
-        num_slots, is_shared = 0, False
-        for _ in range(MAX_STEPS):
-            slots, holders, parent = forest.look_up(key)
-            if not slots:
-                return None
-            if holders > num_holders:
-                block_hash = get_offload_block_hash(key)
-                name: bytes = block_hash if block_hash in points else key
-                if name in points:
-                    return _Below(num_slots, name, is_fork=holders > num_holders + 1)
-                is_shared = True
-            if not is_shared:
-                num_slots += slots
-            if parent is None:
-                break
-            key, num_holders = parent, 1
-        return _Below(num_slots, None, is_fork=False)
+    def _exclusive_slots(self, point: int) -> int:
+        """What giving up a point frees."""
+        stretches, name = self._stretches, self._points.names[point]
+        if self._points.is_end[point]:
+            return stretches.exclusive_slots(stretches.find(OffloadKey(name)))
+        total = sum(
+            [stretches.exclusive_slots(stretches.find(OffloadKey(name + g.suffix))) for g in self._prefix_groups]
+        )
+        for group in self._run_groups:
+            count = group.num_chunks(self._points.num_tokens[point])
+            for number in self._stretches.cut_run(OffloadKey(name + group.suffix), count):
+                if stretches.num_holders[number] == 1:
+                    total += stretches.slots_of(number)
+        return total
 
     def check_invariants(self) -> None:
+        self._stretches.check_invariants()
         self._points.check_invariants()
-        holders: Counter[OffloadKey] = Counter()
-        for name, point in self._points.items():
-            held = [OffloadKey(name)] if point.is_end else self._find_held(point.num_tokens, BlockHash(name))
-            holders.update(held)
-        self._forest.check_invariants(holders)
-
-
-class _Below(NamedTuple):
-    """What lies below a new point."""
-
-    num_slots: int
-    """Of chunks that only it needs, down to the next point or the beginning."""
-    name: bytes | None
-    is_fork: bool
-    """Whether other chunks follow that point too."""
-
-
-def _build_on(point: Point, former: Point, *, is_fork: bool) -> Point:
-    """A new point, given the one below it. Where the chain does not fork there, it takes over."""
-    beyond = max(1, point.num_tokens - former.num_tokens)  # a chunk that is not full ends before its end
-    if is_fork:
-        return point._replace(tokens_saved=beyond, tokens_beyond=beyond)
-    return point._replace(
-        tokens_saved=beyond + former.tokens_saved,
-        tokens_beyond=beyond + former.tokens_beyond if former.is_end else beyond,
-        prefix_slots=point.prefix_slots + former.prefix_slots,
-        num_uses=former.num_uses,
-    )
+        for point in self._points:
+            assert self._points.freed[point] == self._exclusive_slots(point), "its worth is what giving it up frees"

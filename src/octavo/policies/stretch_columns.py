@@ -1,0 +1,105 @@
+"""What is known of each stretch of chunks, by its number, and walks from one to the next (see `stretches`).
+
+A chunk is one dictionary entry, the number of its stretch; what is known of a stretch lies in arrays at that number.
+Each holder is a number: of the stretches that follow, or of points. Of those that hold a stretch the exclusive or is
+kept; so when one is left, it is known which.
+"""
+
+from array import array
+from collections.abc import Iterator, Mapping
+from enum import Enum
+
+from octavo.chunks import OffloadKey
+from octavo.tables import ShardedDict
+
+
+class Links(Enum):
+    """What a chunk's link to the chunk before it in its group means."""
+
+    NONE = "none"
+    """Not kept: a resume needs one chunk at most."""
+    RUN = "run"
+    """A resume needs a few, which are found through it."""
+    PREFIX = "prefix"
+    """A resume needs all: a stretch holds the one before it."""
+
+
+class StretchColumns:
+    """Stretches by number, and how they hang together. Number 0 is none."""
+
+    def __init__(self, links: Mapping[bytes, Links], first_number: int) -> None:
+        """`links` by the last four bytes of a key, which name its group."""
+        self._links = links
+        self._numbers = ShardedDict(0)
+        """Chunk -> the number of its stretch."""
+        self.keys: list[tuple[OffloadKey, ...]] = [()] * first_number
+        self.parents: list[OffloadKey | None] = [None] * first_number
+        """The chunk before the first."""
+        self.chunk_slots = array("i", [0] * first_number)
+        """Of each chunk. 0 for a hole."""
+        self.starts = array("i", [0] * first_number)
+        """The first chunk's position in its sequence."""
+        self.num_holders = array("i", [0] * first_number)
+        self.holders = array("i", [0] * first_number)
+        """In a prefix group the following stretches, else points: exclusive or."""
+        self.points = array("i", [0] * first_number)
+        """The point that ends with it, 0 if none does. In a prefix group it is one of the holders."""
+        self._free = array("i")
+
+    def find(self, key: OffloadKey) -> int:
+        """The number of a chunk's stretch; 0 if it is not known."""
+        return self._numbers.get(key)
+
+    def slots_of(self, number: int) -> int:
+        return self.chunk_slots[number] * len(self.keys[number])
+
+    def is_prefix(self, number: int) -> bool:
+        return self._links[self.keys[number][-1][-4:]] is Links.PREFIX
+
+    def before(self, number: int) -> int:
+        """The stretch before; 0 if there is none, or it is not there."""
+        parent = self.parents[number]
+        return 0 if parent is None else self._numbers.get(parent)
+
+    def down(self, number: int) -> Iterator[int]:
+        """A stretch and those before it, as far as they are there."""
+        while number:
+            yield number
+            number = self.before(number)
+
+    def is_complete(self, number: int) -> bool:
+        """Whether all chunks of the sequence up to the end of this stretch are there."""
+        for below in self.down(number):
+            if not self.chunk_slots[below]:
+                return False
+            if self.parents[below] is None:
+                return True
+        return False
+
+    def point_above(self, number: int) -> int:
+        """The point that holds a stretch of a prefix group or comes next after it, if there is no other; else 0."""
+        while self.num_holders[number] == 1:
+            if self.points[number]:
+                return self.points[number]
+            number = self.holders[number]
+        return 0
+
+    def exclusive_slots(self, number: int) -> int:
+        """What becomes free in a prefix group when the only holder of a stretch goes."""
+        num_slots = 0
+        while number and self.num_holders[number] == 1:
+            num_slots += self.slots_of(number)
+            number = self.before(number)
+        return num_slots
+
+    def _new_number(self) -> int:
+        """For a new stretch, of which nothing is known."""
+        if self._free:
+            number = self._free.pop()
+            self.num_holders[number] = self.holders[number] = self.points[number] = 0
+            return number
+        for array_ in (self.chunk_slots, self.starts, self.num_holders, self.holders, self.points):
+            array_.append(0)
+        self.keys.append(())
+        self.parents.append(None)
+        return len(self.keys) - 1
