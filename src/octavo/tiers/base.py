@@ -6,12 +6,40 @@ fault of the disk, hanging included, shows as a job that fails, ends late or is 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from types import MappingProxyType
 from typing import Any, ClassVar
 
-from octavo.chunks import ChunkBytes, OffloadKey, TierChanges, TierResult
+from octavo.chunks import ChunkBytes, OffloadKey, SequenceNames, TierChanges, TierResult
+
+CHUNK_EVENTS: Mapping[str, str] = MappingProxyType(
+    {
+        "stored": "written",
+        "store_refused": "not accepted for storing: the medium is busy, full or off",
+        "store_failed": "accepted, and not written after all",
+        "store_unfit": "too large for the medium",
+        "loaded": "read and verified",
+        "load_refused": "not accepted for loading: the medium is busy or off",
+        "load_failed": "accepted, and not read after all",
+        "corrupt": "read and not what was stored; forgotten since",
+        "evicted": "given up for others",
+        "quota_refused": "not stored, since a tenant's quota is too small for all that came at once",
+        "quota_evicted": "given up on all media for newer ones of the same tenant",
+        "reinserted": "written again when their turn to be evicted came, since they are in use",
+        "lost": "no longer there, with a file that vanished",
+        "lost_unsynced": "given up because the disk did not confirm them",
+        "promoted": "brought to memory from a tier below",
+        "promotion_refused": "that a tier below did not accept to bring",
+        "promotion_failed": "that a tier below could not bring",
+        "promotion_late": "that a tier below brought too late",
+        "written_through": "copied to a tier below",
+        "write_through_dropped": "never copied to a tier below, since too many waited",
+        "write_through_failed": "that a tier below did not take",
+    }
+)
+"""What can happen to a chunk on a medium, under one name on all of them. A counter counts chunks."""
 
 
 class TierState(Enum):
@@ -32,7 +60,12 @@ class TierStatus:
     bytes_budget: int
     num_chunks: int
     counters: Mapping[str, int]
-    """Monotonic, by name: stores_refused, store_failures, load_failures, corrupt_records, evicted, ..."""
+    """What happened since the start, by name. Every medium counts chunks under the names of CHUNK_EVENTS; other names
+    are the medium's own, such as `syncs`."""
+    levels: Mapping[str, int] = field(default_factory=dict)
+    """What is so now, by name, such as `segments`."""
+    work: Mapping[str, float] = field(default_factory=dict)
+    """What was spent since the start. A name ends in its unit: `encode_seconds`, `raw_bytes`."""
 
 
 class Tier(ABC):
@@ -46,6 +79,10 @@ class Tier(ABC):
 
     medium: ClassVar[str]
     """As events and metrics name it."""
+    cold_start: str = ""
+    """Why it has nothing of what it kept for another identity, if it can tell."""
+    asks_ahead: bool = False
+    """Whether `lookup` knows only what `ask` was told of, as on a network."""
 
     @abstractmethod
     def lookup(self, keys: Sequence[OffloadKey]) -> list[int]:
@@ -56,6 +93,14 @@ class Tier(ABC):
     def stored_bytes(self, keys: Sequence[OffloadKey]) -> list[int]:
         """For each key, the number of bytes that are stored, 0 for a miss. Advice, for a tier that wraps this one and
         changes lengths, as zstd does. Such a tier reports the changed lengths, so no second one can wrap it."""
+
+    def ask(self, sequence: SequenceNames, *, wants_answer: bool = True) -> bool:
+        """Tells the tier of a sequence whose chunks somebody will look up or store. A medium that cannot answer a
+        `lookup` at once, such as a store on a network, asks ahead what it has of them, and `lookup` tells what is known
+        by now. True while that answer is under way: ask again. The tier bounds the time, and remembers answers for a
+        bounded time, also negative ones. `wants_answer`: False if the chunks are only to be stored; the answer is then
+        False. A tier that knows what it has does nothing."""
+        return False
 
     @abstractmethod
     def touch(self, keys: Sequence[OffloadKey]) -> None:
@@ -81,7 +126,18 @@ class Tier(ABC):
         due. Never blocks."""
 
     @abstractmethod
-    def take_changes(self) -> TierChanges: ...
+    def take_changes(self) -> TierChanges:
+        """What came and went since the last call."""
+
+    def announce(self) -> None:  # noqa: B027 - a tier may have nothing to tell
+        """`take_changes` tells from now on all chunks that are there as stored, in bounded portions, each once and
+        whatever was told before: for subscribers who know nothing, after a restart or after they were told to forget.
+        Of a tier that does nothing, subscribers know less than there is."""
+
+    def owned_by(self, tenants: Collection[bytes]) -> list[tuple[OffloadKey, bytes, int]]:
+        """Chunks of these tenants that are there, with tenant and bytes, the oldest first. A medium that keeps nothing
+        across restarts need not know."""
+        return []
 
     @abstractmethod
     def remove(self, keys: Sequence[OffloadKey]) -> None:
@@ -114,9 +170,13 @@ class TierContext:
 
     namespace: bytes
     """The identity under which its bytes may be reused (`octavo.namespace.identity`): 16 bytes."""
+    family: bytes = b""
+    """Of all namespaces of the model: a reset reaches them all, also those of other codecs and keys. Empty: this
+    namespace alone."""
     max_chunk_bytes: int
     identity: Mapping[str, str] = field(default_factory=dict)
-    """The parts of the identity by name, so that a tier that outlives the process can say why it has nothing."""
+    """The parts of the identity by name, so that a tier that outlives the process can say why it has nothing. Empty, or
+    with a `codec` where a tier above this one changes the bytes."""
 
 
 class OffloadingSpec(ABC):
@@ -128,6 +188,15 @@ class OffloadingSpec(ABC):
     @abstractmethod
     def from_config(cls, config: Mapping[str, Any]) -> "OffloadingSpec":
         """Checks everything, does no I/O. InputError names the wrong key or value and lists the right ones."""
+
+    @property
+    def asks_ahead(self) -> bool:
+        """As its tier does."""
+        return False
+
+    def check(self) -> None:  # noqa: B027 - a tier may have nothing to look at
+        """Looks whether the medium can be opened, as far as that is seen without an engine: before a model is loaded,
+        which takes long. OctavoError, with the remedy, if not."""
 
     @abstractmethod
     def build(self, context: TierContext) -> Tier:

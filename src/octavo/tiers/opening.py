@@ -13,11 +13,13 @@ def opened_tiers(
     specs: Sequence[OffloadingSpec],
     groups: Sequence[GroupOffloadConfig],
     namespace: bytes,
+    *,
+    family: bytes = b"",
     identity: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[list[Tier]]:
     """The tiers, for the block to hand on. They are closed again if one cannot be opened, or if the block raises."""
     max_chunk_bytes = max(group.chunk_bytes for group in groups)
-    context = TierContext(namespace=namespace, max_chunk_bytes=max_chunk_bytes, identity=identity)
+    context = TierContext(namespace=namespace, family=family, max_chunk_bytes=max_chunk_bytes, identity=identity)
     tiers: list[Tier] = []
     with ExitStack() as to_close:
         for spec in specs:

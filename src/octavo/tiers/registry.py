@@ -15,7 +15,12 @@ TIERS = ClassRegistry[OffloadingSpec](
     "tier",
     OffloadingSpec,
     "octavo.offloading_specs",
-    {"disk": "octavo.tiers.disk:DiskSpec", "zstd": "octavo.tiers.zstd:ZstdSpec"},
+    {
+        "disk": "octavo.tiers.disk:DiskSpec",
+        "objects": "octavo.stores.objects:ObjectsSpec",
+        "redis": "octavo.stores.redis:RedisSpec",
+        "zstd": "octavo.tiers.zstd:ZstdSpec",
+    },
 )
 
 

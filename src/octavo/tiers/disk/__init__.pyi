@@ -1,10 +1,10 @@
 from . import layout as layout, summary as summary
-from .cipher import RecordCipher as RecordCipher
+from .cipher import RecordCipher as RecordCipher, find_cipher as find_cipher
+from .clearing import Cleared as Cleared, Selection as Selection, clear_directory as clear_directory
 from .config import DiskConfig as DiskConfig
 from .inspection import (
     DirectoryContent as DirectoryContent,
     NamespaceContent as NamespaceContent,
-    clear_directory as clear_directory,
     inspect_directory as inspect_directory,
     verify_directory as verify_directory,
 )

@@ -75,15 +75,21 @@ def _bound(identity: tuple[OffloadKey, bytes, int], length: int) -> bytes:
     return _BOUND.pack(namespace, held_blocks, length) + key
 
 
-def find_cipher(key_file: Path | None, environment: Mapping[str, str]) -> RecordCipher | None:
-    """The key that a person gave, in a file or in OCTAVO_DISK_KEY; None for no encryption."""
+def find_cipher(
+    key_file: Path | None,
+    environment: Mapping[str, str],
+    *,
+    variable: str = KEY_VARIABLE,
+    what: str = "disk tier",
+) -> RecordCipher | None:
+    """The key that a person gave, in a file or in the environment's `variable`; None for no encryption."""
     if key_file is not None:
         try:
-            return RecordCipher(_parse_key(key_file.read_text(), f"key_file {key_file}"))
+            return RecordCipher(_parse_key(key_file.read_text(), f"{what}: key_file {key_file}"))
         except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"disk tier: key_file {key_file} cannot be read: {error}") from error
-    if KEY_VARIABLE in environment:
-        return RecordCipher(_parse_key(environment[KEY_VARIABLE], KEY_VARIABLE))
+            raise InputError(f"{what}: key_file {key_file} cannot be read: {error}") from error
+    if variable in environment:
+        return RecordCipher(_parse_key(environment[variable], f"{what}: {variable}"))
     return None
 
 
@@ -97,4 +103,4 @@ def _parse_key(text: str, source: str) -> bytes:
             continue
         if len(key) == _KEY_BYTES:
             return key
-    raise InputError(f"disk tier: {source} must hold {_KEY_BYTES} bytes in hex or base64: `openssl rand -hex 32`")
+    raise InputError(f"{source} must hold {_KEY_BYTES} bytes in hex or base64: `openssl rand -hex 32`")

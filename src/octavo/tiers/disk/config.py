@@ -26,14 +26,17 @@ class DiskConfig(Settings, frozen=True, kw_only=True):
     what = "disk tier"
 
     path: Path
+    """A folder for what is kept across restarts."""
     size_bytes: Size = field(name="size")
     """The hard budget: everything in the directory counts."""
     segment_bytes: Size | None = field(name="segment_size", default=None)
-    """None: chosen from the budget."""
+    """The size of one file; by default chosen from the budget."""
     read_threads: Annotated[int, Meta(ge=1, le=64)] = 4
+    """Threads that read."""
     queue_bytes: Size = field(name="queue_size", default=256 << 20)
     """The most bytes of all stores in flight, and of all loads in flight. A job that is alone may be larger."""
     queue_jobs: Annotated[int, Meta(ge=1, le=1 << 20)] = 1024
+    """The most jobs in flight."""
     sync_bytes: Size = field(name="sync_size", default=64 << 20)
     """The most bytes that are accepted before they are synced."""
     sync_s: Seconds = field(name="sync_seconds", default=1.0)
@@ -41,13 +44,14 @@ class DiskConfig(Settings, frozen=True, kw_only=True):
     hang_s: Seconds = field(name="hang_seconds", default=10.0)
     """A call to the disk that takes longer turns the tier off."""
     close_s: Seconds = field(name="close_seconds", default=10.0)
-    """Longest time that closing waits for the disk."""
+    """How long closing waits for the disk."""
     wait_s: Annotated[float, Meta(ge=0, le=1e9, description="a number of seconds")] = field(
         name="wait_seconds", default=0.0
     )
-    """Longest time that opening waits for another engine to leave the directory."""
+    """How long another engine may take to leave the folder."""
     key_file: Path | None = None
-    """Holds 32 bytes in hex or base64: chunks are encrypted with it. Without it, OCTAVO_DISK_KEY says whether."""
+    """A file with 32 bytes in hex or base64: what is kept is encrypted with it. Without it, OCTAVO_DISK_KEY may hold
+    the key itself."""
 
     def segment_bytes_for(self, max_chunk_bytes: int) -> int:
         """The size of segments: what was asked for, or a 32nd of the budget, at most 256 MiB; at least one chunk."""

@@ -2,9 +2,11 @@
 
 A key is *indexed* once its record is written. Until then it is *pending*; a key whose record is being moved to a newer
 segment is pending too, and a miss for that while. Writes land in the order of their locations, so the last one counts.
+
+After `announce`, a key is *untold* until it is told as stored; what happens to it meanwhile is nobody's news.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from octavo.chunks import ChangeLog, OffloadKey, TierChanges
 from octavo.tables import Discards, ShardedDict
@@ -16,6 +18,8 @@ _NOWHERE = 0
 
 _KEYS_FORGOTTEN_PER_CALL = 2048
 """After a reset: so that no call pays for all keys at once."""
+_ENTRIES_TOLD_PER_CALL = 2048
+"""Of an announcement."""
 
 
 class Contents:
@@ -31,6 +35,8 @@ class Contents:
         self._changes = ChangeLog()
         self._retired = Discards()
         """Of former indexes: keys whose removal is still to be told."""
+        self._untold: dict[int, range] = {}
+        """Segment number -> entries whose keys are still to be announced."""
 
     def __len__(self) -> int:
         return len(self._index)
@@ -55,6 +61,18 @@ class Contents:
             return None
         number, entry = split_location(location)
         return self.segments[number], entry
+
+    def owned_by(self, tenants: Collection[bytes]) -> list[tuple[OffloadKey, bytes, int]]:
+        """Keys of these tenants, with tenant and bytes, in the order of the log."""
+        found = []
+        for segment in self.segments.values():
+            if not any(segment.tenants):
+                continue
+            for entry, key in enumerate(segment.keys):
+                tenant = segment.tenant(entry)
+                if tenant in tenants and self.is_at(segment, entry):
+                    found.append((key, tenant, segment.lengths[entry]))
+        return found
 
     def adopt(self, segment: Segment) -> None:
         """Indexes what was found on disk; of two records of a key the later sequence number counts."""
@@ -90,7 +108,9 @@ class Contents:
             self._moving.add(key)
 
     def land(self, record: PlannedRecord, *, is_written: bool) -> None:
-        """A write has ended. One that was removed or reset meanwhile is forgotten."""
+        """A write has ended. One that was removed or reset meanwhile is forgotten.
+
+        It is never an untold entry: what is pending when an announcement begins is told when it lands."""
         key, location = record.key, record.location
         record.segment.num_pending -= 1
         first, last = self._pending.get(key, (location + 1, 0))
@@ -124,9 +144,11 @@ class Contents:
 
     def forget_at(self, segment: Segment, entries: Iterable[int]) -> int:
         """Forgets the keys that the index still finds at these entries. Returns their number."""
-        forgotten = [segment.keys[entry] for entry in entries if self.is_at(segment, entry)]
+        there = [entry for entry in entries if self.is_at(segment, entry)]
+        forgotten = [segment.keys[entry] for entry in there]
         self._index.pop_all(forgotten)
-        self._changes.removed(forgotten)
+        untold = self._untold.get(segment.number, range(0))
+        self._changes.removed([segment.keys[entry] for entry in there if entry not in untold] if untold else forgotten)
         segment.num_live -= len(forgotten)
         return len(forgotten)
 
@@ -141,6 +163,7 @@ class Contents:
         self.segments = {}
         self._pending.clear()
         self._moving.clear()
+        self._untold.clear()
 
     @property
     def is_settled(self) -> bool:
@@ -151,16 +174,40 @@ class Contents:
         keys = self._retired.take_keys(_KEYS_FORGOTTEN_PER_CALL)
         self._changes.removed([key for key in keys if key not in self._index])
 
+    def announce(self) -> None:
+        """Tells all keys anew, a portion with each `take_changes`. What was to be told is told with them."""
+        self._changes.take()
+        self._moving.clear()
+        self._untold = {
+            number: range(len(segment.keys) - segment.num_pending) for number, segment in self.segments.items()
+        }
+
     def take_changes(self) -> TierChanges:
+        self._tell(_ENTRIES_TOLD_PER_CALL)
         changes, _ = self._changes.take()
-        return changes
+        return changes._replace(has_more=bool(self._untold))
+
+    def _tell(self, most_entries: int) -> None:
+        """Announces what lies in the next entries."""
+        while self._untold and most_entries > 0:
+            number, entries = next(iter(self._untold.items()))
+            segment, portion, rest = self.segments.get(number), entries[:most_entries], entries[most_entries:]
+            most_entries -= len(portion)
+            if segment is not None:
+                self._changes.stored([segment.keys[entry] for entry in portion if self.is_at(segment, entry)])
+            if segment is not None and rest:
+                self._untold[number] = rest
+            else:
+                del self._untold[number]
 
     def _unindex(self, key: OffloadKey) -> bool:
+        """Whether the key was there, and somebody was told so."""
         location = self._index.pop(key)
         if location == _NOWHERE:
             return False
-        self.segments[split_location(location)[0]].num_live -= 1
-        return True
+        number, entry = split_location(location)
+        self.segments[number].num_live -= 1
+        return entry not in self._untold.get(number, ())
 
     def check_invariants(self) -> None:
         """For tests: every indexed key lies where the index says, and is counted there."""

@@ -1,18 +1,18 @@
-"""Looking into a directory without an engine, and beside one: nothing here writes but `clear_directory`."""
+"""Looking into a directory without an engine, and beside one: nothing here writes."""
 
 import os
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from octavo.chunks import get_offload_group_idx
-from octavo.errors import InputError, TierError
+from octavo.chunks import OffloadKey, get_offload_group_idx
+from octavo.errors import InputError
 from octavo.ids import GroupIdx
+from octavo.namespace import described_namespace, read_description
 from octavo.tiers.disk.io import AlignedBuffer, DiskIO, NotOursError, read_all
 from octavo.tiers.disk.layout import VERSION, is_whole, parse_record_header, record_bytes
-from octavo.tiers.disk.lock import DirectoryLock, find_holder
-from octavo.tiers.disk.marker import MARKER_PREFIX, marker_name
+from octavo.tiers.disk.lock import find_holder
+from octavo.tiers.disk.marker import MARKER_PREFIX
 from octavo.tiers.disk.opening import OWN_FILES
 from octavo.tiers.disk.recovery import FoundSegment, list_segments, read_segment
 from octavo.tiers.disk.segment import segment_name, segment_number
@@ -20,11 +20,13 @@ from octavo.tiers.disk.segment import segment_name, segment_number
 
 @dataclass(slots=True)
 class GroupContent:
-    """What one group has in one namespace. A key that was stored twice counts twice: only an engine's index tells."""
+    """What an engine would find of one group in one namespace."""
 
-    records: int = 0
+    chunks: int = 0
+    """By key. Of a chunk that was written twice, the later record counts, here and in all that follows."""
     payload_bytes: int = 0
     hits: int = 0
+    """Of chunks in segments that are sealed."""
 
 
 @dataclass(slots=True)
@@ -37,10 +39,13 @@ class NamespaceContent:
     created_ns: int = 0
     """Of the oldest segment; 0 where it is not known."""
     groups: dict[GroupIdx, GroupContent] = field(default_factory=dict)
+    description: dict[str, str] = field(default_factory=dict)
+    """Whose it is, as its engine left it: `model`, `dtype`, `plan`, `codec` and the parts of the identity. Empty where
+    nothing was left."""
 
     @property
-    def records(self) -> int:
-        return sum(group.records for group in self.groups.values())
+    def chunks(self) -> int:
+        return sum(group.chunks for group in self.groups.values())
 
     @property
     def hits(self) -> int:
@@ -84,25 +89,31 @@ class Verification:
 
 
 def inspect_directory(directory: Path) -> DirectoryContent:
-    io = _enter(directory)
+    io = enter(directory)
     namespaces: dict[bytes, NamespaceContent] = {}
+    counted: dict[bytes, set[OffloadKey]] = {}
     unknown = 0
-    for segment in _segments(io):
+    for segment in find_segments(io, newest_first=True):
         if segment.version != VERSION:
             unknown += not segment.is_blank
             continue
-        content = namespaces.setdefault(segment.namespace, NamespaceContent(segment.namespace.hex()))
-        _add(content, segment)
+        name = segment.namespace.hex()
+        content = namespaces.setdefault(segment.namespace, NamespaceContent(name))
+        content.description = content.description or read_description(directory, name)
+        _add(content, segment, counted.setdefault(segment.namespace, set()))
     sizes = io.list_files()
     others = {
         name: num_bytes
         for name, num_bytes in sizes.items()
-        if segment_number(name) is None and name not in OWN_FILES and not name.startswith(MARKER_PREFIX)
+        if segment_number(name) is None
+        and name not in OWN_FILES
+        and not name.startswith(MARKER_PREFIX)
+        and described_namespace(name) is None
     }
     return DirectoryContent(
         directory=directory,
         holder=find_holder(io),
-        namespaces=list(namespaces.values()),
+        namespaces=sorted(namespaces.values(), key=lambda found: found.created_ns),
         unknown_segments=unknown,
         other_files=len(others),
         other_bytes=sum(others.values()),
@@ -112,8 +123,8 @@ def inspect_directory(directory: Path) -> DirectoryContent:
 
 def verify_directory(directory: Path) -> Verification:
     """Reads and checks every record of every segment."""
-    io, found = _enter(directory), Verification()
-    for segment in _segments(io):
+    io, found = enter(directory), Verification()
+    for segment in find_segments(io):
         name = segment_name(segment.number)
         if segment.is_foreign:
             found.unchecked += 1
@@ -134,35 +145,7 @@ def verify_directory(directory: Path) -> Verification:
     return found
 
 
-def clear_directory(directory: Path, namespace_prefix: str = "") -> tuple[int, int]:
-    """Deletes the segments of namespaces that begin so: how many, and their bytes. What is not ours stays."""
-    if not any(True for _ in _segments(_enter(directory))):
-        return 0, 0
-    try:
-        io = _enter(directory, checks_owner=True)
-        lock = DirectoryLock(io, directory)
-    except OSError as error:
-        raise TierError(f"{directory} cannot be locked: {error.strerror}; run this as the user that owns it") from error
-    try:
-        count, num_bytes = 0, 0
-        namespaces = set()
-        for segment in list(_segments(io)):
-            is_ours = segment.version > 0 or (segment.is_blank and not namespace_prefix)
-            if is_ours and segment.namespace.hex().startswith(namespace_prefix):
-                io.unlink(segment_name(segment.number))
-                namespaces.add(segment.namespace)
-                count, num_bytes = count + 1, num_bytes + segment.file_bytes
-        for namespace in namespaces:
-            io.unlink(marker_name(namespace))
-        io.sync_directory()
-    except OSError as error:
-        raise TierError(f"{directory} cannot be cleared: {error.strerror}") from error
-    finally:
-        lock.release()
-    return count, num_bytes
-
-
-def _enter(directory: Path, *, checks_owner: bool = False) -> DiskIO:
+def enter(directory: Path, *, checks_owner: bool = False) -> DiskIO:
     """The directory is left when nobody looks into it any more."""
     io = DiskIO(checks_owner=checks_owner)
     try:
@@ -174,15 +157,18 @@ def _enter(directory: Path, *, checks_owner: bool = False) -> DiskIO:
     return io
 
 
-def _segments(io: DiskIO) -> Iterator[FoundSegment]:
-    for number, file_bytes in list_segments(io)[0]:
+def find_segments(io: DiskIO, *, newest_first: bool = False) -> Iterator[FoundSegment]:
+    """Every segment with its records, as far as it can be read."""
+    numbers = list_segments(io)[0]
+    for number, file_bytes in reversed(numbers) if newest_first else numbers:
         segment = read_segment(io, number, file_bytes, None)
         if segment.problem and segment_name(number) not in io.list_files():
             continue  # an engine has evicted it meanwhile
         yield segment
 
 
-def _add(content: NamespaceContent, segment: FoundSegment) -> None:
+def _add(content: NamespaceContent, segment: FoundSegment, counted: set[OffloadKey]) -> None:
+    """Segments come from the newest to the oldest."""
     content.segments += 1
     content.file_bytes += segment.file_bytes
     if segment.created_ns:
@@ -190,17 +176,16 @@ def _add(content: NamespaceContent, segment: FoundSegment) -> None:
     if segment.table is None:
         return
     table = segment.table
-    records, payload, hits = Counter[GroupIdx](), Counter[GroupIdx](), Counter[GroupIdx]()
-    for key, length, num_hits in zip(table.keys, table.lengths.tolist(), table.hits.tolist(), strict=True):
-        group = get_offload_group_idx(key)
-        records[group] += 1
-        payload[group] += length
-        hits[group] += num_hits
-    for group, count in records.items():
-        there = content.groups.setdefault(group, GroupContent())
-        there.records += count
-        there.payload_bytes += payload[group]
-        there.hits += hits[group]
+    order = table.sequences.argsort()[::-1].tolist()
+    for entry in order:
+        key = table.keys[entry]
+        if key in counted:
+            continue
+        counted.add(key)
+        there = content.groups.setdefault(get_offload_group_idx(key), GroupContent())
+        there.chunks += 1
+        there.payload_bytes += int(table.lengths[entry])
+        there.hits += int(table.hits[entry])
 
 
 def _verify_records(io: DiskIO, segment: FoundSegment, found: Verification) -> None:

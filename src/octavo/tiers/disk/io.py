@@ -208,6 +208,10 @@ def write_all(io: DiskIO, fd: int, data: memoryview, offset: int) -> None:
         done += written
 
 
+def write_zeros(io: DiskIO, fd: int, offset: int, num_bytes: int) -> None:
+    write_all(io, fd, AlignedBuffer(num_bytes).view[:num_bytes], offset)
+
+
 def read_all(io: DiskIO, fd: int, into: memoryview, offset: int) -> int:
     """Reads until `into` is full or the file ends; how many bytes there were."""
     done = 0

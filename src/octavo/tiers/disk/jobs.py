@@ -1,5 +1,7 @@
 """`Jobs`: what was submitted and is not reported yet, within bounds; on the engine's thread."""
 
+from time import monotonic
+
 from octavo.chunks import TierResult
 from octavo.tiers.disk.operations import DiskJob
 
@@ -60,4 +62,4 @@ class Jobs:
         self._num_chunks -= job.num_chunks
         if not job.is_cancelled:
             del self._jobs[job.job_id]
-            self._finished.append(TierResult(job.job_id, frozenset(job.failed)))
+            self._finished.append(TierResult(job.job_id, frozenset(job.failed), monotonic() - job.begun))

@@ -1,7 +1,7 @@
-"""The bytes of a segment, version 2: see docs/disk-format.md.
+"""The bytes of a segment, version 3: see docs/disk-format.md.
 
     segment   [header][record][record]...[table][trailer]        all aligned to 4096
-    record    [192 bytes: checksum, magic, identity, key, key id, nonce][payload][tag, 16 bytes][zeros]
+    record    [200 bytes: checksum, magic, identity, key, key id, nonce, tenant][payload][tag, 16 bytes][zeros]
 
 Every parser takes bytes that anybody may have written, and answers None for what is not whole.
 """
@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from xxhash import xxh3_64_digest, xxh3_128_digest
 
-from octavo.chunks import OffloadKey
+from octavo.chunks import NO_TENANT, TENANT_BYTES, OffloadKey
 
-VERSION = 2
+VERSION = 3
 ALIGNMENT = 4096
 """Of records and of direct I/O: a multiple of the logical block of any disk in use."""
 MAX_KEY_BYTES = 64
@@ -22,8 +22,8 @@ MIN_HELD, MAX_HELD = -(1 << 63), (1 << 63) - 1
 
 _CHECKSUM_BYTES = 16
 _HEADER_CHECKSUM_BYTES = 8
-_RECORD = Struct("<16s8sHHIQqQQQ16s64s8s24s8s")
-_SEGMENT = Struct("<16s8sH6xQQ16sQ8s")
+_RECORD = Struct("<16s8sHHIQqQQQ16s64s8s24s8s8s")
+_SEGMENT = Struct("<16s8sH6xQQ16sQ8s16s")
 _RECORD_MAGIC = b"OctavoRc"
 _SEGMENT_MAGIC = b"OctavoSg"
 RECORD_MAGIC_AT = 16
@@ -31,6 +31,10 @@ RECORD_MAGIC_WORD = int.from_bytes(_RECORD_MAGIC, "little")
 RECORD_HEADER_BYTES = _RECORD.size
 SEGMENT_HEADER_BYTES = ALIGNMENT
 NAMESPACE_BYTES = 16
+NO_FAMILY = bytes(NAMESPACE_BYTES)
+"""Of a segment that does not say whose it is."""
+_NOBODY = bytes(TENANT_BYTES)
+"""As a tenant on disk."""
 KEY_ID_BYTES, NONCE_BYTES, TAG_BYTES = 8, 24, 16
 NO_KEY_ID, NO_NONCE = bytes(KEY_ID_BYTES), bytes(NONCE_BYTES)
 """Of bytes that are not encrypted; their tag is zero too."""
@@ -50,6 +54,8 @@ class RecordHeader(NamedTuple):
     key_id: bytes = NO_KEY_ID
     """Of the key under which the payload is encrypted."""
     nonce: bytes = NO_NONCE
+    tenant: bytes = NO_TENANT
+    """Who has stored it."""
 
 
 class SegmentHeader(NamedTuple):
@@ -61,6 +67,8 @@ class SegmentHeader(NamedTuple):
     namespace: bytes
     segment_bytes: int
     key_id: bytes = NO_KEY_ID
+    family: bytes = NO_FAMILY
+    """Names the model: a reset reaches all namespaces of a family."""
 
 
 def aligned(num_bytes: int) -> int:
@@ -98,6 +106,7 @@ def write_record_header(record: memoryview, header: RecordHeader) -> bytes:
         header.key,
         header.key_id,
         header.nonce,
+        written_tenant(header.tenant),
         bytes(_HEADER_CHECKSUM_BYTES),
     )
     record[:RECORD_HEADER_BYTES] = fields[:-_HEADER_CHECKSUM_BYTES] + _header_checksum(fields)
@@ -110,14 +119,33 @@ def parse_record_header(block: memoryview | bytes) -> RecordHeader | None:
     """The header at the start of `block`, if it is one that was written. `is_whole` vouches for the payload."""
     if len(block) < RECORD_HEADER_BYTES:
         return None
-    _, magic, version, key_bytes, zero, sequence, held, length, segment, offset, namespace, key, key_id, nonce, own = (
-        _RECORD.unpack_from(block)
-    )
+    _, magic, version, key_bytes, zero, *fields, own = _RECORD.unpack_from(block)
     if magic != _RECORD_MAGIC or version != VERSION or zero or not 1 <= key_bytes <= MAX_KEY_BYTES:
         return None
     if own != _header_checksum(block):
         return None
-    return RecordHeader(OffloadKey(key[:key_bytes]), namespace, held, length, sequence, segment, offset, key_id, nonce)
+    sequence, held, length, segment, offset, namespace, key, key_id, nonce, tenant = fields
+    return RecordHeader(
+        OffloadKey(key[:key_bytes]),
+        namespace,
+        held,
+        length,
+        sequence,
+        segment,
+        offset,
+        key_id,
+        nonce,
+        read_tenant(tenant),
+    )
+
+
+def read_tenant(written: bytes) -> bytes:
+    """A tenant as it is known in memory."""
+    return NO_TENANT if written == _NOBODY else written
+
+
+def written_tenant(tenant: bytes) -> bytes:
+    return tenant or _NOBODY
 
 
 def _header_checksum(block: memoryview | bytes) -> bytes:
@@ -143,14 +171,14 @@ def parse_segment_header(block: memoryview | bytes) -> SegmentHeader | None:
     """Magic and version stand in the same place in every version; all else is believed of our own only."""
     if len(block) < SEGMENT_HEADER_BYTES:
         return None
-    _, magic, version, number, created_ns, namespace, segment_bytes, key_id = _SEGMENT.unpack_from(block)
+    _, magic, version, *fields = _SEGMENT.unpack_from(block)
     if magic != _SEGMENT_MAGIC:
         return None
     if version != VERSION:
         return SegmentHeader(version, 0, 0, bytes(NAMESPACE_BYTES), 0)
     if not has_checksum(block):
         return None
-    return SegmentHeader(version, number, created_ns, namespace, segment_bytes, key_id)
+    return SegmentHeader(version, *fields)
 
 
 def with_checksum(fields: bytes) -> bytes:

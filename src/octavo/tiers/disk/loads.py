@@ -20,8 +20,8 @@ class LoadCounts:
     """What became of loads, for metrics."""
 
     loaded: int = 0
-    load_failures: int = 0
-    corrupt_records: int = 0
+    load_failed: int = 0
+    corrupt: int = 0
 
 
 class Loads:
@@ -44,7 +44,7 @@ class Loads:
             part = self._find_part(job, index, chunk)
             if part is None:
                 job.failed.add(index)
-                self.counts.load_failures += 1
+                self.counts.load_failed += 1
             else:
                 parts.append(part)
         job.num_left = len(parts)
@@ -63,11 +63,11 @@ class Loads:
         is_known = run.segment.number in self._contents.segments
         for i, part in enumerate(run.parts):
             is_damaged = i in report.damaged
-            self.counts.corrupt_records += is_damaged
+            self.counts.corrupt += is_damaged
             if (is_damaged or error is not None) and is_known:
                 self._contents.forget_at(run.segment, [part.entry])
             has_failed = is_damaged or error is not None or part.job.generation != generation
-            self.counts.load_failures += has_failed
+            self.counts.load_failed += has_failed
             self.counts.loaded += not has_failed
             self._jobs.chunk_done(part.job, part.index, has_failed=has_failed)
 

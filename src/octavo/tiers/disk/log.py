@@ -12,7 +12,7 @@ half of the budget; so what is in use survives the log's turn without being writ
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from octavo.chunks import ChunkBytes, OffloadKey
+from octavo.chunks import NO_TENANT, ChunkBytes, OffloadKey
 from octavo.tiers.disk.contents import Contents
 from octavo.tiers.disk.io import DiskIO
 from octavo.tiers.disk.layout import ALIGNMENT, SEGMENT_HEADER_BYTES, record_bytes
@@ -78,6 +78,8 @@ class SegmentLog:
         self._other_bytes = ledger.used_bytes - ledger.segment_bytes
         self._open: Segment | None = None
         self._batch: list[PlannedRecord] = []
+        self.relatives: set[int] = set()
+        """Foreign segments of other namespaces of the same model: a reset reaches them."""
         self._reset_floor = 0
         self._leaving: dict[int, Segment] = {}
         """Their deletion is ordered, or was tried in vain."""
@@ -120,12 +122,12 @@ class SegmentLog:
         lacking = self._planned_bytes + num_new * self._segment_bytes - self._room.limit_bytes
         return lacking <= 0 or lacking <= sum(segment.file_bytes for segment in self._candidates())
 
-    def append(self, key: OffloadKey, length: int, held: int) -> PlannedRecord:
+    def append(self, key: OffloadKey, length: int, held: int, tenant: bytes = NO_TENANT) -> PlannedRecord:
         """Plans a record. The caller has asked `can_append`, completes the record, and calls `send` after the last."""
         segment = self._open
         if segment is None or not self._fits(segment, key, length):
             segment = self._roll()
-        return self._plan(segment, key, length, held)
+        return self._plan(segment, key, length, held, tenant=tenant)
 
     def send(self) -> None:
         """Orders the writing of what was appended, and makes room ahead of need."""
@@ -175,10 +177,17 @@ class SegmentLog:
         return count < MAX_RECORDS and end + table_bytes(count + 1, key_bytes) + ALIGNMENT <= self._segment_bytes
 
     def _plan(
-        self, segment: Segment, key: OffloadKey, length: int, held: int, source: tuple[Segment, int] | None = None
+        self,
+        segment: Segment,
+        key: OffloadKey,
+        length: int,
+        held: int,
+        *,
+        tenant: bytes,
+        source: tuple[Segment, int] | None = None,
     ) -> PlannedRecord:
         size = record_bytes(length)
-        entry = segment.append(key, length, held, size=size, sequence=self._next_sequence)
+        entry = segment.append(key, length, held, size=size, sequence=self._next_sequence, tenant=tenant)
         self._next_sequence += 1
         record = PlannedRecord(segment, entry, size, source)
         self._contents.expect(record)
@@ -252,7 +261,7 @@ class SegmentLog:
                 break
             if contents.is_at(victim, entry) and not contents.is_pending(key):
                 contents.start_move(key)
-                self._plan(into, key, length, victim.held[entry], (victim, entry))
+                self._plan(into, key, length, victim.held[entry], tenant=victim.tenant(entry), source=(victim, entry))
                 self.counts.reinserted += 1
         if self._batch:
             self._writer.submit(WriteRecords(self._batch))
@@ -314,8 +323,9 @@ class SegmentLog:
                 self._next_number = max(self._next_number, number + 1)
 
     def reset(self) -> None:
-        """Deletes every segment of the namespace, after a durable word that they are dead."""
-        segments = list(self._contents.segments.values())
+        """Deletes every segment of the model, under whatever codec or key, after a durable word that they are dead."""
+        relatives = [self.foreign.pop(number) for number in sorted(self.relatives & self.foreign.keys())]
+        segments = [*self._contents.segments.values(), *relatives]
         self._open = None
         self._contents.reset()
         if not segments:

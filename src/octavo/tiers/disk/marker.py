@@ -1,7 +1,8 @@
-"""The marker of a reset: "segments of this namespace below this number are dead".
+"""The marker of a reset: "segments of this family below this number are dead".
 
 A reset deletes many files, which takes long and can fail half way. The marker is one small durable write that comes
-first; it goes when the last file has gone.
+first; it goes when the last file has gone. A family is all namespaces of one model: under whatever codec, key or layout
+its chunks were written, nobody finds them again.
 """
 
 from struct import Struct
@@ -15,25 +16,25 @@ MARKER_BYTES = ALIGNMENT
 MARKER_PREFIX = "reset-"
 
 
-def marker_name(namespace: bytes) -> str:
-    return f"{MARKER_PREFIX}{namespace.hex()}"
+def marker_name(family: bytes) -> str:
+    return f"{MARKER_PREFIX}{family.hex()}"
 
 
-def write_marker(io: DiskIO, namespace: bytes, floor: int) -> None:
-    block = with_checksum(_MARKER.pack(bytes(16), _MAGIC, VERSION, namespace, floor))
-    replace_file(io, marker_name(namespace), block)
+def write_marker(io: DiskIO, family: bytes, floor: int) -> None:
+    block = with_checksum(_MARKER.pack(bytes(16), _MAGIC, VERSION, family, floor))
+    replace_file(io, marker_name(family), block)
 
 
-def read_marker(io: DiskIO, namespace: bytes) -> int:
+def read_marker(io: DiskIO, family: bytes) -> int:
     """The floor; 0 where there was no reset. OSError if there was one and nobody knows which."""
     try:
-        block = read_block(io, marker_name(namespace))
+        block = read_block(io, marker_name(family))
     except FileNotFoundError:
         return 0
     if len(block) < MARKER_BYTES or not has_checksum(block):
         return _ALL
     _, magic, version, marked, floor = _MARKER.unpack_from(block)
-    return int(floor) if (magic, version, marked) == (_MAGIC, VERSION, namespace) else _ALL
+    return int(floor) if (magic, version, marked) == (_MAGIC, VERSION, family) else _ALL
 
 
 _ALL = 1 << 62

@@ -7,13 +7,14 @@ from pathlib import Path
 from octavo.errors import TierError
 from octavo.tiers.disk.health import PROBE_NAME
 from octavo.tiers.disk.io import DiskIO, NotOursError, check_file, draft_name
-from octavo.tiers.disk.layout import NO_KEY_ID, VERSION
+from octavo.tiers.disk.layout import NO_FAMILY, NO_KEY_ID, VERSION
 from octavo.tiers.disk.ledger import Ledger
 from octavo.tiers.disk.lock import LOCK_NAME, DirectoryLock
 from octavo.tiers.disk.marker import marker_name, read_marker
 from octavo.tiers.disk.recovery import FoundSegment, list_segments, read_segment
 from octavo.tiers.disk.room import usable_bytes
 from octavo.tiers.disk.segment import MOST_SEGMENTS, segment_name, segment_number
+from octavo.units import format_bytes
 
 OWN_FILES = frozenset({LOCK_NAME, PROBE_NAME, draft_name(PROBE_NAME)})
 """Beside segments and markers."""
@@ -34,9 +35,49 @@ class OpenedDirectory:
 
 
 def open_directory(
-    directory: Path, *, io: DiskIO, namespace: bytes, budget_bytes: int, wait_s: float = 0.0
+    directory: Path, *, io: DiskIO, namespace: bytes, family: bytes, budget_bytes: int, wait_s: float = 0.0
 ) -> OpenedDirectory:
     """Locks the directory and reads it. TierError, with the remedy, if that cannot be; then nothing stays open."""
+    _enter(directory, io)
+    lock = None
+    try:
+        _refuse_strangers(directory, io, family)
+        lock = DirectoryLock(io, directory, wait_s=wait_s)
+        return _read_directory(directory, lock, io, (namespace, family), budget_bytes)
+    except BaseException as error:
+        if lock is not None:
+            lock.release()
+        io.leave()
+        if isinstance(error, OSError):
+            raise _unusable(directory, error) from error
+        raise
+
+
+def check_directory(directory: Path, *, io: DiskIO, budget_bytes: int, wait_s: float) -> None:
+    """TierError for what `open_directory` would refuse; a word about a budget that no file system could hold. Leaves a
+    directory that was made, and its lock's file. Whoever may be waited for is no reason."""
+    _enter(directory, io)
+    try:
+        for name in io.list_names():
+            if name in OWN_FILES or segment_number(name) is not None:
+                _check_is_ours(directory, io, name)
+        if not wait_s:
+            DirectoryLock(io, directory).release()
+        all_bytes = io.free_bytes()[1]
+    except OSError as error:
+        raise _unusable(directory, error) from error
+    finally:
+        io.leave()
+    if budget_bytes > all_bytes:
+        _log.warning(
+            "disk tier: size %s is more than the whole file system of %s has, %s: it will keep to that",
+            format_bytes(budget_bytes),
+            directory,
+            format_bytes(all_bytes),
+        )
+
+
+def _enter(directory: Path, io: DiskIO) -> None:
     try:
         io.make_directory(directory)
         io.enter(directory)
@@ -47,40 +88,32 @@ def open_directory(
         ) from error
     except OSError as error:
         raise _unusable(directory, error) from error
-    lock = None
-    try:
-        _refuse_strangers(directory, io, namespace)
-        lock = DirectoryLock(io, directory, wait_s=wait_s)
-        return _read_directory(directory, lock, io, namespace, budget_bytes)
-    except BaseException as error:
-        if lock is not None:
-            lock.release()
-        io.leave()
-        if isinstance(error, OSError):
-            raise _unusable(directory, error) from error
-        raise
 
 
-def _refuse_strangers(directory: Path, io: DiskIO, namespace: bytes) -> None:
+def _refuse_strangers(directory: Path, io: DiskIO, family: bytes) -> None:
     """TierError if a file with a name of ours could be somebody else's work."""
-    names = OWN_FILES | {marker_name(namespace), draft_name(marker_name(namespace))}
+    names = OWN_FILES | {marker_name(family), draft_name(marker_name(family))}
     for name in io.list_names():
-        if name not in names and segment_number(name) is None:
-            continue
-        try:
-            check_file(io.status(name))
-        except FileNotFoundError:  # another engine has the directory, and is at work
-            continue
-        except NotOursError as error:
-            raise TierError(
-                f"disk tier: {directory / name} is not trusted ({error.strerror}): remove it, or give another folder"
-            ) from error
+        if name in names or segment_number(name) is not None:
+            _check_is_ours(directory, io, name)
+
+
+def _check_is_ours(directory: Path, io: DiskIO, name: str) -> None:
+    try:
+        check_file(io.status(name))
+    except FileNotFoundError:  # another engine has the directory, and is at work
+        return
+    except NotOursError as error:
+        raise TierError(
+            f"disk tier: {directory / name} is not trusted ({error.strerror}): remove it, or give another folder"
+        ) from error
 
 
 def _read_directory(
-    directory: Path, lock: DirectoryLock, io: DiskIO, namespace: bytes, budget_bytes: int
+    directory: Path, lock: DirectoryLock, io: DiskIO, identity: tuple[bytes, bytes], budget_bytes: int
 ) -> OpenedDirectory:
-    _delete_leftovers(io, namespace)
+    namespace, family = identity
+    _delete_leftovers(io, family)
     sizes, other_bytes = list_segments(io)
     ledger = Ledger(budget_bytes, other_bytes=other_bytes)
     next_number = sizes[-1][0] + 1 if sizes else 1
@@ -88,13 +121,14 @@ def _read_directory(
         stranger = directory / segment_name(next_number - 1)
         raise TierError(f"disk tier: {stranger} is no segment of any tier: remove it")
     sizes = _delete_beyond_budget(io, ledger, sizes)
-    floor = min(next_number, read_marker(io, namespace))
+    floor = min(next_number, read_marker(io, family))
     found: list[FoundSegment] = []
     not_read: list[FoundSegment] = []
     for number, file_bytes in sizes:
         segment = read_segment(io, number, file_bytes, namespace)
         is_ours = segment.namespace == namespace
-        if segment.is_blank or (is_ours and number < floor):
+        may_be_related = is_ours or (segment.version == VERSION and segment.family in (family, NO_FAMILY))
+        if segment.is_blank or (may_be_related and number < floor):
             io.unlink(segment_name(number))
             continue
         ledger.set_file(number, file_bytes)
@@ -106,7 +140,7 @@ def _read_directory(
             not_read.append(segment)
     if floor:
         io.sync_directory()
-        io.unlink(marker_name(namespace))
+        io.unlink(marker_name(family))
     return OpenedDirectory(
         lock=lock,
         ledger=ledger,
@@ -139,9 +173,9 @@ def tell_of_what_is_not_read(directory: Path, opened: OpenedDirectory, key_id: b
         )
 
 
-def _delete_leftovers(io: DiskIO, namespace: bytes) -> None:
+def _delete_leftovers(io: DiskIO, family: bytes) -> None:
     """Files that somebody was making when he ended."""
-    names = {PROBE_NAME, draft_name(PROBE_NAME), draft_name(marker_name(namespace))}
+    names = {PROBE_NAME, draft_name(PROBE_NAME), draft_name(marker_name(family))}
     for name in names & io.list_files().keys():
         io.unlink(name)
 

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from threading import Event
+from time import monotonic
 from typing import TypeAlias
 
 from octavo.chunks import OffloadKey
@@ -18,7 +19,7 @@ from octavo.tiers.disk.segment import Segment
 class DiskJob:
     """A caller's job, which may be cancelled at any moment: its buffers are touched only under its guard."""
 
-    __slots__ = ("failed", "generation", "guard", "job_id", "num_bytes", "num_chunks", "num_left")
+    __slots__ = ("begun", "failed", "generation", "guard", "job_id", "num_bytes", "num_chunks", "num_left")
 
     def __init__(self, job_id: int, generation: int, *, num_bytes: int, num_chunks: int) -> None:
         self.job_id = job_id
@@ -30,6 +31,7 @@ class DiskJob:
         self.failed: set[int] = set()
         self.num_left = 0
         """Chunks that are not done."""
+        self.begun = monotonic()
 
     @property
     def is_cancelled(self) -> bool:

@@ -14,6 +14,7 @@ import numpy as np
 from octavo.tiers.disk.io import AlignedBuffer, DiskIO, read_all
 from octavo.tiers.disk.layout import (
     ALIGNMENT,
+    NO_FAMILY,
     NO_KEY_ID,
     RECORD_MAGIC_AT,
     RECORD_MAGIC_WORD,
@@ -26,6 +27,7 @@ from octavo.tiers.disk.layout import (
     parse_record_header,
     parse_segment_header,
     record_bytes,
+    written_tenant,
 )
 from octavo.tiers.disk.segment import segment_name, segment_number
 from octavo.tiers.disk.summary import MAX_RECORDS, Table, parse_table, parse_trailer
@@ -44,6 +46,8 @@ class FoundSegment:
     namespace: bytes = b""
     """Empty where it is not known."""
     created_ns: int = 0
+    family: bytes = NO_FAMILY
+    """Of namespaces; `NO_FAMILY` where it is not known."""
     key_id: bytes = NO_KEY_ID
     is_sealed: bool = False
     table: Table | None = None
@@ -102,6 +106,7 @@ def _read(file: "_OpenSegment", nothing: FoundSegment, namespace: bytes | None) 
     if header is None and trailer is None:
         return FoundSegment(number=number, file_bytes=file_bytes, problem="header is damaged")
     owner = header.namespace if header is not None else trailer.namespace if trailer is not None else b""
+    family = header.family if header is not None else trailer.family if trailer is not None else NO_FAMILY
     problem = "" if header is not None else "header is damaged"
     table = None
     end, torn = SEGMENT_HEADER_BYTES, list[int]()
@@ -118,6 +123,7 @@ def _read(file: "_OpenSegment", nothing: FoundSegment, namespace: bytes | None) 
         version=VERSION,
         namespace=owner,
         created_ns=0 if header is None else header.created_ns,
+        family=family,
         key_id=NO_KEY_ID if header is None else header.key_id,
         is_sealed=trailer is not None,
         table=table,
@@ -200,4 +206,5 @@ def _table_of(headers: list[RecordHeader], checksums: list[bytes]) -> Table:
         np.array([header.length for header in headers], dtype=np.int64),
         np.zeros(len(headers), dtype=np.uint32),
         b"".join(checksums),
+        b"".join(written_tenant(header.tenant) for header in headers),
     )

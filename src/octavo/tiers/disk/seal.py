@@ -13,12 +13,19 @@ def sealed_bytes(segment: Segment) -> int:
     return segment.end + table_bytes(len(segment.keys), segment.key_bytes) + ALIGNMENT
 
 
-def write_summary(io: DiskIO, fd: int, segment: Segment, namespace: bytes) -> int:
+def write_summary(io: DiskIO, fd: int, segment: Segment, namespace: bytes, family: bytes) -> int:
     """Makes the segment durable, summary included. Returns the file's new size."""
     table = segment.table()
     packed = pack_table(table)
     trailer = Trailer(
-        segment.number, namespace, segment.end, len(packed), xxh3_128_digest(packed), len(table.keys), io.wall_time_ns()
+        segment.number,
+        namespace,
+        segment.end,
+        len(packed),
+        xxh3_128_digest(packed),
+        len(table.keys),
+        io.wall_time_ns(),
+        family,
     )
     size = sealed_bytes(segment)
     tail = AlignedBuffer(size - segment.end)

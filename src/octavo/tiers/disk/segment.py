@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from octavo.chunks import OffloadKey
-from octavo.tiers.disk.layout import SEGMENT_HEADER_BYTES, record_bytes
+from octavo.chunks import NO_TENANT, TENANT_BYTES, OffloadKey
+from octavo.tiers.disk.layout import SEGMENT_HEADER_BYTES, read_tenant, record_bytes, written_tenant
 from octavo.tiers.disk.summary import MAX_RECORDS, Table
 
 _PREFIX, _SUFFIX, _DIGITS = "segment-", ".octavo", 12
@@ -61,6 +61,7 @@ class Segment:
         "offsets",
         "rank",
         "sequences",
+        "tenants",
     )
 
     def __init__(self, number: int, file_bytes: int, created_ns: int = 0) -> None:
@@ -80,6 +81,7 @@ class Segment:
         self.hits = array("H")
         self.hot_bytes = 0
         """What the records take that were hit since it was written, or was last allowed to stay."""
+        self.tenants = bytearray()
         self.sequences = array("Q")  # until it is sealed
         self.checksums = bytearray()  # until it is sealed
         self.num_live = 0
@@ -93,7 +95,9 @@ class Segment:
         self.is_broken = False
         """A write or a sync failed: it takes no more."""
 
-    def append(self, key: OffloadKey, length: int, held: int, *, size: int, sequence: int) -> int:
+    def append(
+        self, key: OffloadKey, length: int, held: int, *, size: int, sequence: int, tenant: bytes = NO_TENANT
+    ) -> int:
         """Plans a record. Returns its entry."""
         entry = len(self.keys)
         assert isinstance(self.keys, list), "nothing is appended to a sealed segment"
@@ -103,6 +107,7 @@ class Segment:
         self.lengths.append(length)
         self.held.append(held)
         self.hits.append(0)
+        self.tenants += written_tenant(tenant)
         self.sequences.append(sequence)
         self.checksums += NOT_WRITTEN
         self.end += size
@@ -110,6 +115,10 @@ class Segment:
 
     def location(self, entry: int) -> int:
         return self.number << ENTRY_BITS | entry
+
+    def tenant(self, entry: int) -> bytes:
+        """Whose the record is."""
+        return read_tenant(bytes(self.tenants[entry * TENANT_BYTES : (entry + 1) * TENANT_BYTES]))
 
     def hit(self, entry: int) -> None:
         hits = self.hits[entry]
@@ -146,6 +155,7 @@ class Segment:
             np.array(self.lengths, dtype=np.int64)[written],
             np.array(self.hits, dtype=np.uint32)[written],
             checksums[written].tobytes(),
+            np.frombuffer(bytes(self.tenants), dtype=f"V{TENANT_BYTES}")[written].tobytes(),
         )
 
     def load(self, table: Table) -> None:
@@ -158,6 +168,7 @@ class Segment:
         self.hits = array("H", bytes(2 * len(table.keys)))
         self.sequences = array("Q", table.sequences.astype(np.uint64).tobytes())
         self.checksums = bytearray(table.checksums)
+        self.tenants = bytearray(table.tenants)
         self.num_synced = len(table.keys)
 
 

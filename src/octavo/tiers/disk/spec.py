@@ -11,6 +11,7 @@ from octavo.tiers.base import OffloadingSpec, Tier, TierContext
 from octavo.tiers.disk.cipher import find_cipher
 from octavo.tiers.disk.config import DiskConfig
 from octavo.tiers.disk.io import DiskIO
+from octavo.tiers.disk.opening import check_directory
 from octavo.tiers.disk.tier import DiskTier
 
 logger = logging.getLogger(__name__)
@@ -29,8 +30,18 @@ class DiskSpec(OffloadingSpec):
     def from_config(cls, config: Mapping[str, Any]) -> "DiskSpec":
         return cls(DiskConfig.from_mapping(config))
 
+    def check(self) -> None:
+        find_cipher(self.config.key_file, os.environ)
+        check_directory(self.config.path, io=self.io, budget_bytes=self.config.size_bytes, wait_s=self.config.wait_s)
+
     def build(self, context: TierContext) -> Tier:
-        tier = DiskTier(self.config, context, self.io, find_cipher(self.config.key_file, os.environ))
-        if context.identity and (reason := why_cold(self.config.path, context.namespace, context.identity)):
-            logger.warning("%s: %s", self.config.path, reason)
+        cipher = find_cipher(self.config.key_file, os.environ)
+        tier = DiskTier(self.config, context, self.io, cipher)
+        if context.identity:
+            namespace = cipher.namespace(context.namespace) if cipher else context.namespace
+            key = f"key {cipher.key_id.hex()}" if cipher else "none"
+            parts = {"codec": "none", **context.identity, "encryption": key}
+            if reason := why_cold(self.config.path, namespace, parts):
+                tier.cold_start = f"{self.config.path}: {reason}"
+                logger.warning("%s", tier.cold_start)
         return tier

@@ -1,7 +1,7 @@
 """The summary of a sealed segment: a table of its records, and the trailer that says where it is and checks it.
 
     table     sequence u64[n] | held i64[n] | page u32[n] | length u32[n] | hits u32[n] | checksum 16[n]
-              | key length u8[n] | keys
+              | tenant 8[n] | key length u8[n] | keys
     trailer   the last 4096 bytes of the file
 
 It saves reading the records at start; it is never the only witness: every load checks the record itself.
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from xxhash import xxh3_128_digest
 
-from octavo.chunks import OffloadKey
+from octavo.chunks import TENANT_BYTES, OffloadKey
 from octavo.tiers.disk.layout import (
     ALIGNMENT,
     MAX_KEY_BYTES,
@@ -30,9 +30,9 @@ from octavo.tiers.disk.layout import (
 MAX_RECORDS = 1 << 13
 """In one segment: so that forgetting a segment is a short piece of work."""
 
-_TRAILER = Struct("<16s8sH6xQ16sQQ16sIQ")
+_TRAILER = Struct("<16s8sH6xQ16sQQ16sIQ16s")
 _MAGIC = b"OctavoTl"
-_BYTES_PER_RECORD = 8 + 8 + 4 + 4 + 4 + 16 + 1
+_BYTES_PER_RECORD = 8 + 8 + 4 + 4 + 4 + 16 + TENANT_BYTES + 1
 """Of the table, without the key."""
 MAX_TABLE_BYTES = MAX_RECORDS * (_BYTES_PER_RECORD + MAX_KEY_BYTES)
 
@@ -48,6 +48,8 @@ class Table(NamedTuple):
     hits: NDArray[np.uint32]
     checksums: bytes
     """16 of each."""
+    tenants: bytes
+    """8 of each, zero for nobody's."""
 
 
 class Trailer(NamedTuple):
@@ -58,6 +60,7 @@ class Trailer(NamedTuple):
     table_checksum: bytes
     num_records: int
     sealed_ns: int
+    family: bytes
 
 
 def table_bytes(num_records: int, key_bytes: int) -> int:
@@ -73,6 +76,7 @@ def pack_table(table: Table) -> bytes:
         table.lengths.astype("<u4").tobytes(),
         table.hits.astype("<u4").tobytes(),
         table.checksums,
+        table.tenants,
         bytes(map(len, table.keys)),
         *table.keys,
     )
@@ -107,12 +111,13 @@ def parse_table(data: memoryview, trailer: Trailer) -> Table | None:
     sequences, held = columns.take("<u8", n), columns.take("<i8", n)
     offsets, lengths = columns.take("<u4", n).astype(np.int64) * ALIGNMENT, columns.take("<u4", n).astype(np.int64)
     hits, checksums = columns.take("<u4", n), columns.take("V16", n).tobytes()
+    tenants = columns.take(f"V{TENANT_BYTES}", n).tobytes()
     keys = _split(columns, columns.take("u1", n))
     ends = offsets + RECORD_HEADER_BYTES + lengths + TAG_BYTES
     inside = bool(((offsets >= SEGMENT_HEADER_BYTES) & (ends <= trailer.table_offset)).all())
     if keys is None or not inside:
         return None
-    return Table(keys, sequences, held, offsets, lengths, hits, checksums)
+    return Table(keys, sequences, held, offsets, lengths, hits, checksums, tenants)
 
 
 def _split(columns: "_Columns", key_lengths: NDArray[np.uint8]) -> list[OffloadKey] | None:

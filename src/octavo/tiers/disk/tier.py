@@ -8,11 +8,11 @@ a key names its content, so a record that comes back is right. `reset` is, once 
 
 import gc
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from typing import assert_never
 
-from octavo.chunks import ChunkBytes, OffloadKey, TierChanges, TierResult
+from octavo.chunks import TENANT_BYTES, ChunkBytes, OffloadKey, TierChanges, TierResult
 from octavo.tiers.base import Tier, TierContext, TierStatus
 from octavo.tiers.disk.cipher import RecordCipher
 from octavo.tiers.disk.config import DiskConfig
@@ -62,11 +62,13 @@ class DiskTier(Tier):
         self, config: DiskConfig, context: TierContext, io: DiskIO, cipher: RecordCipher | None = None
     ) -> None:
         namespace = cipher.namespace(context.namespace) if cipher else context.namespace
+        self._family = context.family or context.namespace
         segment_bytes = config.segment_bytes_for(context.max_chunk_bytes)
         opened = open_directory(
             config.path,
             io=io,
             namespace=namespace,
+            family=self._family,
             budget_bytes=config.size_bytes,
             wait_s=config.wait_s,
         )
@@ -83,6 +85,7 @@ class DiskTier(Tier):
             opened,
             io=io,
             namespace=namespace,
+            family=self._family,
             cipher=cipher,
             segment_bytes=segment_bytes,
             buffer_bytes=self._run_bytes,
@@ -135,6 +138,12 @@ class DiskTier(Tier):
     def take_changes(self) -> TierChanges:
         return self._contents.take_changes()
 
+    def owned_by(self, tenants: Collection[bytes]) -> list[tuple[OffloadKey, bytes, int]]:
+        return self._contents.owned_by(tenants)
+
+    def announce(self) -> None:
+        self._contents.announce()
+
     def status(self) -> TierStatus:
         return TierStatus(
             state=self._health.state,
@@ -148,6 +157,8 @@ class DiskTier(Tier):
                 **asdict(self._log.counts),
                 "degradations": self._health.num_degradations,
                 "disk_full": self._room.num_full,
+            },
+            levels={
                 "segments": len(self._contents.segments),
                 "foreign_segments": len(self._log.foreign),
                 "direct_io": int(self._io.is_direct),
@@ -164,17 +175,19 @@ class DiskTier(Tier):
         num_bytes = sum(fit_lengths)
         is_admitted = self._is_serving and not self._room.is_paused and self._stores.has_room(num_bytes, len(chunks))
         if not is_admitted or not self._log.can_append(keys, fit_lengths):
-            self._counters["stores_refused"] += 1
+            self._counters["store_refused"] += len(chunks)
             return False
         job = DiskJob(job_id, self._generation, num_bytes=num_bytes, num_chunks=len(chunks))
         job.num_left = len(keys)
         self._stores.add(job)
         for index, chunk in enumerate(chunks):
             if fits[index]:
-                complete(self._log.append(chunk.key, lengths[index], chunk.held_blocks), job, index, chunk)
+                complete(
+                    self._log.append(chunk.key, lengths[index], chunk.held_blocks, chunk.tenant), job, index, chunk
+                )
             else:
                 job.failed.add(index)
-                self._counters["stores_unfit"] += 1
+                self._counters["store_unfit"] += 1
         self._log.send()
         self._syncs.accept(num_bytes)
         return True
@@ -182,7 +195,7 @@ class DiskTier(Tier):
     def submit_load(self, job_id: int, chunks: Sequence[ChunkBytes]) -> bool:
         num_bytes = sum(buffer.nbytes for chunk in chunks for buffer in chunk.buffers)
         if not self._is_serving or not self._loads.has_room(num_bytes, len(chunks)):
-            self._counters["loads_refused"] += 1
+            self._counters["load_refused"] += len(chunks)
             return False
         job = DiskJob(job_id, self._generation, num_bytes=num_bytes, num_chunks=len(chunks))
         self._loader.submit(job, chunks)
@@ -257,6 +270,8 @@ class DiskTier(Tier):
         """Indexes what was found, goes on with the last segment, and gives others the summary they lack."""
         for found in opened.not_read:
             self._log.foreign[found.number] = Segment(found.number, found.file_bytes)
+            if found.family == self._family:
+                self._log.relatives.add(found.number)
         for found in opened.found:
             segment = Segment(found.number, found.file_bytes, found.created_ns)
             assert found.table is not None, "what is ours was read"
@@ -283,6 +298,7 @@ class DiskTier(Tier):
             and 0 < len(chunk.key) <= MAX_KEY_BYTES
             and chunk.held_blocks != 0
             and MIN_HELD <= chunk.held_blocks <= MAX_HELD
+            and len(chunk.tenant) in (0, TENANT_BYTES)
         )
 
     # Reports
@@ -325,7 +341,7 @@ class DiskTier(Tier):
             self._contents.land(record, is_written=False)
             if record.job is not None:
                 self._stores.chunk_done(record.job, record.index, has_failed=True)
-                self._counters["store_failures"] += not record.job.is_cancelled
+                self._counters["store_failed"] += not record.job.is_cancelled
         self._counters["stored"] += len(report.written)
 
     def _segment_broken(self, report: SegmentBroken) -> None:
@@ -362,17 +378,17 @@ class DiskTier(Tier):
     def _lose(self, segment: Segment) -> None:
         if segment.number in self._contents.segments:
             self._counters["lost_segments"] += 1
-            self._counters["lost_chunks"] += self._log.lose(segment)
+            self._counters["lost"] += self._log.lose(segment)
 
 
 _COUNTERS = (
     "stored",
-    "stores_refused",
-    "stores_unfit",
-    "store_failures",
-    "loads_refused",
+    "store_refused",
+    "store_unfit",
+    "store_failed",
+    "load_refused",
     "lost_unsynced",
     "lost_segments",
-    "lost_chunks",
+    "lost",
     "syncs",
 )

@@ -16,23 +16,9 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import assert_never
 
-from octavo.tiers.buffers import gather, gives_checksum
 from octavo.tiers.disk.cipher import RecordCipher
-from octavo.tiers.disk.io import AlignedBuffer, DiskIO, as_disk_error, read_all, write_all
-from octavo.tiers.disk.layout import (
-    ALIGNMENT,
-    NO_KEY_ID,
-    NO_NONCE,
-    RECORD_HEADER_BYTES,
-    TAG_BYTES,
-    VERSION,
-    RecordHeader,
-    SegmentHeader,
-    is_whole,
-    pack_segment_header,
-    parse_record_header,
-    write_record_header,
-)
+from octavo.tiers.disk.io import AlignedBuffer, DiskIO, as_disk_error, write_all
+from octavo.tiers.disk.layout import NO_KEY_ID, VERSION, SegmentHeader, pack_segment_header
 from octavo.tiers.disk.ledger import Ledger
 from octavo.tiers.disk.lock import DirectoryLock
 from octavo.tiers.disk.marker import marker_name, write_marker
@@ -57,6 +43,7 @@ from octavo.tiers.disk.operations import (
     Ticket,
     WriteRecords,
 )
+from octavo.tiers.disk.record_maker import RecordMaker
 from octavo.tiers.disk.room import is_full, usable_bytes
 from octavo.tiers.disk.seal import write_summary
 from octavo.tiers.disk.segment import Segment, segment_name
@@ -72,6 +59,7 @@ class Writer:
         io: DiskIO,
         lock: DirectoryLock,
         namespace: bytes,
+        family: bytes,
         cipher: RecordCipher | None,
         ledger: Ledger,
         buffer_bytes: int,
@@ -81,9 +69,9 @@ class Writer:
         self._io = io
         self._lock = lock
         self._namespace = namespace
+        self._family = family
         self._cipher = cipher
-        self._scratch = AlignedBuffer(buffer_bytes if cipher else ALIGNMENT)
-        """What is to be encrypted."""
+        self._maker = RecordMaker(io, self.ticket, namespace=namespace, cipher=cipher, most_bytes=buffer_bytes)
         self._ledger = ledger
         self._reports = reports
         self._orders: SimpleQueue[Order] = SimpleQueue()
@@ -175,7 +163,7 @@ class Writer:
             case ClearReset():
                 with suppress(OSError), self.ticket:  # a floor that stays does no harm: numbers only grow
                     self._io.sync_directory()
-                    self._io.unlink(marker_name(self._namespace))
+                    self._io.unlink(marker_name(self._family))
             case Sync():
                 order.is_durable = self._sync() and not self._lost_something
                 self._lost_something = self._lost_something and not order.is_flush
@@ -199,71 +187,8 @@ class Writer:
             self._start = offset
         view = self._buffer.view[self._filled : self._filled + record.size]
         self._filled += record.size
-        encryption = self._fill(record, view)
-        if encryption is not None:
-            header = RecordHeader(
-                record.key,
-                self._namespace,
-                segment.held[record.entry],
-                segment.lengths[record.entry],
-                segment.sequences[record.entry],
-                segment.number,
-                offset,
-                *encryption,
-            )
-            checksum = write_record_header(view, header)
-            segment.checksums[record.entry * 16 : record.entry * 16 + 16] = checksum
-            self._packed.append(record)
-        else:
-            view[:RECORD_HEADER_BYTES] = bytes(RECORD_HEADER_BYTES)
-            self._failed.append(record)
+        (self._packed if self._maker.make(record, view) else self._failed).append(record)
         record.buffers = ()
-
-    def _fill(self, record: PlannedRecord, view: memoryview) -> tuple[bytes, bytes] | None:
-        """Puts the payload where it goes: key id and nonce, or None if there is none."""
-        length = record.segment.lengths[record.entry]
-        if record.source is not None:
-            return self._read_source(*record.source, view, record)
-        assert record.job is not None, "a record comes from a job or from a segment"
-        with record.job.guard.access() as is_allowed:
-            if not is_allowed:
-                return None
-            payload = self._scratch.view[:length] if self._cipher else view[RECORD_HEADER_BYTES:][:length]
-            try:
-                gather(record.buffers, payload)
-            except (ValueError, TypeError, BufferError):  # the caller's memory has gone: this job's failure alone
-                return None
-        if not gives_checksum(payload, record.checksum):
-            return None
-        if self._cipher is None:
-            return NO_KEY_ID, NO_NONCE
-        identity = (record.key, self._namespace, record.segment.held[record.entry])
-        into = view[RECORD_HEADER_BYTES:][: length + TAG_BYTES]
-        return self._cipher.key_id, self._cipher.encrypt(payload, into, identity)
-
-    def _read_source(
-        self, source: Segment, entry: int, view: memoryview, record: PlannedRecord
-    ) -> tuple[bytes, bytes] | None:
-        """A hot record of a segment that is about to go; if it cannot be read, it goes too."""
-        offset = source.offsets[entry]
-        try:
-            with self.ticket:
-                fd = self._io.open(segment_name(source.number), os.O_RDONLY)
-                try:
-                    num_bytes = read_all(self._io, fd, view, offset)
-                finally:
-                    self._io.close(fd)
-        except OSError:
-            return None
-        header = parse_record_header(view[:num_bytes])
-        length = record.segment.lengths[record.entry]
-        is_right = (
-            header is not None
-            and (header.key, header.length, header.namespace) == (record.key, length, self._namespace)
-            and (header.segment, header.offset) == (source.number, offset)
-            and is_whole(view[:num_bytes], length)
-        )
-        return (header.key_id, header.nonce) if header is not None and is_right else None
 
     def _write_buffer(self) -> None:
         """Starts to write what is packed, after the write before it has ended."""
@@ -347,7 +272,9 @@ class Writer:
     def _write_header(self, segment: Segment, num_bytes: int) -> None:
         assert self._fd is not None, "called between opening and closing"
         key_id = self._cipher.key_id if self._cipher else NO_KEY_ID
-        header = SegmentHeader(VERSION, segment.number, segment.created_ns, self._namespace, num_bytes, key_id)
+        header = SegmentHeader(
+            VERSION, segment.number, segment.created_ns, self._namespace, num_bytes, key_id, self._family
+        )
         block = pack_segment_header(header)
         view = self._buffer.view[: len(block)]
         view[:] = block
@@ -360,7 +287,7 @@ class Writer:
             return
         try:
             with self.ticket:
-                file_bytes = write_summary(self._io, self._fd, segment, self._namespace)
+                file_bytes = write_summary(self._io, self._fd, segment, self._namespace, self._family)
         except OSError as error:
             self._break(segment, error)
         else:
@@ -395,7 +322,7 @@ class Writer:
         error = None
         try:
             with self.ticket:
-                write_marker(self._io, self._namespace, floor)
+                write_marker(self._io, self._family, floor)
         except OSError as cause:
             error = cause
             self._lost_something = True

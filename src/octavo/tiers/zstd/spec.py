@@ -51,9 +51,21 @@ class ZstdSpec(OffloadingSpec):
     def from_config(cls, config: Mapping[str, Any]) -> "ZstdSpec":
         return cls(ZstdConfig.from_mapping(config))
 
+    @property
+    def asks_ahead(self) -> bool:
+        return self.config.tier.asks_ahead
+
+    def check(self) -> None:
+        self.config.tier.check()
+
     def build(self, context: TierContext) -> ZstdTier:
         widths = self.config.element_bytes
         codec = ZstdPlanes(widths if isinstance(widths, tuple) else (widths,), self.config.level)  # opens nothing
         namespace = sha256(context.namespace + FORMAT).digest()[: len(context.namespace)]
-        encoded = replace(context, namespace=namespace, max_chunk_bytes=context.max_chunk_bytes + HEADER_BYTES)
+        encoded = replace(
+            context,
+            namespace=namespace,
+            max_chunk_bytes=context.max_chunk_bytes + HEADER_BYTES,
+            identity={**context.identity, "codec": FORMAT.decode()} if context.identity else {},
+        )
         return ZstdTier(self.config.tier.build(encoded), codec)

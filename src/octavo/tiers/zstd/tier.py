@@ -9,22 +9,24 @@ verifies what it stores; a length that it tells is compared with the chunk's own
 
 import logging
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from itertools import count
 
 import numpy as np
 
-from octavo.chunks import ChunkBytes, OffloadKey, TierChanges, TierResult
+from octavo.chunks import ChunkBytes, OffloadKey, SequenceNames, TierChanges, TierResult
 from octavo.tiers.base import Tier, TierStatus
 from octavo.tiers.buffers import BufferGuard, gather, gives_checksum, scatter, total_bytes
 from octavo.tiers.zstd.codec import HEADER_BYTES, ZstdPlanes
 
 _MOST_JOBS = 32
 _CLOSE_TIMEOUT_S = 5.0
-_COUNTERS = ("jobs_refused", "raw_bytes", "encoded_bytes", "encode_ns", "decode_ns")
-"""The ratio of what was stored is raw_bytes / encoded_bytes, and its cost encode_ns / raw_bytes."""
+_COUNTERS = ("store_refused", "load_refused")
+_WORK = ("raw_bytes", "encoded_bytes", "encode_seconds", "decode_seconds")
+"""The ratio of what was stored is raw_bytes / encoded_bytes, and its cost encode_seconds / raw_bytes."""
 _log = logging.getLogger(__name__)
 
 
@@ -40,15 +42,21 @@ class _ZstdJob:
         self.guard = BufferGuard()
         self.encoded: list[bytearray | None] = [None] * len(chunks)
         self.in_thread: Future[None] | None = None
-        self.is_forgotten = False
-        """The tier was reset since it was submitted."""
+        self.forgotten: set[OffloadKey] = set()
+        """Removed since it was submitted."""
 
     def inner_chunks(self) -> list[ChunkBytes]:
         return [
-            ChunkBytes(chunk.key, [memoryview(data)], chunk.held_blocks)
+            ChunkBytes(chunk.key, [memoryview(data)], chunk.held_blocks, tenant=chunk.tenant)
             for chunk, data in zip(self.chunks, self.encoded, strict=True)
             if data is not None
         ]
+
+    def forget(self) -> None:
+        """Chunks that were removed in the meantime fail."""
+        for index, chunk in enumerate(self.chunks):
+            if chunk.key in self.forgotten:
+                self.encoded[index] = None
 
     def fail_inner(self, failed: frozenset[int]) -> None:
         """Drops the chunks with these indices among `inner_chunks`."""
@@ -62,6 +70,8 @@ class ZstdTier(Tier):
 
     def __init__(self, inner: Tier, codec: ZstdPlanes) -> None:
         self.medium = inner.medium  # type: ignore[misc]  # a class has it, but for this one
+        self.cold_start = inner.cold_start
+        self.asks_ahead = inner.asks_ahead
         self._inner = inner
         self._codec = codec
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="octavo-zstd")
@@ -72,6 +82,7 @@ class ZstdTier(Tier):
         self._finished: list[TierResult] = []
         self._is_closed = False
         self._counters = dict.fromkeys(_COUNTERS, 0)
+        self._work = dict.fromkeys(_WORK, 0.0)
 
     def lookup(self, keys: Sequence[OffloadKey]) -> list[int]:
         return self._inner.lookup(keys)
@@ -79,12 +90,15 @@ class ZstdTier(Tier):
     def stored_bytes(self, keys: Sequence[OffloadKey]) -> list[int]:
         return self._inner.stored_bytes(keys)
 
+    def ask(self, sequence: SequenceNames, *, wants_answer: bool = True) -> bool:
+        return self._inner.ask(sequence, wants_answer=wants_answer)
+
     def touch(self, keys: Sequence[OffloadKey]) -> None:
         self._inner.touch(keys)
 
     def submit_store(self, job_id: int, chunks: Sequence[ChunkBytes]) -> bool:
         if not self._has_room:
-            self._counters["jobs_refused"] += 1
+            self._counters["store_refused"] += len(chunks)
             return False
         job = self._jobs[job_id] = _ZstdJob(job_id, chunks, is_store=True, inner_id=next(self._inner_ids))
         job.in_thread = self._thread.submit(self._encode, job)
@@ -96,8 +110,10 @@ class ZstdTier(Tier):
             if 0 < length <= total_bytes(chunks[index].buffers) + HEADER_BYTES:
                 job.encoded[index] = bytearray(length)
         inner_chunks = job.inner_chunks()
-        if not self._has_room or (inner_chunks and not self._inner.submit_load(job.inner_id, inner_chunks)):
-            self._counters["jobs_refused"] += 1
+        if not self._has_room:
+            self._counters["load_refused"] += len(chunks)
+            return False
+        if inner_chunks and not self._inner.submit_load(job.inner_id, inner_chunks):  # which counts it
             return False
         self._jobs[job_id] = job
         if inner_chunks:
@@ -132,12 +148,21 @@ class ZstdTier(Tier):
     def take_changes(self) -> TierChanges:
         return self._inner.take_changes()
 
+    def owned_by(self, tenants: Collection[bytes]) -> list[tuple[OffloadKey, bytes, int]]:
+        return self._inner.owned_by(tenants)
+
+    def announce(self) -> None:
+        self._inner.announce()
+
     def remove(self, keys: Sequence[OffloadKey]) -> None:
+        for job in self._jobs.values():
+            if job.is_store:
+                job.forgotten.update(keys)
         self._inner.remove(keys)
 
     def reset(self) -> None:
         for job in self._jobs.values():
-            job.is_forgotten = True
+            job.forgotten.update(chunk.key for chunk in job.chunks)
         self._inner.reset()
 
     def is_reset_durable(self) -> bool:
@@ -153,7 +178,9 @@ class ZstdTier(Tier):
 
     def status(self) -> TierStatus:
         inner = self._inner.status()
-        return replace(inner, counters={**inner.counters, **self._counters})
+        counters = Counter(inner.counters)
+        counters.update(self._counters)
+        return replace(inner, counters=counters, work={**inner.work, **self._work})
 
     def close(self) -> None:
         self.flush(_CLOSE_TIMEOUT_S)
@@ -173,8 +200,9 @@ class ZstdTier(Tier):
             error, job.in_thread = job.in_thread.exception(), None
             if error is not None:
                 _log.error("zstd: a job failed", exc_info=error)
-            if error is not None or job.is_forgotten:
+            if error is not None:
                 job.encoded = [None] * len(job.chunks)
+            job.forget()
             chunks = job.inner_chunks() if job.is_store else []
             if chunks and self._inner.submit_store(job.inner_id, chunks):
                 self._at_inner[job.inner_id] = job
@@ -191,7 +219,7 @@ class ZstdTier(Tier):
     # In the thread
 
     def _encode(self, job: _ZstdJob) -> None:
-        began = time.thread_time_ns()
+        began = time.thread_time()
         for index, chunk in enumerate(job.chunks):
             data = np.empty(total_bytes(chunk.buffers), dtype=np.uint8)
             with job.guard.access() as is_allowed:
@@ -200,12 +228,12 @@ class ZstdTier(Tier):
                 gather(chunk.buffers, data.data)
             if gives_checksum(data.data, chunk.checksum):
                 encoded = job.encoded[index] = self._codec.encode(chunk.key, data)
-                self._counters["raw_bytes"] += len(data)
-                self._counters["encoded_bytes"] += len(encoded)
-        self._counters["encode_ns"] += time.thread_time_ns() - began
+                self._work["raw_bytes"] += len(data)
+                self._work["encoded_bytes"] += len(encoded)
+        self._work["encode_seconds"] += time.thread_time() - began
 
     def _decode(self, job: _ZstdJob) -> None:
-        began = time.thread_time_ns()
+        began = time.thread_time()
         for index, (chunk, encoded) in enumerate(zip(job.chunks, job.encoded, strict=True)):
             if encoded is None:
                 continue
@@ -217,4 +245,4 @@ class ZstdTier(Tier):
                 if not is_allowed:
                     return
                 scatter(data.data, chunk.buffers)
-        self._counters["decode_ns"] += time.thread_time_ns() - began
+        self._work["decode_seconds"] += time.thread_time() - began

@@ -1,0 +1,123 @@
+"""Clearing a directory without an engine: whole segments, or one tenant's records within them.
+
+A record that is cleared is overwritten with zeros. The summary of its segment goes first, so that a crash in between
+leaves a segment without one: the next engine reads its records one by one, and writes a new summary.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from octavo.chunks import NO_TENANT, TENANT_BYTES
+from octavo.errors import TierError
+from octavo.namespace import described_namespace
+from octavo.tiers.disk.inspection import enter, find_segments
+from octavo.tiers.disk.io import DiskIO, write_zeros
+from octavo.tiers.disk.layout import ALIGNMENT, NO_FAMILY, VERSION, record_bytes
+from octavo.tiers.disk.lock import DirectoryLock
+from octavo.tiers.disk.marker import marker_name
+from octavo.tiers.disk.recovery import FoundSegment
+from octavo.tiers.disk.segment import segment_name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """What is to go: all that fits each of these."""
+
+    namespace_prefix: str = ""
+    tenant: bytes = NO_TENANT
+    """Records of this tenant; by default, those of all."""
+    before_ns: int | None = None
+    """Segments that were begun before, in ns since 1970. A record is at most as old as its segment."""
+
+    def has(self, segment: FoundSegment) -> bool:
+        """Whether something of a segment may have to go. Blank segments go with everything; those of other versions go
+        by their namespace, which nobody knows, and age alone."""
+        is_ours = segment.version > 0 or (segment.is_blank and self == Selection())
+        is_old = self.before_ns is None or 0 < segment.created_ns < self.before_ns
+        return is_ours and is_old and segment.namespace.hex().startswith(self.namespace_prefix)
+
+
+@dataclass(slots=True)
+class Cleared:
+    """What has gone."""
+
+    segments: int = 0
+    records: int = 0
+    """In segments that stay."""
+    num_bytes: int = 0
+
+
+def clear_directory(directory: Path, which: Selection | None = None) -> Cleared:
+    """Deletes what was selected: everything by default. What is not ours stays."""
+    which = which or Selection()
+    cleared = Cleared()
+    if not any(True for _ in find_segments(enter(directory))):
+        return cleared
+    try:
+        io = enter(directory, checks_owner=True)
+        lock = DirectoryLock(io, directory)
+    except OSError as error:
+        raise TierError(f"{directory} cannot be locked: {error.strerror}; run this as the user that owns it") from error
+    try:
+        _clear(io, which, cleared)
+    except OSError as error:
+        raise TierError(f"{directory} cannot be cleared: {error.strerror}") from error
+    finally:
+        lock.release()
+    return cleared
+
+
+def _clear(io: DiskIO, which: Selection, cleared: Cleared) -> None:
+    left, gone = set(), set()
+    for segment in list(find_segments(io)):
+        left.add(segment.family)
+        if not which.has(segment):
+            continue
+        if which.tenant and not (entries := _entries_of(segment, which.tenant)):
+            continue
+        if which.tenant and segment.table is not None and len(entries) < len(segment.table.keys):
+            _erase(io, segment, entries)
+            cleared.records += len(entries)
+            cleared.num_bytes += sum(record_bytes(int(segment.table.lengths[entry])) for entry in entries)
+            continue
+        io.unlink(segment_name(segment.number))
+        gone.add(segment.number)
+        cleared.segments += 1
+        cleared.num_bytes += segment.file_bytes
+    staying = list(find_segments(io))
+    for family in left - {segment.family for segment in staying} - {NO_FAMILY}:
+        io.unlink(marker_name(family))
+    namespaces = {segment.namespace.hex() for segment in staying}
+    for name in io.list_names():
+        namespace = described_namespace(name)
+        if namespace is not None and namespace not in namespaces and namespace.startswith(which.namespace_prefix):
+            io.unlink(name)
+    io.sync_directory()
+
+
+def _entries_of(segment: FoundSegment, tenant: bytes) -> Sequence[int]:
+    if segment.table is None or segment.version != VERSION:
+        return ()
+    tenants = segment.table.tenants
+    return [
+        entry
+        for entry in range(len(segment.table.keys))
+        if tenants[entry * TENANT_BYTES : (entry + 1) * TENANT_BYTES] == tenant
+    ]
+
+
+def _erase(io: DiskIO, segment: FoundSegment, entries: Sequence[int]) -> None:
+    table = segment.table
+    assert table is not None, "entries are of a table"
+    fd = io.open(segment_name(segment.number), os.O_RDWR)
+    try:
+        if segment.is_sealed:
+            write_zeros(io, fd, segment.file_bytes - ALIGNMENT, ALIGNMENT)
+            io.sync(fd)
+        for entry in entries:
+            write_zeros(io, fd, int(table.offsets[entry]), record_bytes(int(table.lengths[entry])))
+        io.sync(fd)
+    finally:
+        io.close(fd)

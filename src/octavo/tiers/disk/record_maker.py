@@ -1,0 +1,101 @@
+"""Records made whole in a buffer: the payload from a job's buffers or an older segment, and the header before it."""
+
+import os
+
+from octavo.tiers.buffers import gather, gives_checksum
+from octavo.tiers.disk.cipher import RecordCipher
+from octavo.tiers.disk.io import AlignedBuffer, DiskIO, read_all
+from octavo.tiers.disk.layout import (
+    ALIGNMENT,
+    NO_KEY_ID,
+    NO_NONCE,
+    RECORD_HEADER_BYTES,
+    TAG_BYTES,
+    RecordHeader,
+    is_whole,
+    parse_record_header,
+    write_record_header,
+)
+from octavo.tiers.disk.operations import PlannedRecord, Ticket
+from octavo.tiers.disk.segment import Segment, segment_name
+
+
+class RecordMaker:
+    """Of one namespace and one key. The writer's thread calls it."""
+
+    def __init__(
+        self, io: DiskIO, ticket: Ticket, *, namespace: bytes, cipher: RecordCipher | None, most_bytes: int
+    ) -> None:
+        self._io = io
+        self._ticket = ticket
+        self._namespace = namespace
+        self._cipher = cipher
+        self._scratch = AlignedBuffer(most_bytes if cipher else ALIGNMENT)
+        """What is to be encrypted."""
+
+    def make(self, record: PlannedRecord, view: memoryview) -> bool:
+        """False if there are no bytes that may be stored: the place then begins with zeros, which are no record."""
+        encryption = self._fill(record, view)
+        if encryption is None:
+            view[:RECORD_HEADER_BYTES] = bytes(RECORD_HEADER_BYTES)
+            return False
+        segment, entry = record.segment, record.entry
+        header = RecordHeader(
+            record.key,
+            self._namespace,
+            segment.held[entry],
+            segment.lengths[entry],
+            segment.sequences[entry],
+            segment.number,
+            segment.offsets[entry],
+            *encryption,
+            segment.tenant(entry),
+        )
+        segment.checksums[entry * 16 : entry * 16 + 16] = write_record_header(view, header)
+        return True
+
+    def _fill(self, record: PlannedRecord, view: memoryview) -> tuple[bytes, bytes] | None:
+        """Puts the payload where it goes: key id and nonce, or None if there is none."""
+        length = record.segment.lengths[record.entry]
+        if record.source is not None:
+            return self._read_source(*record.source, view, record)
+        assert record.job is not None, "a record comes from a job or from a segment"
+        with record.job.guard.access() as is_allowed:
+            if not is_allowed:
+                return None
+            payload = self._scratch.view[:length] if self._cipher else view[RECORD_HEADER_BYTES:][:length]
+            try:
+                gather(record.buffers, payload)
+            except (ValueError, TypeError, BufferError):  # the caller's memory has gone: this job's failure alone
+                return None
+        if not gives_checksum(payload, record.checksum):
+            return None
+        if self._cipher is None:
+            return NO_KEY_ID, NO_NONCE
+        identity = (record.key, self._namespace, record.segment.held[record.entry])
+        into = view[RECORD_HEADER_BYTES:][: length + TAG_BYTES]
+        return self._cipher.key_id, self._cipher.encrypt(payload, into, identity)
+
+    def _read_source(
+        self, source: Segment, entry: int, view: memoryview, record: PlannedRecord
+    ) -> tuple[bytes, bytes] | None:
+        """A hot record of a segment that is about to go; if it cannot be read, it goes too."""
+        offset = source.offsets[entry]
+        try:
+            with self._ticket:
+                fd = self._io.open(segment_name(source.number), os.O_RDONLY)
+                try:
+                    num_bytes = read_all(self._io, fd, view, offset)
+                finally:
+                    self._io.close(fd)
+        except OSError:
+            return None
+        header = parse_record_header(view[:num_bytes])
+        length = record.segment.lengths[record.entry]
+        is_right = (
+            header is not None
+            and (header.key, header.length, header.namespace) == (record.key, length, self._namespace)
+            and (header.segment, header.offset) == (source.number, offset)
+            and is_whole(view[:num_bytes], length)
+        )
+        return (header.key_id, header.nonce) if header is not None and is_right else None
