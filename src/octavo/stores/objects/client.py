@@ -1,0 +1,291 @@
+"""`ObjectsClient`: an object store, as `RemoteTier` drives it.
+
+A lookup takes at most four round trips, whatever the length of the prompt:
+
+    1  listings of the first stretches, and a look for a new epoch, side by side
+    2  listings of all other stretches, if the first ones have anything
+    3  listings by eighth and block, where thousands of sequences part (two round trips at the most)
+    4  ends of the objects on the prompt's own sequence, side by side
+
+A prompt that nobody knows takes the first alone. Listings and ends of objects are remembered for a while.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any, NamedTuple, TypeVar
+
+from octavo.chunks import OffloadKey, SequenceNames
+from octavo.stores import HeldChunk, OutgoingChunk, RemoteClient, StoreDownError
+from octavo.stores.objects.charts import Charts, Place, Stretch, stretches
+from octavo.stores.objects.epochs import Epochs
+from octavo.stores.objects.layout import MOST_CHUNKS, TAIL_BYTES, Index, name_object, pack_object, parse_tail
+from octavo.stores.objects.troubles import explain, is_beyond_its_end
+
+T = TypeVar("T")
+_FIRST_STRETCHES = 4
+_MOST_LISTED = 1000
+"""One page of a listing. A longer one is told by its parts."""
+_MOST_AT_ONCE = 32
+"""Requests under way."""
+_MOST_REMEMBERED = 4096
+"""Indexes of objects; the oldest is forgotten for another."""
+_NOBODY = "shared"
+
+
+class _Where(NamedTuple):
+    path: str
+    offset: int
+    length: int
+
+
+class ObjectsClient(RemoteClient):
+    """One prefix of one store, for one namespace."""
+
+    medium = "objects"
+
+    def __init__(self, store: Any, *, namespace: bytes, family: bytes) -> None:
+        self._store = store
+        self._namespace = namespace
+        self._family = (family or namespace).hex()
+        self._charts = Charts()
+        self._epochs = Epochs(store, self._family)
+        self._indexes: dict[str, Index] = {}
+        """By path."""
+        self._damaged: dict[str, None] = {}
+        """Objects that are not what their name or an index says: they are written anew. The oldest is forgotten."""
+        self._at_once = asyncio.Semaphore(_MOST_AT_ONCE)
+
+    def expect(self, sequence: SequenceNames) -> None:
+        self._charts.chart(sequence)
+
+    async def probe(self) -> None:
+        async with _asking():
+            await self._follow(is_forced=True)
+
+    async def find(self, sequence: SequenceNames) -> Mapping[OffloadKey, HeldChunk]:
+        async with _asking():
+            parts = stretches(sequence)
+            listed: dict[str, int] = {}
+            await self._follow()
+            for wave in (parts[:_FIRST_STRETCHES], parts[_FIRST_STRETCHES:]):
+                objects = await asyncio.gather(*(self._list_stretch(part, sequence.tenant) for part in wave))
+                for found in objects:
+                    listed |= found
+                if not any(objects):
+                    break
+            indexes = await _each(self._read_index, listed.items())
+        there = [(path, index) for path, index in zip(listed, indexes, strict=True) if isinstance(index, Index)]
+        held: dict[OffloadKey, HeldChunk] = {}
+        for path, index in sorted(there, key=lambda pair: pair[1].written_ns):
+            for entry in index.chunks:
+                where = _Where(path, entry.offset, entry.length)
+                held[OffloadKey(entry.key)] = HeldChunk(entry.held_blocks, entry.num_bytes, where)
+        return held
+
+    async def put(self, chunks: Sequence[OutgoingChunk], is_wanted: Callable[[], bool]) -> list[HeldChunk | None]:
+        groups: dict[tuple[bytes, str], list[tuple[Place, int]]] = {}
+        for number, chunk in enumerate(chunks):
+            place = self._charts.find(chunk.key)
+            if place is not None:
+                groups.setdefault((chunk.tenant, place.stretch), []).append((place, number))
+        held: list[HeldChunk | None] = [None] * len(chunks)
+
+        async def put_group(tenant: bytes, members: list[tuple[Place, int]]) -> None:
+            last = max(members)[0]
+            numbers = [number for _, number in members]
+            await self._follow()
+            if not is_wanted():
+                return
+            wheres = await self._put_object(tenant, last, [chunks[number] for number in numbers])
+            for number, where in zip(numbers, wheres, strict=True):
+                held[number] = HeldChunk(chunks[number].held_blocks, chunks[number].num_bytes, where)
+
+        async with _asking():
+            parts = [
+                put_group(tenant, sorted(members)[start : start + MOST_CHUNKS])
+                for (tenant, _), members in groups.items()
+                for start in range(0, len(members), MOST_CHUNKS)
+            ]
+            await asyncio.gather(*parts)
+        return held
+
+    async def get(self, wanted: Sequence[tuple[OffloadKey, HeldChunk]]) -> list[memoryview | StoreDownError | None]:
+        by_path: dict[str, list[int]] = {}
+        for number, (_, held) in enumerate(wanted):
+            by_path.setdefault(held.where.path, []).append(number)
+        envelopes: list[memoryview | StoreDownError | None] = [None] * len(wanted)
+        async with _asking():
+            places = [[wanted[number][1].where for number in numbers] for numbers in by_path.values()]
+            objects = await _each(self._get_ranges, zip(by_path, places, strict=True))
+        for numbers, parts in zip(by_path.values(), objects, strict=True):
+            for place, number in enumerate(numbers):
+                envelopes[number] = parts if isinstance(parts, StoreDownError) else parts[place]
+        return envelopes
+
+    async def forget_all(self) -> None:
+        async with _asking():
+            await self._epochs.begin_next()
+            self._indexes.clear()
+            self.generation = self._epochs.current
+
+    async def close(self) -> None:
+        """obstore closes its connections itself."""
+
+    # ---- helpers ------------------------------------------------------------------------------------------------
+
+    async def _follow(self, *, is_forced: bool = False) -> None:
+        """Goes on to the epoch that another engine may have begun."""
+        epoch = await self._limited(self._epochs.refresh(is_forced=is_forced))
+        if epoch != self.generation:
+            self._indexes.clear()
+            self.generation = epoch
+
+    def _folder(self, tenant: bytes) -> str:
+        epoch = f"{self._epochs.current:08d}"
+        return f"{self._family}/{epoch}/{self._namespace.hex()}/{tenant.hex() or _NOBODY}"
+
+    async def _list_stretch(self, part: Stretch, tenant: bytes) -> dict[str, int]:
+        """Paths and sizes of the objects on the reader's own sequence."""
+        folder = f"{self._folder(tenant)}/{part.name}"
+        own = {f"{folder}/{eighth}/{block}" for eighth, block in part.blocks}
+        listed, is_all = await self._list(folder)
+        for level in (part.eighths, [f"{eighth}/{block}" for eighth, block in part.blocks]):
+            if is_all:
+                break
+            pages = await asyncio.gather(*(self._list(f"{folder}/{name}") for name in level))
+            listed = {path: size for page, _ in pages for path, size in page.items()}
+            is_all = all(is_whole for _, is_whole in pages)
+        return {path: size for path, size in listed.items() if path.rpartition("/")[0] in own}
+
+    async def _list(self, folder: str) -> tuple[dict[str, int], bool]:
+        """One page: paths and sizes, and whether that is all."""
+        import obstore
+
+        async def first_page() -> list[Any]:
+            pages = obstore.list(self._store, prefix=folder, chunk_size=_MOST_LISTED)
+            async for page in pages:
+                return list(page)
+            return []
+
+        page = await self._limited(first_page())
+        return {meta["path"]: meta["size"] for meta in page}, len(page) < _MOST_LISTED
+
+    async def _read_index(self, path: str, size: int) -> Index | None:
+        if (known := self._indexes.get(path)) is not None:
+            return known
+        tail = await self._get_range(path, max(0, size - TAIL_BYTES), size) if size else None
+        index = parse_tail(tail, size, self._namespace) if tail is not None else None
+        if index is None:
+            self._suspect(path)
+            return None
+        self._indexes[path] = index
+        if len(self._indexes) > _MOST_REMEMBERED:
+            self._indexes.pop(next(iter(self._indexes)), None)
+        return index
+
+    async def _put_object(self, tenant: bytes, last: Place, chunks: Sequence[OutgoingChunk]) -> list[_Where]:
+        import obstore
+        from obstore.exceptions import AlreadyExistsError
+
+        name = name_object([(chunk.key, chunk.held_blocks, chunk.num_bytes) for chunk in chunks])
+        path = f"{self._folder(tenant)}/{last.stretch}/{last.eighth}/{last.block}/{name}"
+        replaces = path in self._damaged or any(chunk.replaces for chunk in chunks)
+        packed = pack_object(
+            self._namespace,
+            time.time_ns(),
+            [(chunk.key, chunk.held_blocks, chunk.num_bytes, chunk.envelope) for chunk in chunks],
+        )
+        mode: Any = "overwrite" if replaces else "create"
+        with suppress(AlreadyExistsError):  # equal work, by another engine
+            await self._limited(obstore.put_async(self._store, path, packed, mode=mode, use_multipart=False))
+        self._damaged.pop(path, None)
+        self._indexes.pop(path, None)
+        wheres, offset = [], 0
+        for chunk in chunks:
+            wheres.append(_Where(path, offset, len(chunk.envelope)))
+            offset += len(chunk.envelope)
+        return wheres
+
+    async def _get_ranges(self, path: str, places: Sequence[_Where]) -> list[memoryview | None]:
+        """By place. Ranges that are neighbours are read as one."""
+        runs: list[list[int]] = []
+        for number in sorted(range(len(places)), key=lambda number: places[number].offset):
+            last = places[runs[-1][-1]] if runs else None
+            if last is not None and last.offset + last.length == places[number].offset:
+                runs[-1].append(number)
+            else:
+                runs.append([number])
+        parts: list[memoryview | None] = [None] * len(places)
+
+        async def read(run: Sequence[int]) -> None:
+            start, end = places[run[0]].offset, places[run[-1]].offset + places[run[-1]].length
+            data = await self._get_range(path, start, end)
+            if data is None:
+                return
+            for number in run:
+                offset = places[number].offset - start
+                parts[number] = data[offset : offset + places[number].length]
+
+        await asyncio.gather(*(read(run) for run in runs))
+        return parts
+
+    async def _get_range(self, path: str, start: int, end: int) -> memoryview | None:
+        """None where the object is gone, or is not the one that an index was of."""
+        import obstore
+        from obstore.exceptions import GenericError
+
+        try:
+            data = memoryview(await self._limited(obstore.get_range_async(self._store, path, start=start, end=end)))
+        except FileNotFoundError:
+            self._indexes.pop(path, None)
+            return None
+        except GenericError as error:
+            if not is_beyond_its_end(error):
+                raise
+            data = memoryview(b"")
+        if len(data) == end - start:
+            return data
+        self._suspect(path)
+        return None
+
+    async def _limited(self, call: Awaitable[T]) -> T:
+        async with self._at_once:
+            return await call
+
+    def _suspect(self, path: str) -> None:
+        self._indexes.pop(path, None)
+        self._damaged[path] = None
+        if len(self._damaged) > _MOST_REMEMBERED:
+            del self._damaged[next(iter(self._damaged))]
+
+
+@asynccontextmanager
+async def _asking() -> AsyncIterator[None]:
+    """What obstore raises means that the store did not work."""
+    from obstore.exceptions import BaseError
+
+    try:
+        yield
+    except StoreDownError:
+        raise
+    except (BaseError, OSError) as error:
+        raise explain(error) from error
+
+
+async def _each(call: Callable[..., Awaitable[T]], arguments: Iterable[tuple[Any, ...]]) -> list[T | StoreDownError]:
+    """Answers and errors, by place. If all are errors, the store did not work."""
+
+    async def answer(its: tuple[Any, ...]) -> T | StoreDownError:
+        try:
+            async with _asking():
+                return await call(*its)
+        except StoreDownError as error:
+            return error
+
+    answers = await asyncio.gather(*map(answer, arguments))
+    failed = [answer for answer in answers if isinstance(answer, StoreDownError)]
+    if failed and len(failed) == len(answers):
+        raise failed[0]
+    return answers
