@@ -1,0 +1,38 @@
+"""The object store tier: S3 and its kin, Google's and Azure's, or a folder that machines share.
+
+    client     finds, puts and gets objects, in few round trips
+    charts     where an object is filed: which engine finds it without a directory
+    layout     the bytes of an object; `octavo.stores` has those of a chunk
+    epochs     resets: objects of a former epoch are found by nobody
+    store      opens the store, and says what is wrong with it in one sentence
+    troubles   what obstore's errors mean
+    inventory  what a store holds, without an engine; `collecting` deletes, `verifying` reads and checks
+    config, spec
+
+The layout by byte and by name: docs/stores.md.
+"""
+
+from octavo.stores.objects import layout
+from octavo.stores.objects.client import ObjectsClient
+from octavo.stores.objects.collecting import delete_objects, expire
+from octavo.stores.objects.config import ObjectsConfig
+from octavo.stores.objects.inventory import Inventory, Share, StoredObject, asking, list_objects
+from octavo.stores.objects.spec import ObjectsSpec
+from octavo.stores.objects.store import open_store
+from octavo.stores.objects.verifying import find_damage
+
+__all__ = [
+    "Inventory",
+    "ObjectsClient",
+    "ObjectsConfig",
+    "ObjectsSpec",
+    "Share",
+    "StoredObject",
+    "asking",
+    "delete_objects",
+    "expire",
+    "find_damage",
+    "layout",
+    "list_objects",
+    "open_store",
+]

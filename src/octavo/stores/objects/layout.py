@@ -1,0 +1,95 @@
+"""The bytes of an object, version 1: see docs/stores.md.
+
+    [envelope][envelope]...[index][trailer, 40 bytes]
+
+The index says which chunks the object has, and where; the trailer says how long the index is, and verifies it. So the
+end of an object is enough to know what it has, and a range of it to have one chunk. Every parser takes bytes that
+anybody may have written, and answers None for what is not whole.
+"""
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from struct import Struct
+
+import msgspec
+from xxhash import xxh3_128_digest
+
+from octavo.stores import MOST_ENVELOPE_BYTES
+
+_MAGIC = b"OctavoOb"
+_VERSION = 1
+_TRAILER = Struct("<8sH2xIQ16s")
+TRAILER_BYTES = _TRAILER.size
+MOST_CHUNKS = 256
+"""In one object."""
+TAIL_BYTES = 64 << 10
+"""The index and trailer of any object are not longer."""
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True):
+    """One chunk of an object."""
+
+    key: bytes
+    held_blocks: int
+    num_bytes: int
+    """Of the chunk."""
+    offset: int
+    length: int
+    """Of its envelope."""
+
+
+class Index(msgspec.Struct, frozen=True, kw_only=True):
+    """What an object has."""
+
+    namespace: bytes
+    written_ns: int
+    """Since 1970, by the writer's clock: of two objects with one key, the later one counts."""
+    chunks: list[Entry]
+
+
+_decoder = msgspec.msgpack.Decoder(Index)
+_encoder = msgspec.msgpack.Encoder()
+
+
+def name_object(chunks: Sequence[tuple[bytes, int, int]]) -> str:
+    """Of what an object has, by key, held blocks and bytes: equal work has equal names."""
+    digest = blake2b(digest_size=8, person=b"octavo object")
+    digest.update(_encoder.encode(chunks))
+    return digest.hexdigest()
+
+
+def pack_object(namespace: bytes, written_ns: int, chunks: Sequence[tuple[bytes, int, int, bytearray]]) -> bytes:
+    """Of key, held blocks, bytes and envelope of each chunk."""
+    parts: list[bytes | bytearray] = []
+    entries, offset = [], 0
+    for key, held_blocks, num_bytes, envelope in chunks:
+        entries.append(Entry(key, held_blocks, num_bytes, offset, len(envelope)))
+        parts.append(envelope)
+        offset += len(envelope)
+    index = _encoder.encode(Index(namespace=namespace, written_ns=written_ns, chunks=entries))
+    trailer = _TRAILER.pack(_MAGIC, _VERSION, len(index), offset, xxh3_128_digest(index))
+    return b"".join([*parts, index, trailer])
+
+
+def parse_tail(tail: memoryview, object_bytes: int, namespace: bytes) -> Index | None:
+    """From the last bytes of an object of so many bytes."""
+    if len(tail) < TRAILER_BYTES:
+        return None
+    magic, version, index_bytes, body_bytes, checksum = _TRAILER.unpack_from(tail, len(tail) - TRAILER_BYTES)
+    packed = tail[-TRAILER_BYTES - index_bytes : -TRAILER_BYTES]
+    if (magic, version) != (_MAGIC, _VERSION) or len(packed) != index_bytes or xxh3_128_digest(packed) != checksum:
+        return None
+    if body_bytes + index_bytes + TRAILER_BYTES != object_bytes:
+        return None
+    try:
+        index = _decoder.decode(packed)
+    except msgspec.MsgspecError:
+        return None
+    is_sound = index.namespace == namespace and len(index.chunks) <= MOST_CHUNKS
+    fits = all(
+        chunk.offset >= 0
+        and 0 <= chunk.length - chunk.num_bytes <= MOST_ENVELOPE_BYTES
+        and 0 < chunk.length <= body_bytes - chunk.offset
+        for chunk in index.chunks
+    )
+    return index if is_sound and fits else None

@@ -1,0 +1,72 @@
+"""The store of a URL, through obstore, and a sentence with the remedy for what is wrong with an option."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from octavo.errors import InputError, TierError
+from octavo.stores.objects.config import ObjectsConfig
+from octavo.stores.objects.troubles import explain, first_line
+
+_CLIENT_TIMEOUT_S = 60.0
+"""Behind the tier's own deadlines."""
+
+
+def open_store(config: ObjectsConfig) -> Any:
+    """Opens no connection. InputError, with the remedy, for what is wrong with the URL or an option."""
+    try:
+        from obstore import store as stores  # an optional dependency
+    except ImportError as error:
+        raise InputError("an object store tier needs the package obstore: pip install 'octavo[objects]'") from error
+    scheme, _, place = config.url.partition("://")
+    if scheme == "file":
+        return _open_folder(stores, Path(place))
+    options: dict[str, Any] = {
+        "client_options": _client_options(config),
+        "retry_config": {
+            "max_retries": 2,
+            "retry_timeout": timedelta(seconds=config.find_s),
+            "backoff": {
+                "init_backoff": timedelta(milliseconds=50),
+                "max_backoff": timedelta(seconds=config.find_s),
+                "base": 2,
+            },
+        },
+    }
+    if config.endpoint:
+        options["endpoint"] = config.endpoint
+    if scheme == "s3":
+        options["region"] = config.region or _region_of_environment()
+        if config.endpoint:
+            options["virtual_hosted_style_request"] = not config.path_style
+    try:
+        return stores.from_url(config.url, **options)
+    except Exception as error:
+        raise InputError(f"object store tier: url {config.url}: {explain(error)}") from error
+
+
+def _region_of_environment() -> str:
+    from os import environ
+
+    return environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+
+
+def _open_folder(stores: Any, folder: Path) -> Any:
+    try:
+        return stores.LocalStore(prefix=folder, mkdir=True)
+    except Exception as error:
+        raise TierError(
+            f"object store tier: {folder}: {first_line(error)}; give a folder that can be written"
+        ) from error
+
+
+def _client_options(config: ObjectsConfig) -> dict[str, Any]:
+    options: dict[str, Any] = {"timeout": timedelta(seconds=_CLIENT_TIMEOUT_S), "connect_timeout": timedelta(seconds=2)}
+    if (config.endpoint or "").startswith("http://"):
+        options["allow_http"] = True
+    if config.ca_file is not None:
+        try:
+            options["root_certificate"] = config.ca_file.read_bytes()
+        except OSError as error:
+            raise InputError(f"object store tier: ca_file {config.ca_file} cannot be read: {error.strerror}") from error
+    return options

@@ -1,0 +1,94 @@
+"""What obstore's errors mean: one sentence, and the remedy where the trouble does not go away by itself."""
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from octavo.stores.client import StoreBusyError, StoreDownError
+
+_STATUS = re.compile(r"status code: (\d{3})")
+_CODE = re.compile(r"<Code>(\w+)</Code>")
+_RIGHTS = "give credentials that may list, read, write and delete there (environment, profile or instance role)"
+
+
+class _Trouble(NamedTuple):
+    signs: Sequence[str]
+    """Any of them in the error's text. The first trouble that has one counts."""
+    sentence: str
+    remedy: str = ""
+
+
+_TROUBLES = (
+    _Trouble(
+        (
+            "169.254.169.254",
+            "metadata.google.internal",
+            "/latest/api/token",
+            "security-credentials",
+            "Missing AccessKeyId",
+            "Missing SecretAccessKey",
+        ),
+        "no credentials were found",
+        "give AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or what the store's own tools take, or an instance role",
+    ),
+    _Trouble(("Account must be specified",), "its account is not known", "give it in AZURE_STORAGE_ACCOUNT_NAME"),
+    _Trouble(
+        ("NoSuchBucket", "ContainerNotFound", "bucket does not exist"),
+        "there is no such bucket",
+        "create it, or give the right name in the url",
+    ),
+    _Trouble(
+        ("NotValidForName",),
+        "its certificate is for another name",
+        "give the endpoint under a name that stands in its certificate",
+    ),
+    _Trouble(
+        ("InvalidCertificate", "UnknownIssuer"),
+        "its certificate does not verify",
+        "give the certificates of its authority as ca_file",
+    ),
+    _Trouble(
+        ("No certificates found",), "ca_file has no certificates in PEM", "give those of the store's authority there"
+    ),
+    _Trouble(("InvalidContentType", "InvalidMessage"), "it does not speak TLS", "give the endpoint with http://"),
+    _Trouble(("RequestTimeTooSkewed",), "this machine's clock is too far from the store's", "set its clock"),
+    _Trouble(
+        ("ExpiredToken", "TokenRefreshRequired", "token has expired"), "the credentials have expired", "renew them"
+    ),
+    _Trouble(("InvalidAccessKeyId", "InvalidToken"), "it does not know the access key", _RIGHTS),
+    _Trouble(("SignatureDoesNotMatch",), "the secret key does not belong to the access key", _RIGHTS),
+    _Trouble(
+        ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraint"),
+        "the bucket is in another region",
+        "give its region",
+    ),
+    _Trouble(("SlowDown", "TooManyRequests", "status code: 429", "status code: 503"), "it throttles"),
+    _Trouble(("AccessDenied", "status code: 401", "status code: 403"), "it does not permit that", _RIGHTS),
+    _Trouble(("dns error",), "the name of its host is not known"),
+    _Trouble(("Connection refused", "ConnectionRefused"), "it refuses connections"),
+    _Trouble(("error sending request", "ConnectError"), "it cannot be reached"),
+    _Trouble(("timed out", "TimedOut"), "it has not answered in time"),
+    _Trouble(("error decoding response body", "IncompleteBody", "IncompleteMessage"), "an answer broke off"),
+)
+
+
+def explain(error: Exception) -> StoreDownError:
+    """Of an error that obstore raised."""
+    text = f"{type(error).__name__} {error}"
+    answer = " ".join(found[1] for pattern in (_STATUS, _CODE) if (found := pattern.search(text)))
+    for trouble in _TROUBLES:
+        if any(sign in text for sign in trouble.signs):
+            sentence = f"{trouble.sentence} ({answer})" if answer and not trouble.remedy else trouble.sentence
+            kind = StoreBusyError if trouble.sentence == "it throttles" else StoreDownError
+            return kind(sentence, trouble.remedy)
+    return StoreDownError(f"it answers {answer}" if answer else first_line(error))
+
+
+def first_line(error: BaseException) -> str:
+    """What a person needs of obstore's message, which goes on for a page."""
+    return str(error).partition("\n")[0].strip() or type(error).__name__
+
+
+def is_beyond_its_end(error: Exception) -> bool:
+    """Whether an object is shorter than what was asked for."""
+    return "status code: 416" in str(error) or "InvalidRange" in str(error)
