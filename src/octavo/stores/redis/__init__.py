@@ -1,0 +1,11 @@
+"""Redis and Valkey as a tier: a pool of memory on a network, one value for each chunk.
+
+client     finds, puts and gets values, in few round trips
+config, spec
+"""
+
+from octavo.stores.redis.client import RedisClient
+from octavo.stores.redis.config import RedisConfig
+from octavo.stores.redis.spec import RedisSpec
+
+__all__ = ["RedisClient", "RedisConfig", "RedisSpec"]

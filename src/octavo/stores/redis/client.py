@@ -1,0 +1,183 @@
+"""`RedisClient`: Redis or Valkey, as `RemoteTier` drives it. Each chunk is one value:
+
+    octavo:FAMILY:EPOCH:NAMESPACE:TENANT:KEY    an envelope, with a time to live
+    octavo:FAMILY                               EPOCH, a random name; whoever changes it has reset the family
+
+Many values are asked for in one round trip, and no more of a value than a chunk can have. A prompt that nobody knows
+costs one round trip, for its first blocks; of one that is known, ever longer parts are asked for until one has nothing.
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from secrets import token_hex
+from typing import Any
+
+from octavo.chunks import OffloadKey, SequenceNames
+from octavo.stores.client import HeldChunk, OutgoingChunk, RemoteClient, StoreDownError
+from octavo.stores.envelope import MOST_ENVELOPE_BYTES, SUMMARY_BYTES, summarize
+from octavo.stores.redis.troubles import explain
+
+_FIRST_BLOCKS = 256
+"""Of each group, in the first round trip; each further one asks for twice as many."""
+_BATCH_BYTES = 8 << 20
+_BATCH_VALUES = 4096
+"""The most of one round trip, so that others have their turn. A value that is alone may be larger."""
+_MOST_VALUE_BYTES = 256 << 20
+"""A larger chunk is not taken: a server refuses values of 512 MiB, and serves others while it moves none as large."""
+_NOBODY = "shared"
+
+
+class RedisClient(RemoteClient):
+    """One family of namespaces on one server."""
+
+    medium = "redis"
+
+    def __init__(self, redis: Any, *, namespace: bytes, family: bytes, most_chunk_bytes: int, keep_s: float) -> None:
+        """`redis` is the asynchronous client of the package redis."""
+        self._redis = redis
+        self._family = f"octavo:{(family or namespace).hex()}"
+        self._namespace = namespace.hex()
+        self._most_chunk_bytes = most_chunk_bytes
+        self._keep_ms = max(1, round(keep_s * 1000))
+        self._epoch: bytes | None = None
+
+    async def probe(self) -> None:
+        async with _asking():
+            await self._follow()
+
+    async def find(self, sequence: SequenceNames) -> Mapping[OffloadKey, HeldChunk]:
+        held: dict[OffloadKey, HeldChunk] = {}
+        async with _asking():
+            folder = await self._follow(sequence.tenant)
+            for keys in _waves(sequence):
+                names = [folder + key.hex() for key in keys]
+                starts = await self._read([(name, SUMMARY_BYTES) for name in names])
+                found = {
+                    key: HeldChunk(*summary, name)
+                    for key, name, start in zip(keys, names, starts, strict=True)
+                    if (summary := summarize(start)) is not None and summary[1] <= self._most_chunk_bytes
+                }
+                if not found:
+                    break
+                held |= found
+        return held
+
+    async def put(self, chunks: Sequence[OutgoingChunk], is_wanted: Callable[[], bool]) -> list[HeldChunk | None]:
+        held: list[HeldChunk | None] = [None] * len(chunks)
+        async with _asking():
+            folders = {tenant: await self._follow(tenant) for tenant in {chunk.tenant for chunk in chunks}}
+            names = [folders[chunk.tenant] + chunk.key.hex() for chunk in chunks]
+            fitting = [place for place, chunk in enumerate(chunks) if len(chunk.envelope) <= _MOST_VALUE_BYTES]
+            for batch in _batches([len(chunks[place].envelope) for place in fitting]):
+                if not is_wanted():
+                    return [None] * len(chunks)
+                await self._put_batch(chunks, names, [fitting[number] for number in batch], held)
+        return held
+
+    async def get(self, wanted: Sequence[tuple[OffloadKey, HeldChunk]]) -> "list[memoryview | StoreDownError | None]":
+        async with _asking():
+            # one byte more than is expected, so that a longer value is told from a whole one
+            asked = [(chunk.where, chunk.num_bytes + MOST_ENVELOPE_BYTES + 1) for _, chunk in wanted]
+            return [memoryview(value) if value else None for value in await self._read(asked, is_use=True)]
+
+    async def forget_all(self) -> None:
+        async with _asking():
+            epoch = token_hex(8).encode()
+            await self._redis.set(self._family, epoch)
+            self._enter(epoch)
+
+    async def close(self) -> None:
+        await self._redis.aclose()
+
+    # ---- helpers ------------------------------------------------------------------------------------------------
+
+    async def _follow(self, tenant: bytes = b"") -> str:
+        """What the names of the tenant's chunks begin with, in the epoch that another engine may have begun."""
+        epoch: bytes | None = await self._redis.get(self._family)
+        if epoch is None:  # a new server, or one that has lost it: what was stored before is found by nobody
+            await self._redis.set(self._family, token_hex(8), nx=True)
+            epoch = await self._redis.get(self._family)
+        if epoch is None:
+            raise StoreDownError("it does not keep what it is given")
+        self._enter(epoch)
+        return f"{self._family}:{epoch[:32].hex()}:{self._namespace}:{tenant.hex() or _NOBODY}:"
+
+    def _enter(self, epoch: bytes) -> None:
+        self.generation += self._epoch not in (None, epoch)
+        self._epoch = epoch
+
+    async def _put_batch(
+        self, chunks: Sequence[OutgoingChunk], names: Sequence[str], places: Sequence[int], held: list[HeldChunk | None]
+    ) -> None:
+        """What another engine has stored is not written again, unless it is something else. A server that is full takes
+        nothing, and is not down."""
+        from redis.exceptions import OutOfMemoryError
+
+        is_there = dict.fromkeys(places, False)
+        spared = [place for place in places if not chunks[place].replaces]
+        starts = await self._read([(names[place], SUMMARY_BYTES) for place in spared])
+        for place, start in zip(spared, starts, strict=True):
+            is_there[place] = summarize(start) == (chunks[place].held_blocks, chunks[place].num_bytes)
+        async with self._redis.pipeline(transaction=False) as pipeline:
+            for place in places:
+                if is_there[place]:
+                    pipeline.pexpire(names[place], self._keep_ms)
+                else:
+                    pipeline.set(names[place], chunks[place].envelope, px=self._keep_ms)
+            answers = await pipeline.execute(raise_on_error=False)
+        for place, answer in zip(places, answers, strict=True):
+            if answer is True:
+                held[place] = HeldChunk(chunks[place].held_blocks, chunks[place].num_bytes, names[place])
+            elif isinstance(answer, Exception) and not isinstance(answer, OutOfMemoryError):
+                raise answer
+
+    async def _read(self, asked: Sequence[tuple[str, int]], *, is_use: bool = False) -> list[bytes]:
+        """The first bytes of each value, as many as are asked for; none of one that is not there."""
+        values: list[bytes] = []
+        for places in _batches([num_bytes for _, num_bytes in asked]):
+            async with self._redis.pipeline(transaction=False) as pipeline:
+                for name, num_bytes in (asked[place] for place in places):
+                    pipeline.getrange(name, 0, num_bytes - 1)
+                for place in places if is_use else ():
+                    pipeline.pexpire(asked[place][0], self._keep_ms)
+                answers = await pipeline.execute()
+            values += answers[: len(places)]
+        return values
+
+
+def _waves(sequence: SequenceNames) -> Iterator[list[OffloadKey]]:
+    """The keys of all groups up to the same token, from the start of the sequence."""
+    tokens_per_block = min((chain.tokens_per_block for chain in sequence.chains if chain.keys), default=0)
+    done, tokens = 0, _FIRST_BLOCKS * tokens_per_block
+    while keys := [
+        key
+        for chain in sequence.chains
+        for key in chain.keys[done // chain.tokens_per_block : tokens // chain.tokens_per_block]
+    ]:
+        yield keys
+        done, tokens = tokens, 3 * tokens
+
+
+def _batches(num_bytes: Sequence[int]) -> Iterator[list[int]]:
+    """Places, in order, whose values go in one round trip."""
+    batch: list[int] = []
+    total = 0
+    for place, size in enumerate(num_bytes):
+        if batch and (len(batch) == _BATCH_VALUES or total + size > _BATCH_BYTES):
+            yield batch
+            batch, total = [], 0
+        batch.append(place)
+        total += size
+    if batch:
+        yield batch
+
+
+@asynccontextmanager
+async def _asking() -> AsyncIterator[None]:
+    """A server that does not work is down, and no other error."""
+    from redis.exceptions import RedisError  # an optional dependency
+
+    try:
+        yield
+    except (RedisError, OSError) as error:
+        raise explain(error) from error

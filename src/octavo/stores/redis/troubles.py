@@ -1,0 +1,28 @@
+"""What is wrong with a server, as one sentence with the remedy."""
+
+from octavo.stores.client import StoreDownError
+
+PASSWORD_VARIABLE = "OCTAVO_REDIS_PASSWORD"  # noqa: S105 - its name
+_REMEDIES = (
+    (("DB index", "invalid DB"), "give a database that the server has: redis://host:port/0"),
+    (("certificate", "CERTIFICATE"), "give the certificates of its authority as ca_file"),
+    (
+        (
+            "NOAUTH",
+            "WRONGPASS",
+            "Authentication",
+            "already authenticated",
+            "username-password",
+            "NOPERM",
+            "permissions",
+        ),
+        f"give a user and a password that may read and write: redis://user:password@host, or {PASSWORD_VARIABLE}",
+    ),
+    (("READONLY", "read only replica"), "give the primary server, which can be written"),
+)
+
+
+def explain(error: Exception) -> StoreDownError:
+    text = " ".join(str(error).split()) or type(error).__name__
+    remedy = next((remedy for signs, remedy in _REMEDIES if any(sign in text for sign in signs)), "")
+    return StoreDownError(text, remedy)
