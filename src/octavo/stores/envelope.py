@@ -1,0 +1,103 @@
+"""The bytes of one chunk in a store, version 1: see docs/stores.md.
+
+    [176 bytes: magic, version, held blocks, length, key id, nonce, namespace, key, checksum][payload][tag, 16 bytes]
+
+An envelope says whose bytes it holds, so it is verified wherever it was found: a store that gives back another chunk,
+another namespace's, half of one or anything else is noticed. The tag is there if the payload is encrypted.
+"""
+
+from struct import Struct
+
+from xxhash import xxh3_128_digest
+
+from octavo.chunks import OffloadKey
+from octavo.tiers.disk import RecordCipher
+
+_MAGIC = b"OctavoCk"
+_VERSION = 1
+_HEADER = Struct("<8sHHIqQ8s24s16s80s16s")
+_CHECKSUM_BYTES, _TAG_BYTES = 16, 16
+_NO_KEY_ID, _NO_NONCE = bytes(8), bytes(24)
+MOST_KEY_BYTES = 80
+_HEADER_BYTES = _HEADER.size
+MOST_ENVELOPE_BYTES = _HEADER_BYTES + _TAG_BYTES
+"""What an envelope adds to a chunk, at most."""
+
+
+KEY_VARIABLE = "OCTAVO_STORE_KEY"
+"""The variable that may hold the key of encryption."""
+_SUMMARY = Struct("<8sHHIqQ")
+SUMMARY_BYTES = _SUMMARY.size
+
+
+class Envelopes:
+    """Of one namespace and one key. Threads may share it."""
+
+    def __init__(self, namespace: bytes, cipher: RecordCipher | None = None) -> None:
+        self.namespace = cipher.namespace(namespace) if cipher else namespace
+        self._cipher = cipher
+        self._tag_bytes = _TAG_BYTES if cipher else 0
+
+    def size(self, num_bytes: int) -> int:
+        """Of the envelope of a chunk of so many bytes."""
+        return _HEADER_BYTES + num_bytes + self._tag_bytes
+
+    def seal(self, key: OffloadKey, held_blocks: int, payload: bytearray) -> bytearray:
+        sealed = bytearray(self.size(len(payload)))
+        key_id, nonce = _NO_KEY_ID, _NO_NONCE
+        with memoryview(sealed) as view:
+            if self._cipher:
+                identity = (key, self.namespace, held_blocks)
+                key_id, nonce = (
+                    self._cipher.key_id,
+                    self._cipher.encrypt(memoryview(payload), view[_HEADER_BYTES:], identity),
+                )
+            else:
+                view[_HEADER_BYTES:] = payload
+            fields = (_MAGIC, _VERSION, len(key), 0, held_blocks, len(payload), key_id, nonce, self.namespace, key)
+            header = _HEADER.pack(*fields, bytes(_CHECKSUM_BYTES))[:-_CHECKSUM_BYTES]
+            view[: len(header)] = header
+            view[len(header) : _HEADER_BYTES] = _checksum(view)
+        return sealed
+
+    def open(self, envelope: memoryview, key: OffloadKey, held_blocks: int, num_bytes: int) -> memoryview | None:
+        """The payload, if the envelope is whole and holds exactly what was asked for."""
+        if len(envelope) != self.size(num_bytes):
+            return None
+        if not is_sound(envelope, self.namespace, key, held_blocks, num_bytes):
+            return None
+        payload = envelope[_HEADER_BYTES:]
+        if self._cipher is None:
+            return payload
+        opened = memoryview(bytearray(num_bytes))
+        key_id, nonce = _HEADER.unpack_from(envelope)[6:8]
+        is_ours = key_id == self._cipher.key_id and self._cipher.decrypt(
+            payload, opened, nonce, (key, self.namespace, held_blocks)
+        )
+        return opened if is_ours else None
+
+
+def is_sound(envelope: memoryview, namespace: bytes, key: OffloadKey, held_blocks: int, num_bytes: int) -> bool:
+    """Whether an envelope is whole and says that it holds this. Who made it, only a key can tell."""
+    if len(envelope) < _HEADER_BYTES:
+        return False
+    magic, version, key_bytes, zero, held, length, _, _, whose, name, checksum = _HEADER.unpack_from(envelope)
+    said = (magic, version, zero, held, length, whose)
+    if said != (_MAGIC, _VERSION, 0, held_blocks, num_bytes, namespace):
+        return False
+    return name[:key_bytes] == key and key_bytes == len(key) and bool(checksum == _checksum(envelope))
+
+
+def summarize(start: bytes) -> tuple[int, int] | None:
+    """Held blocks and bytes of the chunk, from the first SUMMARY_BYTES of its envelope: advice, since nothing of it is
+    verified. None for what is no envelope."""
+    if len(start) < SUMMARY_BYTES:
+        return None
+    magic, version, _, _, held_blocks, num_bytes = _SUMMARY.unpack_from(start)
+    return (held_blocks, num_bytes) if (magic, version) == (_MAGIC, _VERSION) else None
+
+
+def _checksum(envelope: memoryview) -> bytes:
+    """Over everything but itself."""
+    start = xxh3_128_digest(envelope[: _HEADER_BYTES - _CHECKSUM_BYTES])
+    return xxh3_128_digest(start + xxh3_128_digest(envelope[_HEADER_BYTES:]))

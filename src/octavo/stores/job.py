@@ -1,0 +1,107 @@
+"""Stores and loads of a remote tier: the job, and how its bytes go between buffers and the store's client."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
+from typing import TypeVar
+
+from octavo.chunks import ChunkBytes, OffloadKey
+from octavo.stores.client import HeldChunk, OutgoingChunk, RemoteClient, StoreDownError
+from octavo.stores.envelope import Envelopes
+from octavo.tiers import BufferGuard, gather, gives_checksum, scatter, total_bytes
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+
+class RemoteJob:
+    """A store or a load that is under way."""
+
+    def __init__(self, job_id: int, chunks: Sequence[ChunkBytes], *, is_store: bool) -> None:
+        self.job_id = job_id
+        self.chunks = chunks
+        self.is_store = is_store
+        self.is_wanted = True
+        """False after a reset: it may have no effect any more."""
+        self.num_bytes = sum(total_bytes(chunk.buffers) for chunk in chunks)
+        self.guard = BufferGuard()
+        self.begun = time.monotonic()
+        self.failed: set[int] = set()
+        self.corrupt: set[int] = set()
+        self.gone: set[int] = set()
+        self.forgotten: set[OffloadKey] = set()
+        """Removed since it was submitted."""
+        self.held: dict[int, HeldChunk] = {}
+        """By place: what the store has."""
+        self.seconds = 0.0
+        self.error: StoreDownError | None = None
+        self.future: Future[None] | None = None
+
+
+class Mover:
+    """Moves the bytes of jobs, on the loop's thread."""
+
+    def __init__(self, client: RemoteClient, envelopes: Envelopes) -> None:
+        self._client = client
+        self._envelopes = envelopes
+
+    async def store(self, job: RemoteJob, replaces: Sequence[bool]) -> None:
+        places, outgoing = [], []
+        for place, chunk in enumerate(job.chunks):
+            payload = bytearray(total_bytes(chunk.buffers))
+            with job.guard.access() as is_allowed:
+                if not is_allowed:
+                    return
+                gather(chunk.buffers, memoryview(payload))
+            if not gives_checksum(memoryview(payload), chunk.checksum):
+                job.failed.add(place)
+                continue
+            envelope = self._envelopes.seal(chunk.key, chunk.held_blocks, payload)
+            places.append(place)
+            outgoing.append(
+                OutgoingChunk(chunk.key, chunk.held_blocks, len(payload), envelope, chunk.tenant, replaces[place])
+            )
+            await asyncio.sleep(0)  # loads go on
+        for place, held in zip(
+            places, await self._client.put(outgoing, lambda: job.is_wanted) if outgoing else [], strict=True
+        ):
+            if held is None:
+                job.failed.add(place)
+            else:
+                job.held[place] = held
+
+    async def load(self, job: RemoteJob) -> None:
+        places = list(job.held)
+        wanted = [(job.chunks[place].key, job.held[place]) for place in places]
+        for place, envelope in zip(places, await self._client.get(wanted) if wanted else [], strict=True):
+            chunk = job.chunks[place]
+            if envelope is None:
+                job.gone.add(place)
+                continue
+            if isinstance(envelope, StoreDownError):
+                job.failed.add(place)
+                continue
+            payload = self._envelopes.open(envelope, chunk.key, *job.held[place][:2])
+            if payload is None:
+                job.corrupt.add(place)
+                continue
+            with job.guard.access() as is_allowed:
+                if not is_allowed:
+                    return
+                scatter(payload, chunk.buffers)
+        job.failed |= job.gone | job.corrupt
+
+
+async def attempt(call: Callable[[], Awaitable[T]], timeout_s: float) -> tuple[T | None, StoreDownError | None]:
+    """The answer, or why there is none."""
+    try:
+        return await asyncio.wait_for(call(), timeout_s), None
+    except TimeoutError:
+        return None, StoreDownError(f"it has not answered within {timeout_s:g} s")
+    except StoreDownError as error:
+        return None, error
+    except Exception as error:  # noqa: BLE001 - a client may raise anything, and the engine goes on
+        _log.error("a store's client failed", exc_info=error)
+        return None, StoreDownError(f"{type(error).__name__}: {error}")

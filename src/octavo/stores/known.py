@@ -1,0 +1,82 @@
+"""`KnownChunks`: what a tier knows of a shared store. The store may have more."""
+
+from collections.abc import Iterable, Sequence
+
+from octavo.chunks import ChangeLog, OffloadKey, TierChanges
+from octavo.stores.client import HeldChunk
+
+MOST_KNOWN = 1 << 18
+
+
+class KnownChunks:
+    """Chunks that were found or stored. The one that was used longest ago is forgotten for another."""
+
+    def __init__(self, most: int = MOST_KNOWN) -> None:
+        self._most = most
+        self._held: dict[OffloadKey, HeldChunk] = {}
+        """The one that was used last comes last."""
+        self._removed: dict[OffloadKey, None] = {}
+        """What this engine was told to forget, though the store has it for others. The oldest gives way."""
+        self._changes = ChangeLog()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def get(self, key: OffloadKey) -> HeldChunk | None:
+        return self._held.get(key)
+
+    def masks(self, keys: Sequence[OffloadKey]) -> list[int]:
+        return [held.held_blocks if (held := self._held.get(key)) else 0 for key in keys]
+
+    def sizes(self, keys: Sequence[OffloadKey]) -> list[int]:
+        return [held.num_bytes if (held := self._held.get(key)) else 0 for key in keys]
+
+    def touch(self, keys: Sequence[OffloadKey]) -> None:
+        for key in keys:
+            if (held := self._held.pop(key, None)) is not None:
+                self._held[key] = held
+
+    def found(self, key: OffloadKey, held: HeldChunk) -> None:
+        """The store has it; what was stored here since is newer."""
+        if key not in self._removed and key not in self._held:
+            self._add(key, held)
+
+    def stored(self, key: OffloadKey, held: HeldChunk) -> None:
+        self._removed.pop(key, None)
+        former = self._held.pop(key, None)
+        if former is not None and former.held_blocks != held.held_blocks:
+            self._changes.replaced([key])
+        if former is None:
+            self._add(key, held)
+        else:
+            self._held[key] = held
+
+    def is_replaced_by(self, key: OffloadKey, held_blocks: int) -> bool:
+        """Whether the store may have the key with other blocks, or damaged, so that a store must not spare itself."""
+        held = self._held.get(key)
+        return key in self._removed or (held is not None and held.held_blocks != held_blocks)
+
+    def gone(self, keys: Iterable[OffloadKey]) -> None:
+        """The store does not have them, or not whole."""
+        there = [key for key in keys if self._held.pop(key, None) is not None]
+        self._changes.removed(there)
+
+    def remove(self, keys: Sequence[OffloadKey]) -> None:
+        """They are not to be found any more, until they are stored here again: unwanted, or damaged."""
+        self.gone(keys)
+        self._removed.update(dict.fromkeys(keys))
+        while len(self._removed) > self._most:
+            del self._removed[next(iter(self._removed))]
+
+    def clear(self) -> None:
+        self.gone(list(self._held))
+        self._removed.clear()
+
+    def take_changes(self) -> TierChanges:
+        return self._changes.take()[0]
+
+    def _add(self, key: OffloadKey, held: HeldChunk) -> None:
+        self._held[key] = held
+        self._changes.stored([key])
+        if len(self._held) > self._most:
+            self.gone([next(iter(self._held))])
