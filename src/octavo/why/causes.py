@@ -1,0 +1,72 @@
+"""Why a request could not resume all that had been computed before it: the causes, and the rule that finds them.
+
+At the last boundary that earlier requests had computed, the resume rule names the blocks that are needed. The first
+group that lacks one gives the cause. Engine and simulator ask the same rule, each with its own knowledge of blocks.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from octavo.blocks import RequestBlocks
+from octavo.ids import GroupIdx, enumerate_groups
+from octavo.planning import KVCacheConfig
+from octavo.specs import blocks_to_resume
+
+
+class Cause(StrEnum):
+    """Why tokens that had been computed before were computed again."""
+
+    NEVER_KEPT = "never kept"
+    """A block that the resume needs was never kept on any medium: no writer promised it."""
+    DAMAGED = "damaged"
+    """It was kept, and could not be read back: its checksum did not match, or the medium failed."""
+    EVICTED = "evicted"
+    """It was kept, and every copy has gone."""
+    TOO_LATE = "too late"
+    """It is there, but loading it was not worth it, or did not end in time."""
+
+
+_WORST_FIRST = (Cause.NEVER_KEPT, Cause.DAMAGED, Cause.EVICTED)
+"""Where a group lacks several blocks for several reasons: what no medium could have mended comes first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """What a resume lacked."""
+
+    cause: Cause
+    group_idx: GroupIdx | None = None
+    """The first group that lacked a block; None where nothing is missing."""
+    block: int | None = None
+    """The first block with this cause."""
+    num_missing: int = 0
+
+
+BecameOf = Callable[[GroupIdx, Sequence[int]], Sequence[Cause | None]]
+"""What became of blocks of one group, named by their place in the sequence; None: they are there."""
+
+
+def find_loss(plan: KVCacheConfig, blocks: RequestBlocks, num_tokens: int, became_of: BecameOf) -> Loss:
+    """Why this request could not resume at `num_tokens`, all of which had been computed before."""
+    for group_idx, group in enumerate_groups(plan.groups):
+        known = len(blocks.hashes(group_idx))
+        needed = [
+            index
+            for run in blocks_to_resume(
+                group.spec.rule,
+                blocks.resume_point(num_tokens),
+                is_draft=group.is_draft,
+                granularity=plan.resume_granularity,
+            )
+            for index in run
+            if index < known
+        ]
+        causes = became_of(group_idx, needed)
+        for cause in _WORST_FIRST:
+            if cause in causes:
+                num_missing = len(causes) - causes.count(None)
+                return Loss(
+                    cause=cause, group_idx=group_idx, block=needed[causes.index(cause)], num_missing=num_missing
+                )
+    return Loss(cause=Cause.TOO_LATE)
