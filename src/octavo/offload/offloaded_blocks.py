@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from octavo.chunks import ALL_BLOCKS, LookupResult, OffloadKey
+from octavo.ids import Row
 from octavo.offload.device import DeviceBlocks
 from octavo.offload.manager import OffloadingManager
 from octavo.offload.request_state import RequestGroupState
@@ -161,9 +162,9 @@ class TieredBlocks:
         on_device = self.device.last_available(stop)
         return max(on_device, self.offloaded.last_available(stop))
 
-    def rows_and_missing(self, ranges: Sequence[range]) -> tuple[list[int], list[int]]:
+    def rows_and_missing(self, ranges: Sequence[range]) -> tuple[list[Row], list[int]]:
         """Rows of the blocks that are on the device, and the blocks that are not."""
-        rows: list[int] = []
+        rows: list[Row] = []
         missing: list[int] = []
         for run in ranges:
             found = list(map(self.device.index.get, self.device.hashes[run.start : run.stop]))

@@ -7,11 +7,12 @@ counted: the tier will not have it.
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
-from octavo.chunks import ChunkBytes, ChunkSizes, OffloadKey, TierResult
+from octavo.chunks import NO_TENANT, ChunkBytes, ChunkSizes, OffloadKey, TierResult
 from octavo.host import NO_CHECKSUM, HostArena, ResidentChunks
+from octavo.ids import Slot
 from octavo.offload.lower_tier import LowerTier, OffloadLimits
 from octavo.tables import Part
 from octavo.tiers import TierState
@@ -24,7 +25,7 @@ _MOST_LATE = 1 << 16
 
 class _Write(NamedTuple):
     keys: list[OffloadKey]
-    heads: list[int]
+    heads: list[Slot]
     deadline: float
 
 
@@ -53,9 +54,9 @@ class WriteThrough:
         self._most_slots = most_slots
         self._job_ids = job_ids
         self._slots_waiting = 0
-        self._waiting: deque[tuple[OffloadKey, int, int]] = deque()
+        self._waiting: deque[tuple[OffloadKey, Slot, int]] = deque()
         """Key, head, number of slots."""
-        self._heads: set[int] = set()
+        self._heads: set[Slot] = set()
         """Of chunks that wait or are being written."""
         self._late: deque[OffloadKey] = deque()
         self._writes: dict[int, _Write] = {}
@@ -100,6 +101,15 @@ class WriteThrough:
                 size = min(size, len(self._waiting)) // 2
             else:
                 self._drop(1)
+
+    def forget(self, keys: Collection[OffloadKey]) -> None:
+        """These are not to be written any more. What is being written already is the tier's to forget."""
+        forgotten = set(keys)
+        gone = [write for write in self._waiting if write[0] in forgotten]
+        if gone:
+            self._waiting = deque(write for write in self._waiting if write[0] not in forgotten)
+            self._let_go(gone)
+        self._late = deque(key for key in self._late if key not in forgotten)
 
     def finish(self, result: TierResult) -> bool:
         """A job of the tier's has ended; False if it is no write."""
@@ -188,7 +198,8 @@ class WriteThrough:
             mask = self._resident.table.mask(head)
             buffers = self._arena.buffers(self._resident.table.chain(head), self._sizes.num_bytes(key, mask))
             checksum = self._resident.table.checksums[head]
-            chunks.append(ChunkBytes(key, buffers, mask, None if checksum == NO_CHECKSUM else checksum))
+            tenant = self._resident.table.tenants.get(head, NO_TENANT)
+            chunks.append(ChunkBytes(key, buffers, mask, None if checksum == NO_CHECKSUM else checksum, tenant))
         job_id = next(self._job_ids)
         if not self._lower.is_available or not self._lower.submit_store(job_id, chunks):
             return False
@@ -198,17 +209,20 @@ class WriteThrough:
         )
         return True
 
-    def _take(self, count: int) -> list[tuple[OffloadKey, int, int]]:
+    def _take(self, count: int) -> None:
         taken = [self._waiting.popleft() for _ in range(count)]
         self._slots_waiting -= sum(num_slots for _, _, num_slots in taken)
-        return taken
 
     def _drop(self, count: int) -> None:
-        taken = self._take(count)
-        self.num_dropped += count
-        heads = [head for _, head, _ in taken]
+        self._let_go([self._waiting.popleft() for _ in range(count)])
+
+    def _let_go(self, writes: Sequence[tuple[OffloadKey, Slot, int]]) -> None:
+        """These wait no more, and are not written."""
+        self._slots_waiting -= sum(num_slots for _, _, num_slots in writes)
+        self.num_dropped += len(writes)
+        heads = [head for _, head, _ in writes]
         self._heads.difference_update(heads)
-        self._resident.remove_readers([key for key, _, _ in taken], heads)
+        self._resident.remove_readers([key for key, _, _ in writes], heads)
 
     def _cancel(self, job_id: int) -> None:
         write = self._writes.pop(job_id)

@@ -1,0 +1,56 @@
+"""What a promise has stored so far, pinned in memory until its last part: a prompt that is larger than memory must not
+evict its own first chunks. Of windows and states only those of the last boundary that is whole stay pinned."""
+
+from collections.abc import Sequence
+
+from octavo.chunks import OffloadKey, get_offload_group_idx
+from octavo.ids import Slot
+from octavo.offload.manager import OffloadingManager
+from octavo.offload.store_plan import Stage
+
+
+class StorePins:
+    """The pins of the promise that is being kept."""
+
+    def __init__(self, manager: OffloadingManager, is_prefix: Sequence[bool]) -> None:
+        self._manager = manager
+        self._is_prefix = is_prefix
+        """By group: whether a resume needs it from the first block on."""
+        self._of_prefix: list[tuple[OffloadKey, Slot]] = []
+        self._of_runs: list[tuple[OffloadKey, Slot]] = []
+        self._awaited: dict[OffloadKey, Stage] = {}
+        """What is to be pinned once it is in memory, and for which stage."""
+        self._whole: Stage | None = None
+        """The last boundary that is whole."""
+
+    def add(self, keys: Sequence[OffloadKey], stage: Stage) -> None:
+        """A stage needs these: they are in memory, or a store brings them."""
+        self._awaited.update(dict.fromkeys(keys, stage))
+        self.arrived(keys)
+
+    def arrived(self, keys: Sequence[OffloadKey]) -> None:
+        """These are in memory now, unless their store failed."""
+        wanted = [key for key in keys if key in self._awaited and self._is_of_use(key, self._awaited[key])]
+        for pin in self._manager.pin(wanted):
+            del self._awaited[pin[0]]
+            is_prefix = self._is_prefix[get_offload_group_idx(pin[0])]
+            (self._of_prefix if is_prefix else self._of_runs).append(pin)
+
+    def keep_runs_of(self, stage: Stage) -> None:
+        """A boundary is whole: windows and states of those before it may go."""
+        self._whole = stage
+        self._manager.unpin([pin for pin in self._of_runs if pin[0] not in stage.keys_of_runs])
+        self._of_runs = [pin for pin in self._of_runs if pin[0] in stage.keys_of_runs]
+
+    def release(self) -> None:
+        self._manager.unpin([*self._of_prefix, *self._of_runs])
+        self._of_prefix, self._of_runs, self._awaited, self._whole = [], [], {}, None
+
+    def _is_of_use(self, key: OffloadKey, stage: Stage) -> bool:
+        whole = self._whole
+        return (
+            self._is_prefix[get_offload_group_idx(key)]
+            or whole is None
+            or stage.num_tokens > whole.num_tokens
+            or key in whole.keys_of_runs
+        )

@@ -1,0 +1,228 @@
+"""What is to be written for a promise: its boundaries as stages, each with the chunks that it needs beyond the last.
+
+    stage 1: resumed at  | stage 2: a point         | stage 3: the prompt's end
+    [ prefix ........... ][ ... more prefix .......  ][ ... the rest ........... ]
+                  [window]                  [window]                     [window]
+
+Whoever stores stage by stage has a resume point after each.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from octavo.chunks import GroupOffloadConfig, OffloadKey, PromisedPoint, WantedChunk
+from octavo.ids import GroupIdx, enumerate_groups
+from octavo.offload.device import Device, DeviceBlocks
+from octavo.offload.load_plan import availability, tiered_blocks
+from octavo.offload.manager import OffloadingManager
+from octavo.offload.manager_values import Room
+from octavo.offload.offloaded_blocks import ANYWHERE, TieredBlocks
+from octavo.offload.request_state import RequestGroupState, RequestOffloadState
+from octavo.specs import blocks_to_resume, longest_resume, needs_whole_prefix
+
+_MOST_OF_A_TIER = 0.75
+"""The part of a tier's budget that one promise may need: a tier has overheads, and writes in its own order."""
+
+_MOST_WITH_POINTS = 8
+"""What a promise and all points below it write, as a multiple of what the last one needs, is less than this."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promise:
+    """Boundaries of a request that are to be kept."""
+
+    state: RequestOffloadState
+    points: Sequence[int]
+    """Ascending."""
+    is_final: bool = True
+    """False: what is there already of a promise that will follow."""
+    is_milestone: bool = True
+    """The prompt's end or the request's: what was stored before is looked up once more."""
+    resumed_at: int = 0
+    """A resume point that the request has used: what it needs is kept too."""
+    is_staged: bool = False
+    """It may not fit: what fits is to end with one of the boundaries."""
+
+    def stage_by_stage(self) -> "Promise":
+        """The same with all boundaries below it, since it may not fit."""
+        below = self.state.request.promises.between(0, self.points[-1])
+        points = sorted({*below, *self.points})
+        return replace(self, points=points, is_milestone=True, is_staged=True)
+
+
+class ChunkOnDevice(NamedTuple):
+    """A chunk that is to be stored, with the blocks that the device had when it was asked."""
+
+    group_idx: GroupIdx
+    blocks: Sequence[int]
+    chunk: WantedChunk
+
+
+@dataclass(slots=True, kw_only=True)
+class Stage:
+    """One boundary of a promise."""
+
+    num_tokens: int
+    promised: PromisedPoint | None
+    chunks: list[ChunkOnDevice] = field(default_factory=list)
+    """What no tier has, in the order of the sequence."""
+    keys_there: list[OffloadKey] = field(default_factory=list)
+    """What tiers have of it."""
+    keys_of_runs: set[OffloadKey] = field(default_factory=set)
+    """All that it needs of windows and states: what no later boundary needs."""
+
+
+class StorePlanner:
+    """Plans stages with the reader's own rule, over device and tiers together."""
+
+    def __init__(self, device: Device, manager: OffloadingManager, groups: Sequence[GroupOffloadConfig]) -> None:
+        self._device = device
+        self._manager = manager
+        self._groups = groups
+        self.is_prefix = [needs_whole_prefix(group.spec) for group in groups]
+
+    def writes_more_than(self, num_bytes: int, promise: Promise) -> bool:
+        """Whether the promise and all points below it are more than so many bytes."""
+        state = promise.state
+        if self._num_bytes(state, promise.points[-1]) * _MOST_WITH_POINTS <= num_bytes:
+            return False
+        return max(self._bytes_up_to(state, promise.stage_by_stage().points)) > num_bytes
+
+    def stages(self, promise: Promise, room: Room) -> list[Stage]:
+        """What a resume at each boundary that can be promised needs, and no stage before it has. Not what the largest
+        medium could not hold at once."""
+        state = promise.state
+        on_device = self._device.blocks_of(state.request)
+        tiered = tiered_blocks(state.groups, on_device, self._manager, ANYWHERE)
+        boundaries = self._boundaries(promise, tiered) if promise.is_final else list(promise.points)
+        boundaries = self._that_fit(promise, boundaries, room)
+        if promise.resumed_at:
+            boundaries = sorted({promise.resumed_at, *boundaries})
+        if promise.is_staged:
+            boundaries = self._beyond_kept(promise, boundaries, tiered)
+        covered = [0 if promise.is_milestone or promise.resumed_at else state.stored_tokens] * len(self._groups)
+        planned: set[OffloadKey] = set()
+        stages = []
+        for boundary in boundaries:
+            promised = promised_point(self._device, state, boundary) if promise.is_final else None
+            stage = Stage(num_tokens=boundary, promised=promised)
+            for group_idx, runs in enumerate_groups(self._runs(state, boundary)):
+                for run in runs:
+                    start = max(run.start, covered[group_idx] // self._groups[group_idx].spec.block_size)
+                    rest = range(start if self.is_prefix[group_idx] else run.start, run.stop)
+                    _add_run(stage, state.groups[group_idx], tiered[group_idx], rest, planned)
+            for group_idx, is_prefix in enumerate_groups(self.is_prefix):
+                if not is_prefix:
+                    self._note_runs(stage, state, group_idx)
+                elif self._groups[group_idx].spec.indexes_decoder_tokens:
+                    covered[group_idx] = boundary
+            stages.append(stage)
+        return stages
+
+    def _note_runs(self, stage: Stage, state: RequestOffloadState, group_idx: GroupIdx) -> None:
+        keys = state.groups[group_idx].keys
+        size = self._groups[group_idx].blocks_per_chunk
+        for run in self._runs(state, stage.num_tokens)[group_idx]:
+            stage.keys_of_runs.update(keys[run.start // size * size : run.stop])
+
+    def _runs(self, state: RequestOffloadState, num_tokens: int) -> list[Sequence[range]]:
+        config = self._device.config
+        point = state.request.resume_point(num_tokens)
+        return [
+            blocks_to_resume(group.spec.rule, point, is_draft=group.is_draft, granularity=config.resume_granularity)
+            for group in config.groups
+        ]
+
+    def _boundaries(self, promise: Promise, tiered: Sequence[TieredBlocks]) -> list[int]:
+        """The largest ones at which a reader could resume once all is stored: the reader's own rule. The last may
+        fall to a boundary that was promised before; others are left out then."""
+        config, request = self._device.config, promise.state.request
+        groups = availability(config, tiered)
+        found: set[int] = set()
+        for point in reversed(promise.points):
+            asked = request.resume_point(point + 1)
+            boundary = longest_resume(groups, asked, granularity=config.resume_granularity).num_tokens
+            if boundary and (boundary > promise.state.stored_tokens or promise.is_milestone):
+                found.add(boundary)
+        return sorted(found)
+
+    def _beyond_kept(self, promise: Promise, boundaries: Sequence[int], tiered: Sequence[TieredBlocks]) -> list[int]:
+        """What the tiers keep of the promise, and the boundaries beyond: what was superseded is not stored again."""
+        config = self._device.config
+        on_tiers = availability(config, [blocks.offloaded for blocks in tiered])
+        asked = promise.state.request.resume_point(promise.points[-1] + 1)
+        kept = longest_resume(on_tiers, asked, granularity=config.resume_granularity).num_tokens
+        return sorted({kept, *(boundary for boundary in boundaries if boundary > kept)} - {0})
+
+    def _that_fit(self, promise: Promise, boundaries: Sequence[int], room: Room) -> list[int]:
+        """Without those up to which more is written than the largest tier below memory holds: it would lose the first
+        chunks as the last ones come. Where each boundary of a prefix can be resumed, as much of it as fits. (What fits
+        memory is seen as it comes.)"""
+        most = int(room.num_bytes * _MOST_OF_A_TIER)
+        if room.is_memory or not boundaries or not self.writes_more_than(most, promise):
+            return list(boundaries)
+        state = promise.state
+        all_points = sorted({*state.request.promises.between(0, boundaries[-1]), *boundaries})
+        written = dict(zip(all_points, self._bytes_up_to(state, all_points), strict=True))
+        fitting = [boundary for boundary in boundaries if written[boundary] <= most]
+        if len(fitting) < len(boundaries) and all(self.is_prefix):
+            granule = self._device.config.resume_granularity
+            most_tokens = most * boundaries[-1] // self._num_bytes(state, boundaries[-1]) // granule * granule
+            return sorted({*fitting, most_tokens} - {0})
+        return fitting
+
+    def _num_bytes(self, state: RequestOffloadState, num_tokens: int) -> int:
+        """What a resume at this boundary needs."""
+        return sum(
+            len(run) * group.page_size_bytes
+            for group, runs in zip(self._groups, self._runs(state, num_tokens), strict=True)
+            for run in runs
+        )
+
+    def _bytes_up_to(self, state: RequestOffloadState, points: Sequence[int]) -> Iterator[int]:
+        """For each point, all that is written for it and for those before it."""
+        written, ends = 0, [0] * len(self._groups)
+        for point in points:
+            for group_idx, runs in enumerate(self._runs(state, point)):
+                for run in runs:
+                    more = max(0, run.stop - max(run.start, ends[group_idx]))
+                    written += more * self._groups[group_idx].page_size_bytes
+                    ends[group_idx] = max(ends[group_idx], run.stop)
+            yield written
+
+
+def promised_point(device: Device, state: RequestOffloadState, num_tokens: int) -> PromisedPoint | None:
+    """The name of a boundary that is computed; None where no group names any."""
+    for group, own in zip(device.config.groups, state.groups, strict=True):
+        if group.spec.indexes_decoder_tokens and own.hashes:
+            return PromisedPoint(num_tokens, own.hashes[num_tokens // group.block_size - 1])
+    return None
+
+
+def _add_run(
+    stage: Stage, state: RequestGroupState, blocks: TieredBlocks, run: range, planned: set[OffloadKey]
+) -> None:
+    if not run:
+        return
+    stage.keys_there += blocks.offloaded.keys_in(run)
+    for chunk in _chunks_to_store(state, blocks.device, blocks.offloaded.missing_in(run), run):
+        if chunk.chunk.key not in planned:
+            planned.add(chunk.chunk.key)
+            stage.chunks.append(chunk)
+
+
+def _chunks_to_store(
+    state: RequestGroupState, device: DeviceBlocks, missing: Sequence[int], run: range
+) -> list[ChunkOnDevice]:
+    """The chunks that bring the missing blocks of a run to the tiers, as far as the device has them."""
+    size, group_idx, index, hashes = state.blocks_per_chunk, state.group_idx, device.index, device.hashes
+    chunks = []
+    for first in dict.fromkeys(block // size * size for block in missing) if size > 1 else missing:
+        end = min(first + size, run.stop)
+        blocks = [block for block in range(first, end) if hashes[block] in index]
+        if not blocks or blocks[-1] != end - 1:
+            continue  # not computed yet
+        held = sum([1 << (block - first) for block in blocks])
+        chunks.append(ChunkOnDevice(group_idx, blocks, state.wanted_chunk(first, end - first, held)))
+    return chunks
