@@ -1,0 +1,89 @@
+"""`Quotas`: how many bytes of a tenant are kept below the device, and which of its chunks make room for new ones.
+
+A chunk counts once, whichever media have it, until it makes room; so a tenant never has more than its quota, and may
+have less where media gave up chunks of their own accord. The least recently used make room, of a sequence the deepest
+first. What does not fit even then is not stored.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from octavo.chunks import OffloadKey
+
+
+class OwnedChunk(NamedTuple):
+    """A chunk that is somebody's."""
+
+    key: OffloadKey
+    tenant: bytes
+    num_bytes: int
+
+
+class Quotas:
+    """Chunks of tenants that have a quota. Others are not its business."""
+
+    def __init__(self, bytes_by_tenant: Mapping[bytes, int]) -> None:
+        self.bytes_by_tenant = dict(bytes_by_tenant)
+        self._tenant_of: dict[OffloadKey, bytes] = {}
+        self._chunks: dict[bytes, dict[OffloadKey, int]] = {}
+        """Tenant -> key -> bytes, the next one to make room first."""
+        self._used: dict[bytes, int] = {}
+        self.clear()
+
+    def __bool__(self) -> bool:
+        return bool(self.bytes_by_tenant)
+
+    def too_many(self, chunks: Iterable[OwnedChunk]) -> set[OffloadKey]:
+        """Those of these chunks, to be stored together, for which their tenant's quota is too small. The first
+        ones of a sequence are worth most."""
+        refused: set[OffloadKey] = set()
+        coming = dict.fromkeys(self.bytes_by_tenant, 0)
+        for key, tenant, num_bytes in chunks:
+            if tenant in coming:
+                coming[tenant] += num_bytes
+                if coming[tenant] > self.bytes_by_tenant[tenant]:
+                    refused.add(key)
+        return refused
+
+    def admit(self, chunks: Sequence[OwnedChunk]) -> list[OffloadKey]:
+        """Chunks of one sequence, in its order, are being stored; none is too many. Which others must go."""
+        owned = [chunk for chunk in chunks if chunk.tenant in self.bytes_by_tenant]
+        for chunk in owned:
+            self._forget(chunk.key)
+        for chunk in reversed(owned):
+            self._chunks[chunk.tenant][chunk.key] = chunk.num_bytes
+            self._tenant_of[chunk.key] = chunk.tenant
+            self._used[chunk.tenant] += chunk.num_bytes
+        gone: list[OffloadKey] = []
+        for tenant in {chunk.tenant for chunk in owned}:
+            own = self._chunks[tenant]
+            while self._used[tenant] > self.bytes_by_tenant[tenant]:
+                gone.append(next(iter(own)))
+                self._forget(gone[-1])
+        return gone
+
+    def has_lost(self, key: OffloadKey, tenant: bytes) -> bool:
+        """Whether the chunk has made room for another one since it was admitted."""
+        return tenant in self.bytes_by_tenant and key not in self._tenant_of
+
+    def touch(self, keys: Iterable[OffloadKey]) -> None:
+        """A request uses these, in the order of its sequence."""
+        for key in reversed(list(keys)):
+            tenant = self._tenant_of.get(key)
+            if tenant is not None:
+                own = self._chunks[tenant]
+                own[key] = own.pop(key)
+
+    def used_bytes(self, tenant: bytes) -> int:
+        return self._used[tenant]
+
+    def clear(self) -> None:
+        """Everything was forgotten."""
+        self._tenant_of = {}
+        self._chunks = {tenant: {} for tenant in self.bytes_by_tenant}
+        self._used = dict.fromkeys(self.bytes_by_tenant, 0)
+
+    def _forget(self, key: OffloadKey) -> None:
+        tenant = self._tenant_of.pop(key, None)
+        if tenant is not None:
+            self._used[tenant] -= self._chunks[tenant].pop(key)

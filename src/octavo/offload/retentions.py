@@ -1,0 +1,182 @@
+"""`Retentions`: which resume points memory's policy is to weigh, until when, and what tenants may have of that.
+
+A retained point counts for 16 times as much at first, and less and less until its time is over. So it outlives others,
+and is still given up when nothing else is left, or when nobody uses it for long. What a tenant retains is at most its
+share of memory; a block that several of its points need counts once.
+"""
+
+from collections import Counter, deque
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from octavo.chunks import HintKind, HintOutcome, OffloadKey
+from octavo.ids import BlockHash
+from octavo.policies import EvictionPolicy
+
+RETAIN_SHARE = 0.25
+"""Of memory, for what one tenant retains, unless another is configured."""
+_MOST_WEIGHT = 16.0
+_MOST_POINTS = 1024
+"""That are retained at once. Further ones are refused."""
+_MOST_DEMOTED = 1024
+"""That are remembered. At more the oldest counts as ever."""
+_WEIGH_EVERY_S = 1.0
+
+
+@dataclass(slots=True, kw_only=True)
+class _Retention:
+    tenant: bytes
+    keys: Collection[OffloadKey]
+    lifetime_s: float
+    until: float
+
+    def weight(self, now: float) -> float:
+        left = max(0.0, self.until - now)
+        return 1.0 + (_MOST_WEIGHT - 1.0) * left / self.lifetime_s
+
+
+class Retentions:
+    """Points by the hash of their last block. It has no clock: times are the caller's."""
+
+    def __init__(self, policy: EvictionPolicy, most_bytes: int) -> None:
+        """`most_bytes`: of one tenant; 0 where memory keeps nothing."""
+        self._policy = policy
+        self._most_bytes = most_bytes
+        self._points: dict[BlockHash, _Retention] = {}
+        self._shares: dict[bytes, _Share] = {}
+        """By tenant, of those that retain something."""
+        self._demoted: deque[BlockHash] = deque()
+        self._weigh_at = 0.0
+        self.outcomes: Counter[tuple[HintKind, HintOutcome]] = Counter()
+
+    def __contains__(self, block_hash: BlockHash) -> bool:
+        return block_hash in self._points
+
+    def __len__(self) -> int:
+        return len(self._points)
+
+    def retained_bytes(self, tenant: bytes) -> int:
+        """What the tenant's points need together."""
+        return self._shares[tenant].num_bytes if tenant in self._shares else 0
+
+    def retain(
+        self, block_hash: BlockHash, sizes: Mapping[OffloadKey, int], tenant: bytes, lifetime_s: float, now: float
+    ) -> HintOutcome:
+        """The point counts for more from now on; once more, if it did already. `sizes`: by block that a resume there
+        needs, in all groups, its bytes. Unless it is taken nothing has changed."""
+        outcome = self._retain(block_hash, sizes, tenant, lifetime_s, now) if sizes else HintOutcome.NO_POINT
+        return self._count(HintKind.RETAIN, outcome)
+
+    def _retain(
+        self, block_hash: BlockHash, sizes: Mapping[OffloadKey, int], tenant: bytes, lifetime_s: float, now: float
+    ) -> HintOutcome:
+        known = self._points.get(block_hash)
+        if known is not None:
+            if known.until < now + lifetime_s:
+                known.lifetime_s, known.until = lifetime_s, now + lifetime_s
+            self._policy.weigh(block_hash, known.weight(now))
+            return HintOutcome.TAKEN
+        if not self._most_bytes:
+            return HintOutcome.UNHEEDED
+        if len(self._points) >= _MOST_POINTS:
+            return HintOutcome.TOO_MANY
+        share = self._shares.get(tenant) or _Share()
+        if share.num_bytes_with(sizes) > self._most_bytes:
+            return HintOutcome.QUOTA
+        if not self._policy.weigh(block_hash, _MOST_WEIGHT):
+            return HintOutcome.UNHEEDED
+        self._shares[tenant] = share
+        share.add(sizes)
+        self._points[block_hash] = _Retention(
+            tenant=tenant, keys=tuple(sizes), lifetime_s=lifetime_s, until=now + lifetime_s
+        )
+        return HintOutcome.TAKEN
+
+    def release(self, hashes: Collection[BlockHash]) -> None:
+        """Those of these points that are retained count as ever."""
+        released = [block_hash for block_hash in self._points if block_hash in hashes]
+        self._count(HintKind.RELEASE, HintOutcome.TAKEN if released else HintOutcome.NO_POINT)
+        for block_hash in released:
+            self._end(block_hash)
+
+    def demote(self, block_hash: BlockHash) -> HintOutcome:
+        """The point goes first, unless somebody retains it or uses it."""
+        return self._count(HintKind.DEMOTE, self._demote(block_hash))
+
+    def _demote(self, block_hash: BlockHash) -> HintOutcome:
+        if block_hash in self._points:
+            return HintOutcome.UNHEEDED
+        if not self._policy.weigh(block_hash, 0.0):
+            return HintOutcome.UNHEEDED
+        self._demoted.append(block_hash)
+        if len(self._demoted) > _MOST_DEMOTED:
+            oldest = self._demoted.popleft()
+            if oldest not in self._points and oldest not in self._demoted:
+                self._policy.weigh(oldest, 1.0)
+        return HintOutcome.TAKEN
+
+    def note(self, kind: HintKind, outcome: HintOutcome) -> None:
+        """Something else became of a hint."""
+        self._count(kind, outcome)
+
+    def poll(self, now: float) -> None:
+        """Now and then: weights go down, and end."""
+        if not self._points or now < self._weigh_at:
+            return
+        self._weigh_at = now + _WEIGH_EVERY_S
+        for block_hash in [key for key, retention in self._points.items() if retention.until <= now]:
+            self._end(block_hash)
+        for block_hash, retention in self._points.items():
+            self._policy.weigh(block_hash, retention.weight(now))
+
+    def clear(self) -> None:
+        """Everything was forgotten; the policy has forgotten its weights."""
+        self._points.clear()
+        self._shares.clear()
+        self._demoted.clear()
+
+    def _end(self, block_hash: BlockHash) -> None:
+        retention = self._points.pop(block_hash)
+        share = self._shares[retention.tenant]
+        share.remove(retention.keys)
+        if not share.num_bytes:
+            del self._shares[retention.tenant]
+        self._policy.weigh(block_hash, 1.0)
+
+    def _count(self, kind: HintKind, outcome: HintOutcome) -> HintOutcome:
+        self.outcomes[kind, outcome] += 1
+        return outcome
+
+    def check_invariants(self) -> None:
+        """For tests: shares are what points need."""
+        for tenant, share in self._shares.items():
+            own = [point for point in self._points.values() if point.tenant == tenant]
+            assert share.counts == Counter(key for point in own for key in point.keys)
+            assert share.num_bytes == sum(share.sizes[key] for key in share.counts) <= self._most_bytes
+        assert {point.tenant for point in self._points.values()} == self._shares.keys()
+        assert len(self._points) <= _MOST_POINTS
+
+
+class _Share:
+    """What one tenant retains, each block once."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[OffloadKey] = Counter()
+        """Points that need a block."""
+        self.sizes: dict[OffloadKey, int] = {}
+        self.num_bytes = 0
+
+    def num_bytes_with(self, sizes: Mapping[OffloadKey, int]) -> int:
+        return self.num_bytes + sum(size for key, size in sizes.items() if key not in self.sizes)
+
+    def add(self, sizes: Mapping[OffloadKey, int]) -> None:
+        self.num_bytes = self.num_bytes_with(sizes)
+        self.sizes.update(sizes)
+        self.counts.update(sizes.keys())
+
+    def remove(self, keys: Collection[OffloadKey]) -> None:
+        for key in keys:
+            self.counts[key] -= 1
+            if not self.counts[key]:
+                del self.counts[key]
+                self.num_bytes -= self.sizes.pop(key)

@@ -1,0 +1,86 @@
+"""`Tenants`: quotas of tenants, held over all media below the device."""
+
+from collections.abc import Mapping, Sequence
+
+from octavo.chunks import NO_TENANT, ChunkSizes, Leaving, OffloadKey, WantedChunk
+from octavo.host import ResidentChunks
+from octavo.offload.manager_values import Room
+from octavo.offload.quotas import OwnedChunk, Quotas
+from octavo.offload.tiers_below import TiersBelow
+
+
+class Tenants:
+    """Whose chunks are refused, and whose go, so that no tenant has more than its quota. False where there are none."""
+
+    def __init__(
+        self, quotas: Mapping[bytes, int], sizes: ChunkSizes, resident: ResidentChunks, below: TiersBelow
+    ) -> None:
+        """What the tiers have from before counts."""
+        self.num_refused = 0
+        self.num_evicted = 0
+        self._quotas = Quotas(quotas)
+        self._sizes = sizes
+        self._resident = resident
+        self._below = below
+        for lower in below.lowers if quotas else ():
+            for owned in lower.owned_by(quotas.keys()):
+                self._make_room([OwnedChunk(*owned)])
+
+    def __bool__(self) -> bool:
+        return bool(self._quotas)
+
+    def narrowed(self, room: Room, tenant: bytes) -> Room:
+        """The part of a medium's room that the tenant's quota leaves it: what does not fit that is not begun, since its
+        last chunks would make its first ones go."""
+        quota = self._quotas.bytes_by_tenant.get(tenant)
+        if quota is None or quota >= room.num_bytes:
+            return room
+        return Room(quota, 1 - self._quotas.used_bytes(tenant) / quota if quota else 0.0, is_memory=False)
+
+    def fitting(
+        self, chunks: Sequence[WantedChunk], places: Sequence[int], masks: Sequence[int]
+    ) -> tuple[list[int], list[int]]:
+        """Of the chunks at `places`, with these blocks: those that their tenants' quotas have room for at all."""
+        owned = [self._owned(chunks[place], mask) for place, mask in zip(places, masks, strict=True)]
+        refused = self._quotas.too_many(owned)
+        self.num_refused += len(refused)
+        fits = [chunk.key not in refused for chunk in owned]
+        return (
+            [place for place, is_in in zip(places, fits, strict=True) if is_in],
+            [mask for mask, is_in in zip(masks, fits, strict=True) if is_in],
+        )
+
+    def admit(self, chunks: Sequence[WantedChunk], masks: Sequence[int]) -> None:
+        """These fit, and are being stored: older chunks of the same tenants make room."""
+        if chunks:
+            self._make_room([self._owned(chunk, mask) for chunk, mask in zip(chunks, masks, strict=True)])
+
+    def lost_places(self, chunks: Sequence[WantedChunk]) -> list[int]:
+        """Of stored chunks: those that made room for others while they were stored."""
+        return [place for place, chunk in enumerate(chunks) if self._quotas.has_lost(chunk.key, chunk.tenant)]
+
+    def drop_lost(self, keys: Sequence[OffloadKey]) -> list[OffloadKey]:
+        """Of chunks that were read into memory: those that may stay. The others made room while they were read."""
+        owner_of, heads = self._resident.table.tenants, self._resident.index.find(keys)
+        owners = [owner_of.get(head, NO_TENANT) for head in heads]
+        lost = [key for key, owner in zip(keys, owners, strict=True) if self._quotas.has_lost(key, owner)]
+        self._resident.drop(lost)
+        return [key for key in keys if key not in lost]
+
+    def touch(self, keys: Sequence[OffloadKey]) -> None:
+        self._quotas.touch(keys)
+
+    def clear(self) -> None:
+        """Everything was forgotten."""
+        self._quotas.clear()
+
+    def _owned(self, chunk: WantedChunk, mask: int) -> OwnedChunk:
+        return OwnedChunk(chunk.key, chunk.tenant, self._sizes.num_bytes(chunk.key, mask))
+
+    def _make_room(self, owned: Sequence[OwnedChunk]) -> None:
+        """What goes is nowhere below the device any more."""
+        keys = self._quotas.admit(owned)
+        self.num_evicted += len(keys)
+        if keys:
+            self._below.remove(keys)
+            self._resident.drop(keys, Leaving.QUOTA)
