@@ -7,13 +7,16 @@
 The embedded engine calls it, and so does an engine of one's own. It is the only place that knows all three.
 """
 
+import logging
+from collections.abc import Mapping
 from contextlib import ExitStack
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from octavo.blocks import DeviceCache, KVCacheManager
-from octavo.chunks import GroupOffloadConfig
+from octavo.chunks import GroupOffloadConfig, name_tenant
 from octavo.ids import enumerate_groups
-from octavo.namespace import CacheIdentity, describe_identity, make_namespace, may_persist
+from octavo.namespace import CacheIdentity, describe_identity, make_family, make_namespace, may_persist
 from octavo.offload.config import OffloadConfig, make_offloading_manager
 from octavo.offload.device import OffloadedRequest
 from octavo.offload.scheduler import OffloadScheduler, SchedulerLimits
@@ -21,6 +24,9 @@ from octavo.planning import KVCacheConfig
 
 if TYPE_CHECKING:
     from octavo.transfer import CanonicalKVCaches
+
+
+_logger = logging.getLogger(__name__)
 
 
 def make_offload_scheduler(
@@ -32,13 +38,16 @@ def make_offload_scheduler(
     dtype: str,
     attention_backend: str,
     logs_changes: bool = False,
+    quotas: Mapping[str, int] = MappingProxyType({}),
+    model_name: str = "",
 ) -> OffloadScheduler:
     """Opens host memory and all tiers, and starts the worker. `close` of the scheduler ends all of it; if a part cannot
     be opened, nothing stays open.
 
     `model_digest` names the weights by content (`octavo.namespace.digest_weights`). `dtype` and `attention_backend`
     name how an engine reads a page's bytes: engines that read them differently must give different names, or one
-    would resume from bytes that the other wrote. With `logs_changes`, `take_events` tells what tiers hold.
+    would resume from bytes that the other wrote. With `logs_changes`, `take_events` tells what tiers hold. `quotas`: by
+    salt, the most bytes that are kept of what is computed under it. `model_name` is for people who look into a folder.
     """
     from octavo.transfer import make_worker  # it imports torch, which only an engine needs
 
@@ -53,13 +62,18 @@ def make_offload_scheduler(
         hash_seed=manager.hasher.seed,
         attention_backend=attention_backend,
     )
+    namespace = make_namespace(identity)
+    _logger.info("chunks are kept under namespace %s", namespace.hex())
     with ExitStack() as undo:
         offloading = make_offloading_manager(
             config,
             groups,
-            make_namespace(identity),
-            identity=describe_identity(identity),
+            namespace,
+            family=make_family([model_digest]),
+            identity=describe_identity(identity, model=model_name),
             logs_changes=logs_changes,
+            quotas={name_tenant(salt): num_bytes for salt, num_bytes in quotas.items()},
+            departures=manager.pool.departures,
         )
         undo.callback(offloading.close)
         worker = make_worker(caches, offloading.arena.view, take_checksums=True)

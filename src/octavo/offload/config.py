@@ -4,9 +4,10 @@
     policy: resume_points
     store: at_boundaries
     blocks_per_chunk: {full_attention: 16}
-    tiers:
-      - {type: disk, path: /var/cache/octavo, size: 200GiB}
+    disk: {path: /var/cache/octavo, size: 200GiB}
 
+`disk` is short for the first of `tiers`, which says the same in general: `[{type: disk, path: ..., size: ...}]`, and
+`shared` for the last one: `{url: s3://bucket/prefix}`.
 Without `memory` the arena keeps nothing: it is a staging area of `staging` bytes between the device and the tiers.
 """
 
@@ -17,20 +18,31 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from octavo.chunks import MOST_BLOCKS_PER_CHUNK, GroupOffloadConfig
+from octavo.chunks import MOST_BLOCKS_PER_CHUNK, Departures, GroupOffloadConfig
 from octavo.errors import InputError
 from octavo.host import HostArena, plan_slots
 from octavo.offload.lower_tier import OffloadLimits
 from octavo.offload.manager import OffloadingManager
+from octavo.offload.retentions import RETAIN_SHARE
+from octavo.offload.shared import SharedConfig
 from octavo.offload.stores import StorePolicy
 from octavo.policies import POLICIES, make_policy
 from octavo.settings import Seconds, Settings, Size, unknown_name
 from octavo.specs import KVCacheSpec, KVCacheSpecRegistry
 from octavo.tiers import OffloadingSpec, opened_tiers, spec_from_config
+from octavo.tiers.disk import DiskConfig, DiskSpec
 
 BlocksPerChunk = Annotated[int, Meta(ge=1, le=MOST_BLOCKS_PER_CHUNK)]
+Share = Annotated[float, Meta(ge=0, le=1)]
 _STAGING_BYTES = 256 << 20
 _ANY_KIND = "default"
+
+
+class FirstDisk(DiskConfig, frozen=True, kw_only=True):
+    """The disk below memory, which most people have one of."""
+
+    size_bytes: Size = msgspec.field(name="size", default=100 << 30)
+    """The most that the folder may take; everything in it counts."""
 
 
 class OffloadConfig(Settings, frozen=True, kw_only=True):
@@ -40,16 +52,24 @@ class OffloadConfig(Settings, frozen=True, kw_only=True):
     readers = {OffloadingSpec: spec_from_config}  # noqa: RUF012 - a ClassVar of the base
 
     memory: Size | None = None
-    """The whole budget of the arena, bookkeeping included. None: the arena is only a staging area."""
+    """Host memory for what the device cannot hold, bookkeeping included; by default none."""
     staging: Size | None = None
-    """The bytes of a staging area, 256 MiB by default."""
+    """Without memory: the bytes between the device and the tiers, 256 MiB by default."""
+    disk: FirstDisk | None = None
+    """A folder that is kept across restarts."""
+    shared: SharedConfig | None = None
+    """A store that engines share, below all else."""
     tiers: tuple[OffloadingSpec, ...] = ()
-    """Below the arena, the nearest first."""
+    """Media below memory, the nearest first."""
     policy: str = "resume_points"
+    """What memory gives up first: resume_points, lru, arc, or one that a package brings."""
     blocks_per_chunk: dict[str, BlocksPerChunk] | BlocksPerChunk = msgspec.field(default_factory=dict)
-    """One number for all groups, or one by kind of group and for `default`; 1 where none is given."""
+    """Blocks that are stored together: one number for all groups, or one by kind of group and for `default`; 1 where
+    none is given."""
     store: StorePolicy = StorePolicy.AT_BOUNDARIES
     """When what requests compute is stored."""
+    retain_share: Share = RETAIN_SHARE
+    """The part of memory that what one tenant retains may need, from 0 to 1."""
     load_timeout_s: Seconds = 5.0
     """How long a request waits for its chunks before it computes them."""
     store_timeout_s: Seconds = OffloadLimits().store_timeout_s
@@ -58,6 +78,12 @@ class OffloadConfig(Settings, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         POLICIES.find(self.policy)
+        if self.disk is not None:
+            msgspec.structs.force_setattr(self, "tiers", (DiskSpec(self.disk), *self.tiers))
+            msgspec.structs.force_setattr(self, "disk", None)
+        if self.shared is not None:
+            msgspec.structs.force_setattr(self, "tiers", (*self.tiers, self.shared.spec))
+            msgspec.structs.force_setattr(self, "shared", None)
         if self.memory is not None and self.staging is not None:
             raise InputError("staging is for offloading without memory: leave one of the two out")
         if self.memory is None and not self.tiers:
@@ -94,11 +120,14 @@ def make_offloading_manager(
     groups: Sequence[GroupOffloadConfig],
     namespace: bytes,
     *,
+    family: bytes = b"",
     identity: Mapping[str, str] = MappingProxyType({}),
     logs_changes: bool = False,
+    quotas: Mapping[bytes, int] = MappingProxyType({}),
+    departures: Departures | None = None,
 ) -> OffloadingManager:
     """Allocates the arena and opens the tiers. Nothing stays open if one of them cannot be."""
-    with opened_tiers(config.tiers, groups, namespace, identity) as tiers:
+    with opened_tiers(config.tiers, groups, namespace, family=family, identity=identity) as tiers:
         slots = plan_slots(groups, config.memory_bytes)
         return OffloadingManager(
             HostArena(slots.num_slots, slots.slot_bytes),
@@ -108,4 +137,7 @@ def make_offloading_manager(
             limits=config.limits,
             keeps_in_memory=config.keeps_in_memory,
             logs_changes=logs_changes,
+            quotas=quotas,
+            departures=departures,
+            retain_share=config.retain_share,
         )

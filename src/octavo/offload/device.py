@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from octavo.hashing import RequestIdentity
-from octavo.ids import BlockHash, GroupIdx
+from octavo.ids import BlockHash, GroupIdx, Row
 from octavo.planning import KVCacheConfig
-from octavo.specs import ResumePoint
+from octavo.specs import PromisePlan, ResumePoint
 
 
 class OffloadedRequest(Protocol):
@@ -20,8 +20,8 @@ class OffloadedRequest(Protocol):
     num_prompt_tokens: int
     num_computed_tokens: int
     """Tokens that are computed and final."""
-    prompt_boundary: int
-    """Where a request with the same prompt will want to resume."""
+    promises: PromisePlan
+    """Where others will want to resume. Offloading plans it anew when it has seen what the tiers have."""
 
     @property
     def num_tokens(self) -> int: ...
@@ -30,14 +30,12 @@ class OffloadedRequest(Protocol):
 
     def hashes(self, group_idx: GroupIdx) -> Sequence[BlockHash]: ...
 
-    def is_worth_a_checkpoint(self, num_tokens: int) -> bool: ...
-
 
 class DeviceBlocks(Protocol):
     """Which blocks of one request's group are on the device (`BlockAvailability`), and where."""
 
     @property
-    def index(self) -> Mapping[BlockHash, int]: ...
+    def index(self) -> Mapping[BlockHash, Row]: ...
     @property
     def hashes(self) -> Sequence[BlockHash]: ...
     def first_missing(self, start: int, stop: int) -> int: ...
@@ -48,7 +46,7 @@ class HeldPages(Protocol):
     """Pages that are held for one load."""
 
     @property
-    def destinations(self) -> Sequence[Mapping[int, int]]:
+    def destinations(self) -> Sequence[Mapping[int, Row]]:
         """By group: the row into which each missing block is to be loaded."""
 
 
@@ -60,11 +58,11 @@ class Device(Protocol):
     def config(self) -> KVCacheConfig: ...
     def blocks_of(self, request: Any) -> Sequence[DeviceBlocks]: ...
     def reserve(
-        self, request: Any, there: Sequence[Sequence[int]], missing: Sequence[Sequence[int]]
+        self, request: Any, there: Sequence[Sequence[Row]], missing: Sequence[Sequence[int]]
     ) -> HeldPages | None: ...
     def fill(self, pages: Any, group_idx: GroupIdx, blocks: Sequence[int], /) -> None: ...
     def give_back(self, pages: Any, /) -> None: ...
-    def hold(self, group_idx: GroupIdx, rows: Sequence[int]) -> None: ...
-    def let_go(self, group_idx: GroupIdx, rows: Sequence[int]) -> None: ...
+    def hold(self, group_idx: GroupIdx, rows: Sequence[Row]) -> None: ...
+    def let_go(self, group_idx: GroupIdx, rows: Sequence[Row]) -> None: ...
     def free_share(self) -> float: ...
     def is_busy(self) -> bool: ...

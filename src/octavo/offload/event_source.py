@@ -5,10 +5,15 @@ events call a block is the same block here. A block may lie in several chunks of
 has it. So it is told when the first one comes and the last one goes, and a subscriber need not count. Tokens and
 parents are left out, as the publisher of the device's events has told them. On the wire the media have vLLM's names,
 and `ownership` says which tier it is.
+
+Of a chunk that a former process has written only the last block's hash is known. A whole one is told by it, with the
+chunk's size as block size. Of another one its last block is told, with block size 0: its other blocks are unknown, and
+a subscriber's view knows that it is not complete.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from octavo.chunks import (
     ALL_BLOCKS,
@@ -34,6 +39,16 @@ from octavo.ids import BlockHash, GroupIdx
 _WIRE_NAMES = {"memory": MEDIUM_CPU, "disk": MEDIUM_STORAGE}
 _MOST_NAMED = 1 << 16
 """Chunks whose blocks are known and that no medium has yet; the oldest gives way, and is told by its last block."""
+_BySize = dict[int, list[OffloadKey]]
+"""By `_Block.num_blocks`."""
+
+
+class _Block(NamedTuple):
+    """What is told at once: a block, or a chunk by its last block."""
+
+    key: OffloadKey
+    num_blocks: int = 1
+    """Those that come with it; 0: itself, and others that nobody can name."""
 
 
 class OffloadEventSource:
@@ -67,32 +82,43 @@ class OffloadEventSource:
         told = [(medium.medium, *self._changed_blocks(medium)) for medium in changes.media]
         for medium, removed, _ in told:
             if not changes.was_cleared:
-                events += [self._removed(medium, group, keys) for group, keys in _by_group(removed)]
+                events += [
+                    self._removed(medium, group, keys)
+                    for group, keys in _by_group(key for keys in removed.values() for key in keys)
+                ]
         for medium, _, stored in told:
-            events += [self._stored(medium, group, keys) for group, keys in _by_group(stored)]
+            events += [
+                self._stored(medium, group, keys, num_blocks)
+                for num_blocks, of_size in sorted(stored.items())
+                for group, keys in _by_group(of_size)
+            ]
         return events
 
-    def _changed_blocks(self, medium: MediumChanges) -> tuple[list[OffloadKey], list[OffloadKey]]:
-        """Blocks that went and came, each as the key of a chunk of this one block."""
-        removed = [key for key in medium.removed if self._size(key) == 1]
-        stored = [key for key in medium.stored if self._size(key) == 1]
+    def _changed_blocks(self, medium: MediumChanges) -> tuple[_BySize, _BySize]:
+        """What went and what came."""
+        removed = {1: [key for key in medium.removed if self._size(key) == 1]}
+        stored = {1: [key for key in medium.stored if self._size(key) == 1]}
         chunks = {key: mask for key, mask in medium.held.items() if self._size(key) > 1}
         if chunks:
             blocks = self._blocks.setdefault(medium.medium, _BlocksOfMedium())
             gone, come = blocks.change({key: self._blocks_of(key, mask) for key, mask in chunks.items()})
-            removed, stored = removed + gone, stored + come
+            for blocks_told, by_size in ((gone, removed), (come, stored)):
+                for block in blocks_told:
+                    by_size.setdefault(block.num_blocks, []).append(block.key)
         return removed, stored
 
     def _size(self, key: OffloadKey) -> int:
         return self._groups[get_offload_group_idx(key)].blocks_per_chunk
 
-    def _blocks_of(self, key: OffloadKey, mask: int) -> list[OffloadKey]:
-        """The blocks that a chunk holds, as far as they are known: of a chunk that nobody named, the last one."""
+    def _blocks_of(self, key: OffloadKey, mask: int) -> list[_Block]:
+        """The blocks that a chunk holds, as far as they are known."""
+        if not mask:
+            return []
         hashes = self._named.get(key)
         if hashes is None:
-            return [key] if mask == ALL_BLOCKS else []
+            return [_Block(key, self._size(key) if mask == ALL_BLOCKS else 0)]
         group_idx = get_offload_group_idx(key)
-        return [make_offload_key(block_hash, group_idx) for i, block_hash in enumerate(hashes) if mask >> i & 1]
+        return [_Block(make_offload_key(block_hash, group_idx)) for i, block_hash in enumerate(hashes) if mask >> i & 1]
 
     def _removed(self, medium: str, group_idx: GroupIdx, keys: Sequence[OffloadKey]) -> BlockRemoved:
         return BlockRemoved(
@@ -103,13 +129,13 @@ class OffloadEventSource:
             ownership=medium,
         )
 
-    def _stored(self, medium: str, group_idx: GroupIdx, keys: Sequence[OffloadKey]) -> BlockStored:
+    def _stored(self, medium: str, group_idx: GroupIdx, keys: Sequence[OffloadKey], num_blocks: int) -> BlockStored:
         group = self._groups[group_idx]
         return BlockStored(
             block_hashes=external_hashes(list(map(get_offload_block_hash, keys)), as_bytes=self._hashes_as_bytes),
             parent_block_hash=None,
             token_ids=[],
-            block_size=group.spec.block_size,
+            block_size=num_blocks * group.spec.block_size,
             lora_id=None,
             medium=_WIRE_NAMES.get(medium, medium),
             lora_name=None,
@@ -125,14 +151,14 @@ class _BlocksOfMedium:
     """Which chunks of a medium have which blocks, as they were told."""
 
     def __init__(self) -> None:
-        self._of_chunk: dict[OffloadKey, Sequence[OffloadKey]] = {}
-        self._num_chunks: Counter[OffloadKey] = Counter()
+        self._of_chunk: dict[OffloadKey, Sequence[_Block]] = {}
+        self._num_chunks: Counter[_Block] = Counter()
         """Block -> the chunks that have it."""
 
-    def change(self, chunks: Mapping[OffloadKey, Sequence[OffloadKey]]) -> tuple[list[OffloadKey], list[OffloadKey]]:
+    def change(self, chunks: Mapping[OffloadKey, Sequence[_Block]]) -> tuple[list[_Block], list[_Block]]:
         """These chunks have these blocks from now on. The blocks that went with the last chunk, and those that came
         with the first."""
-        before: dict[OffloadKey, bool] = {}
+        before: dict[_Block, bool] = {}
         for key, blocks in chunks.items():
             for block in (*self._of_chunk.get(key, ()), *blocks):
                 before.setdefault(block, block in self._num_chunks)
@@ -144,14 +170,14 @@ class _BlocksOfMedium:
         stored = [block for block, was_there in before.items() if not was_there and block in self._num_chunks]
         return removed, stored
 
-    def _count(self, blocks: Iterable[OffloadKey], by: int) -> None:
+    def _count(self, blocks: Iterable[_Block], by: int) -> None:
         for block in blocks:
             self._num_chunks[block] += by
             if not self._num_chunks[block]:
                 del self._num_chunks[block]
 
 
-def _by_group(keys: Sequence[OffloadKey]) -> Iterator[tuple[GroupIdx, list[OffloadKey]]]:
+def _by_group(keys: Iterable[OffloadKey]) -> Iterator[tuple[GroupIdx, list[OffloadKey]]]:
     groups: dict[GroupIdx, list[OffloadKey]] = {}
     for key in keys:
         groups.setdefault(get_offload_group_idx(key), []).append(key)

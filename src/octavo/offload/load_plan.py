@@ -4,18 +4,20 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from octavo.chunks import LookupResult, OffloadKey, WantedChunk
-from octavo.offload.device import Device, DeviceBlocks, OffloadedRequest
+from octavo.ids import Row
+from octavo.offload.device import DeviceBlocks, OffloadedRequest
 from octavo.offload.manager import OffloadingManager
 from octavo.offload.offloaded_blocks import ChunkOfBlocks, OffloadedBlocks, TieredBlocks, blocks_in_mask
 from octavo.offload.request_state import RequestGroupState
-from octavo.specs import GroupAvailability, blocks_to_resume, longest_resume
+from octavo.planning import KVCacheConfig
+from octavo.specs import BlockAvailability, GroupAvailability, blocks_to_resume, longest_resume
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupLoad:
     """One group's part: what the device has, and the chunks that bring the rest."""
 
-    rows_there: Sequence[int]
+    rows_there: Sequence[Row]
     missing_blocks: Sequence[int]
     chunks: Sequence[ChunkOfBlocks]
     """In the order of the sequence; together they have all missing blocks."""
@@ -66,28 +68,18 @@ def tiered_blocks(
     ]
 
 
-def plan_load(
-    request: OffloadedRequest,
-    states: Sequence[RequestGroupState],
-    device: Device,
-    manager: OffloadingManager,
-    accepts: Collection[LookupResult],
-) -> LoadPlan | None:
+def availability(config: KVCacheConfig, blocks: Sequence[BlockAvailability]) -> list[GroupAvailability]:
+    """The groups' parts in the question where a request can resume."""
+    return [
+        GroupAvailability(spec=group.spec.rule, blocks=available, is_draft=group.is_draft)
+        for group, available in zip(config.groups, blocks, strict=True)
+    ]
+
+
+def plan_load(request: OffloadedRequest, tiered: Sequence[TieredBlocks], config: KVCacheConfig) -> LoadPlan | None:
     """What brings the request farther than the device alone; None where nothing does. Changes nothing."""
-    config = device.config
-    on_device = device.blocks_of(request)
-    tiered = tiered_blocks(states, on_device, manager, accepts)
-    point = request.resume_point(request.num_tokens)
-
-    def resume(blocks: Sequence[DeviceBlocks | TieredBlocks]) -> int:
-        groups = [
-            GroupAvailability(spec=group.spec.rule, blocks=available, is_draft=group.is_draft)
-            for group, available in zip(config.groups, blocks, strict=True)
-        ]
-        return longest_resume(groups, point, granularity=config.resume_granularity).num_tokens
-
-    num_device_tokens = resume(on_device)
-    num_tokens = resume(tiered)
+    num_device_tokens = device_tokens(request, [blocks.device for blocks in tiered], config)
+    num_tokens = _resume(request, tiered, config)
     if num_tokens <= num_device_tokens:
         return None
     return LoadPlan(
@@ -106,6 +98,16 @@ def plan_load(
             for group, blocks in zip(config.groups, tiered, strict=True)
         ),
     )
+
+
+def device_tokens(request: OffloadedRequest, blocks: Sequence[DeviceBlocks], config: KVCacheConfig) -> int:
+    """Where the device alone could resume."""
+    return _resume(request, blocks, config)
+
+
+def _resume(request: OffloadedRequest, blocks: Sequence[BlockAvailability], config: KVCacheConfig) -> int:
+    point = request.resume_point(request.num_tokens)
+    return longest_resume(availability(config, blocks), point, granularity=config.resume_granularity).num_tokens
 
 
 def _group_load(blocks: TieredBlocks, needed: Sequence[range]) -> GroupLoad:

@@ -1,6 +1,7 @@
 """Loads of waiting requests, each from "what is there?" to "go on, with what came".
 
     NEW --nothing beyond the device, or not worth it--> READY
+    NEW --a tier is still to say what it has--> NEW, for a part of the time that computing takes
     NEW --chunks below memory, or on their way--> NEW, until the deadline; then with what is in memory
     NEW --all in memory, and room for the whole request--> LOADING --the job ends--> LOADED --it starts--> READY
     NEW --more than memory holds at once--> LOADING --this part is on the device--> NEW
@@ -15,22 +16,25 @@ for the whole request, so what was called in is not loaded again at once.
 """
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import assert_never
 
 from octavo.chunks import ChunkCopy, GroupOffloadConfig, LookupResult, OffloadKey, TransferResult
-from octavo.ids import GroupIdx, enumerate_groups
+from octavo.ids import NO_ROW, GroupIdx, enumerate_groups
 from octavo.offload.device import Device, HeldPages
-from octavo.offload.load_plan import LoadPlan, plan_load
+from octavo.offload.load_choice import LoadChooser, LoadRule, Outlook, Way
+from octavo.offload.load_plan import LoadPlan, availability, device_tokens, plan_load, tiered_blocks
 from octavo.offload.manager import OffloadingManager
 from octavo.offload.manager_values import PreparedLoad
 from octavo.offload.offloaded_blocks import ANYWHERE, IN_MEMORY, blocks_in_mask, held_mask
+from octavo.offload.promises import PromiseRule
 from octavo.offload.request_state import LoadPhase, RequestOffloadState
-from octavo.offload.speeds import LoadSpeeds
 from octavo.transfer import OffloadingWorker
 
+_MOST_PROBED = 8
+"""Chunks that are read for the measurement's sake."""
 _LOOK_AGAIN_S = 0.005
 """How soon a waiting request is looked at again if no load has ended meanwhile."""
 
@@ -66,9 +70,13 @@ class Loader:
         worker: OffloadingWorker,
         groups: Sequence[GroupOffloadConfig],
         *,
+        requests: Mapping[str, RequestOffloadState],
         patience_s: float,
         most_bytes_in_flight: int,
+        rule: LoadRule = LoadRule.MEASURED,
     ) -> None:
+        """`requests`: all that run or were looked at, which the choice between loading and computing asks."""
+        self._promises = PromiseRule(groups, device.config.resume_granularity)
         self._device = device
         self._manager = manager
         self._worker = worker
@@ -79,7 +87,8 @@ class Loader:
         """By job."""
         self._keys_in_flight: set[OffloadKey] = set()
         self._bytes_in_flight = 0
-        self.speeds = LoadSpeeds()
+        self._requests = requests
+        self.chooser = LoadChooser(rule)
         self.epoch = 0
         """Changes when something has happened that a waiting request may wait for."""
         self.num_loaded_tokens = 0
@@ -89,6 +98,8 @@ class Loader:
         """By group, and by how far below memory the chunk was when its request first asked for it."""
         self.num_too_slow = 0
         """Loads that were not begun because computing is quicker."""
+        self.num_cut_short = 0
+        """Loads of what memory has only, because computing the rest is quicker than reading it."""
         self.num_late = 0
         """Requests that went on without what they had waited for."""
         self.num_failed_chunks = 0
@@ -107,6 +118,9 @@ class Loader:
             case LoadPhase.NEW:
                 if state.seen_epoch == self.epoch and now < state.look_again_at:
                     return Readiness.WAIT if state.has_room else Readiness.NO_ROOM
+                if self._awaits_answers(state, now):
+                    state.seen_epoch, state.look_again_at, state.has_room = self.epoch, now + _LOOK_AGAIN_S, True
+                    return Readiness.WAIT
                 return self._look(state, now, may_borrow=may_borrow)
             case _ as unreachable:
                 assert_never(unreachable)
@@ -145,7 +159,7 @@ class Loader:
         if result.failed:
             self.num_failed_chunks += len(result.failed)
         elif result.seconds is not None:
-            self.speeds.from_memory.note(load.num_bytes, result.seconds)
+            self.chooser.from_memory.note(load.num_bytes, result.seconds)
         state = load.state
         if state.phase is LoadPhase.LOADING and load.is_whole:
             state.phase, state.pages = LoadPhase.LOADED, load.pages
@@ -166,10 +180,23 @@ class Loader:
         for group_idx, blocks in arrived.items():
             self._device.fill(load.pages, group_idx, sorted(blocks))
 
+    def _awaits_answers(self, state: RequestOffloadState, now: float) -> bool:
+        """Whether a tier is still to say what it has of the request, and the answer is worth waiting for."""
+        if not self._manager.asks_ahead:
+            return False
+        if state.answers_until is None:
+            on_device = self._device.blocks_of(state.request)
+            worth_s = self.chooser.worth_of_an_answer_s(
+                tokens_alone=state.request.num_tokens - device_tokens(state.request, on_device, self._device.config),
+                tokens_ahead=self._tokens_ahead(state),
+            )
+            state.deadline = now + self._patience_s  # the time in the queue does not count
+            state.answers_until = state.deadline if worth_s is None else now + min(worth_s, self._patience_s)
+        return now < state.answers_until and self._manager.ask(state.names)
+
     def _look(self, state: RequestOffloadState, now: float, *, may_borrow: bool) -> Readiness:
-        accepts = ANYWHERE if now < state.deadline else IN_MEMORY
-        plan = plan_load(state.request, state.groups, self._device, self._manager, accepts)
-        if plan is None or not self._is_worth_it(state, plan, now):
+        plan = self._what_to_load(state, now)
+        if plan is None:
             state.phase = LoadPhase.READY
             return Readiness.READY
         state.seen_epoch, state.look_again_at, state.has_room = self.epoch, now + _LOOK_AGAIN_S, True
@@ -186,6 +213,7 @@ class Loader:
                 self._renew(state, now)
             state.num_in_memory = num_in_memory
             state.depths = self._manager.depths_of([chunk.key for chunk in elsewhere]) | state.depths
+            self._manager.make_room_for(state.request.request_id)
             stands = self._manager.promote(elsewhere, now, state.deadline)
             is_whole = all(stand is LookupResult.HIT for stand in stands)
             if not is_whole and (not num_in_memory or LookupResult.RETRY not in stands):
@@ -196,6 +224,16 @@ class Loader:
                 state.deadline = max(state.deadline, now + self._patience_s)  # it would not have room to start either
             return self._wait_or_go_on(state, now)
         return Readiness.WAIT
+
+    def _plan(self, state: RequestOffloadState, accepts: Collection[LookupResult]) -> LoadPlan | None:
+        """The first time it also plans what is promised, since the tiers are asked anyway."""
+        config = self._device.config
+        tiered = tiered_blocks(state.groups, self._device.blocks_of(state.request), self._manager, accepts)
+        if not state.is_planned:
+            state.is_planned = True
+            room = self._manager.room(state.tenant)
+            self._promises.plan(state.request, availability(config, tiered), room.free_share)
+        return plan_load(state.request, tiered, config)
 
     def _renew(self, state: RequestOffloadState, now: float) -> None:
         """Something has come for the request. At most twice for each of its chunks, as each can come to memory and to
@@ -208,30 +246,69 @@ class Loader:
         if now < state.deadline:
             return Readiness.WAIT if state.has_room else Readiness.NO_ROOM
         self.num_late += 1
+        state.is_late = True
         state.phase = LoadPhase.READY
         return Readiness.READY
 
-    def _is_worth_it(self, state: RequestOffloadState, plan: LoadPlan, now: float) -> bool:
-        """Whether the load is expected to be quicker than computing; measures on the way what waiting brought."""
-        in_memory, pending, below = (
-            sum(
-                chunk.held_blocks.bit_count() * page_bytes
-                for page_bytes, part in zip(self._page_sizes, plan.groups, strict=True)
-                for chunk in part.chunks
-                if chunk.stands is stands
-            )
-            for stands in (LookupResult.HIT, LookupResult.HIT_PENDING, LookupResult.RETRY)
+    def _what_to_load(self, state: RequestOffloadState, now: float) -> LoadPlan | None:
+        """None: nothing, or nothing that is worth it."""
+        accepts = ANYWHERE if now < state.deadline and state.outlook is not Outlook.LOAD_PART else IN_MEMORY
+        plan = self._plan(state, accepts)
+        return None if plan is None else self._choose(state, plan, now)
+
+    def _choose(self, state: RequestOffloadState, plan: LoadPlan, now: float) -> LoadPlan | None:
+        """What of the plan is to be loaded. A request that has begun to wait keeps to its choice: what others queue
+        after it does not hold it up. Its deadline is the net."""
+        if state.outlook is not None:
+            return plan
+        part = None
+        is_in_memory = all(chunk.stands is LookupResult.HIT for chunk in plan.chunks)
+        if not is_in_memory:
+            part = self._plan(state, IN_MEMORY)
+        num_tokens = state.request.num_tokens
+        state.outlook = self.chooser.choose(
+            self._way(state, plan),
+            None if part is None else self._way(state, part),
+            tokens_alone=num_tokens - plan.num_device_tokens,
+            tokens_ahead=self._tokens_ahead(state),
         )
-        if below and not state.promoting_since:
-            state.promoted_bytes, state.promoting_since = below, now
-        elif state.promoting_since and not below + pending:
-            self.speeds.from_tiers.note(state.promoted_bytes, now - state.promoting_since)
-            state.promoting_since = 0.0
-        tokens = plan.num_tokens - plan.num_device_tokens
-        if self.speeds.is_worth_loading(tokens=tokens, bytes_in_memory=in_memory, bytes_below=below):
-            return True
-        self.num_too_slow += 1
-        return False
+        chosen = {Outlook.LOAD: plan, Outlook.LOAD_PART: part, Outlook.COMPUTE: None}[state.outlook]
+        state.tokens_to_compute = num_tokens - (plan.num_device_tokens if chosen is None else chosen.num_tokens)
+        if chosen is not plan:
+            self.num_cut_short += chosen is not None
+            self.num_too_slow += chosen is None
+            if not is_in_memory and self.chooser.is_to_be_probed(self.num_too_slow + self.num_cut_short):
+                probe = plan.chunks_not_in_memory(state.groups)[:_MOST_PROBED]
+                self._manager.promote(probe, now, now + self._patience_s)
+        return chosen
+
+    def _way(self, state: RequestOffloadState, plan: LoadPlan) -> Way:
+        """What loading takes that goes as far as the plan."""
+        below = {chunk.key for chunk in plan.chunks if chunk.stands is LookupResult.RETRY}
+        depths = self._manager.depths_of(list(below)) if below else {}
+        to_device = self._bytes_in_flight
+        to_read: Counter[int] = Counter()
+        for page_bytes, part in zip(self._page_sizes, plan.groups, strict=True):
+            for chunk in part.chunks:
+                num_bytes = chunk.held_blocks.bit_count() * page_bytes
+                to_device += num_bytes
+                if chunk.key in depths:
+                    to_read[depths[chunk.key]] += num_bytes
+        waits_for_others = any(chunk.stands is LookupResult.HIT_PENDING for chunk in plan.chunks)
+        return Way(
+            tokens_left=state.request.num_tokens - plan.num_tokens,
+            bytes_to_device=to_device,
+            reading_s=self._manager.seconds_to_read(to_read, waits_for_others=waits_for_others),
+            is_in_memory=not below and not waits_for_others,
+        )
+
+    def _tokens_ahead(self, state: RequestOffloadState) -> int:
+        """Prompt tokens that are computed before those of this request: what others lack that need not wait."""
+        return sum(
+            max(0, min(other.tokens_to_compute, other.request.num_prompt_tokens - other.request.num_computed_tokens))
+            for other in self._requests.values()
+            if other is not state and other.phase is LoadPhase.READY
+        )
 
     def _begin(self, state: RequestOffloadState, plan: LoadPlan, *, is_whole: bool) -> bool:
         """Pins chunks and pages and submits the copy, or changes nothing."""
@@ -273,7 +350,7 @@ def _copies_of(
         held: Sequence[int] = (chunk.first_block,)
         if chunk.num_blocks > 1:
             held = blocks_in_mask(chunk.first_block, held_mask(prepared.held_blocks[place], chunk.num_blocks))
-        rows = [wanted[group_idx].pop(block, -1) for block in held]
+        rows = [wanted[group_idx].pop(block, NO_ROW) for block in held]
         copies.append(ChunkCopy(group_idx, rows, prepared.slots[place], prepared.checksums[place]))
         brings.append((group_idx, chunk.key, [block for block, row in zip(held, rows, strict=True) if row >= 0]))
         num_bytes += len(held) * page_sizes[group_idx]

@@ -11,17 +11,18 @@ until the tier answers a cancel.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from octavo.chunks import ChunkBytes, OffloadKey, Place, TierChanges, TierResult
+from octavo.chunks import ChunkBytes, Departures, Leaving, OffloadKey, Place, SequenceNames, TierChanges, TierResult
 from octavo.errors import OffloadError
+from octavo.ids import Slot
 from octavo.tiers import Tier, TierState, TierStatus
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
-Release = Callable[[Sequence[OffloadKey], Sequence[int]], None]
+Release = Callable[[Sequence[OffloadKey], Sequence[Slot]], None]
 """Removes a reader from chunks, given by key and head."""
 
 
@@ -45,9 +46,14 @@ class OffloadLimits:
 class LowerTier:
     """A tier, and whether it is worth asking now."""
 
-    def __init__(self, tier: Tier, limits: OffloadLimits, release: Release) -> None:
-        """`release` takes the slots that a cancelled job has held."""
+    def __init__(
+        self, tier: Tier, limits: OffloadLimits, release: Release, departures: Departures | None = None
+    ) -> None:
+        """`release` takes the slots that a cancelled job has held. `departures` is told what the tier gives up."""
+        self._departures = departures
         self.medium = tier.medium
+        self.cold_start = tier.cold_start
+        self.asks_ahead = tier.asks_ahead
         self.is_available = True
         self.is_broken = False
         self.num_pauses = 0
@@ -58,9 +64,11 @@ class LowerTier:
         self._release = release
         self._jobs: dict[int, int] = {}
         """Job -> its number of chunks."""
-        self._quarantine: dict[int, tuple[Sequence[OffloadKey], Sequence[int]]] = {}
+        self._quarantine: dict[int, tuple[Sequence[OffloadKey], Sequence[Slot]]] = {}
         """Job -> keys and heads."""
         self._owes_reset = False
+        self._owes_announcement = False
+        self._has_more_changes = False
         self._is_told = False
         """The log says that the tier is off."""
         self._now = 0.0
@@ -77,13 +85,42 @@ class LowerTier:
         """By key: the blocks that the tier has, 0 while it is not available."""
         return self._lookup(keys) if self.is_available else [0] * len(keys)
 
+    def ask(self, sequence: SequenceNames, *, wants_answer: bool) -> bool:
+        """Whether the tier is still to say what it has of the sequence."""
+        return self.is_available and self._ask(
+            "ask", lambda: self._tier.ask(sequence, wants_answer=wants_answer), otherwise=False
+        )
+
     def touch(self, keys: Sequence[OffloadKey]) -> None:
         self._ask("touch", lambda: self._tier.touch(keys), None)
 
     def take_changes(self) -> Place:
         """What changed on the medium, and how to find what is there."""
         changes = self._ask("take_changes", lambda: TierChanges(*self._tier.take_changes()), TierChanges([], []))
+        self._has_more_changes = changes.has_more
+        if self._departures is not None:
+            self._departures.note_gone(changes.removed, self.medium, rule="the tier's own order")
         return Place(changes, self._lookup)
+
+    def owned_by(self, tenants: Collection[bytes]) -> list[tuple[OffloadKey, bytes, int]]:
+        return self._ask("owned_by", lambda: list(self._tier.owned_by(tenants)), [])
+
+    def remove(self, keys: Sequence[OffloadKey]) -> None:
+        """Their tenant has no more room."""
+        if self._departures is not None:
+            there = [key for key, mask in zip(keys, self._lookup(keys), strict=True) if mask]
+            self._departures.note(there, self.medium, Leaving.QUOTA)
+        self._ask("remove", lambda: self._tier.remove(keys), None)
+
+    def announce(self) -> None:
+        """All that is there is told anew, from now on or as soon as the tier answers."""
+        self._owes_announcement = True
+        self._make_up()
+
+    @property
+    def has_more_changes(self) -> bool:
+        """Whether the next `take_changes` goes on with an announcement."""
+        return self._has_more_changes and not self.is_broken
 
     def status(self) -> TierStatus:
         """Of a broken tier: the last one that it told, and that it is off."""
@@ -100,7 +137,7 @@ class LowerTier:
     def submit_load(self, job_id: int, chunks: Sequence[ChunkBytes]) -> bool:
         return self._submit("submit_load", job_id, chunks, lambda: self._tier.submit_load(job_id, chunks))
 
-    def cancel(self, job_id: int, keys: Sequence[OffloadKey], heads: Sequence[int]) -> None:
+    def cancel(self, job_id: int, keys: Sequence[OffloadKey], heads: Sequence[Slot]) -> None:
         """Gives up a job, and releases its slots as soon as the tier touches them no more."""
         self._jobs.pop(job_id, None)
         if self._has_cancelled(job_id):
@@ -109,7 +146,7 @@ class LowerTier:
             self._quarantine[job_id] = keys, heads
 
     @property
-    def quarantined_heads(self) -> list[int]:
+    def quarantined_heads(self) -> list[Slot]:
         return [head for _, heads in self._quarantine.values() for head in heads]
 
     def poll(self, now: float) -> list[TierResult]:
@@ -118,6 +155,11 @@ class LowerTier:
         if not self.is_available and now >= self._resume_at:
             self._resume()
         return self._ask("poll", lambda: self._known(self._tier.poll(now)), [])
+
+    def could_not_read(self, keys: Sequence[OffloadKey]) -> None:
+        """These were to be read, and were not; of what was damaged, the next changes say that it has gone."""
+        if self._departures is not None:
+            self._departures.note(keys, self.medium, Leaving.UNREADABLE)
 
     def missed_deadline(self) -> None:
         if self.is_available:  # else the job is from before the pause
@@ -137,7 +179,7 @@ class LowerTier:
     def reset(self) -> None:
         """Forgets everything, now or as soon as the tier answers."""
         self._owes_reset = True
-        self._make_up_reset()
+        self._make_up()
 
     def is_reset_durable(self) -> bool:
         return not self._owes_reset and self._ask("is_reset_durable", self._tier.is_reset_durable, otherwise=False)
@@ -196,12 +238,15 @@ class LowerTier:
                 if not self._has_cancelled(job_id):
                     return
                 self._release(*self._quarantine.pop(job_id))
-            self._make_up_reset()
+            self._make_up()
         self.is_available = not self.is_broken
 
-    def _make_up_reset(self) -> None:
+    def _make_up(self) -> None:
+        """Does what the tier is still to do, if it is not broken and does not break now."""
         if self._owes_reset:
             self._owes_reset = self.is_broken or not self._does("reset", self._tier.reset)
+        if self._owes_announcement:
+            self._owes_announcement = self.is_broken or not self._does("announce", self._tier.announce)
 
     def _has_cancelled(self, job_id: int) -> bool:
         return self._does("cancel", lambda: self._tier.cancel(job_id))
@@ -223,7 +268,7 @@ class LowerTier:
     def _known(self, results: Sequence[TierResult]) -> list[TierResult]:
         """One for each job that is under way and has ended. Its places must be the job's."""
         known = {result.job_id: result for result in results if result.job_id in self._jobs}
-        for job_id, failed in known.values():
+        for job_id, failed, _ in known.values():
             if not failed <= frozenset(range(self._jobs[job_id])):
                 raise OffloadError(f"job {job_id} of {self._jobs[job_id]} chunks failed at places {set(failed)}")
         for job_id in known:

@@ -1,10 +1,10 @@
-"""What the offloading manager gives out, and what it keeps of a job: values only."""
+"""What the offloading manager gives out: values only."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from octavo.chunks import OffloadKey, PromisedPoint, WantedChunk
+from octavo.ids import Slot
 from octavo.tiers import TierStatus
 
 
@@ -14,7 +14,7 @@ class PreparedStore(NamedTuple):
     job_id: int
     places: list[int]
     """Of the chunks given, those that have to be written. Empty: all was there, and the job is over already."""
-    slots: list[Sequence[int]]
+    slots: list[Sequence[Slot]]
     """Where each of `places` goes."""
 
 
@@ -22,7 +22,7 @@ class PreparedLoad(NamedTuple):
     """Chunks that stay where they are until `complete_load(job_id, ...)`. By place in the keys given:"""
 
     job_id: int
-    slots: list[Sequence[int]]
+    slots: list[Sequence[Slot]]
     held_blocks: list[int]
     checksums: list[int | None]
     """What the bytes must give, or the chunk's load fails; None where nobody took one."""
@@ -45,31 +45,9 @@ class OffloadStatus:
     """Medium and status of each tier below, in order."""
 
 
-class LoadJob(NamedTuple):
-    """A load that was prepared and has not ended."""
+class Room(NamedTuple):
+    """The medium that keeps chunks longest: the largest one that works."""
 
-    keys: list[OffloadKey]
-    heads: list[int]
-
-
-class StoreJob(NamedTuple):
-    """A store that was prepared and has not ended."""
-
-    chunks: Sequence[WantedChunk]
-    counts: list[int]
-    """Slots of each."""
-    heads: list[int]
-    masks: list[int]
-    promises: Sequence[PromisedPoint]
-    generation: int
-
-    def without(self, failed: Collection[int], checksums: Sequence[int]) -> tuple["StoreJob", Sequence[int]]:
-        """What is left of it, and of its chunks' checksums, where chunks at these places failed."""
-        good = [place for place in range(len(self.chunks)) if place not in failed]
-        rest = self._replace(
-            chunks=[self.chunks[place] for place in good],
-            counts=[self.counts[place] for place in good],
-            heads=[self.heads[place] for place in good],
-            masks=[self.masks[place] for place in good],
-        )
-        return rest, [checksums[place] for place in good] if checksums else ()
+    num_bytes: int
+    free_share: float
+    is_memory: bool

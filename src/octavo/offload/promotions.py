@@ -10,11 +10,13 @@ without end by requests that come one after the other.
 """
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from octavo.chunks import ChunkBytes, ChunkSizes, OffloadKey, StoredChunk, TierResult, WantedChunk, stored_chunks
 from octavo.host import NO_CHECKSUM, HostArena, ResidentChunks
+from octavo.ids import Slot
+from octavo.offload.load_choice import LEAST_BYTES, MovingLine
 from octavo.offload.lower_tier import LowerTier, OffloadLimits
 from octavo.tables import Part
 
@@ -22,9 +24,14 @@ from octavo.tables import Part
 class _Read(NamedTuple):
     lower: LowerTier
     chunks: list[StoredChunk]
-    heads: list[int]
+    heads: list[Slot]
     masks: list[int]
+    tenants: list[bytes]
     deadline: float
+    begun: float
+    num_bytes: int
+    num_queued: int
+    """These bytes and those that the tier had to read before them."""
 
 
 class Promotions:
@@ -52,8 +59,10 @@ class Promotions:
         self._sizes = sizes
         self._limits = limits
         self._job_ids = job_ids
+        self._speeds = [MovingLine(least=LEAST_BYTES) for _ in lowers]
+        """By tier: the time from asking to having, by the bytes queued."""
         self._reads: dict[int, _Read] = {}
-        self._held: dict[OffloadKey, tuple[int, float]] = {}
+        self._held: dict[OffloadKey, tuple[Slot, float]] = {}
         """Key -> head and deadline."""
         self._ends_of_holds: list[tuple[float, int, list[OffloadKey]]] = []
         """A heap; the number is a job's, so that keys are never compared."""
@@ -64,8 +73,23 @@ class Promotions:
         return bool(self._reads or self._held)
 
     @property
-    def heads_being_written(self) -> list[int]:
+    def heads_being_written(self) -> list[Slot]:
         return [head for read in self._reads.values() for head in read.heads]
+
+    def seconds_to_read(self, num_bytes: Mapping[int, int], *, waits_for_others: bool) -> float:
+        """Until so many bytes, by tier, are in memory, after all that is queued. `waits_for_others`: some of what is
+        queued is wanted too."""
+        return max(
+            (
+                speed.seconds_for(self._queued_bytes(lower) + num_bytes.get(rank, 0))
+                for rank, (lower, speed) in enumerate(zip(self._lowers, self._speeds, strict=True))
+                if waits_for_others or num_bytes.get(rank)
+            ),
+            default=0.0,
+        )
+
+    def _queued_bytes(self, lower: LowerTier) -> int:
+        return sum(read.num_bytes for read in self._reads.values() if read.lower is lower)
 
     def has_failed(self, key: OffloadKey) -> bool:
         """Whether it is not to be read now."""
@@ -84,7 +108,7 @@ class Promotions:
                     elsewhere.append(chunk)
             for start in range(0, len(here), self._limits.chunks_per_job):
                 batch = here[start : start + self._limits.chunks_per_job]
-                if not self._read(lower, batch, protect, deadline):
+                if not self._read(lower, batch, protect, now, deadline):
                     break
             wanted = elsewhere
 
@@ -104,12 +128,16 @@ class Promotions:
             [read.heads[place] for place in good],
             [read.masks[place] for place in good],
             [NO_CHECKSUM] * len(good),
+            [read.tenants[place] for place in good],
         )
         self._hold(result.job_id, keys, read.deadline)
         if good:
             read.lower.worked()
+            seconds = now - read.begun if result.seconds is None else result.seconds
+            self._speeds[self._lowers.index(read.lower)].note(read.num_queued, seconds)
         self.num_read += len(good)
         self.num_failed += len(bad)
+        read.lower.could_not_read([read.chunks[place].key for place in bad])
         for place in bad:
             self._failed[read.chunks[place].key] = now + self._limits.first_pause_s
         return keys
@@ -122,7 +150,9 @@ class Promotions:
     def expire(self, now: float) -> None:
         """What is due at this time."""
         for job_id in [job_id for job_id, read in self._reads.items() if read.deadline <= now]:
-            lower = self._reads[job_id].lower
+            read = self._reads[job_id]
+            lower = read.lower
+            self._speeds[self._lowers.index(lower)].note(read.num_queued, now - read.begun)  # and it would take longer
             self.num_late += self._cancel(job_id)
             lower.missed_deadline()
         while self._ends_of_holds and self._ends_of_holds[0][0] <= now:
@@ -153,6 +183,7 @@ class Promotions:
         lower: LowerTier,
         batch: list[tuple[WantedChunk, int]],
         protect: Sequence[OffloadKey],
+        now: float,
         deadline: float,
     ) -> bool:
         """Whether all of the batch is on its way."""
@@ -177,12 +208,17 @@ class Promotions:
             self.num_refused += len(batch)
             return False
         self.reading.update((chunk.key, mask) for chunk, mask in batch)
+        num_bytes = sum(len(buffer) for chunk in job for buffer in chunk.buffers)
         self._reads[job_id] = _Read(
             lower=lower,
             chunks=stored_chunks([chunk for chunk, _ in batch], counts),
             heads=heads,
             masks=[mask for _, mask in batch],
+            tenants=[chunk.tenant for chunk, _ in batch],
             deadline=deadline,
+            begun=now,
+            num_bytes=num_bytes,
+            num_queued=self._queued_bytes(lower) + num_bytes,
         )
         return len(batch) == num_asked
 

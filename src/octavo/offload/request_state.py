@@ -4,15 +4,28 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from octavo.chunks import ALL_BLOCKS, GroupOffloadConfig, OffloadKey, WantedChunk, make_offload_key
+from octavo.chunks import (
+    ALL_BLOCKS,
+    NO_TENANT,
+    ChunkChain,
+    GroupOffloadConfig,
+    OffloadKey,
+    SequenceNames,
+    WantedChunk,
+    make_offload_key,
+)
 from octavo.ids import BlockHash, GroupIdx
 from octavo.offload.device import HeldPages, OffloadedRequest
+from octavo.offload.load_choice import Outlook
+
+MOST_TOKENS = 1 << 40
+"""More than any request has."""
 
 
 class RequestGroupState:
     """One group of one request: the names of its chunks."""
 
-    __slots__ = ("_keys", "_name", "_suffix", "blocks_per_chunk", "config", "group_idx", "hashes")
+    __slots__ = ("_keys", "_name", "_suffix", "blocks_per_chunk", "config", "group_idx", "hashes", "tenant")
 
     def __init__(
         self,
@@ -20,6 +33,7 @@ class RequestGroupState:
         group_idx: GroupIdx,
         hashes: Sequence[BlockHash],
         name: Callable[[OffloadKey, Sequence[BlockHash]], None] | None = None,
+        tenant: bytes = NO_TENANT,
     ) -> None:
         """`name` is told the blocks of each chunk of several blocks that is wanted."""
         self.config = config
@@ -29,6 +43,7 @@ class RequestGroupState:
         """Of the request's full blocks; it grows."""
         self._keys: list[OffloadKey] = []
         self._name = name
+        self.tenant = tenant
         self._suffix = make_offload_key(BlockHash(b""), group_idx)
 
     @property
@@ -55,6 +70,7 @@ class RequestGroupState:
             first_block // size,
             keys[first_block - 1] if first_block else None,
             ALL_BLOCKS if held_blocks == (1 << size) - 1 else held_blocks,
+            self.tenant,
         )
 
 
@@ -72,6 +88,8 @@ class RequestOffloadState:
     request: OffloadedRequest
     groups: list[RequestGroupState]
     deadline: float
+    answers_until: float | None = None
+    """How long it waits for tiers that are still to say what they have of it; None: it was not looked at yet."""
     renewals_left: int | None = None
     """How often progress may still move the deadline; None: nothing was planned yet."""
     phase: LoadPhase = LoadPhase.NEW
@@ -91,10 +109,30 @@ class RequestOffloadState:
     depths: dict[OffloadKey, int] = field(default_factory=dict)
     """Chunks that it waited for, and how far below memory they were, as a place in the manager's `media`. Once they are
     in memory they no longer show it."""
-    promoted_bytes: int = 0
-    """What it waited for, or waits for, from below host memory."""
-    promoting_since: float = 0.0
+    outlook: Outlook | None = None
+    """What was chosen for it; None: nothing was, or there is nothing to choose."""
+    is_late: bool = False
+    """Whether it went on without what it had waited for."""
+    tokens_to_compute: int = MOST_TOKENS
+    """As far as the choice tells."""
+    was_counted: bool = False
+    """Whether its resume has counted as a use. One that was preempted resumes from what it stored itself: no use."""
     resumed_tokens: int = 0
-    """The resume point from which it began, until it was told to the storer."""
+    """The resume point from which it began."""
     promised_tokens: int = 0
-    """The last resume point that was promised for it."""
+    """The last boundary that was promised for it."""
+    stored_tokens: int = 0
+    """The last boundary for which all was stored."""
+    is_planned: bool = False
+    """Whether its promises were planned with what the tiers have."""
+
+    @property
+    def tenant(self) -> bytes:
+        return self.groups[0].tenant
+
+    @property
+    def names(self) -> SequenceNames:
+        """As tiers are asked for it."""
+        return SequenceNames(
+            self.tenant, [ChunkChain(group.config.spec.block_size, group.keys) for group in self.groups]
+        )

@@ -2,6 +2,7 @@
 
 A request's life, beside the calls of `KVCacheManager`:
 
+    arrived     it is in the queue: slow tiers are asked what they have of it
     prepare     may it be started now? READY: find_resume and allocate as ever. WAIT: something is on its way.
                 NO_ROOM: other requests have the pages it needs
     started     after its first `allocate`
@@ -19,16 +20,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import sleep
 
-from octavo.chunks import GroupOffloadConfig
+from octavo.chunks import GroupOffloadConfig, Hint, HintKind, HintOutcome, OffloadKey, name_tenant
 from octavo.events import AnyEvent
 from octavo.ids import GroupIdx, enumerate_groups
 from octavo.offload.device import Device, OffloadedRequest
 from octavo.offload.event_source import OffloadEventSource
+from octavo.offload.hints import Hinter
+from octavo.offload.load_choice import LoadRule
+from octavo.offload.load_story import LoadStory
 from octavo.offload.loads import Loader, Readiness
 from octavo.offload.manager import OffloadingManager
 from octavo.offload.manager_values import OffloadStatus
+from octavo.offload.offloaded_blocks import ANYWHERE, OffloadedBlocks
 from octavo.offload.request_state import RequestGroupState, RequestOffloadState
 from octavo.offload.stores import StorePolicy, Storer
+from octavo.specs import blocks_to_resume
 from octavo.transfer import OffloadingWorker
 
 _LONGEST_WAIT_S = 0.05
@@ -46,6 +52,8 @@ class SchedulerLimits:
     """Loads that are being copied to the device; one may exceed it alone."""
     most_store_bytes: int = 256 << 20
     """Stores whose device pages are held; one job may exceed it."""
+    loads: LoadRule = LoadRule.MEASURED
+    """Which loads are begun; the others are for comparison."""
     store_policy: StorePolicy = StorePolicy.AT_BOUNDARIES
     free_share_wanted: float = 0.1
     """With ON_EVICTION: stores begin when less of the device's pool than this is free."""
@@ -60,12 +68,15 @@ class OffloadStats:
     loaded_blocks: Mapping[tuple[GroupIdx, str], int]
     """By group and medium."""
     loads_too_slow: int
+    loads_cut_short: int
     loads_late: int
     failed_load_chunks: int
     stored_chunks: int
     stored_bytes: int
     failed_store_chunks: int
     dropped_stores: int
+    hints: Mapping[tuple[HintKind, HintOutcome], int]
+    """On points, by what became of them."""
 
 
 class OffloadScheduler:
@@ -88,13 +99,16 @@ class OffloadScheduler:
         self._worker = worker
         self._may_persist = may_persist
         self._patience_s = limits.patience_s
+        self._requests: dict[str, RequestOffloadState] = {}
         self._loader = Loader(
             device,
             manager,
             worker,
             groups,
+            requests=self._requests,
             patience_s=limits.patience_s,
             most_bytes_in_flight=limits.most_load_bytes,
+            rule=limits.loads,
         )
         self._storer = Storer(
             device,
@@ -105,9 +119,19 @@ class OffloadScheduler:
             most_bytes_in_flight=limits.most_store_bytes,
             free_share_wanted=limits.free_share_wanted,
         )
-        self._requests: dict[str, RequestOffloadState] = {}
+        self._hinter = Hinter(device, manager, groups)
         self._events = OffloadEventSource(groups)
         self._name_chunk = self._events.name if manager.logs_changes else None
+
+    def arrived(self, request: OffloadedRequest, now: float) -> None:
+        """The request waits for its turn. Tiers on a network say meanwhile what they have of it. It may be left out."""
+        if self._manager.asks_ahead:
+            self._device.blocks_of(request)  # which names its blocks
+            self._manager.ask(self._state_of(request, now).names)
+
+    def hint(self, request_id: str, hints: Sequence[Hint]) -> None:
+        """What a client knows of the request's resume points; before it is prepared. It may be left out."""
+        self._hinter.add(request_id, hints)
 
     def prepare(self, request: OffloadedRequest, now: float, *, may_borrow: bool = True) -> Readiness:
         """Whether a waiting request is to be started now. It waits at most `patience_s` after the last of its chunks
@@ -120,6 +144,9 @@ class OffloadScheduler:
         if state := self._requests.get(request.request_id):
             self._loader.started(state)
             state.resumed_tokens = request.num_computed_tokens
+            if state.resumed_tokens and not state.was_counted:
+                state.was_counted = True
+                self._manager.touch(self._keys_of_resume(state))
 
     def call_in(self, request: OffloadedRequest) -> bool:
         """Takes back the pages that a waiting request was lent, for one that runs or is older; False if it has none.
@@ -129,26 +156,30 @@ class OffloadScheduler:
 
     def computed(self, request: OffloadedRequest, now: float) -> None:
         """Tokens up to `request.num_computed_tokens` were committed."""
-        state, computed = self._state_of(request, now), request.num_computed_tokens
-        if computed >= request.prompt_boundary > state.promised_tokens:
-            self._promise(state, request.prompt_boundary)
-        elif computed > state.promised_tokens and request.is_worth_a_checkpoint(computed):
-            self._promise(state, computed)
-        elif computed < request.prompt_boundary and self._may_persist(request):
-            self._storer.store_ahead(request, state.groups, request.prompt_boundary)
+        state, promises = self._state_of(request, now), request.promises
+        if points := promises.between(state.promised_tokens, request.num_computed_tokens):
+            self._promise(state, points, now, is_milestone=promises.prompt_boundary in points)
+        elif request.num_computed_tokens < promises.prompt_boundary and self._may_persist(request):
+            self._storer.store_ahead(state, promises.prompt_boundary)
 
     def finished(self, request: OffloadedRequest, now: float) -> None:
         """The request ends; others may want to go on from what it has computed. Before or after `free`."""
         state = self._state_of(request, now)
-        self._promise(state, request.num_computed_tokens)
+        if request.num_computed_tokens > state.promised_tokens:
+            self._promise(state, [request.num_computed_tokens], now, is_milestone=True)
+        self._hinter.ended(state, self._hinter.take(request.request_id))
         self.aborted(request)
 
     def preempted(self, request: OffloadedRequest, now: float) -> None:
         """The request is about to give up its pages (before `preempt`), and will be prepared again."""
+        hints = self._hinter.take(request.request_id)
         self.finished(request, now)
+        self._hinter.add(request.request_id, hints)
+        self._state_of(request, now).was_counted = True
 
     def aborted(self, request: OffloadedRequest) -> None:
         """The request was cancelled, at any point of its life. A load in flight ends by itself."""
+        self._hinter.take(request.request_id)
         if state := self._requests.pop(request.request_id, None):
             self._loader.started(state)
 
@@ -158,6 +189,32 @@ class OffloadScheduler:
         if state is None or not state.num_loaded_tokens:
             return {}
         return {self._manager.media[max(state.depths.values(), default=0)]: state.num_loaded_tokens}
+
+    @property
+    def cold_starts(self) -> list[str]:
+        """What tiers said of other identities when they were opened."""
+        return self._manager.cold_starts
+
+    def load_story(self, request: OffloadedRequest) -> LoadStory | None:
+        """What became of the request's load; None where it has none."""
+        state = self._requests.get(request.request_id)
+        return None if state is None else LoadStory(outlook=state.outlook, is_late=state.is_late)
+
+    def missing_below(self, request: OffloadedRequest, group_idx: GroupIdx, run: range) -> list[int]:
+        """The blocks of a run that nothing below the device has."""
+        state = self._requests.get(request.request_id)
+        if state is None:
+            return list(run)
+        found = OffloadedBlocks(state.groups[group_idx], self._manager, ANYWHERE).missing_in(run)
+        return [*found, *range(max(run.start, len(state.groups[group_idx].hashes)), run.stop)]
+
+    def chunks_of(self, request: OffloadedRequest, group_idx: GroupIdx, block: int) -> list[OffloadKey]:
+        """The chunks that may have had this block."""
+        state = self._requests.get(request.request_id)
+        if state is None:
+            return []
+        own = state.groups[group_idx]
+        return [own.keys[end] for end in own.ends_of_chunk(block // own.blocks_per_chunk * own.blocks_per_chunk)]
 
     def poll(self, now: float) -> None:
         """Ends of transfers, deadlines of the tiers, and the next stores."""
@@ -177,7 +234,7 @@ class OffloadScheduler:
 
     def note_prefill(self, tokens: int, seconds: float) -> None:
         """So many tokens of prompts were computed in so much time."""
-        self._loader.speeds.prefill.note(tokens, seconds)
+        self._loader.chooser.prefill.note(tokens, seconds)
 
     def wait(self, timeout_s: float) -> None:
         """Blocks until a transfer may have ended; for an engine that has nothing else to do."""
@@ -197,12 +254,14 @@ class OffloadScheduler:
             loaded_bytes=loader.num_loaded_bytes,
             loaded_blocks=loaded_blocks,
             loads_too_slow=loader.num_too_slow,
+            loads_cut_short=loader.num_cut_short,
             loads_late=loader.num_late,
             failed_load_chunks=loader.num_failed_chunks,
             stored_chunks=storer.num_stored_chunks,
             stored_bytes=storer.num_stored_bytes,
             failed_store_chunks=storer.num_failed_chunks,
             dropped_stores=storer.num_dropped,
+            hints=dict(self._manager.retentions.outcomes),
         )
 
     def status(self) -> OffloadStatus:
@@ -213,10 +272,10 @@ class OffloadScheduler:
         """What changed on the media below the device since the last call, if the manager logs changes."""
         return self._events.messages(self._manager.take_changes())
 
-    def reset(self) -> None:
-        """Forgets what is offloaded, on all tiers; with `KVCacheManager.reset_prefix_cache`."""
+    def reset(self, *, tiers: bool = True) -> None:
+        """Forgets what is offloaded, on all tiers or in memory only; with `KVCacheManager.reset_prefix_cache`."""
         self._storer.forget()
-        self._manager.reset()
+        self._manager.reset(tiers=tiers)
 
     def is_reset_durable(self, now: float) -> bool:
         """Whether no process finds again what a `reset` forgot, also if this one is killed now."""
@@ -242,16 +301,34 @@ class OffloadScheduler:
     def _state_of(self, request: OffloadedRequest, now: float) -> RequestOffloadState:
         state = self._requests.get(request.request_id)
         if state is None:
+            tenant = name_tenant(request.identity.cache_salt)
             groups = [
-                RequestGroupState(config, group_idx, request.hashes(group_idx), self._name_chunk)
+                RequestGroupState(config, group_idx, request.hashes(group_idx), self._name_chunk, tenant)
                 for group_idx, config in enumerate_groups(self._groups)
             ]
             state = RequestOffloadState(request=request, groups=groups, deadline=now + self._patience_s)
             self._requests[request.request_id] = state
+            self._hinter.begin(state, now)
         return state
 
-    def _promise(self, state: RequestOffloadState, num_tokens: int) -> None:
-        if num_tokens > state.promised_tokens and self._may_persist(state.request):
-            state.promised_tokens = num_tokens
-            self._storer.promise(state.request, state.groups, num_tokens, resumed_at=state.resumed_tokens)
-            state.resumed_tokens = 0
+    def _keys_of_resume(self, state: RequestOffloadState) -> list[OffloadKey]:
+        """The chunks of what the request has resumed with, on whatever medium it lay: that is what it uses."""
+        config = self._device.config
+        point = state.request.resume_point(state.resumed_tokens)
+        return [
+            key
+            for group, own in zip(config.groups, state.groups, strict=True)
+            for run in blocks_to_resume(
+                group.spec.rule, point, is_draft=group.is_draft, granularity=config.resume_granularity
+            )
+            for key in OffloadedBlocks(own, self._manager, ANYWHERE).keys_in(run)
+        ]
+
+    def _promise(self, state: RequestOffloadState, points: Sequence[int], now: float, *, is_milestone: bool) -> None:
+        if self._may_persist(state.request):
+            resumed_at = 0 if state.promised_tokens else state.resumed_tokens
+            state.promised_tokens = points[-1]
+            if self._manager.asks_ahead:
+                self._manager.ask(state.names, wants_answer=False)
+            self._hinter.promised(state, points, now, is_milestone=is_milestone)
+            self._storer.promise(state, points, resumed_at=resumed_at, is_milestone=is_milestone)

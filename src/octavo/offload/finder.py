@@ -1,0 +1,102 @@
+"""`ChunkFinder`: where a chunk stands, in memory, on its way there, or on a tier below."""
+
+from collections.abc import Mapping, Sequence
+
+from octavo.chunks import ChunkSizes, LookupResult, OffloadKey, WantedChunk
+from octavo.host import NO_CHUNK, ResidentChunks
+from octavo.offload.lower_tier import LowerTier
+from octavo.offload.promotions import Promotions
+
+
+class ChunkFinder:
+    """Reads the state of others, and changes nothing."""
+
+    def __init__(
+        self,
+        resident: ResidentChunks,
+        storing: Mapping[OffloadKey, int],
+        promotions: Promotions,
+        lowers: Sequence[LowerTier],
+        sizes: ChunkSizes,
+    ) -> None:
+        """`storing`: the blocks of each chunk that a store is bringing."""
+        self._resident = resident
+        self._storing = storing
+        self._promotions = promotions
+        self._lowers = lowers
+        self._sizes = sizes
+
+    def lookup(self, keys: Sequence[OffloadKey]) -> list[LookupResult]:
+        """Where each chunk stands. Advice: only `prepare_load` pins."""
+        shards = self._resident.index.shards
+        results = [LookupResult.HIT if key in shards[key[0]] else LookupResult.MISS for key in keys]
+        if LookupResult.MISS in results:
+            self._look_further(keys, results)
+        return results
+
+    def held_blocks(self, keys: Sequence[OffloadKey]) -> list[int]:
+        """By key: which blocks the nearest copy has (ALL_BLOCKS, a bit mask, 0 where there is none): in memory, on its
+        way there, or on the first tier that has it."""
+        masks = self._resident.masks(keys)
+        for place in [place for place, mask in enumerate(masks) if not mask]:
+            masks[place] = self._storing.get(keys[place], 0) or self._promotions.reading.get(keys[place], 0)
+        for lower in self._lowers:
+            missing = [place for place, mask in enumerate(masks) if not mask]
+            found = lower.masks([keys[place] for place in missing])
+            for place, mask in zip(missing, found, strict=True):
+                masks[place] = mask
+        return masks
+
+    def depths_of(self, keys: Sequence[OffloadKey]) -> dict[OffloadKey, int]:
+        """For those of these that are there, the place in `media` of what they come from."""
+        depths: dict[OffloadKey, int] = {}
+        missing = list(keys)
+        sides: list[ResidentChunks | LowerTier] = [self._resident, *self._lowers]
+        for depth, side in enumerate(sides):
+            found = dict(zip(missing, side.masks(missing), strict=True))
+            depths |= {key: depth for key, mask in found.items() if mask}
+            missing = [key for key, mask in found.items() if not mask]
+        return depths
+
+    def missing(self, chunks: Sequence[WantedChunk]) -> tuple[list[int], list[int], list[OffloadKey]]:
+        """Places and wanted blocks of chunks that are neither there nor on their way; keys of those that are there."""
+        storing, reading, table = self._storing, self._promotions.reading, self._resident.table
+        keys = [chunk[0] for chunk in chunks]
+        masks = self._sizes.masks(chunks)
+        heads = self._resident.index.find(keys)
+        distinct = set(keys)
+        if (
+            len(distinct) == len(keys)
+            and heads.count(NO_CHUNK) == len(keys)
+            and distinct.isdisjoint(storing)
+            and distinct.isdisjoint(reading)
+        ):
+            return list(range(len(keys))), masks, []  # all new, as mostly: nothing to look at one by one
+        places: list[int] = []
+        there: list[OffloadKey] = []
+        for place, (key, head, mask) in enumerate(zip(keys, heads, masks, strict=True)):
+            if key in storing or key in reading or key not in distinct:
+                continue
+            distinct.discard(key)
+            if head != NO_CHUNK and not mask & ~table.mask(head):
+                there.append(key)
+            else:
+                places.append(place)
+        return places, [masks[place] for place in places], there
+
+    def _look_further(self, keys: Sequence[OffloadKey], results: list[LookupResult]) -> None:
+        """Replaces MISS where a chunk is on its way, or on a tier below."""
+        storing, promotions = self._storing, self._promotions
+        missing: list[int] = []
+        for place, result in enumerate(results):
+            if result is LookupResult.MISS:
+                key = keys[place]
+                if key in storing or key in promotions.reading:
+                    results[place] = LookupResult.HIT_PENDING
+                elif self._lowers and not promotions.has_failed(key):
+                    missing.append(place)
+        for lower in self._lowers:
+            found = lower.masks([keys[place] for place in missing])
+            for place, mask in zip(missing, found, strict=True):
+                if mask:
+                    results[place] = LookupResult.RETRY

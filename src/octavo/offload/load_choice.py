@@ -1,0 +1,142 @@
+"""The choice between loading and computing: `LoadChooser`, from what both were measured to take.
+
+For a request that waits, each way to its first token has a price in seconds:
+
+    compute     [ tokens of others, ahead ][ all its tokens beyond the device ]
+    load all    [ tokens of others, ahead ]
+                [ queue of a tier ][ its bytes ][ bytes to the device ][ the tokens beyond its resume point ]
+    load a part the same, with a nearer resume point: that of memory alone, while a tier below is slow
+
+A load costs nothing while others compute: whoever has to wait for them anyway may as well wait for bytes. The cheapest
+way is taken. What was never measured is tried.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+_WEIGHT_OF_NEWEST = 0.1
+_LEAST_TOKENS = 64
+LEAST_BYTES = 4 << 20
+"""Smaller copies and reads are over before anybody looks, and say nothing about a rate."""
+_LEAST_SPREAD = 1e-3
+_TRIED_ANYWAY = 64
+"""One in 64 loads from memory that seem too slow is tried, since what was slow may have become quick again."""
+_PROBED_ANYWAY = 16
+"""Of those from tiers, one in 16 is begun and not waited for."""
+
+
+class LoadRule(Enum):
+    """Which loads are begun."""
+
+    MEASURED = "measured"
+    """Those that are expected to be quicker than computing."""
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+class Outlook(Enum):
+    """What to do about a request's load."""
+
+    LOAD = "load"
+    LOAD_PART = "load part"
+    """What memory has; the rest is computed."""
+    COMPUTE = "compute"
+
+
+class MovingLine:
+    """Seconds as a fixed part and a part per unit, fitted to recent measurements. Relative errors count alike."""
+
+    def __init__(self, *, least: float = 0.0) -> None:
+        self._least = least
+        self._count = self._x = self._y = self._xx = self._xy = 0.0
+
+    @property
+    def is_known(self) -> bool:
+        return self._count > 0
+
+    def note(self, amount: float, seconds: float) -> None:
+        if amount < self._least or amount <= 0 or seconds <= 0:
+            return
+        kept, weight = 1 - _WEIGHT_OF_NEWEST, seconds**-2
+        self._count = kept * self._count + weight
+        self._x = kept * self._x + weight * amount
+        self._y = kept * self._y + weight * seconds
+        self._xx = kept * self._xx + weight * amount * amount
+        self._xy = kept * self._xy + weight * amount * seconds
+
+    def seconds_for(self, amount: float) -> float:
+        """Zero while nothing was measured, and for nothing."""
+        if not self.is_known or amount <= 0:
+            return 0.0
+        fixed, per_unit = self._fit()
+        return fixed + per_unit * amount
+
+    def _fit(self) -> tuple[float, float]:
+        spread = self._count * self._xx - self._x * self._x
+        if spread > _LEAST_SPREAD * self._count * self._xx:
+            per_unit = (self._count * self._xy - self._x * self._y) / spread
+            fixed = (self._y - per_unit * self._x) / self._count
+            if per_unit >= 0 and fixed >= 0:
+                return fixed, per_unit
+            if per_unit < 0:
+                return self._y / self._count, 0.0
+        return 0.0, self._xy / self._xx  # amounts alike tell no fixed part
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """A resume point that loads can bring, and what that takes."""
+
+    tokens_left: int
+    """To be computed beyond it."""
+    bytes_to_device: int
+    """Copies that are under way included."""
+    reading_s: float = 0.0
+    """Until the tiers below have brought what memory lacks."""
+    is_in_memory: bool = True
+
+
+class LoadChooser:
+    """What loads and computing were found to take, and what follows."""
+
+    def __init__(self, rule: LoadRule = LoadRule.MEASURED) -> None:
+        self._rule = rule
+        self.prefill = MovingLine(least=_LEAST_TOKENS)
+        """Of tokens."""
+        self.from_memory = MovingLine(least=LEAST_BYTES)
+        """Of bytes, host memory to device."""
+        self._num_refused = 0
+
+    def choose(self, whole: Way, part: Way | None, *, tokens_alone: int, tokens_ahead: int) -> Outlook:
+        """`tokens_alone`: to be computed where nothing is loaded. `tokens_ahead`: what others compute before."""
+        if self._rule is not LoadRule.MEASURED:
+            return Outlook.LOAD if self._rule is LoadRule.ALWAYS else Outlook.COMPUTE
+        if not self.prefill.is_known:
+            return Outlook.LOAD
+        ahead_s = self.prefill.seconds_for(tokens_ahead)
+        seconds = {Outlook.LOAD: self._seconds(whole, ahead_s)}
+        if part is not None:
+            seconds[Outlook.LOAD_PART] = self._seconds(part, ahead_s)
+        seconds[Outlook.COMPUTE] = ahead_s + self.prefill.seconds_for(tokens_alone)
+        best = min(seconds, key=lambda outlook: seconds[outlook])
+        if best is Outlook.COMPUTE and whole.is_in_memory:
+            self._num_refused += 1
+            return Outlook.LOAD if self._num_refused % _TRIED_ANYWAY == 0 else best
+        return best
+
+    def worth_of_an_answer_s(self, *, tokens_alone: int, tokens_ahead: int) -> float | None:
+        """How long to wait for a tier that is still to say what it has: while others compute, and then for half the
+        time that computing all takes, since there may be nothing. None: nothing was measured, or loads always pay."""
+        if self._rule is LoadRule.NEVER:
+            return 0.0
+        if self._rule is LoadRule.ALWAYS or not self.prefill.is_known:
+            return None
+        return self.prefill.seconds_for(tokens_ahead) + self.prefill.seconds_for(tokens_alone) / 2
+
+    def is_to_be_probed(self, num_refused: int) -> bool:
+        """Whether reads that were refused are to be made all the same, with nobody waiting for them."""
+        return self._rule is LoadRule.MEASURED and num_refused % _PROBED_ANYWAY == 0
+
+    def _seconds(self, way: Way, ahead_s: float) -> float:
+        loading_s = way.reading_s + self.from_memory.seconds_for(way.bytes_to_device)
+        return max(loading_s, ahead_s) + self.prefill.seconds_for(way.tokens_left)
