@@ -1,0 +1,130 @@
+"""`GrammarCompiler`: from a grammar's text to a `Grammar` for one model's tokens, by llguidance.
+
+Texts are Lark grammars with llguidance's additions (`%json {...}`), or what `json_grammar` and `regex_grammar` make.
+Compiling a large one takes a second or two: not for the engine's thread.
+"""
+
+import json
+from collections import OrderedDict
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from threading import Lock
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from octavo.engine.grammars.grammar import Grammar
+from octavo.errors import InputError
+
+if TYPE_CHECKING:
+    from llguidance import LLTokenizer
+
+    from octavo.engine.tokenizer import FastTokenizer
+
+MOST_GRAMMAR_CHARS = 64 << 10
+_MOST_KEPT = 64
+_LIMITS = {
+    "max_lexer_states": 16_000,  # a choice may hold so many, of 1 to 2 KiB each
+    "step_lexer_fuel": 100_000,
+    "step_max_items": 20_000,  # for a token: some 10 ms at most
+    "max_items_in_row": 8_000,  # objects of up to 2,000 properties
+    "max_grammar_size": 50_000,
+    "verbose_errors": False,
+}
+_BEGINNINGS = ("", '{"')
+"""Where a grammar that is too large shows it: where its first text, and the first of its properties, may begin."""
+_WHITESPACE = r"[ \n\r\t]{1,32}"
+"""Between JSON's tokens. Without a bound, some models write nothing else."""
+
+
+class GrammarCompiler:
+    """Compiles one grammar at a time and keeps the last ones. From any thread."""
+
+    def __init__(self, tokenizer: "FastTokenizer", vocab_size: int, eos_token_ids: Collection[int]) -> None:
+        self._tokenizer = tokenizer
+        self._vocab_size = vocab_size
+        self._eos_token_ids = frozenset(eos_token_ids) or _own_eos(tokenizer, vocab_size)
+        self._lock = Lock()
+        self._tokens: LLTokenizer | None = None
+        """Made with the first grammar: it takes seconds for a large vocabulary."""
+        self._kept: OrderedDict[str, Grammar] = OrderedDict()
+        """By text, the least recently used first."""
+
+    def compile(self, text: str) -> Grammar:
+        """The grammar; InputError says why the text is none, or none that an answer could follow."""
+        if len(text) > MOST_GRAMMAR_CHARS:
+            raise InputError(
+                f"the grammar has {len(text):,} characters, and may have {MOST_GRAMMAR_CHARS:,}; make it smaller"
+            )
+        with self._lock, _refusing():
+            grammar = self._kept.pop(text, None) or self._compile(text)
+            self._kept[text] = grammar
+            if len(self._kept) > _MOST_KEPT:
+                self._kept.popitem(last=False)
+        return grammar
+
+    def _compile(self, text: str) -> Grammar:
+        library = _llguidance()
+        if self._tokens is None:
+            self._tokens = self._read_tokens()
+        start = library.LLMatcher(self._tokens, text, log_level=0, limits=library.LLParserLimits(**_LIMITS))
+        if start.is_error():
+            raise InputError(f"the grammar cannot be used: {start.get_error().partition(chr(10))[0]}")
+        grammar = Grammar(start, tokens=self._tokens, vocab_size=self._vocab_size, end_ids=self._eos_token_ids)
+        for beginning in _BEGINNINGS:
+            state = grammar.begin()
+            if not state.try_accept(self._tokens.tokenize_str(beginning)):
+                continue
+            if not state.find_allowed():
+                raise InputError(f"no text fits the grammar, or it is too large: {state.why_broken or 'nothing fits'}")
+        return grammar
+
+    def _read_tokens(self) -> "LLTokenizer":
+        from llguidance.hf import from_tokenizer
+
+        own: Any = self._tokenizer  # untyped
+        return from_tokenizer(
+            own, n_vocab=max(self._vocab_size, len(own)), eos_token=sorted(self._eos_token_ids) or None
+        )
+
+
+def json_grammar(schema: Mapping[str, Any], *, is_strict: bool = True) -> str:
+    """The text of a grammar of JSON under a schema. One that is not strict ignores keywords that cannot be enforced."""
+    return f"start: {json_rule(schema, is_strict=is_strict)}"
+
+
+def json_rule(schema: Mapping[str, Any], *, is_strict: bool = True) -> str:
+    """JSON under a schema, within a rule of a Lark grammar."""
+    guidance = {"whitespace_pattern": _WHITESPACE, "coerce_one_of": True, "lenient": not is_strict}
+    with _refusing():
+        return f"%json {json.dumps({**schema, 'x-guidance': guidance})}"
+
+
+def regex_grammar(pattern: str) -> str:
+    """The text of a grammar of what matches a regular expression as a whole, in JSON Schema's sense."""
+    library = _llguidance()
+    with _refusing():
+        return f"start: /{library.regex_to_lark(pattern, use_ascii='dw')}/"
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """Whatever a text makes the library stumble over, a panic too, is the text's fault: InputError."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit, InputError):
+        raise
+    except BaseException as error:  # noqa: BLE001 - a panic is no Exception
+        raise InputError(f"the grammar cannot be used: {type(error).__name__}: {error}".partition("\n")[0]) from None
+
+
+def _llguidance() -> ModuleType:
+    try:
+        return import_module("llguidance")
+    except ImportError as error:
+        raise InputError(f"structured output needs llguidance: pip install 'octavo[engine]' ({error})") from None
+
+
+def _own_eos(tokenizer: "FastTokenizer", vocab_size: int) -> frozenset[int]:
+    eos = getattr(tokenizer, "eos_token_id", None)
+    return frozenset([eos]) if isinstance(eos, int) and eos < vocab_size else frozenset()
