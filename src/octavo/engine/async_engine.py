@@ -18,6 +18,7 @@ from contextlib import suppress
 from itertools import count
 from typing import NamedTuple, TypeVar
 
+from octavo.chunks import Hint
 from octavo.engine.engine import Engine
 from octavo.engine.outputs import RequestOutput
 from octavo.engine.sampling_params import SamplingParams
@@ -89,13 +90,14 @@ class AsyncEngine:
         *,
         cache_salt: str | None = None,
         request_id: str | None = None,
+        hints: Sequence[Hint] = (),
     ) -> RequestStream:
         """Puts a request into the queue. What is wrong with it is raised here, and nothing is held then."""
         params = params or SamplingParams()
         stream = RequestStream(request_id or f"request-{next(self._ids)}", params.n, self._abort)
 
         def add(engine: Engine) -> None:
-            engine.add_request(stream.request_id, prompt_token_ids, params, cache_salt=cache_salt)
+            engine.add_request(stream.request_id, prompt_token_ids, params, cache_salt=cache_salt, hints=hints)
             self._streams[stream.request_id] = stream
 
         with self._wakeup:
@@ -151,10 +153,11 @@ class AsyncEngine:
             self._send(_Command(run, lambda: _tell(loop, future, self._why_closed())))
         return await future
 
-    async def reset_prefix_cache(self, timeout_s: float = _RESET_TIMEOUT_S) -> bool:
-        """Forgets all that is cached, on all media. False: a disk has not confirmed it in time, so a process that
-        starts after a crash may find what was forgotten. Requests go on while a disk is waited for."""
-        await self.call(Engine.reset_prefix_cache)
+    async def reset_prefix_cache(self, timeout_s: float = _RESET_TIMEOUT_S, *, tiers: bool = True) -> bool:
+        """Forgets all that is cached, on all media or, without `tiers`, on the device and in memory. False: a disk has
+        not confirmed it in time, so a process that starts after a crash may find what was forgotten. Requests go on
+        while a disk is waited for."""
+        await self.call(lambda engine: engine.reset_prefix_cache(tiers=tiers))
         deadline = time.monotonic() + timeout_s
         while not await self.call(Engine.is_reset_durable):
             if time.monotonic() >= deadline:

@@ -5,16 +5,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from octavo.blocks import KVCacheManager
+from octavo.chunks import Departures
+from octavo.engine.checks import check_context
 from octavo.engine.config import EngineConfig
+from octavo.engine.free_memory import free_bytes_of
 from octavo.engine.models import CacheGeometry, CausalModel, load_model
-from octavo.engine.recorder import RequestRecorder
 from octavo.engine.runner import ModelRunner
 from octavo.engine.scheduler import SchedulerLimits
 from octavo.engine.tokenizer import FastTokenizer, load_tokenizer, read_eos_token_ids
 from octavo.engine.torch_dtypes import parse_dtype
-from octavo.errors import InputError, NotEnoughMemoryError
+from octavo.errors import NotEnoughMemoryError
 from octavo.hashing import BlockHasher
 from octavo.planning import KVCacheConfig, plan_kv_cache
+from octavo.recording import RequestRecorder
 from octavo.specs import RequestLimits
 from octavo.units import format_bytes
 
@@ -36,10 +39,10 @@ def build_parts(config: EngineConfig) -> EngineParts:
     """Loads the model, plans its cache and allocates the pool."""
     tokenizer = load_tokenizer(config.model)
     eos_token_ids = read_eos_token_ids(config.model)
-    model = load_model(config.model, parse_dtype(config.dtype), config.device)
+    model = load_model(config.model, None if config.dtype == "auto" else parse_dtype(config.dtype), config.device)
     plan = plan_for(model, config)
     hasher = BlockHasher(hash_block_size=plan.hash_block_size, algorithm=config.hash_algorithm, seed=config.hash_seed)
-    with _refusing_too_large_a_pool(config):
+    with _refusing_too_large_a_pool(plan):
         runner = ModelRunner(model, plan)  # first: what counts the pages of a pool that cannot be had is large too
         manager = KVCacheManager(
             plan,
@@ -47,6 +50,8 @@ def build_parts(config: EngineConfig) -> EngineParts:
             enable_prefix_caching=config.enable_prefix_caching,
             enable_events=config.kv_events is not None,
         )
+    if config.enable_prefix_caching:
+        manager.pool.departures = Departures()
     return EngineParts(
         runner=runner,
         manager=manager,
@@ -61,27 +66,23 @@ def build_parts(config: EngineConfig) -> EngineParts:
 
 
 @contextmanager
-def _refusing_too_large_a_pool(config: EngineConfig) -> Iterator[None]:
+def _refusing_too_large_a_pool(plan: KVCacheConfig) -> Iterator[None]:
     try:
         yield
     except MemoryError as error:
         raise NotEnoughMemoryError(
-            f"the system did not give {format_bytes(config.device_memory_bytes)} of device memory for the pool "
-            f"({str(error) or 'it has less'}): lower device_memory_bytes (--device-memory)"
+            f"the system did not give {format_bytes(plan.num_sheets * plan.sheet_bytes)} of device memory for the pool "
+            f"({str(error) or 'it has less'}): lower device_memory (--device-memory)"
         ) from error
 
 
 def plan_for(model: CausalModel, config: EngineConfig) -> KVCacheConfig:
     """The memory plan. A context that was asked for must fit; the model's own may be shortened."""
-    if config.max_model_len is not None and config.max_model_len > model.max_model_len:
-        raise InputError(
-            f"max_model_len = {config.max_model_len:,} is more than the {model.max_model_len:,} positions that the "
-            "model was made for (max_position_embeddings): give that or less"
-        )
+    check_context(config, model.max_model_len)
     geometry = CacheGeometry(attention_block_size=config.attention_block_size, state_block_size=config.state_block_size)
     return plan_kv_cache(
         model.kv_cache_specs(geometry),
-        memory_bytes=config.device_memory_bytes,
+        memory_bytes=config.pool_bytes(free_bytes_of(model.device)),
         limits=RequestLimits(
             max_model_len=config.max_model_len or model.max_model_len, max_step_tokens=config.max_step_tokens
         ),

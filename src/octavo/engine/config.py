@@ -1,16 +1,17 @@
 """`EngineConfig`: everything that decides what an engine is. Made once, at the edge."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from octavo.errors import InputError
 from octavo.events import PublisherConfig
-from octavo.hashing import DEFAULT_ALGORITHM
 from octavo.settings import Count, Settings
 
 DEFAULT_DEVICE_MEMORY_BYTES = 2 << 30
+_Share = Annotated[str, Meta(pattern=r"^(100|[1-9]?[0-9](\.[0-9]+)?)%$")]
+_PoolSize = Annotated[Count | _Share, Meta(description="a size such as 8GiB, or a share of what is free such as 80%")]
 
 
 class EngineConfig(Settings, frozen=True, kw_only=True):
@@ -18,28 +19,35 @@ class EngineConfig(Settings, frozen=True, kw_only=True):
 
     model: Path
     """A local folder with config, weights and, for text, a tokenizer."""
-    dtype: str = "float32"
-    device: str = "cpu"
-    device_memory_bytes: Count = DEFAULT_DEVICE_MEMORY_BYTES
-    """The pool; weights and activations come on top."""
+    dtype: Literal["auto", "float32", "float16", "bfloat16"] = "float32"
+    """The number format of weights and cache; auto takes the one that the model's config names."""
+    device: Literal["cpu", "cuda"] = "cpu"
+    """Where the model runs."""
+    device_memory_bytes: _PoolSize = field(name="device_memory", default=DEFAULT_DEVICE_MEMORY_BYTES)
+    """The memory for the cache on the device, beside the weights: a size, or a share of what is free once the weights
+    are loaded, such as 80%."""
     max_model_len: Annotated[int, Meta(ge=2, description="2 or more, for a prompt and what follows it")] | None = None
-    """The longest context; None takes the model's own, or what the pool holds if that is less."""
+    """The longest context in tokens; by default the model's own, or what the device memory holds if that is less."""
     max_step_tokens: Count = 2048
+    """The most tokens that one step computes."""
     max_num_seqs: Count = 64
-    """Sequences that run at once."""
+    """The most sequences that run at once."""
     max_waiting: Count = 1024
-    """Requests that wait; more are refused."""
+    """The most requests that wait; more are refused with 429."""
     attention_block_size: Count = 16
+    """Tokens of a block of attention."""
     state_block_size: Count | None = None
-    """Boundaries of recurrent state; None takes a multiple of the model's own chunk."""
+    """Tokens between two boundaries of recurrent state; by default a multiple of the model's own chunk."""
     checkpoint_interval_tokens: Count | None = None
-    """None: as the plan reckons."""
-    enable_prefix_caching: bool = True
-    hash_algorithm: str = DEFAULT_ALGORITHM
+    """Tokens between two kept recurrent states; by default as the plan reckons."""
+    enable_prefix_caching: bool = field(name="prefix_caching", default=True)
+    """Whether what was computed for one prompt is used for the next."""
+    hash_algorithm: Literal["sha256_int32", "sha256_cbor", "xxh3_128"] = "sha256_int32"
+    """The algorithm that names blocks."""
     hash_seed: str | None = None
     """Engines share stored blocks and events only under equal seeds."""
     kv_events: PublisherConfig | None = None
-    """None publishes nothing."""
+    """Where KV events are published; by default nowhere."""
     record: Path | None = None
     """A new file for what `octavo simulate` replays: lengths, times and hashes of requests, no text."""
 
@@ -54,3 +62,9 @@ class EngineConfig(Settings, frozen=True, kw_only=True):
                 f"max_num_seqs = {self.max_num_seqs} is more than max_step_tokens = {self.max_step_tokens}: "
                 "a step must have a token for each sequence"
             )
+
+    def pool_bytes(self, free_bytes: int) -> int:
+        """The size of the pool on a device that has so much free."""
+        if isinstance(self.device_memory_bytes, int):
+            return self.device_memory_bytes
+        return max(1, int(free_bytes * float(self.device_memory_bytes.removesuffix("%")) / 100))

@@ -12,29 +12,32 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from copy import deepcopy
 from typing import TYPE_CHECKING, Self
 
-import numpy as np
 import torch
 
 from octavo.blocks import Allocation, KVCacheManager
+from octavo.chunks import Hint
+from octavo.engine.asked import check_params, check_prompt
 from octavo.engine.config import EngineConfig
 from octavo.engine.event_feed import EventFeed
 from octavo.engine.forward import Forward, StepRunner
+from octavo.engine.grammars import GrammarCompiler
+from octavo.engine.live_requests import LiveRequests
 from octavo.engine.offload_hooks import OffloadHooks, OffloadStats
 from octavo.engine.outputs import FinishReason, RequestOutput
 from octavo.engine.progress import ProgressWatch
-from octavo.engine.recorder import RequestRecorder
 from octavo.engine.request import Choice, Request
 from octavo.engine.sampler import SampledSequence, Sampler
 from octavo.engine.sampling_params import SamplingParams
 from octavo.engine.scheduler import Chunk, Scheduler, SchedulerLimits
-from octavo.engine.statistics import EngineCounters, EngineSnapshot, class_occupancy, group_occupancy
+from octavo.engine.statistics import EngineCounters, EngineSnapshot, take_snapshot
 from octavo.engine.tokenizer import FastTokenizer
+from octavo.engine.why_hooks import make_why_log, start_noter
 from octavo.errors import InputError
 from octavo.events import ZmqPublisher
 from octavo.hashing import PLAIN, RequestIdentity
+from octavo.recording import RequestRecorder
 
 if TYPE_CHECKING:
     from octavo.engine.runner import ModelRunner
@@ -43,8 +46,6 @@ _logger = logging.getLogger(__name__)
 
 _LONGEST_WAIT_S = 0.02
 """For a transfer, when nothing can be computed: new requests are looked at after it."""
-
-
 _HOUSEKEEPING_S = 0.5
 """Tiers sync what they have accepted within some time, also when nothing more comes."""
 
@@ -71,10 +72,16 @@ class Engine:
         self.tokenizer = tokenizer
         self.vocab_size = vocab_size
         self.eos_token_ids = frozenset(token for token in eos_token_ids if token < vocab_size)
+        self.grammars = None if tokenizer is None else GrammarCompiler(tokenizer, vocab_size, self.eos_token_ids)
         self.counters = EngineCounters()
-        self.scheduler = Scheduler(manager, limits, execute=self._make_copies, counters=self.counters, offload=offload)
+        self.why = make_why_log(manager, offload)
+        """Why requests resumed where they did; None where nothing is cached."""
+        note = start_noter(self.why, lambda: self._clock() - self._began_at)
+        self.scheduler = Scheduler(
+            manager, limits, execute=self._make_copies, counters=self.counters, offload=offload, note_start=note
+        )
         self._forward = Forward(
-            runner, self.counters, clock=clock, note_prefill=None if offload is None else offload.note_prefill
+            runner, self.counters, clock=clock, note_prefill=[s.note_prefill for s in (offload, self.why) if s]
         )
         self._sampler = Sampler()
         self._progress = ProgressWatch(self.max_model_len)
@@ -85,7 +92,7 @@ class Engine:
         if event_feed is not None and offload is not None:
             event_feed.follow(offload.take_events)
         self._clock = clock
-        self._requests: dict[str, Request] = {}
+        self._requests = LiveRequests(self.scheduler, self.counters, why=self.why, recorder=recorder)
         self._num_blocks_ids = 0
         self._failed_copy: Exception | None = None
 
@@ -131,8 +138,6 @@ class Engine:
     def has_unfinished(self) -> bool:
         return bool(self._requests)
 
-    # ---- requests --------------------------------------------------------------------------------------------------
-
     def add_request(
         self,
         request_id: str,
@@ -140,16 +145,17 @@ class Engine:
         params: SamplingParams | None = None,
         *,
         cache_salt: str | None = None,
+        hints: Sequence[Hint] = (),
     ) -> None:
         """Puts a request into the queue, or raises and holds nothing of it.
 
-        Requests share what is cached only under the same `cache_salt`.
+        Requests share what is cached only under the same `cache_salt`. `hints` are for what lies below the device.
         """
         params = params or SamplingParams()
         if request_id in self._requests:
             raise InputError(f"request {request_id!r} is there already")
-        prompt = self._check_prompt(prompt_token_ids)
-        self._check_params(params)
+        prompt = check_prompt(prompt_token_ids, self.vocab_size)
+        check_params(params, self.vocab_size, has_tokenizer=self.tokenizer is not None)
         self.scheduler.check(len(prompt), params.n)
         identity = PLAIN if cache_salt is None else RequestIdentity(cache_salt=cache_salt)
         blocks = self.manager.begin_request(self._new_blocks_id(), prompt, identity)
@@ -164,23 +170,25 @@ class Engine:
             decoder=None if self.tokenizer is None else self.tokenizer.backend_tokenizer,
             arrival_s=self._clock() - self._began_at,
         )
-        self._requests[request_id] = request
-        self.scheduler.add(Choice.first_of(request, blocks))
+        self._requests.add(request)
+        if self._offload is not None and hints:
+            self._offload.hint(blocks.request_id, hints)
+        self.scheduler.add(Choice.first_of(request, blocks), self._clock())
         self.counters.requests += 1
         self.counters.prompt_tokens += len(prompt)
 
     def abort(self, request_id: str) -> list[RequestOutput]:
         """Ends a request now, and returns its last outputs. One that has ended already is not an error."""
-        request = self._requests.get(request_id)
+        request = self._requests.find(request_id)
         if request is None:
             return []
-        outputs = self._end(request, FinishReason.ABORT)
+        outputs = self._requests.end(request, FinishReason.ABORT)
         self._publish_events()
         return outputs
 
     def abort_all(self) -> list[RequestOutput]:
         """Ends every request."""
-        return [output for request_id in list(self._requests) for output in self.abort(request_id)]
+        return [output for request_id in self._requests.ids for output in self.abort(request_id)]
 
     # ---- steps -----------------------------------------------------------------------------------------------------
 
@@ -218,11 +226,14 @@ class Engine:
         has_pending_work = self._offload is not None and self._offload.has_pending_work()
         return _LONGEST_WAIT_S if has_pending_work else _HOUSEKEEPING_S
 
-    def reset_prefix_cache(self) -> None:
-        """Forgets all that is cached, on all media. Running requests go on, and publish nothing any more."""
+    def reset_prefix_cache(self, *, tiers: bool = True) -> None:
+        """Forgets all that is cached, on all media or, without `tiers`, on the device and in memory. Running requests
+        go on, and publish nothing any more."""
         self.manager.reset_prefix_cache()
         if self._offload is not None:
-            self._offload.reset()
+            self._offload.reset(tiers=tiers)
+        if self.why is not None:
+            self.why.reset()
         self._publish_events()
 
     def is_reset_durable(self) -> bool:
@@ -235,18 +246,12 @@ class Engine:
 
     def snapshot(self) -> EngineSnapshot:
         """The engine as it is now."""
-        self.counters.take_cache_stats(self.manager)
-        config = self.manager.config
-        return EngineSnapshot(
+        return take_snapshot(
+            self.manager,
+            self.counters,
             num_running=len(self.scheduler.running),
             num_waiting=len(self.scheduler.waiting),
             is_stalled=self._progress.is_stalled,
-            counters=deepcopy(self.counters),
-            sheet_bytes=config.sheet_bytes,
-            num_sheets=config.num_sheets,
-            free_sheets=len(self.manager.pool.free_sheets),
-            groups=group_occupancy(self.manager),
-            classes=class_occupancy(self.manager),
         )
 
     def close(self, *, flush_timeout_s: float = 10.0) -> None:
@@ -267,7 +272,7 @@ class Engine:
             logits = self._forward.run(chunks)
         except Exception as error:
             _logger.exception("a step with %d sequences failed", len(chunks))
-            return self._fail((chunk.choice.request for chunk in chunks), error)
+            return self._requests.fail((chunk.choice.request for chunk in chunks), error)
         self.scheduler.commit([chunk for chunk in chunks if not chunk.is_last], now)
         outputs: list[RequestOutput] = []
         sampled: list[tuple[Chunk, Choice, int]] = []
@@ -279,7 +284,8 @@ class Engine:
             if chunk.choice.request.max_output_tokens:
                 sampled += [(chunk, choice, row) for choice in choices]
             else:
-                outputs += [self._finish_without_token(choice, chunk, now) for choice in choices]
+                outputs += [self._finish_without_token(choice, chunk, now, FinishReason.LENGTH) for choice in choices]
+        outputs += self._end_at_dead_ends(sampled, now)
         if sampled:
             outputs += self._sample(sampled, logits.last, now)
         return outputs
@@ -291,6 +297,15 @@ class Engine:
             return [choice]
         self.scheduler.commit([chunk], now)
         return self.scheduler.fork(choice, self._new_blocks_id)
+
+    def _end_at_dead_ends(self, sampled: list[tuple[Chunk, Choice, int]], now: float) -> list[RequestOutput]:
+        """Choices whose grammars let nothing follow end as they are, and leave the list."""
+        outputs: list[RequestOutput] = []
+        for chunk, choice, _ in sampled:
+            if (reason := choice.find_dead_end()) is not None:
+                outputs.append(self._finish_without_token(choice, chunk, now, FinishReason.DEAD_END, reason))
+        sampled[:] = [entry for entry in sampled if entry[1].finish_reason is None]
+        return outputs
 
     def _sample(
         self, sampled: Sequence[tuple[Chunk, Choice, int]], logits: torch.Tensor, now: float
@@ -304,7 +319,7 @@ class Engine:
                 )
         except Exception as error:
             _logger.exception("sampling for %d sequences failed", len(sampled))
-            return self._fail((choice.request for _, choice, _ in sampled), error)
+            return self._requests.fail((choice.request for _, choice, _ in sampled), error)
         outputs: list[RequestOutput] = []
         going_on: list[tuple[Chunk, int]] = []
         self.counters.output_tokens += len(sampled)
@@ -324,51 +339,16 @@ class Engine:
         if choice.blocks.num_computed_tokens < chunk.end:
             self.scheduler.commit([Chunk(choice, chunk.start, chunk.end)], now)
         self.scheduler.finish(choice, now)
-        self._note_end(choice)
-        if self._recorder is not None:
-            request = choice.request
-            self._recorder.note(request.arrival_s, choice.blocks, choice.num_output_tokens, request.cached_tokens)
+        self._requests.note_end(choice)
 
-    def _finish_without_token(self, choice: Choice, chunk: Chunk, now: float) -> RequestOutput:
-        output = choice.end(FinishReason.LENGTH)
+    def _finish_without_token(
+        self, choice: Choice, chunk: Chunk, now: float, reason: FinishReason, error: str | None = None
+    ) -> RequestOutput:
+        output = choice.end(reason, error)
         self._finish(choice, chunk, now)
         return output
 
-    # ---- ends ------------------------------------------------------------------------------------------------------
-
-    def _end(self, request: Request, reason: FinishReason, error: str | None = None) -> list[RequestOutput]:
-        """Ends what is left of a request, wherever it stands."""
-        outputs = []
-        for choice in request.choices:
-            if choice.finish_reason is None:
-                self.scheduler.abort(choice)
-                outputs.append(choice.end(reason, error))
-                self.counters.count_finished(reason)
-        outputs += [
-            RequestOutput(
-                request_id=request.request_id,
-                index=index,
-                finish_reason=reason,
-                error=error,
-                num_prompt_tokens=request.num_prompt_tokens,
-                num_output_tokens=0,
-            )
-            for index in range(len(request.choices), request.params.n)  # those that were not forked yet
-        ]
-        self._requests.pop(request.request_id, None)
-        return outputs
-
-    def _note_end(self, choice: Choice) -> None:
-        assert choice.finish_reason is not None
-        self.counters.count_finished(choice.finish_reason)
-        if choice.request.is_finished:
-            del self._requests[choice.request.request_id]
-
-    def _fail(self, requests: Iterable[Request], error: Exception) -> list[RequestOutput]:
-        self.counters.failed_steps += 1
-        message = f"computing a step failed: {type(error).__name__}: {error}"
-        unique = dict.fromkeys(requests)
-        return [output for request in unique for output in self._end(request, FinishReason.ERROR, message)]
+    # ---- what fails, and who waits -----------------------------------------------------------------------------------
 
     def _make_copies(self, allocation: Allocation) -> None:
         try:
@@ -382,7 +362,7 @@ class Engine:
         if self._failed_copy is None:
             return []
         error, self._failed_copy = self._failed_copy, None
-        outputs = self._fail((choice.request for choice in list(self.scheduler.running)), error)
+        outputs = self._requests.fail((choice.request for choice in list(self.scheduler.running)), error)
         self.reset_prefix_cache()
         return outputs
 
@@ -395,7 +375,7 @@ class Engine:
         stuck = self.scheduler.find_stuck()
         if stuck is None:
             return []
-        return self._fail([stuck.request], RuntimeError("the empty pool has no room for the request"))
+        return self._requests.fail([stuck.request], RuntimeError("the empty pool has no room for the request"))
 
     def _relieve(self, now: float) -> None:
         """No request gets further: says so, and does what there is to do about it."""
@@ -408,25 +388,6 @@ class Engine:
         self.scheduler.let_oldest_go_on_alone(now)
 
     # ---- helpers ---------------------------------------------------------------------------------------------------
-
-    def _check_prompt(self, token_ids: Sequence[int]) -> np.ndarray:
-        if len(token_ids) < 1:
-            raise InputError("a prompt needs at least one token")
-        try:
-            prompt = np.asarray(token_ids)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise InputError(f"a prompt must be a list of token ids: {error}") from None
-        if prompt.ndim != 1 or prompt.dtype.kind not in "iu":
-            raise InputError("a prompt must be a list of token ids, which are whole numbers")
-        if prompt.min() < 0 or prompt.max() >= self.vocab_size:
-            raise InputError(f"token ids must be whole numbers from 0 to {self.vocab_size - 1:,}")
-        return prompt.astype(np.int32)
-
-    def _check_params(self, params: SamplingParams) -> None:
-        if params.stop and self.tokenizer is None:
-            raise InputError("stop strings need a tokenizer, and the model's folder has none")
-        if params.stop_token_ids and max(params.stop_token_ids) >= self.vocab_size:
-            raise InputError(f"stop_token_ids must be below the vocabulary's {self.vocab_size:,}")
 
     def _new_blocks_id(self) -> str:
         self._num_blocks_ids += 1

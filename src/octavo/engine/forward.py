@@ -29,7 +29,7 @@ class Forward:
         counters: EngineCounters,
         *,
         clock: Callable[[], float],
-        note_prefill: Callable[[int, float], None] | None = None,
+        note_prefill: Sequence[Callable[[int, float], None]] = (),
     ) -> None:
         self._runner = runner
         self._counters = counters
@@ -59,8 +59,9 @@ class Forward:
         computed, prefilled = sum(sizes), sum(size for size in sizes if size > 1)
         self._counters.forward_s += seconds
         self._counters.prefill_tokens_computed += prefilled
-        if self._note_prefill is not None and 2 * prefilled > computed:  # in other steps, decodes take the time
-            self._note_prefill(prefilled, seconds * prefilled / computed)
+        if 2 * prefilled > computed:  # in other steps, decodes take the time
+            for note in self._note_prefill:
+                note(prefilled, seconds * prefilled / computed)
 
 
 def _note_prompt_logprobs(chunk: Chunk, logits: StepLogits, row: int) -> None:

@@ -2,21 +2,29 @@
 
 All calls come from the engine's one thread, in the order of a request's life:
 
-    prepare*  started  computed*  (finished | preempted, and again from prepare | aborted)
+    arrived  prepare*  started  computed*  (finished | preempted, and again from prepare | aborted)
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from octavo.blocks import RequestBlocks
+from octavo.chunks import Hint
 from octavo.events import AnyEvent
 from octavo.offload import OffloadStats, Readiness
+from octavo.why import BelowDevice
 
 __all__ = ["OffloadHooks", "OffloadStats", "Readiness"]
 
 
-class OffloadHooks(Protocol):
+class OffloadHooks(BelowDevice, Protocol):
     """The offload side of an engine, as the engine sees it. Times are of the engine's monotonic clock."""
+
+    def arrived(self, request: RequestBlocks, now: float) -> None:
+        """The request waits for its turn."""
+
+    def hint(self, request_id: str, hints: Sequence[Hint]) -> None:
+        """What a client knows of the request's resume points; before it arrives, by the id of its blocks."""
 
     def prepare(self, request: RequestBlocks, now: float, *, may_borrow: bool = True) -> Readiness:
         """READY: the request may be admitted, with what the device has now. WAIT: ask again in the next step; that
@@ -64,8 +72,8 @@ class OffloadHooks(Protocol):
     def take_events(self) -> list[AnyEvent]:
         """What changed on the media below the device since the last call."""
 
-    def reset(self) -> None:
-        """Everything that is cached is forgotten."""
+    def reset(self, *, tiers: bool = True) -> None:
+        """Everything that is cached below the device is forgotten; without `tiers`, what is in memory."""
 
     def is_reset_durable(self, now: float) -> bool:
         """Whether no process finds again what a `reset` forgot, also if this one is killed now."""

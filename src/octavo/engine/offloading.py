@@ -2,15 +2,18 @@
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
+from types import MappingProxyType
 
 from octavo.blocks import KVCacheManager
+from octavo.engine.compatibility import check_together
 from octavo.engine.config import EngineConfig
 from octavo.engine.runner import ModelRunner
-from octavo.errors import InputError, WeightsChangedError
+from octavo.engine.torch_dtypes import cache_dtype
+from octavo.errors import WeightsChangedError
 from octavo.namespace import digest_weights, stamp_weights
 from octavo.offload import OffloadConfig, OffloadScheduler, make_offload_scheduler
 from octavo.transfer import register_sheets
@@ -20,16 +23,18 @@ logger = logging.getLogger(__name__)
 MakeOffload = Callable[[KVCacheManager, ModelRunner], OffloadScheduler]
 
 
-def offload_maker(engine: EngineConfig, offload: OffloadConfig, *, digests: Path | None = None) -> MakeOffload:
+def offload_maker(
+    engine: EngineConfig,
+    offload: OffloadConfig,
+    *,
+    digests: Path | None = None,
+    quotas: Mapping[str, int] = MappingProxyType({}),
+    model_name: str = "",
+) -> MakeOffload:
     """What `Engine.from_config` wants as `make_offload`; to be called before the model is loaded, so that weights that
     change meanwhile are noticed. In the folder `digests` it may remember digests of weights, so that a restart need not
-    read them."""
-    if not engine.enable_prefix_caching:
-        raise InputError(
-            "without prefix caching nothing is stored below the device: leave out the tiers (--memory, --disk) or "
-            "--no-prefix-caching"
-        )
-
+    read them. By `model_name` a person knows whose the chunks are; by default it is the folder's."""
+    check_together(engine, offload)
     stamps = stamp_weights(engine.model)
 
     def make(manager: KVCacheManager, runner: ModelRunner) -> OffloadScheduler:
@@ -44,9 +49,11 @@ def offload_maker(engine: EngineConfig, offload: OffloadConfig, *, digests: Path
             register_sheets(runner.pages.pool, manager.config),
             kept,
             model_digest=model_digest,
-            dtype=engine.dtype,
+            dtype=cache_dtype(runner.model.dtype).value,
             attention_backend=f"octavo.engine 1, transformers {version('transformers')}",
             logs_changes=engine.kv_events is not None,
+            quotas=quotas,
+            model_name=model_name or Path(engine.model).name,
         )
 
     return make

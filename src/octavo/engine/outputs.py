@@ -5,8 +5,6 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-MEDIUM_DEVICE = "device"
-
 
 class FinishReason(StrEnum):
     """Why a choice ended."""
@@ -15,6 +13,8 @@ class FinishReason(StrEnum):
     """A stop token, a stop string, or the model's own end."""
     LENGTH = "length"
     """`max_tokens`, or the longest context."""
+    DEAD_END = "dead_end"
+    """The grammar lets nothing follow, and the text is not whole."""
     ABORT = "abort"
     ERROR = "error"
 

@@ -53,10 +53,7 @@ class PrefixLeaders:
         if not self._has_checkpoints:
             last = shared // self._config.resume_granularity * self._config.resume_granularity
             return last if last > computed else None
-        found, at = None, leader.next_checkpoint(computed, leader.branch_point)
-        while at is not None and at <= shared:
-            found, at = at, leader.next_checkpoint(at, leader.branch_point)
-        return found
+        return max(leader.promises.between(computed, shared), default=None)
 
 
 def _num_shared_blocks(first: RequestBlocks, second: RequestBlocks) -> int:

@@ -50,6 +50,20 @@ class Request:
     def is_finished(self) -> bool:
         return len(self.choices) == self.params.n and all(choice.finish_reason is not None for choice in self.choices)
 
+    def end_unforked(self, reason: FinishReason, error: str | None) -> list[RequestOutput]:
+        """The only news of the choices that were never forked."""
+        return [
+            RequestOutput(
+                request_id=self.request_id,
+                index=index,
+                finish_reason=reason,
+                error=error,
+                num_prompt_tokens=self.num_prompt_tokens,
+                num_output_tokens=0,
+            )
+            for index in range(len(self.choices), self.params.n)
+        ]
+
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Leader:
@@ -124,6 +138,13 @@ class Choice:
         text = self._judge(token_id)
         return self._output((token_id,), text, None if logprobs is None else (logprobs,))
 
+    def find_dead_end(self) -> str | None:
+        """Asks the grammar which tokens may come next. If none may, the reason."""
+        grammar = self.sampling.grammar
+        if grammar is None or grammar.find_allowed():
+            return None
+        return f"the grammar cannot be followed: {grammar.why_broken or 'nothing may come next'}"
+
     def end(self, reason: FinishReason, error: str | None = None) -> RequestOutput:
         """The last news of a choice that ends for another reason than its tokens."""
         self.finish_reason = reason
@@ -137,6 +158,10 @@ class Choice:
             self.finish_reason = FinishReason.STOP
             self.stop_reason = token_id if token_id in params.stop_token_ids else None
             return "" if detokenizer is None else detokenizer.flush()
+        grammar = self.sampling.grammar
+        if grammar is not None and grammar.is_complete:
+            self.finish_reason = FinishReason.STOP
+            return self._last_text(token_id, is_end=token_id in grammar.grammar.end_ids)
         text = "" if detokenizer is None else detokenizer.push(token_id)
         if detokenizer is not None and detokenizer.stop_string is not None:
             self.finish_reason, self.stop_reason = FinishReason.STOP, detokenizer.stop_string
@@ -144,6 +169,11 @@ class Choice:
             self.finish_reason = FinishReason.LENGTH
             text += "" if detokenizer is None else detokenizer.flush()
         return text
+
+    def _last_text(self, token_id: int, *, is_end: bool) -> str:
+        if self._detokenizer is None:
+            return ""
+        return ("" if is_end else self._detokenizer.push(token_id)) + self._detokenizer.flush()
 
     def _output(
         self,

@@ -1,7 +1,7 @@
 """`Sampler`: the next token of every sequence of a step, from the logits.
 
-    logits  ->  penalties, forbidden tokens  ->  greedy: the largest
-                                             ->  random: see `octavo.engine.drawing`
+    logits  ->  penalties, forbidden tokens, grammars  ->  greedy: the largest
+                                                       ->  random: see `octavo.engine.drawing`
 
 Log-probabilities are of the logits as they came.
 """
@@ -51,12 +51,19 @@ class Sampler:
     def _choose(self, logits: torch.Tensor, sequences: Sequence[SampledSequence]) -> list[int]:
         penalized = [row for row, sequence in enumerate(sequences) if sequence.state.params.has_penalties]
         going_on = [row for row, sequence in enumerate(sequences) if sequence.state.must_not_stop]
-        if penalized or going_on:
+        guided = [
+            (row, grammar.allowed)
+            for row, sequence in enumerate(sequences)
+            if (grammar := sequence.state.grammar) is not None and grammar.allowed is not None
+        ]
+        if penalized or going_on or guided:
             logits = logits.clone()
         if penalized:
             _penalize(logits, penalized, [sequences[row] for row in penalized])
         for row in going_on:
             logits[row, list(sequences[row].state.stop_ids)] = -torch.inf
+        for row, allowed in guided:
+            logits[row].masked_fill_(torch.from_numpy(~allowed).to(logits.device), -torch.inf)
         drawn = [row for row, sequence in enumerate(sequences) if not sequence.state.params.is_greedy]
         token_ids = _most_likely(logits) if len(drawn) < len(sequences) else [0] * len(sequences)
         if drawn:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from math import isfinite
 
+from octavo.engine.grammars import Grammar
 from octavo.errors import InputError
 
 MAX_LOGPROBS = 128
@@ -47,6 +48,8 @@ class SamplingParams:
     prompt_logprobs: int | None = None
     """The same for each prompt token; the prompt is then computed in full, whatever is cached."""
     skip_special_tokens: bool = True
+    grammar: Grammar | None = None
+    """What the text must be; it ends where nothing may follow. Made by the engine's `grammars.compile`."""
 
     def __post_init__(self) -> None:
         self._check_whole_numbers()
@@ -54,6 +57,8 @@ class SamplingParams:
         self._check_stops()
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise InputError(f"min_tokens = {self.min_tokens} is more than max_tokens = {self.max_tokens}")
+        if self.min_tokens and self.grammar is not None:
+            raise InputError("min_tokens does not go with a grammar, which says itself where the text may end")
 
     @property
     def is_greedy(self) -> bool:

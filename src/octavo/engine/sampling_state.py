@@ -1,4 +1,5 @@
-"""`SamplingState`: what sampling remembers of one choice: its random numbers, and the tokens that penalties count."""
+"""`SamplingState`: what sampling remembers of one choice: its random numbers, the tokens that penalties count, and
+its place in a grammar."""
 
 from collections.abc import Sequence
 from copy import deepcopy
@@ -20,8 +21,11 @@ class SamplingState:
         self.stop_ids = tuple(stop_ids)
         """Tokens that end the choice; forbidden until it has `min_tokens`."""
         self.num_output_tokens = 0
-        self.is_plain = params.is_greedy and not params.has_penalties and not params.min_tokens
+        self.is_plain = (
+            params.is_greedy and not params.has_penalties and not params.min_tokens and params.grammar is None
+        )
         """Whether the token is simply the most likely one."""
+        self.grammar = None if params.grammar is None else params.grammar.begin()
         self.token_counts: TokenCounts | None = None
         self._random = Random(params.seed)  # noqa: S311 - nothing secret hangs on it
 
@@ -51,6 +55,8 @@ class SamplingState:
         self.num_output_tokens += 1
         if self.token_counts is not None:
             self.token_counts.record(token_id)
+        if self.grammar is not None:
+            self.grammar.accept(token_id)
 
 
 class TokenCounts:

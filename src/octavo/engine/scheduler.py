@@ -24,9 +24,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from octavo.blocks import Allocation, KVCacheManager, ResumePlan
+from octavo.blocks import MEDIUM_DEVICE, Allocation, KVCacheManager, ResumePlan
 from octavo.engine.offload_hooks import OffloadHooks, Readiness
-from octavo.engine.outputs import MEDIUM_DEVICE
 from octavo.engine.prefix_leaders import PrefixLeaders
 from octavo.engine.request import Choice
 from octavo.engine.statistics import EngineCounters
@@ -74,8 +73,10 @@ class Scheduler:
         execute: Callable[[Allocation], None],
         counters: EngineCounters | None = None,
         offload: OffloadHooks | None = None,
+        note_start: Callable[[Choice], None] | None = None,
     ) -> None:
-        """`execute` makes an allocation's copies at once: before anything else reads or writes the pages."""
+        """`execute` makes an allocation's copies at once: before anything else reads or writes the pages. `note_start`
+        is told once for each request when it starts."""
         self.manager = manager
         self.limits = limits
         self.waiting: dict[Choice, None] = {}
@@ -85,7 +86,10 @@ class Scheduler:
         self.counters = counters if counters is not None else EngineCounters()
         self._execute = execute
         self._offload = offload
+        self._note_start = note_start
         self._leaders = PrefixLeaders(manager)
+        self._prepared: set[Choice] = set()
+        """Waiting choices that were looked at: no other can have borrowed pages."""
         self._alone: Choice | None = None
         """While it has not ended, nobody else comes in."""
         self._step: dict[Choice, Chunk] = {}
@@ -121,9 +125,11 @@ class Scheduler:
         if len(self.waiting) >= self.limits.max_waiting:
             raise EngineBusyError(f"{len(self.waiting):,} requests are waiting already; try again later")
 
-    def add(self, choice: Choice) -> None:
+    def add(self, choice: Choice, now: float) -> None:
         """The choice waits for its turn."""
         self.waiting[choice] = None
+        if self._offload is not None and not choice.request.wants_prompt_logprobs:
+            self._offload.arrived(choice.blocks, now)
 
     def abort(self, choice: Choice) -> None:
         """The choice ends now, at any point of its life but within a step."""
@@ -239,7 +245,7 @@ class Scheduler:
         also what it has itself, as pages on loan cannot be moved together."""
         if self._offload is None:
             return False
-        for borrower in reversed(self.waiting):
+        for borrower in sorted(self._prepared, key=lambda choice: choice.age, reverse=True):
             if needy is not None and (borrower.age < needy.age or (borrower is needy and self.running)):
                 return False
             if self._offload.call_in(borrower.blocks):
@@ -297,6 +303,7 @@ class Scheduler:
     def _prepare(self, choice: Choice, now: float, *, may_borrow: bool) -> Readiness:
         if self._offload is None or choice.request.wants_prompt_logprobs:
             return Readiness.READY
+        self._prepared.add(choice)
         readiness = self._offload.prepare(choice.blocks, now, may_borrow=may_borrow)
         self.is_waiting_for_loads |= readiness is not Readiness.READY
         return readiness
@@ -315,6 +322,7 @@ class Scheduler:
         if self._offload is not None and not bypasses_cache:
             self._offload.started(blocks)
         del self.waiting[choice]
+        self._prepared.discard(choice)
         _enqueue(self.running, choice)
         self._num_seats_taken += choice.num_seats
         self._put(choice, blocks.num_computed_tokens, end)
@@ -331,6 +339,8 @@ class Scheduler:
         if not choice.request.has_started:
             choice.request.has_started = True
             choice.request.cached_tokens = by_medium
+            if self._note_start is not None:
+                self._note_start(choice)
 
     def _put(self, choice: Choice, start: int, end: int) -> None:
         self._step[choice] = Chunk(choice, start, end)
@@ -342,6 +352,7 @@ class Scheduler:
             self._num_seats_taken -= choice.num_seats
         else:
             self.waiting.pop(choice, None)
+            self._prepared.discard(choice)
 
     def _make_copies(self, allocation: Allocation) -> None:
         if allocation.moves or allocation.copies:

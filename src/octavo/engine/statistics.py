@@ -1,6 +1,7 @@
 """What an engine did and how full its pool is: counters that only grow, and snapshots taken between two steps."""
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 
 from octavo.blocks import KVCacheManager, rows_held
@@ -93,6 +94,25 @@ class EngineSnapshot:
     free_sheets: int
     groups: tuple[GroupOccupancy, ...]
     classes: tuple[ClassOccupancy, ...]
+
+
+def take_snapshot(
+    manager: KVCacheManager, counters: EngineCounters, *, num_running: int, num_waiting: int, is_stalled: bool
+) -> EngineSnapshot:
+    """Counts what the cache has seen since the last time, and copies."""
+    counters.take_cache_stats(manager)
+    config = manager.config
+    return EngineSnapshot(
+        num_running=num_running,
+        num_waiting=num_waiting,
+        is_stalled=is_stalled,
+        counters=deepcopy(counters),
+        sheet_bytes=config.sheet_bytes,
+        num_sheets=config.num_sheets,
+        free_sheets=len(manager.pool.free_sheets),
+        groups=group_occupancy(manager),
+        classes=class_occupancy(manager),
+    )
 
 
 def group_occupancy(manager: KVCacheManager) -> tuple[GroupOccupancy, ...]:

@@ -1,4 +1,4 @@
-"""Tiny Hugging Face models of every family that the engine serves: seeded, made in a second, saved like real ones.
+"""Tiny Hugging Face models of the families that the engine serves: seeded, made in a second, saved like real ones.
 
 Their weights are spread widely, and so their logits: two ways to compute the same token agree on it. Windows, chunks
 and chunked scans are short, so that prompts of a hundred tokens cross them.
@@ -13,6 +13,8 @@ import transformers
 from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
+
+from octavo.engine.admitted import COMPARISON
 
 VOCAB_SIZE = 384
 _SHAPE = {
@@ -67,6 +69,14 @@ _SHARED_KV = {
     "hidden_size_per_layer_input": 16,
     "vocab_size_per_layer_input": VOCAB_SIZE,
 }
+
+_CHAT_TEMPLATE = (
+    "{% if tools %}tools: {% for tool in tools %}{{ tool | tojson }}\n{% endfor %}{% endif %}"
+    "{% for message in messages %}{{ message.role }}: {{ message.content }}{% for call in message.tool_calls or [] %}"
+    "<tool_call>\n{{ {'name': call.function.name, 'arguments': call.function.arguments} | tojson }}\n</tool_call>"
+    "{% endfor %}{{ '\n' }}{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
+)
+"""With calls of tools as Hermes and Qwen write them."""
 
 TINY_MODELS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "llama": ("LlamaConfig", {}),
@@ -189,8 +199,12 @@ TINY_MODELS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 
 
 def tiny_config(name: str, **overrides: Any) -> PreTrainedConfig:
-    """The config of a tiny model."""
-    config_class, own = TINY_MODELS[name]
+    """The config of a tiny model: one of `TINY_MODELS`, or of a family that a comparison has admitted."""
+    if name in TINY_MODELS:
+        config_class, own = TINY_MODELS[name]
+    else:
+        family = COMPARISON.served[name]
+        config_class, own = family.config, family.own
     config: PreTrainedConfig = getattr(transformers, config_class)(**{**_SHAPE, **own, **overrides})
     return config
 
@@ -233,8 +247,5 @@ def _byte_tokenizer() -> PreTrainedTokenizerFast:
     special = {"pad_token": words[0], "bos_token": words[1], "eos_token": words[2]}
     make: Any = PreTrainedTokenizerFast  # untyped
     fast: PreTrainedTokenizerFast = make(tokenizer_object=tokenizer, **special)
-    fast.chat_template = (
-        "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
-        "{% if add_generation_prompt %}assistant: {% endif %}"
-    )
+    fast.chat_template = _CHAT_TEMPLATE
     return fast

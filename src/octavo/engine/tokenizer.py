@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from transformers import AutoTokenizer
 
@@ -35,6 +35,20 @@ def load_tokenizer(folder: str | Path) -> FastTokenizer | None:
     if not getattr(tokenizer, "is_fast", False):
         raise ModelConfigError(f"{folder}: {type(tokenizer).__name__} is not a fast tokenizer; add a tokenizer.json")
     return cast("FastTokenizer", tokenizer)
+
+
+class AddedToken(NamedTuple):
+    """A text that is one token, whatever stands around it."""
+
+    token_id: int
+    is_special: bool
+    """Whether it is left out where special tokens are skipped."""
+
+
+def find_added_token(tokenizer: FastTokenizer, text: str) -> AddedToken | None:
+    """The added token with this text."""
+    added: dict[int, Any] = cast("Any", tokenizer).added_tokens_decoder
+    return next((AddedToken(number, token.special) for number, token in added.items() if token.content == text), None)
 
 
 def read_eos_token_ids(folder: str | Path) -> frozenset[int]:

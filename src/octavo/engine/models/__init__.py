@@ -2,7 +2,7 @@
 
 from octavo.engine.models.causal_model import CausalModel
 from octavo.engine.models.layers import AttentionShape, CacheGeometry, ModelLayer, StateTensor
-from octavo.engine.models.loading import load_model
+from octavo.engine.models.loading import load_model, read_about
 from octavo.errors import ModelFolderError, UnsupportedModelError
 
 __all__ = [
@@ -14,4 +14,5 @@ __all__ = [
     "StateTensor",
     "UnsupportedModelError",
     "load_model",
+    "read_about",
 ]

@@ -12,12 +12,13 @@ the tiny model's of its family, or one of these:
 Everything else is refused by name.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import transformers
 
+from octavo.engine.admitted import COMPARISON
 from octavo.engine.tiny_models import TINY_MODELS, tiny_config
 from octavo.errors import UnsupportedModelError
 
@@ -53,7 +54,7 @@ _ALSO: Mapping[str, tuple[object, ...]] = {
 }  # fmt: skip
 """Values that change linear layers, norms and activations, or that mean the same."""
 
-_MAY_BE_ABSENT = frozenset(("final_logit_softcapping", "q_lora_rank"))
+_MAY_BE_ABSENT = frozenset(("final_logit_softcapping", "head_dim", "q_lora_rank"))
 """Numbers that may be None, and the other way round."""
 
 _SIZES_OF_A_LAYER = {"head_dim", "num_key_value_heads"}
@@ -63,29 +64,51 @@ _STATIC_ROPE = ("default", "linear", "llama3", "proportional", "yarn")
 _ROPE_KEYS = ("rope_parameters", "rope_scaling")
 
 
+class _Complaint(NamedTuple):
+    """A key that was not compared with this value."""
+
+    key: str
+    value: object
+    compared: Mapping[str, Any]
+
+    @property
+    def remedy(self) -> str:
+        if self.key in self.compared:
+            return f"{self.key} = {self.compared[self.key]!r} has"
+        return "the key is not one of this family: remove it from config.json if it means nothing"
+
+
 def check_compared(config: Any) -> None:
     """Raises UnsupportedModelError for a key of a served family's config that asks for anything else."""
-    model_type = config.model_type
-    compared = _compared_config(model_type)
-    for key, value in config.to_dict().items():
-        if key in _ROPE_KEYS:
-            _check_rope(model_type, key, value)
-        elif not _is_compared(key, value, compared):
-            remedy = (
-                f"{key} = {compared[key]!r} has"
-                if key in compared
-                else "the key is not one of this family: remove it from config.json if it means nothing"
-            )
-            raise UnsupportedModelError(
-                f"{model_type} with {key} = {value!r} has not been compared with plain Hugging Face; {remedy}"
-            )
+    model_type, values = config.model_type, config.to_dict()
+    for key in _ROPE_KEYS:
+        _check_rope(model_type, key, values.get(key))
+    complaints = [_find_complaint(values, compared) for compared in _compared_configs(model_type)]
+    if None not in complaints:
+        first = complaints[0]
+        assert first is not None
+        raise UnsupportedModelError(
+            f"{model_type} with {first.key} = {first.value!r} has not been compared with plain Hugging Face; "
+            f"{first.remedy}"
+        )
+
+
+def _find_complaint(values: Mapping[str, Any], compared: Mapping[str, Any]) -> _Complaint | None:
+    """The first key that differs from one config that was compared."""
+    for key, value in values.items():
+        if key not in _ROPE_KEYS and not _is_compared(key, value, compared):
+            return _Complaint(key, value, compared)
+    return None
 
 
 @cache
-def _compared_config(model_type: str) -> Mapping[str, Any]:
+def _compared_configs(model_type: str) -> Sequence[Mapping[str, Any]]:
+    """All of a family; a config must be like one of them as a whole."""
+    if model_type in COMPARISON.served:
+        overrides = [{}, *COMPARISON.served[model_type].also]
+        return [tiny_config(model_type, **override).to_dict() for override in overrides]
     name = next(name for name, (cls, _) in TINY_MODELS.items() if getattr(transformers, cls).model_type == model_type)
-    compared: Mapping[str, Any] = tiny_config(name).to_dict()
-    return compared
+    return [tiny_config(name).to_dict()]
 
 
 def _is_compared(key: str, value: object, compared: Mapping[str, Any]) -> bool:

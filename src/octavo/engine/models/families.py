@@ -6,9 +6,10 @@ read wrongly does not fail, it talks nonsense.
 
 from types import MappingProxyType
 
+from octavo.engine.admitted import COMPARISON
 from octavo.errors import UnsupportedModelError
 
-SERVED = MappingProxyType(
+NAMED = MappingProxyType(
     {
         "bamba": "Bamba",
         "deepseek_v3": "DeepSeek-V3",
@@ -32,9 +33,9 @@ SERVED = MappingProxyType(
         "zamba2": "Zamba2",
     }
 )
-"""By the `model_type` of the text model."""
+"""By the `model_type` of the text model: families with tiny models made by hand, for what is special about them."""
 
-_REFUSED = MappingProxyType(
+REFUSED = MappingProxyType(
     {
         "minimax": "MiniMax keeps its state in a cache class of its own",
         "recurrent_gemma": "RecurrentGemma keeps its state inside its modules, where no pool can hold it",
@@ -52,10 +53,20 @@ def check_family(model_type: str, text_model_type: str) -> str:
 
     The two types differ where the text model is one part of several; the other parts are left out.
     """
-    if model_type in _REFUSED:
-        raise UnsupportedModelError(f"{model_type}: {_REFUSED[model_type]}")
-    if text_model_type in SERVED:
-        return SERVED[text_model_type]
-    raise UnsupportedModelError(
-        f"{model_type} has not been compared with plain Hugging Face; served are {', '.join(sorted(SERVED))}"
-    )
+    if model_type in REFUSED:
+        raise UnsupportedModelError(f"{model_type}: {REFUSED[model_type]}")
+    if text_model_type in NAMED:
+        return NAMED[text_model_type]
+    if text_model_type in COMPARISON.served:
+        return COMPARISON.served[text_model_type].config.removesuffix("Config")
+    served = ", ".join(served_types())
+    if reason := COMPARISON.refused.get(text_model_type):
+        raise UnsupportedModelError(
+            f"{model_type} does not answer as in plain Hugging Face ({reason}); served are {served}"
+        )
+    raise UnsupportedModelError(f"{model_type} has not been compared with plain Hugging Face; served are {served}")
+
+
+def served_types() -> list[str]:
+    """The `model_type` of each family that is served."""
+    return sorted({*NAMED, *COMPARISON.served})

@@ -1,5 +1,6 @@
 """From a folder to a `CausalModel`: never over the network, and with an error that a person can act on."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +15,45 @@ from octavo.errors import InputError, ModelConfigError, ModelFolderError
 
 
 def load_model(
-    folder: str | Path, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu"
+    folder: str | Path, dtype: torch.dtype | None = torch.float32, device: str | torch.device = "cpu"
 ) -> CausalModel:
-    """The model in a local folder (config.json and safetensors), ready to compute steps."""
-    folder = Path(folder)
+    """The model in a local folder (config.json and safetensors), ready to compute steps. Without a dtype it computes in
+    the one that its config names, float32 where it names none."""
+    about = read_about(Path(folder), device)
+    config, text_config = about.config, about.text_config
+    model = _read_weights(Path(folder), config, dtype or _own_dtype(config, text_config))
+    return CausalModel(model.to(device).eval(), about.family)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AboutModel:
+    """What a folder says of its model without its weights."""
+
+    config: Any
+    text_config: Any
+    """The part of `config` that is about text; the same where there is no other."""
+    family: str
+
+    @property
+    def max_model_len(self) -> int:
+        """The longest context that the model was made for."""
+        return int(self.text_config.max_position_embeddings)
+
+
+def read_about(folder: Path, device: str | torch.device = "cpu") -> AboutModel:
+    """Refuses, before any weight is read, a model that cannot be served on this device."""
     _check_device(device)
     _check_folder(folder)
     config = _read_config(folder)
     text_config = config.get_text_config(decoder=True)
     family = check_family(config.model_type, text_config.model_type)
     check_compared(text_config)
-    model = _read_weights(folder, config, dtype)
-    return CausalModel(model.to(device).eval(), family)
+    return AboutModel(config=config, text_config=text_config, family=family)
+
+
+def _own_dtype(*configs: Any) -> torch.dtype:
+    named = (dtype for config in configs if isinstance(dtype := getattr(config, "dtype", None), torch.dtype))
+    return next(named, torch.float32)
 
 
 def _check_device(device: str | torch.device) -> None:

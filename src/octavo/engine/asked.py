@@ -1,0 +1,33 @@
+"""What may be asked of a model: prompts of its own tokens, and parameters that it can follow."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from octavo.engine.sampling_params import SamplingParams
+from octavo.errors import InputError
+
+
+def check_prompt(token_ids: Sequence[int], vocab_size: int) -> np.ndarray:
+    """The prompt as int32, or InputError."""
+    if len(token_ids) < 1:
+        raise InputError("a prompt needs at least one token")
+    try:
+        prompt = np.asarray(token_ids)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"a prompt must be a list of token ids: {error}") from None
+    if prompt.ndim != 1 or prompt.dtype.kind not in "iu":
+        raise InputError("a prompt must be a list of token ids, which are whole numbers")
+    if prompt.min() < 0 or prompt.max() >= vocab_size:
+        raise InputError(f"token ids must be whole numbers from 0 to {vocab_size - 1:,}")
+    return prompt.astype(np.int32)
+
+
+def check_params(params: SamplingParams, vocab_size: int, *, has_tokenizer: bool) -> None:
+    """Raises InputError where this model cannot follow them."""
+    if params.stop and not has_tokenizer:
+        raise InputError("stop strings need a tokenizer, and the model's folder has none")
+    if params.stop_token_ids and max(params.stop_token_ids) >= vocab_size:
+        raise InputError(f"stop_token_ids must be below the vocabulary's {vocab_size:,}")
+    if params.grammar is not None and params.grammar.vocab_size != vocab_size:
+        raise InputError("the grammar was compiled for another model; compile it with this engine's `grammars`")
