@@ -1,29 +1,42 @@
 """The simulator: a trace of requests replayed through the real scheduler, block manager, offloading and policies.
 
-    traces -> replay -> engine (one or many) -> outcomes -> report
+    traces -> replay -> places -> engine (one or many) -> outcomes -> report
 
 Bytes and computing are models (`media`, `speeds`); every rule is the one that the engine uses.
 """
 
-from octavo.sim.engine import SimConfig
-from octavo.sim.outcomes import Cause, Outcome
-from octavo.sim.replay import PLACEMENTS, Place, check_room, replay
+from octavo.sim.engine import SimConfig, SimulatedEngine, Watcher
+from octavo.sim.fitting import read_speeds
+from octavo.sim.money import Prices, Worth, worth_of
+from octavo.sim.outcomes import Outcome
+from octavo.sim.places import PLACEMENTS, MakePlace, Place
+from octavo.sim.replay import check_room, replay
 from octavo.sim.report import Lost, SimReport
+from octavo.sim.routed import RoutedPlace
 from octavo.sim.speeds import Speeds
 from octavo.sim.traces import Trace, TraceRequest, read_trace
+from octavo.why import Cause
 
 __all__ = [
     "PLACEMENTS",
     "Cause",
     "Lost",
+    "MakePlace",
     "Outcome",
     "Place",
+    "Prices",
+    "RoutedPlace",
     "SimConfig",
     "SimReport",
+    "SimulatedEngine",
     "Speeds",
     "Trace",
     "TraceRequest",
+    "Watcher",
+    "Worth",
     "check_room",
+    "read_speeds",
     "read_trace",
     "replay",
+    "worth_of",
 ]

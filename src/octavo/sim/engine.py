@@ -3,21 +3,29 @@
     submit      a request arrives
     run_until   steps are computed, one after the other, until the clock has come to a moment
 
-Where a step has nothing but decodes and no request waits, several steps are taken at once: until a request fills a
-block or ends, another arrives, or a transfer ends. What the manager and the media see is the same.
+Where a step has nothing but decodes, several steps are taken at once: until a request fills a block or ends, another
+arrives, or a transfer ends. Nobody who waits can come in before that. What the manager and the media see is the same.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
+from typing import Protocol
 
 from octavo.blocks import DeviceCache, KVCacheManager
 from octavo.chunks import GroupOffloadConfig
 from octavo.engine import Choice, Chunk, EngineCounters, Request, SamplingParams, Scheduler, SchedulerLimits
 from octavo.errors import InputError
+from octavo.events import MEDIUM_GPU, AnyEvent, EventSource
 from octavo.hashing import BlockHasher
 from octavo.host import plan_slots
-from octavo.offload import OffloadingManager, OffloadScheduler
+from octavo.offload import (
+    LoadRule,
+    OffloadEventSource,
+    OffloadingManager,
+    OffloadScheduler,
+    SchedulerLimits as OffloadLimits,
+)
 from octavo.planning import KVCacheConfig
 from octavo.policies import make_policy
 from octavo.sim.losses import LossJudge
@@ -29,6 +37,8 @@ from octavo.sim.traces import TraceRequest
 _HASHES = "xxh3_128"
 _MOST_STEPS = 1 << 30
 _LEAST_S = 1e-6
+_DEADLINES_EVERY_S = 0.25
+"""How soon to look again while a request waits for its load, whose deadline is seconds away."""
 _ONCE_MORE_S = 0.01
 """How soon to look again, when a request waits and no transfer says when it ends."""
 
@@ -43,8 +53,22 @@ class SimConfig:
     disk_bytes: int = 0
     policy: str = "resume_points"
     speeds: Speeds = field(default_factory=Speeds)
+    loads: LoadRule = LoadRule.MEASURED
     max_step_tokens: int = 8192
     max_num_seqs: int = 256
+
+
+class Watcher(Protocol):
+    """Who is told what an engine does when it does it, as a router is."""
+
+    def changed(self, now: float, events: Sequence[AnyEvent]) -> None:
+        """Blocks came and went, on the device or below it."""
+
+    def begun(self, now: float, outcome: Outcome) -> None:
+        """A request has its first token."""
+
+    def ended(self, now: float, outcome: Outcome) -> None:
+        """A request is answered."""
 
 
 class SimulatedEngine:
@@ -52,6 +76,7 @@ class SimulatedEngine:
 
     def __init__(self, config: SimConfig) -> None:
         self.now = 0.0
+        self.watcher: Watcher | None = None
         self.outcomes: list[Outcome] = []
         self.num_steps = 0
         self.busy_s = 0.0
@@ -59,6 +84,12 @@ class SimulatedEngine:
         plan = config.plan
         hasher = BlockHasher(hash_block_size=plan.hash_block_size, algorithm=_HASHES)
         self.manager = KVCacheManager(plan, hasher=hasher, enable_events=True)
+        self._events = EventSource(
+            [group.spec for group in plan.groups],
+            medium=MEDIUM_GPU,
+            hash_block_size=plan.hash_block_size,
+            with_tokens=False,
+        )
         self.worker: SimulatedWorker | None = None
         self.disk: SimulatedDisk | None = None
         self.offload = self._make_offload(config) if config.memory_bytes else None
@@ -94,11 +125,18 @@ class SimulatedEngine:
             logs_changes=True,
         )
         self._offloading_manager = manager
-        return OffloadScheduler(DeviceCache(self.manager), manager, self.worker, groups)
+        self._offload_events = OffloadEventSource(groups)
+        limits = OffloadLimits(loads=config.loads)
+        return OffloadScheduler(DeviceCache(self.manager), manager, self.worker, groups, limits=limits)
 
     @property
     def num_unfinished(self) -> int:
         return len(self._running)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing would happen if its clock went on."""
+        return not self._running and not (self.offload is not None and self.offload.has_pending_work())
 
     @property
     def num_waiting_tokens(self) -> int:
@@ -125,7 +163,7 @@ class SimulatedEngine:
         outcome = Outcome(number=number, asked=asked)
         self._running[choice] = _Progress(outcome, asked.output().tolist(), -1 - number)
         self.outcomes.append(outcome)
-        self.scheduler.add(choice)
+        self.scheduler.add(choice, self.now)
 
     def run_until(self, end: float) -> None:
         """Computes until the clock is at `end` or beyond, or nothing is left to compute."""
@@ -157,9 +195,11 @@ class SimulatedEngine:
 
     def _rest(self, end: float) -> None:
         """Nothing is to be computed: transfers go on until they have ended, or the clock is at `end`."""
+        self._note_changes()
         while self.offload is not None and self.now < end and self.offload.has_pending_work():
             self.now = max(min(end, self._next_transfer_end(self.now + _ONCE_MORE_S)), self.now + _LEAST_S)
             self.offload.poll(self.now)
+            self._note_changes()
         if self.now < end < inf:
             self.now = end
 
@@ -179,21 +219,28 @@ class SimulatedEngine:
             self._speeds.prefill_s(chunk.start, chunk.end) for chunk in chunks if not self._is_decode(chunk)
         )
         step_s = self._speeds.step_s + prefill_s + self._speeds.decode_s_per_request * len(decodes)
-        if len(decodes) == len(chunks) and not self.scheduler.waiting:
+        if len(decodes) == len(chunks) == len(self.scheduler.running):
             chunks = self._take_several(chunks, step_s, end)
         self.now += step_s
         self.busy_s += step_s
         self.num_steps += 1
-        if prefill_s and self.offload is not None:
-            tokens = sum(chunk.end - chunk.start for chunk in chunks if not self._is_decode(chunk))
-            self.offload.note_prefill(tokens, prefill_s)
+        self._note_prefill(chunks, step_s)
         self._settle(chunks)
+
+    def _note_prefill(self, chunks: Sequence[Chunk], seconds: float) -> None:
+        """As the engine does: of steps that decodes do not rule."""
+        computed = sum(chunk.end - chunk.start for chunk in chunks)
+        prefilled = sum(chunk.end - chunk.start for chunk in chunks if not self._is_decode(chunk))
+        if self.offload is not None and 2 * prefilled > computed:
+            self.offload.note_prefill(prefilled, seconds * prefilled / computed)
 
     def _take_several(self, chunks: list[Chunk], step_s: float, end: float) -> list[Chunk]:
         """The chunks of several steps of decodes in one, all but the last step's time having passed."""
         quiet = min(chunk.choice.blocks.quiet_until - chunk.end for chunk in chunks)
         left = min(self._running[chunk.choice].num_left(chunk.choice) for chunk in chunks)
         until = min(end, self._next_transfer_end(inf))
+        if self.scheduler.is_waiting_for_loads:
+            until = min(until, self.now + _DEADLINES_EVERY_S)
         count = min(quiet, left - 1, int(min((until - self.now) / step_s, _MOST_STEPS)))
         if count <= 0:
             return chunks
@@ -235,12 +282,16 @@ class SimulatedEngine:
             outcome = progress.outcome
             if not choice.num_output_tokens and outcome.first_token_s is None:
                 outcome.first_token_s = self.now
+                if self.watcher is not None:
+                    self.watcher.begun(self.now, outcome)
             if progress.num_left(choice) <= 1:
                 scheduler.commit([Chunk(choice, chunk.start, chunk.end)], self.now)
                 scheduler.finish(choice, self.now)
                 outcome.end_s = self.now
                 self._judge.note_end(choice.blocks)
                 del self._running[choice]
+                if self.watcher is not None:
+                    self.watcher.ended(self.now, outcome)
             else:
                 going_on.append(chunk)
                 tokens += progress.next_tokens(choice, 1)
@@ -264,9 +315,17 @@ class SimulatedEngine:
             self._judge.judge(outcome, choice.blocks, chunk.start)
 
     def _note_changes(self) -> None:
-        self._judge.note_device(self.manager.take_changes())
+        on_device = self.manager.take_changes()
+        self._judge.note_device(on_device)
+        events: list[AnyEvent] = []
         if self.offload is not None:
-            self._judge.note_media(self._offloading_manager.take_changes())
+            below = self._offloading_manager.take_changes()
+            self._judge.note_media(below)
+            events = self._offload_events.messages(below) if self.watcher is not None else []
+        if self.watcher is not None:
+            events += self._events.messages(on_device)
+            if events:
+                self.watcher.changed(self.now, events)
 
 
 class _Progress:

@@ -1,7 +1,6 @@
 """Why a request could not resume all that had been computed before it.
 
-At the last boundary that earlier requests had computed, the resume rule names the blocks that are needed. The first
-group that lacks one gives the cause: the block was never kept anywhere, or was, and has gone.
+`octavo.why` has the rule. The simulator knows of every block whether it was ever kept, and where it is.
 """
 
 from collections.abc import Sequence
@@ -9,10 +8,11 @@ from collections.abc import Sequence
 from octavo.blocks import RequestBlocks
 from octavo.chunks import OffloadChanges, get_offload_block_hash, get_offload_group_idx
 from octavo.events import CacheChanges
-from octavo.ids import BlockHash, GroupIdx, enumerate_groups
+from octavo.ids import BlockHash, GroupIdx
 from octavo.planning import KVCacheConfig
-from octavo.sim.outcomes import Cause, Outcome
-from octavo.specs import blocks_to_resume, last_boundary
+from octavo.sim.outcomes import Outcome
+from octavo.specs import last_boundary
+from octavo.why import Cause, find_loss
 
 
 class LossJudge:
@@ -62,25 +62,13 @@ class LossJudge:
         return count * self._plan.hash_block_size
 
     def _find_cause(self, outcome: Outcome, blocks: RequestBlocks) -> None:
-        outcome.cause = Cause.TOO_LATE
-        for group_idx, group in enumerate_groups(self._plan.groups):
-            hashes = blocks.hashes(group_idx)
-            needed = [
-                hashes[index]
-                for run in blocks_to_resume(
-                    group.spec.rule,
-                    blocks.resume_point(outcome.num_seen_tokens),
-                    is_draft=group.is_draft,
-                    granularity=self._plan.resume_granularity,
-                )
-                for index in run
-                if index < len(hashes)
-            ]
-            gone = [name for name in needed if not self._kept[group_idx].get(name)]
-            if gone:
-                was_kept = all(name in self._ever_kept[group_idx] for name in gone)
-                outcome.cause, outcome.lost_group = (Cause.EVICTED if was_kept else Cause.NEVER_KEPT), group_idx
-                return
+        def became_of(group_idx: GroupIdx, needed: Sequence[int]) -> list[Cause | None]:
+            hashes, kept, ever = blocks.hashes(group_idx), self._kept[group_idx], self._ever_kept[group_idx]
+            names = [hashes[index] for index in needed]
+            return [None if kept.get(n) else Cause.EVICTED if n in ever else Cause.NEVER_KEPT for n in names]
+
+        loss = find_loss(self._plan, blocks, outcome.num_seen_tokens, became_of)
+        outcome.cause, outcome.lost_group = loss.cause, loss.group_idx
 
     def _stored(self, group_idx: GroupIdx, hashes: Sequence[BlockHash]) -> None:
         kept, ever = self._kept[group_idx], self._ever_kept[group_idx]

@@ -98,6 +98,7 @@ class _Held(NamedTuple):
 
 class _Job(NamedTuple):
     ends_at: float
+    seconds: float
     stored: Sequence[ChunkBytes]
     failed: frozenset[int]
 
@@ -140,7 +141,7 @@ class SimulatedDisk(Tier):
             return False
         sizes = [_record_bytes(chunk) for chunk in chunks]
         failed = frozenset(index for index, size in enumerate(sizes) if size > self._budget_bytes)
-        self._jobs[job_id] = _Job(self.writes.send(sum(sizes)), chunks, failed)
+        self._begin(job_id, self.writes.send(sum(sizes)), chunks, failed)
         return True
 
     def submit_load(self, job_id: int, chunks: Sequence[ChunkBytes]) -> bool:
@@ -149,7 +150,7 @@ class SimulatedDisk(Tier):
             for index, chunk in enumerate(chunks)
             if chunk.key not in self._held or self._held[chunk.key].held_blocks != chunk.held_blocks
         )
-        self._jobs[job_id] = _Job(self.reads.send(sum(map(_record_bytes, chunks))), (), failed)
+        self._begin(job_id, self.reads.send(sum(map(_record_bytes, chunks))), (), failed)
         return True
 
     def cancel(self, job_id: int) -> None:
@@ -162,7 +163,7 @@ class SimulatedDisk(Tier):
             for index, chunk in enumerate(job.stored):
                 if index not in job.failed:
                     self._put(chunk)
-        return [TierResult(job_id, job.failed) for job_id, job in ended]
+        return [TierResult(job_id, job.failed, job.seconds) for job_id, job in ended]
 
     def next_end(self) -> float | None:
         """When the next job ends."""
@@ -174,6 +175,9 @@ class SimulatedDisk(Tier):
             removed=[key for key, is_there in changes.items() if not is_there],
             stored=[key for key, is_there in changes.items() if is_there],
         )
+
+    def announce(self) -> None:
+        self._changes = dict.fromkeys(self._held, True)
 
     def remove(self, keys: Sequence[OffloadKey]) -> None:
         for key in keys:
@@ -203,6 +207,9 @@ class SimulatedDisk(Tier):
 
     def close(self) -> None:
         self._jobs.clear()
+
+    def _begin(self, job_id: int, ends_at: float, stored: Sequence[ChunkBytes], failed: frozenset[int]) -> None:
+        self._jobs[job_id] = _Job(ends_at, ends_at - self._clock(), stored, failed)
 
     def _put(self, chunk: ChunkBytes) -> None:
         self._drop(chunk.key)

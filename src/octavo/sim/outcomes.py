@@ -2,21 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from octavo.ids import GroupIdx
 from octavo.sim.traces import TraceRequest
-
-
-class Cause(StrEnum):
-    """Why tokens that had been computed before were computed again."""
-
-    NEVER_KEPT = "never kept"
-    """A block that the resume needs was never kept on any medium: no writer promised it."""
-    EVICTED = "evicted"
-    """It was kept, and every copy has gone."""
-    TOO_LATE = "too late"
-    """It is there, but loading it was not worth it, or did not end in time."""
+from octavo.why import Cause
 
 
 @dataclass(slots=True, kw_only=True)

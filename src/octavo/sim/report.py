@@ -8,8 +8,11 @@ import numpy as np
 
 from octavo.sim.engine import SimConfig, SimulatedEngine
 from octavo.sim.outcomes import Outcome
+from octavo.sim.speeds import Speeds
 
 DEVICE = "device"
+_OVERLOAD = 1.2
+_A_WHILE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,12 +41,24 @@ class SimReport:
     ttft_mean_s: float
     ttft_p50_s: float
     ttft_p99_s: float
+    arrivals_s: float
+    """From the first request's arrival to the last one's."""
     duration_s: float
+    """From the first request's arrival to the last one's end."""
+    loaded_tokens: int
+    """Tokens that were resumed from other media than the device."""
+    loaded_s: float
+    """How long computing these would have taken."""
     bytes_stored: Mapping[str, int]
     bytes_loaded: Mapping[str, int]
     bytes_used: Mapping[str, int]
     """On each medium, at the end, over all engines."""
     preemptions: int
+
+    @property
+    def is_overloaded(self) -> bool:
+        """Whether the engines were too slow for the requests, so that these waited for each other more and more."""
+        return self.is_whole and self.duration_s > _OVERLOAD * self.arrivals_s + _A_WHILE_S
 
     @property
     def resumed_share(self) -> float:
@@ -57,6 +72,8 @@ class SimReport:
 def make_report(config: SimConfig, engines: Sequence[SimulatedEngine], *, is_whole: bool) -> SimReport:
     outcomes = [outcome for engine in engines for outcome in engine.outcomes if outcome.end_s is not None]
     ttfts = np.array([outcome.ttft_s for outcome in outcomes if outcome.ttft_s is not None] or [0.0])
+    arrivals = [outcome.asked.arrival_s for outcome in outcomes]
+    first = min(arrivals, default=0.0)
     resumed: Counter[str] = Counter()
     for outcome in outcomes:
         resumed.update(outcome.resumed)
@@ -71,12 +88,20 @@ def make_report(config: SimConfig, engines: Sequence[SimulatedEngine], *, is_who
         ttft_mean_s=float(ttfts.mean()),
         ttft_p50_s=float(np.percentile(ttfts, 50)),
         ttft_p99_s=float(np.percentile(ttfts, 99)),
-        duration_s=max((outcome.end_s or 0.0 for outcome in outcomes), default=0.0),
+        arrivals_s=max(arrivals, default=0.0) - first,
+        duration_s=max((outcome.end_s or 0.0 for outcome in outcomes), default=first) - first,
+        loaded_tokens=sum(resumed.values()) - resumed[DEVICE],
+        loaded_s=sum(_loaded_s(outcome, config.speeds) for outcome in outcomes),
         bytes_stored=_sum(engine.bytes_stored() for engine in engines),
         bytes_loaded=_sum(engine.bytes_loaded() for engine in engines),
         bytes_used=_sum(engine.bytes_used() for engine in engines),
         preemptions=sum(engine.counters.preemptions for engine in engines),
     )
+
+
+def _loaded_s(outcome: Outcome, speeds: Speeds) -> float:
+    """What computing the request's loaded tokens would have taken; they follow those of the device."""
+    return speeds.prefill_s(outcome.resumed.get(DEVICE, 0), outcome.num_resumed_tokens)
 
 
 def _losses(config: SimConfig, outcomes: Sequence[Outcome]) -> list[Lost]:

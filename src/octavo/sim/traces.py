@@ -6,7 +6,8 @@ Three forms are read, told apart by their first record, one JSON object a line (
                     Mooncake's (milliseconds, blocks of 512 tokens) and Qwen-Bailian's (seconds, blocks of 16; known
                     by "chat_id")
     conversations   {"id": "x", "conversations": [{"from": "human", "value": "..."}, {"from": "gpt", "value": "..."}]}
-                    ShareGPT's. Each turn of an assistant is a request with all that was said before.
+                    ShareGPT's, or with "messages", "role" and "content" as chat APIs have them. Each turn of an
+                    assistant is a request with all that was said before.
     recordings      of an engine (`octavo serve --record`): the first line names the version and the block size
 
 Equal ids are equal blocks with equal prefixes; no text is needed. A request's tokens are made of its ids:
@@ -25,8 +26,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from octavo.engine import RECORDING_KEY, RECORDING_VERSION
 from octavo.errors import InputError
+from octavo.recording import RECORDING_KEY, RECORDING_VERSION
 
 MOONCAKE_BLOCK_TOKENS = 512
 BAILIAN_BLOCK_TOKENS = 16
@@ -34,6 +35,7 @@ BAILIAN_BLOCK_TOKENS = 16
 Tokens = npt.NDArray[np.int32]
 _MOST_TOKENS = 1 << 30
 """Of one request. More is no trace of a language model."""
+_ASSISTANTS = ("gpt", "assistant", "model", "chatgpt", "bing", "bard")
 _LARGEST_ID = (1 << 31) - 1
 
 
@@ -94,7 +96,7 @@ def read_trace(path: Path, *, block_tokens: int | None = None, most_requests: in
     try:
         if RECORDING_KEY in first:
             requests = list(_read_recording(records, block_tokens))
-        elif "conversations" in first:
+        elif "conversations" in first or "messages" in first:
             requests = list(_read_conversations(records))
         elif "hash_ids" in first:
             requests = list(_read_hash_ids(records, block_tokens))
@@ -167,14 +169,9 @@ def _read_conversations(records: Iterable[Mapping[str, Any]]) -> Iterator[TraceR
     ticks = count()
     for number, record in enumerate(records, start=1):
         said: list[int] = []
-        turns = record.get("conversations")
-        if not isinstance(turns, list):
-            raise _BadRecordError(number, "conversations must be a list of turns")
-        for turn in turns:
-            if not isinstance(turn, dict) or not isinstance(turn.get("value"), str):
-                raise _BadRecordError(number, "a turn has from and value, a text")
-            words = [zlib.crc32(word.encode()) & _LARGEST_ID for word in f"{turn.get('from')}: {turn['value']}".split()]
-            if turn.get("from") in ("gpt", "assistant", "model") and said:
+        for who, text in _turns_of(record, number):
+            words = [zlib.crc32(word.encode()) & _LARGEST_ID for word in f"{who}: {text}".split()]
+            if who in _ASSISTANTS and said:
                 yield TraceRequest(
                     arrival_s=float(next(ticks)),
                     num_prompt_tokens=len(said),
@@ -184,6 +181,21 @@ def _read_conversations(records: Iterable[Mapping[str, Any]]) -> Iterator[TraceR
                     session=str(record.get("id", number)),
                 )
             said += words
+
+
+def _turns_of(record: Mapping[str, Any], number: int) -> Iterator[tuple[object, str]]:
+    """Who said what."""
+    turns = record.get("conversations", record.get("messages"))
+    if not isinstance(turns, list):
+        raise _BadRecordError(number, "conversations must be a list of turns")
+    for turn in turns:
+        text = turn.get("value", turn.get("content", "")) if isinstance(turn, dict) else None
+        who = turn.get("from", turn.get("role")) if isinstance(turn, dict) else None
+        if isinstance(text, list):  # parts of a content; only texts count
+            text = " ".join(str(part.get("text", "")) for part in text if isinstance(part, dict))
+        if who is None or not isinstance(text, str | None) or not {"value", "content"} & turn.keys():
+            raise _BadRecordError(number, "a turn has from and value, or role and content, a text")
+        yield who, text or ""
 
 
 def _read_recording(records: Sequence[Mapping[str, Any]], block_tokens: int | None) -> Iterator[TraceRequest]:

@@ -1,0 +1,121 @@
+"""`RoutedPlace`: the router's own index and costs over a simulated fleet, told of it by the engines' events.
+
+An engine's step may end after the next request's arrival. The router hears of it when it ends, not before.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from heapq import heappop, heappush
+from itertools import count
+from random import Random
+
+import msgspec
+
+from octavo.engine import published_plan
+from octavo.events import AnyEvent, Expectation, PublishedGroup, PublishedPlan, external_hashes
+from octavo.hashing import PLAIN
+from octavo.router import FleetIndex, Placement, Prompt, Reservation
+from octavo.sim.engine import SimulatedEngine
+from octavo.sim.outcomes import Outcome
+from octavo.sim.traces import TraceRequest
+from octavo.specs import ResumePoint
+
+_LONG_PROMPT_BLOCKS = 1 << 20
+
+
+class RoutedPlace:
+    """Sends each request where `octavo route` would.
+
+    Without `knows_all_groups` the index counts full attention only, as routers do that look for the longest prefix; the
+    costs are the same.
+    """
+
+    def __init__(self, engines: Sequence[SimulatedEngine], *, knows_all_groups: bool = True) -> None:
+        plan = published_plan(engines[0].manager.config)
+        self.index = FleetIndex.of_plan(plan if knows_all_groups else _attention_only(plan))
+        self._hasher = engines[0].manager.hasher
+        self._placement = Placement(Random(0))  # noqa: S311 - nothing secret hangs on it
+        self._names = [str(number) for number in range(len(engines))]
+        self._open: dict[int, _Sent] = {}
+        """By number in the trace."""
+        self._news: list[tuple[float, int, Callable[[], None]]] = []
+        """A heap of what the engines have told, by the time when it is known here."""
+        self._order = count()
+        for name, engine in zip(self._names, engines, strict=True):
+            self.index.add_engine(name)
+            self._placement.add(name)
+            engine.watcher = _Watcher(self, name)
+
+    def __call__(self, number: int, request: TraceRequest) -> int:
+        self._hear(request.arrival_s)
+        tokens = request.prompt()
+        hashes = external_hashes(self._hasher.hash_tokens(tokens, PLAIN))
+        prompt = Prompt(
+            num_tokens=len(tokens),
+            resumes=self.index.resumes(hashes, len(tokens)),
+            branches=self.index.resumes(hashes, len(tokens), needs_checkpoints=False),
+            session=request.session or None,
+        )
+        choice = self._placement.choose(prompt, self._names)
+        assert choice is not None, "no bound of requests is set"
+        self._open[number] = _Sent(
+            engine=choice.engine,
+            reservation=self._placement.send(choice, prompt, request.arrival_s),
+            expectation=self.index.expect(choice.engine, hashes, len(tokens)),
+        )
+        return int(choice.engine)
+
+    def tell(self, when: float, news: Callable[[], None]) -> None:
+        """Something becomes known at that time."""
+        heappush(self._news, (when, next(self._order), news))
+
+    def begun(self, number: int, when: float) -> None:
+        """The request has its first token."""
+        self._placement.first_token(self._open[number].reservation, when)
+
+    def ended(self, number: int) -> None:
+        """The request is answered."""
+        sent = self._open.pop(number)
+        self._placement.end(sent.reservation)
+        self.index.expect_no_more(sent.engine, sent.expectation)
+
+    def _hear(self, now: float) -> None:
+        while self._news and self._news[0][0] <= now:
+            heappop(self._news)[-1]()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sent:
+    engine: str
+    reservation: Reservation
+    expectation: Expectation
+
+
+@dataclass(frozen=True, slots=True)
+class _Watcher:
+    """Of one engine."""
+
+    place: RoutedPlace
+    name: str
+
+    def changed(self, now: float, events: Sequence[AnyEvent]) -> None:
+        self.place.tell(now, partial(self.place.index.apply, self.name, events))
+
+    def begun(self, now: float, outcome: Outcome) -> None:
+        self.place.tell(now, partial(self.place.begun, outcome.number, now))
+
+    def ended(self, now: float, outcome: Outcome) -> None:
+        self.place.tell(now, partial(self.place.ended, outcome.number))
+
+
+def _attention_only(plan: PublishedPlan) -> PublishedPlan:
+    """The plan as if a resume needed nothing of groups that do not need the whole prefix."""
+    return msgspec.structs.replace(plan, groups=[_if_whole_prefix(group) for group in plan.groups])
+
+
+def _if_whole_prefix(group: PublishedGroup) -> PublishedGroup:
+    end = _LONG_PROMPT_BLOCKS * group.block_size
+    if group.spec().needed_blocks(ResumePoint(end, end)) == (range(_LONG_PROMPT_BLOCKS),):
+        return group
+    return PublishedGroup(kind="sliding_window", block_size=group.block_size, sliding_window=1)
