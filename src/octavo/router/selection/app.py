@@ -1,0 +1,162 @@
+"""`SelectionServer`: a `SelectionService` on a socket, with the paths that others of its kind have."""
+
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
+from typing import Any, TypeAlias
+
+import msgspec
+import uvicorn
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from octavo.router.selection.config import SelectionConfig
+from octavo.router.selection.metrics import SelectionMetrics
+from octavo.router.selection.requests import WorkerId
+from octavo.router.selection.service import SelectionService
+from octavo.server import (
+    CONTENT_TYPE,
+    REFUSALS,
+    Admission,
+    ApiError,
+    BodyRoute,
+    Exchange,
+    Gate,
+    Ticket,
+    http_settings,
+    most_connections,
+)
+
+_Method: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[object]]
+_JSON = "application/json"
+
+
+class SelectionServer(uvicorn.Server):
+    """Serves until it is asked to end."""
+
+    def __init__(self, config: SelectionConfig) -> None:
+        self.service = SelectionService(keys=config.kv_events_keys, reservation_timeout_s=config.reservation_timeout_s)
+        self.metrics = SelectionMetrics()
+        self.admission = Admission(most_requests=config.most_open, most_bytes=config.max_buffered_bytes)
+        most = most_connections(config.most_connections)
+        app = self._app(config, is_crowded=lambda: len(self.server_state.tasks) > most)
+        super().__init__(uvicorn.Config(app, **http_settings(config)))
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """With the workers' events beside it."""
+        async with self.service:
+            await super().serve(sockets)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """No new requests."""
+        self.admission.close()
+        await super().shutdown(sockets)
+
+    def _app(self, config: SelectionConfig, *, is_crowded: Callable[[], bool]) -> Starlette:
+        service = self.service
+        asked: dict[str, _Method] = {
+            "/register": service.register,
+            "/unregister": service.unregister,
+            "/workers": service.upsert_worker,
+            "/query": service.query,
+            "/query_by_hash": service.query,
+            "/overlap_scores": service.overlap_scores,
+            "/potential_loads": service.potential_loads,
+            "/select": service.select,
+            "/select_and_reserve": service.select_and_reserve,
+            "/reservations": service.create_reservation,
+        }
+        told: dict[str, Callable[[], object]] = {
+            "/workers": service.workers,
+            "/loads": service.loads,
+            "/dump": service.dump,
+        }
+        return Starlette(
+            routes=[
+                *(Route(path, _Question(self, config, method), methods=["POST"]) for path, method in asked.items()),
+                *(Route(path, _teller(method), methods=["GET"]) for path, method in told.items()),
+                Route("/workers/{worker_id:path}", self._delete_worker, methods=["DELETE"]),
+                Route("/reservations/{selection_id}", self._free, methods=["DELETE"]),
+                Route("/reservations/{selection_id}/prefill_complete", self._prefill_complete, methods=["POST"]),
+                Route("/reservations/{selection_id}/output_block", self._output_block, methods=["POST"]),
+                Route("/health", self._health, methods=["GET"]),
+                Route("/ready", self._ready, methods=["GET"]),
+                Route("/metrics", self._tell_metrics, methods=["GET"]),
+            ],
+            middleware=[
+                Middleware(
+                    Gate,
+                    api_key=config.api_key,
+                    own_hosts=(config.host, *config.allowed_hosts),
+                    is_crowded=is_crowded,
+                )
+            ],
+            exception_handlers=dict(REFUSALS),
+        )
+
+    async def _delete_worker(self, request: Request) -> Response:
+        return _json(await self.service.delete_worker(self._id_of(request.path_params["worker_id"])))
+
+    def _id_of(self, text: str) -> WorkerId:
+        """A path does not say whether an id is a number."""
+        ids: dict[str, WorkerId] = {str(one["worker_id"]): one["worker_id"] for one in self.service.workers()}
+        return ids.get(text, text)
+
+    async def _free(self, request: Request) -> Response:
+        await self.service.free_reservation(request.path_params["selection_id"])
+        return _json({"status": "ok"})
+
+    async def _prefill_complete(self, request: Request) -> Response:
+        await self.service.prefill_complete(request.path_params["selection_id"])
+        return _json({"status": "ok"})
+
+    async def _output_block(self, request: Request) -> Response:
+        await self.service.add_output_block(request.path_params["selection_id"])
+        return _json({"status": "ok"})
+
+    async def _health(self, request: Request) -> Response:
+        """That it lives."""
+        return _json({"status": "ok"})
+
+    async def _ready(self, request: Request) -> Response:
+        """Whether a request could be sent somewhere."""
+        if not self.service.ready():
+            raise ApiError(HTTPStatus.SERVICE_UNAVAILABLE, "no worker is registered yet")
+        return _json({"status": "ok"})
+
+    async def _tell_metrics(self, request: Request) -> Response:
+        """For Prometheus."""
+        return Response(self.metrics.render(self.service), media_type=CONTENT_TYPE)
+
+
+class _Question(BodyRoute):
+    """The route of one method."""
+
+    def __init__(self, server: SelectionServer, config: SelectionConfig, method: _Method) -> None:
+        super().__init__(server.admission, server.metrics, config)
+        self._method = method
+
+    async def _serve(self, exchange: Exchange, ticket: Ticket) -> None:
+        body = await exchange.read_body(ticket)
+        await exchange.run(self._answer(exchange, body))
+
+    async def _answer(self, exchange: Exchange, body: bytearray) -> None:
+        try:
+            request = msgspec.json.decode(body, type=dict[str, Any])
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise ApiError(HTTPStatus.BAD_REQUEST, f"the body is no JSON object: {error}") from None
+        await exchange.answer(msgspec.json.encode(await self._method(request)))
+
+
+def _teller(method: Callable[[], object]) -> Callable[[Request], Awaitable[Response]]:
+    async def tell(_: Request) -> Response:
+        return _json(method())
+
+    return tell
+
+
+def _json(message: object) -> Response:
+    return Response(msgspec.json.encode(message), media_type=_JSON)

@@ -1,0 +1,133 @@
+"""What callers of a `SelectionService` ask. The fields bear the names that other selection services and indexers use.
+
+Unknown fields are skipped, as callers send those of several services.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from octavo.errors import InputError
+from octavo.hashing import RequestIdentity
+from octavo.settings import explain
+
+WorkerId: TypeAlias = int | str
+_Natural: TypeAlias = Annotated[int, Meta(ge=0)]
+_Positive: TypeAlias = Annotated[int, Meta(ge=1)]
+_Token: TypeAlias = Annotated[int, Meta(ge=0, lt=1 << 31)]
+_Rank: TypeAlias = Annotated[int, Meta(ge=0, lt=1 << 16)]
+_Request = TypeVar("_Request", bound="_OfModel")
+_LOW_64_BITS = (1 << 64) - 1
+
+
+class _OfModel(msgspec.Struct, frozen=True, kw_only=True):
+    """What concerns the workers of one model and routing group."""
+
+    model_name: str = "default"
+    routing_group: str | None = None
+    tenant_id: str | None = None
+    """An older name of the routing group."""
+
+    @property
+    def partition(self) -> tuple[str, str]:
+        return self.model_name, self.routing_group or self.tenant_id or "default"
+
+
+class Worker(_OfModel, frozen=True, kw_only=True):
+    """An engine with one or several data-parallel ranks, each with events of its own."""
+
+    worker_id: WorkerId
+    endpoint: str | None = None
+    """Where requests go; the service hands it back and does not use it."""
+    block_size: _Positive | None = None
+    """As its owner believes; the real sizes are told by the plan or the events."""
+    data_parallel_start_rank: _Rank = 0
+    data_parallel_size: Annotated[int, Meta(ge=1, le=1 << 10)] | None = None
+    kv_events_endpoints: dict[_Rank, str] = {}
+    """By rank. A rank without one takes part by its load alone."""
+    replay_endpoint: str | None = None
+    """Of a worker with one rank."""
+    replay_endpoints: dict[_Rank, str] = {}
+    hash_algorithm: str = "sha256_cbor"
+    hash_seed: str = ""
+    """Empty: it is tried out."""
+
+    @property
+    def ranks(self) -> Sequence[int]:
+        """Those that are told, or those that have an endpoint: whoever registers ranks one by one names no number."""
+        if self.data_parallel_size is None:
+            return sorted(self.kv_events_endpoints) or [self.data_parallel_start_rank]
+        return range(self.data_parallel_start_rank, self.data_parallel_start_rank + self.data_parallel_size)
+
+    def replay_of(self, rank: int) -> str | None:
+        return self.replay_endpoints.get(rank, self.replay_endpoint)
+
+    def check(self) -> None:
+        """InputError for what contradicts itself."""
+        if strangers := sorted({*self.kv_events_endpoints, *self.replay_endpoints} - set(self.ranks)):
+            raise InputError(
+                f"worker {self.worker_id!r} has the ranks {self.ranks[0]} to {self.ranks[-1]}, and an endpoint for "
+                f"rank {strangers[0]}: correct data_parallel_start_rank and data_parallel_size"
+            )
+        if self.replay_endpoint is not None and len(self.ranks) > 1:
+            raise InputError(
+                f"worker {self.worker_id!r}: replay_endpoint is of one rank; write replay_endpoints, by rank"
+            )
+
+
+class Registration(_OfModel, frozen=True, kw_only=True):
+    """One rank of an instance: the body of `/register`. Without `endpoint`: of `/unregister`."""
+
+    instance_id: WorkerId
+    endpoint: str | None = None
+    """Where it publishes its events."""
+    replay_endpoint: str | None = None
+    block_size: _Positive | None = None
+    dp_rank: _Rank | None = None
+    additional_salt: str | None = None
+    hash_algorithm: str = "sha256_cbor"
+    hash_seed: str = ""
+
+
+class Question(_OfModel, frozen=True, kw_only=True):
+    """A prompt: its tokens, or the hashes of its hash blocks as engines tell them."""
+
+    token_ids: list[_Token] | None = None
+    sequence_hashes: list[int] | None = None
+    block_hashes: list[int] | None = None
+    """The same in the body of `/query_by_hash`."""
+    isl_tokens: _Natural | None = None
+    """The length of a prompt that is given by its hashes."""
+    lora_name: str | None = None
+    cache_salt: str | None = None
+    selection_id: str | None = None
+    session_id: str | None = None
+    allowed_worker_ids: list[WorkerId] | None = None
+    worker_id: WorkerId | None = None
+    dp_rank: _Rank = 0
+    effective_prefill_tokens: _Natural | None = None
+
+    @property
+    def hashes(self) -> list[int] | None:
+        """As events carry them: without a sign."""
+        given = self.block_hashes if self.sequence_hashes is None else self.sequence_hashes
+        return None if given is None else [one & _LOW_64_BITS for one in given]
+
+    @property
+    def identity(self) -> RequestIdentity:
+        return RequestIdentity(lora_name=self.lora_name or None, cache_salt=self.cache_salt or None)
+
+    def check(self) -> None:
+        """InputError if there is no prompt."""
+        if self.token_ids is None and self.hashes is None:
+            raise InputError("token_ids is missing: give the prompt's tokens, or sequence_hashes with isl_tokens")
+
+
+def read(request: Mapping[str, Any], kind: type[_Request]) -> _Request:
+    """A caller's request. InputError names the field that is wrong."""
+    try:
+        return msgspec.convert(request, kind, str_keys=True)
+    except msgspec.ValidationError as error:
+        raise InputError(explain(error, request, kind).sentence) from None
