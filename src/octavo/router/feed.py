@@ -1,0 +1,127 @@
+"""`Feed`: takes one engine's events into the index that it shares with all engines of the same plan and hashes."""
+
+import logging
+from abc import ABC, abstractmethod
+
+from octavo.errors import InputError
+from octavo.events import Delivered, Resync, Silence, SubscriberItem
+from octavo.router.index import FleetIndex
+from octavo.router.indexes import Indexes
+from octavo.router.member import Member
+from octavo.router.plan_learner import PlanLearner
+
+_logger = logging.getLogger(__name__)
+_MOST_WAITING = 1024
+"""Batches that are kept until the plan is known; then the oldest go."""
+
+
+class Feed(ABC):
+    """One engine's, from one connection to it until its facts change."""
+
+    def __init__(self, member: Member) -> None:
+        self.member = member
+
+    def take(self, item: SubscriberItem) -> None:
+        """What the subscriber delivers next. InputError if the engine cannot be followed any longer."""
+        member = self.member
+        if member.has_left:
+            return
+        match item:
+            case Delivered():
+                self._check_rank(item.batch.data_parallel_rank)
+                self._apply(item)
+                member.num_batches += 1
+                member.problem = ""
+            case Resync(is_from_start=True):
+                self._begin_anew()
+            case Resync():
+                self._forget()
+            case Silence():
+                self._forget()
+                member.problem = f"it has been silent for {item.silent_s:.0f} s"
+
+    def _check_rank(self, told: int | None) -> None:
+        """Whoever named no rank means an engine that has one."""
+        if told and self.member.address.rank is None:
+            raise InputError(
+                f"they are of data-parallel rank {told}: name all ranks with the events of rank 0, as "
+                "URL,ranks=NUMBER,events=tcp://HOST:PORT"
+            )
+
+    @abstractmethod
+    def _apply(self, item: Delivered) -> None: ...
+
+    def _begin_anew(self) -> None:
+        if self.member.index is not None:
+            self.member.index.restart(self.member.name)
+
+    def _forget(self) -> None:
+        if self.member.index is not None:
+            self.member.index.resync(self.member.name)
+
+
+class PlannedFeed(Feed):
+    """Of an engine that told its plan."""
+
+    def __init__(self, member: Member, index: FleetIndex) -> None:
+        super().__init__(member)
+        index.add_engine(member.name)
+        member.index = index
+
+    def _apply(self, item: Delivered) -> None:
+        assert self.member.index is not None
+        self.member.index.apply(self.member.name, item.batch.events)
+
+
+class LearningFeed(Feed):
+    """Of an engine whose plan is learned. Its blocks move to another index whenever the plan has grown."""
+
+    def __init__(self, member: Member, indexes: Indexes, *, algorithm: str, learner: PlanLearner) -> None:
+        super().__init__(member)
+        self._indexes = indexes
+        self._algorithm = algorithm
+        self._learner = learner
+        self._waiting: list[Delivered] = []
+        self._is_complete = True
+        member.problem = "its plan is not known yet: it has stored nothing since the router looks"
+
+    def _apply(self, item: Delivered) -> None:
+        plan = item.batch.plan
+        is_new = plan is not None and self._learner.take_plan(plan)
+        self.member.learns_plan = not self._learner.is_told
+        if self._learner.take(item.batch.events) or is_new:
+            self._move()
+        if self.member.index is not None:
+            self.member.index.apply(self.member.name, item.batch.events)
+            return
+        self._waiting.append(item)
+        if len(self._waiting) > _MOST_WAITING:
+            del self._waiting[0]
+            self._is_complete = False
+
+    def _begin_anew(self) -> None:
+        super()._begin_anew()
+        self._waiting.clear()
+        self._is_complete = True
+
+    def _forget(self) -> None:
+        super()._forget()
+        self._waiting.clear()
+        self._is_complete = False
+
+    def _move(self) -> None:
+        member, learned = self.member, self._learner.plan
+        if learned is None:
+            return
+        index = self._indexes.find(learned.plan, algorithm=self._algorithm, seed=learned.hash_seed)
+        kinds = ", ".join(f"{group.kind} {group.block_size}" for group in learned.plan.groups)
+        _logger.info("engine %s: its groups are %s", member.name, kinds)
+        if member.index is None:
+            index.add_engine(member.name, is_complete=self._is_complete)
+            for item in self._waiting:
+                index.apply(member.name, item.batch.events)
+            self._waiting.clear()
+        else:
+            member.index.move_engine(member.name, index)
+            self._indexes.drop_empty()
+        member.index = index

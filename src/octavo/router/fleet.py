@@ -1,0 +1,207 @@
+"""`Fleet`: the engines that a router sends requests to. One task for each asks after its health and reads its events.
+
+    facts     GET /engine, when the router starts and whenever the engine comes back; of vLLM, GET /v1/models
+    health    GET /health at an interval; a request that cannot be delivered counts too
+    events    from its own socket into the index that it shares with all engines of the same plan and hashes
+
+An engine that restarts is empty until it says otherwise. While one cannot be reached, its blocks stay known, since
+requests do not go there, and since its events tell later what went meanwhile, or that this is not known. Of an engine
+that owes three heartbeats, what it may have removed is forgotten.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager
+from http import HTTPStatus
+from random import Random
+from typing import Self
+
+import httpx
+import msgspec
+
+from octavo.errors import InputError
+from octavo.hashing import RequestIdentity
+from octavo.router.address import EngineAddress
+from octavo.router.facts import read_facts, read_models
+from octavo.router.indexes import Indexes, ReadPrompt
+from octavo.router.listener import listen
+from octavo.router.member import Member
+from octavo.router.placement import Placement
+from octavo.server import EngineFacts
+
+_logger = logging.getLogger(__name__)
+
+HEALTH_INTERVAL_S = 1.0
+_HEALTH_TIMEOUT_S = 5.0
+
+
+class Fleet:
+    """All engines, whether they answer or not. Used from one event loop."""
+
+    def __init__(
+        self,
+        addresses: Iterable[EngineAddress],
+        client: httpx.AsyncClient,
+        *,
+        engine_api_key: str | None = None,
+        most_per_engine: int | None = None,
+    ) -> None:
+        self.client = client
+        self._headers = {} if engine_api_key is None else {"authorization": f"Bearer {engine_api_key}"}
+        self.members: dict[str, Member] = {}
+        self.placement = Placement(Random(), most_per_engine=most_per_engine)  # noqa: S311 - no secret
+        self._indexes = Indexes()
+        self._followers: asyncio.TaskGroup | None = None
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        """By engine, while the fleet runs."""
+        self.set_engines(addresses)
+        if not self.members:
+            raise InputError("a router needs an engine: give its URL with --engine, or a file with --engines-file")
+
+    @property
+    def ready(self) -> list[str]:
+        """The engines that take requests."""
+        return [member.name for member in self.members.values() if member.takes_requests]
+
+    @property
+    def num_blocks(self) -> int:
+        """That are known; one that several engines hold counts once."""
+        return self._indexes.num_blocks
+
+    async def run(self) -> None:
+        """Follows all engines until it is cancelled."""
+        async with asyncio.TaskGroup() as self._followers:
+            for member in self.members.values():
+                self._begin_to_follow(member)
+            await asyncio.Event().wait()  # others may come
+
+    def set_engines(self, addresses: Iterable[EngineAddress]) -> None:
+        """The fleet is these engines from now on. Those that were there stay as they are known; what was sent to one
+        that leaves may end."""
+        wanted = {address.name: address for address in addresses}
+        for name, member in list(self.members.items()):
+            if wanted.get(name) != member.address:
+                self._leave(member)
+        for name, address in wanted.items():
+            if name not in self.members:
+                member = self.members[name] = Member(address=address)
+                self.placement.add(name)
+                self._begin_to_follow(member)
+
+    def _begin_to_follow(self, member: Member) -> None:
+        if self._followers is not None:
+            self._tasks[member.name] = self._followers.create_task(self._follow(member))
+
+    def _leave(self, member: Member) -> None:
+        if task := self._tasks.pop(member.name, None):
+            task.cancel()
+        member.has_left = True
+        self._indexes.forget(member)
+        self.placement.remove(member.name)
+        del self.members[member.name]
+
+    def read(self, tokens: Sequence[int], identity: RequestIdentity) -> ReadPrompt:
+        """How much of a prompt each engine could resume."""
+        return self._indexes.read(tokens, identity)
+
+    def find_adapter(self, model: str) -> str | None:
+        """Where a LoRA adapter lies that is asked for as a model; None if no engine has one of this name."""
+        told = (member.facts.adapters for member in self.members.values() if member.facts is not None)
+        return next((adapters[model] for adapters in told if model in adapters), None)
+
+    def expecting(self, name: str, read: ReadPrompt) -> AbstractContextManager[None]:
+        """Within, the engine counts as having a prompt that was sent to it."""
+        return self._indexes.expecting(self.members[name], read)
+
+    @asynccontextmanager
+    async def while_alive(self, member: Member) -> AsyncIterator[None]:
+        """For a request to an engine: httpx.ReadError if the engine does not answer for its health meanwhile."""
+        try:
+            async with asyncio.timeout(None) as request:
+                member.requests.add(request)
+                yield
+        except TimeoutError:
+            raise httpx.ReadError(member.problem) from None
+        finally:
+            member.requests.discard(request)
+
+    def missed(self, member: Member, problem: str) -> None:
+        """A request could not be delivered: no more of them until the engine answers for its health."""
+        if member.is_reachable:
+            _logger.warning("engine %s is lost: %s", member.name, problem)
+        member.is_reachable, member.problem = False, problem
+
+    def drain(self, name: str, *, is_draining: bool) -> None:
+        """The engine gets no new requests, or gets them again."""
+        self.members[name].is_draining = is_draining
+
+    async def _follow(self, member: Member) -> None:
+        """While an engine cannot be reached, what is known of its blocks stays: its events say if they went."""
+        async with _Reading() as reading:
+            while True:
+                if member.is_reachable:
+                    await self._ask_health(member)
+                elif (facts := await self._ask_facts(member)) is not None:
+                    _logger.info("engine %s serves %s", member.name, facts.model)
+                    member.is_reachable, member.problem = True, ""
+                    if facts != member.facts:
+                        await reading.stop()
+                        self._indexes.forget(member)
+                        member.facts = facts
+                        reading.start(listen(member, facts, self._indexes))
+                await asyncio.sleep(HEALTH_INTERVAL_S)
+
+    async def _ask_facts(self, member: Member) -> EngineFacts | None:
+        try:
+            answer = await self._get(member, "/engine")
+            member.learns_plan = answer.status_code == HTTPStatus.NOT_FOUND
+            if member.learns_plan:  # vLLM, or another server of OpenAI's API
+                return read_models(await self._get(member, "/v1/models"), member.address)
+            return read_facts(answer)
+        except (httpx.HTTPError, msgspec.MsgspecError) as error:
+            self._lose(member, f"GET /engine: {_reason(error)}")
+            return None
+
+    async def _get(self, member: Member, path: str) -> httpx.Response:
+        return await self.client.get(f"{member.address.url}{path}", headers=self._headers, timeout=_HEALTH_TIMEOUT_S)
+
+    async def _ask_health(self, member: Member) -> None:
+        try:
+            answer = await self.client.get(f"{member.address.url}/health", timeout=_HEALTH_TIMEOUT_S)
+            answer.raise_for_status()
+        except httpx.HTTPError as error:
+            self._lose(member, f"GET /health: {_reason(error)}")
+
+    def _lose(self, member: Member, problem: str) -> None:
+        """The engine does not answer: what waits for it waits no longer."""
+        self.missed(member, problem)
+        now = asyncio.get_running_loop().time()
+        for request in member.requests:
+            request.reschedule(now)
+
+
+class _Reading:
+    """The task that reads an engine's events, if there is one."""
+
+    def __init__(self) -> None:
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, work: Coroutine[None, None, None]) -> None:
+        self._task = asyncio.create_task(work)
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            self._task = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+
+def _reason(error: Exception) -> str:
+    return str(error) or type(error).__name__

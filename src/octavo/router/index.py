@@ -1,0 +1,166 @@
+"""`FleetIndex`: the blocks of all engines with one plan, and how far each of them could resume a prompt.
+
+It is plain data without sockets or clocks. Events go in by engine; the resume rule of `octavo.specs` answers for all
+engines at once.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+from octavo.errors import InputError
+from octavo.events import AnyEvent, BlockStored, Expectation, ExternalHash, HeldBlocks, Holder, PublishedPlan
+from octavo.hashing import hashes_for_block_size
+from octavo.ids import GroupIdx, enumerate_groups
+from octavo.specs import (
+    GroupHolders,
+    KVCacheSpec,
+    ResumePoint,
+    last_boundary,
+    longest_resumes,
+    resume_granularity,
+)
+
+
+class FleetIndex:
+    """Engines by name. A name is a worker, or one data-parallel rank of it."""
+
+    def __init__(
+        self,
+        specs: Sequence[KVCacheSpec],
+        *,
+        hash_block_size: int,
+        draft_groups: Collection[int] = (),
+        clears_all_media: bool = False,
+    ) -> None:
+        self._blocks = HeldBlocks(specs, hash_block_size=hash_block_size, clears_all_media=clears_all_media)
+        self._draft_groups = frozenset(draft_groups)
+        self._engines: dict[str, Holder] = {}
+
+    @classmethod
+    def of_plan(cls, plan: PublishedPlan) -> "FleetIndex":
+        """An index of engines that told this plan."""
+        return cls(
+            [group.spec() for group in plan.groups],
+            hash_block_size=plan.hash_block_size,
+            draft_groups=[index for index, group in enumerate_groups(plan.groups) if group.is_draft],
+            clears_all_media=plan.clears_all_media,
+        )
+
+    @property
+    def engines(self) -> tuple[str, ...]:
+        return tuple(self._engines)
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks of all groups and media; one that several engines hold on one medium counts once."""
+        return self._blocks.num_blocks
+
+    def num_blocks_of(self, name: str) -> int:
+        """Blocks of all groups and media that the engine told of."""
+        return sum(self._engines[name].num_blocks_on.values())
+
+    def num_blocks_on(self, name: str) -> dict[str, int]:
+        """The same by medium; an empty name where the engine told none."""
+        return {medium or "": count for medium, count in self._engines[name].num_blocks_on.items() if count}
+
+    def add_engine(self, name: str, *, is_complete: bool = True) -> None:
+        """An engine that holds nothing yet. With `is_complete` False it may hold blocks that nobody told here."""
+        if name in self._engines:
+            raise InputError(f"engine {name!r} is there already: remove it first")
+        self._engines[name] = self._blocks.add_holder(is_complete=is_complete)
+
+    def remove_engine(self, name: str) -> None:
+        self._blocks.remove_holder(self._engines.pop(name))
+
+    def move_engine(self, name: str, to: "FleetIndex") -> None:
+        """The engine's plan has grown: its blocks go to the index of a plan that begins with the groups of this one."""
+        holder = self._engines[name]
+        to.add_engine(name, is_complete=holder.is_complete)
+        to._blocks.take_over(to._engines[name], self._blocks, holder)  # noqa: SLF001 - of the same class
+        self.remove_engine(name)
+
+    def apply(self, name: str, events: Iterable[AnyEvent]) -> None:
+        """Takes one batch of an engine's events."""
+        self._blocks.apply(self._engines[name], events)
+
+    def resync(self, name: str) -> None:
+        """The engine's blocks are unknown: forget those that it may have removed."""
+        self._blocks.resync(self._engines[name])
+
+    def restart(self, name: str) -> None:
+        """The engine began anew: it holds nothing until it says so."""
+        self.remove_engine(name)
+        self.add_engine(name)
+
+    def expect(self, name: str, hashes: Sequence[ExternalHash], num_tokens: int) -> Expectation:
+        """A prompt was sent to the engine, which will soon have its blocks: those of attention all along, and a
+        checkpoint at the prompt's last boundary. `resumes` counts them until `expect_no_more`."""
+        return self._blocks.expect(self._engines[name], self._blocks_of(hashes, num_tokens))
+
+    def expect_no_more(self, name: str, expectation: Expectation) -> None:
+        """The engine has answered the prompt, or will not. Nothing happens for an engine that has left."""
+        if name in self._engines:
+            self._blocks.expect_no_more(self._engines[name], expectation)
+
+    def is_complete(self, name: str) -> bool:
+        """Whether all is known that the engine holds. If not, it may resume more or less than `resumes` says."""
+        return self._engines[name].is_complete
+
+    def num_dropped_events(self, name: str) -> int:
+        return self._engines[name].num_dropped_events
+
+    def resumes(
+        self,
+        hashes: Sequence[ExternalHash],
+        num_tokens: int,
+        *,
+        media: Collection[str | None] | None = None,
+        engines: Iterable[str] | None = None,
+        encoder_hashes: Sequence[ExternalHash] = (),
+        num_encoder_tokens: int = 0,
+        needs_checkpoints: bool = True,
+    ) -> dict[str, int]:
+        """By engine: how many tokens of a prompt it could resume, given the hashes of the prompt's hash blocks.
+
+        `media` limits the question to blocks on some media, `engines` to some engines. An engine that can resume
+        nothing is left out. Without `needs_checkpoints`, recurrent state is taken to be there: an engine that has the
+        attention of a prefix makes a checkpoint at its end when the next request shares it.
+        """
+        asked = self._engines if engines is None else {name: self._engines[name] for name in engines}
+        names = {holder.bit: name for name, holder in asked.items()}
+        groups = [
+            GroupHolders(
+                spec=spec,
+                holders=self._blocks.holders_in_prompt(
+                    index, hashes if spec.indexes_decoder_tokens else encoder_hashes, media=media
+                ),
+                is_draft=index in self._draft_groups,
+            )
+            for index, spec in enumerate_groups(self._blocks.specs)
+            if needs_checkpoints or not spec.holds_checkpoints
+        ]
+        request = ResumePoint(num_tokens, num_tokens, num_encoder_tokens)
+        answers = longest_resumes(groups, request, sum(names))
+        return {names[bit]: tokens for tokens, holders in answers if tokens for bit in _bits(holders)}
+
+    def as_events(self, name: str) -> list[BlockStored]:
+        """What the engine holds, as the events that would tell it."""
+        return self._blocks.as_events(self._engines[name])
+
+    def _blocks_of(self, hashes: Sequence[ExternalHash], num_tokens: int) -> dict[GroupIdx, Sequence[ExternalHash]]:
+        specs = self._blocks.specs
+        granularity = resume_granularity(specs)
+        end = last_boundary(num_tokens, granularity, has_draft=bool(self._draft_groups))
+        blocks: dict[GroupIdx, Sequence[ExternalHash]] = {}
+        for index, spec in enumerate_groups(specs):
+            if spec.indexes_decoder_tokens:
+                own = hashes_for_block_size(hashes, self._blocks.hash_block_size, spec.block_size)
+                at_end = own[: end // spec.block_size][-1:]
+                blocks[index] = at_end if spec.holds_checkpoints else own
+        return blocks
+
+
+def _bits(holders: int) -> Iterator[int]:
+    """0b101 -> 0b1, 0b100."""
+    while holders:
+        yield holders & -holders
+        holders &= holders - 1

@@ -1,0 +1,84 @@
+"""`Indexes`: the indexes of several engines' blocks, each with the hasher that its engines use."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import msgspec
+
+from octavo.events import ExternalHash, PublishedPlan, external_hashes
+from octavo.hashing import BlockHasher, RequestIdentity
+from octavo.router.index import FleetIndex
+from octavo.router.member import Member
+from octavo.router.placement import Prompt
+
+
+class ReadPrompt(NamedTuple):
+    """A prompt, and the hashes by which each index knows it."""
+
+    prompt: Prompt
+    hashes: Mapping[FleetIndex, Sequence[ExternalHash]]
+
+
+class Indexes:
+    """The indexes of a fleet, each with the hasher of its prompts."""
+
+    def __init__(self) -> None:
+        self._indexes: dict[tuple[bytes, str, str], FleetIndex] = {}
+        """By plan, hash algorithm and seed."""
+        self.hashers: dict[FleetIndex, BlockHasher] = {}
+
+    def find(self, plan: PublishedPlan, *, algorithm: str, seed: str) -> FleetIndex:
+        """The index of a plan; a new one for a new plan. InputError if the plan cannot be followed."""
+        key = msgspec.json.encode(msgspec.structs.replace(plan, heartbeat_s=None)), algorithm, seed
+        if key not in self._indexes:
+            hasher = BlockHasher(hash_block_size=plan.hash_block_size, algorithm=algorithm, seed=seed)
+            index = self._indexes[key] = FleetIndex.of_plan(plan)
+            self.hashers[index] = hasher
+        return self._indexes[key]
+
+    def drop_empty(self) -> None:
+        """Forgets the indexes that no engine is in."""
+        for key, index in list(self._indexes.items()):
+            if not index.engines:
+                del self._indexes[key], self.hashers[index]
+
+    @property
+    def num_blocks(self) -> int:
+        """That are known; one that several engines hold counts once."""
+        return sum(index.num_blocks for index in self.hashers)
+
+    def read(self, tokens: Sequence[int], identity: RequestIdentity) -> ReadPrompt:
+        """How much of a prompt each engine could resume."""
+        hashes = {i: external_hashes(hasher.hash_tokens(tokens, identity)) for i, hasher in self.hashers.items()}
+        return self.read_hashed(hashes, len(tokens))
+
+    def read_hashed(self, hashes: Mapping[FleetIndex, Sequence[ExternalHash]], num_tokens: int) -> ReadPrompt:
+        """The same of a prompt that is hashed already."""
+        resumes: dict[str, int] = {}
+        branches: dict[str, int] = {}
+        for index, own in hashes.items():
+            resumes |= index.resumes(own, num_tokens)
+            branches |= index.resumes(own, num_tokens, needs_checkpoints=False)
+        return ReadPrompt(Prompt(num_tokens=num_tokens, resumes=resumes, branches=branches), hashes)
+
+    @contextmanager
+    def expecting(self, member: Member, read: ReadPrompt) -> Iterator[None]:
+        """Within, the engine counts as having a prompt that was sent to it: its events come later, and requests that
+        begin alike should follow it."""
+        index = member.index
+        if index is None or index not in read.hashes:
+            yield
+            return
+        expectation = index.expect(member.name, read.hashes[index], read.prompt.num_tokens)
+        try:
+            yield
+        finally:
+            index.expect_no_more(member.name, expectation)
+
+    def forget(self, member: Member) -> None:
+        """The engine's blocks are known no more."""
+        if member.index is not None:
+            member.index.remove_engine(member.name)
+            member.index = None
+            self.drop_empty()

@@ -1,0 +1,195 @@
+"""`Placement`: which engine a request should go to. Plain data; the caller brings the time and the randomness.
+
+The least cost wins: the expected time to the first token, and the time that computing takes from others.
+
+    cost = (prefill tokens that were sent there and have no answer yet + 2 * own tokens left to compute
+            - 1/2 * own tokens that are left although their attention is there) / rate
+
+The last part is an investment: where recurrent state is missing at the end of a shared prefix, the request makes a
+checkpoint there, and those who come later can resume it. Requests that share a new prefix follow the first of them,
+while its engine has no more waiting than they save.
+
+The rate of an engine is learned from its answers, and is the fleet's until it has many: rates that differ by chance
+must not lead requests away from what is cached for them. Equal engines: the one with the longest attention prefix; then
+the one that the session had last; then by chance. An engine takes a bounded number of requests.
+"""
+
+import math
+from collections import OrderedDict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from random import Random
+
+_FIRST_RATE = 2000.0
+"""Prefill tokens per second, until an engine has answered."""
+_KEPT_OF_ENGINE, _KEPT_OF_FLEET = 0.95, 0.99
+"""The share of earlier observations in a rate, after a new one."""
+_TOKENS_FOR_AN_OWN_RATE = 16384
+"""An engine that computed fewer has the fleet's rate rather than one of its own."""
+_FEWEST_TOKENS = 64
+"""Shorter prefills say little about the rate."""
+_WORTH_OF_BRANCH = 0.5
+"""Of a token that a new checkpoint spares later requests, beside one of this request."""
+_MOST_SESSIONS = 1 << 16
+"""That are remembered; the one that was asked for longest ago is forgotten first."""
+_ALIKE_S = 0.005
+"""Costs that differ by less are equal."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """One request's question: how much of it each engine could resume."""
+
+    num_tokens: int
+    resumes: Mapping[str, int]
+    branches: Mapping[str, int] = field(default_factory=dict)
+    """The same as if recurrent state were everywhere."""
+    session: str | None = None
+    """What its requests have in common, in the client's words."""
+
+    def num_tokens_left(self, engine: str) -> int:
+        """That an engine would have to compute."""
+        return self.num_tokens - self.resumes.get(engine, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Where a request goes, and why."""
+
+    engine: str
+    resumed_tokens: int
+    expected_s: float
+    weighed: Mapping[str, float] = field(default_factory=dict)
+    """By engine that could have got it: the expected seconds to the first token."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Reservation:
+    """A request that was sent to an engine."""
+
+    load: "EngineLoad"
+    prefill_tokens: int
+    tokens_ahead: int
+    sent_at: float
+    has_begun: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class _Computed:
+    """Prefill tokens and the seconds that they took, of answers; older ones count less and less."""
+
+    tokens: float = 0.0
+    seconds: float = 0.0
+
+    def add(self, num_tokens: int, seconds: float, *, kept: float) -> None:
+        self.tokens = kept * self.tokens + num_tokens
+        self.seconds = kept * self.seconds + seconds
+
+
+@dataclass(slots=True, kw_only=True)
+class EngineLoad:
+    """What the router has sent to an engine and what it learned of it."""
+
+    fleet: _Computed
+    own: _Computed = field(default_factory=_Computed)
+    num_requests: int = 0
+    prefill_tokens: int = 0
+    """Of requests without a first token."""
+
+    @property
+    def rate(self) -> float:
+        """Prefill tokens per second: the fleet's, and the more its own the more it has computed."""
+        drawn_s = _TOKENS_FOR_AN_OWN_RATE * self.fleet.seconds / self.fleet.tokens
+        return (self.own.tokens + _TOKENS_FOR_AN_OWN_RATE) / (self.own.seconds + drawn_s)
+
+
+class Placement:
+    """The loads of all engines, as one router sees them."""
+
+    def __init__(self, random: Random, *, imbalance: float = 1.5, most_per_engine: int | None = None) -> None:
+        self.loads: dict[str, EngineLoad] = {}
+        self._computed = _Computed(tokens=1.0, seconds=1.0 / _FIRST_RATE)
+        """By all engines."""
+        self._random = random
+        self._most_per_engine = math.inf if most_per_engine is None else most_per_engine
+        self._engine_of: OrderedDict[str, str] = OrderedDict()
+        """By session, the engine that had its last request."""
+        self._imbalance = imbalance
+        """No engine gets more than this multiple of the mean number of open requests, and two."""
+
+    def add(self, engine: str) -> None:
+        self.loads.setdefault(engine, EngineLoad(fleet=self._computed))
+
+    def remove(self, engine: str) -> None:
+        self.loads.pop(engine, None)
+
+    def choose(self, prompt: Prompt, engines: Collection[str]) -> Choice | None:
+        """None where no engine may take the request."""
+        able = [name for name in engines if self.loads[name].num_requests < self._most_per_engine]
+        if not able:
+            return None
+        most = self._imbalance * sum(self.loads[name].num_requests for name in able) / len(able) + 2
+        balanced = [name for name in able if self.loads[name].num_requests < most]
+        costs = {name: self._cost_s(prompt, name) for name in balanced}
+        least = min(costs.values())
+        alike = [name for name in balanced if costs[name] - least < _ALIKE_S]
+        longest = max(prompt.branches.get(name, 0) for name in alike)
+        equal = [name for name in alike if prompt.branches.get(name, 0) == longest]
+        last = None if prompt.session is None else self._engine_of.get(prompt.session)
+        engine = last if last in equal else self._random.choice(equal)
+        return Choice(
+            engine=engine,
+            resumed_tokens=prompt.resumes.get(engine, 0),
+            expected_s=self.expected_s(prompt, engine),
+            weighed={name: self.expected_s(prompt, name) for name in able},
+        )
+
+    def expected_s(self, prompt: Prompt, engine: str) -> float:
+        """Until its first token, if the engine gets it now: what waits there, and its own tokens."""
+        load = self.loads[engine]
+        return load.prefill_tokens / load.rate + self._own_s(prompt, engine)
+
+    def send(self, choice: Choice, prompt: Prompt, now: float) -> Reservation:
+        """The request goes to the engine. `end` must follow."""
+        load = self.loads[choice.engine]
+        prefill_tokens = prompt.num_tokens - choice.resumed_tokens
+        reservation = Reservation(
+            load=load, prefill_tokens=prefill_tokens, tokens_ahead=load.prefill_tokens, sent_at=now
+        )
+        load.num_requests += 1
+        load.prefill_tokens += prefill_tokens
+        if prompt.session is not None:
+            self._engine_of[prompt.session] = choice.engine
+            self._engine_of.move_to_end(prompt.session)
+            if len(self._engine_of) > _MOST_SESSIONS:
+                self._engine_of.popitem(last=False)
+        return reservation
+
+    def first_token(self, reservation: Reservation, now: float) -> None:
+        """The engine has begun to answer."""
+        if reservation.has_begun:
+            return
+        self._no_more_prefill(reservation)
+        load, seconds = reservation.load, now - reservation.sent_at
+        num_tokens = reservation.tokens_ahead + reservation.prefill_tokens
+        if num_tokens >= _FEWEST_TOKENS and seconds > 0:
+            load.own.add(num_tokens, seconds, kept=_KEPT_OF_ENGINE)
+            self._computed.add(num_tokens, seconds, kept=_KEPT_OF_FLEET)
+
+    def end(self, reservation: Reservation) -> None:
+        """The request is done, whatever came of it."""
+        self._no_more_prefill(reservation)
+        reservation.load.num_requests -= 1
+
+    def _cost_s(self, prompt: Prompt, engine: str) -> float:
+        branch_tokens = max(0, prompt.branches.get(engine, 0) - prompt.resumes.get(engine, 0))
+        worth_s = _WORTH_OF_BRANCH * branch_tokens / self.loads[engine].rate
+        return self.expected_s(prompt, engine) + self._own_s(prompt, engine) - worth_s
+
+    def _own_s(self, prompt: Prompt, engine: str) -> float:
+        return prompt.num_tokens_left(engine) / self.loads[engine].rate
+
+    def _no_more_prefill(self, reservation: Reservation) -> None:
+        if not reservation.has_begun:
+            reservation.load.prefill_tokens -= reservation.prefill_tokens
+        reservation.has_begun = True

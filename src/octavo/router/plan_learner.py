@@ -1,0 +1,116 @@
+"""`PlanLearner`: the plan of an engine that does not tell it, as vLLM's server does not, learned from its events.
+
+An event names its group, the group's kind, block size and window. A group that no event has named yet is not known to
+be there, so what such a plan says is "at most", and the plan may grow. How prompts are hashed is tried out: the first
+blocks of a sequence come with their tokens, and their hashes must be those of the algorithm and one of the seeds.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from math import gcd
+
+import msgspec
+
+from octavo.errors import InputError
+from octavo.events import AnyEvent, BlockStored, PublishedGroup, PublishedPlan, external_hashes
+from octavo.hashing import PLAIN, BlockHasher
+
+_MOST_GROUPS = 64
+_MOST_TOKENS = 1 << 14
+"""Of one event that are hashed to try a block size out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnedPlan:
+    """What is known so far: enough to follow the engine."""
+
+    plan: PublishedPlan
+    hash_seed: str
+
+
+class PlanLearner:
+    """One engine's. Plain data: events go in."""
+
+    def __init__(self, *, hash_algorithm: str, hash_seeds: Sequence[str]) -> None:
+        self._algorithm = hash_algorithm
+        self._seeds = hash_seeds
+        self._groups: dict[int, PublishedGroup] = {}
+        self._told: PublishedPlan | None = None
+        self._hashing: tuple[int, str] | None = None
+        """Hash block size and seed, once they are known."""
+
+    @property
+    def plan(self) -> LearnedPlan | None:
+        """None until a prompt's hashes are known, and all groups up to the last one that was named, or the plan."""
+        if self._hashing is None:
+            return None
+        hash_block_size, seed = self._hashing
+        if self._told is not None:
+            return LearnedPlan(plan=self._told, hash_seed=seed)
+        if len(self._groups) != max(self._groups) + 1:
+            return None
+        groups = [self._groups[index] for index in range(len(self._groups))]
+        return LearnedPlan(plan=PublishedPlan(hash_block_size=hash_block_size, groups=groups), hash_seed=seed)
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the engine told its plan, so that only its seed is tried out."""
+        return self._told is not None
+
+    def take_plan(self, plan: PublishedPlan) -> bool:
+        """An engine of Octavo tells its plan among its events. Returns whether the plan is new or another one."""
+        before, self._told = self.plan, msgspec.structs.replace(plan, heartbeat_s=None)
+        if self._hashing is not None and self._hashing[0] != plan.hash_block_size:
+            self._hashing = None
+        return self.plan != before
+
+    def take(self, events: Iterable[AnyEvent]) -> bool:
+        """Learns from one batch. Returns whether the plan is new or another one. InputError if the hashes are not those
+        of the algorithm and the seeds."""
+        before = self.plan
+        for event in events:
+            if isinstance(event, BlockStored) and event.block_size and event.group_idx is not None:
+                self._learn_group(event.group_idx, event)
+                if self._hashing is None:
+                    self._learn_hashing(event)
+        return self.plan != before
+
+    def _learn_group(self, index: int, event: BlockStored) -> None:
+        if index in self._groups or index >= _MOST_GROUPS or event.kv_cache_spec_kind is None:
+            return
+        group = PublishedGroup(
+            kind=event.kv_cache_spec_kind,
+            block_size=event.block_size,
+            sliding_window=event.kv_cache_spec_sliding_window or None,
+        )
+        try:
+            group.spec()
+        except InputError:  # a rule that its events do not tell: as if the group needed nothing
+            group = PublishedGroup(kind="sliding_window", block_size=event.block_size, sliding_window=1)
+        self._groups[index] = group
+
+    def _learn_hashing(self, event: BlockStored) -> None:
+        is_plain = not any(event.extra_keys or ()) and event.lora_name is None and event.lora_id is None
+        tokens = event.token_ids[: _MOST_TOKENS // event.block_size * event.block_size]
+        if event.parent_block_hash is not None or not is_plain or not event.block_hashes or not tokens:
+            return
+        first = event.block_hashes[0]
+        for hash_block_size, seed in self._candidates(event.block_size):
+            hasher = BlockHasher(hash_block_size=hash_block_size, algorithm=self._algorithm, seed=seed)
+            if first in external_hashes(hasher.hash_tokens(tokens, PLAIN)):
+                self._hashing = hash_block_size, seed
+                return
+        if len(tokens) == len(event.token_ids):
+            seeds = " or ".join(f"{seed!r}" for seed in self._seeds)
+            raise InputError(
+                f"its hashes are not those of {self._algorithm} with the seed {seeds}: start vLLM with "
+                "PYTHONHASHSEED=0 and --prefix-caching-hash-algo sha256_cbor, or name its seed here, as URL,seed=SEED"
+            )
+
+    def _candidates(self, block_size: int) -> Iterator[tuple[int, str]]:
+        """The likeliest first: all groups' blocks are whole hash blocks."""
+        common = gcd(*(group.block_size for group in self._groups.values()), block_size)
+        sizes = [size for size in range(common, 0, -1) if common % size == 0]
+        for size in sizes if self._told is None else [self._told.hash_block_size]:
+            for seed in self._seeds:
+                yield size, seed

@@ -1,0 +1,97 @@
+"""`PromptReader`: from the body of a request to how much of its prompt each engine could resume."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import msgspec
+
+from octavo.errors import InputError
+from octavo.hashing import RequestIdentity
+from octavo.router.fleet import Fleet
+from octavo.router.indexes import ReadPrompt
+from octavo.router.placement import Prompt
+
+_logger = logging.getLogger(__name__)
+
+_TIMEOUT_S = 30.0
+_ASKED = frozenset(
+    {"model", "messages", "tools", "chat_template_kwargs", "add_generation_prompt", "continue_final_message"}
+    | {"add_special_tokens", "reasoning_effort", "prompt", "input", "instructions", "reasoning"}
+)
+"""The fields that decide a prompt's tokens."""
+
+
+SESSION = "x-session-id"
+"""The header that names a request's session; `prompt_cache_key` of the body does it too."""
+_LONGEST_SESSION = 256
+
+
+class PromptReader:
+    """Reads prompts as the engines of a fleet do."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+
+    async def read(self, body: bytes, headers: Mapping[str, str], tenant: str | None = None) -> ReadPrompt:
+        """The prompt in the body of a request of generation. An engine is asked with these headers, and salts what
+        it keeps for a tenant with its name.
+
+        A request that cannot be read is somebody's mistake, which the engine explains better: a prompt of no tokens.
+        """
+        session = _short_text(headers.get(SESSION))
+        try:
+            request = msgspec.json.decode(body, type=dict[str, Any])
+            session = session or _short_text(request.get("prompt_cache_key"))
+            tokens = await self._tokens(request, headers)
+            read = self._fleet.read(tokens, self._identity(request, tenant))
+        except (msgspec.MsgspecError, InputError, httpx.HTTPError, _NoTokensError) as error:
+            _logger.debug("the tokens of a prompt are not known: %s", error)
+            read = UNREAD
+        return read._replace(prompt=replace(read.prompt, session=session))
+
+    def _identity(self, request: dict[str, Any], tenant: str | None) -> RequestIdentity:
+        """What tells the request apart from others with equal tokens, as engines hash it."""
+        salt, name = tenant or request.get("cache_salt"), request.get("model")
+        salt = salt if isinstance(salt, str) and salt else None
+        path = self._fleet.find_adapter(name) if isinstance(name, str) else None
+        if path is None:
+            return RequestIdentity(cache_salt=salt)
+        return RequestIdentity(lora_name=name, lora_path=path, cache_salt=salt)
+
+    async def _tokens(self, request: dict[str, Any], headers: Mapping[str, str]) -> list[int]:
+        prompt = request.get("prompt")
+        if isinstance(prompt, list) and prompt and isinstance(prompt[0], list):
+            prompt = prompt[0]
+        if isinstance(prompt, list) and prompt and all(isinstance(token, int) for token in prompt):
+            return prompt
+        ready = self._fleet.ready
+        if not ready:
+            raise _NoTokensError("no engine can be reached")
+        engine = min(ready, key=lambda name: self._fleet.placement.loads[name].num_requests)
+        answer = await self._fleet.client.post(
+            f"{self._fleet.members[engine].address.url}/tokenize",
+            headers={**headers, "content-type": "application/json"},
+            content=msgspec.json.encode({name: request[name] for name in _ASKED if name in request}),
+            timeout=_TIMEOUT_S,
+        )
+        answer.raise_for_status()
+        return msgspec.json.decode(answer.content, type=_Tokenized).tokens
+
+
+UNREAD = ReadPrompt(Prompt(num_tokens=0, resumes={}), {})
+"""A prompt of which nothing is known."""
+
+
+def _short_text(value: object) -> str | None:
+    return value[:_LONGEST_SESSION] if isinstance(value, str) and value else None
+
+
+class _Tokenized(msgspec.Struct):
+    tokens: list[int]
+
+
+class _NoTokensError(Exception):
+    """Nobody can say what the tokens are."""
