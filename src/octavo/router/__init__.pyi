@@ -1,0 +1,22 @@
+from .address import EngineAddress as EngineAddress
+from .app import RouterServer as RouterServer
+from .config import RouterConfig as RouterConfig
+from .feed import LearningFeed as LearningFeed
+from .fleet import Fleet as Fleet
+from .index import FleetIndex as FleetIndex
+from .indexes import Indexes as Indexes, ReadPrompt as ReadPrompt
+from .member import Member as Member
+from .metrics import ROUTER_METRICS as ROUTER_METRICS
+from .placement import (
+    Choice as Choice,
+    EngineLoad as EngineLoad,
+    Placement as Placement,
+    Prompt as Prompt,
+    Reservation as Reservation,
+)
+from .plan_learner import PlanLearner as PlanLearner
+from .prompt_reader import UNREAD as UNREAD, PromptReader as PromptReader
+from .selection.app import SelectionServer as SelectionServer
+from .selection.config import SelectionConfig as SelectionConfig
+from .selection.metrics import SELECTION_METRICS as SELECTION_METRICS
+from .selection.service import SelectionService as SelectionService

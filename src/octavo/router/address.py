@@ -1,0 +1,98 @@
+"""`EngineAddress`: where an engine is, as a person writes it."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Self
+from urllib.parse import urlsplit
+
+from octavo.errors import InputError
+from octavo.events import SourceConfig, endpoint_of_rank
+
+_SCHEME = re.compile(r"\w+://")
+_OPTIONS = ("name", "events", "replay", "keys", "hash", "seed", "ranks")
+_MOST_RANKS = 1024
+_WILDCARDS = ("*", "0.0.0.0", "[::]")  # noqa: S104 - compared, not bound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineAddress:
+    """Where an engine is: `http://10.0.0.5:8000`, or with options as `http://10.0.0.5:8000,events=tcp://10.0.0.5:5557`."""
+
+    url: str
+    name: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    """`events` and `replay` in place of what the engine says; `keys`, a folder with the keys of its events; `hash` and
+    `seed` of engines that do not tell how they hash; `ranks`, the number of data-parallel ranks behind the URL."""
+    rank: int | None = None
+    """The one of these ranks that this is; each is an engine of its own."""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """InputError names what is wrong."""
+        url, *pairs = text.split(",")
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise InputError(f"engine {text!r}: write a URL such as http://127.0.0.1:8000")
+        options = dict(pair.partition("=")[::2] for pair in pairs)
+        if wrong := [name for name, value in options.items() if name not in _OPTIONS or not value]:
+            raise InputError(f"engine {text!r}: {wrong[0]!r} is not one of {', '.join(_OPTIONS)} with a value")
+        return cls(url=url.rstrip("/"), name=options.pop("name", parts.netloc), options=options)
+
+    @classmethod
+    def parse_all(cls, texts: Iterable[str]) -> list[Self]:
+        """Several, each with its options behind it: commas part engines and options alike."""
+        found: list[str] = []
+        for part in ",".join(texts).split(","):
+            if found and not _SCHEME.match(part):
+                found[-1] += f",{part}"
+            else:
+                found.append(part)
+        addresses = [rank for text in found if text for rank in cls.parse(text).each_rank()]
+        names = [address.name for address in addresses]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise InputError(f"two engines are called {twice[0]!r}: give one another name, as URL,name=NAME")
+        return addresses
+
+    def each_rank(self) -> list[Self]:
+        """The engines behind the URL: one for each data-parallel rank. Ports of events count up by the rank, as vLLM
+        opens them."""
+        options = dict(self.options)
+        count = options.pop("ranks", None)
+        if count is None:
+            return [self]
+        if not count.isdecimal() or not 1 <= int(count) <= _MOST_RANKS:
+            raise InputError(f"engine {self.name!r}: ranks must be a number of 1 to {_MOST_RANKS}, not {count!r}")
+        if "events" not in options:
+            raise InputError(f"engine {self.name!r}: ranks needs events, those of rank 0: URL,ranks={count},events=...")
+        told = {name: options[name] for name in ("events", "replay") if name in options}
+        return [
+            replace(
+                self,
+                name=f"{self.name}/{rank}",
+                rank=rank,
+                options=options | {name: endpoint_of_rank(endpoint, rank) for name, endpoint in told.items()},
+            )
+            for rank in range(int(count))
+        ]
+
+    def source(self, events: str | None, replay: str | None) -> SourceConfig | None:
+        """Where its events are, by its own words and these options; None if it publishes none. An address that it
+        listens on everywhere is on its host."""
+        events = self.options.get("events", events)
+        if events is None:
+            return None
+        replay = self.options.get("replay", replay)
+        keys = self.options.get("keys")
+        return SourceConfig(
+            endpoint=self._reachable(events),
+            replay_endpoint=None if replay is None else self._reachable(replay),
+            keys=None if keys is None else Path(keys),
+        )
+
+    def _reachable(self, endpoint: str) -> str:
+        host = urlsplit(self.url).hostname or ""
+        for wildcard in _WILDCARDS:
+            endpoint = endpoint.replace(f"//{wildcard}:", f"//{f'[{host}]' if ':' in host else host}:")
+        return endpoint

@@ -1,0 +1,201 @@
+"""`RouterServer`: the router on a socket: OpenAI's API in front of a fleet, and a look at the fleet."""
+
+import asyncio
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from http import HTTPStatus
+from types import FrameType
+
+import httpx
+import msgspec
+import uvicorn
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from octavo.router.address import EngineAddress
+from octavo.router.config import RouterConfig
+from octavo.router.engines_file import read_engines_file, watch_engines_file
+from octavo.router.fleet import Fleet
+from octavo.router.metrics import RouterMetrics
+from octavo.router.proxy import Proxy
+from octavo.router.state import engine_state, state_of
+from octavo.server import (
+    CONTENT_TYPE,
+    REFUSALS,
+    Admission,
+    ApiError,
+    BodyRoute,
+    Exchange,
+    Gate,
+    HttpMetrics,
+    Tenant,
+    Ticket,
+    http_settings,
+    most_connections,
+    read_page,
+    read_tenants,
+)
+
+_JSON = "application/json"
+_GENERATING = ("/v1/completions", "/v1/chat/completions", "/v1/responses")
+_CONNECT_TIMEOUT_S = 5.0
+
+
+class RouterServer(uvicorn.Server):
+    """A router that serves until it is asked to end. Open requests may go on for a while then."""
+
+    def __init__(self, config: RouterConfig) -> None:
+        self._config = config
+        timeout = httpx.Timeout(None, connect=_CONNECT_TIMEOUT_S)
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+        self._client = httpx.AsyncClient(timeout=timeout, limits=limits, trust_env=False)
+        listed = () if config.engines_file is None else read_engines_file(config.engines_file)
+        self.fleet = Fleet(
+            EngineAddress.parse_all((*config.engines, *listed)),
+            self._client,
+            engine_api_key=config.engine_api_key,
+            most_per_engine=config.most_open_per_engine,
+        )
+        self.metrics = RouterMetrics()
+        self.admission = Admission(most_requests=config.most_open, most_bytes=config.max_buffered_bytes)
+        most = most_connections(config.most_connections)
+        proxy = Proxy(self.fleet, self.metrics.first_token.observe, engine_api_key=config.engine_api_key)
+        tenants = () if config.tenants is None else read_tenants(config.tenants)
+        routes = _Routes(self.fleet, proxy, self.admission, self.metrics, config, tenants=tenants)
+        app = routes.app(is_crowded=lambda: len(self.server_state.tasks) > most)
+        super().__init__(uvicorn.Config(app, **http_settings(config)))
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """With the fleet beside it."""
+        beside = [asyncio.create_task(self.fleet.run())]
+        if self._config.engines_file is not None:
+            beside.append(asyncio.create_task(watch_engines_file(self._config.engines_file, self._set_listed)))
+        try:
+            await super().serve(sockets)
+        finally:
+            for task in beside:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+            await self._client.aclose()
+
+    def _set_listed(self, engines: tuple[str, ...]) -> None:
+        self.fleet.set_engines(EngineAddress.parse_all((*self._config.engines, *engines)))
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Asked to end, by a signal; a second one ends open requests too."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """No new requests; the open ones end or are given up."""
+        self.admission.close()
+        await super().shutdown(sockets)
+
+
+class _Routes:
+    """What the router answers."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        proxy: Proxy,
+        admission: Admission,
+        metrics: RouterMetrics,
+        config: RouterConfig,
+        *,
+        tenants: Sequence[Tenant],
+    ) -> None:
+        self._fleet = fleet
+        self._tenants = tenants
+        self._proxy = proxy
+        self._admission = admission
+        self._metrics = metrics
+        self._config = config
+        self._page = read_page(__package__)
+
+    def app(self, *, is_crowded: Callable[[], bool]) -> Starlette:
+        config = self._config
+        hosts = (config.host, *config.allowed_hosts)
+        return Starlette(
+            routes=[
+                *(Route(path, self._generation(path), methods=["POST"]) for path in _GENERATING),
+                Route("/v1/models", self._models, methods=["GET"]),
+                Route("/health", self._health, methods=["GET"]),
+                Route("/metrics", self._tell_metrics, methods=["GET"]),
+                Route("/fleet", self._look, methods=["GET"]),
+                Route("/", self._show, methods=["GET"]),
+                Route("/fleet/{name:path}/drain", self._drain, methods=["POST", "DELETE"]),
+            ],
+            middleware=[
+                Middleware(
+                    Gate,
+                    api_key=config.api_key,
+                    tenants=self._tenants,
+                    own_hosts=hosts,
+                    is_crowded=is_crowded,
+                    is_operators=lambda path: path.startswith("/fleet/"),
+                    operator_key=config.operator_api_key,
+                )
+            ],
+            exception_handlers=dict(REFUSALS),
+        )
+
+    def _generation(self, path: str) -> "_Generation":
+        return _Generation(path, self._proxy, self._admission, self._metrics, self._config)
+
+    async def _models(self, request: Request) -> Response:
+        """As the engines name them."""
+        names = sorted({member.facts.model for member in self._fleet.members.values() if member.facts is not None})
+        models = [{"id": name, "object": "model", "owned_by": "octavo"} for name in names]
+        return _json({"object": "list", "data": models})
+
+    async def _health(self, request: Request) -> Response:
+        """Whether a request would find an engine."""
+        if not self._fleet.ready:
+            raise ApiError(HTTPStatus.SERVICE_UNAVAILABLE, "no engine can be reached", headers={"retry-after": "1"})
+        return _json({"status": "ok"})
+
+    async def _look(self, request: Request) -> Response:
+        """The fleet and the last decisions."""
+        return _json(state_of(self._fleet, self._proxy))
+
+    async def _show(self, request: Request) -> Response:
+        """The page; it asks for `/fleet`."""
+        return self._page
+
+    async def _tell_metrics(self, request: Request) -> Response:
+        """For Prometheus."""
+        return Response(self._metrics.render(state_of(self._fleet, self._proxy)), media_type=CONTENT_TYPE)
+
+    async def _drain(self, request: Request) -> Response:
+        """POST: no new requests for an engine. DELETE: it takes requests again."""
+        name = request.path_params["name"]
+        if name not in self._fleet.members:
+            known = ", ".join(self._fleet.members)
+            raise ApiError(HTTPStatus.NOT_FOUND, f"there is no engine {name!r} here, only {known}")
+        self._fleet.drain(name, is_draining=request.method == "POST")
+        return _json(engine_state(self._fleet.members[name], self._fleet.placement))
+
+
+class _Generation(BodyRoute):
+    """The route of a request that is handed on."""
+
+    def __init__(
+        self, path: str, proxy: Proxy, admission: Admission, metrics: HttpMetrics, config: RouterConfig
+    ) -> None:
+        super().__init__(admission, metrics, config)
+        self._path = path
+        self._proxy = proxy
+
+    async def _serve(self, exchange: Exchange, ticket: Ticket) -> None:
+        body = bytes(await exchange.read_body(ticket))
+        await exchange.run(self._proxy.answer(exchange, self._path, body))
+
+
+def _json(message: object) -> Response:
+    return Response(msgspec.json.encode(message), media_type=_JSON)

@@ -1,0 +1,50 @@
+"""`listen`: reads one engine's events into the index that it shares with all engines of the same plan and hashes."""
+
+import asyncio
+import logging
+
+from octavo.errors import InputError
+from octavo.events import Subscriber, SubscriberConfig
+from octavo.hashing import DEFAULT_SEED
+from octavo.router.feed import Feed, LearningFeed, PlannedFeed
+from octavo.router.indexes import Indexes
+from octavo.router.member import Member
+from octavo.router.plan_learner import PlanLearner
+from octavo.server import EngineFacts
+
+_logger = logging.getLogger(__name__)
+
+_LIKELY_SEEDS = ("0", DEFAULT_SEED)
+_NO_EVENTS = (
+    "it publishes no events: what it could resume is not known (start octavo serve with --kv-events; of vLLM, name "
+    "them here as URL,events=tcp://HOST:PORT,replay=tcp://HOST:PORT)"
+)
+
+
+async def listen(member: Member, facts: EngineFacts, indexes: Indexes) -> None:
+    """Until it is cancelled, or the engine's events cannot be used; then the member's problem says why."""
+    if member.has_left:
+        return
+    try:
+        source = member.address.source(facts.events, facts.replay)
+        if source is None or (facts.plan is None and not member.learns_plan):
+            member.problem = _NO_EVENTS
+            return
+        with Subscriber(SubscriberConfig(sources=(source,))) as subscriber:
+            feed = _feed_of(member, facts, indexes)
+            async for item in subscriber:
+                feed.take(item)
+                await asyncio.sleep(0)  # a burst of events lets requests through
+    except InputError as error:
+        indexes.forget(member)
+        member.problem = f"its events cannot be used: {error}"
+        _logger.warning("engine %s: %s", member.name, member.problem)
+
+
+def _feed_of(member: Member, facts: EngineFacts, indexes: Indexes) -> Feed:
+    if facts.plan is not None:
+        index = indexes.find(facts.plan, algorithm=facts.hash_algorithm, seed=facts.hash_seed)
+        return PlannedFeed(member, index)
+    seeds = (facts.hash_seed,) if facts.hash_seed else _LIKELY_SEEDS
+    learner = PlanLearner(hash_algorithm=facts.hash_algorithm, hash_seeds=seeds)
+    return LearningFeed(member, indexes, algorithm=facts.hash_algorithm, learner=learner)

@@ -1,0 +1,210 @@
+"""`Proxy`: takes a request, finds the engine for it, and hands on the engine's answer as it comes.
+
+An engine that cannot be reached, or that is busy or ending, has answered nothing: the request goes to another one. Once
+a byte of an answer has gone to the client, no other engine gets the request.
+"""
+
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Collection
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TypeAlias
+
+import httpx
+
+from octavo.router.fleet import Fleet
+from octavo.router.member import Member
+from octavo.router.placement import Choice, Prompt, Reservation
+from octavo.router.prompt_reader import SESSION, PromptReader
+from octavo.server import IGNORED_FIELDS, RETAIN, ApiError, Exchange, Headers, overloaded
+
+_logger = logging.getLogger(__name__)
+
+_TRY_ANOTHER = frozenset({429, 502, 503, 504})
+_HANDED_ON = frozenset(
+    {b"authorization", b"accept", b"content-type", b"x-request-id", SESSION.encode(), RETAIN.encode()}
+)
+_HANDED_BACK = frozenset(
+    {b"content-type", b"cache-control", b"retry-after", b"x-request-id", b"warning"} | {IGNORED_FIELDS.encode()}
+)
+FirstToken: TypeAlias = Callable[[float], None]
+"""Told how many seconds a client waited for its first token."""
+_DECISIONS = 64
+_MOST_BYTES_OF_ANSWER = 64 << 20
+_MOST_CHARS_OF_REASON = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """Where one request went, for people who ask why."""
+
+    at: float
+    path: str
+    num_tokens: int
+    choice: Choice
+    resumes: dict[str, int]
+    """By engine, as the router expected."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Incoming:
+    """A client's request, as an engine gets it."""
+
+    exchange: Exchange
+    path: str
+    headers: dict[str, str]
+    body: bytes
+    came_at: float
+
+
+class _TryAnotherError(Exception):
+    """This engine did not answer; another one may."""
+
+    def __init__(self, error: ApiError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class Proxy:
+    """The way of requests through the router."""
+
+    def __init__(self, fleet: Fleet, first_token: FirstToken, *, engine_api_key: str | None = None) -> None:
+        self._fleet = fleet
+        self._reader = PromptReader(fleet)
+        self._note_first_token = first_token
+        self._engine_api_key = engine_api_key
+        self.decisions: list[Decision] = []
+        """The last ones, the newest at the end."""
+        self.num_requests = 0
+        self.num_retries = 0
+        self.num_prompt_tokens = 0
+        self.num_expected_tokens = 0
+
+    async def answer(self, exchange: Exchange, path: str, body: bytes) -> None:
+        """Answers one request of generation. ApiError if no engine can."""
+        self.num_requests += 1
+        request = _Incoming(
+            exchange=exchange,
+            path=path,
+            headers=self._request_headers(exchange),
+            body=body,
+            came_at=time.monotonic(),
+        )
+        read = await self._reader.read(body, request.headers, exchange.tenant)
+        tried: set[str] = set()
+        refusal = self._refusal()
+        while (choice := self._choose(read.prompt, tried)) is not None:
+            self._remember(path, read.prompt, choice)
+            reservation = self._fleet.placement.send(choice, read.prompt, time.monotonic())
+            try:
+                with self._fleet.expecting(choice.engine, read):
+                    await self._relay(request, self._fleet.members[choice.engine], reservation)
+            except _TryAnotherError as another:
+                tried.add(choice.engine)
+                self.num_retries += 1
+                refusal = another.error
+            else:
+                return
+            finally:
+                self._fleet.placement.end(reservation)
+        raise refusal
+
+    def _refusal(self) -> ApiError:
+        """Why no engine gets a request that none was tried for."""
+        if self._fleet.ready:
+            return overloaded("every engine has as many requests open as it may have; try again later")
+        return ApiError(HTTPStatus.SERVICE_UNAVAILABLE, "no engine can be reached", headers={"retry-after": "1"})
+
+    def _choose(self, prompt: Prompt, tried: Collection[str]) -> Choice | None:
+        return self._fleet.placement.choose(prompt, [name for name in self._fleet.ready if name not in tried])
+
+    async def _relay(self, request: _Incoming, member: Member, sent: Reservation) -> None:
+        url = member.address.url + request.path
+        client, exchange = self._fleet.client, request.exchange
+        try:
+            async with (
+                self._fleet.while_alive(member),
+                client.stream("POST", url, headers=_for_rank(request.headers, member), content=request.body) as answer,
+            ):
+                pieces = await _begun(member, answer)
+                if _is_stream(answer):  # of any other answer, nobody can say when its first token came
+                    now = time.monotonic()
+                    self._fleet.placement.first_token(sent, now)
+                    self._note_first_token(now - request.came_at)
+                await exchange.relay(HTTPStatus(answer.status_code), _answer_headers(answer, member), pieces)
+        except httpx.HTTPError as error:
+            self._fleet.missed(member, _reason(error))
+            gone = _gone(member, error)
+            raise (gone if exchange.has_begun else _TryAnotherError(gone)) from error
+
+    def _request_headers(self, exchange: Exchange) -> dict[str, str]:
+        """A tenant's request bears the tenant's own key, by which engines know whose it is."""
+        headers = exchange.headers
+        handed_on = {k.decode("latin-1"): v.decode("latin-1") for k, v in headers.items() if k in _HANDED_ON}
+        if self._engine_api_key is not None and exchange.tenant is None:
+            handed_on["authorization"] = f"Bearer {self._engine_api_key}"
+        return handed_on
+
+    def _remember(self, path: str, prompt: Prompt, choice: Choice) -> None:
+        expected = dict(prompt.resumes)
+        decision = Decision(at=time.time(), path=path, num_tokens=prompt.num_tokens, choice=choice, resumes=expected)
+        self.num_prompt_tokens += prompt.num_tokens
+        self.num_expected_tokens += choice.resumed_tokens
+        self.decisions.append(decision)
+        del self.decisions[:-_DECISIONS]
+
+
+def _for_rank(headers: dict[str, str], member: Member) -> dict[str, str]:
+    """vLLM's server sends a request to the data-parallel rank that this header names."""
+    rank = member.address.rank
+    return headers if rank is None else {**headers, "x-data-parallel-rank": str(rank)}
+
+
+async def _begun(member: Member, answer: httpx.Response) -> AsyncIterator[bytes]:
+    """The answer from its first piece on; one that is no stream, whole. Nothing has gone to the client before, so a
+    failure is another engine's chance."""
+    pieces = answer.aiter_raw()
+    if answer.status_code in _TRY_ANOTHER:
+        raise _TryAnotherError(_refused(member, answer, await _whole(pieces)))
+    first = await anext(pieces, b"") if _is_stream(answer) else await _whole(pieces)
+    return _all(first, pieces)
+
+
+def _is_stream(answer: httpx.Response) -> bool:
+    return bool(answer.headers.get("content-type", "").startswith("text/event-stream"))
+
+
+async def _whole(pieces: AsyncIterator[bytes]) -> bytes:
+    whole = bytearray()
+    async for piece in pieces:
+        whole += piece
+        if len(whole) > _MOST_BYTES_OF_ANSWER:
+            raise ApiError(HTTPStatus.BAD_GATEWAY, f"an engine's answer exceeds {_MOST_BYTES_OF_ANSWER:,} bytes")
+    return bytes(whole)
+
+
+async def _all(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for piece in rest:
+        yield piece
+
+
+def _answer_headers(answer: httpx.Response, member: Member) -> Headers:
+    headers = [(name.lower(), value) for name, value in answer.headers.raw if name.lower() in _HANDED_BACK]
+    return [*headers, (b"x-octavo-engine", member.name.encode())]
+
+
+def _gone(member: Member, error: Exception) -> ApiError:
+    return ApiError(HTTPStatus.BAD_GATEWAY, f"engine {member.name} went away: {_reason(error)}", code="engine_gone")
+
+
+def _refused(member: Member, answer: httpx.Response, body: bytes) -> ApiError:
+    message = body[:_MOST_CHARS_OF_REASON].decode(errors="replace")
+    retry = {"retry-after": answer.headers.get("retry-after", "1")}
+    status = HTTPStatus(answer.status_code)
+    return ApiError(status, f"engine {member.name}: {message}", code="engine_busy", headers=retry)
+
+
+def _reason(error: Exception) -> str:
+    return str(error) or type(error).__name__

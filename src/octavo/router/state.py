@@ -1,0 +1,86 @@
+"""`FleetState`: a fleet at one moment, for `/fleet`, `/metrics` and the page."""
+
+import time
+from dataclasses import dataclass
+
+from octavo.router.fleet import Fleet
+from octavo.router.member import Member
+from octavo.router.placement import Placement
+from octavo.router.proxy import Decision, Proxy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineState:
+    """One engine, as the router sees it."""
+
+    name: str
+    url: str
+    is_reachable: bool
+    is_draining: bool
+    problem: str
+    model: str | None
+    knows_all_blocks: bool
+    is_at_most: bool
+    """Whether the engine's plan is learned: it may have groups that no event has named yet."""
+    num_blocks: int
+    """Of all groups and media, that the router knows it to have."""
+    blocks_on: dict[str, int]
+    """The same by medium."""
+    event_batches: int
+    dropped_events: int
+    open_requests: int
+    prefill_tokens: int
+    prefill_tokens_per_s: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetState:
+    """All engines, and where requests went lately."""
+
+    engines: list[EngineState]
+    now: float
+    """In seconds since 1970, as the decisions' times."""
+    requests: int
+    retries: int
+    prompt_tokens: int
+    """Of requests that were sent to engines and whose tokens the router knew."""
+    expected_tokens: int
+    """Of these, that the router expected to be resumed."""
+    index_blocks: int
+    decisions: list[Decision]
+
+
+def state_of(fleet: Fleet, proxy: Proxy) -> FleetState:
+    """What is so now."""
+    return FleetState(
+        engines=[engine_state(member, fleet.placement) for member in fleet.members.values()],
+        now=time.time(),
+        requests=proxy.num_requests,
+        retries=proxy.num_retries,
+        prompt_tokens=proxy.num_prompt_tokens,
+        expected_tokens=proxy.num_expected_tokens,
+        index_blocks=fleet.num_blocks,
+        decisions=list(proxy.decisions),
+    )
+
+
+def engine_state(member: Member, placement: Placement) -> EngineState:
+    """One engine's part."""
+    load, index = placement.loads[member.name], member.index
+    return EngineState(
+        name=member.name,
+        url=member.address.url,
+        is_reachable=member.is_reachable,
+        is_draining=member.is_draining,
+        problem=member.problem,
+        model=None if member.facts is None else member.facts.model,
+        knows_all_blocks=index is not None and index.is_complete(member.name),
+        is_at_most=member.learns_plan,
+        num_blocks=0 if index is None else index.num_blocks_of(member.name),
+        blocks_on={} if index is None else index.num_blocks_on(member.name),
+        event_batches=member.num_batches,
+        dropped_events=0 if index is None else index.num_dropped_events(member.name),
+        open_requests=load.num_requests,
+        prefill_tokens=load.prefill_tokens,
+        prefill_tokens_per_s=round(load.rate),
+    )
