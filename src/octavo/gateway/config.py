@@ -1,0 +1,48 @@
+"""`PickerConfig`: how an endpoint picker is reached, and how it reaches its engines."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from msgspec import Meta, field
+
+from octavo.errors import InputError
+from octavo.settings import Count, Secret, Settings
+
+
+class PickerConfig(Settings, frozen=True, kw_only=True):
+    """A picker for engines that serve the same model."""
+
+    what = "endpoint picker"
+
+    engines: tuple[str, ...] = field(name="engine", default=())
+    """An engine's URL; once for each engine. Options follow it:
+    URL,name=NAME,events=tcp://HOST:PORT,replay=tcp://HOST:PORT,keys=FOLDER."""
+    host: str = "127.0.0.1"
+    """The address to listen on."""
+    port: Annotated[int, Meta(ge=0, le=65535)] = 9002
+    """The port to listen on; 0 takes a free one."""
+    tls_certificate: Path | None = None
+    """A file with the certificate to show; without it there is no TLS."""
+    tls_key: Path | None = None
+    """A file with the certificate's key."""
+    engine_api_key: Secret | None = None
+    """The key that the engines ask for, which requests get here; without it the clients' own keys are handed on."""
+    fallbacks: Annotated[int, Meta(ge=0, le=16)] = 1
+    """Further engines that the Gateway is told, should the first not answer. 0 for a Gateway that takes one only."""
+    most_open: Count = 4096
+    """Requests at once; more are refused."""
+    max_body_bytes: Count = 32 << 20
+    """The most bytes of one request's body."""
+    max_buffered_bytes: Count = 512 << 20
+    """The most bytes of all bodies that are being read or served; more are refused."""
+    shutdown_timeout_s: Annotated[float, Meta(ge=0, le=1e9, description="a number of seconds, 0 or more")] = 30.0
+    """How long open requests may go on when the picker is asked to end."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least important lines that are logged."""
+    log_json: bool = False
+    """Log each line as a JSON object."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise InputError("TLS needs a certificate and its key: give both, or neither")

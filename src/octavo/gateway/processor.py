@@ -1,0 +1,130 @@
+"""`Processor`: what a Gateway tells of each HTTP request, and what it is answered (ext_proc, full duplex).
+
+    head, pieces of the body     kept until the body has ended, since the prompt decides
+    end of the body              the destination, then the body as it came
+    head and pieces of the answer   handed on as they come; a stream's first piece says how fast the engine is
+
+One gRPC stream carries one HTTP request; when it ends, the request has.
+"""
+
+from collections.abc import AsyncIterator
+from http import HTTPStatus
+
+from envoy.service.ext_proc.v3 import external_processor_pb2 as ext_proc, external_processor_pb2_grpc
+
+from octavo.gateway.config import PickerConfig
+from octavo.gateway.messages import (
+    REQUEST_TRAILERS,
+    RESPONSE_HEADERS,
+    RESPONSE_TRAILERS,
+    destination,
+    is_event_stream,
+    read_headers,
+    read_subset,
+    refusal,
+    request_pieces,
+    response_piece,
+)
+from octavo.gateway.picker import Picked, Picker
+from octavo.server import Admission, ApiError, Ticket
+
+_ASKED_WITH = frozenset({"authorization", "x-request-id"})
+
+
+class Processor(external_processor_pb2_grpc.ExternalProcessorServicer):
+    """The gRPC service."""
+
+    def __init__(self, picker: Picker, admission: Admission, config: PickerConfig) -> None:
+        self._picker = picker
+        self._admission = admission
+        self._config = config
+
+    async def Process(  # noqa: N802 - the protocol's name
+        self, messages: AsyncIterator[ext_proc.ProcessingRequest], context: object
+    ) -> AsyncIterator[ext_proc.ProcessingResponse]:
+        """One HTTP request, from its head to the end of its answer."""
+        try:
+            with self._admission.enter() as ticket:
+                exchange = _Exchange(self._picker, ticket, self._config)
+                try:
+                    async for message in messages:
+                        for answer in await exchange.take(message):
+                            yield answer
+                finally:
+                    exchange.close()
+        except ApiError as error:
+            yield refusal(error)
+
+
+class _Exchange:
+    """One HTTP request of the Gateway, and its answer."""
+
+    def __init__(self, picker: Picker, ticket: Ticket, config: PickerConfig) -> None:
+        self._picker = picker
+        self._ticket = ticket
+        self._config = config
+        self._headers: dict[str, str] = {}
+        self._allowed: frozenset[str] | None = None
+        self._pieces: list[bytes] = []
+        self._num_bytes = 0
+        self._picked: Picked | None = None
+        self._is_stream = False
+
+    async def take(self, message: ext_proc.ProcessingRequest) -> list[ext_proc.ProcessingResponse]:
+        """The answers to one message. ApiError refuses the request."""
+        answers: list[ext_proc.ProcessingResponse] = []
+        match message.WhichOneof("request"):
+            case "request_headers":
+                self._headers = read_headers(message.request_headers)
+                self._allowed = read_subset(message)
+                if message.request_headers.end_of_stream:
+                    answers = [await self._pick(None)]
+            case "request_body":
+                self._add_piece(message.request_body.body)
+                if message.request_body.end_of_stream:
+                    answers = await self._send_on(is_last=True)
+            case "request_trailers":
+                answers = [*await self._send_on(is_last=False), REQUEST_TRAILERS]
+            case "response_headers":
+                self._is_stream = is_event_stream(message.response_headers)
+                answers = [RESPONSE_HEADERS]
+            case "response_body":
+                self._note_piece(message.response_body)
+                answers = [response_piece(message.response_body)]
+            case "response_trailers":
+                self.close()
+                answers = [RESPONSE_TRAILERS]
+        return answers
+
+    def close(self) -> None:
+        """Nothing follows."""
+        if self._picked is not None:
+            self._picked.end()
+
+    async def _send_on(self, *, is_last: bool) -> list[ext_proc.ProcessingResponse]:
+        head = await self._pick(b"".join(self._pieces))
+        pieces, self._pieces = self._pieces, []
+        return [head, *request_pieces(pieces, is_last=is_last)]
+
+    async def _pick(self, body: bytes | None) -> ext_proc.ProcessingResponse:
+        asked_with = {name: value for name, value in self._headers.items() if name in _ASKED_WITH} | self._own_key()
+        self._picked = await self._picker.pick(body, asked_with, self._allowed)
+        return destination(self._picked.endpoints, self._own_key())
+
+    def _own_key(self) -> dict[str, str]:
+        key = self._config.engine_api_key
+        return {} if key is None else {"authorization": f"Bearer {key}"}
+
+    def _add_piece(self, piece: bytes) -> None:
+        self._num_bytes += len(piece)
+        if self._num_bytes > self._config.max_body_bytes:
+            most = f"the body may be {self._config.max_body_bytes:,} bytes long and no longer"
+            raise ApiError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, most)
+        self._ticket.add_bytes(len(piece))
+        self._pieces.append(piece)
+
+    def _note_piece(self, body: ext_proc.HttpBody) -> None:
+        if self._picked is not None and self._is_stream and body.body:
+            self._picked.begun()  # of any other answer, nobody can say when its first token came
+        if body.end_of_stream:
+            self.close()

@@ -1,0 +1,85 @@
+"""`PickerServer`: the endpoint picker on a socket, with its fleet beside it."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import grpc
+import httpx
+from envoy.service.ext_proc.v3 import external_processor_pb2_grpc
+from grpc_health.v1 import health_pb2_grpc
+
+from octavo.errors import InputError
+from octavo.gateway.config import PickerConfig
+from octavo.gateway.health import Health
+from octavo.gateway.picker import Picker
+from octavo.gateway.processor import Processor
+from octavo.router import EngineAddress, Fleet
+from octavo.server import Admission
+
+_CONNECT_TIMEOUT_S = 5.0
+
+
+class PickerServer:
+    """A picker that serves until it is asked to end. Lives in one event loop."""
+
+    def __init__(self, config: PickerConfig) -> None:
+        self._config = config
+        timeout = httpx.Timeout(None, connect=_CONNECT_TIMEOUT_S)
+        self._client = httpx.AsyncClient(timeout=timeout, trust_env=False)
+        self.fleet = Fleet(_addresses(config), self._client, engine_api_key=config.engine_api_key)
+        self.picker = Picker(self.fleet, fallbacks=config.fallbacks)
+        self.admission = Admission(most_requests=config.most_open, most_bytes=config.max_buffered_bytes)
+        self._ending = asyncio.Event()
+
+    def end(self) -> None:
+        """No new requests; the open ones may go on for a while."""
+        self._ending.set()
+
+    async def serve(self, on_open: Callable[[str], None]) -> None:
+        """Until `end`. `on_open` is told the address. InputError if nobody can listen there."""
+        server = grpc.aio.server()
+        external_processor_pb2_grpc.add_ExternalProcessorServicer_to_server(
+            Processor(self.picker, self.admission, self._config), server
+        )
+        health_pb2_grpc.add_HealthServicer_to_server(Health(lambda: bool(self.fleet.ready)), server)
+        on_open(self._listen(server))
+        await server.start()
+        following = asyncio.create_task(self.fleet.run())
+        try:
+            await self._ending.wait()
+        finally:
+            self.admission.close()
+            await server.stop(self._config.shutdown_timeout_s)
+            following.cancel()
+            with suppress(asyncio.CancelledError):
+                await following
+            await self._client.aclose()
+
+    def _listen(self, server: grpc.aio.Server) -> str:
+        config = self._config
+        host = f"[{config.host}]" if ":" in config.host else config.host
+        try:
+            if config.tls_certificate is None or config.tls_key is None:
+                port = server.add_insecure_port(f"{host}:{config.port}")
+            else:
+                pair = (_read(config.tls_key), _read(config.tls_certificate))
+                port = server.add_secure_port(f"{host}:{config.port}", grpc.ssl_server_credentials([pair]))
+        except RuntimeError as error:
+            raise InputError(f"cannot listen on {config.host} port {config.port}: {error}") from error
+        return f"{host}:{port}"
+
+
+def _addresses(config: PickerConfig) -> list[EngineAddress]:
+    addresses = EngineAddress.parse_all(config.engines)
+    if ranked := [address.name for address in addresses if address.rank is not None]:
+        raise InputError(f"engine {ranked[0]!r}: a Gateway does not choose a data-parallel rank; use octavo route")
+    return addresses
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise InputError(f"{file} cannot be read: {error.strerror}") from error
