@@ -1,0 +1,126 @@
+r"""`ToolFormat`: how a family of models writes a call of a tool. The chat template shows which one a model was taught.
+
+hermes        <tool_call>\n{"name": "f", "arguments": {...}}\n</tool_call>        Hermes, Qwen, SmolLM3, ...
+mistral       [TOOL_CALLS][{"name": "f", "arguments": {...}}, ...]                Mistral until 2024
+mistral_args  [TOOL_CALLS]f[ARGS]{...}[TOOL_CALLS]g[ARGS]{...}                    Mistral since 2025
+llama         {"name": "f", "parameters": {...}}, or the same after <|python_tag|>   Llama 3 and 4
+glm           <tool_call>f\n<arg_key>k</arg_key>\n<arg_value>v</arg_value>\n</tool_call>       GLM-4.5 and later
+deepseek_v3   <calls begin><call begin>function<sep>f\n```json\n{...}\n```<call end>...<calls end>   DeepSeek V3, R1
+deepseek      <calls begin><call begin>f<sep>{...}<call end>...<calls end>        DeepSeek V3.1
+harmony       <|channel|>commentary to=functions.f <|constrain|>json<|message|>{...}           gpt-oss
+"""
+
+import re
+from dataclasses import dataclass
+
+from octavo.server.tools.markers import is_marker, split_markers
+
+_CODE = re.compile(r"\{[{%].*?[%}]\}", re.DOTALL)
+"""Of a template: what is no text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolFormat:
+    """One way to write calls."""
+
+    name: str
+    signs: tuple[str, ...]
+    """A template that holds all of them is of this format."""
+    opening: str
+    """Begins a call, or a list of calls."""
+    closing: str = ""
+    """Ends one; empty: nothing does."""
+    call_opening: str = ""
+    """Begins each call of a list; empty: nothing but the call does."""
+    call_closing: str = ""
+    """Ends each call of a list."""
+    around: str = ""
+    """Stands between markers and calls."""
+    arguments_key: str = "arguments"
+    is_list: bool = False
+    """Whether one opening begins a JSON array of calls."""
+    name_end: str = ""
+    """Stands between a bare name and its arguments; empty: the call is an object that holds both."""
+    is_bare: bool = False
+    """Whether an answer that is nothing but the call's object is a call too. The model writes it so when it must."""
+    has_pairs: bool = False
+    """Whether arguments are pairs of tags, each with its key or its value."""
+    has_channels: bool = False
+    """Whether every answer is parted into messages with headers, which hold thoughts, texts or a call."""
+    answer_opening: str = ""
+    """Stands before an answer that calls nothing."""
+    wants_text: bool = False
+    """Whether the template takes a call's arguments as text."""
+
+    @property
+    def markers(self) -> list[str]:
+        """All that a model may have as a token."""
+        texts = (self.opening, self.call_opening, self.name_end, self.call_closing, self.closing)
+        return [piece for text in texts for piece in split_markers(text) if is_marker(piece)]
+
+
+FORMATS = (
+    ToolFormat(
+        name="mistral_args", signs=("[TOOL_CALLS]", "[ARGS]"), opening="[TOOL_CALLS]", name_end="[ARGS]"
+    ),
+    ToolFormat(name="mistral", signs=("[TOOL_CALLS]",), opening="[TOOL_CALLS]", is_list=True),
+    ToolFormat(
+        name="glm",
+        signs=("<tool_call>", "<arg_key>", "<arg_value>"),
+        opening="<tool_call>",
+        closing="</tool_call>",
+        has_pairs=True,
+    ),
+    ToolFormat(
+        name="hermes", signs=("<tool_call>", "arguments"), opening="<tool_call>", closing="</tool_call>", around="\n"
+    ),
+    ToolFormat(
+        name="llama",
+        signs=('{"name": function name, "parameters": dictionary of argument name and its value}',),
+        opening="<|python_tag|>",
+        arguments_key="parameters",
+        is_bare=True,
+    ),
+    ToolFormat(
+        name="deepseek_v3",
+        signs=("<｜tool▁calls▁begin｜>", "<｜tool▁sep｜>", "```json"),
+        opening="<｜tool▁calls▁begin｜>",
+        closing="<｜tool▁calls▁end｜>",
+        call_opening="<｜tool▁call▁begin｜>function<｜tool▁sep｜>",
+        name_end="\n```json\n",
+        call_closing="\n```<｜tool▁call▁end｜>",
+        wants_text=True,
+    ),
+    ToolFormat(
+        name="deepseek",
+        signs=("<｜tool▁calls▁begin｜>", "<｜tool▁sep｜>"),
+        opening="<｜tool▁calls▁begin｜>",
+        closing="<｜tool▁calls▁end｜>",
+        call_opening="<｜tool▁call▁begin｜>",
+        name_end="<｜tool▁sep｜>",
+        call_closing="<｜tool▁call▁end｜>",
+        wants_text=True,
+    ),
+    ToolFormat(
+        name="harmony",
+        signs=("<|start|>", "<|channel|>", "<|message|>"),
+        opening="<|channel|>commentary to=functions.",
+        name_end=" <|constrain|>json<|message|>",
+        has_channels=True,
+        answer_opening="<|channel|>final<|message|>",
+    ),
+)  # fmt: skip
+_OTHERS = ("<function=", "<parameter=", "DSML")
+"""Signs of formats that are not read, though their markers are those of some that are."""
+
+
+def find_format(template: str) -> ToolFormat | None:
+    """The format that a chat template teaches; None for one that is not known."""
+    if any(sign in template for sign in _OTHERS):
+        return None
+    return next((form for form in FORMATS if all(sign in template for sign in form.signs)), None)
+
+
+def shows_tools(template: str) -> bool:
+    """Whether a chat template tells the model of the tools. Some only write calls that were made."""
+    return any(re.search(r"\btools\b", code) for code in _CODE.findall(template))

@@ -1,0 +1,102 @@
+"""The text of a grammar for calls of tools, as a model's format writes them."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from octavo.engine import json_rule
+from octavo.server.tools.formats import ToolFormat
+from octavo.server.tools.markers import is_marker, split_markers
+from octavo.server.tools.pair_scanner import KEY_TAGS, VALUE_TAGS
+from octavo.server.tools.text_arguments import Schema, find_property, is_text, texts_of
+
+Terminal = Callable[[str], str]
+"""How a marker is written in a grammar: as its token where the model has one, else as text."""
+
+_MOST_CALLS = 16
+"""In one answer that must call something; without a bound, some models never end."""
+
+
+_NO_ARGUMENTS = {"additionalProperties": False}
+_DEFINITIONS = ("$defs", "definitions")
+
+
+def calls_rule(form: ToolFormat, tools: Mapping[str, Schema], terminal: Terminal, *, is_parallel: bool) -> str:
+    """The rule `calls` of a Lark grammar, and those that it names."""
+    lines = [f"call: {' | '.join(f'call_{number}' for number in range(len(tools)))}"]
+    lines += [
+        f"call_{number}: {_call(form, name, schema, terminal)}" for number, (name, schema) in enumerate(tools.items())
+    ]
+    is_parallel &= not form.has_channels  # whose models end an answer behind a call
+    return "\n".join([f"calls: {_calls(form, terminal, is_parallel=is_parallel)}", *lines])
+
+
+def answer_rule(form: ToolFormat, text: str, terminal: Terminal) -> str:
+    """The rule `answer`, from a grammar whose first rule is `start`: an answer that calls nothing."""
+    opening = _marked(form.answer_opening, terminal)
+    return text.replace("start:", f"answer: {opening} wanted\nwanted:" if opening else "answer:", 1)
+
+
+def _calls(form: ToolFormat, terminal: Terminal, *, is_parallel: bool) -> str:
+    opening, closing = _marked(form.opening, terminal), _marked(form.closing, terminal)
+    if form.is_list:
+        return _join(opening, '"["', "call", _repeated('", " call') if is_parallel else "", '"]"')
+    if form.is_bare:
+        return "call"
+    if form.call_opening:
+        return _join(opening, "call", _repeated("call") if is_parallel else "", closing)
+    around = _text(form.around)
+    one = _join(opening, around, "call", around, closing)
+    return _join(one, _repeated(_join(around, one)) if is_parallel else "")
+
+
+def _repeated(rule: str) -> str:
+    return f"({rule}){{0,{_MOST_CALLS - 1}}}"
+
+
+def _call(form: ToolFormat, name: str, schema: Schema, terminal: Terminal) -> str:
+    if form.has_pairs:
+        return _join(_text(f"{name}\n"), *_pairs(schema or _NO_ARGUMENTS, terminal))
+    arguments = json_rule({"type": "object", **(schema or _NO_ARGUMENTS)}, is_strict=False)
+    if form.name_end:
+        opening, closing = _marked(form.call_opening, terminal), _marked(form.call_closing, terminal)
+        return _join(opening, _text(name), _marked(form.name_end, terminal), arguments, closing)
+    return _join(_text(f'{{"name": {json.dumps(name)}, "{form.arguments_key}": '), arguments, _text("}"))
+
+
+def _pairs(schema: Mapping[str, Any], terminal: Terminal) -> Iterator[str]:
+    """Each argument, those that are not required as an option. A text's pattern and format are not enforced."""
+    properties, required = schema.get("properties"), schema.get("required")
+    for key, own in properties.items() if isinstance(properties, dict) else ():
+        about = find_property(schema, key)
+        value = _text_value(about) if is_text(about) else _value(schema, own)
+        pair = _join(terminal(KEY_TAGS[0]), _text(key), terminal(KEY_TAGS[1]), _text("\n"))
+        pair = _join(pair, terminal(VALUE_TAGS[0]), value, terminal(VALUE_TAGS[1]), _text("\n"))
+        yield pair if isinstance(required, list) and key in required else f"({pair})?"
+
+
+def _value(schema: Mapping[str, Any], about: Any) -> str:
+    definitions = {name: schema[name] for name in _DEFINITIONS if name in schema}
+    return json_rule({**definitions, **(about if isinstance(about, dict) else {})}, is_strict=False)
+
+
+def _text_value(about: Mapping[str, Any]) -> str:
+    if texts := texts_of(about):
+        return f"({' | '.join(map(json.dumps, texts))})"
+    least, most = about.get("minLength"), about.get("maxLength")
+    if isinstance(least, int) or isinstance(most, int):
+        return rf"/[^<]{{{least if isinstance(least, int) else 0},{most if isinstance(most, int) else ''}}}/"
+    return r"/([^<]|<[^\/<])*/"
+
+
+def _marked(text: str, terminal: Terminal) -> str:
+    """A text with markers in it."""
+    return _join(*(terminal(piece) if is_marker(piece) else _text(piece) for piece in split_markers(text)))
+
+
+def _text(text: str) -> str:
+    return json.dumps(text) if text else ""
+
+
+def _join(*parts: str) -> str:
+    return " ".join(filter(None, parts))
