@@ -1,0 +1,39 @@
+"""`BodyRoute`: the shell of every route that reads a body: those of an engine's server and of a router.
+
+It counts the request in and out, refuses what went wrong, and is silent where nobody listens any more.
+"""
+
+from abc import ABC, abstractmethod
+
+from starlette.types import Receive, Scope, Send
+
+from octavo.server.admission import Admission, Ticket
+from octavo.server.config import HttpConfig
+from octavo.server.errors import as_api_error
+from octavo.server.exchange import ClientGoneError, Exchange
+from octavo.server.http_metrics import HttpMetrics
+
+
+class BodyRoute(ABC):
+    """An ASGI application rather than a function of a request: what it holds lives as long as its answer."""
+
+    def __init__(self, admission: Admission, metrics: HttpMetrics, config: HttpConfig) -> None:
+        self._admission = admission
+        self._metrics = metrics
+        self._config = config
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        exchange = Exchange(scope, receive, send, self._config)
+        try:
+            with self._admission.enter() as ticket:
+                await self._serve(exchange, ticket)
+        except ClientGoneError:
+            self._metrics.clients_gone.inc()
+            return
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client is told something
+            await exchange.refuse(as_api_error(error))
+        self._metrics.count_answer(scope["path"], exchange.status)
+
+    @abstractmethod
+    async def _serve(self, exchange: Exchange, ticket: Ticket) -> None:
+        """Reads the body and answers. Whatever it raises, the client is told."""

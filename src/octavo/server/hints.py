@@ -1,0 +1,78 @@
+"""How long clients say that prompts will be wanted: OpenAI's field, Anthropic's mark on a part, and a header.
+
+"prompt_cache_retention": "24h"                           the prompt's end, and the request's
+X-Octavo-Retain: 300s                                     the same
+{"type": "text", "text": ..., "cache_control": {...}}     where this part ends
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
+
+from octavo.chunks import Hint, HintKind
+from octavo.server.errors import bad_request
+from octavo.server.requests import CacheControl, CacheRetention, ChatMessage
+from octavo.settings import shown
+
+RETAIN = "x-octavo-retain"
+"""The header."""
+_LIFETIMES_S: Mapping[CacheRetention, float] = {"in_memory": 600.0, "in-memory": 600.0, "24h": 86400.0}
+_TTLS_S = {None: 300.0, "5m": 300.0, "1h": 3600.0}
+_UNITS_S = {"s": 1, "m": 60, "h": 3600}
+_LONGEST_S = 7 * 86400
+_MOST_PARTS = 4
+
+
+def hints_on_prompts(retention: CacheRetention | None, headers: Mapping[bytes, bytes]) -> tuple[Hint, ...]:
+    """What body and header say of whole prompts; the header counts where both say something."""
+    header = headers.get(RETAIN.encode())
+    if header is not None:
+        return (_retain(_read_lifetime(header.decode("latin-1"))),)
+    return () if retention is None else (_retain(_LIFETIMES_S[retention]),)
+
+
+def hints_on_parts(messages: Sequence[ChatMessage], text: str, tokens_before: Callable[[int], int]) -> tuple[Hint, ...]:
+    """What marks on parts say, whose texts stand in `text` in their order. `tokens_before` a place in it. A part that
+    the template has changed is not found, and its mark has no effect."""
+    hints: list[Hint] = []
+    start = 0
+    for place, message in enumerate(messages):
+        for part in message.content if isinstance(message.content, list) else ():
+            own = (part.text or "").strip()
+            found = text.find(own, start)
+            if found >= 0:
+                start = found + len(own)
+            if part.cache_control is not None:
+                if len(hints) == _MOST_PARTS:
+                    raise bad_request(
+                        f"at most {_MOST_PARTS} parts may have cache_control", param=f"messages[{place}].content"
+                    )
+                hints.append(_retain(_lifetime_of(part.cache_control), tokens_before(start) if found >= 0 else 0))
+        if isinstance(message.content, str):
+            found = text.find(message.content.strip(), start)
+            start = found + len(message.content.strip()) if found >= 0 else start
+    return tuple(hints)
+
+
+def common_tokens(whole: Sequence[int], prefix: Sequence[int]) -> int:
+    """The tokens that a text and its beginning have in common; the last of the beginning may end otherwise."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(whole, prefix, strict=False)))
+
+
+def _retain(lifetime_s: float, end_tokens: int | None = None) -> Hint:
+    return Hint(kind=HintKind.RETAIN, lifetime_s=lifetime_s, end_tokens=end_tokens)
+
+
+def _lifetime_of(control: CacheControl) -> float:
+    return _TTLS_S[control.ttl]
+
+
+def _read_lifetime(header: str) -> float:
+    match = re.fullmatch(r"([0-9]{1,9})(s|m|h)", header.strip())
+    seconds = int(match[1]) * _UNITS_S[match[2]] if match else 0
+    if not 0 < seconds <= _LONGEST_S:
+        raise bad_request(
+            f"X-Octavo-Retain must be a time up to {_LONGEST_S // 3600}h such as 300s, 10m or 2h, not {shown(header)}",
+            param="X-Octavo-Retain",
+        )
+    return float(seconds)

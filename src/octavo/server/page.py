@@ -1,0 +1,21 @@
+"""A server's page: one file, with what all pages share written into it, and nothing from elsewhere."""
+
+from importlib.resources import files
+
+from starlette.responses import Response
+
+_HEADERS = {
+    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+    "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "cache-control": "no-cache",
+    "referrer-policy": "no-referrer",
+}
+_SHARED = ("page.css", "page.js")
+
+
+def read_page(package: str) -> Response:
+    """The `page.html` of a package, as it is answered."""
+    page = files(package).joinpath("page.html").read_text()
+    for name in _SHARED:
+        page = page.replace(f"/* {name} */\n", files(__package__).joinpath(name).read_text())
+    return Response(page, media_type="text/html", headers=_HEADERS)

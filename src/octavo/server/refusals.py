@@ -1,0 +1,30 @@
+"""`REFUSALS`: the answer to a request whose route raised, or that no route takes."""
+
+from http import HTTPStatus
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from octavo.errors import OctavoError
+from octavo.server.errors import ApiError, as_api_error
+
+
+async def _refuse(_: Request, error: Exception) -> Response:
+    return _answer(as_api_error(error))
+
+
+async def _refuse_http(request: Request, error: Exception) -> Response:
+    """No such path, or not with this method."""
+    assert isinstance(error, HTTPException)
+    status = HTTPStatus(error.status_code)
+    message = f"{request.method} {request.url.path}: {status.phrase.lower()}"
+    return _answer(ApiError(status, message, headers=error.headers))
+
+
+def _answer(error: ApiError) -> Response:
+    return Response(error.body, error.status, error.headers, "application/json")
+
+
+REFUSALS = {HTTPException: _refuse_http, OctavoError: _refuse, Exception: _refuse}
+"""For an application, by the exception."""

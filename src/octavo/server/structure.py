@@ -1,0 +1,158 @@
+"""`StructureReader`: from what a request says about the form of its answer to a grammar, and to who reads calls of it.
+
+Grammars are compiled by a thread of their own, one at a time: neither the event loop nor the engine waits for one, and
+a large one keeps nobody waiting but those that want grammars too.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from octavo.engine import FastTokenizer, Grammar, GrammarCompiler, find_added_token, json_grammar, regex_grammar
+from octavo.errors import InputError
+from octavo.server.errors import bad_request
+from octavo.server.prompts import template_of
+from octavo.server.requests import ChatRequest, CompletionRequest, ResponseFormat, StructuredOutputs
+from octavo.server.tools import AnswerReader, ToolFormat, answer_rule, calls_rule, find_format, make_reader, shows_tools
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Structure:
+    """The form of an answer."""
+
+    grammar: Grammar | None = None
+    make_reader: Callable[[], AnswerReader] | None = None
+    """For each choice, if an answer may hold more than what is said."""
+    shows_special_tokens: bool = False
+    """Whether the text must hold special tokens, as they mark calls."""
+
+
+class StructureReader:
+    """One model's."""
+
+    def __init__(self, tokenizer: FastTokenizer | None, grammars: GrammarCompiler | None) -> None:
+        self._tokenizer = tokenizer
+        self._grammars = grammars
+        self._thread = ThreadPoolExecutor(1, "octavo-grammars")
+
+    async def read(self, request: CompletionRequest | ChatRequest) -> Structure:
+        """The form that a request asks for; ApiError where it cannot be had."""
+        wanted = _answer_rule(request)
+        if not isinstance(request, ChatRequest) or (form := self._find_format(request)) is None:
+            return Structure(grammar=None if wanted is None else await self._compile(*wanted))
+        may_call = _may_call(request)
+        wanted = self._with_calls(request, form, wanted) if may_call else self._without_calls(request, form, wanted)
+        most_calls = 0 if not may_call else 1 if request.parallel_tool_calls is False else None
+        schemas = {tool.function.name: tool.function.parameters for tool in request.tools or ()}
+        return Structure(
+            grammar=None if wanted is None else await self._compile(*wanted),
+            make_reader=lambda: make_reader(form, most_calls=most_calls, schemas=schemas),
+            shows_special_tokens=self._has_special_markers(form),
+        )
+
+    def _find_format(self, request: ChatRequest) -> ToolFormat | None:
+        """How an answer is written that may hold calls, or has channels; None for one that is said as it comes."""
+        if self._tokenizer is None:
+            return None
+        template = template_of(self._tokenizer)
+        form = find_format(template)
+        if not _may_call(request):
+            return form if form is not None and form.has_channels else None
+        if form is None or not shows_tools(template):
+            has_place = shows_tools(template)
+            knows = "writes calls in a way that is not known here" if has_place else "has no place for tools"
+            raise bad_request(f"the model's chat template {knows}; leave tools out", param="tools", code="unsupported")
+        return form
+
+    def _has_special_markers(self, form: ToolFormat) -> bool:
+        markers = (None if self._tokenizer is None else find_added_token(self._tokenizer, m) for m in form.markers)
+        return any(marker is not None and marker.is_special for marker in markers)
+
+    def _without_calls(
+        self, request: ChatRequest, form: ToolFormat, wanted: tuple[str, str] | None
+    ) -> tuple[str, str] | None:
+        """The grammar behind the header that the model would write. A grammar of the client's own stands as it is."""
+        if wanted is None or request.structured_outputs is not None:
+            return wanted
+        return wanted[0], f"start: answer\n{answer_rule(form, wanted[1], self._terminal)}"
+
+    def _with_calls(
+        self, request: ChatRequest, form: ToolFormat, wanted: tuple[str, str] | None
+    ) -> tuple[str, str] | None:
+        """The grammar where calls may stand beside the answer that is wanted, or must."""
+        choice, tools = request.tool_choice or "auto", request.tools or ()
+        schemas = {tool.function.name: tool.function.parameters for tool in tools}
+        if choice == "auto" and wanted is None:
+            return None
+        if choice == "auto" and wanted is not None:
+            param, text = wanted
+            rules = calls_rule(form, schemas, self._terminal, is_parallel=request.parallel_tool_calls is not False)
+            return param, f"start: answer | calls\n{answer_rule(form, text, self._terminal)}\n{rules}"
+        is_parallel = choice == "required" and request.parallel_tool_calls is not False
+        if not isinstance(choice, str):
+            schemas = {choice.function.name: schemas[choice.function.name]}
+        return "tools", f"start: calls\n{calls_rule(form, schemas, self._terminal, is_parallel=is_parallel)}"
+
+    def _terminal(self, marker: str) -> str:
+        """A marker that is a token of its own must come as that token: as text it could not be read."""
+        token = None if self._tokenizer is None else find_added_token(self._tokenizer, marker)
+        return json.dumps(marker) if token is None else f"<[{token.token_id}]>"
+
+    async def _compile(self, param: str, text: str) -> Grammar:
+        if self._grammars is None:
+            raise bad_request(f"{param} needs a tokenizer, and the model's folder has none", param=param)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, self._grammars.compile, text)
+        except InputError as error:
+            raise bad_request(str(error), param=param) from None
+
+
+def _may_call(request: ChatRequest) -> bool:
+    return bool(request.tools) and request.tool_choice != "none"
+
+
+def _answer_rule(request: CompletionRequest | ChatRequest) -> tuple[str, str] | None:
+    """The field that asks for a form, and a grammar's text; None where any text will do."""
+    if request.structured_outputs is not None:
+        if request.response_format is not None and request.response_format.type != "text":
+            raise bad_request("give structured_outputs or response_format, not both", param="structured_outputs")
+        if isinstance(request, ChatRequest) and _may_call(request):
+            raise bad_request(
+                "structured_outputs do not go with tools; use response_format", param="structured_outputs"
+            )
+        return "structured_outputs", _structured(request.structured_outputs)
+    if request.response_format is None or request.response_format.type == "text":
+        return None
+    return "response_format", _formatted(request.response_format)
+
+
+def _formatted(wanted: ResponseFormat) -> str:
+    match wanted.type:
+        case "json_object":
+            return json_grammar({"type": "object"})
+        case "json_schema":
+            about = wanted.json_schema
+            if about is None or about.schema_ is None:
+                raise bad_request("json_schema needs a schema", param="response_format.json_schema.schema")
+            return json_grammar(about.schema_, is_strict=bool(about.strict))
+        case other:
+            raise bad_request(f"there is no response format {other!r}", param="response_format.type")
+
+
+def _structured(wanted: StructuredOutputs) -> str:
+    match wanted:
+        case StructuredOutputs(json=dict() as schema, regex=None, choice=None, grammar=None):
+            return json_grammar(schema)
+        case StructuredOutputs(json=None, regex=str() as pattern, choice=None, grammar=None):
+            return regex_grammar(pattern)
+        case StructuredOutputs(json=None, regex=None, choice=[*texts], grammar=None) if texts and all(texts):
+            return f"start: {' | '.join(map(json.dumps, texts))}"
+        case StructuredOutputs(json=None, regex=None, choice=None, grammar=str() as text):
+            return text
+        case _:
+            raise bad_request(
+                "structured_outputs take exactly one of json, regex, choice, grammar, and no empty one",
+                param="structured_outputs",
+            )

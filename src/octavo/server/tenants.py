@@ -1,0 +1,70 @@
+"""API keys that stand for tenants: a file that says which salt and which quota go with which key.
+
+    - {key: sk-7f3a, tenant: team-a, quota: 20GiB}
+    - {key: sk-91c0, tenant: team-b}
+
+Requests with a tenant's key share what is cached with nobody else, whatever salt they ask for.
+"""
+
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import yaml
+from msgspec import Meta
+
+from octavo.errors import InputError
+from octavo.settings import Secret, Settings, Size
+
+_MOST_BYTES = 1 << 20
+
+
+class Tenant(Settings, frozen=True, kw_only=True):
+    """One key, and whose it is."""
+
+    key: Annotated[Secret, Meta(min_length=1, pattern=r"^[!-~]+$", description="printable ASCII without spaces")]
+    tenant: Annotated[str, Meta(min_length=1, description="a name")]
+    """The salt of all its requests."""
+    quota: Size | None = None
+    """The most bytes that are kept of the tenant's chunks below the device; by default what the media have room for."""
+
+
+def read_tenants(path: Path) -> tuple[Tenant, ...]:
+    """InputError for a file that others may read, for a wrong entry, for a key that stands there twice, and for two
+    quotas of one tenant."""
+    entries = _read(path)
+    if not isinstance(entries, list) or not entries:
+        raise InputError(f"{path}: write a list of keys, such as: - {{key: sk-7f3a, tenant: team-a, quota: 20GiB}}")
+    tenants: list[Tenant] = []
+    for number, entry in enumerate(entries, 1):
+        try:
+            tenants.append(Tenant.from_mapping(entry))
+        except InputError as error:
+            raise InputError(f"{path}: entry {number}: {error}") from None
+        if tenants[-1].key in {tenant.key for tenant in tenants[:-1]}:
+            raise InputError(f"{path}: entry {number}: its key is another entry's too; give each tenant its own")
+    quotas_of(tenants, source=str(path))
+    return tuple(tenants)
+
+
+def quotas_of(tenants: Sequence[Tenant], *, source: str = "tenants") -> Mapping[str, int]:
+    """By salt."""
+    quotas: dict[str, int] = {}
+    for tenant in tenants:
+        if tenant.quota is not None and quotas.setdefault(tenant.tenant, tenant.quota) != tenant.quota:
+            raise InputError(f"{source}: {tenant.tenant} has two quotas; give it one")
+    return quotas
+
+
+def _read(path: Path) -> object:
+    try:
+        with path.open("rb") as stream:
+            if stat.S_IMODE(os.fstat(stream.fileno()).st_mode) & (stat.S_IRWXG | stat.S_IRWXO):
+                raise InputError(f"{path}: other users may read the keys in it: run `chmod 600 {path}`")
+            return yaml.safe_load(stream.read(_MOST_BYTES))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError):
+        raise InputError(f"{path}: this is no YAML") from None  # without the text, which holds keys

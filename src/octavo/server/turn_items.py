@@ -1,0 +1,107 @@
+"""`TurnItems`: what an answer of `/v1/responses` consists of: messages and calls of functions, one after the other.
+
+An item is opened when its first text comes, and closed when another one begins or the answer ends:
+
+    message          output_item.added, content_part.added, output_text.delta ..., output_text.done, content_part.done,
+                     output_item.done
+    function_call    output_item.added, function_call_arguments.delta ..., function_call_arguments.done,
+                     output_item.done
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from octavo.server.answers import new_request_id
+from octavo.server.tools import AnswerReader, CallPiece, ReadText
+
+Event = tuple[str, dict[str, Any]]
+"""Its name, and what it tells."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Item:
+    item_id: str
+    text: str = ""
+    """What is said, or a call's arguments."""
+    call: CallPiece | None = None
+    """The first piece of a call, which names it; None: a message."""
+    status: str = "in_progress"
+
+
+class TurnItems:
+    """One answer's."""
+
+    def __init__(self, reader: AnswerReader | None) -> None:
+        """Without a reader, all is said."""
+        self._reader = reader
+        self._items: list[_Item] = []
+
+    def add(self, text: str) -> Iterator[Event]:
+        """More of the answer."""
+        yield from self._take(ReadText(said=text) if self._reader is None else self._reader.push(text))
+
+    def end(self, status: str) -> Iterator[Event]:
+        """Nothing more comes. There is one item at least, be it empty."""
+        if self._reader is not None:
+            yield from self._take(self._reader.flush())
+        if not self._items:
+            yield from self._open(_Item(item_id=new_request_id("msg")))
+        yield from self._close("incomplete" if status == "failed" else status)  # items have no other word for it
+
+    def told(self) -> list[dict[str, Any]]:
+        """All items, as they are now."""
+        return [_told(item) for item in self._items]
+
+    def _take(self, read: ReadText) -> Iterator[Event]:
+        """Thoughts are left out."""
+        if read.said:
+            if not self._items or self._items[-1].call is not None:
+                yield from self._close("completed")
+                yield from self._open(_Item(item_id=new_request_id("msg")))
+            yield self._grow("output_text.delta", read.said, content_index=0, logprobs=[])
+        for piece in read.calls:
+            if piece.call_id is not None:
+                yield from self._close("completed")
+                yield from self._open(_Item(item_id=new_request_id("fc"), call=piece))
+            if piece.arguments:
+                yield self._grow("function_call_arguments.delta", piece.arguments)
+
+    def _grow(self, kind: str, text: str, **fields: Any) -> Event:
+        self._items[-1].text += text
+        return kind, {**self._where(), **fields, "delta": text}
+
+    def _open(self, item: _Item) -> Iterator[Event]:
+        self._items.append(item)
+        yield "output_item.added", {"output_index": len(self._items) - 1, "item": _told(item)}
+        if item.call is None:
+            yield "content_part.added", {**self._where(), "content_index": 0, "part": _part("")}
+
+    def _close(self, status: str) -> Iterator[Event]:
+        """The last item, if there is one."""
+        if not self._items:
+            return
+        item, where = self._items[-1], self._where()
+        item.status = status
+        if item.call is None:
+            yield "output_text.done", {**where, "content_index": 0, "text": item.text, "logprobs": []}
+            yield "content_part.done", {**where, "content_index": 0, "part": _part(item.text)}
+        else:
+            yield "function_call_arguments.done", {**where, "name": item.call.name, "arguments": item.text}
+        yield "output_item.done", {"output_index": where["output_index"], "item": _told(item)}
+
+    def _where(self) -> dict[str, Any]:
+        return {"item_id": self._items[-1].item_id, "output_index": len(self._items) - 1}
+
+
+def _told(item: _Item) -> dict[str, Any]:
+    told: dict[str, Any] = {"id": item.item_id, "status": item.status}
+    if item.call is None:
+        parts = [_part(item.text)] if item.status != "in_progress" else []
+        return {**told, "type": "message", "role": "assistant", "content": parts}
+    call = {"call_id": item.call.call_id, "name": item.call.name, "arguments": item.text}
+    return {**told, "type": "function_call", **call}
+
+
+def _part(text: str) -> dict[str, Any]:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
