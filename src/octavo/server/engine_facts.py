@@ -1,0 +1,42 @@
+"""`EngineFacts`: all that a router needs to know of an engine to find it, read its events and hash its prompts."""
+
+import msgspec
+
+from octavo.engine import Engine, published_plan
+from octavo.errors import InputError
+from octavo.events import PublishedPlan
+
+
+class EngineFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What `GET /engine` answers."""
+
+    model: str
+    max_model_len: int
+    plan: PublishedPlan | None = None
+    """None if a group has a resume rule that no plan can tell."""
+    events: str | None = None
+    """Where the engine publishes its events; None if it publishes none."""
+    replay: str | None = None
+    hash_algorithm: str
+    hash_seed: str
+    adapters: dict[str, str] = {}
+    """LoRA adapters by the name that requests use as their model; where each lies takes part in its hashes."""
+
+
+def facts_of(engine: Engine, *, model: str) -> EngineFacts:
+    """The facts of an engine under the name of its model."""
+    try:
+        plan = published_plan(engine.manager.config)
+    except InputError:  # the engine warned of it when it started
+        plan = None
+    endpoints = [*engine.event_endpoints, None, None]
+    hasher = engine.manager.hasher
+    return EngineFacts(
+        model=model,
+        max_model_len=engine.max_model_len,
+        plan=plan,
+        events=endpoints[0],
+        replay=endpoints[1],
+        hash_algorithm=hasher.algorithm,
+        hash_seed=hasher.seed,
+    )
