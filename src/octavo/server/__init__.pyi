@@ -1,3 +1,30 @@
-from .config import ServerConfig as ServerConfig
-from .offload_view import OffloadReport as OffloadReport, ReadOffload as ReadOffload
-from .serving import Server as Server, open_socket as open_socket, url_of as url_of
+from .admission import Admission as Admission, Ticket as Ticket
+from .body_route import BodyRoute as BodyRoute
+from .config import HttpConfig as HttpConfig, ServerConfig as ServerConfig
+from .connection import most_connections as most_connections
+from .engine_facts import EngineFacts as EngineFacts
+from .errors import ApiError as ApiError, as_api_error as as_api_error, overloaded as overloaded
+from .exchange import (
+    IGNORED_FIELDS as IGNORED_FIELDS,
+    ClientGoneError as ClientGoneError,
+    Exchange as Exchange,
+    Headers as Headers,
+)
+from .gate import Gate as Gate
+from .hints import RETAIN as RETAIN
+from .http_metrics import ANSWERS as ANSWERS, GONE as GONE, HttpMetrics as HttpMetrics
+from .logs import set_up_logs as set_up_logs
+from .metric import (
+    Described as Described,
+    Metric as Metric,
+    MetricKind as MetricKind,
+    counter as counter,
+    gauge as gauge,
+    render as render,
+)
+from .metrics import CONTENT_TYPE as CONTENT_TYPE, METRICS as METRICS
+from .offload_view import OffloadReport as OffloadReport, ReadOffload as ReadOffload, view_tiers as view_tiers
+from .page import read_page as read_page
+from .refusals import REFUSALS as REFUSALS
+from .serving import Server as Server, http_settings as http_settings, open_socket as open_socket, url_of as url_of
+from .tenants import Tenant as Tenant, quotas_of as quotas_of, read_tenants as read_tenants

@@ -6,7 +6,7 @@ from http import HTTPStatus
 from secrets import token_hex
 from typing import Protocol
 
-from octavo.engine import FinishReason, SamplingParams
+from octavo.engine import FinishReason, RequestOutput, SamplingParams
 from octavo.server.errors import ApiError, shutting_down
 from octavo.server.generation import Gathered, Generation, Piece
 from octavo.server.prompts import PreparedPrompt
@@ -63,6 +63,13 @@ def check_finished(choices: Sequence[Sequence[Gathered]]) -> None:
             raise failed(choice.error)
         if choice.finish_reason is FinishReason.ABORT:
             raise shutting_down()
+
+
+def end_told(choice: Gathered | RequestOutput) -> tuple[str | None, int | str | None]:
+    """`finish_reason` and `stop_reason`. Of a choice whose grammar ran into a dead end: `error`, and why."""
+    if choice.finish_reason is FinishReason.DEAD_END:
+        return "error", choice.error
+    return choice.finish_reason, choice.stop_reason
 
 
 def failed(error: str | None) -> ApiError:

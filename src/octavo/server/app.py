@@ -1,59 +1,84 @@
 """The server's application: routes, and what stands before them."""
 
 import time
-from collections.abc import Callable
-from http import HTTPStatus
-from importlib.resources import files
+from collections.abc import Callable, Sequence
 
+import msgspec
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from octavo.engine import published_plan
-from octavo.errors import OctavoError
-from octavo.server.errors import ApiError, as_api_error, not_durable, shutting_down
-from octavo.server.gate import Gate
+from octavo.server.engine_facts import facts_of
+from octavo.server.errors import bad_request, not_durable, shutting_down
+from octavo.server.exchange import IGNORED_FIELDS
+from octavo.server.gate import TENANT, Gate
 from octavo.server.generation_route import GenerationRoute
 from octavo.server.metrics import CONTENT_TYPE
+from octavo.server.page import read_page
 from octavo.server.page_state import PageStates
+from octavo.server.refusals import REFUSALS
 from octavo.server.responses import encode
 from octavo.server.service import Service
+from octavo.server.tenants import Tenant
+from octavo.server.tokenize_route import DetokenizeRoute, TokenizeRoute
 
 _JSON = "application/json"
-_PAGE_HEADERS = {
-    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
-    "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    "cache-control": "no-cache",
-    "referrer-policy": "no-referrer",
-}
+_RESET = "/reset_prefix_cache"
+_TRUTHS = {"true": True, "false": False}
 
 
-def make_app(service: Service, *, is_crowded: Callable[[], bool]) -> Starlette:
+def make_app(service: Service, *, is_crowded: Callable[[], bool], tenants: Sequence[Tenant] = ()) -> Starlette:
     """All routes over one service. While `is_crowded`, only `/health` is answered."""
     plain = _PlainRoutes(service)
     config = service.config
     gate = Middleware(
-        Gate, api_key=config.api_key, own_hosts=(config.host, *config.allowed_hosts), is_crowded=is_crowded
+        Gate,
+        api_key=config.api_key,
+        tenants=tenants,
+        own_hosts=(config.host, *config.allowed_hosts),
+        friendly_origins=config.cors_origins,
+        is_crowded=is_crowded,
+        is_operators=lambda path: path == _RESET,
     )
     return Starlette(
         routes=[
             Route("/v1/completions", GenerationRoute(service, service.read_completion), methods=["POST"]),
             Route("/v1/chat/completions", GenerationRoute(service, service.read_chat), methods=["POST"]),
+            Route("/v1/responses", GenerationRoute(service, service.read_turn), methods=["POST"]),
+            Route("/tokenize", TokenizeRoute(service), methods=["POST"]),
+            Route("/detokenize", DetokenizeRoute(service), methods=["POST"]),
             Route("/v1/models", plain.models, methods=["GET"]),
             Route("/v1/models/{name:path}", plain.model, methods=["GET"]),
             Route("/health", plain.health, methods=["GET"]),
             Route("/metrics", plain.metrics, methods=["GET"]),
-            Route("/reset_prefix_cache", plain.reset_prefix_cache, methods=["POST"]),
+            Route(_RESET, plain.reset_prefix_cache, methods=["POST"]),
             Route("/plan", plain.plan, methods=["GET"]),
+            Route("/engine", plain.engine, methods=["GET"]),
             Route("/state", plain.state, methods=["GET"]),
+            Route("/why/{request_id}", plain.why, methods=["GET"]),
+            Route("/history", plain.history, methods=["GET"]),
             Route("/", plain.page, methods=["GET"]),
         ],
-        middleware=[gate],
-        exception_handlers={HTTPException: _refuse_http, OctavoError: _refuse, Exception: _refuse},
+        middleware=[*_cors(config.cors_origins), gate],
+        exception_handlers=dict(REFUSALS),
     )
+
+
+def _cors(origins: Sequence[str]) -> list[Middleware]:
+    """Before the gate: a browser asks without a key whether a page may send one, and shows a page refusals too."""
+    if not origins:
+        return []
+    told = (IGNORED_FIELDS, "retry-after")
+    methods, headers = ("GET", "POST"), ("*",)
+    return [
+        Middleware(
+            CORSMiddleware, allow_origins=origins, allow_methods=methods, allow_headers=headers, expose_headers=told
+        )
+    ]
 
 
 class _PlainRoutes:
@@ -63,7 +88,7 @@ class _PlainRoutes:
         self._service = service
         self._states = PageStates(service)
         self._created = int(time.time())
-        self._page = files(__package__).joinpath("page.html").read_bytes()
+        self._page = read_page(__package__)
 
     async def models(self, request: Request) -> Response:
         """The one that is served."""
@@ -90,8 +115,12 @@ class _PlainRoutes:
         return Response(self._service.metrics.render(snapshot, offload), media_type=CONTENT_TYPE)
 
     async def reset_prefix_cache(self, request: Request) -> Response:
-        """Everything that is cached is forgotten, on all media: for good, once it is answered with success."""
-        if not await self._service.engine.reset_prefix_cache():
+        """What is cached on the device and in memory is forgotten; with `?tiers=true` on all media, and for good once
+        it is answered with success."""
+        wanted = request.query_params.get("tiers", "false")
+        if wanted not in _TRUTHS:
+            raise bad_request(f"tiers = {wanted!r} must be true or false", param="tiers")
+        if not await self._service.engine.reset_prefix_cache(tiers=_TRUTHS[wanted]):
             raise not_durable()
         return _json({"status": "ok"})
 
@@ -99,13 +128,27 @@ class _PlainRoutes:
         """The groups and their resume rules, as routers need them to read the events."""
         return _json(published_plan(self._service.engine.engine.manager.config))
 
+    async def engine(self, request: Request) -> Response:
+        """What a router needs to know."""
+        return _json(facts_of(self._service.engine.engine, model=self._service.config.model_name))
+
     async def state(self, request: Request) -> Response:
         """What the page shows."""
         return Response(await self._states.get(), media_type=_JSON, headers={"cache-control": "no-store"})
 
+    async def why(self, request: Request) -> Response:
+        """Why a request of late resumed where it did."""
+        report = await self._service.why(request.path_params["request_id"], request.scope.get(TENANT))
+        return _json(report)
+
+    async def history(self, request: Request) -> Response:
+        """The page's last ten minutes."""
+        points = msgspec.json.encode(list(self._service.history.points))
+        return Response(points, media_type=_JSON, headers={"cache-control": "no-store"})
+
     async def page(self, request: Request) -> Response:
         """The page itself; it asks for `state`."""
-        return Response(self._page, media_type="text/html", headers=_PAGE_HEADERS)
+        return self._page
 
     def _about_model(self) -> dict[str, object]:
         return {
@@ -119,19 +162,3 @@ class _PlainRoutes:
 
 def _json(message: object) -> Response:
     return Response(encode(message), media_type=_JSON)
-
-
-async def _refuse(_: Request, error: Exception) -> Response:
-    return _refusal(as_api_error(error))
-
-
-async def _refuse_http(request: Request, error: Exception) -> Response:
-    """No such path, or not with this method."""
-    assert isinstance(error, HTTPException)
-    status = HTTPStatus(error.status_code)
-    message = f"{request.method} {request.url.path}: {status.phrase.lower()}"
-    return _refusal(ApiError(status, message, headers=error.headers))
-
-
-def _refusal(error: ApiError) -> Response:
-    return Response(error.body, error.status, error.headers, _JSON)

@@ -5,13 +5,16 @@ from typing import Literal
 
 from msgspec import UNSET
 
-from octavo.server.answers import new_request_id, now_s
+from octavo.engine import FinishReason, RequestOutput
+from octavo.server.answers import end_told, new_request_id, now_s
 from octavo.server.generation import Gathered, Piece
 from octavo.server.logprobs import TokenNamer, chat_logprobs, prompt_logprobs
 from octavo.server.prompts import PreparedPrompt
 from octavo.server.requests import ChatRequest
-from octavo.server.responses import ChatChoice, ChatCompletion, ChatText, Usage, encode
+from octavo.server.responses import ChatChoice, ChatCompletion, ChatText, FunctionCall, ToolCallPiece, Usage, encode
 from octavo.server.sampling import chat_params
+from octavo.server.structure import Structure
+from octavo.server.tools import AnswerReader, CallPiece, whole_calls
 
 _ROLE = "assistant"
 
@@ -20,15 +23,25 @@ class ChatWriter:
     """Answers one conversation."""
 
     def __init__(
-        self, request: ChatRequest, prompts: Sequence[PreparedPrompt], *, model: str, name_token: TokenNamer
+        self,
+        request: ChatRequest,
+        prompts: Sequence[PreparedPrompt],
+        structure: Structure,
+        *,
+        model: str,
+        name_token: TokenNamer,
     ) -> None:
         self.request_id = new_request_id("chatcmpl")
-        self.params = chat_params(request)
+        self.params = chat_params(request, structure)
         self.prompts = prompts
         self._request = request
         self._model = model
         self._created = now_s()
         self._name = name_token
+        self._readers: list[AnswerReader] = []
+        """By choice, if an answer may hold more than what is said."""
+        if structure.make_reader is not None:
+            self._readers = [structure.make_reader() for _ in range(self.params.n)]
 
     def whole(self, choices: Sequence[Sequence[Gathered]], usage: Usage) -> bytes:
         """The answer, by prompt and choice."""
@@ -54,15 +67,18 @@ class ChatWriter:
     def piece(self, piece: Piece) -> Iterator[bytes]:
         """What a stream tells of a piece; nothing, if it brings nothing to see."""
         output, request = piece.output, self._request
+        delta = self._delta(output)
         wants_tokens = request.return_token_ids or request.logprobs
-        if not (output.text or output.is_finished or (wants_tokens and output.token_ids)):
+        has_news = any(part is not UNSET for part in (delta.content, delta.reasoning_content, delta.tool_calls))
+        if not (has_news or output.is_finished or (wants_tokens and output.token_ids)):
             return
+        reason, stop_reason = end_told(output)
         choice = ChatChoice(
             index=output.index,
-            delta=ChatText(content=output.text) if output.text else ChatText(),
+            delta=delta,
             logprobs=chat_logprobs(output.logprobs or (), self._name) if request.logprobs else None,
-            finish_reason=output.finish_reason,
-            stop_reason=output.stop_reason,
+            finish_reason=self._finish_reason(output.index, reason),
+            stop_reason=stop_reason,
         )
         if request.return_token_ids:
             choice.token_ids = output.token_ids
@@ -75,16 +91,47 @@ class ChatWriter:
         return encode(message)
 
     def _choice(self, index: int, choice: Gathered) -> ChatChoice:
+        reason, stop_reason = end_told(choice)
         told = ChatChoice(
             index=index,
-            message=ChatText(role=_ROLE, content="".join(choice.text)),
+            message=self._text(index, "".join(choice.text)),
             logprobs=chat_logprobs(choice.logprobs, self._name) if self._request.logprobs else None,
-            finish_reason=choice.finish_reason,
-            stop_reason=choice.stop_reason,
+            finish_reason=self._finish_reason(index, reason),
+            stop_reason=stop_reason,
         )
         if self._request.return_token_ids:
             told.token_ids = choice.token_ids
         return told
+
+    def _delta(self, output: RequestOutput) -> ChatText:
+        if not self._readers:
+            return ChatText(content=output.text or UNSET)
+        reader = self._readers[output.index]
+        reads = [reader.push(output.text), *([reader.flush()] if output.is_finished else [])]
+        calls = [_as_tool_call(call, in_stream=True) for read in reads for call in read.calls]
+        return ChatText(
+            content="".join(read.said for read in reads) or UNSET,
+            reasoning_content="".join(read.thought for read in reads) or UNSET,
+            tool_calls=calls or UNSET,
+        )
+
+    def _text(self, index: int, text: str) -> ChatText:
+        if not self._readers:
+            return ChatText(role=_ROLE, content=text)
+        reader = self._readers[index]
+        reads = [reader.push(text), reader.flush()]
+        said = "".join(read.said for read in reads)
+        calls = [_as_tool_call(call, in_stream=False) for call in whole_calls(reads)]
+        return ChatText(
+            role=_ROLE,
+            content=said or (None if calls else ""),
+            reasoning_content="".join(read.thought for read in reads) or UNSET,
+            tool_calls=calls or UNSET,
+        )
+
+    def _finish_reason(self, index: int, reason: str | None) -> str | None:
+        has_called = bool(self._readers) and self._readers[index].num_calls > 0
+        return "tool_calls" if has_called and reason is FinishReason.STOP else reason
 
     def _message(
         self, kind: Literal["chat.completion", "chat.completion.chunk"], choices: list[ChatChoice]
@@ -97,3 +144,13 @@ class ChatWriter:
             choices=choices,
             usage=None if self._request.includes_usage else UNSET,
         )
+
+
+def _as_tool_call(call: CallPiece, *, in_stream: bool) -> ToolCallPiece:
+    """A call, or a piece of one."""
+    return ToolCallPiece(
+        index=call.index if in_stream else UNSET,
+        id=call.call_id or UNSET,
+        type="function" if call.call_id else UNSET,
+        function=FunctionCall(name=call.name or UNSET, arguments=call.arguments),
+    )

@@ -5,13 +5,14 @@ from collections.abc import Iterator, Sequence
 from msgspec import UNSET
 
 from octavo.engine import FastTokenizer, RequestOutput, TokenLogprobs
-from octavo.server.answers import new_request_id, now_s
+from octavo.server.answers import end_told, new_request_id, now_s
 from octavo.server.generation import Gathered, Piece
 from octavo.server.logprobs import TokenNamer, completion_logprobs, prompt_logprobs
 from octavo.server.prompts import PreparedPrompt
 from octavo.server.requests import CompletionRequest
 from octavo.server.responses import Completion, CompletionChoice, CompletionLogprobs, Usage, encode
 from octavo.server.sampling import completion_params
+from octavo.server.structure import Structure
 
 
 class CompletionWriter:
@@ -21,13 +22,14 @@ class CompletionWriter:
         self,
         request: CompletionRequest,
         prompts: Sequence[PreparedPrompt],
+        structure: Structure,
         *,
         model: str,
         tokenizer: FastTokenizer | None,
         name_token: TokenNamer,
     ) -> None:
         self.request_id = new_request_id("cmpl")
-        self.params = completion_params(request)
+        self.params = completion_params(request, structure)
         self.prompts = prompts
         self._request = request
         self._model = model
@@ -75,12 +77,13 @@ class CompletionWriter:
     def _choice(self, prompt_index: int, index: int, choice: Gathered) -> CompletionChoice:
         prompt, request = self.prompts[prompt_index], self._request
         text = "".join(choice.text)
+        reason, stop_reason = end_told(choice)
         told = CompletionChoice(
             index=self._number(prompt_index, index),
             text=self._prompt_text(prompt) + text if request.echo else text,
             logprobs=self._logprobs(prompt, choice),
-            finish_reason=choice.finish_reason,
-            stop_reason=choice.stop_reason,
+            finish_reason=reason,
+            stop_reason=stop_reason,
         )
         if request.return_token_ids:
             told.prompt_token_ids, told.token_ids = prompt.token_ids, choice.token_ids
@@ -99,12 +102,13 @@ class CompletionWriter:
         return completion_logprobs(tokens, self._name)
 
     def _piece_choice(self, number: int, output: RequestOutput) -> CompletionChoice:
+        reason, stop_reason = end_told(output)
         told = CompletionChoice(
             index=number,
             text=output.text,
             logprobs=None,
-            finish_reason=output.finish_reason,
-            stop_reason=output.stop_reason,
+            finish_reason=reason,
+            stop_reason=stop_reason,
         )
         if self._request.logprobs is not None:
             offset = self._offsets.get(number, 0)

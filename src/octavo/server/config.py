@@ -1,39 +1,80 @@
-"""`ServerConfig`: how a server is reached, and what it bears."""
+"""`HttpConfig`: how a server is reached, and what it bears; `ServerConfig`: that of an engine's server."""
 
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from octavo.errors import InputError
-from octavo.settings import Count, Seconds, Settings
+from octavo.settings import Count, Seconds, Secret, Settings, shown
 
 
-class ServerConfig(Settings, frozen=True, kw_only=True):
+class HttpConfig(Settings, frozen=True, kw_only=True):
     """Where a server listens, who may use it, and the bounds of what it holds for its clients."""
 
-    model_name: Annotated[str, Meta(min_length=1, description="a name")]
-    """As requests and answers name the model."""
     host: str = "127.0.0.1"
+    """The address to listen on."""
     port: Annotated[int, Meta(ge=0, le=65535)] = 8000
-    """0 takes a free one."""
-    api_key: str | None = None
-    """The key that clients must show; None lets in everybody who reaches the address."""
-    allowed_hosts: tuple[str, ...] = ()
-    """Further names of this server in `Host`, for a server without an API key."""
+    """The port to listen on; 0 takes a free one."""
+    api_key: Secret | None = None
+    """The key that clients must show; without it the server lets in everybody who reaches the address."""
+    allowed_hosts: tuple[str, ...] = field(name="allowed_host", default=())
+    """Further names of this server, for clients without a key."""
     max_body_bytes: Count = 32 << 20
-    """Of one request's body."""
+    """The most bytes of one request's body."""
     max_buffered_bytes: Count = 512 << 20
-    """Of all bodies that are being read or served; more are refused until others have ended."""
+    """The most bytes of all bodies that are being read or served; more are refused until others have ended."""
     body_timeout_s: Seconds = 60.0
-    """For a body to arrive."""
+    """How long a body may take to arrive."""
     send_timeout_s: Seconds = 120.0
-    """For a client to take a piece of its answer; one that does not is given up."""
+    """How long a client may take for a piece of its answer; then it is given up."""
     shutdown_timeout_s: Annotated[float, Meta(ge=0, le=1e9, description="a number of seconds, 0 or more")] = 30.0
     """How long open requests may go on when the server is asked to end."""
     most_connections: Count = 8192
+    """Connections at once; the idlest one makes room for a new one."""
     keep_alive_s: Count = 30
+    """How long an idle connection is kept."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least important lines that are logged."""
+    log_json: bool = False
+    """Log each line as a JSON object."""
+    access_log: bool = False
+    """Log each request with its answer's status."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.api_key is not None and not (self.api_key and self.api_key.isascii() and self.api_key.isprintable()):
             raise InputError("the API key must be printable ASCII, and not empty")
+
+
+class ServerConfig(HttpConfig, frozen=True, kw_only=True):
+    """The server of one engine."""
+
+    model_name: Annotated[str, Meta(min_length=1, description="a name")] = field(name="served_model_name")
+    """As requests and answers name the model; by default as its folder is called."""
+    tenants: Path | None = None
+    """A file of more API keys, each with a tenant, which decides what its requests share, and a quota."""
+    cors_origins: tuple[str, ...] = field(name="cors_origin", default=())
+    """Sites whose pages may use this server, such as https://chat.example; pages of no other site may."""
+
+    def __post_init__(self) -> None:
+        HttpConfig.__post_init__(self)
+        for origin in self.cors_origins:
+            if not _is_origin(origin):
+                raise InputError(
+                    f"cors_origin: {shown(origin)} is not as browsers name a site; write it like https://chat.example "
+                    "or http://localhost:3000, in small letters, without a path or a default port"
+                )
+
+
+def _is_origin(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        return False
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    is_plain = bool(host) and text.isascii() and text.isprintable() and "*" not in text and " " not in text
+    is_default = (parts.scheme, port) in (("http", 80), ("https", 443))
+    return is_plain and not is_default and text == f"{parts.scheme}://{host}" + ("" if port is None else f":{port}")

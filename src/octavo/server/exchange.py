@@ -1,18 +1,24 @@
 """One HTTP request and its answer, below the routes: bodies within bounds, events, and clients that go away."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import suppress
 from http import HTTPStatus
+from typing import TypeAlias
 
 from starlette.types import Message, Receive, Scope, Send
 
 from octavo.server.admission import Ticket
-from octavo.server.config import ServerConfig
+from octavo.server.config import HttpConfig
 from octavo.server.errors import ApiError
+from octavo.server.gate import TENANT
+
+Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 _JSON = (b"content-type", b"application/json")
 _EVENTS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
+IGNORED_FIELDS = "x-octavo-ignored-fields"
+"""Of an answer: the fields of the request that had no effect."""
 DONE = b"data: [DONE]\n\n"
 
 
@@ -28,11 +34,15 @@ class ClientGoneError(Exception):
 class Exchange:
     """What is received of a client and sent to it."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, config: ServerConfig) -> None:
-        self._headers: dict[bytes, bytes] = dict(scope["headers"])
+    def __init__(self, scope: Scope, receive: Receive, send: Send, config: HttpConfig) -> None:
+        self.headers: Mapping[bytes, bytes] = dict(scope["headers"])
+        """The request's."""
+        self.tenant: str | None = scope.get(TENANT)
         self._receive = receive
         self._send = send
         self._config = config
+        self.ignored_fields: list[str] = []
+        """Of the request's body; the answer's head names them."""
         self.has_begun = False
         """Whether the answer's status is out, so that it cannot change any more."""
         self.status = 0
@@ -40,7 +50,7 @@ class Exchange:
     async def read_body(self, ticket: Ticket) -> bytearray:
         """The body, or the refusal as soon as it is known to be too long."""
         most = self._config.max_body_bytes
-        declared = self._headers.get(b"content-length", b"0")
+        declared = self.headers.get(b"content-length", b"0")
         if declared.isdigit() and int(declared) > most:
             raise _too_large(most)
         body = bytearray()
@@ -70,9 +80,9 @@ class Exchange:
                 with suppress(asyncio.CancelledError, Exception):
                     await task
 
-    async def answer(self, message: bytes, status: HTTPStatus = HTTPStatus.OK, headers: tuple[str, ...] = ()) -> None:
+    async def answer(self, message: bytes) -> None:
         """The whole answer, as JSON."""
-        await self._begin(status, [_JSON, (b"content-length", str(len(message)).encode())])
+        await self._begin(HTTPStatus.OK, [_JSON, (b"content-length", str(len(message)).encode())])
         await self._push(message, is_last=True)
 
     async def refuse(self, error: ApiError) -> None:
@@ -94,8 +104,17 @@ class Exchange:
             await self._push(piece)
         await self._push(DONE, is_last=True)
 
-    async def _begin(self, status: HTTPStatus, headers: list[tuple[bytes, bytes]]) -> None:
+    async def relay(self, status: HTTPStatus, headers: Headers, pieces: AsyncIterator[bytes]) -> None:
+        """Another server's answer, as it comes."""
+        await self._begin(status, headers)
+        async for piece in pieces:
+            await self._push(piece)
+        await self._push(b"", is_last=True)
+
+    async def _begin(self, status: HTTPStatus, headers: Headers) -> None:
         self.has_begun, self.status = True, status
+        if self.ignored_fields:
+            headers = [*headers, (IGNORED_FIELDS.encode(), ", ".join(self.ignored_fields).encode())]
         await self._transmit({"type": "http.response.start", "status": int(status), "headers": headers})
 
     async def _push(self, piece: bytes, *, is_last: bool = False) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from octavo.chunks import Hint
 from octavo.engine import AsyncEngine, FinishReason, RequestOutput, RequestStream, SamplingParams, TokenLogprobs
 from octavo.server.errors import bad_request
 from octavo.server.live_requests import LiveRequest, LiveRequests
@@ -53,6 +54,7 @@ class Generation:
         prompts: Sequence[PreparedPrompt],
         params: SamplingParams,
         cache_salt: str | None = None,
+        hints: Sequence[Hint] = (),
     ) -> None:
         self._engine = engine
         self._live = live
@@ -60,6 +62,7 @@ class Generation:
         self._prompts = prompts
         self._params = params
         self._cache_salt = cache_salt
+        self._hints = hints
         self._streams: list[RequestStream] = []
         self._watched: list[LiveRequest] = []
 
@@ -73,7 +76,11 @@ class Generation:
         submitting = [
             asyncio.ensure_future(
                 self._engine.submit(
-                    prompt.token_ids, self._params, cache_salt=self._cache_salt, request_id=watched.request_id
+                    prompt.token_ids,
+                    self._params,
+                    cache_salt=self._cache_salt,
+                    request_id=watched.request_id,
+                    hints=(*prompt.hints, *self._hints),
                 )
             )
             for prompt, watched in zip(self._prompts, self._watched, strict=True)

@@ -1,54 +1,59 @@
-"""The two routes that generate: read, submit, answer whole or piece by piece, and let go of everything in the end."""
+"""The routes that generate: read, submit, answer whole or piece by piece, and let go of everything in the end."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
-from starlette.types import Receive, Scope, Send
-
+from octavo.chunks import Hint
 from octavo.engine import FinishReason
+from octavo.server.admission import Ticket
 from octavo.server.answers import AnswerWriter, check_finished, failed, usage_of
-from octavo.server.errors import as_api_error
-from octavo.server.exchange import ClientGoneError, Exchange, event
+from octavo.server.body_route import BodyRoute
+from octavo.server.errors import bad_request
+from octavo.server.exchange import Exchange, event
 from octavo.server.generation import Generation
+from octavo.server.hints import hints_on_prompts
 from octavo.server.requests import ChatRequest, CompletionRequest
 from octavo.server.service import Service
+from octavo.server.turn_request import TurnRequest
 
-ReadBody = Callable[[bytearray], Awaitable[tuple[CompletionRequest | ChatRequest, AnswerWriter]]]
+AnyRequest = CompletionRequest | ChatRequest | TurnRequest
+
+ReadBody = Callable[[bytearray], Awaitable[tuple[AnyRequest, AnswerWriter]]]
 
 
-class GenerationRoute:
-    """An ASGI application rather than a function of a request: what it holds lives as long as its answer."""
+class GenerationRoute(BodyRoute):
+    """One of them."""
 
     def __init__(self, service: Service, read: ReadBody) -> None:
+        super().__init__(service.admission, service.metrics, service.config)
         self._service = service
         self._read = read
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        service = self._service
-        exchange = Exchange(scope, receive, send, service.config)
-        try:
-            await self._serve(exchange)
-        except ClientGoneError:
-            service.metrics.clients_gone.inc()
-            return
-        except Exception as error:  # noqa: BLE001 - whatever it is, the client is told something
-            await exchange.refuse(as_api_error(error))
-        service.metrics.count_answer(scope["path"], exchange.status)
+    async def _serve(self, exchange: Exchange, ticket: Ticket) -> None:
+        body = await exchange.read_body(ticket)
+        request, writer = await self._read(body)
+        exchange.ignored_fields = self._service.find_ignored(body, request)
+        self._service.ignored_fields.log(exchange.ignored_fields)
+        del body
+        hints = hints_on_prompts(request.prompt_cache_retention, exchange.headers)
+        await exchange.run(self._answer(exchange, request, writer, hints))
 
-    async def _serve(self, exchange: Exchange) -> None:
-        with self._service.admission.enter() as ticket:
-            body = await exchange.read_body(ticket)
-            request, writer = await self._read(body)
-            del body
-            await exchange.run(self._answer(exchange, request, writer))
-
-    async def _answer(self, exchange: Exchange, request: CompletionRequest | ChatRequest, writer: AnswerWriter) -> None:
-        async with self._service.generation(writer, request.cache_salt) as generation:
+    async def _answer(
+        self, exchange: Exchange, request: AnyRequest, writer: AnswerWriter, hints: Sequence[Hint]
+    ) -> None:
+        async with self._service.generation(writer, _salt_of(request, exchange.tenant), hints) as generation:
             if request.stream:
                 await exchange.stream(_events(generation, writer, with_usage=request.includes_usage))
                 return
             choices = await generation.gather()
             check_finished(choices)
             await exchange.answer(writer.whole(choices, usage_of(generation)))
+
+
+def _salt_of(request: AnyRequest, tenant: str | None) -> str | None:
+    """Under which the request shares what is cached."""
+    if tenant is not None and request.cache_salt not in (None, tenant):
+        raise bad_request("the API key decides cache_salt; leave it out", param="cache_salt")
+    return request.cache_salt if tenant is None else tenant
 
 
 async def _events(generation: Generation, writer: AnswerWriter, *, with_usage: bool) -> AsyncIterator[bytes]:

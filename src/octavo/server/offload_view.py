@@ -1,13 +1,13 @@
 """What the server shows of offloading: read on the engine's thread, between two steps."""
 
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import NamedTuple
 
 import msgspec
 
 from octavo.offload import MEMORY, OffloadStats, OffloadStatus
 from octavo.tiers import TierState
+from octavo.units import format_bytes
 
 
 class OffloadReport(NamedTuple):
@@ -31,6 +31,15 @@ class TierView(msgspec.Struct, kw_only=True, frozen=True):
     bytes_budget: int
     num_chunks: int
     counters: dict[str, int]
+    levels: dict[str, int] = {}
+    work: dict[str, float] = {}
+
+    @property
+    def usage(self) -> str:
+        """Its bytes and its budget; of a store that engines share, whose budget is its own: the chunks known here."""
+        if not self.bytes_budget:
+            return f"{self.num_chunks:,} chunks known"
+        return f"{format_bytes(self.bytes_used)} of {format_bytes(self.bytes_budget)}"
 
 
 def view_tiers(report: OffloadReport) -> list[TierView]:
@@ -54,13 +63,8 @@ def view_tiers(report: OffloadReport) -> list[TierView]:
             bytes_budget=tier.bytes_budget,
             num_chunks=tier.num_chunks,
             counters=dict(tier.counters),
+            levels=dict(tier.levels),
+            work=dict(tier.work),
         )
         for medium, tier in status.tiers
     ]
-
-
-def transfer_counts(report: OffloadReport) -> dict[str, int]:
-    """Counts of loads and stores between the device and memory."""
-    counts = asdict(report.stats)
-    del counts["loaded_blocks"]  # it is told by group and medium
-    return counts

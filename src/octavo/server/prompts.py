@@ -1,14 +1,21 @@
 """From what a client sends to the tokens that the engine computes."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import json
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
+import msgspec
 from jinja2 import TemplateError
 
+from octavo.chunks import Hint
 from octavo.engine import FastTokenizer
 from octavo.server.errors import ApiError, bad_request
-from octavo.server.requests import ChatMessage, ChatRequest, CompletionRequest
+from octavo.server.hints import common_tokens, hints_on_parts
+from octavo.server.requests import ChatMessage, ChatRequest, CompletionRequest, ToolCall
+from octavo.server.tools import ToolFormat, find_format
 
 _RESERVED_ARGUMENTS = frozenset(
     {"add_generation_prompt", "chat_template", "continue_final_message", "conversation", "documents", "max_length"}
@@ -18,6 +25,9 @@ _RESERVED_ARGUMENTS = frozenset(
 """What `chat_template_kwargs` may not be: arguments of the call that are not the template's."""
 
 
+_EFFORT = "reasoning_effort"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedPrompt:
     """One prompt, ready to be computed."""
@@ -25,6 +35,8 @@ class PreparedPrompt:
     token_ids: list[int]
     text: str | None = None
     """As it was sent; None for token ids."""
+    hints: Sequence[Hint] = ()
+    """On parts of it."""
 
 
 class PromptReader:
@@ -64,21 +76,33 @@ class PromptReader:
                 code="no_chat_template",
             )
         own = request.chat_template_kwargs or {}
+        effort: dict[str, Any] = {}
+        if request.reasoning_effort is not None and has_effort(tokenizer):
+            effort[_EFFORT] = request.reasoning_effort
         if reserved := sorted(_RESERVED_ARGUMENTS & own.keys()):
             raise bad_request(f"chat_template_kwargs may not hold {', '.join(reserved)}", param="chat_template_kwargs")
         continues = bool(request.continue_final_message)
         generates = not continues if request.add_generation_prompt is None else request.add_generation_prompt
-        messages = [_as_template_sees(message, place) for place, message in enumerate(request.messages)]
+        form = find_format(template_of(tokenizer))
+        messages = [_as_template_sees(message, place, form) for place, message in enumerate(request.messages)]
         text = _apply_template(
             lambda: tokenizer.apply_chat_template(
                 messages,
                 tokenize=False,
                 add_generation_prompt=generates,
                 continue_final_message=continues,
-                **own,
+                tools=_tools_as_template_sees(request),
+                **(effort | own),
             )
         )
-        return self._of_text(text, add_special_tokens=bool(request.add_special_tokens))  # the template wrote them
+        special = bool(request.add_special_tokens)  # the template wrote them
+        prompt = self._of_text(text, add_special_tokens=special)
+        hints = hints_on_parts(
+            request.messages,
+            text,
+            lambda end: common_tokens(prompt.token_ids, tokenizer.encode(text[:end], add_special_tokens=special)),
+        )
+        return replace(prompt, hints=hints) if hints else prompt
 
     def _of_text(self, text: str, *, add_special_tokens: bool) -> PreparedPrompt:
         tokenizer = self._require_tokenizer("prompt")
@@ -106,6 +130,19 @@ class PromptReader:
             )
 
 
+def template_of(tokenizer: FastTokenizer) -> str:
+    """The chat template, for conversations with tools where there are several; empty if there is none."""
+    template = tokenizer.chat_template
+    if isinstance(template, dict):
+        template = template.get("tool_use") or template.get("default")
+    return cast("str", template or "")
+
+
+def has_effort(tokenizer: FastTokenizer | None) -> bool:
+    """Whether the chat template asks how long the model should think."""
+    return tokenizer is not None and re.search(rf"\b{_EFFORT}\b", template_of(tokenizer)) is not None
+
+
 def _longest_token_chars(tokenizer: FastTokenizer) -> int:
     vocabulary: dict[str, int] = cast("Any", tokenizer).get_vocab()
     return max(map(len, vocabulary), default=1)
@@ -120,7 +157,7 @@ def _all(items: list[Any], kind: type) -> list[Any]:
     return items
 
 
-def _as_template_sees(message: ChatMessage, place: int) -> dict[str, Any]:
+def _as_template_sees(message: ChatMessage, place: int, form: ToolFormat | None) -> dict[str, Any]:
     parts = message.content
     if isinstance(parts, list):
         for part in parts:
@@ -129,10 +166,40 @@ def _as_template_sees(message: ChatMessage, place: int) -> dict[str, Any]:
                     f"only text is served, not {part.type!r}", param=f"messages[{place}].content", code="unsupported"
                 )
         parts = "\n".join(part.text or "" for part in parts)
-    seen: dict[str, Any] = {"role": message.role, "content": "" if parts is None else parts}
-    for name in ("name", "reasoning_content", "tool_calls", "tool_call_id"):
+    wants_text = form is not None and form.wants_text
+    seen: dict[str, Any] = {"role": message.role, "content": parts or ""}
+    for name in ("name", "reasoning_content", "tool_call_id"):
         if (value := getattr(message, name)) is not None:
             seen[name] = value
+    if message.tool_calls:
+        seen["tool_calls"] = [_call_as_template_sees(call, as_text=wants_text) for call in message.tool_calls]
+    if form is not None and form.has_channels and message.reasoning_content:
+        seen["thinking"] = message.reasoning_content
+    return seen
+
+
+def _call_as_template_sees(call: ToolCall, *, as_text: bool) -> dict[str, Any]:
+    """Most templates write arguments as JSON themselves, so they want them as an object."""
+    arguments: Any = call.function.arguments
+    if as_text:
+        arguments = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    elif isinstance(arguments, str):
+        with suppress(msgspec.DecodeError):
+            arguments = msgspec.json.decode(arguments)
+    function = {"name": call.function.name, "arguments": arguments}
+    return {"type": call.type, "function": function} | ({} if call.id is None else {"id": call.id})
+
+
+def _tools_as_template_sees(request: ChatRequest) -> list[dict[str, Any]] | None:
+    """They stay where none may be called: the prompt begins as it did, and what is cached of it can be resumed."""
+    if not request.tools:
+        return None
+    seen: list[dict[str, Any]] = []
+    for tool in request.tools:
+        about = msgspec.structs.asdict(tool.function)
+        seen.append(
+            {"type": tool.type, "function": {name: value for name, value in about.items() if value is not None}}
+        )
     return seen
 
 

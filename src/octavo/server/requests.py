@@ -1,10 +1,13 @@
 """What clients send: OpenAI's bodies with vLLM's extras, as far as they mean something here.
 
-Clients send many fields that no server knows, and null for what they leave open: both are fine. A known field of a
-wrong type is refused. So is one that would change the answer and cannot be honoured.
+Clients send many fields that no server knows, and null for what they leave open: both are fine, and
+`octavo.server.ignored_fields` names the unknown ones. A known field of a wrong type is refused. So is one that would
+change the answer and cannot be honoured.
 """
 
-from typing import Any, TypeVar
+import re
+from collections.abc import Sequence
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -14,13 +17,40 @@ from octavo.settings import explain
 Prompt = str | list[str | int | list[int]]
 """Text, token ids, or a list of either."""
 
+CacheRetention = Literal["in_memory", "in-memory", "24h"]
+
 _T = TypeVar("_T")
+_TOOL_NAME = re.compile(r"[a-zA-Z0-9_.:/-]{1,128}")
 
 
 class StreamOptions(msgspec.Struct, kw_only=True):
     """What a stream tells besides its pieces."""
 
     include_usage: bool | None = None
+
+
+class JsonSchema(msgspec.Struct, kw_only=True):
+    """A schema that an answer follows."""
+
+    name: str | None = None
+    schema_: dict[str, Any] | None = msgspec.field(name="schema", default=None)
+    strict: bool | None = None
+
+
+class ResponseFormat(msgspec.Struct, kw_only=True):
+    """What an answer is: `text`, `json_object`, or `json_schema` with its schema."""
+
+    type: str
+    json_schema: JsonSchema | None = None
+
+
+class StructuredOutputs(msgspec.Struct, kw_only=True):
+    """vLLM's way to say what an answer is: exactly one of these."""
+
+    json: dict[str, Any] | None = None
+    regex: str | None = None
+    choice: list[str] | None = None
+    grammar: str | None = None
 
 
 class _GenerationRequest(msgspec.Struct, kw_only=True):
@@ -38,7 +68,9 @@ class _GenerationRequest(msgspec.Struct, kw_only=True):
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     logit_bias: dict[str, float] | None = None
+    response_format: ResponseFormat | None = None
     # vLLM's:
+    structured_outputs: StructuredOutputs | None = None
     top_k: int | None = None
     min_p: float | None = None
     repetition_penalty: float | None = None
@@ -51,6 +83,10 @@ class _GenerationRequest(msgspec.Struct, kw_only=True):
     return_tokens_as_token_ids: bool | None = None
     add_special_tokens: bool | None = None
     cache_salt: str | None = None
+    # how long the prompt will be wanted, as OpenAI has it:
+    prompt_cache_key: str | None = None
+    """A router keeps the requests of one key together; here what can be resumed is found by its content."""
+    prompt_cache_retention: CacheRetention | None = None
 
     @property
     def includes_usage(self) -> bool:
@@ -89,11 +125,34 @@ class CompletionRequest(_GenerationRequest, kw_only=True):
             raise bad_request("echo with logprobs is not streamed; leave stream out", param="echo")
 
 
+class CacheControl(msgspec.Struct, kw_only=True):
+    """That others will begin as far as here, and for how long, as Anthropic has it."""
+
+    type: Literal["ephemeral"]
+    ttl: Literal["5m", "1h"] | None = None
+
+
 class ContentPart(msgspec.Struct, kw_only=True):
     """A part of a message; only text is served."""
 
     type: str
     text: str | None = None
+    cache_control: CacheControl | None = None
+
+
+class CalledFunction(msgspec.Struct, kw_only=True):
+    """A call's name, and its arguments as JSON."""
+
+    name: str
+    arguments: str | dict[str, Any] = "{}"
+
+
+class ToolCall(msgspec.Struct, kw_only=True):
+    """A call that the model made earlier."""
+
+    function: CalledFunction
+    type: str = "function"
+    id: str | None = None
 
 
 class ChatMessage(msgspec.Struct, kw_only=True):
@@ -103,14 +162,37 @@ class ChatMessage(msgspec.Struct, kw_only=True):
     content: str | list[ContentPart] | None = None
     name: str | None = None
     reasoning_content: str | None = None
-    tool_calls: list[dict[str, Any]] | None = None
+    tool_calls: list[ToolCall] | None = None
     tool_call_id: str | None = None
 
 
-class ResponseFormat(msgspec.Struct, kw_only=True):
-    """Only plain text is served."""
+class Function(msgspec.Struct, kw_only=True):
+    """What a tool is called, what it does, and a schema of its arguments."""
+
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class Tool(msgspec.Struct, kw_only=True):
+    """A function that the model may call."""
 
     type: str
+    function: Function
+
+
+class FunctionName(msgspec.Struct, kw_only=True):
+    """Of a tool that must be called."""
+
+    name: str
+
+
+class NamedTool(msgspec.Struct, kw_only=True):
+    """The tool that must be called."""
+
+    type: str
+    function: FunctionName
 
 
 class ChatRequest(_GenerationRequest, kw_only=True):
@@ -120,22 +202,21 @@ class ChatRequest(_GenerationRequest, kw_only=True):
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
-    tools: list[dict[str, Any]] | None = None
-    tool_choice: str | dict[str, Any] | None = None
-    response_format: ResponseFormat | None = None
+    tools: list[Tool] | None = None
+    tool_choice: str | NamedTool | None = None
+    parallel_tool_calls: bool | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
+    """For templates that have this variable."""
 
     def check(self) -> None:
         """Refuses what would be served wrongly."""
         _GenerationRequest.check(self)
         if not self.messages:
             raise bad_request("messages must hold at least one message", param="messages")
-        if self.tools and self.tool_choice != "none":
-            raise _unsupported("tools")
-        if self.response_format is not None and self.response_format.type != "text":
-            raise _unsupported("response_format")
+        _check_tools(self.tools or (), self.tool_choice)
         if self.top_logprobs is not None and not self.logprobs:
             raise bad_request("top_logprobs needs logprobs: true", param="top_logprobs")
 
@@ -154,6 +235,26 @@ def decode(body: bytes | bytearray, decoder: msgspec.json.Decoder[_T]) -> _T:
         raise bad_request("the body is not JSON: it is not UTF-8") from None
     except RecursionError:
         raise bad_request("the body is nested too deeply") from None
+
+
+def _check_tools(tools: Sequence[Tool], choice: str | NamedTool | None) -> None:
+    names: set[str] = set()
+    for place, tool in enumerate(tools):
+        at = f"tools[{place}].function.name"
+        if tool.type != "function":
+            raise bad_request(f"tools are functions, not {tool.type!r}", param=f"tools[{place}].type")
+        if not _TOOL_NAME.fullmatch(tool.function.name):
+            raise bad_request(f"a tool's name must match {_TOOL_NAME.pattern}, not {tool.function.name!r}", param=at)
+        if tool.function.name in names:
+            raise bad_request(f"two tools are named {tool.function.name!r}", param=at)
+        names.add(tool.function.name)
+    if isinstance(choice, NamedTool):
+        if choice.function.name not in names:
+            raise bad_request(f"no tool is named {choice.function.name!r}", param="tool_choice")
+    elif choice not in (None, "none", "auto", "required"):
+        raise bad_request("tool_choice must be none, auto, required, or name a function", param="tool_choice")
+    elif choice == "required" and not names:
+        raise bad_request("tool_choice is required, and there are no tools", param="tool_choice")
 
 
 def _unsupported(field: str) -> ApiError:

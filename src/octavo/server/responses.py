@@ -88,11 +88,30 @@ class Completion(msgspec.Struct, kw_only=True):
     usage: Usage | UnsetType | None = UNSET
 
 
+class FunctionCall(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A name and arguments as JSON, or the next piece of them."""
+
+    name: str | UnsetType = UNSET
+    arguments: str | UnsetType = UNSET
+
+
+class ToolCallPiece(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A call, or the next piece of one; `index` says which, in a stream."""
+
+    index: int | UnsetType = UNSET
+    id: str | UnsetType = UNSET
+    type: str | UnsetType = UNSET
+    function: FunctionCall
+
+
 class ChatText(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A message, or the next piece of one."""
 
     role: str | UnsetType = UNSET
-    content: str | UnsetType = UNSET
+    content: str | UnsetType | None = UNSET
+    reasoning_content: str | UnsetType = UNSET
+    """What the model thought, where its format tells that apart."""
+    tool_calls: list[ToolCallPiece] | UnsetType = UNSET
 
 
 class ChatChoice(msgspec.Struct, kw_only=True):

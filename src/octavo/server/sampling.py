@@ -5,6 +5,7 @@ from typing import Any
 from octavo.engine import MAX_LOGPROBS, SamplingParams
 from octavo.server.errors import bad_request
 from octavo.server.requests import ChatRequest, CompletionRequest
+from octavo.server.structure import Structure
 
 _COMPLETION_TOKENS = 16
 """OpenAI's default where a completion names no length."""
@@ -14,9 +15,9 @@ _AS_THEY_ARE = (
 )  # fmt: skip
 
 
-def completion_params(request: CompletionRequest) -> SamplingParams:
+def completion_params(request: CompletionRequest, structure: Structure) -> SamplingParams:
     """Echoed prompts have log-probabilities too, if the output has."""
-    wishes = _common_wishes(request)
+    wishes = _common_wishes(request, structure)
     if request.echo and request.logprobs is not None:
         wishes["prompt_logprobs"] = max(request.logprobs, request.prompt_logprobs or 0)
     max_tokens = _COMPLETION_TOKENS if request.max_tokens is None else request.max_tokens
@@ -25,7 +26,7 @@ def completion_params(request: CompletionRequest) -> SamplingParams:
     return SamplingParams(max_tokens=max_tokens, logprobs=request.logprobs, **wishes)
 
 
-def chat_params(request: ChatRequest) -> SamplingParams:
+def chat_params(request: ChatRequest, structure: Structure) -> SamplingParams:
     """`max_completion_tokens` is the newer name of `max_tokens`."""
     max_tokens = request.max_tokens if request.max_completion_tokens is None else request.max_completion_tokens
     if max_tokens is not None and max_tokens < 1:
@@ -33,12 +34,15 @@ def chat_params(request: ChatRequest) -> SamplingParams:
     if request.top_logprobs is not None and not 0 <= request.top_logprobs <= MAX_LOGPROBS:
         raise bad_request(f"top_logprobs must be from 0 to {MAX_LOGPROBS}", param="top_logprobs")
     logprobs = (request.top_logprobs or 0) if request.logprobs else None
-    return SamplingParams(max_tokens=max_tokens, logprobs=logprobs, **_common_wishes(request))
+    return SamplingParams(max_tokens=max_tokens, logprobs=logprobs, **_common_wishes(request, structure))
 
 
-def _common_wishes(request: CompletionRequest | ChatRequest) -> dict[str, Any]:
+def _common_wishes(request: CompletionRequest | ChatRequest, structure: Structure) -> dict[str, Any]:
     wishes = {name: value for name in _AS_THEY_ARE if (value := getattr(request, name)) is not None}
     stop = [request.stop] if isinstance(request.stop, str) else request.stop or []
     wishes["stop"] = tuple(text for text in stop if text)
     wishes["stop_token_ids"] = tuple(request.stop_token_ids or ())
+    wishes["grammar"] = structure.grammar
+    if structure.shows_special_tokens:
+        wishes["skip_special_tokens"] = False
     return wishes

@@ -1,9 +1,11 @@
 """`Service`: what all routes of one server share."""
 
 import asyncio
+from collections.abc import Sequence
 
 import msgspec
 
+from octavo.chunks import Hint, name_tenant
 from octavo.engine import AsyncEngine, EngineSnapshot
 from octavo.errors import EngineError
 from octavo.server.admission import Admission
@@ -11,17 +13,25 @@ from octavo.server.answers import AnswerWriter
 from octavo.server.chat import ChatWriter
 from octavo.server.completions import CompletionWriter
 from octavo.server.config import ServerConfig
-from octavo.server.errors import not_found
+from octavo.server.errors import bad_request, not_found
 from octavo.server.generation import Generation
+from octavo.server.history import History
+from octavo.server.ignored_fields import IgnoredFields
 from octavo.server.live_requests import LiveRequests
 from octavo.server.logprobs import TokenNamer, token_namer
 from octavo.server.metrics import ServerMetrics
 from octavo.server.offload_view import OffloadReport, ReadOffload
-from octavo.server.prompts import PromptReader
+from octavo.server.prompts import PromptReader, has_effort
 from octavo.server.requests import ChatRequest, CompletionRequest, decode
+from octavo.server.structure import StructureReader
+from octavo.server.turn_request import TurnRequest
+from octavo.server.turns import TurnWriter
+from octavo.settings import shown
+from octavo.why import MOST_RECORDS, WhyReport, explain
 
 _COMPLETION = msgspec.json.Decoder(CompletionRequest)
 _CHAT = msgspec.json.Decoder(ChatRequest)
+_TURN = msgspec.json.Decoder(TurnRequest)
 
 
 class Service:
@@ -31,16 +41,19 @@ class Service:
         limits = engine.engine.scheduler.limits
         self.engine = engine
         self.config = config
-        self.metrics = ServerMetrics()
+        self.metrics = ServerMetrics(config.model_name)
+        self.history = History(self.metrics)
         self.live = LiveRequests(self.metrics.latencies)
         self.admission = Admission(
             most_requests=limits.max_waiting + limits.max_num_seqs, most_bytes=config.max_buffered_bytes
         )
+        self.ignored_fields = IgnoredFields()
         self.read_offload = read_offload
         self._tokenizer = engine.engine.tokenizer
         self._reader = PromptReader(
             self._tokenizer, max_model_len=engine.engine.max_model_len, most_prompts=limits.max_waiting
         )
+        self._structures = StructureReader(self._tokenizer, engine.engine.grammars)
 
     async def read_completion(self, body: bytearray) -> tuple[CompletionRequest, AnswerWriter]:
         """A completion's body, checked, and who answers it."""
@@ -50,6 +63,7 @@ class Service:
         writer = CompletionWriter(
             request,
             prompts,
+            await self._structures.read(request),
             model=self.config.model_name,
             tokenizer=self._tokenizer,
             name_token=self._token_namer(request),
@@ -61,11 +75,40 @@ class Service:
         request = decode(body, _CHAT)
         self._check(request)
         prompt = await asyncio.to_thread(self._reader.chat, request)
-        name = self._token_namer(request)
-        return request, ChatWriter(request, [prompt], model=self.config.model_name, name_token=name)
+        name, structure = self._token_namer(request), await self._structures.read(request)
+        return request, ChatWriter(request, [prompt], structure, model=self.config.model_name, name_token=name)
 
-    def generation(self, writer: AnswerWriter, cache_salt: str | None) -> Generation:
-        """What the engine makes of a request."""
+    async def read_turn(self, body: bytearray) -> tuple[TurnRequest, AnswerWriter]:
+        """A body of `/v1/responses`, checked, and who answers it."""
+        request = decode(body, _TURN)
+        chat = request.as_chat()
+        self._check(chat)
+        prompt = await asyncio.to_thread(self._reader.chat, chat)
+        structure = await self._structures.read(chat)
+        return request, TurnWriter(request, chat, [prompt], structure, model=self.config.model_name)
+
+    def find_ignored(self, body: bytearray, request: CompletionRequest | ChatRequest | TurnRequest) -> list[str]:
+        """The body's fields that have no effect; those that this model's template has no place for first."""
+        found = self.ignored_fields.find(body, request)
+        if isinstance(request, ChatRequest) and request.reasoning_effort and not has_effort(self._tokenizer):
+            return ["reasoning_effort", *found]
+        return found
+
+    async def detokenize(self, token_ids: list[int]) -> str:
+        """The text of tokens, special ones too."""
+        tokenizer, most = self._tokenizer, self.engine.engine.vocab_size
+        if tokenizer is None:
+            raise bad_request("the model's folder has no tokenizer", param="tokens", code="no_tokenizer")
+        for place, token_id in enumerate(token_ids):
+            if not 0 <= token_id < most:
+                raise bad_request(
+                    f"token ids must be whole numbers from 0 to {most - 1:,}, not {shown(token_id)}",
+                    param=f"tokens[{place}]",
+                )
+        return await asyncio.to_thread(lambda: str(tokenizer.decode(token_ids, skip_special_tokens=False)))
+
+    def generation(self, writer: AnswerWriter, cache_salt: str | None, hints: Sequence[Hint] = ()) -> Generation:
+        """What the engine makes of a request. `hints` are on all its prompts."""
         return Generation(
             self.engine,
             self.live,
@@ -73,6 +116,7 @@ class Service:
             prompts=writer.prompts,
             params=writer.params,
             cache_salt=cache_salt,
+            hints=hints,
         )
 
     async def look(self) -> tuple[EngineSnapshot, OffloadReport | None] | None:
@@ -82,6 +126,23 @@ class Service:
             return await self.engine.call(lambda engine: (engine.snapshot(), None if read is None else read()))
         except EngineError:
             return None
+
+    async def why(self, request_id: str, tenant: str | None) -> WhyReport:
+        """Why a request resumed where it did. A tenant hears of its own requests only."""
+        log = self.engine.engine.why
+        if log is None:
+            raise not_found("nothing is cached here (--no-prefix-caching), so nothing could be resumed")
+        records = await self.engine.call(lambda _: log.records())
+        whose = None if tenant is None else name_tenant(tenant)
+        report = await asyncio.to_thread(
+            explain, log.config, records, request_id, cold_starts=log.cold_starts, tenant=whose
+        )
+        if report is None:
+            raise not_found(
+                f"no request {shown(request_id)} has started of late: the last {MOST_RECORDS:,} are remembered",
+                param="request_id",
+            )
+        return report
 
     def check_model(self, name: str | None) -> None:
         """One model is served. A request that names none means it."""

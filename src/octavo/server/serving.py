@@ -6,25 +6,31 @@ Who asks a second time gets the second part at once.
 """
 
 import asyncio
+import logging
 import socket
+from collections.abc import Sequence
 from types import FrameType
+from typing import Any
 
 import uvicorn
 
 from octavo.engine import AsyncEngine
 from octavo.errors import InputError
 from octavo.server.app import make_app
-from octavo.server.config import ServerConfig
+from octavo.server.config import HttpConfig, ServerConfig
 from octavo.server.connection import SPARE_CONNECTIONS, Connection, most_connections
 from octavo.server.offload_view import ReadOffload
 from octavo.server.service import Service
+from octavo.server.tenants import Tenant
+from octavo.server.voice import tell_work
 
+_logger = logging.getLogger(__name__)
 _BACKLOG = 128
 _LAST_WORDS_S = 10.0
 """For streams to be written out once their requests have ended."""
 
 
-def open_socket(config: ServerConfig) -> socket.socket:
+def open_socket(config: HttpConfig) -> socket.socket:
     """A listening socket, bound before anything slow is done."""
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     # Without the protocol asyncio does not know that it is TCP, and leaves Nagle's delay of 40 ms on.
@@ -47,34 +53,55 @@ def url_of(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
+def http_settings(config: HttpConfig, *, last_words_s: float = 0.0) -> dict[str, Any]:
+    """What every server here tells uvicorn."""
+    return {
+        "lifespan": "off",
+        "ws": "none",
+        "log_config": None,
+        "access_log": config.access_log,
+        "server_header": False,
+        "http": Connection,
+        "backlog": _BACKLOG,
+        "limit_concurrency": most_connections(config.most_connections) + SPARE_CONNECTIONS,
+        "timeout_keep_alive": config.keep_alive_s,
+        "timeout_graceful_shutdown": int(config.shutdown_timeout_s + last_words_s) + 1,
+    }
+
+
 class Server(uvicorn.Server):
     """A server that owns its engine."""
 
-    def __init__(self, engine: AsyncEngine, config: ServerConfig, *, read_offload: ReadOffload | None = None) -> None:
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        config: ServerConfig,
+        *,
+        read_offload: ReadOffload | None = None,
+        tenants: Sequence[Tenant] = (),
+    ) -> None:
         self._engine = engine
-        self._server_config = config
+        self._patience_s = config.shutdown_timeout_s
         self.service = Service(engine, config, read_offload=read_offload)
         self._is_urgent = asyncio.Event()
         most = most_connections(config.most_connections)
-        super().__init__(
-            uvicorn.Config(
-                make_app(self.service, is_crowded=lambda: len(self.server_state.tasks) > most),
-                lifespan="off",
-                ws="none",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                http=Connection,
-                backlog=_BACKLOG,
-                limit_concurrency=most + SPARE_CONNECTIONS,
-                timeout_keep_alive=config.keep_alive_s,
-                timeout_graceful_shutdown=int(config.shutdown_timeout_s + _LAST_WORDS_S) + 1,
-            )
-        )
+        app = make_app(self.service, is_crowded=lambda: len(self.server_state.tasks) > most, tenants=tenants)
+        super().__init__(uvicorn.Config(app, **http_settings(config, last_words_s=_LAST_WORDS_S)))
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begins to tell what is done, and to remember it."""
+        await super().startup(sockets)
+        service = self.service
+        watches = (tell_work(service.look, service.metrics.latencies.clock), service.history.keep(service.look))
+        self._watching = [asyncio.create_task(watch) for watch in watches]
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Ends what is open, in order."""
         self.service.admission.close()
+        for watch in self._watching:
+            watch.cancel()
+        await asyncio.gather(*self._watching, return_exceptions=True)
+        self._tell_end()
         ending = asyncio.ensure_future(self._end_engine())
         await super().shutdown(sockets)
         await ending
@@ -90,12 +117,23 @@ class Server(uvicorn.Server):
             self._is_urgent.set()
         self.should_exit = True
 
+    def _tell_end(self) -> None:
+        """What is waited for, and how not to."""
+        match self.service.admission.num_open:
+            case 0:
+                _logger.info("ends: no request is open")
+            case 1:
+                _logger.info("ends: waits up to %g s for 1 request; a second Ctrl-C stops it", self._patience_s)
+            case many:
+                wait = "ends: waits up to %g s for %d requests; a second Ctrl-C stops them"
+                _logger.info(wait, self._patience_s, many)
+
     async def _end_engine(self) -> None:
         idle = asyncio.ensure_future(self.service.admission.wait_until_idle())
         urgent = asyncio.ensure_future(self._is_urgent.wait())
-        await asyncio.wait(
-            (idle, urgent), timeout=self._server_config.shutdown_timeout_s, return_when=asyncio.FIRST_COMPLETED
-        )
+        await asyncio.wait((idle, urgent), timeout=self._patience_s, return_when=asyncio.FIRST_COMPLETED)
         idle.cancel()
         urgent.cancel()
+        _logger.info("writes what is on its way to memory and tiers")
         await self._engine.close(timeout_s=0)
+        _logger.info("ended")
