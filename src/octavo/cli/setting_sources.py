@@ -1,0 +1,152 @@
+"""The values that are in force, and where each comes from: flags over environment over file over defaults."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from octavo.cli.setting import CATALOGUES, EPP, ROUTE, SELECT, SERVE, Catalogue, Setting
+from octavo.engine import EngineConfig, check_together
+from octavo.errors import InputError
+from octavo.gateway import PickerConfig
+from octavo.offload import OffloadConfig
+from octavo.planning import read_yaml_file
+from octavo.policies import POLICIES
+from octavo.router import RouterConfig, SelectionConfig
+from octavo.server import ServerConfig
+from octavo.settings import shown, unknown_name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """A value that somebody gave."""
+
+    setting: Setting
+    value: object
+    source: str
+    """Its name there: a flag, a variable, or a file and a key."""
+
+
+GivenValues = dict[str, Given]
+"""By key."""
+
+
+def gather(
+    catalogue: Catalogue, flags: Mapping[str, object], environment: Mapping[str, str], file: Path | None
+) -> GivenValues:
+    """What is in force of what was given, each value checked. `flags` are by key; None was not given."""
+    given: GivenValues = {}
+    if file is not None:
+        given |= {one.setting.key: one for one in _read_settings_file(file, catalogue)}
+    for setting in catalogue.settings.values():
+        if (text := environment.get(setting.variable)) is not None:
+            given[setting.key] = _checked(setting, text, setting.variable)
+    for key, value in flags.items():
+        if value is not None:
+            setting = catalogue.settings[key]
+            given[key] = _checked(setting, value, setting.flag)
+    for one in given.values():
+        on = one.setting.turned_on_by
+        if on is not None and on not in given:
+            turns_on = catalogue.settings[on]
+            raise InputError(f"{one.source} needs {turns_on.flag} ({turns_on.variable}, {on} in a file)")
+    return given
+
+
+def catalogue_of(file: Path) -> Catalogue:
+    """The command that a file of settings is for, by its sections; `octavo serve` where none is known."""
+    sections = _read_sections(file).keys()
+    return next((one for one in CATALOGUES if one.sections.keys() & sections), SERVE)
+
+
+def _read_sections(file: Path) -> Mapping[object, object]:
+    return read_yaml_file(file, holds="settings, by section")
+
+
+def _read_settings_file(file: Path, catalogue: Catalogue) -> Iterator[Given]:
+    """What a file says. InputError names an unknown key or a wrong value."""
+    for name, section in _read_sections(file).items():
+        if name not in catalogue.sections:
+            raise InputError(f"{file}: {unknown_name('section', name, list(catalogue.sections))}")
+        yield from _read_section(file, str(name), section, catalogue)
+
+
+def _read_section(file: Path, path: str, section: object, catalogue: Catalogue) -> Iterator[Given]:
+    if section is None:  # a section without keys
+        return
+    if not isinstance(section, dict):
+        raise InputError(f"{file}: {path} must be keys and values, not {shown(section)}")
+    known = list(dict.fromkeys(key.removeprefix(f"{path}.").partition(".")[0] for key in _keys_below(path, catalogue)))
+    for name, value in section.items():
+        key = f"{path}.{name}"
+        if name not in known:
+            raise InputError(f"{file}: {path}: {unknown_name('setting', name, known)}")
+        if key not in catalogue.settings:
+            yield from _read_section(file, key, value, catalogue)
+        elif value is not None:
+            yield _checked(catalogue.settings[key], value, f"{file}: {key}")
+
+
+def _keys_below(path: str, catalogue: Catalogue) -> list[str]:
+    return [key for key in catalogue.settings if key.startswith(f"{path}.")]
+
+
+def _checked(setting: Setting, value: object, name: str) -> Given:
+    return Given(setting=setting, value=setting.check(value, name=name), source=name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeSettings:
+    """The configurations that `octavo serve` is made of."""
+
+    engine: EngineConfig
+    server: ServerConfig
+    offload: OffloadConfig | None
+
+
+def settings_from(given: GivenValues, *, folder: Path, model_name: str) -> ServeSettings:
+    """The configurations of a model that was found. InputError if values do not go together."""
+    tree = _as_tree(given, SERVE)
+    server = {"served_model_name": model_name} | tree["server"]
+    settings = ServeSettings(
+        engine=EngineConfig.from_mapping(tree["engine"] | {"model": folder}),
+        server=ServerConfig.from_mapping(server),
+        offload=_offload_from(tree["offload"]),
+    )
+    check_together(settings.engine, settings.offload)
+    return settings
+
+
+def router_settings_from(given: GivenValues) -> RouterConfig:
+    """The configuration of a router. InputError if values do not go together."""
+    return RouterConfig.from_mapping(_as_tree(given, ROUTE)["router"])
+
+
+def picker_settings_from(given: GivenValues) -> PickerConfig:
+    """The configuration of an endpoint picker. InputError if values do not go together."""
+    return PickerConfig.from_mapping(_as_tree(given, EPP)["picker"])
+
+
+def selection_settings_from(given: GivenValues) -> SelectionConfig:
+    """The configuration of a selection service. InputError if values do not go together."""
+    return SelectionConfig.from_mapping(_as_tree(given, SELECT)["select"])
+
+
+def _offload_from(section: dict[str, Any]) -> OffloadConfig | None:
+    """None: nothing is wanted below the device. A policy must be a known one even then."""
+    if section.keys() & {"memory", "disk", "shared", "tiers"}:
+        return OffloadConfig.from_mapping(section)
+    if "policy" in section:
+        POLICIES.find(section["policy"])
+    return None
+
+
+def _as_tree(given: GivenValues, catalogue: Catalogue) -> dict[str, dict[str, Any]]:
+    tree: dict[str, dict[str, Any]] = {section: {} for section in catalogue.sections}
+    for key, one in given.items():
+        *path, name = key.split(".")
+        branch: dict[str, Any] = tree
+        for step in path:
+            branch = branch.setdefault(step, {})
+        branch[name] = one.value
+    return tree

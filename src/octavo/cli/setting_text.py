@@ -1,0 +1,67 @@
+"""Text from a command line, a variable or a file, as the value of a setting: `2m` for seconds, `32k` for tokens."""
+
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, get_args, get_origin
+
+import msgspec
+import yaml
+from msgspec import inspect
+
+from octavo.errors import InputError
+from octavo.settings import shown
+from octavo.units import parse_bytes, parse_seconds, parse_tokens
+
+_SWITCH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+_READERS: Mapping[str, Callable[[str], float]] = MappingProxyType(
+    {
+        "_bytes": parse_bytes,
+        "_seconds": parse_seconds,
+        "_s": parse_seconds,
+        "_tokens": parse_tokens,
+        "_len": parse_tokens,
+    }
+)
+"""By the unit in which a field's name ends."""
+_PARSED = (inspect.IntType, inspect.FloatType, inspect.DictType, inspect.ListType, inspect.VarTupleType)
+
+
+def read_text(field: msgspec.structs.FieldInfo, text: str) -> Any:
+    """The value that the text stands for, still to be checked. InputError says how to write it."""
+    if field.type is bool:
+        if text.lower() not in _SWITCH:
+            raise InputError(f"{shown(text)} is neither true nor false")
+        return _SWITCH[text.lower()]
+    if text.endswith("%"):
+        return text
+    for unit, read in _READERS.items():
+        if field.name.endswith(unit):
+            number = read(text)
+            return int(number) if float(number).is_integer() else number  # a whole number will do for both kinds
+    kind = field.type
+    if is_list_of_text(kind):
+        return [part.strip() for part in text.split(",") if part.strip()]
+    is_parsed = any(isinstance(one, _PARSED) for one in kinds_of(kind))
+    return _parsed(text) if is_parsed else text  # text, paths, sizes and names to choose from
+
+
+def is_list_of_text(kind: Any) -> bool:
+    """In text, commas part its members."""
+    return get_origin(kind) is tuple and get_args(kind)[0] is str
+
+
+def kinds_of(kind: Any) -> Iterator[inspect.Type]:
+    """The members of a type, each with and without what is noted about it."""
+    info = inspect.type_info(kind)
+    members = info.types if isinstance(info, inspect.UnionType) else (info,)
+    for member in members:
+        yield member
+        if isinstance(member, inspect.Metadata):
+            yield member.type
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return text
