@@ -25,6 +25,7 @@ def check_plot(path: Path) -> None:
 
 def draw(path: Path, results: "Sequence[tuple[Question, SimReport]]", swept: str) -> None:
     """Shares of prompt tokens by medium, stacked, under the ceiling."""
+    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     sizes = [size_in_gib(getattr(question, swept)) for question, _ in results]
@@ -40,8 +41,11 @@ def draw(path: Path, results: "Sequence[tuple[Question, SimReport]]", swept: str
     axes.minorticks_off()
     axes.set_xlabel(f"{swept}, GiB")
     axes.set_ylabel("prompt tokens resumed, %")
-    axes.legend(loc="lower right")
+    axes.margins(x=0)
+    axes.legend(loc="upper left", bbox_to_anchor=(0.0, 0.93))
+    metadata = {"Date": None} if path.suffix == ".svg" else None  # the same curve is the same file
     try:
-        figure.savefig(path)
+        with rc_context({"svg.hashsalt": "octavo", "svg.fonttype": "none"}):
+            figure.savefig(path, metadata=metadata)
     except OSError as error:
         raise InputError(f"--plot: {str(path)!r} cannot be written: {error.strerror}") from error

@@ -1,7 +1,22 @@
-"""`Question`: one configuration that is to be tried on a trace."""
+"""`Question`: one configuration that is to be tried on a trace; and the questions that flags ask."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from octavo.cli.flags import bytes_of
+from octavo.errors import InputError
+from octavo.planning import plan_kv_cache, read_model
+from octavo.specs import RequestLimits
+
+if TYPE_CHECKING:
+    from octavo.sim import Prices, SimConfig, Speeds, Trace
+
+_POINTS = 8
+_MOST_POINTS = 64
+_SWEPT = ("device", "memory", "disk")
+_COMPARED = (*_SWEPT, "policy", "placement")
+_PRICED = ("memory", "disk", "gpu-hour")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,10 +32,95 @@ class Question:
     engines: int
     placement: str
     step_tokens: int
-    prefill_rate: float
-    step_ms: float
-    memory_rate: str
-    disk_rate: str
+    speeds: "Speeds"
 
     def name(self) -> str:
         return f"device {self.device}, memory {self.memory}, disk {self.disk}, {self.policy}"
+
+
+def config_of(question: Question, trace: "Trace") -> "SimConfig":
+    """A question's configuration, checked against the trace."""
+    from octavo.policies import POLICIES
+    from octavo.sim import PLACEMENTS, SimConfig, check_room
+
+    POLICIES.find(question.policy)
+    if question.placement not in PLACEMENTS:
+        raise InputError(f"placement: {question.placement!r} is not known; choose one of {', '.join(PLACEMENTS)}")
+    layers = read_model(question.model, block_size=question.block_size).layers
+    limits = RequestLimits(max_model_len=trace.longest + 1, max_step_tokens=question.step_tokens)
+    config = SimConfig(
+        plan=plan_kv_cache(layers, memory_bytes=bytes_of("--device", question.device), limits=limits),
+        memory_bytes=_size_or_none("--memory", question.memory),
+        disk_bytes=_size_or_none("--disk", question.disk),
+        policy=question.policy,
+        speeds=question.speeds,
+        max_step_tokens=question.step_tokens,
+    )
+    check_room(trace, config)
+    return config
+
+
+def questions_of(question: Question, *, sweep: str | None, compare: str | None) -> list[Question]:
+    """The question itself, with the one that it is compared with, or a whole sweep."""
+    if sweep is not None:
+        return _sweep(question, sweep)
+    return [question] if compare is None else [question, _compared(question, compare)]
+
+
+def parse_prices(asked: str) -> "Prices":
+    """`memory=3,disk=0.08,gpu-hour=2.5`."""
+    from octavo.sim import Prices
+
+    prices: dict[str, float] = {}
+    for part in asked.split(","):
+        key, _, value = part.strip().partition("=")
+        try:
+            price = float(value)
+        except ValueError:
+            price = -1.0
+        if key not in _PRICED or not 0 <= price < float("inf"):
+            raise InputError(
+                f"--price: {part!r} is not of the form memory=3,disk=0.08,gpu-hour=2.5: a GiB of memory or disk for a "
+                f"month, one engine's device for an hour"
+            )
+        prices[key.replace("-", "_")] = price
+    return Prices(**prices)
+
+
+def _sweep(question: Question, asked: str) -> list[Question]:
+    """`memory=16GiB..512GiB`, or `..512GiB:12`: sizes between the two, each as many times the one before."""
+    key, _, values = asked.partition("=")
+    ends, _, points = values.partition(":")
+    first, is_range, last = ends.partition("..")
+    if key not in _SWEPT or not is_range:
+        raise InputError(
+            f"--sweep: {asked!r} is not of the form memory=16GiB..512GiB; what can be swept: {', '.join(_SWEPT)}"
+        )
+    if not (points or str(_POINTS)).isdecimal() or not 2 <= int(points or _POINTS) <= _MOST_POINTS:
+        raise InputError(f"--sweep: a curve has 2 to {_MOST_POINTS} points, not {points!r}")
+    low, high, count = bytes_of("--sweep", first), bytes_of("--sweep", last), int(points or _POINTS)
+    if low >= high:
+        raise InputError(f"--sweep: {first} is not below {last}")
+    sizes = [round(low * (high / low) ** (index / (count - 1))) for index in range(count)]
+    return [_changed(question, key, str(size)) for size in sizes]
+
+
+def _compared(question: Question, asked: str) -> Question:
+    """The configuration with some of its settings changed: `policy=lru,memory=128GiB`."""
+    for part in asked.split(","):
+        key, has_value, value = part.strip().partition("=")
+        if key not in _COMPARED or not has_value:
+            raise InputError(
+                f"--compare: {part!r} is not of the form policy=lru; what may differ: {', '.join(_COMPARED)}"
+            )
+        question = _changed(question, key, value)
+    return question
+
+
+def _changed(question: Question, key: str, value: str) -> Question:
+    changes: dict[str, Any] = {key: value}
+    return replace(question, **changes)
+
+
+def _size_or_none(flag: str, value: str) -> int:
+    return 0 if value == "0" else bytes_of(flag, value)

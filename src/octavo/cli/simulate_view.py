@@ -16,18 +16,24 @@ from octavo.units import format_bytes, parse_bytes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from octavo.sim import SimReport, Trace
+    from octavo.sim import SimReport, Trace, Worth
 
+    Worths = Sequence[Worth] | None
     Results = Sequence[tuple[Question, SimReport]]
 
 _BAR = 40
+_BAR_WITH_MONEY = 24
+_OVERLOADED = (
+    "The engines are too slow for this trace: requests came for {}, and were served after {}.\nTimes then tell the "
+    "queue. Try more --engines, or the speeds of a faster machine."
+)
 _KNEE_SHARE = 0.95
 """The knee of a curve: the smallest size that brings this much of what the largest brings."""
 
 
-def to_json(trace: "Trace", results: "Results", *, swept: str | None) -> str:
+def to_json(trace: "Trace", results: "Results", *, swept: str | None, worths: "Worths" = None) -> str:
     """For programs."""
-    answers = [
+    answers: list[dict[str, object]] = [
         {
             "configuration": {"model": str(question.model)} | _settings(question),
             "resumed_share": report.resumed_share,
@@ -36,43 +42,50 @@ def to_json(trace: "Trace", results: "Results", *, swept: str | None) -> str:
         }
         for question, report in results
     ]
+    for answer, worth in zip(answers, worths or (), strict=False):
+        answer["money_per_hour"] = {"net": worth.net, **msgspec.to_builtins(worth)}
     found = {"trace_block_tokens": trace.block_tokens, "swept": swept, "results": answers}
     return msgspec.json.format(msgspec.json.encode(found)).decode() + "\n"
 
 
-def show_results(trace: "Trace", results: "Results", *, swept: str | None) -> str:
+def show_results(trace: "Trace", results: "Results", *, swept: str | None, worths: "Worths" = None) -> str:
     """For people."""
     drawn = StringIO()
     in_colour = True if sys.stdout is not None and sys.stdout.isatty() else None
     console = Console(file=drawn, width=80, force_terminal=in_colour, highlight=False)
     first = results[0][1]
+    is_fleet = results[0][0].engines > 1
     console.print(
         Text(f"{first.num_requests:,} requests, {first.prompt_tokens:,} prompt tokens; ", style="bold"),
-        Text(f"{first.seen_share:.1%} of them had been computed before"),
+        Text(f"{first.seen_share:.1%} of them had been computed before{' by the same engine' if is_fleet else ''}"),
         sep="",
         soft_wrap=True,
     )
     if trace.block_tokens > results[0][0].block_size:
         console.print(f"The trace tells no prefix more finely than {trace.block_tokens} tokens.")
     if swept is not None:
-        console.print(_curve(results, swept))
+        console.print(_curve(results, swept, worths))
         console.print(_knee(results, swept))
+        if worths is not None:
+            console.print(_knee_by_money(results, swept, worths))
     else:
-        console.print(_table(results))
-        for question, report in results:
+        console.print(_table(results, worths))
+        for index, (_, report) in enumerate(results, start=1):
             if report.lost:
-                console.print(_lost(question, report))
+                console.print(_lost(report, "Computed again" if len(results) == 1 else f"({index}) computed again"))
+    if any(report.is_overloaded for _, report in results):
+        console.print(Text(_OVERLOADED.format(_hours(first.arrivals_s), _hours(first.duration_s)), style="yellow"))
     if not all(report.is_whole for _, report in results):
         console.print(Text("Interrupted: this is about the requests that had been served.", style="yellow"))
     return "".join(f"{line.rstrip()}\n" for line in drawn.getvalue().splitlines())
 
 
 def _settings(question: "Question") -> dict[str, object]:
-    names = ("device", "memory", "disk", "policy", "engines", "placement", "block_size", "prefill_rate")
-    return {name: getattr(question, name) for name in names}
+    names = ("device", "memory", "disk", "policy", "engines", "placement", "block_size")
+    return {name: getattr(question, name) for name in names} | {"speeds": msgspec.to_builtins(question.speeds)}
 
 
-def _table(results: "Results") -> Table:
+def _table(results: "Results", worths: "Worths") -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("")
     for index, _ in enumerate(results):
@@ -81,6 +94,9 @@ def _table(results: "Results") -> Table:
     reports = [report for _, report in results]
     for name in ("device", "memory", "disk", "policy"):
         table.add_row(name, *(_size_text(str(getattr(question, name))) for question in questions))
+    if questions[0].engines > 1:
+        table.add_row("engines", *(f"{question.engines:,}" for question in questions))
+        table.add_row("placement", *(question.placement for question in questions))
     table.add_section()
     table.add_row("prompt tokens resumed", *(f"{report.resumed_share:.1%}" for report in reports), style="bold")
     for medium in dict.fromkeys(medium for report in reports for medium in report.resumed_tokens):
@@ -99,11 +115,20 @@ def _table(results: "Results") -> Table:
     ):
         for medium in dict.fromkeys(medium for of_report in amounts for medium in of_report):
             table.add_row(f"{verb}, {medium}", *(format_bytes(of_report.get(medium, 0)) for of_report in amounts))
+    if worths is not None:
+        table.add_section()
+        table.add_row("memory and disk, an hour", *(f"{worth.cost:,.2f}" for worth in worths))
+        table.add_row("computing saved, an hour", *(f"{worth.saved:,.2f}" for worth in worths))
+        table.add_row("tokens loaded for 1", *(_tokens_per_money(worth) for worth in worths))
     return table
 
 
-def _lost(question: "Question", report: "SimReport") -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=f"Computed again: {question.name()}", title_justify="left")
+def _tokens_per_money(worth: "Worth") -> str:
+    return "" if worth.tokens_per_money is None else f"{worth.tokens_per_money:,.0f}"
+
+
+def _lost(report: "SimReport", title: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left", title_style="bold")
     table.add_column("because")
     table.add_column("group")
     table.add_column("of the prompt tokens", justify="right")
@@ -112,18 +137,22 @@ def _lost(question: "Question", report: "SimReport") -> Table:
     return table
 
 
-def _curve(results: "Results", swept: str) -> Table:
+def _curve(results: "Results", swept: str, worths: "Worths") -> Table:
+    width = _BAR if worths is None else _BAR_WITH_MONEY
     table = Table(box=None, pad_edge=False)
     table.add_column(swept, justify="right")
     table.add_column("resumed", justify="right")
-    table.add_column("", width=_BAR)
-    table.add_column("first token, mean", justify="right")
+    table.add_column("", width=width)
+    table.add_column("first token", justify="right")
+    if worths is not None:
+        table.add_column("tokens for 1", justify="right")
+        table.add_column("net an hour", justify="right")
     most = max(report.seen_share for _, report in results) or 1.0
-    for question, report in results:
-        bar = "█" * round(_BAR * report.resumed_share / most)
-        table.add_row(
-            _size_text(getattr(question, swept)), f"{report.resumed_share:.1%}", bar, f"{report.ttft_mean_s:,.2f} s"
-        )
+    for index, (question, report) in enumerate(results):
+        bar = "█" * round(width * report.resumed_share / most)
+        money = () if worths is None else (_tokens_per_money(worths[index]), f"{worths[index].net:,.2f}")
+        size = _size_text(getattr(question, swept))
+        table.add_row(size, f"{report.resumed_share:.1%}", bar, f"{report.ttft_mean_s:,.2f} s", *money)
     return table
 
 
@@ -131,10 +160,23 @@ def _knee(results: "Results", swept: str) -> str:
     best = max(report.resumed_share for _, report in results)
     question, report = next((q, r) for q, r in results if r.resumed_share >= _KNEE_SHARE * best)
     size = _size_text(getattr(question, swept))
+    more = f"more brings up to {best:.1%}" if question is not results[-1][0] else "more may bring more"
     return (
-        f"\n{size} of {swept} bring {report.resumed_share:.1%}; more brings up to {best:.1%}.\n"
-        "A full bar is the ceiling: all that had been computed before."
+        f"\n{size} of {swept} bring {report.resumed_share:.1%}; {more}.\n"
+        "A full bar is the ceiling: all that had been computed before. Times are means."
     )
+
+
+def _knee_by_money(results: "Results", swept: str, worths: "Sequence[Worth]") -> str:
+    best = max(range(len(worths)), key=lambda index: worths[index].net)
+    size, worth = _size_text(getattr(results[best][0], swept)), worths[best]
+    if worth.net <= 0:
+        return "By money: no size saves more computing than it costs."
+    return f"By money: {size} save {worth.saved:,.2f} of computing an hour, and cost {worth.cost:,.2f}."
+
+
+def _hours(seconds: float) -> str:
+    return f"{seconds / 60:,.0f} min" if seconds < 2 * 3600 else f"{seconds / 3600:,.1f} h"
 
 
 def _size_text(value: str) -> str:

@@ -1,0 +1,51 @@
+"""`octavo warm`: prompts that are known to come are computed and kept before traffic arrives."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from octavo.cli.exit_codes import FAILED
+from octavo.cli.output import write_output
+
+
+def warm(
+    url: Annotated[str, typer.Argument(help="Where the server or the router is.")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help='One prompt per line, as JSON: a text, {"prompt": ...} or {"messages": [...]} with any other field of '
+            "the request, such as cache_salt or tools."
+        ),
+    ],
+    *,
+    model: Annotated[str | None, typer.Option(help="Which model.", show_default="the server's first")] = None,
+    api_key: Annotated[
+        str | None, typer.Option(help="The server's API key.", envvar="OCTAVO_API_KEY", show_default="none")
+    ] = None,
+    parallel: Annotated[int, typer.Option(help="Prompts that are under way at once.", min=1, max=256)] = 4,
+) -> None:
+    """Have a server compute and keep the prompts of a file; exit with 1 if any was refused."""
+    import asyncio
+
+    import httpx  # which few commands need
+
+    from octavo.cli.serve_client import TIMEOUT, base_url_of, find_model, headers_of
+    from octavo.cli.warm_run import Warmer, read_prompts
+
+    prompts = read_prompts(file)
+    base_url, headers = base_url_of(url), headers_of(api_key)
+    if model is None:
+        with httpx.Client(base_url=base_url, headers=headers, timeout=TIMEOUT) as client:
+            model = find_model(client)
+
+    async def run(name: str) -> Warmer:
+        async with httpx.AsyncClient(base_url=base_url, headers=headers, timeout=TIMEOUT) as client:
+            warmer = Warmer(client, name, prompts)
+            await warmer.run(parallel)
+            return warmer
+
+    warmer = asyncio.run(run(model))
+    write_output(warmer.summary() + "\n")
+    if warmer.num_failed:
+        raise typer.Exit(FAILED)

@@ -1,0 +1,140 @@
+"""`Warmer`: sends the prompts of a file, some at once, and counts what came of them.
+
+Each is asked for one token: the server then has all of the prompt, and what it promises of it goes to its tiers.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import msgspec
+
+from octavo.cli.chat import printable
+from octavo.cli.output import print_error, write_output
+from octavo.cli.serve_client import complaint_of, describe
+from octavo.errors import InputError
+
+_MOST_BYTES = 1 << 30
+_MOST_TRIES = 30
+"""Of one prompt, while the server says that it is busy."""
+_PAUSE_S = 1.0
+_TOLD_EVERY_S = 5.0
+_CHAT, _COMPLETION = "/v1/chat/completions", "/v1/completions"
+_BUSY = (httpx.codes.TOO_MANY_REQUESTS, httpx.codes.SERVICE_UNAVAILABLE)
+
+
+class PromptLine(NamedTuple):
+    """One line of the file that is a request."""
+
+    where: str
+    """File and line."""
+    route: str
+    body: dict[str, Any]
+
+
+def read_prompts(file: Path) -> list[PromptLine]:
+    """All of the file, or InputError with the first line that is no prompt. Empty lines are left out."""
+    try:
+        with file.open("rb") as stream:
+            data = stream.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise InputError(f"{file}: cannot be read: {error.strerror}") from None
+    if len(data) > _MOST_BYTES:
+        raise InputError(f"{file}: has more than {_MOST_BYTES:,} bytes: split it")
+    lines = enumerate(data.splitlines(), 1)
+    prompts = [_parse(f"{file}:{number}", line) for number, line in lines if line.strip()]
+    if not prompts:
+        raise InputError(f'{file}: has no prompt: write one per line, such as {{"prompt": "You are ..."}}')
+    return prompts
+
+
+def _parse(where: str, line: bytes) -> PromptLine:
+    try:
+        asked = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"{where}: this is no JSON: {error}") from None
+    if isinstance(asked, str):
+        asked = {"prompt": asked}
+    if not isinstance(asked, dict) or ("prompt" in asked) == ("messages" in asked):
+        raise InputError(f'{where}: write a text, {{"prompt": ...}} or {{"messages": [...]}}')
+    is_chat = "messages" in asked
+    once = {"max_completion_tokens" if is_chat else "max_tokens": 1, "stream": False}
+    others = {name: value for name, value in asked.items() if name not in ("max_tokens", "stream_options", "n")}
+    return PromptLine(where, _CHAT if is_chat else _COMPLETION, {**others, **once})
+
+
+class Warmer:
+    """Sends prompts, each once, and again while the server is busy."""
+
+    def __init__(
+        self,
+        client: httpx.AsyncClient,
+        model: str,
+        prompts: Sequence[PromptLine],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        pause_s: float = _PAUSE_S,
+    ) -> None:
+        self.num_failed = 0
+        self.num_warm = 0
+        self.num_tokens = 0
+        self.num_resumed = 0
+        self._client = client
+        self._model = model
+        self._left = iter(prompts)
+        self._num_prompts = len(prompts)
+        self._clock = clock
+        self._pause_s = pause_s
+        self._began = self._told_at = clock()
+
+    async def run(self, parallel: int) -> None:
+        """Until all were sent. A prompt that is refused is told by its line, and does not stop the others."""
+        await asyncio.gather(*(self._work() for _ in range(min(parallel, self._num_prompts))))
+
+    def summary(self) -> str:
+        return (
+            f"{self.num_warm:,} of {self._num_prompts:,} prompts are warm: {self.num_tokens:,} tokens, "
+            f"{self.num_resumed:,} of them resumed, in {self._clock() - self._began:.1f} s"
+        )
+
+    async def _work(self) -> None:
+        for prompt in self._left:  # all workers take from it
+            await self._warm(prompt)
+            if self._clock() >= self._told_at + _TOLD_EVERY_S:
+                self._told_at = self._clock()
+                write_output(self.summary() + "\n")
+
+    async def _warm(self, prompt: PromptLine) -> None:
+        try:
+            response = await self._send(prompt)
+        except httpx.HTTPError as error:
+            self._fail(prompt, f"the server does not answer: {describe(error)}")
+            return
+        if response.is_error:
+            self._fail(prompt, complaint_of(response.status_code, response.content))
+            return
+        try:
+            usage = response.json()["usage"]
+            tokens, details = int(usage["prompt_tokens"]), usage.get("prompt_tokens_details") or {}
+            resumed = int(details.get("cached_tokens") or 0)
+        except (ValueError, LookupError, TypeError, AttributeError):
+            self._fail(prompt, "the answer does not say how many tokens the prompt has")
+            return
+        self.num_warm += 1
+        self.num_tokens += tokens
+        self.num_resumed += resumed
+
+    async def _send(self, prompt: PromptLine) -> httpx.Response:
+        for _ in range(_MOST_TRIES - 1):
+            response = await self._client.post(prompt.route, json={"model": self._model, **prompt.body})
+            if response.status_code not in _BUSY:
+                return response
+            await asyncio.sleep(self._pause_s)
+        return await self._client.post(prompt.route, json={"model": self._model, **prompt.body})
+
+    def _fail(self, prompt: PromptLine, message: str) -> None:
+        self.num_failed += 1
+        print_error(printable(f"{prompt.where}: {message}"))

@@ -1,0 +1,76 @@
+"""`octavo why`: why a request resumed where it did, and not later."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from octavo.cli.output import write_output
+from octavo.errors import InputError
+
+
+def why(
+    request: Annotated[str, typer.Argument(help="The id that the answer carries: chatcmpl-4f1d...")],
+    *,
+    url: Annotated[str, typer.Option(help="Where the server is.")] = "http://127.0.0.1:8000",
+    api_key: Annotated[
+        str | None, typer.Option(help="The server's API key.", envvar="OCTAVO_API_KEY", show_default="none")
+    ] = None,
+    log: Annotated[
+        Path | None,
+        typer.Option(help='For vLLM: its log, written with "why": true in the plug-in\'s configuration; - is stdin.'),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Say why a request resumed where it did, and what that cost."""
+    if log is not None:
+        _tell_from_log(log, request, as_json=json)
+        return
+    from urllib.parse import quote
+
+    import httpx  # which few commands need
+
+    from octavo.cli.chat import printable
+    from octavo.cli.serve_client import TIMEOUT, base_url_of, complaint_of, describe, headers_of
+
+    with httpx.Client(base_url=base_url_of(url), headers=headers_of(api_key), timeout=TIMEOUT) as client:
+        try:
+            response = client.get(f"/why/{quote(request, safe='')}")
+        except httpx.HTTPError as error:
+            raise InputError(f"{client.base_url} does not answer: {describe(error)}") from None
+    if response.is_error:
+        raise InputError(f"{base_url_of(url)} answers {complaint_of(response.status_code, response.content)}")
+    if json:
+        write_output(printable(response.text) + "\n")
+        return
+    try:
+        story = response.json()["story"]
+    except (ValueError, LookupError, TypeError):
+        story = None
+    if not isinstance(story, list):
+        raise InputError(f"{base_url_of(url)} does not say why: is it an Octavo server?")
+    write_output("".join(f"{printable(str(line))}\n" for line in story))
+
+
+def _tell_from_log(log: Path, request: str, *, as_json: bool) -> None:
+    import msgspec
+
+    from octavo.cli.chat import printable
+    from octavo.why import find_report, tell_misses
+
+    try:
+        if str(log) == "-":
+            report = find_report(sys.stdin, request)
+        else:
+            with log.open(encoding="utf-8", errors="replace") as lines:
+                report = find_report(lines, request)
+    except OSError as error:
+        raise InputError(f"{log}: cannot be read: {error.strerror}") from None
+    if report is None:
+        raise InputError(
+            f'{log}: has no line about {request!r}: vLLM writes one when a request ends, with "why": true in '
+            "kv_connector_extra_config and log level INFO"
+        )
+    told = [msgspec.json.encode(report).decode()] if as_json else tell_misses(report)
+    write_output("".join(f"{printable(line)}\n" for line in told))
