@@ -45,6 +45,7 @@ def summarise(measured: Measured) -> dict[str, Any]:
             "cached_by_medium": dict(measured.cached_by_medium),
         },
         "hit_rate": _share(measured.cached_tokens, measured.prompt_tokens),
+        "samples": [sample._asdict() for sample in measured.samples],
     }
 
 

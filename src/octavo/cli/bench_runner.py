@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from statistics import median
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import httpx
 import msgspec
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 _MOST_ERROR_KINDS = 20
 """Errors beyond these are counted together."""
 _OTHER_ERRORS = "other errors"
+_MOST_SAMPLES = 4096
+"""Requests that are told one by one; of a longer run, the first."""
 _JSON = {"Content-Type": "application/json"}
 
 
@@ -35,6 +38,18 @@ class BenchTarget:
     headers: dict[str, str]
     model: str
     concurrency: int
+
+
+class Sample(NamedTuple):
+    """One request, from which speeds can be fitted (`octavo simulate --speeds`)."""
+
+    prompt_tokens: int
+    cached_tokens: int
+    first_token_s: float
+    between_tokens_s: float
+    """The median; 0 where there was one token only."""
+    open_requests: float
+    """How many were open at once, this one included: the mean of its start and its end."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -51,6 +66,9 @@ class Measured:
     first_token_s: "array[float]" = field(default_factory=lambda: array("d"))
     between_tokens_s: "array[float]" = field(default_factory=lambda: array("d"))
     request_s: "array[float]" = field(default_factory=lambda: array("d"))
+    samples: list[Sample] = field(default_factory=list)
+    num_open: int = 0
+    """Requests that are open now."""
     errors: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -143,23 +161,29 @@ class _SessionBench:
             "stream_options": {"include_usage": True},
             "return_token_ids": True,
         }
-        stopwatch = _Stopwatch()
-        async with self._client.stream(
-            "POST", "/v1/completions", content=msgspec.json.encode(body), headers=_JSON
-        ) as response:
-            if response.is_error:
-                raise InputError(complaint_of(response.status_code, await response.aread()))
-            async for message in events_async(response):
-                stopwatch.note(message)
-        stopwatch.add_to(self._measured)
+        measured = self._measured
+        measured.num_open += 1
+        stopwatch = _Stopwatch(measured.num_open)
+        try:
+            async with self._client.stream(
+                "POST", "/v1/completions", content=msgspec.json.encode(body), headers=_JSON
+            ) as response:
+                if response.is_error:
+                    raise InputError(complaint_of(response.status_code, await response.aread()))
+                async for message in events_async(response):
+                    stopwatch.note(message)
+            stopwatch.add_to(measured)
+        finally:
+            measured.num_open -= 1
         return stopwatch.token_ids
 
 
 class _Stopwatch:
     """One request's times and numbers. They count only if the request comes to its end."""
 
-    def __init__(self) -> None:
+    def __init__(self, num_open: int) -> None:
         self.token_ids: list[int] = []
+        self._num_open = num_open
         self._began = self._last = time.monotonic()
         self._first_token_s: float | None = None
         self._between: list[float] = []
@@ -192,13 +216,25 @@ class _Stopwatch:
         measured.first_token_s.append(self._first_token_s)
         measured.between_tokens_s.extend(self._between)
         measured.request_s.append(time.monotonic() - self._began)
-        measured.prompt_tokens += _count(self._usage, "prompt_tokens")
+        prompt_tokens, cached_tokens = _count(self._usage, "prompt_tokens"), 0
+        measured.prompt_tokens += prompt_tokens
         measured.output_tokens += _count(self._usage, "completion_tokens") or 1 + len(self._between)
         details = self._usage.get("prompt_tokens_details")
         if isinstance(details, dict):
-            measured.cached_tokens += _count(details, "cached_tokens")
+            cached_tokens = _count(details, "cached_tokens")
+            measured.cached_tokens += cached_tokens
             if isinstance(by_medium := details.get("cached_tokens_by_medium"), dict):
                 measured.cached_by_medium.update({medium: _count(by_medium, medium) for medium in by_medium})
+        if len(measured.samples) < _MOST_SAMPLES:
+            measured.samples.append(
+                Sample(
+                    prompt_tokens=prompt_tokens,
+                    cached_tokens=cached_tokens,
+                    first_token_s=self._first_token_s,
+                    between_tokens_s=median(self._between) if self._between else 0.0,
+                    open_requests=(self._num_open + measured.num_open) / 2,
+                )
+            )
 
 
 def _count(numbers: dict[str, Any], name: str) -> int:

@@ -1,15 +1,17 @@
 """`octavo cache`: what a disk tier holds, without an engine, or beside one."""
 
 import json as json_module
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from octavo.cli.flags import naming
 from octavo.cli.output import write_output
 from octavo.errors import InputError
-from octavo.units import format_bytes
+from octavo.units import format_bytes, parse_seconds
 
 if TYPE_CHECKING:
     from octavo.tiers.disk import DirectoryContent
@@ -30,7 +32,7 @@ def _cache() -> None:
 
 @app.command(name="ls")
 def list_namespaces(directory: _Directory, *, json: _Json = False) -> None:
-    """List the namespaces, with their records, bytes and age."""
+    """List the namespaces: chunks, bytes, age, and whose they are."""
     content = _inspect(directory)
     if json:
         _write_json(content)
@@ -42,7 +44,7 @@ def list_namespaces(directory: _Directory, *, json: _Json = False) -> None:
 
 @app.command()
 def stat(directory: _Directory, *, json: _Json = False) -> None:
-    """Show who holds the directory, and each group's records, bytes and hits."""
+    """Show who holds the directory, and each group's chunks, bytes and hits."""
     content = _inspect(directory)
     if json:
         _write_json(content)
@@ -79,23 +81,35 @@ def clear(
     directory: _Directory,
     *,
     namespace: Annotated[str, typer.Option(help="Only namespaces that begin with these hexadecimal digits.")] = "",
+    salt: Annotated[
+        str | None, typer.Option(help="Only what was stored under this salt (a tenant's).", show_default="all")
+    ] = None,
+    older_than: Annotated[
+        str | None, typer.Option(help="Only what is in segments begun so long ago: 7d.", show_default="all")
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Delete what a disk tier has stored; refused while an engine holds the directory."""
-    from octavo.tiers.disk import clear_directory  # see above
+    from octavo.chunks import name_tenant
+    from octavo.tiers.disk import Selection, clear_directory  # see above
 
     if not set(namespace) <= _HEX_DIGITS:
         raise InputError(f"--namespace: {namespace!r} must be hexadecimal digits, as `octavo cache ls` shows them")
     content = _inspect(directory)
     if content.holder is not None:
         raise InputError(f"{directory} is in use by {content.holder}: end it first")
+    with naming("--older-than"):
+        before_ns = None if older_than is None else time.time_ns() - int(parse_seconds(older_than) * 1e9)
     chosen = [found for found in content.namespaces if found.namespace.startswith(namespace)]
     num_bytes = sum(found.file_bytes for found in chosen)
     if not yes:
         whose = f"{len(chosen)} of {len(content.namespaces)} namespaces"
-        typer.confirm(f"Delete {format_bytes(num_bytes)} of {whose} in {directory}?", abort=True)
-    num_segments, num_bytes = clear_directory(directory, namespace)
-    write_output(f"{num_segments:,} segments deleted, {format_bytes(num_bytes)}\n")
+        part = "" if salt is None and older_than is None else "what was selected of "
+        typer.confirm(f"Delete {part}{format_bytes(num_bytes)} of {whose} in {directory}?", abort=True)
+    which = Selection(namespace_prefix=namespace, tenant=name_tenant(salt), before_ns=before_ns)
+    cleared = clear_directory(directory, which)
+    records = f" and {cleared.records:,} records within others" if cleared.records else ""
+    write_output(f"{cleared.segments:,} segments{records} deleted, {format_bytes(cleared.num_bytes)}\n")
 
 
 def _inspect(directory: Path) -> "DirectoryContent":

@@ -23,19 +23,41 @@ def show_namespaces(content: DirectoryContent) -> str:
         return _drawn(Text(f"{content.directory}: no chunks here{_what_else(content)}"))
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("namespace", no_wrap=True)
-    for name in ("groups", "records", "segments", "bytes", "oldest", "hits"):
+    for name in ("groups", "chunks", "segments", "bytes", "oldest", "hits"):
         table.add_column(name, justify="right", no_wrap=True)
     for found in content.namespaces:
         table.add_row(
             found.namespace[:_SHOWN_OF_NAMESPACE],
             f"{len(found.groups):,}",
-            f"{found.records:,}",
+            f"{found.chunks:,}",
             f"{found.segments:,}",
             format_bytes(found.file_bytes),
             _age(found),
             f"{found.hits:,}",
         )
-    return _drawn(table, _total(content))
+    return _drawn(table, _owners(content), _total(content))
+
+
+def _owners(content: DirectoryContent) -> Table:
+    """Whose each namespace is. All text is as a file says it, so none of it is read as markup."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for name in ("namespace", "model", "dtype", "codec", "layers"):
+        table.add_column(name, no_wrap=name == "namespace", overflow="fold")
+    for found in content.namespaces:
+        whose = (Text(part) for part in _whose(found))
+        table.add_row(found.namespace[:_SHOWN_OF_NAMESPACE], *whose)
+    return table
+
+
+def _whose(found: NamespaceContent) -> tuple[str, str, str, str]:
+    told = found.description
+    if not told:
+        return "?", "?", "?", "?"
+    codec = told.get("codec", "none")
+    if told.get("encryption", "none") != "none":
+        codec = "encrypted" if codec == "none" else f"{codec}, encrypted"
+    dtype = told.get("dtype") or told.get("cache_dtype") or "?"
+    return told.get("model") or "?", dtype, codec, told.get("plan") or "?"
 
 
 def show_statistics(content: DirectoryContent) -> str:
@@ -45,12 +67,13 @@ def show_statistics(content: DirectoryContent) -> str:
         parts.append(Text(f"no chunks here{_what_else(content)}"))
     for found in content.namespaces:
         title = f"\n{found.namespace}: {found.segments:,} segments, {format_bytes(found.file_bytes)}, {_age(found)} old"
+        model, dtype, codec, layers = _whose(found)
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        for name in ("group", "records", "payload", "hits"):
+        for name in ("group", "chunks", "payload", "hits"):
             table.add_column(name, justify="right")
         for group, there in sorted(found.groups.items()):
-            table.add_row(str(group), f"{there.records:,}", format_bytes(there.payload_bytes), f"{there.hits:,}")
-        parts += [Text(title, style="bold"), table]
+            table.add_row(str(group), f"{there.chunks:,}", format_bytes(there.payload_bytes), f"{there.hits:,}")
+        parts += [Text(title, style="bold"), Text(f"{model}, {dtype}, codec {codec}; {layers}"), table]
     parts.append(_total(content))
     return _drawn(*parts)
 

@@ -1,5 +1,6 @@
 """`octavo chat`: a conversation in the terminal with any server that speaks OpenAI's API."""
 
+import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +13,8 @@ from octavo.errors import InputError
 if TYPE_CHECKING:
     import httpx
 
+_JOINER = "\N{ZERO WIDTH JOINER}"
+"""A format character that emoji need. Others reorder what is shown."""
 _PROMPT = "> "
 _HELP = "/reset forgets the conversation, /quit ends (or Ctrl+D)\n"
 
@@ -45,9 +48,11 @@ class Conversation:
 
     def __init__(self, client: "httpx.Client", model: str, system: str | None, wishes: dict[str, Any]) -> None:
         self._client = client
-        self._fixed = {"model": model, "stream": True, **wishes}
+        self._fixed = {"model": model, "stream": True, "stream_options": {"include_usage": True}, **wishes}
         self._system = [] if system is None else [{"role": "system", "content": system}]
         self.messages: list[dict[str, str]] = [*self._system]
+        self.resumed = ""
+        """What the server says of the last turn's prompt; empty if it says nothing."""
 
     def reset(self) -> None:
         """Only what the model is told first stays."""
@@ -61,6 +66,7 @@ class Conversation:
 
         turn = [*self.messages, {"role": "user", "content": text}]
         answer: list[str] = []
+        self.resumed = ""
         try:
             with self._client.stream(
                 "POST", "/v1/chat/completions", json={**self._fixed, "messages": turn}
@@ -68,6 +74,7 @@ class Conversation:
                 if response.is_error:
                     raise InputError(complaint_of(response.status_code, response.read()))
                 for message in events(response):
+                    self.resumed = _resumed_in(message) or self.resumed
                     if piece := _text_of(message):
                         answer.append(piece)
                         yield piece
@@ -102,12 +109,19 @@ def talk(conversation: Conversation, ask: Callable[[], str | None]) -> None:
 def _answer(conversation: Conversation, text: str) -> None:
     try:
         for piece in conversation.say(text):
-            write_output(piece)
+            write_output(printable(piece))
     except InputError as error:
         print_error(str(error))
     except KeyboardInterrupt:
         pass
     write_output("\n")
+    if conversation.resumed:
+        write_output(f"({conversation.resumed})\n")
+
+
+def printable(text: str) -> str:
+    """Text as a terminal may show it: a model's control characters could move the cursor, or worse."""
+    return "".join(c for c in text if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cf", "Cs") or c == _JOINER)
 
 
 def _ask() -> str | None:
@@ -118,6 +132,17 @@ def _ask() -> str | None:
     except EOFError:
         write_output("\n")
         return None
+
+
+def _resumed_in(message: dict[str, Any]) -> str:
+    """What the message says of the prompt's tokens; empty if nothing."""
+    try:
+        usage = message["usage"]
+        prompt, resumed = usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"]
+    except (LookupError, TypeError):
+        return ""
+    is_number = isinstance(prompt, int) and isinstance(resumed, int)
+    return f"{resumed:,} of {prompt:,} prompt tokens resumed" if is_number else ""
 
 
 def _text_of(message: dict[str, Any]) -> str:

@@ -11,30 +11,45 @@ from octavo import __version__
 from octavo.cli.bench import app as bench_app
 from octavo.cli.cache import app as cache_app
 from octavo.cli.chat import chat
+from octavo.cli.config import app as config_app
 from octavo.cli.demo import demo
+from octavo.cli.epp import epp
 from octavo.cli.events import app as events_app
 from octavo.cli.exit_codes import BAD_INPUT, FAILED, INTERRUPTED
 from octavo.cli.output import discard_output, print_error, write_output
 from octavo.cli.plan import plan
+from octavo.cli.route import route
+from octavo.cli.select import select
 from octavo.cli.serve import serve
+from octavo.cli.settings_command import SettingsCommand
 from octavo.cli.simulate import simulate
+from octavo.cli.store import app as store_app
 from octavo.cli.vllm_check import vllm_check
+from octavo.cli.warm import warm
+from octavo.cli.why import why
 from octavo.errors import EngineDiedError, OctavoError
 
 app = typer.Typer(
     help="Octavo: the KV-cache system for hybrid language models.",
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
 app.command()(plan)
 app.command()(demo)
-app.command()(serve)
+app.command(cls=SettingsCommand)(serve)
+app.command(cls=SettingsCommand)(route)
+app.command(cls=SettingsCommand)(epp)
+app.command(cls=SettingsCommand)(select)
 app.command()(chat)
 app.command()(simulate)
+app.command()(why)
+app.command()(warm)
 app.command(name="vllm-check")(vllm_check)
 app.add_typer(bench_app)
 app.add_typer(cache_app)
+app.add_typer(config_app)
 app.add_typer(events_app)
+app.add_typer(store_app)
 
 _CommandLineError: type[Exception] = next(cls for cls in typer.BadParameter.__mro__ if cls.__name__ == "ClickException")
 """Typer exports only some of its children."""
@@ -78,5 +93,11 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
     except typer.Abort:
         return INTERRUPTED
     except _CommandLineError as error:
-        print_error(f"{error.format_message().rstrip('.')}; try 'octavo --help'")  # type: ignore[attr-defined]
+        print_error(f"{error.format_message().rstrip('.')}; try '{_path_of(error)} --help'")  # type: ignore[attr-defined]
         return BAD_INPUT
+
+
+def _path_of(error: Exception) -> str:
+    """The command that could not read its arguments: `octavo serve`."""
+    context = getattr(error, "ctx", None)
+    return "octavo" if context is None else str(context.command_path)

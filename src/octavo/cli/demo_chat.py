@@ -180,11 +180,13 @@ class _Chat:
 def _config_for_one_chat(model: Path, max_model_len: int) -> EngineConfig:
     """With a pool that holds one chat at its longest, and no second one."""
     loaded = load_model(model)
-    config = EngineConfig(model=model, device_memory_bytes=1 << 20, max_model_len=max_model_len, state_block_size=64)
+    pool_bytes = 1 << 20
+    config = EngineConfig(model=model, max_model_len=max_model_len, state_block_size=64)
     while True:
+        config = replace(config, device_memory_bytes=pool_bytes)
         try:
             plan_for(loaded, config)
         except NotEnoughMemoryError:
-            config = replace(config, device_memory_bytes=config.device_memory_bytes * 9 // 8)
+            pool_bytes = pool_bytes * 9 // 8
         else:
             return config

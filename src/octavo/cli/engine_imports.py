@@ -5,6 +5,7 @@ from importlib.util import find_spec
 from octavo.errors import InputError
 
 _NEEDED = ("torch", "transformers", "safetensors", "starlette", "uvicorn", "prometheus_client", "jinja2")
+_NEEDED_BY_GATEWAYS = ("grpc", "grpc_health", "envoy")
 
 
 def require_engine() -> None:
@@ -17,3 +18,10 @@ def require_engine() -> None:
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+
+
+def require_gateway() -> None:
+    """InputError, with the remedy, where an endpoint picker's packages are not installed."""
+    require_engine()
+    if missing := [name for name in _NEEDED_BY_GATEWAYS if find_spec(name) is None]:
+        raise InputError(f"this command speaks gRPC and needs {', '.join(missing)}: pip install 'octavo[engine,epp]'")

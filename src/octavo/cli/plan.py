@@ -1,8 +1,7 @@
 """`octavo plan`: what a model's cache needs, wastes and holds."""
 
 import json as json_module
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -10,6 +9,7 @@ from typing import Annotated, Literal
 import msgspec
 import typer
 
+from octavo.cli.flags import bytes_of, naming
 from octavo.cli.model_folder import find_model
 from octavo.cli.output import write_output
 from octavo.errors import InputError, PlanError
@@ -27,7 +27,7 @@ from octavo.planning import (
     report_plan,
 )
 from octavo.specs import RequestLimits
-from octavo.units import parse_bytes, parse_tokens
+from octavo.units import parse_tokens
 
 _DEFAULT_MEMORY = "40GiB"
 _DEFAULT_CONTEXT = 131072
@@ -103,14 +103,13 @@ def plan(
     _check_range("--tp", tp, _MOST_RANKS)
     if hash_block_size is not None:
         _check_range("--hash-block-size", hash_block_size, _MOST_TOKENS_IN_A_BLOCK)
-    with _naming("--context"):
+    with naming("--context"):
         contexts = [] if context is None else [parse_tokens(part) for part in context.split(",")]
     for tokens in contexts:
         _check_range("--context", tokens, _MOST_TOKENS)
     model = _read_layers(config, layers, block_size=block_size, kv_dtype=kv_dtype, state_dtype=state_dtype, tp=tp)
     if weights is not None:
-        with _naming("--weights"):
-            model = replace(model, weight_bytes=parse_bytes(weights))
+        model = replace(model, weight_bytes=bytes_of("--weights", weights))
     question = _Question(
         model=model,
         memory_bytes=_memory_bytes(memory, gpu, model.weight_bytes, tp),
@@ -133,8 +132,7 @@ def plan(
 def _memory_bytes(memory: str | None, gpu: str | None, weight_bytes: int | None, num_ranks: int) -> int:
     """For the cache of one rank."""
     if gpu is None:
-        with _naming("--memory"):
-            memory_bytes = parse_bytes(_DEFAULT_MEMORY if memory is None else memory)
+        memory_bytes = bytes_of("--memory", _DEFAULT_MEMORY if memory is None else memory)
         if memory_bytes > _MOST_MEMORY_BYTES:
             raise InputError(f"--memory: {memory!r} is more than the {_MOST_MEMORY_BYTES} bytes that are planned for")
         return memory_bytes
@@ -144,7 +142,7 @@ def _memory_bytes(memory: str | None, gpu: str | None, weight_bytes: int | None,
         raise InputError(
             "--gpu: neither files nor the config say how large the weights are; say it with --weights 140GiB"
         )
-    with _naming("--gpu"):
+    with naming("--gpu"):
         return cache_bytes(gpu, weight_bytes, num_ranks)
 
 
@@ -236,12 +234,3 @@ def _vllm_plan(question: _Question, config: KVCacheConfig) -> VllmPlan:
 def _check_range(flag: str, number: int, most: int) -> None:
     if not 1 <= number <= most:
         raise InputError(f"{flag} must be from 1 to {most}, not {number}")
-
-
-@contextmanager
-def _naming(flag: str) -> Iterator[None]:
-    """Puts the flag before the complaint about its value."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(f"{flag}: {error}") from error

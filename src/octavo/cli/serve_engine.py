@@ -1,85 +1,44 @@
-"""From the flags of `octavo serve` to an engine with all its tiers."""
+"""From the settings of `octavo serve` to an engine with all its tiers, and a server that runs."""
 
+import logging
 import os
 import sys
-from dataclasses import dataclass
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from transformers.utils import logging as _untyped_logging
 
 from octavo.blocks import KVCacheManager
 from octavo.cli.output import print_error, write_output
-from octavo.engine import AsyncEngine, Engine, EngineConfig, offload_maker
-from octavo.errors import EngineDiedError, InputError
-from octavo.events import PublisherConfig, is_loopback
+from octavo.cli.setting_sources import ServeSettings
+from octavo.engine import AsyncEngine, Engine, EngineConfig, check_before_loading, offload_maker
+from octavo.errors import EngineDiedError
+from octavo.events import is_loopback
 from octavo.offload import OffloadConfig, OffloadScheduler
-from octavo.policies import POLICIES
-from octavo.server import OffloadReport, ReadOffload, Server, ServerConfig, open_socket, url_of
+from octavo.server import (
+    OffloadReport,
+    ReadOffload,
+    Server,
+    ServerConfig,
+    open_socket,
+    quotas_of,
+    read_tenants,
+    set_up_logs,
+    url_of,
+    view_tiers,
+)
 from octavo.units import format_bytes
 
 transformers_logging: Any = _untyped_logging
 
+_logger = logging.getLogger(__name__)
+_TOLD_EVERY_S = 10.0
 _OPEN_TO_ALL = "anybody who reaches this address may use the model: add --api-key, or leave --host out"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffloadFlags:
-    """What is wanted below the device; None is nothing."""
-
-    memory_bytes: int | None = None
-    disk: Path | None = None
-    disk_bytes: int
-    disk_key: Path | None = None
-    wait_for_disk_s: float | None = None
-    policy: str | None = None
-
-    def to_config(self) -> OffloadConfig | None:
-        """None: nothing is wanted. A policy must be a known one even then."""
-        config: dict[str, Any] = {}
-        if self.policy is not None:
-            POLICIES.find(self.policy)
-            config["policy"] = self.policy
-        if self.disk is None and (self.disk_key is not None or self.wait_for_disk_s is not None):
-            raise InputError("--disk-key and --wait-for-disk are about a disk: add --disk FOLDER")
-        if self.memory_bytes is None and self.disk is None:
-            return None
-        if self.memory_bytes is not None:
-            config["memory"] = self.memory_bytes
-        if self.disk is not None:
-            config["tiers"] = [self._disk_tier()]
-        return OffloadConfig.from_mapping(config)
-
-    def _disk_tier(self) -> dict[str, Any]:
-        tier: dict[str, Any] = {"type": "disk", "path": str(self.disk), "size": self.disk_bytes}
-        if self.disk_key is not None:
-            tier["key_file"] = str(self.disk_key)
-        if self.wait_for_disk_s is not None:
-            tier["wait_seconds"] = self.wait_for_disk_s
-        return tier
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventFlags:
-    """Where KV events are published and who may read them."""
-
-    endpoint: str | None
-    replay_endpoint: str | None
-    keys: Path | None
-    allows_plain: bool
-
-    def to_config(self) -> PublisherConfig | None:
-        """None if no events are wanted."""
-        if self.endpoint is not None:
-            return PublisherConfig(
-                endpoint=self.endpoint,
-                replay_endpoint=self.replay_endpoint,
-                keys=self.keys,
-                allows_plain=self.allows_plain,
-            )
-        if self.replay_endpoint is not None or self.keys is not None or self.allows_plain:
-            raise InputError("--kv-events-replay, --kv-events-keys and --kv-events-plain need --kv-events ENDPOINT")
-        return None
 
 
 class ServedEngine(NamedTuple):
@@ -89,21 +48,29 @@ class ServedEngine(NamedTuple):
     read_offload: ReadOffload | None
 
 
-def run_server(server: ServerConfig, config: EngineConfig, offload: OffloadConfig | None) -> None:
+def run_server(settings: ServeSettings) -> None:
     """Serves until it is asked to end; EngineDiedError if the engine dies before. The ports are opened before the model
     is loaded."""
-    if not sys.stderr.isatty():
-        transformers_logging.disable_progress_bar()  # progress bars are for people, not for logs
+    server = settings.server
+    set_up_logs(server)
+    if sys.stderr.isatty() and not server.log_json:
+        transformers_logging.enable_progress_bar()  # progress bars are for people, not for logs
+    tenants = () if server.tenants is None else read_tenants(server.tenants)
+    check_before_loading(settings.engine, settings.offload)
     listener = open_socket(server)
     try:
-        served = build_engine(config, offload)
+        with _telling_time(f"loads {settings.engine.model} as {settings.engine.dtype} on {settings.engine.device}"):
+            served = build_engine(
+                settings.engine, settings.offload, quotas=quotas_of(tenants), model_name=server.model_name
+            )
     except BaseException:
         listener.close()
         raise
-    if server.api_key is None and not is_loopback(server.host):
+    if server.api_key is None and not tenants and not is_loopback(server.host):
         print_error(_OPEN_TO_ALL)
     announce(server, url_of(listener), served.engine.engine)
-    Server(served.engine, server, read_offload=served.read_offload).run(sockets=[listener])
+    tell_facts(served)
+    Server(served.engine, server, read_offload=served.read_offload, tenants=tenants).run(sockets=[listener])
     if (error := served.engine.error) is not None:
         raise EngineDiedError(error) from error
 
@@ -121,11 +88,61 @@ def announce(server: ServerConfig, url: str, engine: Engine) -> None:
         write_output(f"KV events, which contain the prompts, at {' and replay at '.join(engine.event_endpoints)}\n")
 
 
-def build_engine(config: EngineConfig, offload: OffloadConfig | None) -> ServedEngine:
+def tell_facts(served: ServedEngine) -> None:
+    """Logs what the plan is, and which tiers there are."""
+    plan = served.engine.engine.manager.config
+    for index, group in enumerate(plan.groups):
+        _logger.info(
+            "group %d: %d layers of %s, blocks of %d tokens, pages of %s",
+            index,
+            len(group.layer_names),
+            group.kind,
+            group.block_size,
+            format_bytes(group.page_bytes),
+        )
+    _logger.info(
+        "pool: %d sheets of %s; resumes every %d tokens",
+        plan.num_sheets,
+        format_bytes(plan.sheet_bytes),
+        plan.resume_granularity,
+    )
+    if served.read_offload is not None:
+        for tier in view_tiers(served.read_offload()):
+            in_use = f" in use, {tier.num_chunks:,} chunks" if tier.bytes_budget else ""
+            _logger.info("%s: %s%s", tier.medium, tier.usage, in_use)
+
+
+@contextmanager
+def _telling_time(what: str) -> Iterator[None]:
+    """Logs when something long begins, that it goes on, and how long it took."""
+    began, is_done = time.monotonic(), threading.Event()
+
+    def tell() -> None:
+        while not is_done.wait(_TOLD_EVERY_S):
+            _logger.info("still %s: %.0f s", what, time.monotonic() - began)
+
+    _logger.info("%s", what)
+    teller = threading.Thread(target=tell, name="octavo-telling", daemon=True)
+    teller.start()
+    try:
+        yield
+        _logger.info("loaded in %.1f s", time.monotonic() - began)
+    finally:
+        is_done.set()
+        teller.join()
+
+
+def build_engine(
+    config: EngineConfig,
+    offload: OffloadConfig | None,
+    *,
+    quotas: Mapping[str, int] = MappingProxyType({}),
+    model_name: str = "",
+) -> ServedEngine:
     """Loads the model, allocates everything and starts the engine's thread."""
     if offload is None:
         return ServedEngine(AsyncEngine(Engine.from_config(config)), None)
-    make_scheduler = offload_maker(config, offload, digests=_digests_folder())
+    make_scheduler = offload_maker(config, offload, digests=_digests_folder(), quotas=quotas, model_name=model_name)
     made: list[OffloadScheduler] = []
 
     def make_offload(manager: KVCacheManager, runner: Any) -> OffloadScheduler:

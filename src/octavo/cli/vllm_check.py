@@ -19,7 +19,9 @@ DIFFERENT = 1
 def vllm_check(
     model: Annotated[str, typer.Argument(help="A folder, or a name: from the hub's local cache, else vLLM's.")],
     *,
-    memory: Annotated[str, typer.Option(help="Host memory for all ranks together: 8GiB.")] = "4GiB",
+    memory: Annotated[
+        str, typer.Option(help="Host memory for what the GPU cannot hold, for all ranks together: 8GiB.")
+    ] = "4GiB",
     disk: Annotated[
         Path | None, typer.Option(help="A folder; a second process then loads from it.", show_default="none")
     ] = None,
@@ -38,7 +40,7 @@ def vllm_check(
 ) -> None:
     """Run a model in vLLM without and with Octavo's plug-in: same answers, and what was loaded instead of computed."""
     from octavo.cli.vllm_check_run import CheckTask, require_vllm, run_check
-    from octavo.cli.vllm_check_view import find_problem, show_check
+    from octavo.cli.vllm_check_view import find_problem, show_check, show_gain
 
     task = CheckTask(
         model=str((is_hub_name(model) and find_snapshot(model)) or model),
@@ -57,7 +59,9 @@ def vllm_check(
     problem = find_problem(measured)
     if problem is not None:
         print_error(problem)
+        write_output("Verdict: do not use the plug-in with this model here before that is understood.\n")
         raise typer.Exit(DIFFERENT)
+    write_output(f"Verdict: {show_gain(measured)}\n")
 
 
 def _require_model(model: str) -> None:

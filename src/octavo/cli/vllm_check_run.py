@@ -100,12 +100,35 @@ def _in_own_process(task: CheckTask, names: Sequence[str]) -> dict[str, Pass]:
     log = done.stdout + done.stderr
     with NamedTemporaryFile("w", prefix="octavo-vllm-check-", suffix=".log", delete=False) as file:
         file.write(log)
-    raise InputError(f"vLLM did not serve the model {what}: {find_cause(log)} (all it said is in {file.name})")
+    raise InputError(f"vLLM did not serve the model {what}: {explain_cause(log)} (all it said is in {file.name})")
 
 
 _OF_VLLM_LOG = re.compile(r"^(\([^)]*\) )?(ERROR|CRITICAL) \S+ \S+ \[[^\]]*\] ")
 _CAUSE = re.compile(r"([\w.]+\.)?(?P<said>\w*(Error|Exception|Interrupt)\b.*|Worker proc .* died unexpectedly.*)")
 _CONSEQUENCES = ("EngineDeadError", "RuntimeError: cancelled", "RuntimeError: Engine core initialization failed")
+
+
+_REMEDIES = (
+    (
+        r"less than desired GPU memory utilization|KV cache memory",
+        "other processes use the device: give vLLM a smaller share, --vllm-args '{\"gpu_memory_utilization\": 0.5}'",
+    ),
+    (
+        r"No available memory for the cache blocks|larger than the (maximum|available)|KV cache is needed",
+        (
+            "the device has no room for the context: give vLLM a larger share or a shorter context, --vllm-args "
+            '\'{"gpu_memory_utilization": 0.95, "max_model_len": 4096}\'; --memory is host memory and does not help'
+        ),
+    ),
+)
+"""Causes in vLLM's words, and what to do in this command's."""
+
+
+def explain_cause(log: str) -> str:
+    """The cause, and the remedy where it is known."""
+    cause = find_cause(log)
+    remedies = (remedy for pattern, remedy in _REMEDIES if re.search(pattern, cause))
+    return "; ".join([cause, *remedies])
 
 
 def find_cause(log: str) -> str:

@@ -59,6 +59,21 @@ def find_problem(measured: Measured) -> str | None:
     return None
 
 
+def show_gain(measured: Measured) -> str:
+    """What the plug-in brought, where nothing is wrong."""
+    cold = median(measured.passes[COLD].first_token_s)
+    gains = []
+    for name in (MEMORY, DISK):
+        if (served := measured.passes.get(name)) is not None:
+            ratio = cold / median(served.first_token_s)
+            gains.append(
+                f"{name.removeprefix('Octavo ')} {served.loaded_tokens / measured.prompt_tokens:.0%} of prompt tokens, "
+                f"first token {ratio:.1f}x {'sooner' if ratio >= 1 else 'as soon'}"
+            )
+    num_answers = len(measured.passes[DEVICE].answers)
+    return f"the plug-in works here. All {num_answers} answers are vLLM's own; loaded from {'; from '.join(gains)}."
+
+
 def _of_vllm_itself(measured: Measured) -> str:
     if not _count_unlike(measured, measured.passes[COLD]):
         return ""

@@ -1,0 +1,58 @@
+"""`octavo epp`: the endpoint picker of a Gateway."""
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from octavo.cli.engine_imports import require_gateway
+from octavo.cli.output import print_error, write_output
+from octavo.cli.setting import EPP
+from octavo.cli.setting_flags import values_by_key, with_settings
+from octavo.cli.setting_sources import gather, picker_settings_from
+from octavo.events import is_loopback
+from octavo.gateway import PickerConfig
+
+_TELLS_KEY = "whoever reaches this address is told the engines' key: let only the Gateway reach it"
+
+
+@with_settings(EPP)
+def epp(
+    *,
+    config: Annotated[
+        Path | None, typer.Option(help="A YAML file of settings; `octavo config` checks it.", show_default=False)
+    ] = None,
+    **settings: Any,
+) -> None:
+    """Tell a Gateway (Envoy's ext_proc) which engine can resume most of each request soonest.
+
+    Start each engine with --kv-events, so that the picker knows what it holds. A flag --engine-api-key may also stand
+    in the environment, as OCTAVO_ENGINE_API_KEY, or in the file of --config.
+    """
+    picker = picker_settings_from(gather(EPP, values_by_key(EPP, settings), os.environ, config))
+    require_gateway()
+    from octavo.server import set_up_logs
+
+    set_up_logs(picker)
+    if picker.engine_api_key is not None and not is_loopback(picker.host):
+        print_error(_TELLS_KEY)
+    asyncio.run(_serve(picker))
+
+
+async def _serve(config: PickerConfig) -> None:
+    """Until a signal asks it to end."""
+    from octavo.gateway import PickerServer
+
+    server = PickerServer(config)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, server.end)
+    num_engines = len(server.fleet.members)
+    count = "1 engine" if num_engines == 1 else f"{num_engines} engines"
+
+    def tell(address: str) -> None:
+        write_output(f"Picks one of {count} for each request of a Gateway: gRPC at {address}\n")
+
+    await server.serve(tell)

@@ -1,0 +1,46 @@
+"""`octavo route`: OpenAI's API in front of several engines."""
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from octavo.cli.engine_imports import require_engine
+from octavo.cli.output import print_error, write_output
+from octavo.cli.setting import ROUTE
+from octavo.cli.setting_flags import values_by_key, with_settings
+from octavo.cli.setting_sources import gather, router_settings_from
+from octavo.events import is_loopback
+
+_OPEN_TO_ALL = "anybody who reaches this address may use the engines: add --api-key, or leave --host out"
+
+
+@with_settings(ROUTE)
+def route(
+    *,
+    config: Annotated[
+        Path | None, typer.Option(help="A YAML file of settings; `octavo config` checks it.", show_default=False)
+    ] = None,
+    **settings: Any,
+) -> None:
+    """Send each request to the engine that can resume most of it soonest.
+
+    Start each engine with --kv-events, so that the router knows what it holds. A flag --engine-api-key may also stand
+    in the environment, as OCTAVO_ENGINE_API_KEY, or in the file of --config.
+    """
+    given = gather(ROUTE, values_by_key(ROUTE, settings), os.environ, config)
+    router = router_settings_from(given)
+    require_engine()
+    from octavo.router import RouterServer
+    from octavo.server import open_socket, set_up_logs, url_of
+
+    set_up_logs(router)
+    server = RouterServer(router)
+    listener = open_socket(router)
+    if router.api_key is None and not is_loopback(router.host):
+        print_error(_OPEN_TO_ALL)
+    url, num_engines = url_of(listener), len(server.fleet.members)
+    count = "1 engine" if num_engines == 1 else f"{num_engines} engines"
+    write_output(f"Routing to {count}: OpenAI's API at {url}/v1, the fleet at {url}\n")
+    server.run(sockets=[listener])

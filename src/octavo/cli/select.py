@@ -1,0 +1,43 @@
+"""`octavo select`: says which engine a request should go to, for those who send it there themselves."""
+
+import os
+import secrets
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from octavo.cli.engine_imports import require_engine
+from octavo.cli.output import write_output
+from octavo.cli.setting import SELECT
+from octavo.cli.setting_flags import values_by_key, with_settings
+from octavo.cli.setting_sources import gather, selection_settings_from
+
+
+@with_settings(SELECT)
+def select(
+    *,
+    config: Annotated[
+        Path | None, typer.Option(help="A YAML file of settings; `octavo config` checks it.", show_default=False)
+    ] = None,
+    **settings: Any,
+) -> None:
+    """Say which engine can resume most of a prompt, to routers that send requests themselves.
+
+    Engines are told by POST /register or /workers; POST /query and /select ask. Without --api-key, a key is made and
+    said at the start. A flag --api-key may also stand in the environment, as OCTAVO_API_KEY, or in --config's file.
+    """
+    given = gather(SELECT, values_by_key(SELECT, settings), os.environ, config)
+    wanted = selection_settings_from(given)
+    require_engine()
+    from octavo.router import SelectionServer
+    from octavo.server import open_socket, set_up_logs, url_of
+
+    set_up_logs(wanted)
+    made = None if wanted.api_key is not None else secrets.token_urlsafe(24)
+    server = SelectionServer(wanted if made is None else msgspec.structs.replace(wanted, api_key=made))
+    listener = open_socket(wanted)
+    key = "" if made is None else f" with the key {made}"
+    write_output(f"Selects engines: POST /register and /query at {url_of(listener)}{key}\n")
+    server.run(sockets=[listener])
