@@ -2,8 +2,11 @@
 
     "memory": "8GiB", "disk": "/nvme/octavo", "disk_size": "200GiB", "policy": "arc"
 
+    "memory": "8GiB", "shared": "s3://bucket/prefix"
+
 `memory` is for all ranks of an engine together. `disk` and `disk_size` are short for the most usual of `tiers`, which
-says the same in general: [{"type": "disk", "path": "/nvme/octavo", "size": "200GiB"}].
+says the same in general: [{"type": "disk", "path": "/nvme/octavo", "size": "200GiB"}]. `shared` is for the last one: a
+store that engines share, by its url or with its settings: {"url": "s3://bucket/prefix", "endpoint": ...}.
 """
 
 from collections.abc import Mapping
@@ -23,12 +26,15 @@ class _ExtraConfig(Settings, frozen=True, kw_only=True):
     disk: Path | None = None
     disk_size: Size | None = None
     tiers: tuple[Any, ...] = ()
+    shared: Any = None
     policy: Any = None
     load_timeout_s: Any = None
     store_timeout_s: Any = None
-    """These four are checked as settings of `OffloadConfig`."""
+    """These five are checked as settings of `OffloadConfig`."""
     digests: Path = Path("~/.cache/octavo").expanduser()
     keep_media: bool = False
+    record: Path | None = None
+    why: bool = False
     # vLLM's connector reads these itself:
     spec_name: Any = None
     spec_module_path: Any = None
@@ -47,6 +53,18 @@ class _ExtraConfig(Settings, frozen=True, kw_only=True):
         disk = [] if self.disk is None else [{"type": "disk", "path": str(self.disk), "size": self.disk_size}]
         return [*disk, *self.tiers]
 
+    def of_offload(self) -> dict[str, Any]:
+        """What `OffloadConfig` reads, but for the tiers."""
+        shared = {"url": self.shared} if isinstance(self.shared, str) else self.shared
+        values = {
+            "memory": self.memory,
+            "shared": shared,
+            "policy": self.policy,
+            "load_timeout_s": self.load_timeout_s,
+            "store_timeout_s": self.store_timeout_s,
+        }
+        return {key: value for key, value in values.items() if value is not None}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginConfig:
@@ -58,24 +76,27 @@ class PluginConfig:
     keeps_media: bool
     """Whether prompts with images, audio or video go below memory too. vLLM lets clients name these, and the names are
     part of block hashes, so only somebody who knows the clients can say that equal names are equal images."""
+    record: Path | None = None
+    """A new file for what `octavo simulate` replays: lengths, times and hashes of requests, no text."""
+    says_why: bool = False
+    """Whether the log has a line for each request that ends: what it asked the tiers for and did not get."""
 
     @classmethod
     def from_extra_config(cls, extra_config: Mapping[str, Any], *, replica: int | None = None) -> "PluginConfig":
         """InputError names a wrong key or value, and the right ones. `replica` is the number of the engine, if it is
         one of several with the same configuration: a directory has one writer, so each gets a folder of its own."""
         asked = _ExtraConfig.from_mapping(extra_config)
-        tiers = asked.all_tiers()
+        tiers, record = asked.all_tiers(), asked.record
         if replica is not None:
             tiers = [_of_replica(tier, replica) for tier in tiers]
-        offload = {
-            key: value
-            for key in ("memory", "policy", "load_timeout_s", "store_timeout_s")
-            if (value := getattr(asked, key)) is not None
-        }
+            record = record and record.with_stem(f"{record.stem}-replica-{replica}")
+        config = OffloadConfig.from_mapping({**asked.of_offload(), "tiers": tiers})
         return cls(
-            offload=OffloadConfig.from_mapping({**offload, "tiers": tiers}),
+            offload=config,
             digests=asked.digests,
             keeps_media=asked.keep_media,
+            record=record,
+            says_why=asked.why,
         )
 
 

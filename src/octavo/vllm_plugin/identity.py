@@ -27,7 +27,7 @@ def make_namespace(
         "ranks": [
             {
                 "identity": dict(sorted(report.identity.items())),
-                "groups": [_describe(report, place) for place in range(len(report.groups))],
+                "groups": _describe_groups(report),
             }
             for report in reports
         ],
@@ -43,21 +43,31 @@ def describe_parts(
 ) -> dict[str, str]:
     """The same by name, to be compared with another engine's. Parts that differ between ranks are told together."""
     parts: dict[str, object] = {
+        "format_version": FORMAT_VERSION,
         "models": list(model_digests),
         "ranks": len(reports),
         "blocks_per_chunk": blocks_per_chunk,
         "hash_algorithm": reports[0].hash_algorithm,
         "hash_seed": environ.get(_SEED, _DEFAULT_SEED),
     }
-    for name in reports[0].identity:
-        values = [report.identity.get(name, "") for report in reports]
-        parts[name] = values if len(set(values)) > 1 else values[0]
-    return {name: brief(value) for name, value in parts.items()}
+    by_rank: list[dict[str, object]] = [{**report.identity, "groups": _describe_groups(report)} for report in reports]
+    for name in by_rank[0]:
+        values = [of_rank.get(name, "") for of_rank in by_rank]
+        parts[name] = values[0] if all(value == values[0] for value in values) else values
+    labels = {"model": ", ".join(reports[0].models), "plan": _plan_in_words(reports[0])}
+    return {name: brief(value) for name, value in parts.items()} | labels
 
 
-def _describe(report: RankReport, place: int) -> list[object]:
-    group = report.groups[place]
-    return [group.group_id, group.rule, group.reach_tokens, group.tokens_per_block, group.page_bytes]
+def _plan_in_words(report: RankReport) -> str:
+    reaches = [f" of {group.reach_tokens}" if group.reach_tokens else "" for group in report.groups]
+    return ", ".join(group.rule.name.lower() + reach for group, reach in zip(report.groups, reaches, strict=True))
+
+
+def _describe_groups(report: RankReport) -> list[list[object]]:
+    return [
+        [group.group_id, group.rule, group.reach_tokens, group.tokens_per_block, group.page_bytes]
+        for group in report.groups
+    ]
 
 
 def why_not_kept(reports: Sequence[RankReport], environ: Mapping[str, str]) -> str:

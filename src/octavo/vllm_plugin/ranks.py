@@ -64,6 +64,8 @@ class RankReport(msgspec.Struct, frozen=True, kw_only=True):
     hash_algorithm: str
     takes_media: bool = False
     """Whether prompts may have images, audio or video."""
+    stores: bool = True
+    """Whether what the engine computes is stored: not by one that decodes what others have prefilled."""
     why_not_kept: str = ""
     """Why nothing may outlive the process; empty if it may."""
 
@@ -114,12 +116,21 @@ def take_reports(name: str, num_ranks: int, wait_s: float = _WAIT_S) -> list[Ran
 
 
 def sweep() -> None:
-    """Removes what dead engines left: segments that no process has open, and reports of processes that have ended."""
+    """Removes what dead engines left."""
+    for path in abandoned(older_than_s=_YOUNGEST_S):
+        with suppress(OSError):
+            path.unlink()
+
+
+def abandoned(*, older_than_s: float) -> set[Path]:
+    """Segments that no process has open, and reports of processes that have ended."""
+    found = set()
     folder = segment_path(_PREFIX).parent
     for path in folder.glob(f"{segment_path(_PREFIX).name}*"):
         with suppress(OSError):
-            if time.time() - path.stat().st_mtime > _YOUNGEST_S and _is_abandoned(path):
-                path.unlink()
+            if time.time() - path.stat().st_mtime >= older_than_s and _is_abandoned(path):
+                found.add(path)
+    return found
 
 
 def _is_abandoned(path: Path) -> bool:

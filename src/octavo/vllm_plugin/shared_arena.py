@@ -18,6 +18,7 @@ import numpy.typing as npt
 from octavo.chunks import GroupOffloadConfig
 from octavo.errors import NotEnoughMemoryError
 from octavo.host import NO_CHECKSUM, PAGE_BYTES, HostArena, Segment, SlotPlan, attach, plan_slots
+from octavo.ids import Slot
 from octavo.specs import ceil_div
 
 Bytes2D = npt.NDArray[np.uint8]
@@ -52,7 +53,7 @@ class SharedArena:
         self._num_ranks = num_ranks
         self._has_name = True
 
-    def take_failed(self, heads: Sequence[int]) -> list[int]:
+    def take_failed(self, heads: Sequence[Slot]) -> list[int]:
         """The indices of the chunks that a rank failed to write or to read. Their notes are cleared."""
         has_failed = self._open_notes.has_failed
         failed: list[int] = np.flatnonzero(has_failed[list(heads)].any(axis=1)).tolist()
@@ -60,7 +61,7 @@ class SharedArena:
             has_failed[[heads[idx] for idx in failed]] = 0
         return failed
 
-    def checksums(self, heads: Sequence[int]) -> list[int]:
+    def checksums(self, heads: Sequence[Slot]) -> list[int]:
         """By chunk, if one rank writes all of it. The checksums of parts give no checksum of the whole."""
         if self._num_ranks > 1:
             return []
@@ -98,18 +99,18 @@ class RankArena:
         self.parts: Bytes2D = self._arena.view[note_parts:]
         """Of all slots and ranks."""
 
-    def parts_of(self, slots: Sequence[int]) -> list[int]:
-        """The rows of `parts` that are this rank's of these slots."""
+    def parts_of(self, slots: Sequence[Slot]) -> list[Slot]:
+        """The slots of `parts` that are this rank's of these slots."""
         num_ranks, rank = self._num_ranks, self._rank
-        return [slot * num_ranks + rank for slot in slots]
+        return [Slot(slot * num_ranks + rank) for slot in slots]
 
-    def note_failed(self, head: int) -> None:
+    def note_failed(self, head: Slot) -> None:
         self._open_notes.has_failed[head, self._rank] = 1
 
-    def note_checksum(self, head: int, checksum: int) -> None:
+    def note_checksum(self, head: Slot, checksum: int) -> None:
         self._open_notes.checksums[head, self._rank] = checksum
 
-    def find_checksum(self, head: int) -> int | None:
+    def find_checksum(self, head: Slot) -> int | None:
         """None if no store has noted one."""
         checksum = int(self._open_notes.checksums[head, self._rank])
         return None if checksum == NO_CHECKSUM else checksum

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from vllm.v1.kv_offload.base import LoadStoreSpec
 
+from octavo.ids import Slot
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkSlots(LoadStoreSpec):
@@ -12,7 +14,7 @@ class ChunkSlots(LoadStoreSpec):
 
     groups: Sequence[int]
     """By chunk, in vLLM's numbering."""
-    slots: Sequence[Sequence[int]]
+    slots: Sequence[Sequence[Slot]]
     is_checked: Sequence[bool]
     """By chunk of a load: whether its bytes must give the checksum that each rank noted when it stored them. Chunks
     that came from a tier were verified when they came."""

@@ -53,8 +53,15 @@ def describe_rank(
         started_ns=process_started_ns(),
         hash_algorithm=vllm_config.cache_config.prefix_caching_hash_algo,
         takes_media=vllm_config.model_config.multimodal_config is not None,
+        stores=_is_producer(vllm_config),
         why_not_kept=tell_why_not_kept(vllm_config),
     )
+
+
+def _is_producer(vllm_config: VllmConfig) -> bool:
+    """`kv_both` is one too."""
+    transfer = vllm_config.kv_transfer_config
+    return transfer is None or transfer.is_kv_producer
 
 
 def _describe_group(group_id: int, spec: KVCacheSpec, tokens_per_block: int, page_bytes: int) -> GroupReport:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 from weakref import WeakSet
 
+import msgspec
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import OffloadingConnectorStats
 from vllm.v1.kv_offload.base import (
     Locality,
@@ -35,13 +36,27 @@ from vllm.v1.kv_offload.base import (
 
 from octavo.chunks import GroupOffloadConfig, LookupResult as Found, OffloadKey as Key, get_offload_group_idx
 from octavo.errors import OffloadError
+from octavo.ids import Slot
 from octavo.offload import MEMORY, OffloadingManager as Manager
 from octavo.vllm_plugin.adapter.chunk_slots import ChunkSlots
 from octavo.vllm_plugin.adapter.metrics import MetricsOfTiers
-from octavo.vllm_plugin.adapter.request import RequestState, may_have_media, state_of
+from octavo.vllm_plugin.adapter.questions import Questions
+from octavo.vllm_plugin.adapter.recording import RecorderOfRequests
+from octavo.vllm_plugin.adapter.request import (
+    RequestState,
+    may_have_media,
+    num_prompt_tokens_of,
+    request_of,
+    state_of,
+    tenant_of,
+)
+from octavo.vllm_plugin.promised import PromisedChunks
 from octavo.vllm_plugin.shared_arena import SharedArena
+from octavo.why import MARK, MissLog
 
 logger = logging.getLogger(__name__)
+_why_logger = logging.getLogger("vllm.octavo")
+"""vLLM writes what its own loggers say, from level INFO on, and of others warnings only."""
 
 _STATS_EVERY_S = 0.5
 _FLUSH_S = 10.0
@@ -55,7 +70,7 @@ _GAVE_UP = 0.0
 
 class _Job(NamedTuple):
     job_id: int
-    heads: list[int]
+    heads: list[Slot]
     stays_in_memory: bool = False
 
 
@@ -69,14 +84,24 @@ class OctavoManager(OffloadingManager):
         groups: Sequence[GroupOffloadConfig],
         *,
         load_timeout_s: float,
+        tokens_per_hash: int,
         keeps_media: bool = True,
+        stores: bool = True,
+        recorder: RecorderOfRequests | None = None,
+        misses: MissLog | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`stores`: whether anything is stored."""
         self.manager = manager
         self._shared = shared
         self._groups = groups
+        self._promised = PromisedChunks(groups)
         self._load_timeout_s = load_timeout_s
         self._keeps_media = keeps_media
+        self._may_store = stores
+        self._questions = Questions(manager, groups, tokens_per_hash=tokens_per_hash, timeout_s=load_timeout_s)
+        self._recorder = recorder
+        self._misses = misses
         self._clock = clock
         self._is_closed = False
         self._is_new_step = True
@@ -102,9 +127,25 @@ class OctavoManager(OffloadingManager):
     def on_new_request(self, req_context: ReqContext) -> RequestOffloadingContext:
         state = state_of(req_context)
         self._alive.add(state)
-        if not self._keeps_media and may_have_media(sys._getframe(1)):  # noqa: SLF001 - vLLM says it nowhere else
+        caller = sys._getframe(1)  # noqa: SLF001 - vLLM says it nowhere else
+        state.tenant = tenant_of(caller)
+        state.num_prompt_tokens = num_prompt_tokens_of(caller)
+        state.may_store = self._may_store
+        self._questions.begin(req_context, request_of(caller), state.tenant)
+        if not self._keeps_media and may_have_media(caller):
             state.stay_in_memory()
+        if self._recorder is not None:
+            self._recorder.begin(req_context, caller)
         return RequestOffloadingContext()
+
+    def on_request_finished(self, req_context: ReqContext) -> None:
+        if self._recorder is not None:
+            is_below = bool(state_of(req_context).from_tiers)
+            self._recorder.end(req_context, self.manager.media[-1 if is_below else 0])
+        if self._misses is not None:
+            state = state_of(req_context)
+            report = self._misses.report(req_context.req_id, state.looks, gave_up_waiting=state.gave_up_waiting)
+            _why_logger.info("%s%s", MARK, msgspec.json.encode(report).decode())
 
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
         if self._is_new_step:
@@ -115,9 +156,16 @@ class OctavoManager(OffloadingManager):
             return LookupResult.MISS
         self._looked_up[state] = None
         (found,) = self.manager.lookup((Key(key),))
+        if found is Found.MISS and state.may_promote and self._questions.awaits(req_context, self._clock()):
+            return LookupResult.RETRY
+        if self._misses is not None:
+            end = req_context.get_offload_key_position(key) or 0
+            self._misses.looked(state.looks, Key(key), end, is_there=found is not Found.MISS)
         if found is Found.MISS:
             return LookupResult.MISS
         state.asked[key] = None
+        if self._promised.is_prefix[get_offload_group_idx(Key(key))]:
+            state.note_found(key)
         if found is Found.HIT:
             return LookupResult.HIT
         if self._has_given_up(state) or (found is Found.RETRY and not state.may_promote):
@@ -141,8 +189,10 @@ class OctavoManager(OffloadingManager):
             state.asked.clear()
         self._asking.clear()
         self._looked_up.clear()
-        if now - self._step_ended_at < _EMPTY_STEP_S and self.manager.has_pending_work():
+        is_waiting = self._questions.are_open or self.manager.has_pending_work()
+        if now - self._step_ended_at < _EMPTY_STEP_S and is_waiting:
             time.sleep(_PAUSE_S)
+        self._questions.end_step()
         self._step_ended_at = now
         self._is_new_step = True
 
@@ -155,7 +205,7 @@ class OctavoManager(OffloadingManager):
             state.deadline = min(state.deadline, now + self._load_timeout_s)
             return False
         if state.deadline != _GAVE_UP:
-            state.deadline = _GAVE_UP
+            state.deadline, state.gave_up_waiting = _GAVE_UP, True
             self._counters["waits_given_up"] += 1
         return True
 
@@ -170,7 +220,7 @@ class OctavoManager(OffloadingManager):
         else:
             found = before
         if Found.HIT_PENDING not in found and Found.RETRY in found:
-            state.deadline = _GAVE_UP
+            state.deadline, state.gave_up_waiting = _GAVE_UP, True
             self._counters["waits_given_up"] += 1
 
     # ---- loads --------------------------------------------------------------------------------------------------
@@ -181,7 +231,10 @@ class OctavoManager(OffloadingManager):
         if prepared is None:
             raise OffloadError("vLLM loads chunks that it has not looked up in this step")
         state = state_of(req_context)
-        self.manager.touch(ours, stays_in_memory=state.stays_in_memory)
+        state.looks.is_over = True
+        self.manager.touch(ours)
+        if not state.stays_in_memory:
+            self.manager.renew(ours)
         state.deadline = math.inf  # it may be preempted, and wait again
         self._asking.pop(state, None)  # vLLM resumes it without what else it asked for
         self._was_busy = True
@@ -201,9 +254,12 @@ class OctavoManager(OffloadingManager):
 
     def prepare_store(self, keys: Collection[OffloadKey], req_context: ReqContext) -> PrepareStoreOutput | None:
         state = state_of(req_context)
+        state.looks.is_over = True
         if not state.may_store:
             return PrepareStoreOutput(keys_to_store=[], store_spec=self._slots_of((), ()), evicted_keys=[])
-        chunks = state.chunks(list(keys), self._groups)
+        self._questions.announce(req_context)
+        wanted = state.promised(keys, self._promised)
+        chunks = state.chunks(wanted, self._groups)
         prepared = self.manager.prepare_store(chunks)
         if prepared is None:
             return None
@@ -227,7 +283,7 @@ class OctavoManager(OffloadingManager):
         self._shared.drop_name()
 
     def _slots_of(
-        self, keys: Sequence[Key], slots: Sequence[Sequence[int]], is_checked: Sequence[bool] = ()
+        self, keys: Sequence[Key], slots: Sequence[Sequence[Slot]], is_checked: Sequence[bool] = ()
     ) -> ChunkSlots:
         return ChunkSlots(
             groups=[get_offload_group_idx(key) for key in keys],
@@ -297,6 +353,8 @@ class OctavoManager(OffloadingManager):
             logger.warning("the tiers did not take all that was stored within %d s", _FLUSH_S)
         self.manager.close()
         self._shared.close()
+        if self._recorder is not None:
+            self._recorder.close()
 
 
 def _as_keys(keys: Iterable[OffloadKey]) -> list[Key]:

@@ -7,10 +7,10 @@ from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import Offl
 from vllm.v1.kv_offload.base import OffloadingCounterMetadata, OffloadingGaugeMetadata, OffloadingMetricMetadata
 
 from octavo.offload import MEMORY, OffloadStatus
-from octavo.tiers import TierState
+from octavo.tiers import CHUNK_EVENTS, TierState
 
 _BYTES, _BUDGET, _CHUNKS, _UP = "octavo_tier_bytes", "octavo_tier_budget_bytes", "octavo_tier_chunks", "octavo_tier_up"
-_EVENTS = "octavo_tier_events"
+_EVENTS, _INCIDENTS = "octavo_tier_events", "octavo_tier_incidents"
 _MEDIUM = ("medium",)
 
 DEFINITIONS: Mapping[str, OffloadingMetricMetadata] = {
@@ -18,7 +18,8 @@ DEFINITIONS: Mapping[str, OffloadingMetricMetadata] = {
     _BUDGET: OffloadingGaugeMetadata("Bytes allowed.", _MEDIUM),
     _CHUNKS: OffloadingGaugeMetadata("Chunks held.", _MEDIUM),
     _UP: OffloadingGaugeMetadata("0: degraded, and off for now.", _MEDIUM),
-    _EVENTS: OffloadingCounterMetadata("What happened on a tier.", ("medium", "event")),
+    _EVENTS: OffloadingCounterMetadata("Chunks, by what happened to them.", ("medium", "event")),
+    _INCIDENTS: OffloadingCounterMetadata("Times that something happened to the tier itself.", ("medium", "event")),
 }
 
 
@@ -59,4 +60,4 @@ class MetricsOfTiers:
             labels = (medium, event)
             if (new := count - self._told.get(labels, 0)) > 0:
                 self._told[labels] = count
-                stats.increase_counter(_EVENTS, new, labels)
+                stats.increase_counter(_EVENTS if event in CHUNK_EVENTS else _INCIDENTS, new, labels)

@@ -17,7 +17,9 @@ from vllm.v1.kv_offload.base import (
 )
 from vllm.v1.kv_offload.config import OffloadingConfig
 
+from octavo.chunks import Departures
 from octavo.errors import InputError, WeightsChangedError
+from octavo.namespace import make_family
 from octavo.offload import OffloadingManager as OctavoOffloadingManager
 from octavo.planning import why_nothing_resumes
 from octavo.policies import make_policy
@@ -26,12 +28,14 @@ from octavo.vllm_plugin.adapter.connector import OctavoConnector
 from octavo.vllm_plugin.adapter.describe import describe_rank
 from octavo.vllm_plugin.adapter.manager import OctavoManager
 from octavo.vllm_plugin.adapter.metrics import DEFINITIONS, unregister_metrics
+from octavo.vllm_plugin.adapter.recording import RecorderOfRequests
 from octavo.vllm_plugin.adapter.worker import OctavoWorker, as_canonical
 from octavo.vllm_plugin.config import PluginConfig
 from octavo.vllm_plugin.groups import groups_of_all_ranks, groups_of_rank, has_state
 from octavo.vllm_plugin.identity import describe_parts, digest_models, make_namespace, why_not_kept
 from octavo.vllm_plugin.ranks import RankReport, check_alike, leave_report, shared_name, sweep, take_reports
 from octavo.vllm_plugin.shared_arena import RankArena, SharedArena, plan_parts
+from octavo.why import MissLog
 
 logger = logging.getLogger(__name__)
 
@@ -95,12 +99,16 @@ class OctavoOffloadingSpec(OffloadingSpec):
         groups = groups_of_all_ranks(own_groups, plan, num_ranks)
         digests = self._digests(reports)
         decides = {"blocks_per_chunk": self.blocks_per_chunk, "environ": os.environ}
-        namespace = make_namespace(reports, digests, **decides)
+        namespace, family = make_namespace(reports, digests, **decides), make_family(digests)
         identity = describe_parts(reports, digests, **decides)
         offload_tiers = offload.tiers if digests else ()
-        with opened_tiers(offload_tiers, groups, namespace, identity) as tiers, ExitStack() as to_close:
+        with (
+            opened_tiers(offload_tiers, groups, namespace, family=family, identity=identity) as tiers,
+            ExitStack() as to_close,
+        ):
             shared = SharedArena(self._name, plan, num_ranks)
             to_close.callback(shared.close)
+            departures = Departures() if self._plugin.says_why else None
             manager = OctavoOffloadingManager(
                 shared.slots,
                 groups,
@@ -108,16 +116,29 @@ class OctavoOffloadingSpec(OffloadingSpec):
                 tiers,
                 limits=offload.limits,
                 logs_changes=self.kv_events_config.enable_kv_cache_events,
+                departures=departures,
             )
+            recorder = self._make_recorder()
+            if recorder is not None:
+                to_close.callback(recorder.close)
             octavo = OctavoManager(
                 manager,
                 shared,
                 groups,
                 load_timeout_s=offload.load_timeout_s,
+                tokens_per_hash=self.config.cache.tokens_per_hash,
                 keeps_media=self._keeps_media(reports[0], has_tiers=bool(tiers)),
+                stores=reports[0].stores,
+                recorder=recorder,
+                misses=None if departures is None else MissLog(departures, groups, manager.cold_starts),
             )
             to_close.pop_all()
             return octavo
+
+    def _make_recorder(self) -> RecorderOfRequests | None:
+        if self._plugin.record is None:
+            return None
+        return RecorderOfRequests(self._plugin.record, block_tokens=self.config.cache.tokens_per_hash)
 
     def _warn_if_nothing_resumes(self, report: RankReport) -> None:
         """vLLM looks up whole chunks, so none of a chunk's tokens is found before the whole chunk is."""

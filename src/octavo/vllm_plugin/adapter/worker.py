@@ -20,7 +20,7 @@ from vllm.v1.kv_offload.base import (
 
 from octavo.chunks import ChunkCopy
 from octavo.errors import TransferError
-from octavo.ids import GroupIdx, enumerate_groups
+from octavo.ids import NO_ROW, GroupIdx, Row, Slot, enumerate_groups
 from octavo.transfer import (
     CanonicalKVCacheRef,
     CanonicalKVCaches,
@@ -48,7 +48,7 @@ After steps that come faster than any model computes, it waits this long for a t
 
 class _Job(NamedTuple):
     copies: list[ChunkCopy]
-    heads: list[int]
+    heads: list[Slot]
     """The first slot of each chunk."""
     num_bytes: int
     is_load: bool
@@ -150,7 +150,7 @@ class OctavoWorker(OffloadingWorker):
 
     def _copies(
         self, arena: RankArena, pages: GPULoadStoreSpec, chunks: ChunkSlots, *, is_load: bool
-    ) -> Iterator[tuple[int, ChunkCopy]]:
+    ) -> Iterator[tuple[Slot, ChunkCopy]]:
         """First slot and copy of each chunk."""
         size, part_bytes, start = self._blocks_per_chunk, arena.parts.shape[1], 0
         for group_idx, (group, num_rows, first) in enumerate_groups(
@@ -213,16 +213,16 @@ def _make_worker(caches: CanonicalKVCaches, parts: Bytes2D) -> Worker:
     return make_worker(caches, parts, take_checksums=True)
 
 
-def fill_load(rows: list[int], num_missing: int, num_chunks: int, size: int) -> list[list[int] | None]:
+def fill_load(rows: list[Row], num_missing: int, num_chunks: int, size: int) -> list[list[Row] | None]:
     """By chunk: a row for each of its blocks. A load may leave out blocks at both ends."""
-    filled = [-1] * num_missing + rows
-    filled += [-1] * (num_chunks * size - len(filled))
+    filled = [NO_ROW] * num_missing + rows
+    filled += [NO_ROW] * (num_chunks * size - len(filled))
     return [filled[start : start + size] for start in range(0, num_chunks * size, size)]
 
 
 def fill_store(
-    rows: list[int], num_missing: int, num_chunks: int, size: int, most_missing: int
-) -> list[list[int] | None]:
+    rows: list[Row], num_missing: int, num_chunks: int, size: int, most_missing: int
+) -> list[list[Row] | None]:
     """By chunk: a row for each of its blocks, or None if it cannot be stored.
 
     A store lacks blocks that its request's window had passed. If these are the first ones, and so many that nobody who
@@ -232,7 +232,7 @@ def fill_store(
     if num_missing + len(rows) != num_chunks * size:
         return [None] * num_chunks
     filled = rows[:1] * num_missing + rows
-    chunks: list[list[int] | None] = [filled[start : start + size] for start in range(0, len(filled), size)]
+    chunks: list[list[Row] | None] = [filled[start : start + size] for start in range(0, len(filled), size)]
     if num_missing > most_missing:
         chunks[0] = None
     return chunks

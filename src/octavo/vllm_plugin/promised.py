@@ -1,0 +1,82 @@
+"""Which chunks of a request are worth storing inside vLLM, which offers every chunk of every group.
+
+Full attention is stored, and the states that vLLM takes, which are few. Of windows a chunk is stored if a resume at a
+promised boundary needs it: the prompt's end, the branch where others left the prefix, points inside what is computed,
+and all boundaries after the prompt, since nobody knows where the answer ends.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import lcm
+
+from octavo.chunks import GroupOffloadConfig
+from octavo.ids import GroupIdx
+from octavo.offload import PromiseRule
+from octavo.specs import (
+    ChunkedLocalAttentionSpec,
+    KVCacheSpec,
+    PromisePlan,
+    ResumePoint,
+    SlidingWindowSpec,
+    needs_whole_prefix,
+)
+
+_UNDER_PRESSURE = 0.0
+"""As the free share of memory: vLLM offers a chunk once, long before it is known what will be given up for it."""
+
+
+class PromisedChunks:
+    """The rule of promises for requests whose chunks vLLM cuts."""
+
+    def __init__(self, groups: Sequence[GroupOffloadConfig]) -> None:
+        self._groups = [replace(group, spec=_as_vllm_reads(group.spec)) for group in groups]
+        kept = [group for group in self._groups if group.page_size_bytes and group.spec.indexes_decoder_tokens]
+        self._granularity = lcm(*(group.tokens_per_chunk for group in kept))
+        self._rule = PromiseRule(kept, self._granularity)
+        self.is_prefix = [needs_whole_prefix(group.spec) for group in self._groups]
+
+    def plan(self, num_prompt_tokens: int, known_tokens: int) -> PromisePlan:
+        """Of a prompt of which `known_tokens` were found when vLLM looked."""
+        granule = self._granularity
+        boundary = num_prompt_tokens // granule * granule
+        known = min(known_tokens, boundary) // granule * granule
+        plan = PromisePlan(granularity=granule, prompt_boundary=boundary, branch_point=known or None)
+        plan = self._rule.planned(plan, known, _UNDER_PRESSURE)
+        if boundary == num_prompt_tokens:  # the same prompt again computes its last token, or its last chunk
+            plan = replace(plan, before_end=max(0, boundary - granule))
+        return plan
+
+    def is_needed(self, plan: PromisePlan, group_idx: GroupIdx, end: int) -> bool:
+        """Whether a promise needs the chunk of this group that ends with token `end`."""
+        group = self._groups[group_idx]
+        size = group.tokens_per_chunk
+        if self.is_prefix[group_idx] or group.spec.holds_checkpoints or end > plan.prompt_boundary or end % size:
+            return True
+        point = plan.next_after(end - size)
+        while point is not None and point <= plan.prompt_boundary:
+            first = self._first_needed(group, point)
+            if first >= end:
+                return False
+            if first >= 0:
+                return True
+            point = plan.next_after(point)
+        return False
+
+    @staticmethod
+    def _first_needed(group: GroupOffloadConfig, point: int) -> int:
+        """The first token of the first block that a resume at this point, or one token before it, needs; -1 if it needs
+        none."""
+        runs = [run for tokens in (point - 1, point) for run in group.spec.needed_blocks(ResumePoint(tokens))]
+        return min(run.start for run in runs) * group.spec.block_size if runs else -1
+
+
+def _as_vllm_reads(spec: KVCacheSpec) -> KVCacheSpec:
+    """vLLM's offloading looks for as many chunks as a whole attention chunk has, wherever in it a request resumes."""
+    if not isinstance(spec, ChunkedLocalAttentionSpec):
+        return spec
+    return SlidingWindowSpec(
+        block_size=spec.block_size,
+        num_kv_heads=spec.num_kv_heads,
+        head_size=spec.head_size,
+        sliding_window=spec.attention_chunk_size,
+    )
