@@ -284,7 +284,7 @@ class NaiveEngine:
                 (tuple(table.rows), table.num_retired, table.num_published, getattr(table, "kept_row", None))
                 for table in request.tables
             ]
-            numbers = (request.num_computed_tokens, request.num_scheduled_tokens, request.branch_point)
+            numbers = (request.num_computed_tokens, request.num_scheduled_tokens, request.promises)
             requests.append((request.request_id, request.is_started, numbers, tables))
         return classes, [dict(index) for index in pool.indexes], pool.generation, requests
 

@@ -5,7 +5,7 @@ A slot is (row, slot in the page, prefix that stands there or will).
 
 from collections.abc import Iterator, Sequence
 
-from octavo.ids import GroupIdx
+from octavo.ids import GroupIdx, Row
 from octavo.planning import KVCacheGroupSpec
 from octavo.specs import (
     ChunkedLocalAttentionSpec,
@@ -21,7 +21,7 @@ from octavo.testing.naive_request import NaiveRequest
 
 def slots_read(
     request: NaiveRequest, group_idx: GroupIdx, group: KVCacheGroupSpec, start: int
-) -> list[tuple[int, int, int]]:
+) -> list[tuple[Row, int, int]]:
     """What a step that starts here reads of what earlier steps wrote."""
     table = request.blocks.tables[group_idx]
     if group.spec.holds_checkpoints:
@@ -39,7 +39,7 @@ def slots_read(
 
 def slots_written(
     request: NaiveRequest, group_idx: GroupIdx, group: KVCacheGroupSpec, *, start: int, end: int, written: Sequence[int]
-) -> list[tuple[int, int, int]]:
+) -> list[tuple[Row, int, int]]:
     """What the step over tokens `[start, end)` writes. `written` are the prefixes of all tokens up to its end."""
     table = request.blocks.tables[group_idx]
     if group.spec.holds_checkpoints:

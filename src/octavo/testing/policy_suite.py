@@ -26,14 +26,7 @@ from hypothesis.stateful import (
 from octavo.chunks import GroupOffloadConfig, OffloadKey, PromisedPoint, StoredChunk, make_offload_key
 from octavo.ids import BlockHash, GroupIdx
 from octavo.policies import EvictionPolicy
-from octavo.specs import (
-    CacheDType,
-    CrossAttentionSpec,
-    FullAttentionSpec,
-    KVCacheSpec,
-    MambaSpec,
-    SlidingWindowSpec,
-)
+from octavo.specs import CacheDType, CrossAttentionSpec, FullAttentionSpec, KVCacheSpec, MambaSpec, SlidingWindowSpec
 from octavo.tables import Discards
 
 TOKENS_PER_CHUNK = 8
@@ -187,6 +180,11 @@ class PolicyMachine(RuleBasedStateMachine):
     @rule(path=PATHS)
     def promise(self, path: list[int]) -> None:
         self.policy.promise(PromisedPoint(num_tokens=len(path) * TOKENS_PER_CHUNK, block_hash=block_hash_of(path)))
+
+    @rule(path=PATHS, weight=st.sampled_from([0.0, 1.0, 2.0, 1000.0]))
+    def weigh(self, path: list[int], weight: float) -> None:
+        """Nothing is kept for ever by it: `evict` still gives up all that is idle."""
+        self.policy.weigh(block_hash_of(path), weight)
 
     @precondition(lambda self: self.slots)
     @rule(which=WHICH)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
-from octavo.chunks import ALL_BLOCKS, ChunkBytes, OffloadKey, make_offload_key
+from octavo.chunks import ALL_BLOCKS, NO_TENANT, ChunkBytes, ChunkChain, OffloadKey, SequenceNames, make_offload_key
 from octavo.ids import BlockHash, GroupIdx
 from octavo.tiers import Tier
 
@@ -19,8 +19,10 @@ BLOCK_BYTES = 1500
 NAMESPACE = bytes(range(16))
 OTHER_NAMESPACE = bytes(range(1, 17))
 MAX_CHUNK_BYTES = BLOCKS_PER_CHUNK * BLOCK_BYTES
+_GROUPS = 3
+_MOST_NUMBERS = 600
 _SLOT_BYTES = 1024
-_DEADLINE_S = 20.0
+_DEADLINE_S = 60.0
 UNTOUCHED = 0xA5
 """What the buffers of a load hold before it."""
 
@@ -38,11 +40,17 @@ class Chunk(NamedTuple):
 
 
 def key(number: int) -> OffloadKey:
-    return make_offload_key(BlockHash(number.to_bytes(32, "big")), GroupIdx(number % 3))
+    return make_offload_key(BlockHash(number.to_bytes(32, "big")), GroupIdx(number % _GROUPS))
 
 
 def chunks(numbers: Iterable[int], held_blocks: int = ALL_BLOCKS) -> list[Chunk]:
     return [Chunk(key(number), held_blocks) for number in numbers]
+
+
+ALL_KEYS = SequenceNames(
+    NO_TENANT, [ChunkChain(16, list(map(key, range(first, _MOST_NUMBERS, _GROUPS)))) for first in range(_GROUPS)]
+)
+"""All keys as one sequence of three groups."""
 
 
 class PendingLoad(NamedTuple):
@@ -66,6 +74,11 @@ class TierDriver:
         self._await_progress = await_progress
         self._clock = clock
         self._next_id = 1
+        tier.ask(ALL_KEYS, wants_answer=False)
+
+    def await_answer(self) -> None:
+        """Polls until the tier knows what it has."""
+        self.poll_until(lambda: not self.tier.ask(ALL_KEYS), "an answer")
 
     # Jobs
 
@@ -105,7 +118,7 @@ class TierDriver:
     def poll(self) -> list[int]:
         """The jobs that were reported. Checks every byte of the loads among them."""
         reported = []
-        for job_id, failed in self.tier.poll(self._clock()):
+        for job_id, failed, _ in self.tier.poll(self._clock()):
             assert (job_id in self.stores) != (job_id in self.loads), f"job {job_id} was reported, and is not under way"
             self.stores.pop(job_id, None)
             load = self.loads.pop(job_id, None)
@@ -148,6 +161,7 @@ class TierDriver:
 
     def found(self, numbers: Iterable[int]) -> list[int]:
         """Masks, by number of the key."""
+        self.await_answer()
         return self.tier.lookup([key(number) for number in numbers])
 
     def take_changes(self) -> None:
@@ -157,8 +171,14 @@ class TierDriver:
         assert not set(changes.removed) & set(changes.stored), "changes are net"
         self.announced = (self.announced - set(changes.removed)) | set(changes.stored)
 
+    def announce(self) -> None:
+        """Forgets what was told, and asks for all of it anew."""
+        self.announced = set()
+        self.tier.announce()
+
     def adopt(self, keys: Sequence[OffloadKey]) -> None:
         """What a tier has kept from before is there without being announced."""
+        self.await_answer()
         self.announced = {k for k, mask in zip(keys, self.tier.lookup(keys), strict=True) if mask}
 
     def _is_consistent(self) -> bool:

@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 )
 
 from octavo.chunks import ALL_BLOCKS, OffloadKey
-from octavo.testing.tier_driver import NAMESPACE, Chunk, TierDriver, key
+from octavo.testing.tier_driver import ALL_KEYS, NAMESPACE, Chunk, TierDriver, key
 from octavo.tiers import Tier
 
 _NUM_KEYS = 60
@@ -80,7 +80,7 @@ class TierMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "_driver"):
             self._driver.tier.close()
-        shutil.rmtree(self._folder)
+        shutil.rmtree(self._folder, ignore_errors=True)  # what was cancelled may still be written
 
     @rule(wanted=_CHUNKS | _RUNS)
     def store(self, wanted: list[Chunk]) -> None:
@@ -123,6 +123,17 @@ class TierMachine(RuleBasedStateMachine):
         self._driver.tier.reset()
         self._masks.clear()
         assert not any(self._driver.tier.lookup(_KEYS))
+
+    @rule()
+    def ask(self) -> None:
+        """Answers may come at any time, and change nothing that is known."""
+        self._driver.tier.ask(ALL_KEYS)
+
+    @rule()
+    def announce(self) -> None:
+        """Others forget what they were told, and are told all of it anew."""
+        if type(self._driver.tier).announce is not Tier.announce:
+            self._driver.announce()
 
     @rule()
     def settle(self) -> None:

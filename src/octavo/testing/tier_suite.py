@@ -17,6 +17,7 @@ import pytest
 
 from octavo.chunks import ALL_BLOCKS
 from octavo.testing.tier_driver import (
+    ALL_KEYS,
     MAX_CHUNK_BYTES,
     NAMESPACE,
     OTHER_NAMESPACE,
@@ -77,6 +78,14 @@ class TierSuite:
             assert driver.announced == {chunk.key for chunk in wanted}
             assert driver.tier.status().num_chunks == len(wanted)
 
+    def test_an_answer_comes_and_is_remembered(self, tmp_path: Path) -> None:
+        with self.driver(tmp_path) as driver:
+            assert not driver.tier.ask(ALL_KEYS, wants_answer=False)
+            assert driver.tier.ask(ALL_KEYS) == driver.tier.asks_ahead
+            driver.await_answer()
+            assert not driver.tier.ask(ALL_KEYS), "a miss is remembered"
+            assert driver.tier.lookup([key(0)]) == [0]
+
     def test_a_load_asks_for_what_was_stored_or_fails(self, tmp_path: Path) -> None:
         with self.driver(tmp_path) as driver:
             driver.store(chunks([0, 1]))
@@ -115,6 +124,35 @@ class TierSuite:
             assert driver.store(chunks([2])) == frozenset()
             assert driver.found(range(4)) == [0, 0, ALL_BLOCKS, 0]
             assert driver.load(chunks([2])) == frozenset()
+
+    def test_an_announcement_tells_all_that_is_there_once(self, tmp_path: Path) -> None:
+        with self.driver(tmp_path) as driver:
+            if type(driver.tier).announce is Tier.announce:
+                pytest.skip("the tier announces nothing")
+            driver.store([*chunks(range(5)), *chunks([5], _HALF)])
+            driver.tier.remove([key(1)])
+            driver.announce()
+            job = driver.submit_store([*chunks([0]), *chunks([5, 6], _HALF)])
+            driver.tier.remove([key(2)])
+            assert driver.tier.flush(60.0), "so that they are replaced before they were told"
+            assert driver.finish(job) == frozenset()
+            driver.settle()
+            assert driver.announced == {key(number) for number in (0, 3, 4, 5, 6)}
+            assert not any(driver.tier.take_changes()), "it ends"
+
+    def test_what_was_kept_is_announced_after_a_restart(self, tmp_path: Path) -> None:
+        if not self.is_durable:
+            pytest.skip("the medium keeps nothing")
+        with self.driver(tmp_path) as driver:
+            driver.store(chunks(range(3)))
+        with self.driver(tmp_path) as driver:
+            assert not any(driver.tier.take_changes()), "nobody has asked"
+            if type(driver.tier).announce is Tier.announce:
+                pytest.skip("the tier announces nothing")
+            driver.announce()
+            driver.tier.remove([key(1)])
+            driver.settle()
+            assert driver.announced == {key(0), key(2)}
 
     def test_a_reset_reaches_stores_under_way(self, tmp_path: Path) -> None:
         with self.driver(tmp_path) as driver:

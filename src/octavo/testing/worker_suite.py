@@ -7,7 +7,7 @@ class TestCpuWorker(OffloadingWorkerSuite):
 Bytes are compared by content: all pages and all slots, before and after.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -23,7 +23,7 @@ from xxhash import xxh3_64_intdigest
 
 from octavo.chunks import ChunkCopy, TransferResult
 from octavo.errors import InvalidTransferError
-from octavo.ids import GroupIdx, enumerate_groups
+from octavo.ids import NO_ROW, GroupIdx, Row, Slot, enumerate_groups
 from octavo.planning import KVCacheConfig
 from octavo.testing.small_models import MODEL_EXAMPLES
 from octavo.transfer import (
@@ -189,9 +189,9 @@ class OffloadingWorkerSuite:
     def test_a_closed_worker_fails_what_it_is_given(self) -> None:
         host = self._host("full only", slot_bytes=64)
         worker = self.worker(host.caches, host.slots, take_checksums=True)
-        worker.submit_store(1, [ChunkCopy(GroupIdx(0), [0], [0, 1])])
+        worker.submit_store(1, [_copy(0, [0], [0, 1])])
         worker.close()
-        worker.submit_store(2, [ChunkCopy(GroupIdx(0), [0], [0, 1]), ChunkCopy(GroupIdx(0), [1], [2, 3])])
+        worker.submit_store(2, [_copy(0, [0], [0, 1]), _copy(0, [1], [2, 3])])
         first, second = sorted(worker.get_finished())
         assert (first.job_id, second.job_id) == (1, 2)
         assert first.failed in (frozenset(), frozenset({0}))
@@ -203,14 +203,18 @@ class OffloadingWorkerSuite:
         (nothing,) = {GroupIdx(0), GroupIdx(1)} - {group_idx}
         rows, before = host.caches.num_blocks(group_idx), host.image()
         size = host.caches.page_size_bytes(group_idx)
-        good = ChunkCopy(group_idx, [1], list(range(-(-size // 64))))
+        good = _copy(group_idx, [1], range(-(-size // 64)))
         wrong = {
-            "row": [good._replace(rows=[rows]), good._replace(rows=[-2])],
+            "row": [good._replace(rows=[Row(rows)]), good._replace(rows=[Row(-2)])],
             "slot": [
-                good._replace(slots=[len(host.slots), *good.slots[1:]]),
-                good._replace(slots=[-1, *good.slots[1:]]),
+                good._replace(slots=[Slot(len(host.slots)), *good.slots[1:]]),
+                good._replace(slots=[Slot(-1), *good.slots[1:]]),
             ],
-            "slots of 64": [good._replace(slots=[]), good._replace(slots=[*good.slots, 7]), good._replace(rows=[])],
+            "slots of 64": [
+                good._replace(slots=[]),
+                good._replace(slots=[*good.slots, Slot(7)]),
+                good._replace(rows=[]),
+            ],
             "group": [
                 good._replace(group_idx=nothing),
                 good._replace(group_idx=GroupIdx(2)),
@@ -223,7 +227,7 @@ class OffloadingWorkerSuite:
                     with pytest.raises(InvalidTransferError, match=what):
                         worker.submit_load(1, [good, chunk])
             with pytest.raises(InvalidTransferError, match="row"):
-                worker.submit_store(1, [good._replace(rows=[-1])])
+                worker.submit_store(1, [good._replace(rows=[NO_ROW])])
             assert worker.get_finished() == []
         assert _equal(host.image(), before)
 
@@ -309,7 +313,7 @@ def _chunks(draw: st.DrawFn, host: _Host) -> list[ChunkCopy]:
         rows = list(islice(free_rows(group_idx), draw(st.integers(1, 3))))
         needed = -(-len(rows) * host.caches.page_size_bytes(group_idx) // host.slots.shape[1])
         if rows and needed <= len(free_slots):
-            chunks.append(ChunkCopy(group_idx, rows, [free_slots.pop(0) for _ in range(needed)]))
+            chunks.append(_copy(group_idx, rows, [free_slots.pop(0) for _ in range(needed)]))
     assume(chunks)
     return chunks
 
@@ -321,8 +325,14 @@ def _other_rows(draw: st.DrawFn, host: _Host, chunks: Sequence[ChunkCopy]) -> li
     loads = []
     for chunk in chunks:
         free = free_rows(chunk.group_idx)
-        loads.append(chunk._replace(rows=[next(free, -1) if draw(st.integers(0, 3)) else -1 for _ in chunk.rows]))
+        loads.append(
+            chunk._replace(rows=[Row(next(free, NO_ROW)) if draw(st.integers(0, 3)) else NO_ROW for _ in chunk.rows])
+        )
     return loads
+
+
+def _copy(group_idx: int, rows: Iterable[int], slots: Iterable[int]) -> ChunkCopy:
+    return ChunkCopy(GroupIdx(group_idx), list(map(Row, rows)), list(map(Slot, slots)))
 
 
 def _free_rows(host: _Host, rng: Random) -> Callable[[GroupIdx], Iterator[int]]:
