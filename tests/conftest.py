@@ -1,9 +1,16 @@
-"""How Hypothesis looks for counterexamples: the same ones every time, or (`HYPOTHESIS_PROFILE=dev`) ever new ones."""
+"""How Hypothesis looks for counterexamples: the same ones every time, or (`HYPOTHESIS_PROFILE=dev`) ever new ones.
+
+And the signals that tests send to processes which they start.
+"""
 
 import importlib.util
 import os
+import signal
+from pathlib import Path
 
+import pytest
 from hypothesis import Phase, settings
+from hypothesis.internal.conjecture import providers
 
 collect_ignore = [] if importlib.util.find_spec("vllm") else ["vllm"]
 """The suites against the real vLLM are there only where vLLM is (`make test-vllm`)."""
@@ -14,3 +21,18 @@ settings.register_profile("dev", max_examples=400, deadline=None, phases=_PHASES
 settings.register_profile("any", settings.get_profile("ci"), phases=_PHASES - {Phase.shrink})
 """Any counterexample will do, it need not be the smallest."""
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+if settings().derandomize:
+    # Hypothesis draws numbers that stand in the source of modules which are loaded by then: a file of tests run alone
+    # would try other examples than in a run of all, and a number that changes anywhere would change them everywhere.
+    pytest.MonkeyPatch().setattr(providers, "_get_local_constants", providers.Constants, raising=False)
+
+os.environ.setdefault("SSL_CERT_DIR", str(Path(__file__).parent))
+"""There are no certificates here: hundreds of httpx clients would each read those of the whole Web, for 60 ms."""
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+"""Tiny tensors are slower on many threads, and many times slower where others keep the cores busy."""
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell without job control ignores it for its background jobs, and every process below would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)

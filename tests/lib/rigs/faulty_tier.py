@@ -102,6 +102,10 @@ class FaultyTier(Tier):
         return self._inner.take_changes()
 
     @may_raise
+    def announce(self) -> None:
+        self._inner.announce()
+
+    @may_raise
     def remove(self, keys: Sequence[OffloadKey]) -> None:
         self._inner.remove(keys)
 

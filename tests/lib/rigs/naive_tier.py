@@ -54,7 +54,7 @@ class NaiveTier(Tier):
 
     def submit_load(self, job_id: int, chunks: Sequence[ChunkBytes]) -> bool:
         failed = set()
-        for place, (key, buffers, held_blocks, _) in enumerate(chunks):
+        for place, (key, buffers, held_blocks, *_) in enumerate(chunks):
             mask, content = self._chunks.get(key, (0, b""))
             if mask != held_blocks or len(content) != sum(map(len, buffers)):
                 failed.add(place)
@@ -80,6 +80,10 @@ class NaiveTier(Tier):
         self._removed.clear()
         self._stored.clear()
         return changes
+
+    def announce(self) -> None:
+        self._removed.clear()
+        self._stored = dict.fromkeys(self._chunks)
 
     def remove(self, keys: Sequence[OffloadKey]) -> None:
         for key in keys:

@@ -9,6 +9,7 @@ from xxhash import xxh3_64_intdigest
 from octavo.chunks import (
     ALL_BLOCKS,
     GroupOffloadConfig,
+    LookupResult,
     OffloadKey,
     PromisedPoint,
     WantedChunk,
@@ -31,6 +32,7 @@ GROUPS = (
 MOST_SLOTS_PER_CHUNK = 3
 NUM_SLOTS = 24
 MAX_CHUNK_BYTES = 10_000
+MISS, HIT, HIT_PENDING, RETRY = LookupResult.MISS, LookupResult.HIT, LookupResult.HIT_PENDING, LookupResult.RETRY
 
 
 def key_of(number: int, group_idx: GroupIdx = 0) -> OffloadKey:
@@ -109,8 +111,8 @@ class OffloadWorld:
     def settle(self) -> None:
         """Whatever does not hang gets as far as it can."""
         for _ in range(NUM_SLOTS):
-            for lower in self.manager._lowers:
-                lower.flush(10.0)
+            for lower in self.manager._below.lowers:
+                lower.flush(60.0)
             self.poll()
             if not self.manager.has_pending_work():
                 break
@@ -121,3 +123,19 @@ class OffloadWorld:
         assert prepared is not None
         self.arena.view[prepared.slots[0][0], 7] ^= 16
         self.manager.complete_load(prepared.job_id)
+
+
+def fill(world: OffloadWorld, first: int = 100) -> None:
+    """Stores others until nothing else is in memory."""
+    for number in range(first, first + NUM_SLOTS):
+        assert world.store(wanted(number)) == 1
+
+
+def evicted_to_tier(world: OffloadWorld, *numbers: int) -> None:
+    """These chunks are on the tier below, and not in memory."""
+    assert world.store(*map(wanted, numbers)) == len(numbers)
+    world.poll()
+    world.settle()
+    fill(world)
+    world.poll()
+    world.settle()

@@ -6,20 +6,27 @@ from contextlib import contextmanager
 
 import httpx
 
-from octavo.engine import AsyncEngine, Engine, EngineConfig
+from octavo.engine import AsyncEngine, Engine, EngineConfig, offload_maker
+from octavo.offload import OffloadConfig
 from octavo.server import Server, ServerConfig, open_socket, url_of
 
 MODEL = "tiny"
+LONG_CONTEXT = 4096
+ENDLESS = {"max_tokens": 4000, "ignore_eos": True, "stream": True}
+"""Of a request to a server with `max_model_len=LONG_CONTEXT`: its answer takes seconds, and a test needs some
+milliseconds for what is to happen before it ends."""
 
 
 class RunningServer:
-    def __init__(self, folder, *, read_offload=None, api_key=None, bounds=None, **engine):
+    def __init__(self, folder, *, read_offload=None, api_key=None, bounds=None, offload=None, tenants=(), **engine):
         config = {"device_memory_bytes": 8 << 20, "max_model_len": 512, "max_num_seqs": 16, **engine}
-        self.engine = AsyncEngine(Engine.from_config(EngineConfig(model=folder, **config)))
+        config = EngineConfig(model=folder, **config)
+        make_offload = None if offload is None else offload_maker(config, OffloadConfig.from_mapping(offload))
+        self.engine = AsyncEngine(Engine.from_config(config, make_offload=make_offload))
         server = ServerConfig(model_name=MODEL, port=0, api_key=api_key, **{"shutdown_timeout_s": 0, **(bounds or {})})
         listener = open_socket(server)
         self.url = url_of(listener)
-        self.server = Server(self.engine, server, read_offload=read_offload)
+        self.server = Server(self.engine, server, read_offload=read_offload, tenants=tenants)
         self._thread = threading.Thread(target=self.server.run, kwargs={"sockets": [listener]})
         self._thread.start()
 

@@ -1,5 +1,6 @@
 """What an engine with a sick disk reports of its tiers."""
 
+from octavo.chunks import HintKind, HintOutcome
 from octavo.offload import OffloadStats, OffloadStatus
 from octavo.server import OffloadReport
 from octavo.tiers import TierState, TierStatus
@@ -10,7 +11,7 @@ DISK = TierStatus(
     bytes_used=30,
     bytes_budget=100,
     num_chunks=3,
-    counters={"store_failures": 7},
+    counters={"store_failed": 7},
 )
 REPORT = OffloadReport(
     status=OffloadStatus(
@@ -29,10 +30,12 @@ REPORT = OffloadReport(
         loaded_blocks={(0, "memory"): 4, (0, "disk"): 2, (1, "disk"): 1},
         stored_bytes=320,
         loads_too_slow=0,
+        loads_cut_short=0,
         loads_late=0,
         failed_load_chunks=1,
         stored_chunks=5,
         failed_store_chunks=0,
         dropped_stores=0,
+        hints={(HintKind.RETAIN, HintOutcome.TAKEN): 3, (HintKind.RETAIN, HintOutcome.QUOTA): 1},
     ),
 )

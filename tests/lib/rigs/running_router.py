@@ -1,0 +1,68 @@
+"""A real router and real engines that tell it what they hold, each in a thread of this process."""
+
+import threading
+
+import httpx
+
+from octavo.events import PublisherConfig
+from octavo.router import RouterConfig, RouterServer
+from octavo.server import open_socket, url_of
+from rigs.running_server import RunningServer
+
+
+class RunningRouter:
+    """A router on a free port, and what tests ask of it."""
+
+    def __init__(self, engines, **config):
+        config = RouterConfig(port=0, engines=tuple(engines), shutdown_timeout_s=0, **config)
+        listener = open_socket(config)
+        self.url = url_of(listener)
+        self.server = RouterServer(config)
+        self._thread = threading.Thread(target=self.server.run, kwargs={"sockets": [listener]})
+        self._thread.start()
+
+    def client(self, **options):
+        return httpx.Client(base_url=self.url, timeout=60, **options)
+
+    def look(self):
+        with self.client() as client:
+            return client.get("/fleet").json()
+
+    def wait_until(self, holds):
+        """Until something holds of the fleet. Each question gives it a turn."""
+        with self.client() as client:
+            while not holds(seen := client.get("/fleet").json()):
+                pass
+        return seen
+
+    def wait_until_known(self, count):
+        """Until so many engines can be reached, and all their blocks are known."""
+
+        def knows(seen):
+            return sum(engine["is_reachable"] and engine["knows_all_blocks"] for engine in seen["engines"]) == count
+
+        return self.wait_until(knows)
+
+    def wait_until_told(self, engines):
+        """Until it has taken in all that the engines have published."""
+        told = {engine.name: engine.num_published() for engine in engines}
+        self.wait_until(lambda seen: all(e["event_batches"] >= told.get(e["name"], 0) for e in seen["engines"]))
+
+    def close(self):
+        self.server.should_exit = True
+        self._thread.join()
+
+
+class RoutedEngine(RunningServer):
+    """An engine that publishes its events on free ports."""
+
+    def __init__(self, model, **options):
+        endpoints = PublisherConfig(endpoint="tcp://127.0.0.1:0", replay_endpoint="tcp://127.0.0.1:0")
+        super().__init__(model, kv_events=endpoints, **options)
+
+    @property
+    def name(self):
+        return self.url.removeprefix("http://")
+
+    def num_published(self):
+        return self.ask(lambda engine: engine._event_feed._publisher.stats().next_sequence)
