@@ -1,5 +1,6 @@
 """The files of docs/ that commands make are what the commands make, and what docs/ quotes is what stands there."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -8,15 +9,26 @@ from pathlib import Path
 
 import pytest
 
+from octavo.router import ROUTER_METRICS, SELECTION_METRICS
+from octavo.server import METRICS
+
 ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize(
-    ("script", "file"), [("make_plan_schema.py", "plan.schema.json"), ("make_plan_table.py", "plans.md")]
+    ("command", "file"),
+    [
+        ("make_plan_schema.py", "plan.schema.json"),
+        ("make_plan_table.py", "plans.md"),
+        ("make_settings_table.py", "configuration.md"),
+        *((f"make_picture.py {name}", f"pictures/{name}.svg") for name in ("sheets", "resume", "media")),
+        ("make_metrics_page.py", "metrics.md"),
+    ],
 )
-def test_is_up_to_date(script, file):
+def test_is_up_to_date(command, file):
+    script, *names = command.split()
     made = subprocess.run(
-        [sys.executable, ROOT / "scripts" / script], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, ROOT / "scripts" / script, *names], capture_output=True, text=True, timeout=60, check=True
     )
     assert made.stdout == (ROOT / "docs" / file).read_text(), "run: make docs"
 
@@ -41,8 +53,45 @@ def test_tests_that_the_docs_name_are_there():
     assert named <= there
 
 
-def test_the_tutorial_quotes_its_engine():
-    engine = (ROOT / "examples" / "own_engine.py").read_text()
-    blocks = blocks_of("docs/own-engine.md", "python")
+@pytest.mark.parametrize(
+    ("page", "example"),
+    [
+        ("own-engine.md", "own_engine.py"),
+        ("own-policy.md", "own_policy.py"),
+        ("own-spec.md", "third_party_spec"),
+        ("own-tier.md", "own_tier"),
+    ],
+)
+def test_a_tutorial_quotes_its_example(page, example):
+    path = ROOT / "examples" / example
+    source = "".join(file.read_text() for file in ([path] if path.is_file() else sorted(path.rglob("*.py"))))
+    blocks = blocks_of(f"docs/{page}", "python")
     assert blocks
-    assert [block for block in blocks if block not in engine] == []
+    assert [block for block in blocks if block not in source] == []
+
+
+def messages_of(tree):
+    """The texts of a module, with an ellipsis for what differs."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            parts = [part.value if isinstance(part, ast.Constant) else "…" for part in node.values]
+            yield re.sub(r"…+", "…", "".join(parts))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield re.sub(r"%[.0-9]*[a-z]", "…", node.value)
+
+
+def test_messages_that_are_explained_are_told():
+    told = "\n".join(
+        message for file in (ROOT / "src").rglob("*.py") for message in messages_of(ast.parse(file.read_text()))
+    )
+    explained = [block.strip() for block in blocks_of("docs/troubleshooting.md", "text")]
+    assert explained
+    assert [message for message in explained if message not in told] == []
+
+
+def test_metrics_that_the_docs_name_are_there():
+    pages = [*(ROOT / "docs").rglob("*.md"), *(file for file in (ROOT / "deploy").rglob("*") if file.is_file())]
+    named = {name for page in pages for name in re.findall(r"`(octavo_\w+)`", page.read_text())}
+    assert named
+    known = {metric.name for metrics in (*METRICS.values(), ROUTER_METRICS, SELECTION_METRICS) for metric in metrics}
+    assert named - known == set()

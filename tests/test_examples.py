@@ -20,7 +20,7 @@ def test_every_script_is_checked():
 
 @pytest.mark.parametrize("script", sorted(LAST_LINES))
 def test_runs(script):
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", reason="needs the engine: pip install 'octavo[engine]'")
     ran = subprocess.run(
         [sys.executable, "-W", "error", EXAMPLES / script], capture_output=True, text=True, timeout=100, check=False
     )

@@ -1,5 +1,8 @@
-"""The scripts that look at the house: circles of imports are found, and lines of code are counted."""
+"""The scripts that look at the house: circles of imports are found, and lines of code are counted. And a rule of tests:
+they set no private attribute of anything but themselves."""
 
+import ast
+import re
 import runpy
 from pathlib import Path
 
@@ -48,3 +51,31 @@ def test_the_figures_are_printed(script, capsys):
     printed = capsys.readouterr().out
     assert "the spine" in printed
     assert "Circles of imports between modules: " in printed
+
+
+def private_targets(tree):
+    """Attributes of others that are assigned, changed or deleted, and have an underscore before their name."""
+    for node in ast.walk(tree):
+        if isinstance(getattr(node, "ctx", None), ast.Store | ast.Del):
+            target = node
+            while isinstance(target, ast.Subscript):
+                target = target.value  # what lies in a private attribute is private too
+            is_private = isinstance(target, ast.Attribute) and re.match("_.*(?<!__)$", target.attr)
+            if is_private and not (isinstance(target.value, ast.Name) and target.value.id in ("self", "cls")):
+                yield ast.unparse(target)
+
+
+def test_tests_set_no_private_attributes_of_others():
+    """They would break when a class they look into changes; objects are made as the test needs them."""
+    tests = Path(__file__).parent
+    found = {
+        f"{file.relative_to(tests)}: {target}"
+        for file in tests.rglob("*.py")
+        for target in private_targets(ast.parse(file.read_text()))
+    }
+    assert found == set()
+
+
+def test_what_sets_a_private_attribute_is_found():
+    text = "a._b = 1\nself._b = 1\na.b, a.c._d = 1, 2\na._e[0] += 1\ndel a._f\na.__slots__ = ()\nx = a._g"
+    assert sorted(private_targets(ast.parse(text))) == ["a._b", "a._e", "a._f", "a.c._d"]

@@ -42,13 +42,13 @@ def indices(tmp_path: Path) -> Iterator[str]:
         thread.join()
 
 
-def torch_taken(index: str | None, pip_index: str) -> str:
+def torch_taken(index: str | None, pip_index: str, *options: str) -> str:
     settings = {key: value for key, value in os.environ.items() if not key.startswith("PIP_")}
     settings |= {"PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": pip_index, "PIP_NO_CACHE_DIR": "1"}
     settings |= {"PIP_DRY_RUN": "1", "PIP_IGNORE_INSTALLED": "1", "NO_PROXY": "127.0.0.1"}
     settings |= {} if index is None else {"TORCH_INDEX": index}
-    done = subprocess.run([SCRIPT, sys.executable, "1.0"], env=settings, check=True, capture_output=True, text=True)
-    return done.stdout
+    command = [SCRIPT, sys.executable, "1.0", *options]
+    return subprocess.run(command, env=settings, check=True, capture_output=True, text=True).stdout
 
 
 def test_the_build_for_cpus_comes_from_its_own_index(indices: str) -> None:
@@ -64,3 +64,9 @@ def test_an_index_that_does_not_answer_gives_way_to_pips_own(indices: str) -> No
 @pytest.mark.parametrize("index", [None, ""])
 def test_pips_settings_or_a_person_may_bar_the_index_for_cpus(indices: str, index: str | None) -> None:
     assert "Would install torch-1.0+default" in torch_taken(index, f"{indices}/default")
+
+
+def test_a_dry_run_shows_the_command_and_installs_nothing(indices: str) -> None:
+    shown = torch_taken(f"{indices}/cpu", f"{indices}/default", "--dry-run")
+    assert f"would run: {sys.executable} -m pip install --no-deps torch==1.0 --index-url {indices}/cpu" in shown
+    assert "Would install" not in shown

@@ -36,6 +36,7 @@ class House(Settings, frozen=True, kw_only=True):
     lamps: tuple[Inner, ...] = ()
     rooms: dict[str, Annotated[int, Meta(ge=1, le=9)]] | Annotated[int, Meta(ge=1, le=9)] = 1
     name: str | None = None
+    porch: Inner | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -72,6 +73,7 @@ GOOD = {"path": "/a"}
         (GOOD | {"lamps": {}}, "house: lamps must be a list, not {}"),
         (GOOD | {"lamps": [3]}, "house: lamps[0] must be a mapping, not 3"),
         (GOOD | {"lamps": [{}, {"watts": 101}]}, "house: lamps[1].watts must be a whole number from 1 to 100, not 101"),
+        (GOOD | {"porch": {"wats": 1}}, "house: porch: unknown setting 'wats'; did you mean 'watts'?"),
         (GOOD | {"lamps": [{"wats": 1}]}, "house: lamps[0]: unknown setting 'wats'; did you mean 'watts'?"),
         (GOOD | {"rooms": {"a": 1, "b": 10}}, "house: rooms.b must be a whole number from 1 to 9, not 10"),
         (GOOD | {"rooms": "all"}, "house: rooms must be a mapping or a whole number from 1 to 9, not 'all'"),

@@ -11,7 +11,7 @@ from octavo.units import format_bytes, parse_bytes, parse_seconds, parse_tokens
         ("40g", 40 << 30),
         ("80GB", 80 * 10**9),
         ("1.5 MiB", 3 << 19),
-        ("17", 17),
+        ("1048576", 1 << 20),
         ("17b", 17),
         ("2TiB", 2 << 40),
     ],
@@ -29,6 +29,11 @@ def test_tokens(text, expected):
 def test_what_is_no_size_is_refused(text):
     with pytest.raises(InputError):
         parse_bytes(text)
+
+
+def test_a_small_number_without_a_unit_is_asked_about():
+    with pytest.raises(InputError, match="'16' has no unit: write 16GiB, 16MiB, or 16B if bytes are meant"):
+        parse_bytes("16")
 
 
 @pytest.mark.parametrize("text", ["", "-5", "128g", "0", "inf"])
@@ -50,7 +55,7 @@ def test_times(text, seconds):
     assert parse_seconds(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["soon", "", "-1s", "1d", "inf", "1 2"])
+@pytest.mark.parametrize("text", ["soon", "", "-1s", "1w", "inf", "1 2"])
 def test_what_is_no_time(text):
     with pytest.raises(InputError, match="is not a time; write it like 60s"):
         parse_seconds(text)

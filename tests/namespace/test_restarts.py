@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from octavo.namespace import describe_identity, make_namespace, why_cold
+from octavo.namespace import describe_identity, make_namespace, read_description, why_cold
 from octavo.namespace.identity import CacheIdentity
 from octavo.planning import plan_kv_cache
 from octavo.specs import FullAttentionSpec, RequestLimits
@@ -50,8 +50,17 @@ def test_the_parts_that_differ_are_told(tmp_path):
 
 def test_every_part_of_the_namespace_has_a_name(tmp_path):
     names = {field.name for field in dataclasses.fields(CacheIdentity)} | {"format_version"}
-    assert set(describe_identity(IDENTITY)) == names
+    assert set(describe_identity(IDENTITY)) == names | {"model", "plan"}
     assert all(len(part) <= 60 for part in describe_identity(IDENTITY).values())
+
+
+def test_labels_are_no_reason(tmp_path):
+    assert describe_identity(IDENTITY, model="kiel")["plan"] == "1 full_attention"
+    why_cold(tmp_path, b"0" * 16, describe_identity(IDENTITY, model="kiel"))
+    said = why_cold(tmp_path, b"1" * 16, describe_identity(dataclasses.replace(IDENTITY, dtype="float16"), model="b"))
+    assert said.endswith("another identity: dtype was 'bfloat16' and is 'float16'")
+    assert read_description(tmp_path, (b"1" * 16).hex())["model"] == "b"
+    assert read_description(tmp_path, "00" * 16) == {}
 
 
 def test_files_are_few(tmp_path):

@@ -1,15 +1,14 @@
 """The resume rule, against what the model reads: token by token, block by block, boundary by boundary."""
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import assume, given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from octavo.errors import BlockSizeError
 from octavo.specs import (
-    CacheDType,
     ChunkedLocalAttentionSpec,
     CrossAttentionSpec,
     EncoderOnlyAttentionSpec,
@@ -26,11 +25,9 @@ from octavo.specs import (
 )
 from octavo.specs.base import union_of_ranges
 from octavo.testing import strategies
+from rigs.resume_questions import SMALL_BLOCKS, attention, mamba, questions, thorough
 
-SMALL_BLOCKS = st.sampled_from([1, 2, 3, 4, 6, 8, 11, 16])
 HYBRID_BLOCKS = st.sampled_from([16, 48, 64, 528])
-
-thorough = settings(max_examples=5 * settings().max_examples)
 
 
 # What the model reads. Nothing here knows of blocks or ranges.
@@ -117,36 +114,6 @@ def can_resume(group, request, n, step):
     return needed <= group.blocks.present
 
 
-@st.composite
-def questions(draw, block_sizes, max_boundaries):
-    """Groups of any model with some of their blocks, a request, and a granularity."""
-    layers = draw(strategies.layer_sets(block_sizes=block_sizes))
-    specs = list(dict.fromkeys(layers.values()))
-    step = resume_granularity(specs) * draw(st.sampled_from([1, 1, 1, 2]))
-    assume(step <= 4096)
-    num_tokens = draw(st.integers(0, max_boundaries)) * step + draw(st.integers(0, step))
-    num_encoder_tokens = draw(st.integers(0, 100))
-    has_draft = draw(st.booleans())
-    groups = [
-        GroupAvailability(
-            spec=spec,
-            blocks=draw(
-                strategies.block_sets(
-                    (num_tokens if spec.indexes_decoder_tokens else num_encoder_tokens) // spec.block_size + 1
-                )
-            ),
-            is_draft=has_draft and draw(st.booleans()),
-        )
-        for spec in specs
-    ]
-    request = ResumePoint(
-        num_tokens=num_tokens,
-        num_prompt_tokens=draw(st.integers(0, num_tokens)),
-        num_encoder_tokens=num_encoder_tokens,
-    )
-    return groups, request, step
-
-
 def check_against_brute_force(groups, request, step):
     resume = longest_resume(groups, request, granularity=step)
     assert resume.num_tokens == brute_force(groups, request, step)
@@ -196,14 +163,6 @@ def test_checkpoints_limit_the_other_groups(data):
     ends = [(block + 1) * 16 for block in checkpoints]
     usable = [end for end in ends if end % 64 == 0 and end < num_tokens]
     assert longest_resume(groups, ResumePoint(num_tokens=num_tokens)).num_tokens == max(usable, default=0)
-
-
-def attention(kind, block_size, **values):
-    return kind(block_size=block_size, num_kv_heads=2, head_size=64, **values)
-
-
-def mamba(block_size):
-    return MambaSpec(block_size=block_size, shapes=((4,),), dtypes=(CacheDType.FLOAT32,))
 
 
 # Cases by hand.
@@ -293,95 +252,6 @@ def test_a_granularity_below_one_is_refused(granularity):
 
 
 # What the search costs.
-
-
-@dataclass
-class CountingBlocks:
-    """A set of blocks that counts what it is asked."""
-
-    present: frozenset[int]
-    first_missing_calls: int = 0
-    last_available_calls: int = 0
-    asked: list[int] = field(default_factory=list)
-
-    def first_missing(self, start, stop):
-        if start < stop:
-            self.first_missing_calls += 1
-        for block in range(start, stop):
-            self.asked.append(block)
-            if block not in self.present:
-                return block
-        return stop
-
-    def last_available(self, stop):
-        self.last_available_calls += 1
-        return strategies.BlockSet(self.present).last_available(stop)
-
-
-LONG = 131_072
-
-
-def count(*groups, num_tokens=LONG):
-    counted = [CountingBlocks(frozenset(present)) for _, present in groups]
-    found = longest_resume(
-        [GroupAvailability(spec=spec, blocks=c) for (spec, _), c in zip(groups, counted, strict=True)],
-        ResumePoint(num_tokens=num_tokens),
-    )
-    return found, counted
-
-
-def test_an_empty_window_costs_one_probe_for_each_window():
-    window = attention(SlidingWindowSpec, 16, sliding_window=1024)
-    found, (blocks,) = count((window, ()))
-    assert found == Resume(num_tokens=0, limited_by=0)
-    assert blocks.first_missing_calls <= LONG // 1024 + 1
-    assert len(blocks.asked) <= LONG // 1024 + 1
-
-
-def test_an_empty_window_beside_a_full_group_costs_no_more():
-    window = attention(SlidingWindowSpec, 16, sliding_window=1024)
-    _, (full, windowed) = count((FULL, range(LONG // 16)), (window, ()))
-    assert len(windowed.asked) <= LONG // 1024 + 1
-    assert full.first_missing_calls == 1
-    assert len(full.asked) == len(set(full.asked))
-
-
-def test_an_empty_full_group_costs_one_probe():
-    found, (blocks,) = count((FULL, ()))
-    assert found.num_tokens == 0
-    assert blocks.asked == [0]
-
-
-def test_checkpoints_are_found_without_looking_at_each_block():
-    found, (full, states) = count((FULL, range(LONG // 16)), (mamba(16), {511}))
-    assert found == Resume(num_tokens=8192, limited_by=1)
-    assert states.first_missing_calls <= 2
-    assert states.last_available_calls == 1
-    assert full.last_available_calls == 0
-
-
-def test_no_checkpoint_costs_one_probe():
-    found, (states,) = count((mamba(16), ()))
-    assert found == Resume(num_tokens=0, limited_by=0)
-    assert (states.first_missing_calls, states.last_available_calls) == (1, 1)
-
-
-@thorough
-@given(question=questions(SMALL_BLOCKS, max_boundaries=12))
-def test_no_block_is_asked_for_twice(question):
-    groups, request, step = question
-    counted = [replace(group, blocks=CountingBlocks(group.blocks.present)) for group in groups]
-    longest_resume(counted, request, granularity=step)
-    for group in counted:
-        assert len(group.blocks.asked) == len(set(group.blocks.asked)), group.spec
-
-
-@given(question=questions(SMALL_BLOCKS, max_boundaries=12))
-def test_last_available_is_asked_only_where_the_last_block_is_always_needed(question):
-    groups, request, step = question
-    counted = [replace(group, blocks=CountingBlocks(group.blocks.present)) for group in groups]
-    longest_resume(counted, request, granularity=step)
-    assert all(group.spec.always_needs_last_block for group in counted if group.blocks.last_available_calls)
 
 
 # A kind whose answer has a gap: the first tokens and the last ones.

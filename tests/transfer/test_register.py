@@ -304,6 +304,22 @@ class TestRefusals:
         with pytest.raises(CacheLayoutError, match="names bytes of tensor 0 twice: 32 at 0 and 32 at 16"):
             register(layers, group(a=32, b=32))
 
+    @pytest.mark.parametrize(("stride", "offset"), [(64, 16), (192, 0), (192, 80)])
+    def test_layers_of_a_group_that_overlap_at_another_stride(self, stride, offset):
+        memory = bytes_at(N * 400)
+        layers = {"a": view(memory, (N, 32), (96, 1)), "b": view(memory, (N, 32), (stride, 1), offset)}
+        with pytest.raises(CacheLayoutError, match="blocks in tensors 0 and 1 overlap"):
+            register(layers, group(a=32, b=32))
+
+    def test_layers_of_a_group_that_alternate_at_another_stride(self):
+        memory = bytes_at(N * 400)
+        layers = {"a": view(memory, (N, 32), (96, 1)), "b": view(memory, (N, 32), (192, 1), 32)}
+        assert register(layers, group(a=32, b=32)).page_size_bytes(0) == 64
+
+    def test_a_layer_without_bytes(self):
+        with pytest.raises(CacheLayoutError, match="0 bytes"):
+            register({"a": torch.zeros(N, 64)}, group(a=0))
+
     def test_several_devices(self):
         other = torch.zeros(N, 64, device="cuda") if torch.cuda.is_available() else None
         if other is None:

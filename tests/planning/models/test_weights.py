@@ -32,7 +32,7 @@ def test_llama_70b_has_70_6_billion_parameters_whatever_the_ranks(ranks):
     "name", ["qwen3-next-80b", "deepseek-v3", "bamba-9b", "gpt-oss-20b", "llama-4-scout", "jamba-1.5-mini"]
 )
 def test_the_estimate_is_what_transformers_builds(name):
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="needs the engine: pip install 'octavo[engine]'")
     from transformers import AutoConfig, AutoModelForCausalLM
 
     config = AutoConfig.for_model(**json.loads((MODELS / f"{name}.json").read_text()))
