@@ -93,6 +93,10 @@ class ManagerMachine(RuleBasedStateMachine):
     def touch(self, numbers, group_idx):
         self.manager.touch([key_of(number, group_idx) for number in numbers])
 
+    @rule(numbers=NUMBERS, group_idx=GROUP)
+    def renew(self, numbers, group_idx):
+        self.manager.renew([key_of(number, group_idx) for number in numbers])
+
     @rule(numbers=NUMBERS, group_idx=GROUP, mask=MASKS, patience=st.sampled_from([0.0, 1.0, 5.0]))
     def promote(self, numbers, group_idx, mask, patience):
         chunks = [wanted(number, group_idx, mask) for number in numbers]
@@ -188,7 +192,7 @@ class ManagerMachine(RuleBasedStateMachine):
         while self.manager.has_pending_work():
             self.world.poll()
         assert not self.manager.has_pending_work()
-        assert not any(lower.quarantined_heads for lower in self.manager._lowers)
+        assert not any(lower.quarantined_heads for lower in self.manager._below.lowers)
         if not self.keeps_in_memory:
             assert self.manager.status().free_slots == NUM_SLOTS
         chunks = [wanted(1000 + n, group_idx=1) for n in range(NUM_SLOTS // MOST_SLOTS_PER_CHUNK)]

@@ -1,0 +1,85 @@
+"""The choice between loading and computing: what was measured decides, and what others compute hides a load."""
+
+import pytest
+
+from octavo.offload.load_choice import LoadChooser, LoadRule, MovingLine, Outlook, Way
+
+MB = 1 << 20
+
+
+@pytest.fixture
+def chooser():
+    """Computes 1,000 tokens a second, and copies 100 MB a second to the device."""
+    chooser = LoadChooser()
+    for amount in (100, 1000, 4000):
+        chooser.prefill.note(amount, amount / 1000)
+        chooser.from_memory.note(amount * MB, amount / 100)
+    return chooser
+
+
+def way(tokens_left, megabytes, reading_s=None):
+    return Way(
+        tokens_left=tokens_left,
+        bytes_to_device=megabytes * MB,
+        reading_s=reading_s or 0.0,
+        is_in_memory=reading_s is None,
+    )
+
+
+def choose(chooser, whole, part=None, *, alone=1000, ahead=0):
+    return chooser.choose(whole, part, tokens_alone=alone, tokens_ahead=ahead)
+
+
+def test_the_quickest_way_is_taken(chooser):
+    assert choose(chooser, way(10, 50)) is Outlook.LOAD
+    assert choose(chooser, way(10, 150)) is Outlook.COMPUTE
+    assert choose(chooser, way(10, 50, reading_s=0.1), way(500, 20)) is Outlook.LOAD
+    assert choose(chooser, way(10, 50, reading_s=0.4), way(500, 20)) is Outlook.LOAD_PART, "0.91 s or 0.7 s"
+    assert choose(chooser, way(10, 50, reading_s=0.6), way(900, 20)) is Outlook.COMPUTE, "1.11 s, 1.1 s or 1 s"
+
+
+def test_a_load_is_free_while_others_compute(chooser):
+    assert choose(chooser, way(10, 150), ahead=1000) is Outlook.LOAD
+    assert choose(chooser, way(10, 350), ahead=1000) is Outlook.COMPUTE
+
+
+def test_what_is_unknown_is_tried():
+    chooser = LoadChooser()
+    assert choose(chooser, way(10, 1 << 20)) is Outlook.LOAD
+    chooser.prefill.note(1000, 0.001)
+    assert choose(chooser, way(10, 1 << 20)) is Outlook.LOAD
+
+
+def test_what_was_slow_is_tried_now_and_then(chooser):
+    chosen = [choose(chooser, way(10, 500)) for _ in range(640)]
+    assert chosen.count(Outlook.LOAD) == 10
+    reads = [choose(chooser, way(10, 50, reading_s=9.0)) for _ in range(640)]
+    assert set(reads) == {Outlook.COMPUTE}, "nobody waits for a tier that is known to be slow"
+    assert sum(map(chooser.is_to_be_probed, range(640))) == 40
+
+
+@pytest.mark.parametrize(("rule", "outlook"), [(LoadRule.ALWAYS, Outlook.LOAD), (LoadRule.NEVER, Outlook.COMPUTE)])
+def test_rules_for_comparison(rule, outlook):
+    assert choose(LoadChooser(rule), way(10, 500, reading_s=9.0)) is outlook
+
+
+def test_a_line_has_a_latency_and_a_rate():
+    line = MovingLine()
+    assert line.seconds_for(100) == 0.0
+    line.note(100, 1.0)
+    assert line.seconds_for(200) == pytest.approx(2.0), "one measurement tells no latency"
+    for amount in (100, 200, 1000) * 20:
+        line.note(amount, 0.05 + amount / 500)
+    assert line.seconds_for(600) == pytest.approx(1.25, rel=1e-3)
+    for _ in range(100):
+        line.note(100, 10.0)
+        line.note(900, 10.0)
+    assert line.seconds_for(600) == pytest.approx(10.0, rel=0.01)
+    assert line.seconds_for(0) == 0.0
+
+
+def test_more_that_took_less_gives_no_negative_times():
+    line = MovingLine()
+    line.note(100, 2.0)
+    line.note(1000, 1.0)
+    assert line.seconds_for(10_000) > 0
