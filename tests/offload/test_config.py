@@ -34,6 +34,16 @@ class TestMapping:
         assert (config.memory_bytes, config.keeps_in_memory) == (2 << 20, False)
         assert OffloadConfig.from_mapping({"tiers": [DISK]}).memory_bytes == 256 << 20
 
+    def test_the_url_of_a_shared_store_says_its_kind(self):
+        redis, bucket = (
+            OffloadConfig.from_mapping({"memory": "1MiB", "shared": {"url": url, "find_seconds": 3}, "tiers": [DISK]})
+            for url in ("redis://me:secret@host:6379/0", "s3://bucket")
+        )
+        assert [spec.name for spec in redis.tiers] == ["disk", "redis"]
+        assert [spec.name for spec in bucket.tiers] == ["disk", "objects"]
+        assert redis.tiers[1].config.limits.find_s == bucket.tiers[1].config.limits.find_s == 3
+        assert redis.tiers[1].config.shown_url == "redis://host:6379/0"
+
     @pytest.mark.parametrize(
         ("config", "named"),
         [
@@ -60,6 +70,18 @@ class TestMapping:
             ),
             ({"memory": "1MiB", "load_timeout_s": 0}, "load_timeout_s must be a number of seconds above 0"),
             ({"memory": "1MiB", "store_timeout_s": float("nan")}, "seconds above 0, not nan"),
+            (
+                {"memory": "1MiB", "shared": {"url": "ftp://a"}},
+                "shared.url must be s3://bucket/prefix, gs://, az://, file",
+            ),
+            (
+                {"memory": "1MiB", "shared": {"url": "redis://a", "endpoint": "http://b"}},
+                "shared: endpoint and region are for object stores: leave them out",
+            ),
+            (
+                {"memory": "1MiB", "shared": {"url": "s3://bucket", "keep_seconds": 60}},
+                "shared: keep_seconds is for Redis: give the bucket a lifecycle rule instead",
+            ),
             ({"memory": "1MiB", "tiers": DISK}, "tiers must be a list"),
             ({"memory": "1MiB", "tiers": ["disk"]}, "a tier is a mapping with a type (disk, "),
             ({"memory": "1MiB", "tiers": [{"type": "tape"}]}, "tier 'tape' is not known; choose one of: disk, "),

@@ -50,7 +50,8 @@ def test_removals_before_stores_one_message_for_each_group_and_medium():
     assert events[0].block_hashes == [hash_of(key_of(0)), hash_of(key_of(2))]
     stored = events[-1]
     assert stored.block_hashes == list(map(hash_of, come))
-    assert (stored.block_size, stored.kv_cache_spec_kind, stored.token_ids) == (4, "full_attention", [])
+    assert stored.block_size == 8, "chunks of two blocks that nobody named: each by its last block, with its size"
+    assert (stored.kv_cache_spec_kind, stored.token_ids) == ("full_attention", [])
 
 
 def test_a_block_is_there_while_any_chunk_has_it():
@@ -75,6 +76,34 @@ def test_a_block_is_there_while_any_chunk_has_it():
     assert told(long=0b1101) == [(BlockRemoved, [5])]
     assert told(long=0b1110) == [(BlockRemoved, [4]), (BlockStored, [5])]
     assert told(short=0b11, long=0) == [(BlockRemoved, [6, 7]), (BlockStored, [4])]
+
+
+def test_a_chunk_of_a_former_process_is_told_by_its_last_block():
+    """Until a request names it: then by its blocks, and the former word is taken back."""
+    group = GroupOffloadConfig(spec=GROUPS[0].spec, blocks_per_chunk=4, page_size_bytes=1500)
+    source = OffloadEventSource([group], hashes_as_bytes=True)
+    view = GroupView([group.spec], hash_block_size=4)
+    hashes = [BlockHash(bytes([number]) * 16) for number in range(8)]
+    whole, part = (make_offload_key(hashes[last], GroupIdx(0)) for last in (3, 5))
+
+    def tell(**held):
+        masks = {{"whole": whole, "part": part}[name]: mask for name, mask in held.items()}
+        medium = MediumChanges(medium="disk", removed=[], stored=[], held=masks)
+        events = source.messages(OffloadChanges(was_cleared=False, media=(medium,)))
+        view.apply(events)
+        return [(event.block_size, event.block_hashes) for event in events if isinstance(event, BlockStored)]
+
+    assert tell(whole=ALL_BLOCKS) == [(16, [hashes[3]])]
+    assert (view.longest_resume(hashes, 33).num_tokens, view.is_complete) == (16, True)
+    assert tell(part=0b11) == [(0, [hashes[5]])]
+    assert (view.longest_resume(hashes, 33).num_tokens, view.is_complete) == (16, False)
+    source.name(whole, hashes[:4])
+    source.name(part, hashes[4:6])
+    assert tell(whole=0b1111, part=0b11) == [(4, hashes[:6])]
+    assert view.longest_resume(hashes, 33).num_tokens == 24
+    tell(whole=0)
+    assert view.longest_resume(hashes, 33).num_tokens == 0
+    assert view.hashes(0, "STORAGE") == set(hashes[4:6])
 
 
 def test_hashes_as_bytes():
@@ -102,7 +131,8 @@ def test_a_view_that_follows_them_knows_what_is_there():
         return view.hashes(0, "CPU")
 
     world.store(wanted(0), wanted(1), wanted(2, held_blocks=1))
-    assert seen() == {hash_of(key_of(0)), hash_of(key_of(1))}
+    assert seen() == {hash_of(key_of(0)), hash_of(key_of(1)), hash_of(key_of(2))}
+    assert not view.is_complete, "nobody named the blocks of the third"
     world.poll()
     world.settle()
     for number in range(100, 100 + NUM_SLOTS):

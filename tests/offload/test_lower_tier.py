@@ -47,7 +47,7 @@ def world(below):
         world.poll(LONG_S)
     world.manager.check_invariants()
     assert not world.manager.has_pending_work()
-    assert not world.manager._lowers[0].quarantined_heads
+    assert not world.manager._below.lowers[0].quarantined_heads
     world.manager.close()
 
 
