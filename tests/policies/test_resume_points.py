@@ -158,26 +158,6 @@ def test_what_another_point_needs_too_stays():
     assert writer.resumes([0, 1, 2, 3, 4])
 
 
-def test_a_superseded_point_goes_before_an_older_one():
-    writer = Writer()
-    writer.store([8, 8, 8])
-    writer.store([0, 1, 2])
-    writer.store([0, 1, 2, 3, 4, 5])
-    writer.evict(1)
-    assert sorted(writer.kept) == [[0, 1, 2, 3, 4, 5], [8, 8, 8]]
-
-
-def test_a_fork_is_not_superseded():
-    writer = Writer()
-    writer.store([0, 1, 2])
-    for tail in (3, 4):
-        writer.store([0, 1, 2, tail])
-        writer.use([0, 1, 2])
-    for _ in range(2):
-        writer.evict(3)
-    assert writer.kept == [[0, 1, 2]]
-
-
 def test_the_former_turn_stands_again_when_the_later_one_goes():
     writer = Writer(groups=(policy_suite.FULL,))
     writer.store([0, 1, 2])
@@ -187,37 +167,46 @@ def test_the_former_turn_stands_again_when_the_later_one_goes():
     assert len(writer.evict(3)) == 3
 
 
-def test_a_chain_that_is_used_often_outlives_others():
+def test_what_a_use_renews_outlives_what_was_stored_later():
     writer = Writer()
-    writer.store([0, 1, 2])
-    writer.use([0, 1, 2])
-    writer.use([0, 1, 2])
-    writer.store([0, 1, 2, 3])
-    writer.store([7, 7, 7, 7])
-    writer.evict(2)  # the superseded one
-    assert sorted(writer.kept) == [[0, 1, 2, 3], [7, 7, 7, 7]]
-    writer.store([6] * 8)
-    writer.use([6] * 8)
+    for symbol in (0, 1, 2):
+        writer.store([symbol] * 3)
+    writer.use([0] * 3)
     writer.evict(1)
-    assert sorted(writer.kept) == [[0, 1, 2, 3], [6] * 8]
+    assert sorted(writer.kept) == [[0] * 3, [2] * 3]
 
 
-def test_few_bytes_for_many_tokens_outlive_many_for_few():
-    writer = Writer()
-    writer.store([0, 1, 2, 3, 4, 5, 6, 7])
+def test_the_last_to_leave_a_fork_counts_what_was_shared():
+    """Its worth is reckoned anew (`check_invariants` compares), and so it goes down to the first chunk."""
+    writer = Writer(groups=(policy_suite.FULL,))
+    shared = [0, 1, 2]
+    for tail in (3, 4):
+        writer.store([*shared, tail])
+    assert writer.evict(1) == [policy_suite.chunk_of([*shared, 3], 0).key]
     writer.store([9])
-    writer.store([5] * 9)
-    writer.evict(1)
-    assert sorted(writer.kept) == [[0, 1, 2, 3, 4, 5, 6, 7], [5] * 9]
+    assert len(writer.evict(4)) == 4
+    assert writer.kept == [[9]]
 
 
-def test_of_as_many_tokens_the_heavier_goes_first():
-    writer = Writer(groups=(policy_suite.FULL, policy_suite.STATE))
-    for symbol, num_slots in ((0, 1), (1, 9), (2, 1)):
-        writer.insert(policy_suite.chunk_of([symbol], 0), policy_suite.chunk_of([symbol], 1, num_slots))
-        writer.promise([symbol])
-    writer.evict(1)
-    assert sorted(writer.kept) == [[0], [2]]
+def test_a_former_turn_has_its_place_by_its_last_use():
+    """Not by when the later turn went: else all conversations were nibbled in turn."""
+    writer = Writer(groups=(policy_suite.FULL,))
+    for symbol in (0, 1):
+        writer.store([symbol])
+        writer.store([symbol, symbol])
+    writer.evict(2)
+    assert writer.present == {policy_suite.chunk_of(path, 0).key for path in ([1], [1, 1])}
+
+
+def test_a_long_chain_is_given_up_from_its_end_and_no_farther_than_needed():
+    writer = Writer(groups=(policy_suite.FULL,))
+    path = [0] * 9
+    writer.store(path)
+    for length in (9, 8, 7):
+        assert writer.evict(1) == [policy_suite.chunk_of(path[:length], 0).key]
+    writer.use(path[:6])
+    writer.store(path)
+    assert writer.kept == [path]
 
 
 def test_a_prefill_that_goes_on_is_not_its_own_victim():

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-pytest.importorskip("torch")
+pytest.importorskip("torch", reason="needs the engine: pip install 'octavo[engine]'")
 
 import torch
 
@@ -13,6 +13,7 @@ from octavo.engine import Engine, EngineConfig, SamplingParams, offload_maker, s
 from octavo.offload import OffloadConfig
 from octavo.sim import SimConfig, Speeds, read_trace
 from octavo.sim.engine import SimulatedEngine
+from octavo.transfer import make_worker
 
 FAMILIES = ["qwen3", "gemma3", "qwen3_next"]
 NUM_REQUESTS = 67
@@ -87,7 +88,9 @@ def serve(engine, talks, answers):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_replay_resumes_what_the_engine_resumed(family, tmp_path):
+def test_a_replay_resumes_what_the_engine_resumed(family, tmp_path, monkeypatch):
+    make = lambda *args, **options: InOrder(make_worker(*args, **options))  # noqa: E731
+    monkeypatch.setattr("octavo.transfer.make_worker", make)
     save_tiny_model(family, tmp_path / "model")
     config = EngineConfig(
         model=tmp_path / "model",
@@ -100,8 +103,6 @@ def test_a_replay_resumes_what_the_engine_resumed(family, tmp_path):
     )
     offload = OffloadConfig.from_mapping({"memory": MEMORY_BYTES})
     engine = Engine.from_config(config, make_offload=offload_maker(config, offload))
-    hooks = engine._offload
-    hooks._worker = hooks._loader._worker = hooks._storer._worker = InOrder(hooks._worker)
     serve(engine, conversations(family), answers=7)
     plan = engine.manager.config
     engine.close()

@@ -95,10 +95,10 @@ def test_steps_taken_at_once_are_steps(model, monkeypatch):
 
 @pytest.mark.parametrize("name", PLACEMENTS)
 def test_several_engines_serve_all(name):
-    report = replay(trace_of(), config_of(MODELS["state + full"]), num_engines=3, place=PLACEMENTS[name]())
+    report = replay(trace_of(), config_of(MODELS["state + full"]), num_engines=3, make_place=PLACEMENTS[name])
     assert report.num_requests == 120
     if name == "sticky":
-        spread = replay(trace_of(), config_of(MODELS["state + full"]), num_engines=3, place=PLACEMENTS["round_robin"]())
+        spread = replay(trace_of(), config_of(MODELS["state + full"]), num_engines=3)
         assert report.resumed_share > spread.resumed_share
 
 

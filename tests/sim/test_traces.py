@@ -45,6 +45,32 @@ def test_a_conversation_grows(tmp_path):
     assert list(second.prompt()[: len(whole)]) == whole, "an answer is a part of the next prompt"
 
 
+def test_conversations_as_people_publish_them(tmp_path):
+    """An empty one, one that an assistant begins, turns with more keys, a system prompt, and an answer without text."""
+    system = {"from": "system", "value": "be brief"}
+    records = [
+        {"id": "QWJhYvA_0", "conversations": []},
+        {"id": "i6IyJda_0", "conversations": [{"from": "gpt", "value": "hello"}, {"from": "human", "value": "thanks"}]},
+        {
+            "id": "A5AbcES_0",
+            "conversations": [
+                system,
+                {"from": "human", "value": "eins\n\nzwei", "markdown": None, "text": None},
+                {"from": "chatgpt", "value": "", "weight": None},
+            ],
+        },
+        {
+            "messages": [
+                {"role": "user", "content": [{"type": "text", "text": "a b"}]},
+                {"role": "assistant", "content": None},
+            ]
+        },
+    ]
+    requests = read_trace(write(tmp_path, text=json.dumps(records, indent=2))).requests
+    assert [(r.num_prompt_tokens, r.num_output_tokens) for r in requests] == [(6, 1), (3, 1)]
+    assert [request.session for request in requests] == ["A5AbcES_0", "4"]
+
+
 def test_a_recording_knows_its_blocks(tmp_path):
     header = {"octavo_recording": 1, "block_tokens": 4}
     request = {"arrival_s": 1, "prompt_tokens": 9, "output_tokens": 4, "resumed": {"disk": 4}}

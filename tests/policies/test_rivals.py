@@ -1,0 +1,61 @@
+"""The contest of orders, request by request."""
+
+from octavo.chunks import make_offload_key
+from octavo.ids import BlockHash, GroupIdx
+from octavo.policies import LRUPolicy, ResumePointPolicy, StoredChunk
+from octavo.policies.rivals import Contest, Order, Rival, chunks_per_unit
+from octavo.testing import policy_suite
+
+
+def prompt(name, length):
+    """A sequence of its own, in units of one slot."""
+    keys = [
+        make_offload_key(BlockHash(name.to_bytes(4, "big") + n.to_bytes(4, "big")), GroupIdx(0)) for n in range(length)
+    ]
+    return [StoredChunk(key, 1, n, keys[n - 1] if n else None) for n, key in enumerate(keys)]
+
+
+def contest_of(num_slots):
+    learned = ResumePointPolicy((policy_suite.FULL,), num_slots, is_rival=True)
+    return Contest(learned, num_slots, policy_suite.TOKENS_PER_CHUNK)
+
+
+def ask(contest, units):
+    contest.resume([unit.key for unit in units])
+    contest.serve(units)
+
+
+def test_among_scans_what_came_back_is_kept():
+    """Two prompts that return every fourth time, and a tier that three others fill."""
+    contest = contest_of(16)
+    for number in range(60):
+        for hot in (0, 1):
+            ask(contest, prompt(hot, 4))
+        for scan in range(3):
+            ask(contest, prompt(100 + 3 * number + scan, 4))
+    assert contest.leader is not Order.BY_USE
+
+
+def test_what_a_request_promises_twice_is_one_use():
+    """Nothing is resumed by a request that goes on: by the next one that asks for the same, all is."""
+    rival = Rival(LRUPolicy((), 100), 100, unit_tokens=8)
+    units = prompt(0, 6)
+    rival.serve(units[:4], 0)
+    rival.serve(units, 4)
+    assert rival.resumed == 0
+    rival.serve(units, 0)
+    assert rival.resumed == 6
+
+
+def test_a_rival_stores_as_much_as_fits():
+    rival = Rival(LRUPolicy((), 70), 70, unit_tokens=8)
+    rival.serve(prompt(0, 100), 0)
+    rival.serve(prompt(0, 100), 0)
+    assert rival.resumed == 64
+
+
+def test_units_are_chunks_in_a_small_tier_and_some_hundred_tokens_in_a_large_one():
+    assert chunks_per_unit(500, 16) == 1
+    assert chunks_per_unit(5_000, 16) == 9
+    assert chunks_per_unit(1_000_000, 16) == 32
+    assert chunks_per_unit(1_000_000, 512) == 1
