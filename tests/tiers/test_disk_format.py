@@ -1,4 +1,4 @@
-"""The format: the golden files of version 2, what is written today, and every value that fits."""
+"""The format: the golden files of version 3, what is written today, and every value that fits."""
 
 import logging
 import subprocess
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 from xxhash import xxh3_128_digest
 
-from octavo.chunks import ChunkBytes
+from octavo.chunks import NO_TENANT, ChunkBytes, name_tenant
 from octavo.testing import tier_driver
 from octavo.tiers.disk.io import DiskIO
 from octavo.tiers.disk.layout import (
@@ -34,15 +34,15 @@ MAKER = Path(__file__).parents[2] / "scripts" / "make_disk_golden.py"
 NAMESPACE = bytes(range(16))
 
 
-@pytest.mark.parametrize("name", ["segment-v2.octavo", "reset-v2"])
+@pytest.mark.parametrize("name", ["segment-v3.octavo", "reset-v3"])
 def test_what_is_written_is_what_it_was(tmp_path, name):
     subprocess.run([sys.executable, MAKER, tmp_path], check=True, timeout=60)
     assert (tmp_path / name).read_bytes() == (GOLDEN / name).read_bytes()
 
 
-def test_version_2_is_read(disk):
+def test_version_3_is_read(disk):
     disk.directory.mkdir()
-    (disk.directory / "segment-000000000001.octavo").write_bytes((GOLDEN / "segment-v2.octavo").read_bytes())
+    (disk.directory / "segment-000000000001.octavo").write_bytes((GOLDEN / "segment-v3.octavo").read_bytes())
     driver = disk.open(namespace=NAMESPACE)
     keys = [bytes([n]) * 32 + n.to_bytes(4, "big") for n in (0, 1)]
     assert driver.tier.lookup(keys) == [-1, 0b101]
@@ -55,25 +55,26 @@ def test_version_2_is_read(disk):
     while not results:
         driver.tier.wait(1.0)
         results = driver.tier.poll(0.0)
-    assert results == [(1, frozenset())]
+    assert [(result.job_id, result.failed) for result in results] == [(1, frozenset())]
     assert memory == [bytes(range(100)), bytes(range(200))]
 
 
-def test_another_version_is_left_alone_and_told(disk, caplog):
+@pytest.mark.parametrize("version", [1, 2])
+def test_another_version_is_left_alone_and_told(disk, caplog, version):
     disk.directory.mkdir()
     old = disk.directory / "segment-000000000001.octavo"
-    old.write_bytes((GOLDEN / "segment-v1.octavo").read_bytes())
+    old.write_bytes((GOLDEN / f"segment-v{version}.octavo").read_bytes())
     with caplog.at_level(logging.WARNING):
         driver = disk.open(namespace=NAMESPACE)
-    assert "holds segments of version 1 of the format, and this is version 2: they are not read" in caplog.text
-    assert driver.tier.status().counters["foreign_segments"] == 1
+    assert f"holds segments of version {version} of the format, and this is version 3: they are not" in caplog.text
+    assert driver.tier.status().levels["foreign_segments"] == 1
     assert driver.tier.lookup([bytes([0]) * 32 + bytes(4)]) == [0]
     assert driver.store(tier_driver.chunks([0])) == frozenset()
     assert old.exists()
 
 
-def test_the_marker_of_version_2_is_read(tmp_path):
-    (tmp_path / f"reset-{NAMESPACE.hex()}").write_bytes((GOLDEN / "reset-v2").read_bytes())
+def test_the_marker_of_version_3_is_read(tmp_path):
+    (tmp_path / f"reset-{NAMESPACE.hex()}").write_bytes((GOLDEN / "reset-v3").read_bytes())
     io = DiskIO()
     io.enter(tmp_path)
     assert read_marker(io, NAMESPACE) == 7
@@ -83,13 +84,14 @@ def test_the_marker_of_version_2_is_read(tmp_path):
 _KEYS = st.binary(min_size=1, max_size=64).filter(lambda key: key)
 _U64 = st.integers(0, 2**63 - 1)
 _HELD = st.integers(-(2**63), 2**63 - 1)
+_TENANTS = st.sampled_from([NO_TENANT, name_tenant("a"), name_tenant("")])
 
 
-@given(_KEYS, st.binary(max_size=5000), _HELD, _U64, _U64, st.sampled_from([NO_KEY_ID, b"key id 8"]))
-def test_a_record_round_trips(key, payload, held, sequence, segment, key_id):
+@given(_KEYS, st.binary(max_size=5000), _HELD, _U64, _U64, st.sampled_from([NO_KEY_ID, b"key id 8"]), _TENANTS)
+def test_a_record_round_trips(key, payload, held, sequence, segment, key_id, tenant):
     record = memoryview(bytearray(b"\xff" * record_bytes(len(payload))))
     record[RECORD_HEADER_BYTES : RECORD_HEADER_BYTES + len(payload)] = payload
-    header = RecordHeader(key, NAMESPACE, held, len(payload), sequence, segment, 4096, key_id, bytes(range(24)))
+    header = RecordHeader(key, NAMESPACE, held, len(payload), sequence, segment, 4096, key_id, bytes(range(24)), tenant)
     write_record_header(record, header)
     assert parse_record_header(record) == header
     assert is_whole(record, len(payload))
@@ -103,9 +105,9 @@ def test_a_record_round_trips(key, payload, held, sequence, segment, key_id):
 
 @given(_U64, _U64, st.binary(min_size=16, max_size=16), _U64)
 def test_a_segment_header_round_trips(number, created_ns, namespace, size):
-    header = SegmentHeader(2, number, created_ns, namespace, size, b"key id 8")
+    header = SegmentHeader(3, number, created_ns, namespace, size, b"key id 8", bytes(range(16, 32)))
     assert parse_segment_header(pack_segment_header(header)) == header
-    assert parse_segment_header(pack_segment_header(header._replace(version=3))).version == 3
+    assert parse_segment_header(pack_segment_header(header._replace(version=4))).version == 4
 
 
 @given(st.lists(st.tuples(_KEYS, _U64, _HELD, st.integers(1, 3000)), max_size=20))
@@ -119,12 +121,13 @@ def test_a_table_round_trips(rows):
         np.array([length for *_, length in rows], dtype=np.int64),
         np.arange(len(rows), dtype=np.uint32),
         bytes(range(16)) * len(rows),
+        bytes(range(8)) * len(rows),
     )
     data = pack_table(table)
-    trailer = Trailer(1, NAMESPACE, int(offsets[-1]), len(data), xxh3_128_digest(data), len(rows), 0)
+    trailer = Trailer(1, NAMESPACE, int(offsets[-1]), len(data), xxh3_128_digest(data), len(rows), 0, NAMESPACE)
     parsed = parse_table(memoryview(data), trailer)
     assert parsed.keys == table.keys
-    assert parsed.checksums == table.checksums
+    assert (parsed.checksums, parsed.tenants) == (table.checksums, table.tenants)
     for column, other in zip(parsed[1:6], table[1:6], strict=True):
         assert column.tolist() == other.tolist()
     outside = trailer._replace(table_offset=int(offsets[-1]) - 4096)

@@ -1,37 +1,7 @@
-"""The disk tier under the contract's suite, with segments so small that most jobs fill one."""
+"""The disk tier under the contract's suite."""
 
-from contextlib import suppress
-from pathlib import Path
-
-from octavo.testing import TierSuite, tier_driver
-from octavo.tiers.base import Tier, TierContext
-from octavo.tiers.disk import DiskSpec, DiskTier
+from rigs.disk_suite import DiskTierSuite
 
 
-def sum_of_files(folder: Path) -> int:
-    total = 0
-    for file in folder.rglob("*"):
-        with suppress(FileNotFoundError):  # the tier deletes meanwhile
-            total += file.stat().st_size if file.is_file() else 0
-    return total
-
-
-class TestDiskTier(TierSuite):
-    is_durable = True
-
-    def open_tier(self, folder: Path, namespace: bytes) -> Tier:
-        spec = DiskSpec.from_config(
-            {"path": str(folder / "tier"), "size": self.budget_bytes, "segment_size": 40_960, "read_threads": 2}
-        )
-        return spec.build(TierContext(namespace=namespace, max_chunk_bytes=tier_driver.MAX_CHUNK_BYTES))
-
-    def bytes_on_medium(self, folder: Path) -> int:
-        return sum_of_files(folder)
-
-    def check_invariants(self, tier: Tier) -> None:
-        assert isinstance(tier, DiskTier)
-        tier.check_invariants()
-
-    def await_progress(self, tier: Tier) -> None:
-        assert isinstance(tier, DiskTier)
-        tier.wait(1.0)
+class TestDiskTier(DiskTierSuite):
+    pass

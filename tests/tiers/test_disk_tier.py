@@ -180,7 +180,7 @@ def test_its_queues_have_a_bound(disk):
         jobs = [driver.submit_store(tier_driver.chunks([number])) for number in range(2)]
         gate.wait_for_call()
         assert driver.submit_store(tier_driver.chunks([2])) is None
-        assert driver.tier.status().counters["stores_refused"] == 1
+        assert driver.tier.status().counters["store_refused"] == 1
         driver.cancel(jobs[0])
         assert driver.submit_store(tier_driver.chunks([2])) is None, (
             "a cancelled job is in the queue until the writer has seen it"

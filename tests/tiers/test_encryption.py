@@ -4,13 +4,13 @@ import base64
 import logging
 
 import pytest
-from test_disk_suite import TestDiskTier as DiskTierSuite
 
 from octavo.chunks import ALL_BLOCKS
 from octavo.errors import InputError
 from octavo.testing import NAMESPACE, tier_driver
 from octavo.tiers.disk.cipher import KEY_VARIABLE, RecordCipher, find_cipher
 from octavo.tiers.disk.layout import RECORD_HEADER_BYTES, TAG_BYTES, parse_record_header
+from rigs.disk_suite import DiskTierSuite
 
 KEY, OTHER_KEY = bytes(range(32)), bytes(range(1, 33))
 WANTED = tier_driver.chunks(range(3))
@@ -43,7 +43,7 @@ def test_no_nonce_comes_twice(disk):
     driver = disk.open(cipher=RecordCipher(KEY), size=1 << 21, segment_size=1 << 19)
     for _ in range(30):
         driver.store(tier_driver.chunks([0]))
-    assert driver.tier.flush(10.0)
+    assert driver.tier.flush(60.0)
     found = list(records_of(disk))
     assert len({header.nonce for header, _ in found}) == len({data for _, data in found}) == len(found) == 30
     assert {header.key_id for header, _ in found} == {RecordCipher(KEY).key_id}

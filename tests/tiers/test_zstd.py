@@ -51,9 +51,9 @@ class TestZstdTier(TierSuite):
             assert driver.found(range(5)) == [-1, -1, -1, 0b0101, 0]
             assert driver.load(wanted[::-1]) == frozenset()
             assert driver.tier.stored_bytes([chunk.key for chunk in wanted] + [tier_driver.key(9)])[-1] == 0
-            counters = driver.tier.status().counters
-            assert counters["raw_bytes"] == sum(len(chunk.content) for chunk in wanted)
-            assert 0 < counters["encoded_bytes"] <= counters["raw_bytes"] + len(wanted)
+            work = driver.tier.status().work
+            assert work["raw_bytes"] == sum(len(chunk.content) for chunk in wanted)
+            assert 0 < work["encoded_bytes"] <= work["raw_bytes"] + len(wanted)
 
     def test_a_chunk_that_cannot_be_decoded_fails(self, tmp_path):
         with self.driver(tmp_path) as driver:
@@ -67,6 +67,15 @@ class TestZstdTier(TierSuite):
             load = driver.submit_load(tier_driver.chunks([0]))
             driver.tier.reset()
             assert driver.finish(load) == {0}
+
+    def test_what_is_removed_while_it_is_encoded_does_not_land(self, tmp_path):
+        with self.driver(tmp_path) as driver:
+            store = driver.submit_store(tier_driver.chunks(range(3)))
+            driver.tier.remove([tier_driver.key(1)])
+            assert driver.finish(store) == {1}
+            assert driver.found(range(3)) == [ALL_BLOCKS, 0, ALL_BLOCKS]
+            assert driver.store(tier_driver.chunks([1])) == frozenset()  # a newer one is another matter
+            assert driver.found([1]) == [ALL_BLOCKS]
 
     def test_after_closing_it_refuses(self, tmp_path):
         with self.driver(tmp_path) as driver:

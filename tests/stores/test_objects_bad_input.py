@@ -1,0 +1,162 @@
+"""What is wrong with an object store is said at the start, in one sentence of ours with the remedy."""
+
+import ssl
+import threading
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from ipaddress import ip_address
+
+import pytest
+
+from octavo.errors import InputError, OctavoError, TierError
+from octavo.tiers import spec_from_config
+from rigs.fault_proxy import FaultProxy, refuse, vanish
+
+RIGHTS = "give credentials that may list, read, write and delete there (environment, profile or instance role)"
+
+
+def check(url="s3://bucket/prefix", **options):
+    spec_from_config({"type": "objects", "url": url, **options}).check()
+
+
+@pytest.fixture(autouse=True)
+def credentials(monkeypatch):
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
+
+
+@pytest.fixture
+def proxy():
+    with FaultProxy("http://127.0.0.1:1") as proxy:
+        yield proxy
+
+
+@pytest.mark.parametrize(
+    "url", ["s3://", "s3:///prefix", "s3:/bucket", "s3://key:secret@bucket", "ftp://bucket", "file://folder", "bucket"]
+)
+def test_a_url_that_is_none(url):
+    with pytest.raises(InputError, match=r"url must be s3://bucket/prefix, .* or file:///folder, not "):
+        check(url)
+
+
+def test_an_endpoint_without_a_scheme():
+    with pytest.raises(InputError, match="endpoint must be https://host:port, not 'localhost:9000'"):
+        check(endpoint="localhost:9000")
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "says"),
+    [
+        ("404 Not Found", "NoSuchBucket", "there is no such bucket; create it, or give the right name in the url"),
+        ("403 Forbidden", "AccessDenied", f"it does not permit that; {RIGHTS}"),
+        ("401 Unauthorized", "Unauthorized", f"it does not permit that; {RIGHTS}"),
+        ("403 Forbidden", "InvalidAccessKeyId", f"it does not know the access key; {RIGHTS}"),
+        ("403 Forbidden", "SignatureDoesNotMatch", f"the secret key does not belong to the access key; {RIGHTS}"),
+        ("400 Bad Request", "ExpiredToken", "the credentials have expired; renew them"),
+        ("403 Forbidden", "RequestTimeTooSkewed", "this machine's clock is too far from the store's; set its clock"),
+        ("400 Bad Request", "AuthorizationHeaderMalformed", "the bucket is in another region; give its region"),
+    ],
+)
+def test_what_does_not_go_away_by_itself_is_an_error(proxy, status, code, says):
+    proxy.break_with(refuse(status, code=code))
+    with pytest.raises(TierError) as error:
+        check(endpoint=proxy.endpoint)
+    assert str(error.value) == f"object store tier: s3://bucket/prefix: {says}"
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        (refuse("500 Internal Server Error"), "it answers 500 InternalError"),
+        (refuse("503 Slow Down", code="SlowDown"), "it throttles (503 SlowDown)"),
+        (vanish, "it cannot be reached"),
+    ],
+)
+def test_a_store_that_does_not_work_now_is_told_and_no_error(proxy, fault, says, caplog):
+    proxy.break_with(fault)
+    check(endpoint=proxy.endpoint)
+    (record,) = caplog.records
+    assert record.getMessage().endswith(f"it is tried again while the engine runs: {says}")
+
+
+def test_no_credentials_or_half_of_them(proxy, monkeypatch):
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    with pytest.raises(
+        OctavoError, match="no credentials were found; give AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+    ):
+        check(endpoint=proxy.endpoint)
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.setenv("AWS_METADATA_ENDPOINT", proxy.endpoint)
+    proxy.break_with(refuse("404 Not Found"))  # an instance without a role
+    with pytest.raises(
+        OctavoError, match="no credentials were found; give AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+    ):
+        check(endpoint=proxy.endpoint)
+
+
+def test_certificates(tmp_path):
+    with https_server(tmp_path) as (port, certificate):
+        with pytest.raises(
+            TierError, match="its certificate does not verify; give the certificates of its authority as ca_file"
+        ):
+            check(endpoint=f"https://127.0.0.1:{port}")
+        with pytest.raises(TierError, match="its certificate is for another name; give the endpoint under a name"):
+            check(endpoint=f"https://localhost:{port}", ca_file=str(certificate))
+        check(endpoint=f"https://127.0.0.1:{port}", ca_file=str(certificate))
+    with pytest.raises(InputError, match=r"ca_file .* cannot be read: No such file"):
+        check(endpoint="https://127.0.0.1", ca_file=str(tmp_path / "none"))
+    (tmp_path / "empty").write_text("nothing")
+    with pytest.raises(InputError, match="ca_file has no certificates in PEM; give"):
+        check(endpoint="https://127.0.0.1", ca_file=str(tmp_path / "empty"))
+
+
+class Answers(BaseHTTPRequestHandler):
+    """Takes everything, and fails."""
+
+    def do_PUT(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_error(500)
+
+    def log_message(self, *_):
+        pass
+
+
+@contextmanager
+def https_server(folder):
+    """Its port, and its certificate, which is its own authority."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate := make_certificate(folder))
+    server = HTTPServer(("127.0.0.1", 0), Answers)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield server.server_port, certificate
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def make_certificate(folder):
+    """For 127.0.0.1, with its key in the same file."""
+    x509 = pytest.importorskip("cryptography.x509")
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "a store")])
+    now = datetime.now(UTC)
+    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+    builder = builder.not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=1))
+    builder = builder.add_extension(
+        x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False
+    )
+    made = builder.sign(key, hashes.SHA256())
+    file = folder / "certificate"
+    file.write_bytes(
+        made.public_bytes(serialization.Encoding.PEM)
+        + key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return file

@@ -1,0 +1,277 @@
+"""The object store tier, where a network or a server fails between it and a real S3 server.
+
+Whatever goes wrong is a miss: the driver compares every byte that a load brings.
+"""
+
+import itertools
+import logging
+
+import obstore
+import pytest
+
+from octavo.chunks import ALL_BLOCKS
+from octavo.stores.objects import ObjectsConfig, open_store
+from octavo.testing import tier_driver
+from octavo.tiers import TierContext, TierState, spec_from_config
+from rigs import fault_proxy
+from rigs.fault_proxy import FaultProxy, refuse
+
+pytestmark = [pytest.mark.stores, pytest.mark.timeout(300)]  # a server that starts
+HANGS = [fault_proxy.drip, fault_proxy.say_nothing]
+FAULTS = {
+    "a 500": refuse("500 Internal Server Error"),
+    "throttled": refuse("503 Slow Down", "Retry-After: 3600", code="SlowDown"),
+    "throttled, as Google does": refuse("429 Too Many Requests", "Retry-After: 3600", code="TooManyRequests"),
+    "reset": fault_proxy.vanish,
+    "reset in the middle": fault_proxy.reset_in_the_middle,
+    "ended too soon": fault_proxy.end_too_soon,
+    "short": fault_proxy.shorten,
+    "another range": fault_proxy.give_another_range,
+    "other bytes": fault_proxy.give_other_bytes,
+    "drips": fault_proxy.drip,
+    "hangs": fault_proxy.say_nothing,
+}
+KEYS = range(6)
+LONG_S = 3600.0
+"""Longer than any pause, and than an answer is remembered."""
+
+
+@pytest.fixture
+def proxy(server):
+    with FaultProxy(server) as proxy:
+        yield proxy
+
+
+@pytest.fixture(params=FAULTS.values(), ids=FAULTS.keys())
+def fault(request):
+    return request.param
+
+
+class Bench:
+    """Tiers over one prefix, with a clock that is set by hand."""
+
+    def __init__(self, prefix, server, proxy):
+        self.prefix, self.server, self.proxy = prefix, server, proxy
+        self.now = 100.0
+        self.store = open_store(ObjectsConfig.from_mapping(self.config(server)))
+        self._open = []
+
+    def config(self, endpoint):
+        return {"url": f"s3://octavo/{self.prefix}", "endpoint": endpoint}
+
+    def open(self, endpoint=None, **limits):
+        """Through the proxy, unless an endpoint is given; patient, unless a limit is."""
+        names = ("find_seconds", "load_seconds", "store_seconds", "remember_seconds")
+        config = {"type": "objects", **dict.fromkeys(names, 600), **self.config(endpoint or self.proxy.endpoint)}
+        context = TierContext(namespace=tier_driver.NAMESPACE, max_chunk_bytes=tier_driver.MAX_CHUNK_BYTES)
+        tier = spec_from_config({**config, **limits}).build(context)
+        self._open.append(tier)
+        return tier_driver.TierDriver(tier, lambda tier: tier.flush(0.001), lambda: self.now)
+
+    def fill(self, wanted):
+        assert self.open(self.server).store(wanted) == frozenset()
+
+    def later(self, driver, seconds=LONG_S):
+        self.now += seconds
+        driver.poll()
+
+    def objects(self):
+        found = itertools.chain.from_iterable(obstore.list(self.store))
+        return [meta["path"] for meta in found if "/epochs/" not in meta["path"]]
+
+    def close(self):
+        for tier in self._open:
+            tier.close()
+
+
+@pytest.fixture
+def bench(server, proxy, tmp_path):
+    bench = Bench(tmp_path.name, server, proxy)
+    yield bench
+    bench.close()
+
+
+def limit(fault, name):
+    """Short enough where a fault has no end of its own."""
+    return {name: 0.5} if fault in HANGS else {}
+
+
+def is_listing(request):
+    return request.is_listing
+
+
+def is_read(request):
+    return request.is_read
+
+
+def is_write(request):
+    return request.is_write
+
+
+def counters(driver):
+    return driver.tier.status().counters
+
+
+def recover(bench, driver):
+    """Time passes until the tier has found the store in order."""
+
+    def is_back():
+        bench.now += LONG_S
+        return driver.tier.status().state is TierState.OK
+
+    driver.poll_until(is_back, "the store to be back")
+    bench.now += LONG_S
+    driver.poll()
+
+
+def test_a_lookup_that_fails_is_a_miss(bench, fault):
+    if fault in (fault_proxy.give_another_range, fault_proxy.give_other_bytes):
+        pytest.skip("a listing has no ranges")
+    bench.fill(tier_driver.chunks(KEYS))
+    driver = bench.open(**limit(fault, "find_seconds"))
+    bench.proxy.break_with(fault, is_listing)
+    assert driver.found(KEYS) == [0] * 6
+    bench.proxy.heal()
+    recover(bench, driver)
+    assert driver.found(KEYS) == [ALL_BLOCKS] * 6
+
+
+def test_an_index_that_cannot_be_read_is_a_miss(bench, fault):
+    bench.fill(tier_driver.chunks(KEYS))
+    driver = bench.open(**limit(fault, "find_seconds"))
+    bench.proxy.break_with(fault, is_read)
+    assert driver.found(KEYS) == [0] * 6
+    bench.proxy.heal()
+    recover(bench, driver)
+    assert driver.found(KEYS) == [ALL_BLOCKS] * 6
+    assert driver.load(tier_driver.chunks(KEYS)) == frozenset()
+
+
+def test_a_load_that_fails_is_a_miss(bench, fault):
+    wanted = tier_driver.chunks(KEYS)
+    bench.fill(wanted)
+    driver = bench.open(**limit(fault, "load_seconds"))
+    assert driver.found(KEYS) == [ALL_BLOCKS] * 6
+    bench.proxy.break_with(fault, is_read)
+    assert driver.load(wanted) == set(KEYS)
+    bench.proxy.heal()
+    recover(bench, driver)
+    assert driver.store(wanted) == frozenset()  # computed anew
+    assert driver.load(wanted) == frozenset()
+
+
+def test_a_store_that_fails_leaves_nothing_wrong(bench, fault):
+    wanted = tier_driver.chunks(KEYS)
+    driver = bench.open(**limit(fault, "store_seconds"))
+    assert driver.found(KEYS) == [0] * 6
+    bench.proxy.break_with(fault, is_write)
+    failed = driver.store(wanted)
+    assert failed in (frozenset(), set(KEYS))  # the store may have it, though its answer was lost
+    bench.proxy.heal()
+    recover(bench, driver)
+    assert driver.store(wanted) == frozenset()
+    assert driver.load(wanted) == frozenset()
+    assert bench.open().found(KEYS) == [ALL_BLOCKS] * 6
+
+
+@pytest.mark.parametrize("fault", [fault_proxy.vanish, FAULTS["a 500"]], ids=["down", "a 500"])
+def test_a_store_that_is_down_is_said_once_and_left_alone(bench, fault, caplog):
+    wanted = tier_driver.chunks(KEYS)
+    bench.fill(wanted)
+    driver = bench.open()
+    assert driver.found(KEYS) == [ALL_BLOCKS] * 6
+    bench.proxy.break_with(fault)
+    with caplog.at_level(logging.WARNING, "octavo.stores"):
+        for _ in range(3):
+            assert driver.load(wanted) == set(KEYS)
+        assert driver.tier.status().state is TierState.DEGRADED
+        assert driver.submit_load(wanted) is driver.submit_store(wanted) is None
+        assert driver.found(KEYS) == [0] * 6
+        for second, num_probes in enumerate([1, 1, 2, 2, 2, 2, 3, 3, 3, 3], 1):
+            bench.now += 1.0
+            driver.poll_until(lambda: counters(driver)["probes"] == counters(driver)["probes_failed"], "a probe to end")
+            assert counters(driver)["probes"] == num_probes, f"after {second} s"
+            driver.poll()  # the next pause begins
+        bench.proxy.heal()
+        recover(bench, driver)
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 2
+    assert "is turned off" in said[0]
+    assert "is back" in said[1]
+    assert driver.found(KEYS) == [ALL_BLOCKS] * 6
+    assert driver.load(wanted) == frozenset()
+
+
+@pytest.mark.parametrize("fault", [FAULTS["throttled"], FAULTS["throttled, as Google does"]], ids=["503", "429"])
+def test_a_store_that_throttles_is_left_alone_at_once(bench, fault):
+    wanted = tier_driver.chunks(KEYS)
+    bench.fill(wanted)
+    driver = bench.open()
+    assert driver.found(KEYS) == [ALL_BLOCKS] * 6
+    bench.proxy.break_with(fault)
+    assert driver.load(wanted) == set(KEYS)
+    status = driver.tier.status()
+    assert status.state is TierState.DEGRADED
+    assert "throttles" in status.reason
+
+
+def test_objects_that_change_places_are_misses(bench):
+    """What an index said of an object is not true any more: another one is there now, shorter or longer."""
+    first, second = tier_driver.chunks(KEYS), tier_driver.chunks(range(300, 302))
+    bench.fill(first)
+    bench.fill(second)
+    driver = bench.open()
+    assert driver.found([*KEYS, 300, 301]) == [ALL_BLOCKS] * 8
+    paths = bench.objects()
+    packed = [bytes(obstore.get(bench.store, path).bytes()) for path in paths]
+    for path, other in zip(paths, reversed(packed), strict=True):
+        obstore.put(bench.store, path, other)
+    for wanted in (first, second):
+        assert driver.load(wanted) == set(range(len(wanted)))
+    assert driver.tier.status().state is TierState.OK
+    for wanted in (first, second):
+        assert driver.store(wanted) == frozenset()
+        assert driver.load(wanted) == frozenset()
+
+
+def test_a_bucket_that_is_emptied_is_misses(bench):
+    wanted = tier_driver.chunks(KEYS)
+    bench.fill(wanted)
+    driver = bench.open()
+    assert driver.found(KEYS) == [ALL_BLOCKS] * 6
+    obstore.delete(bench.store, bench.objects())
+    assert driver.load(wanted) == set(KEYS)
+    assert driver.found(KEYS) == [0] * 6
+    assert driver.tier.status().state is TierState.OK
+    assert driver.store(wanted) == frozenset()
+    assert bench.open().found(KEYS) == [ALL_BLOCKS] * 6
+
+
+def test_one_object_that_fails_fails_no_other(bench):
+    first, second = tier_driver.chunks(KEYS), tier_driver.chunks(range(300, 302))
+    bench.fill(first)
+    (broken,) = bench.objects()
+    bench.fill(second)
+    driver = bench.open()
+    assert driver.found([*KEYS, 300, 301]) == [ALL_BLOCKS] * 8
+    bench.proxy.break_with(FAULTS["a 500"], lambda request: request.is_read and broken in request.target)
+    assert driver.load([*first, *second]) == set(KEYS)
+
+
+@pytest.mark.parametrize("half", [ALL_BLOCKS, 0b0101], ids=["equal", "other blocks"])
+def test_two_writers_of_one_key(bench, half):
+    """Equal work is stored once; of different work the later one counts, and a reader of the former has a miss."""
+    drivers = [bench.open(), bench.open()]
+    chosen = [tier_driver.chunks(KEYS), tier_driver.chunks(KEYS, half)]
+    for driver in drivers:
+        driver.await_answer()
+    jobs = [driver.submit_store(wanted) for driver, wanted in zip(drivers, chosen, strict=True)]
+    for driver, job, wanted in zip(drivers, jobs, chosen, strict=True):
+        assert driver.finish(job) == frozenset()
+        assert driver.load(wanted) == frozenset()
+    assert len(bench.objects()) == len({half, ALL_BLOCKS})
+    reader = bench.open()
+    masks = reader.found(KEYS)
+    assert len(set(masks)) == 1
+    assert masks[0] in (half, ALL_BLOCKS)
+    assert reader.load(tier_driver.chunks(KEYS, masks[0])) == frozenset()

@@ -1,0 +1,37 @@
+"""The bytes of an object are those of version 1, which stores out there are full of."""
+
+from pathlib import Path
+
+from octavo.chunks import ALL_BLOCKS
+from octavo.stores import Envelopes
+from octavo.stores.objects import layout
+from octavo.testing import tier_driver
+
+GOLDEN = Path(__file__).parent / "golden" / "object-v1.octavo"
+CHUNKS = [(tier_driver.key(1), ALL_BLOCKS, b"a chunk"), (tier_driver.key(2), 0b0101, b"two of its blocks")]
+
+
+def test_an_object_is_written_as_ever():
+    envelopes = Envelopes(tier_driver.NAMESPACE)
+    sealed = [(key, mask, len(data), envelopes.seal(key, mask, bytearray(data))) for key, mask, data in CHUNKS]
+    assert layout.pack_object(tier_driver.NAMESPACE, 1_700_000_000, sealed) == GOLDEN.read_bytes()
+
+
+def test_an_object_is_read_as_ever():
+    packed = memoryview(GOLDEN.read_bytes())
+    index = layout.parse_tail(packed, len(packed), tier_driver.NAMESPACE)
+    assert [(chunk.key, chunk.held_blocks) for chunk in index.chunks] == [chunk[:2] for chunk in CHUNKS]
+    envelopes = Envelopes(tier_driver.NAMESPACE)
+    for entry, (key, mask, data) in zip(index.chunks, CHUNKS, strict=True):
+        envelope = packed[entry.offset : entry.offset + entry.length]
+        assert envelopes.open(envelope, key, mask, len(data)) == data
+        assert Envelopes(tier_driver.OTHER_NAMESPACE).open(envelope, key, mask, len(data)) is None
+    assert layout.parse_tail(packed, len(packed), tier_driver.OTHER_NAMESPACE) is None
+
+
+def test_an_index_cannot_ask_for_more_than_its_chunks():
+    """A forged one could have a reader fetch gigabytes before it verifies them."""
+    key, mask, data = CHUNKS[0]
+    envelope = bytearray(10_000)
+    forged = memoryview(layout.pack_object(tier_driver.NAMESPACE, 0, [(key, mask, len(data), envelope)]))
+    assert layout.parse_tail(forged, len(forged), tier_driver.NAMESPACE) is None

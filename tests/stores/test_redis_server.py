@@ -1,0 +1,182 @@
+"""The Redis tier over a real Redis, where its package is installed: the contract of a tier, and what can be wrong."""
+
+import signal
+import subprocess
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from octavo.chunks import ALL_BLOCKS
+from octavo.errors import TierError
+from octavo.testing import tier_driver
+from octavo.tiers import TierContext, spec_from_config
+from rigs.objects_suite import PATIENT, ObjectsSuite
+
+pytestmark = [pytest.mark.stores, pytest.mark.timeout(300)]
+SCRIPT = Path(__file__).parents[2] / "scripts" / "start_redis.sh"
+_CANNOT_RUN = 77
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory):
+    """Of a server that is ready."""
+    folder = tmp_path_factory.mktemp("redis")
+    process = subprocess.Popen([str(SCRIPT), str(folder)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        told = process.stdout.readline().strip()
+        if process.stdout.readline().strip() != "READY":
+            reason = process.stderr.read()
+            if process.wait() == _CANNOT_RUN:
+                pytest.skip(reason)
+            pytest.fail(reason)
+        yield told.removeprefix("URL=")
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+
+
+class RedisSuite(ObjectsSuite):
+    """Each folder is a family of its own on the one server."""
+
+    def config(self, folder):
+        return {"url": self.url}
+
+    def open_tier(self, folder, namespace):
+        spec = spec_from_config({"type": "redis", **PATIENT, **self.config(folder)})
+        family = sha256(str(folder).encode() + namespace).digest()[:16]
+        return spec.build(TierContext(namespace=namespace, family=family, max_chunk_bytes=tier_driver.MAX_CHUNK_BYTES))
+
+
+class TestRedis(RedisSuite):
+    machine_examples = 10
+
+    @pytest.fixture(autouse=True)
+    def use(self, url):
+        self.url = url
+
+
+class TestEncryptedRedis(RedisSuite):
+    machine_examples = 2
+
+    @pytest.fixture(autouse=True)
+    def use(self, url, tmp_path_factory):
+        self.url = url
+        self.key_file = tmp_path_factory.mktemp("key") / "key"
+        self.key_file.write_text("5a" * 32)
+
+    def config(self, folder):
+        return {"url": self.url, "key_file": str(self.key_file)}
+
+
+@pytest.fixture
+def suite(url):
+    made = RedisSuite()
+    made.url = url
+    return made
+
+
+@pytest.fixture
+def server(url):
+    """The server itself, empty."""
+    with Redis.from_url(url) as redis:
+        redis.flushdb()
+        yield redis
+
+
+def values(server):
+    return list(server.scan_iter("octavo:*:*"))
+
+
+def test_what_is_stored_ends(suite, server, tmp_path):
+    with suite.driver(tmp_path) as driver:
+        driver.store(tier_driver.chunks(range(6)))
+    lives = [server.pttl(name) for name in values(server)]
+    assert len(lives) == 6
+    assert all(0 < life <= 7 * 86_400_000 for life in lives)
+
+
+def test_equal_work_of_two_engines_is_stored_once(suite, server, tmp_path):
+    wanted = tier_driver.chunks(range(6))
+    with suite.driver(tmp_path) as first, suite.driver(tmp_path) as second:
+        assert first.store(wanted) == frozenset()
+        before = {name: server.get(name) for name in values(server)}
+        assert second.store(wanted) == frozenset()
+        assert {name: server.get(name) for name in values(server)} == before
+        assert first.load(wanted) == second.load(wanted) == frozenset()
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [lambda value: value[:-1], lambda value: value + b"x", lambda value: value[:200] + b"\0\1\2" + value[203:]],
+    ids=["cut", "longer", "changed"],
+)
+def test_damage_is_a_miss_and_is_written_anew(suite, server, tmp_path, spoil):
+    wanted = tier_driver.chunks(range(6))
+    with suite.driver(tmp_path) as driver:
+        driver.store(wanted)
+        for name in values(server):
+            server.set(name, spoil(server.get(name)))
+    with suite.driver(tmp_path) as driver:
+        assert driver.found(range(6)) == [ALL_BLOCKS] * 6
+        assert driver.load(wanted) == set(range(6))
+        assert driver.found(range(6)) == [0] * 6
+        assert driver.store(wanted) == frozenset()
+        assert driver.load(wanted) == frozenset()
+
+
+def test_a_value_that_claims_too_much_is_not_asked_for(suite, server, tmp_path):
+    with suite.driver(tmp_path) as driver:
+        driver.store(tier_driver.chunks([0]))
+        (name,) = values(server)
+        server.setrange(name, 24, (1 << 40).to_bytes(8, "little"))
+    with suite.driver(tmp_path) as driver:
+        assert driver.found([0]) == [0]
+
+
+def test_a_server_that_has_lost_all_is_a_miss(suite, server, tmp_path):
+    wanted = tier_driver.chunks(range(6))
+    with suite.driver(tmp_path) as driver:
+        driver.store(wanted)
+        server.flushdb()
+        assert driver.load(wanted) == set(range(6))
+        assert driver.store(wanted) == frozenset()
+        assert driver.load(wanted) == frozenset()
+
+
+def test_a_full_server_takes_nothing_and_still_answers(suite, server, tmp_path):
+    first, second = tier_driver.chunks(range(3)), tier_driver.chunks(range(3, 6))
+    with suite.driver(tmp_path) as driver:
+        driver.store(first)
+        server.config_set("maxmemory", 1)
+        try:
+            for _ in range(4):
+                assert driver.store(second) == set(range(3))
+            assert driver.load(first) == frozenset()
+        finally:
+            server.config_set("maxmemory", 0)
+        assert driver.store(second) == frozenset()
+
+
+def check(url):
+    spec_from_config({"type": "redis", "url": url}).check()
+
+
+def test_what_is_wrong_is_said_with_the_remedy(url, server, monkeypatch):
+    check(url)
+    with pytest.raises(TierError, match=r"give a database that the server has"):
+        check(f"{url}?db=99")
+    server.config_set("requirepass", "secret")
+    try:
+        with pytest.raises(TierError, match=r"redis://user:password@host, or OCTAVO_REDIS_PASSWORD"):
+            check(url)
+        monkeypatch.setenv("OCTAVO_REDIS_PASSWORD", "secret")
+        check(url)
+    finally:
+        server.config_set("requirepass", "")
+
+
+def test_a_server_that_is_not_there_is_no_error(tmp_path, caplog):
+    check(f"unix://{tmp_path}/nobody")
+    assert "is tried again while the engine runs" in caplog.text
