@@ -14,7 +14,7 @@ from octavo.specs import ceil_div
 from rigs.faulty_tier import FaultyTier
 from rigs.naive_tier import NaiveTier
 from rigs.naive_worker import NaiveWorker
-from rigs.offload_machine import WatchedDevice
+from rigs.offload_engine import WatchedDevice
 
 LOAD_PATIENCE_S = 0.2
 STEP_S = 0.02

@@ -11,7 +11,7 @@ from test_families import NEW_TOKENS, PROMPTS, check_answers, plain_answer
 from octavo.engine import load_model
 from octavo.engine.models import compared
 from octavo.engine.models.compared import check_compared
-from octavo.engine.models.families import SERVED
+from octavo.engine.models.families import served_types
 from octavo.engine.tiny_models import TINY_MODELS, build_tiny_model, save_tiny_model, tiny_config
 from octavo.errors import UnsupportedModelError
 
@@ -50,7 +50,7 @@ def test_no_key_may_be_anything(name):
                 check_compared(Altered(config, key, mutant))
             assert repr(mutant) in str(refusal.value)
             num_refused += 1
-    assert num_refused > 20
+    assert num_refused >= 20
 
 
 class Altered:
@@ -124,7 +124,7 @@ def test_the_models_that_ship_are_taken(file):
     """Those of a served family."""
     raw = json.loads(file.read_text())
     config = transformers.CONFIG_MAPPING[raw["model_type"]].from_dict(raw).get_text_config(decoder=True)
-    if config.model_type in SERVED:
+    if config.model_type in served_types():
         check_compared(config)
 
 

@@ -23,6 +23,9 @@ class RecordingOffload:
         self.num_waits = 0
         self.resumed = {}
 
+    def arrived(self, request, now):
+        pass
+
     def prepare(self, request, now, *, may_borrow):
         self.calls.append(("prepare", request.request_id))
         assert not request.is_started
@@ -71,7 +74,7 @@ class RecordingOffload:
     def resumed_from(self, request):
         return self.resumed
 
-    def reset(self):
+    def reset(self, *, tiers=True):
         self.calls.append(("reset",))
 
     def flush(self, timeout_s, clock):

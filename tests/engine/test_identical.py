@@ -71,7 +71,7 @@ def test_with_preemptions(family, tmp_path):
     """Answers outgrow the pool: requests give way to others, and go on from what the tiers have of them."""
     clock, chooser = Clock(), random.Random(family.name)
     prefix = [chooser.randrange(3, VOCAB_SIZE) for _ in range(16)]
-    prompts = [family.choose(chooser, prefix, 9 + 6 * i, LONG_ANSWER) for i in range(5)]
+    prompts = [family.choose(chooser, prefix, 9 + 6 * i, LONG_ANSWER) for i in range(6)]
     tiers = {"memory": "1MiB", "tiers": [{"type": "disk", "path": str(tmp_path), "size": "64MiB"}]}
     engine = family.engine(family.least_memory(), offload=tiers, clock=clock)
     for _ in range(2):

@@ -10,10 +10,10 @@ import pytest
 from workloads import (
     LONGEST_WAIT_S,
     Clock,
+    Delay,
     Family,
     FaultySpec,
     check_nothing_is_held,
-    delay_transfers,
     forget_device,
     generate,
     resumed,
@@ -77,7 +77,7 @@ class World:
     def recover(self):
         """All pauses end; what the faults have destroyed is computed and stored, and found again."""
         check_nothing_is_held(self.engine, self.clock)
-        lower = self.engine._offload._manager._lowers[0]
+        lower = self.engine._offload._manager._below.lowers[0]
         began = time.monotonic()
         while not lower.is_available or lower.status().state is TierState.DEGRADED:
             self.clock.skip(1.0)
@@ -97,10 +97,10 @@ class World:
 @pytest.mark.parametrize(
     ("fault", "counter"),
     [
-        (TierFault.REFUSES, "refused_promotions"),
-        (TierFault.FAILS, "failed_promotions"),
-        (TierFault.HANGS, "late_promotions"),
-        (TierFault.LOSES, "failed_promotions"),
+        (TierFault.REFUSES, "promotion_refused"),
+        (TierFault.FAILS, "promotion_failed"),
+        (TierFault.HANGS, "promotion_late"),
+        (TierFault.LOSES, "promotion_failed"),
     ],
 )
 def test_a_tier_that_misbehaves(family, prompts, fault, counter):
@@ -123,8 +123,8 @@ def test_a_tier_that_misbehaves_while_it_is_written_to(family, prompts):
         world.serve(seconds_per_step=1.0)
         world.engine.manager.reset_prefix_cache()
     counters = world.counters()
-    assert counters["dropped_write_through"] > 0
-    assert counters["failed_write_through"] > 0
+    assert counters["write_through_dropped"] > 0
+    assert counters["write_through_failed"] > 0
     spec.tier.fault = TierFault.NONE
     world.recover()
 
@@ -158,10 +158,10 @@ def test_a_disk_that_breaks(family, prompts, tmp_path, how):
         num_loaded = world.serve(seconds_per_step=0.5 if how == "hangs" else 0.0)
     assert io.num_faults > 0
     if how == "flips a bit":  # one in each read, of many records
-        assert world.tier_counters()["corrupt_records"] > 0
+        assert world.tier_counters()["corrupt"] > 0
     else:
         assert num_loaded == 0
-    assert world.counters()["late_promotions" if how == "hangs" else "failed_promotions"] > 0
+    assert world.counters()["promotion_late" if how == "hangs" else "promotion_failed"] > 0
     world.recover()
 
 
@@ -180,8 +180,8 @@ def test_a_full_disk(family, prompts, tmp_path):
 def test_transfers_that_begin_late(family, prompts):
     """In a pool in which everybody wants the pages that a store is yet to read."""
     clock = Clock()
-    engine = family.engine(int(family.least_memory() * 1.1), offload={"memory": "8MiB"}, clock=clock)
-    delay_transfers(engine, 6)
+    memory = int(family.least_memory() * 1.1)
+    engine = family.engine(memory, offload={"memory": "8MiB"}, clock=clock, delay=Delay(6))
     for _ in range(4):
         for prompt, answer in zip(prompts, generate(engine, prompts, NEW_TOKENS), strict=True):
             answer.check_is(family.answer(prompt, NEW_TOKENS))
@@ -193,10 +193,11 @@ def test_transfers_that_begin_late(family, prompts):
 def test_loads_that_come_too_late(family, prompts):
     """Requests go on without them; what arrives later harms nobody."""
     clock = Clock()
-    engine = family.engine(offload={"memory": "8MiB"}, clock=clock)
+    delay = Delay()
+    engine = family.engine(offload={"memory": "8MiB"}, clock=clock, delay=delay)
     generate(engine, prompts, NEW_TOKENS)
     forget_device(engine)
-    delay_transfers(engine, 40)
+    delay.num_steps = 40
     answers = generate(engine, prompts, NEW_TOKENS, between_steps=lambda: clock.skip(1.0))
     for prompt, answer in zip(prompts, answers, strict=True):
         answer.check_is(family.answer(prompt, NEW_TOKENS))

@@ -13,11 +13,11 @@ from workloads import (
     LONGEST_WAIT_S,
     Answer,
     Clock,
+    Delay,
     Family,
     FaultySpec,
     Tokens,
     check_nothing_is_held,
-    delay_transfers,
     greedy,
     resumed,
 )
@@ -89,9 +89,8 @@ class Workload:
             offload=replace(config, tiers=(self.spec,), store=self.chooser.choice(list(StorePolicy))),
             clock=self.clock,
             max_step_tokens=self.chooser.choice([32, 48, 96]),
+            delay=Delay(self.chooser.choice([0, 1, 4])),
         )
-        if num_steps := self.chooser.choice([0, 1, 4]):
-            delay_transfers(self.engine, num_steps)
 
     def run(self) -> None:
         began = time.monotonic()

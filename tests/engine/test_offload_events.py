@@ -67,7 +67,7 @@ def test_every_medium_tells_what_it_holds(tmp_path):
             engine.step()
         for group in (0, 1):
             hashes[group] += external_hashes(list(blocks.hashes(group)))
-    offload.flush(10.0, engine._clock)
+    offload.flush(60.0, engine._clock)
     engine.add_request("last", [5] * 20, SamplingParams(max_tokens=2, temperature=0.0, ignore_eos=True))
     while engine.has_unfinished:
         engine.step()

@@ -6,8 +6,7 @@ import logging
 import pytest
 from workloads import Family, generate
 
-from octavo.engine.recorder import RequestRecorder
-from octavo.errors import InputError
+from octavo.recording import RequestRecorder
 
 
 @pytest.fixture(scope="module")
@@ -17,8 +16,7 @@ def family(tmp_path_factory):
 
 def test_a_line_for_each_request(family, tmp_path):
     path = tmp_path / "recording.jsonl"
-    engine = family.engine()
-    engine._recorder = RequestRecorder(path, block_tokens=engine.manager.config.hash_block_size)
+    engine = family.engine(recorder=RequestRecorder(path, block_tokens=8))
     shared = list(range(3, 60))
     generate(engine, [shared, [*shared[:40], *range(100, 120)]], 4)
     engine.close()
@@ -31,22 +29,11 @@ def test_a_line_for_each_request(family, tmp_path):
     assert len(first["blocks"]) == (57 + 3) // 8, "the last token of an answer is not computed"
 
 
-def test_a_file_that_is_there_is_kept(tmp_path):
-    path = tmp_path / "recording.jsonl"
-    path.write_text("mine")
-    with pytest.raises(InputError, match="is there already"):
-        RequestRecorder(path, block_tokens=16)
-    assert path.read_text() == "mine"
-    with pytest.raises(InputError, match="cannot be made"):
-        RequestRecorder(tmp_path / "nowhere" / "recording.jsonl", block_tokens=16)
-
-
 def test_a_full_disk_ends_the_recording_and_nothing_else(family, caplog):
     recorder = RequestRecorder.__new__(RequestRecorder)
     with caplog.at_level(logging.WARNING):
         recorder.__init__(FullDisk(), block_tokens=8)
-        engine = family.engine()
-        engine._recorder = recorder
+        engine = family.engine(recorder=recorder)
         (answer,) = generate(engine, [list(range(3, 60))], 4)
         engine.close()
     assert len(answer.tokens) == 4

@@ -13,13 +13,7 @@ from octavo.engine.cache.visibility import first_visible
 from octavo.engine.tiny_models import VOCAB_SIZE, build_tiny_model
 from octavo.errors import PlanError
 from octavo.planning import plan_kv_cache
-from octavo.specs import (
-    ChunkedLocalAttentionSpec,
-    FullAttentionSpec,
-    RequestLimits,
-    ResumePoint,
-    SlidingWindowSpec,
-)
+from octavo.specs import ChunkedLocalAttentionSpec, FullAttentionSpec, RequestLimits, ResumePoint, SlidingWindowSpec
 
 LIMITS = RequestLimits(max_model_len=256, max_step_tokens=256)
 

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from workloads import Clock, Family, check_nothing_is_held, delay_transfers, forget_device, generate, greedy, settle
+from workloads import Clock, Delay, Family, check_nothing_is_held, forget_device, generate, greedy, settle
 
 from octavo.engine.config import EngineConfig
 from octavo.engine.engine import Engine
@@ -86,8 +86,8 @@ def test_aborts_and_resets_while_transfers_are_under_way(family, seed):
     chooser, clock = random.Random(seed), Clock()
     shared = [chooser.randrange(3, VOCAB_SIZE) for _ in range(48)]
     prompts = [family.choose(chooser, shared[: 16 * (i % 4)], 20 + 9 * i, NEW_TOKENS) for i in range(6)]
-    engine = family.engine(int(family.least_memory() * 1.5), offload={"memory": "8MiB"}, clock=clock)
-    delay_transfers(engine, 4)
+    memory = int(family.least_memory() * 1.5)
+    engine = family.engine(memory, offload={"memory": "8MiB"}, clock=clock, delay=Delay(4))
 
     def disturb():
         match chooser.randrange(12):

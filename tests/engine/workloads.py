@@ -5,6 +5,7 @@ still shows. Prompts are chosen so that no token of their answer is a near tie, 
 decide differently.
 """
 
+import os
 import random
 import time
 from collections import deque
@@ -12,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
 import torch
 
 from octavo.blocks import KVCacheManager
@@ -27,8 +29,9 @@ from octavo.engine.scheduler import SchedulerLimits
 from octavo.engine.tiny_models import VOCAB_SIZE, build_tiny_model, save_tiny_model
 from octavo.errors import NotEnoughMemoryError
 from octavo.offload import OffloadConfig
+from octavo.recording import RequestRecorder
 from octavo.tiers import OffloadingSpec, TierContext, spec_from_config
-from octavo.transfer import OffloadingWorker
+from octavo.transfer import OffloadingWorker, make_worker
 from rigs.faulty_tier import FaultyTier
 
 TOLERANCE = 5e-4
@@ -39,6 +42,9 @@ CONTEXT = 192
 LONGEST_WAIT_S = 60.0
 LONGEST_ANSWER_S = 300.0
 """By the engine's clock, which may jump."""
+
+DEVICE = os.environ.get("OCTAVO_TEST_DEVICE", "cpu")
+"""Where engines compute; plain Hugging Face does on a CPU."""
 
 Tokens = list[int]
 
@@ -95,7 +101,7 @@ class Family:
         self.name = name
         self.folder = folder
         save_tiny_model(name, folder, seed=seed)
-        self.model = load_model(folder)
+        self.model = load_model(folder, device=DEVICE)
         self._plain = build_tiny_model(name, seed=seed)
         self._answers: dict[tuple[tuple[int, ...], int], Answer] = {}
         self._least: int | None = None
@@ -120,6 +126,8 @@ class Family:
         offload: OffloadConfig | Mapping[str, object] | None = None,
         *,
         clock: Clock | None = None,
+        recorder: RequestRecorder | None = None,
+        delay: "Delay | None" = None,
         **options: object,
     ) -> Engine:
         """An engine over the model, which is loaded once for all."""
@@ -130,12 +138,22 @@ class Family:
         hooks = None
         if offload is not None:
             wanted = offload if isinstance(offload, OffloadConfig) else OffloadConfig.from_mapping(offload)
-            hooks = offload_maker(config, wanted)(manager, runner)
+            with pytest.MonkeyPatch.context() as patch:
+                if delay is not None:
+                    late = lambda *args, **options: LateWorker(make_worker(*args, **options), delay)  # noqa: E731
+                    patch.setattr("octavo.transfer.make_worker", late)
+                hooks = offload_maker(config, wanted)(manager, runner)
         limits = SchedulerLimits(
             max_step_tokens=config.max_step_tokens, max_num_seqs=config.max_num_seqs, max_waiting=config.max_waiting
         )
         return Engine(
-            runner, manager, limits, vocab_size=self.model.vocab_size, offload=hooks, clock=clock or time.monotonic
+            runner,
+            manager,
+            limits,
+            vocab_size=self.model.vocab_size,
+            offload=hooks,
+            recorder=recorder,
+            clock=clock or time.monotonic,
         )
 
     def config(self, memory_bytes: int, **options: object) -> EngineConfig:
@@ -249,21 +267,28 @@ class FaultySpec(OffloadingSpec):
         return self.tier
 
 
+@dataclass
+class Delay:
+    """Between what an engine asks of its worker and the beginning of it. It may change while the engine runs."""
+
+    num_steps: int = 0
+
+
 class LateWorker(OffloadingWorker):
     """Begins every transfer some steps after it was submitted, when the pages may be others', if nobody holds them."""
 
-    def __init__(self, inner: OffloadingWorker, num_steps: int) -> None:
+    def __init__(self, inner: OffloadingWorker, delay: Delay) -> None:
         self._inner = inner
-        self._num_steps = num_steps
+        self._delay = delay
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
         """When each is due, and what it is."""
         self._step = 0
 
     def submit_store(self, job_id: int, chunks: Sequence[ChunkCopy]) -> None:
-        self._waiting.append((self._step + self._num_steps, lambda: self._inner.submit_store(job_id, chunks)))
+        self._submit(lambda: self._inner.submit_store(job_id, chunks))
 
     def submit_load(self, job_id: int, chunks: Sequence[ChunkCopy]) -> None:
-        self._waiting.append((self._step + self._num_steps, lambda: self._inner.submit_load(job_id, chunks)))
+        self._submit(lambda: self._inner.submit_load(job_id, chunks))
 
     def get_finished(self) -> list[TransferResult]:
         self._step += 1
@@ -282,11 +307,11 @@ class LateWorker(OffloadingWorker):
         self._waiting.clear()
         self._inner.close()
 
-
-def delay_transfers(engine: Engine, num_steps: int) -> None:
-    """Transfers to and from the device begin so many steps late."""
-    hooks = engine._offload
-    hooks._worker = hooks._loader._worker = hooks._storer._worker = LateWorker(hooks._worker, num_steps)
+    def _submit(self, begin: Callable[[], None]) -> None:
+        if self._delay.num_steps:
+            self._waiting.append((self._step + self._delay.num_steps, begin))
+        else:
+            begin()
 
 
 def resumed(engine: Engine) -> dict[str, int]:

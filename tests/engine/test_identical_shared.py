@@ -1,0 +1,59 @@
+"""Two engines over one store: the second resumes what the first computed, with the same answers."""
+
+import random
+
+import pytest
+from workloads import Clock, Family, check_nothing_is_held, generate, resumed, settle
+
+from octavo.engine.engine import Engine
+from octavo.engine.offloading import offload_maker
+from octavo.offload import OffloadConfig
+
+FAMILIES = ["gemma3", "qwen3_next", "falcon_h1"]
+NEW_TOKENS = 6
+MEMORY_BYTES = 8 << 20
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def family(request, tmp_path_factory):
+    return Family(request.param, tmp_path_factory.mktemp(request.param))
+
+
+@pytest.fixture(scope="module")
+def prompts(family):
+    """With nothing in common: what is resumed comes from the store."""
+    chooser = random.Random(family.name)
+    return [family.choose(chooser, (), num_own, NEW_TOKENS) for num_own in (40, 100, 71)]
+
+
+def start(family, folder):
+    shared = {"url": f"file://{folder}", "find_seconds": 60, "load_seconds": 60, "store_seconds": 60}
+    offload = OffloadConfig.from_mapping({"memory": "4MiB", "load_timeout_s": 60, "shared": shared})
+    config = family.config(MEMORY_BYTES)
+    return Engine.from_config(config, make_offload=offload_maker(config, offload))
+
+
+def serve(engine, family, prompts):
+    """Serves, compares with what was computed without any cache, and says what was resumed, by medium."""
+    for prompt, answer in zip(prompts, generate(engine, prompts, NEW_TOKENS), strict=True):
+        answer.check_is(family.answer(prompt, NEW_TOKENS))
+    return resumed(engine)
+
+
+def test_engines_share_what_they_compute(family, prompts, tmp_path):
+    first = start(family, tmp_path)
+    second = start(family, tmp_path)
+    step = first.manager.config.resume_granularity
+    serve(first, family, prompts[:2])
+    settle(first)
+    found = serve(second, family, prompts)
+    assert found == {"objects": sum((len(prompt) - 1) // step * step for prompt in prompts[:2])}
+    settle(second)
+    for engine in (first, second):
+        check_nothing_is_held(engine, Clock())
+        engine.close()
+    third = start(family, tmp_path)
+    found = serve(third, family, prompts)
+    assert found == {"objects": sum((len(prompt) - 1) // step * step for prompt in prompts)}
+    check_nothing_is_held(third, Clock())
+    third.close()
