@@ -2,139 +2,27 @@
 publisher's state, or it has said that it does not know."""
 
 import asyncio
-import random
+import gc
 import threading
 import time
 from pathlib import Path
 
-import msgspec
 import pytest
-import zmq
 
 from octavo.errors import InputError
-from octavo.events.messages import AllBlocksCleared, BlockRemoved, KVEventBatch
+from octavo.events.messages import BlockRemoved, KVEventBatch
 from octavo.events.published_plan import PublishedPlan
 from octavo.events.publisher import ZmqPublisher
 from octavo.events.publisher_config import PublisherConfig
 from octavo.events.session import Delivered, Resync, ResyncReason, Silence
 from octavo.events.subscriber import Subscriber
 from octavo.events.subscriber_config import SourceConfig, SubscriberConfig
-from octavo.events.wire import WireLimits, encode_batch, encode_sequence
+from octavo.events.wire import encode_batch, encode_sequence
+from rigs.event_peer import LOOPBACK, PATIENCE_S, Peer, batch, payload, subscriber, take, told
 
-LOOPBACK = "tcp://127.0.0.1:0"
-END = b"\xff" * 8
 OPEN_FILES = Path("/proc/self/fd")
-PATIENCE_S = 10.0
 QUIET_S = 0.05
 """After which nothing more is expected, where nothing is the right answer."""
-
-
-def batch(number, life=0):
-    removed = BlockRemoved(block_hashes=[number], medium="GPU", group_idx=life)
-    return KVEventBatch(ts=float(number + 1000 * life), events=[removed])
-
-
-def payload(number, life=0):
-    return encode_batch(batch(number, life))
-
-
-def number_of(item):
-    return item.batch.events[0].block_hashes[0]
-
-
-class Peer:
-    """A publisher of the test's own: it sends what it is told, with the sequences that it is told."""
-
-    def __init__(self, endpoint=LOOPBACK, *, bind=True, replay_endpoint=None):
-        self.context = zmq.Context()
-        self.pub = self.context.socket(zmq.XPUB)
-        self.pub.setsockopt(zmq.XPUB_VERBOSE, 1)
-        self.endpoint = endpoint
-        if bind:
-            self.endpoint = self.bind(self.pub, endpoint)
-        else:
-            self.pub.connect(endpoint)
-        self.history = []
-        self.router = self.context.socket(zmq.ROUTER)
-        self.replay_endpoint = self.bind(self.router, replay_endpoint or LOOPBACK)
-        self.answers = threading.Thread(target=self.answer, daemon=True)
-        self.stopping = False
-        self.answers.start()
-
-    @staticmethod
-    def bind(socket, endpoint):
-        socket.bind(endpoint)
-        return socket.getsockopt_string(zmq.LAST_ENDPOINT)
-
-    def await_subscriber(self, reader=None):
-        """What a reader gets meanwhile. It subscribes to what is new only while it is read."""
-        items, give_up_at = [], time.monotonic() + PATIENCE_S
-        while True:
-            while not self.pub.poll(0 if reader else 100):
-                assert time.monotonic() < give_up_at
-                item = reader.poll(0.005) if reader else None
-                items += [] if item is None else [item]
-            if self.pub.recv()[:1] == b"\x01":
-                break
-        while reader and (item := reader.poll(0)) is not None:  # the reader has noticed the connection
-            items.append(item)
-        return items
-
-    def send(self, sequence, life=0, *, is_lost=False, frames=None):
-        message = [b"", encode_sequence(sequence), payload(sequence, life)] if frames is None else frames
-        if frames is None:
-            self.history.append(message)
-        if not is_lost:
-            self.pub.send_multipart(message)
-
-    def answer(self):
-        while not self.stopping:
-            if not self.router.poll(20):
-                continue
-            client, _, start = self.router.recv_multipart()
-            for message in list(self.history):
-                if message[1] >= start:
-                    self.router.send_multipart([client, b"", *message])
-            self.router.send_multipart([client, b"", b"", END, b""])
-
-    def close(self):
-        self.stopping = True
-        self.answers.join()
-        self.context.destroy(linger=1000)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()
-
-
-def subscriber(peer, *, replay=True, **options):
-    source = {name: options.pop(name) for name in ("bind", "topics") if name in options}
-    return Subscriber(
-        SubscriberConfig(
-            sources=(
-                SourceConfig(
-                    endpoint=peer.endpoint, replay_endpoint=peer.replay_endpoint if replay else None, **source
-                ),
-            ),
-            **options,
-        )
-    )
-
-
-def take(reader, num):
-    items = []
-    while len(items) < num:
-        item = reader.poll(PATIENCE_S)
-        assert item is not None, f"nothing came after {items}"
-        items.append(item)
-    return items
-
-
-def told(items):
-    """Numbers of batches, and reasons of resyncs."""
-    return [number_of(item) if isinstance(item, Delivered) else item.reason for item in items]
 
 
 @pytest.mark.parametrize("is_replayed", [False, True])
@@ -176,8 +64,11 @@ def test_a_busy_source_does_not_silence_another():
             for sequence in range(200):
                 busy.send(sequence)
             quiet.send(0)
-            time.sleep(4 * QUIET_S)
-            assert quiet.endpoint in {item.endpoint for item in take(reader, 100)}
+            for sequence in range(200, 20_000):  # as much comes as goes
+                if take(reader, 1)[0].endpoint == quiet.endpoint:
+                    return
+                busy.send(sequence)
+            pytest.fail("only the busy source was heard")
 
 
 def test_everything_in_order():
@@ -374,127 +265,6 @@ def test_a_drop_of_the_queue_is_seen_even_if_nothing_follows():
         assert publisher.stats().dropped_batches == 1
 
 
-def hostile_frames():
-    good = payload(7)
-    yield from (
-        [b""],
-        [b"", b""],
-        [b"", b"\0" * 7, good],
-        [b"", b"\0" * 9, good],
-        [b"", END, good],
-        [b"", encode_sequence(1), good, b""],
-        [b""] * 1000,
-    )
-
-
-def test_frames_without_a_sequence_are_counted_and_skipped():
-    with Peer() as peer, subscriber(peer) as reader:
-        peer.await_subscriber()
-        peer.send(0)
-        num = 0
-        for frames in hostile_frames():
-            peer.send(0, frames=frames)
-            num += 1
-        peer.send(1)
-        assert told(take(reader, 2)) == [0, 1]
-        while reader.stats().malformed < num:
-            assert reader.poll(0.01) is None
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        b"",
-        b"\xc1",
-        payload(1)[:-1],
-        msgspec.msgpack.encode([1.0, [["BlockStored"]], 0]),
-        b"\x93\xcb" + b"\0" * 8 + b"\xdd\x7f\xff\xff\xff",
-        b"\x91" * 100_000,
-    ],
-)
-def test_a_payload_that_cannot_be_read_is_a_resync(bad):
-    with Peer() as peer, subscriber(peer) as reader:
-        peer.await_subscriber()
-        peer.send(0)
-        peer.send(1, frames=[b"", encode_sequence(1), bad])
-        peer.history.append([b"", encode_sequence(1), bad])
-        peer.send(2)
-        assert told(take(reader, 3)) == [0, ResyncReason.MALFORMED, 2]
-        assert reader.stats().malformed == 1
-
-
-def test_a_frame_that_is_too_long_costs_the_connection_and_nothing_else():
-    limits = WireLimits(max_payload_bytes=10_000)
-    with Peer() as peer, subscriber(peer, limits=limits) as reader:
-        peer.await_subscriber()
-        peer.send(0)
-        assert told(take(reader, 1)) == [0]
-        peer.send(1, frames=[b"", encode_sequence(1), b"\0" * 1_000_000])
-        items = peer.await_subscriber(reader)
-        peer.send(1)
-        assert told(items + take(reader, 1 - len(items))) == [1]
-
-
-def test_a_replay_endpoint_that_sends_rubbish_without_end():
-    with Peer() as peer:
-        rubbish = zmq.Context()
-        router = rubbish.socket(zmq.ROUTER)
-        peer.replay_endpoint = Peer.bind(router, LOOPBACK)
-
-        def talk():
-            client, *_ = router.recv_multipart()
-            for _ in range(300):
-                router.send_multipart([client, b"x", b"y"])
-            router.send_multipart([client, b"", b"", encode_sequence(5), b"\xc1"])
-            router.send_multipart([client, b"", b"", encode_sequence(3), b"\xc1"])
-
-        talker = threading.Thread(target=talk)
-        talker.start()
-        with subscriber(peer, replay_timeout_s=0.1, max_replay_messages=100) as reader:
-            peer.await_subscriber()
-            peer.send(4)
-            assert told(take(reader, 2)) == [ResyncReason.LATE_JOIN, 4]
-            assert reader.stats().malformed >= 100
-        talker.join()
-        rubbish.destroy(linger=0)
-
-
-def test_hostile_replay_clients_do_not_hold_up_the_publisher():
-    config = PublisherConfig(endpoint=LOOPBACK, replay_endpoint=LOOPBACK)
-    context = zmq.Context()
-    with ZmqPublisher(config) as publisher:
-        big = [BlockRemoved(block_hashes=list(range(1 << 62, (1 << 62) + 5_000)), medium="GPU", group_idx=0)]
-        for number in range(300):
-            publisher.publish(KVEventBatch(ts=float(number), events=big))
-        stuck = context.socket(zmq.DEALER)
-        stuck.set_hwm(1)
-        stuck.connect(publisher.replay_endpoint)
-        for _ in range(1000):  # never reads
-            try:
-                stuck.send_multipart([b"", encode_sequence(0)], zmq.NOBLOCK)
-            except zmq.Again:
-                stuck.poll(1, zmq.POLLOUT)
-        garbage = context.socket(zmq.DEALER)
-        garbage.connect(publisher.replay_endpoint)
-        for frames in ([b""], [b"", b"short"], [b"a", b"b", b"c"], [b"", b"\0" * 9], [b"x" * 100_000, b""]):
-            garbage.send_multipart(frames)
-        with subscriber(publisher) as reader:
-            items = take(reader, 300)
-            assert [item.sequence for item in items] == list(range(300))
-            for number in range(300, 400):
-                publisher.publish(batch(number))
-            assert told(take(reader, 100)) == list(range(300, 400))
-            slowest = 0.0
-            for number in range(400, 420):  # a sender that is free delivers at once
-                start = time.monotonic()
-                publisher.publish(batch(number))
-                take(reader, 1)
-                slowest = max(slowest, time.monotonic() - start)
-            assert slowest < 1.0
-        assert publisher.stats().replay_requests_refused > 0
-    context.destroy(linger=0)
-
-
 def test_asyncio():
     async def read(reader, num):
         items = []
@@ -592,86 +362,9 @@ def test_nothing_is_left_open():
                 take(reader, 1)
 
     cycle()
-    before = len(list(OPEN_FILES.iterdir())), threading.active_count()
+    gc.collect()  # what earlier tests have left
+    files, threads = len(list(OPEN_FILES.iterdir())), set(threading.enumerate())
     for _ in range(10):
         cycle()
-    assert (len(list(OPEN_FILES.iterdir())), threading.active_count()) == before
-
-
-class View:
-    """What a subscriber makes of the items: blocks, and whether it may be all."""
-
-    def __init__(self):
-        self.blocks = set()
-        self.is_complete = True
-
-    def apply(self, item):
-        if isinstance(item, Resync):
-            self.blocks.clear()
-            self.is_complete = item.is_from_start
-            return
-        for event in item.batch.events:
-            if isinstance(event, AllBlocksCleared):
-                self.blocks.clear()
-                self.is_complete = True
-            elif event.medium == "GPU":
-                self.blocks.discard(event.block_hashes[0])
-            else:
-                self.blocks.add(event.block_hashes[0])
-
-
-class Engine:
-    """A publisher that drops, loses, forgets and restarts. Its blocks are stored by events whose medium is not GPU."""
-
-    def __init__(self, seed):
-        self.chance = random.Random(seed)
-        self.peer = Peer()
-        self.life = self.sequence = 0
-        self.blocks = set()
-
-    def step(self):
-        for _ in range(self.chance.randrange(1, 30)):
-            block, stores = self.chance.randrange(20), self.chance.random() < 0.6
-            (self.blocks.add if stores else self.blocks.discard)(block)
-            event = BlockRemoved(block_hashes=[block], medium="CPU" if stores else "GPU", group_idx=0)
-            is_dropped, is_lost = self.chance.random() < 0.05, self.chance.random() < 0.1
-            self.send([event], is_dropped=is_dropped, is_lost=is_lost)
-        if self.chance.random() < 0.4:
-            del self.peer.history[: self.chance.randrange(len(self.peer.history) + 1)]
-
-    def send(self, events, *, is_dropped=False, is_lost=False):
-        content = encode_batch(KVEventBatch(ts=self.life + self.sequence / 1e6, events=events))
-        frames = [b"", encode_sequence(self.sequence), content]
-        self.sequence += 1
-        if not is_dropped:
-            self.peer.history.append(frames)
-            if not is_lost:
-                self.peer.pub.send_multipart(frames)
-        return content
-
-    def restart(self):
-        endpoint, replay_endpoint = self.peer.endpoint, self.peer.replay_endpoint
-        self.peer.close()
-        self.peer = Peer(endpoint, replay_endpoint=replay_endpoint)
-        self.life, self.sequence, self.blocks = self.life + 1, self.chance.choice([0, self.sequence]), set()
-
-
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("replay", [True, False])
-def test_the_view_is_right_or_says_that_it_is_not(seed, replay):
-    engine, view = Engine(seed), View()
-    with subscriber(engine.peer, replay=replay, replay_timeout_s=PATIENCE_S) as reader:
-        engine.peer.await_subscriber()
-        for _ in range(12):
-            engine.step()
-            if engine.chance.random() < 0.3:
-                engine.restart()
-                for item in engine.peer.await_subscriber(reader):
-                    view.apply(item)
-            last = engine.send([])  # which is heard, and after it the view is as it is
-            item = None
-            while not (isinstance(item, Delivered) and item.payload == last):
-                (item,) = take(reader, 1)
-                view.apply(item)
-            assert view.blocks == engine.blocks if view.is_complete else view.blocks <= engine.blocks
-    engine.peer.close()
+    assert len(list(OPEN_FILES.iterdir())) <= files
+    assert set(threading.enumerate()) <= threads

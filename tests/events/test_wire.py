@@ -14,13 +14,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from octavo.errors import InputError, WireError
-from octavo.events.messages import (
-    MAX_HASHES,
-    AllBlocksCleared,
-    BlockRemoved,
-    BlockStored,
-    KVEventBatch,
-)
+from octavo.events.messages import MAX_HASHES, AllBlocksCleared, BlockRemoved, BlockStored, KVEventBatch
 from octavo.events.published_plan import PublishedGroup, PublishedPlan
 from octavo.events.wire import WireLimits, decode_batch, decode_sequence, encode_batch, encode_sequence
 from rigs.event_strategies import batches
