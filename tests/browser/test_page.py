@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-pytest.importorskip("selenium")
+pytest.importorskip("selenium", reason="needs a browser: make test-browser")
 
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
@@ -61,6 +61,31 @@ def test_everything_is_shown(server, open_browser):
     assert "7 failures" in tiers[2]
     assert text_of(browser, "requests-about") == "none is open"
     assert drawn_colours(browser) > 2
+
+
+def test_ten_minutes_are_drawn(server, open_browser):
+    history, clock = server.server.service.history, server.server.service.metrics.latencies.clock
+    history.note((server.ask(lambda engine: engine.snapshot()), REPORT), clock() + 1)
+    complete(server)
+    for later in (2, 3):
+        history.note((server.ask(lambda engine: engine.snapshot()), REPORT), clock() + later)
+    browser = open_browser()
+    browser.get(server.url)
+    wait(browser, lambda b: b.find_element(By.ID, "history").is_displayed())
+    charts = [chart.text for chart in browser.find_elements(By.CSS_SELECTOR, ".chart")]
+    assert [chart.split("\n")[0] for chart in charts] == [
+        "tokens per second",
+        "resumed share",
+        "time to first token",
+        "between tokens",
+        "bytes per second",
+        "trouble",
+    ]
+    assert "p95" in charts[2]
+    assert "stored" in charts[4]
+    assert len(browser.find_elements(By.CSS_SELECTOR, ".chart polyline")) >= 8
+    assert text_of(browser, "pool-about").count("empty") == 1
+    assert [link.text for link in browser.find_elements(By.CSS_SELECTOR, "#links a")] == ["metrics", "plan", "state"]
 
 
 def test_it_is_live(server, open_browser):

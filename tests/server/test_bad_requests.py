@@ -1,12 +1,13 @@
 """What is wrong with a request is said in OpenAI's shape, with the status that fits and the field's name."""
 
 import json
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
 import pytest
 
 from rigs.running_server import serving
 
+IGNORED = "x-octavo-ignored-fields"
 CHAT = "/v1/chat/completions"
 JSON = {"content-type": "application/json"}
 USER = {"role": "user", "content": "hi"}
@@ -85,8 +86,6 @@ def test_a_bad_completion(client, body, param):
         ({"messages": [USER], "logprobs": 5}, "logprobs"),
         ({"messages": [USER], "top_logprobs": 5}, "top_logprobs"),
         ({"messages": [USER], "logprobs": True, "top_logprobs": -1}, "top_logprobs"),
-        ({"messages": [USER], "tools": [{"type": "function"}]}, "tools"),
-        ({"messages": [USER], "response_format": {"type": "json_object"}}, "response_format"),
         ({"messages": [USER], "chat_template_kwargs": {"chat_template": "x"}}, "chat_template_kwargs"),
         ({"messages": [USER], "add_generation_prompt": True, "continue_final_message": True}, "messages"),
     ],
@@ -97,9 +96,23 @@ def test_a_bad_chat(client, body, param):
 
 def test_what_is_not_known_or_null_is_ignored(client):
     body = {"prompt": "a", "max_tokens": 1, "user": "me", "temperature": None, "stop": None, "n": None, "x": {"y": 1}}
-    assert client.post("/v1/completions", json=body).status_code == 200
-    chat = {"messages": [USER], "max_tokens": 1, "tools": [{}], "tool_choice": "none", "metadata": {}, "store": True}
-    assert client.post(CHAT, json=chat).status_code == 200
+    answer = client.post("/v1/completions", json=body)
+    assert (answer.status_code, answer.headers[IGNORED]) == (200, "x")
+    chat = {"messages": [USER], "max_tokens": 1, "tools": [], "tool_choice": "none", "metadata": {}, "store": True}
+    answer = client.post(CHAT, json={**chat, "prediction": None})
+    assert (answer.status_code, answer.headers.get(IGNORED)) == (200, None)
+
+
+def test_what_is_ignored_is_told_in_short_and_logged_once(client, caplog):
+    odd = {"verbosity": "low", "a,b\r\nx: é": 1, "y" * 1000: 1}
+    body = {"messages": [USER], "max_tokens": 1, **odd, **{f"many{i}": i for i in range(20)}}
+    for stream in (False, True):
+        told = client.post(CHAT, json={**body, "stream": stream}).headers[IGNORED].split(", ")
+        assert told[:3] == ["verbosity", "a%2Cb%0D%0Ax%3A%20%C3%A9", "y" * 64]
+        assert len(told) == 16
+    assert client.post(CHAT, json={**body, "n": 17}).headers[IGNORED].startswith("verbosity")
+    logged = [message for message in caplog.messages if "verbosity" in message]
+    assert logged == [f"clients send fields that are ignored: {', '.join(told)}"]
 
 
 def test_wrong_paths_methods_and_models(client):
@@ -108,6 +121,7 @@ def test_wrong_paths_methods_and_models(client):
     assert refusal(wrong_method) == (405, None)
     assert wrong_method.headers["allow"] == "POST"
     assert refusal(client.delete("/reset_prefix_cache")) == (405, None)
+    assert refusal(client.post("/reset_prefix_cache?tiers=perhaps")) == (400, "tiers")
     assert refusal(client.post("/v1/completions", json={"prompt": "a", "model": "b"})) == (404, "model")
     assert refusal(client.get("/v1/models/b")) == (404, "model")
 
@@ -138,13 +152,13 @@ def test_bodies_that_are_too_long_together(model_folder):
 def test_a_full_queue(model_folder):
     body = {"prompt": "a", "max_tokens": 1}
     with serving(model_folder, max_waiting=1, max_num_seqs=1) as server, server.client() as client:
-        with ThreadPoolExecutor(2) as pool, server.held_engine():
-            first = [pool.submit(client.post, "/v1/completions", json=body) for _ in range(2)]
-            server.wait_until_open(2)
-            refused = client.post("/v1/completions", json=body)
+        with ThreadPoolExecutor(3) as pool, server.held_engine():
+            answers = [pool.submit(client.post, "/v1/completions", json=body) for _ in range(3)]
+            (told,), others = wait(answers, return_when=FIRST_COMPLETED)  # one of them is too many
+        refused = told.result()
         assert refusal(refused) == (429, None)
         assert refused.headers["retry-after"] == "1"
-        codes = {answer.result().status_code for answer in first}  # one seat in the queue for two that come at once
+        codes = {answer.result().status_code for answer in others}  # one seat in the queue for two that come at once
         assert {200} <= codes <= {200, 429}
         server.check_nothing_is_left()
         assert client.post("/v1/completions", json=body).status_code == 200

@@ -5,14 +5,14 @@ import threading
 
 import pytest
 
-from rigs.running_server import RunningServer
+from rigs.running_server import ENDLESS, LONG_CONTEXT, RunningServer
 
-LONG = {"prompt": "a", "max_tokens": 500, "ignore_eos": True, "stream": True}
+LONG = {"prompt": "a", **ENDLESS}
 
 
 @pytest.fixture
 def ending(model_folder):
-    server = RunningServer(model_folder)
+    server = RunningServer(model_folder, max_model_len=LONG_CONTEXT)
     yield server
     server.close()
 
@@ -59,7 +59,7 @@ def test_requests_get_time_to_end(model_folder):
 
 
 def test_who_asks_twice_does_not_wait(model_folder):
-    server = RunningServer(model_folder, bounds={"shutdown_timeout_s": 3600})
+    server = RunningServer(model_folder, max_model_len=LONG_CONTEXT, bounds={"shutdown_timeout_s": 3600})
     with server.client() as client, client.stream("POST", "/v1/completions", json=LONG) as response:
         lines = response.iter_lines()
         next(lines)
@@ -67,7 +67,7 @@ def test_who_asks_twice_does_not_wait(model_folder):
         server.server.handle_exit(2, None)
         rest = list(lines)
     server.close()
-    assert events_of(rest)[-1]["choices"][0]["finish_reason"] in ("abort", "length")
+    assert events_of(rest)[-1]["choices"][0]["finish_reason"] == "abort"
 
 
 def test_nobody_comes_in_any_more(ending):
@@ -80,9 +80,14 @@ def test_nobody_comes_in_any_more(ending):
             assert response.json()["error"]["type"] == "server_error"
 
 
-def test_a_dead_engine(model_folder):
-    """What kills the engine's thread ends its streams; the server says so from then on."""
-    server = RunningServer(model_folder)
+def test_a_dead_engine(model_folder, monkeypatch):
+    """What kills the engine's thread ends its streams; the server says so until it ends itself, at its next tick."""
+    server = RunningServer(model_folder, max_model_len=LONG_CONTEXT)
+
+    async def tick(_):
+        return server.server.should_exit
+
+    monkeypatch.setattr(server.server, "on_tick", tick)  # it does not end before it was asked
 
     class DeadError(BaseException):
         pass
@@ -102,7 +107,7 @@ def test_a_dead_engine(model_folder):
             assert response.status_code == 503
         metrics = client.get("/metrics")
         assert metrics.status_code == 200
-        assert "octavo_engine_up 0.0" in metrics.text
+        assert 'octavo_engine_up{model="tiny"} 0.0' in metrics.text
     server.close()
 
 

@@ -1,12 +1,16 @@
 """What can be looked at: metrics and the page's document."""
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from octavo.events import GroupView, PublishedPlan
+from octavo.server import view_tiers
 from octavo.server.page_state import draw_sheets
-from rigs.running_server import serving
+from octavo.tiers import TierState, TierStatus
+from rigs.running_server import ENDLESS, LONG_CONTEXT, serving
 from rigs.tier_report import REPORT
 
 
@@ -22,8 +26,9 @@ def complete(client, **body):
 
 
 def samples(client):
+    """By name and labels, without the model's, which all have."""
     return {
-        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        (sample.name, tuple(sorted(sample.labels.items() - {("model", "tiny")}))): sample.value
         for family in text_string_to_metric_families(client.get("/metrics").text)
         for sample in family.samples
     }
@@ -75,9 +80,9 @@ def test_metrics_of_tiers(tiered):
     assert (told["octavo_tier_bytes", memory], told["octavo_tier_budget_bytes", memory]) == (384, 640)
     assert (told["octavo_tier_bytes", disk], told["octavo_tier_chunks", disk]) == (30, 3)
     assert (told["octavo_tier_up", memory], told["octavo_tier_up", disk]) == (1, 0)
-    assert told["octavo_tier_events_total", (("event", "store_failures"), *disk)] == 7
+    assert told["octavo_tier_events_total", (("event", "store_failed"), *disk)] == 7
     assert told["octavo_blocks_loaded_total", (("group", "0"), ("medium", "disk"))] == 2
-    assert told["octavo_offload_total", (("event", "failed_load_chunks"),)] == 1
+    assert told["octavo_device_events_total", (("event", "load_failed"),)] == 1
 
 
 def test_the_document_of_the_page(tiered):
@@ -98,16 +103,17 @@ def test_the_document_of_the_page(tiered):
 
 
 def test_open_requests_are_shown(model_folder):
-    with serving(model_folder) as server, server.client() as client:
-        body = {"prompt": "abc", "max_tokens": 500, "ignore_eos": True, "stream": True}
-        with client.stream("POST", "/v1/completions", json=body) as response:
-            lines = response.iter_lines()
-            next(lines)
-            state = client.get("/state").json()
-        (request,) = state["requests"]
-        assert request["prompt_tokens"] == 3
-        assert request["output_tokens"] >= 1
-        assert request["id"].startswith("cmpl-")
+    with (
+        serving(model_folder, max_model_len=LONG_CONTEXT) as server,
+        server.client() as client,
+        client.stream("POST", "/v1/completions", json={"prompt": "abc", **ENDLESS}) as response,
+    ):
+        lines = response.iter_lines()  # held: an iterator that is dropped closes the connection
+        next(lines)
+        (request,) = client.get("/state").json()["requests"]
+    assert request["prompt_tokens"] == 3
+    assert request["output_tokens"] >= 1
+    assert request["id"].startswith("cmpl-")
 
 
 def test_a_large_pool_is_drawn_in_part(model_folder):
@@ -132,3 +138,11 @@ def test_the_plan_is_what_routers_read(server, client):
     assert [group.kind for group in plan.groups] == [group.spec.kind for group in groups]
     assert plan.clears_all_media
     assert GroupView.of_plan(plan).longest_resume([1], 17).num_tokens == 0
+
+
+def test_a_store_that_engines_share_has_no_budget_here():
+    store = TierStatus(
+        state=TierState.OK, reason="", bytes_used=0, bytes_budget=0, num_chunks=1200, counters={"stored": 1200}
+    )
+    report = REPORT._replace(status=replace(REPORT.status, tiers=(("objects", store),)))
+    assert [tier.usage for tier in view_tiers(report)] == ["384 B of 640 B", "1,200 chunks known"]

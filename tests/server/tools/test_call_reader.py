@@ -1,0 +1,247 @@
+"""Calls are found in a model's text however it is cut into pieces, and nothing that is no call is lost."""
+
+import json
+import random
+
+import pytest
+
+from octavo.server.tools import FORMATS, find_format, make_reader, whole_calls
+from rigs.chat_templates import TEMPLATES
+
+BY_NAME = {form.name: form for form in FORMATS}
+ODD = {"text": 'a "}] \\ b', "deep": [{"x": {}}, []], "name": "g", "none": None, "word": "é"}
+CALLS = [("find", ODD), ("stop.now", {})]
+
+
+SCHEMA = {"properties": {"text": {"type": "string"}, "word": {"enum": ["é"]}, "name": {"$ref": "#/$defs/name"}}}
+SCHEMAS = {name: {**SCHEMA, "$defs": {"name": {"type": "string"}}} for name in ("find", "write")}
+
+
+def write(form, calls, *, separators=(", ", ": ")):
+    """Calls as a model of this format writes them."""
+    if form.has_channels:
+        message = "<|end|><|start|>assistant"
+        return message.join(f"{form.opening}{name}{form.name_end}{json.dumps(args)}" for name, args in calls)
+    if form.has_pairs:
+        return "\n".join(
+            "\n".join([f"{form.opening}{name}", *(pair(*item) for item in args.items()), form.closing])
+            for name, args in calls
+        )
+    if form.call_opening:
+        inner = (
+            f"{form.call_opening}{name}{form.name_end}{json.dumps(args)}{form.call_closing}" for name, args in calls
+        )
+        return f"{form.opening}{chr(10).join(inner)}{form.closing}"
+    if form.name_end:
+        return "".join(f"{form.opening}{name}{form.name_end}{json.dumps(args)}" for name, args in calls)
+    objects = [json.dumps({"name": name, form.arguments_key: args}, separators=separators) for name, args in calls]
+    if form.is_list:
+        return f"{form.opening}[{', '.join(objects)}]"
+    if form.is_bare:
+        return "; ".join(objects)
+    return "\n".join(f"{form.opening}\n{one}\n{form.closing}" for one in objects)
+
+
+def pair(key, value):
+    written = value if isinstance(value, str) else json.dumps(value)
+    return f"<arg_key>{key}</arg_key>\n<arg_value>{written}</arg_value>"
+
+
+def read(form, pieces, *, most_calls=None):
+    """What is said, the calls, and how the calls came."""
+    reader = make_reader(form, most_calls=most_calls, schemas=SCHEMAS)
+    reads = [*(reader.push(piece) for piece in pieces), reader.flush()]
+    calls = whole_calls(reads)
+    assert all(call.call_id.startswith("call_") for call in calls)
+    assert len({call.call_id for call in calls}) == reader.num_calls or most_calls is not None
+    said = "".join(read.said for read in reads)
+    return said, [(call.name, call.arguments) for call in calls], [piece for read in reads for piece in read.calls]
+
+
+def cut(text, seed):
+    chooser = random.Random(seed)
+    at = sorted(chooser.sample(range(len(text)), min(len(text), chooser.choice([1, 3, 30]))))
+    return [text[start:end] for start, end in zip([0, *at], [*at, len(text)], strict=True)]
+
+
+@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
+def test_calls_in_pieces(form):
+    before = "" if form.is_bare else "I will look < it [up."
+    text = (f"<|channel|>commentary<|message|>{before}<|end|>" if form.has_channels else before) + write(form, CALLS)
+    for pieces in ([text], list(text), *(cut(text, seed) for seed in range(20))):
+        said, calls, _ = read(form, pieces)
+        assert said == before
+        assert [(name, json.loads(arguments)) for name, arguments in calls] == CALLS
+
+
+@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
+def test_arguments_come_as_they_are_written(form):
+    text = write(form, [("write", {"text": "x" * 50})])
+    _, ((_, whole),), pieces = read(form, list(text))
+    assert len(pieces) > 50
+    assert [piece.name for piece in pieces[:2]] == ["write", None]
+    assert whole == '{"text": "' + "x" * 50 + '"}'
+
+
+@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
+def test_only_the_first_call(form):
+    _, calls, _ = read(form, [write(form, CALLS)], most_calls=1)
+    assert [name for name, _ in calls] == ["find"]
+
+
+@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
+@pytest.mark.parametrize(
+    "text", ["plain words", "a < b [ c", "  \n", "<tool", "[TOOL_CALLS", "{ braces }", '{"a": 1}', '{"name": 5}', "{"]
+)
+def test_what_is_no_call_is_said(form, text):
+    for pieces in ([text], list(text)):
+        assert read(form, pieces)[:2] == (text, [])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<tool_call>\nnothing\n</tool_call>",
+        '<tool_call>{"arguments": {}}</tool_call> and so on',
+        '<tool_call>{"name": "f"',
+        "<tool_call>{]}",
+        "<tool_call>",
+    ],
+)
+def test_what_only_begins_like_a_call_is_said(text):
+    for pieces in ([text], list(text)):
+        assert read(BY_NAME["hermes"], pieces)[:2] == (text, [])
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments"),
+    [
+        ('{"arguments": {"a": 1}, "name": "f"}', '{"a": 1}'),
+        ('{"name": "f"}', "{}"),
+        ('{"name": "f", "parameters": {"a": [1]}}', '{"a": [1]}'),
+        ('{"name": "f", "arguments": "{\\"a\\": 1}"}', '{"a": 1}'),
+        ('{\n "name" : "f" , "arguments" :\n{ } , "id": 3}', "{ }"),
+    ],
+)
+def test_other_ways_to_write_a_call(text, arguments):
+    for pieces in ([text], list(text)):
+        written = ["<tool_call>", *pieces, "</tool_call>\n"]
+        assert read(BY_NAME["hermes"], written)[:2] == ("", [("f", arguments)])
+
+
+def test_a_call_that_is_cut_off():
+    said, ((name, arguments),), _ = read(BY_NAME["hermes"], ['<tool_call>{"name": "f", "arguments": {"a": "b'])
+    assert (said, name, arguments) == ("", "f", '{"a": "b')
+
+
+def test_words_after_calls():
+    text = write(BY_NAME["hermes"], CALLS) + "\n\nDone. "
+    for pieces in ([text], list(text)):
+        said, calls, _ = read(BY_NAME["hermes"], pieces)
+        assert (said.strip(), len(calls)) == ("Done.", 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments"),
+    [
+        ("<tool_call>f</tool_call>", {}),
+        ("<tool_call> f \n</tool_call>", {}),
+        ("<tool_call>f<arg_key>a</arg_key><arg_value>1</arg_value></tool_call>", {"a": 1}),
+        ("<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>\n[1]\n</arg_value>\n</tool_call>", {"a": [1]}),
+        ("<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>NaN</arg_value>\n</tool_call>", {"a": "NaN"}),
+        ("<tool_call>f<arg_key>a</arg_key><arg_value>x</tool_call></arg_value></tool_call>", {"a": "x</tool_call>"}),
+        ("<tool_call>f<arg_key>a</arg_key><arg_value>1</arg_value>", {"a": 1}),
+        ("<tool_call>find<arg_key>text</arg_key><arg_value>1</arg_value></tool_call>", {"text": "1"}),
+        ("<tool_call>find<arg_key>text</arg_key><arg_value>a\n<b></arg_value></tool_call>", {"text": "a\n<b>"}),
+        ("<tool_call>find<arg_key>other</arg_key><arg_value>1</arg_value></tool_call>", {"other": 1}),
+    ],
+)
+def test_pairs(text, arguments):
+    for pieces in ([text], list(text)):
+        said, ((_, written),), _ = read(BY_NAME["glm"], pieces)
+        assert said == ""
+        assert json.loads(written if written.endswith("}") else written + "}") == arguments
+
+
+@pytest.mark.parametrize(
+    "text", ["<tool_call>", "<tool_call>no call", "<tool_call>f", "<tool_call><b>", '<tool_call>{"a']
+)
+def test_what_has_no_pairs_is_said(text):
+    for pieces in ([text], list(text)):
+        assert read(BY_NAME["glm"], pieces)[:2] == (text, [])
+
+
+def test_deepseek_goes_on_after_its_calls():
+    for name in ("deepseek", "deepseek_v3"):
+        text = write(BY_NAME[name], CALLS) + "Done."
+        for pieces in ([text], list(text)):
+            said, calls, _ = read(BY_NAME[name], pieces)
+            assert (said, len(calls)) == ("Done.", 2)
+
+
+def channels(text, **options):
+    answers = []
+    for pieces in ([text], list(text)):
+        reader = make_reader(BY_NAME["harmony"], schemas={}, **{"most_calls": None, **options})
+        reads = [*(reader.push(piece) for piece in pieces), reader.flush()]
+        calls = [(call.name, call.arguments) for call in whole_calls(reads)]
+        answers.append(("".join(r.thought for r in reads), "".join(r.said for r in reads), calls))
+    assert answers[0] == answers[1]
+    return answers[0]
+
+
+THOUGHT = "<|channel|>analysis<|message|>Hm < so<|end|><|start|>assistant"
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (THOUGHT + "<|channel|>final<|message|>Rain.<|return|>", ("Hm < so", "Rain.", [])),
+        (THOUGHT + "<|channel|>final<|message|>Rain.", ("Hm < so", "Rain.", [])),
+        (THOUGHT + " to=functions.f<|channel|>commentary json<|message|>{}<|call|>", ("Hm < so", "", [("f", "{}")])),
+        (" to=functions.f<|channel|>commentary<|message|>", ("", "", [("f", "{}")])),
+        ("<|channel|>commentary<|message|>Soon.<|end|>" + THOUGHT, ("Hm < so", "Soon.", [])),
+        ("<|channel|>commentary to=functions.a.b <|constrain|>json<|message|>{", ("", "", [("a.b", "{")])),
+        ("<|channel|>analysis to=python code<|message|>1 + 1<|call|>", ("1 + 1", "", [])),
+        ("<|channel|>analysis<|message|>cut o", ("cut o", "", [])),
+        ("<|channel|>anal", ("", "", [])),
+        ('{"a": "<|b"}', ("", '{"a": "<|b"}', [])),
+    ],
+)
+def test_channels(text, answer):
+    assert channels(text) == answer
+
+
+def test_calls_that_may_not_be_are_left_out():
+    assert channels(write(BY_NAME["harmony"], CALLS), most_calls=0) == (
+        "".join(json.dumps(a) for _, a in CALLS),
+        "",
+        [],
+    )
+
+
+def test_mistral_writes_ids_too():
+    text = '[TOOL_CALLS]f[CALL_ID]abcdefghi[ARGS]{"a": 1}'
+    assert read(BY_NAME["mistral_args"], list(text))[1] == [("f", '{"a": 1}')]
+
+
+def test_llama_may_mark_its_call():
+    text = '<|python_tag|>{"name": "f", "parameters": {}}'
+    assert read(BY_NAME["llama"], list(text))[:2] == ("", [("f", "{}")])
+
+
+@pytest.mark.parametrize(
+    ("template", "name"),
+    [
+        ("<tool_call>\n{'name': tool_call.name, 'arguments': tool_call.arguments}\n</tool_call>", "hermes"),
+        ("{{ '[TOOL_CALLS]' }}{{ calls }}", "mistral"),
+        ("[TOOL_CALLS]{{ name }}[ARGS]{{ arguments }}", "mistral_args"),
+        ('as {"name": function name, "parameters": dictionary of argument name and its value}.', "llama"),
+        *((template, name) for name, template in TEMPLATES.items()),
+        ("<｜DSML｜function_calls>{{ tools }}", None),
+        ("<tool_call><function=f><parameter=a> arguments", None),
+        ("{{ messages }}", None),
+    ],
+)  # fmt: skip
+def test_a_template_shows_its_format(template, name):
+    assert find_format(template) is (None if name is None else BY_NAME[name])
