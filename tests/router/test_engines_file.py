@@ -1,0 +1,67 @@
+"""Engines that come and go with the file that lists them."""
+
+import pytest
+
+from octavo.engine import save_tiny_model
+from octavo.errors import InputError
+from octavo.router import RouterConfig, RouterServer
+from rigs.running_router import RoutedEngine, RunningRouter
+from rigs.running_server import MODEL
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("listed") / "model"
+    save_tiny_model("llama", folder)
+    return folder
+
+
+def write(file, *engines):
+    """Another file takes its place, as a careful editor does it."""
+    new = file.with_suffix(".new")
+    new.write_text("engines:\n" + "".join(f"- {engine}\n" for engine in engines))
+    new.replace(file)
+
+
+def names(seen):
+    return {engine["name"] for engine in seen["engines"]}
+
+
+def ask(router, prompt):
+    with router.client() as client:
+        answer = client.post("/v1/completions", json={"model": MODEL, "prompt": prompt, "max_tokens": 1})
+    return answer.headers["x-octavo-engine"], answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+def test_engines_come_and_go_with_the_file(folder, running, tmp_path):
+    first, second = (running(RoutedEngine(folder)) for _ in range(2))
+    file = tmp_path / "engines.yaml"
+    write(file, first.url)
+    router = running(RunningRouter([], engines_file=file))
+    router.wait_until_known(1)
+    assert ask(router, [5] * 40) == (first.name, 0)
+    router.wait_until_told([first])
+
+    write(file, first.url, second.url)
+    router.wait_until_known(2)
+    assert ask(router, [5] * 40) == (first.name, 32)
+
+    write(file, "nothing")
+    write(file, second.url)
+    router.wait_until(lambda seen: names(seen) == {second.name})
+    assert ask(router, [5] * 40) == (second.name, 0)
+
+    write(file, f"{first.url},name=again", second.url)
+    router.wait_until_known(2)
+    router.wait_until(lambda seen: names(seen) == {"again", second.name})
+    assert {ask(router, [50 + i] * 40)[0] for i in range(20)} == {"again", second.name}
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"), [("engines: 3", "engines must be a list"), ("engins: []", "unknown setting 'engins'")]
+)
+def test_a_file_that_cannot_be_read_is_named(tmp_path, text, complaint):
+    file = tmp_path / "engines.yaml"
+    file.write_text(text)
+    with pytest.raises(InputError, match=f"{file}.*{complaint}"):
+        RouterServer(RouterConfig(engines_file=file))

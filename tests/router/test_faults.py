@@ -1,0 +1,85 @@
+"""Engines that are killed or paused under load: no request is lost that had not begun to answer."""
+
+import re
+import signal
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+from octavo.engine import save_tiny_model
+from rigs.running_router import RunningRouter
+
+NUM_CLIENTS = 10
+BODY = {"model": "llama", "max_tokens": 60, "temperature": 0, "ignore_eos": True, "stream": True}
+
+
+class EngineProcess:
+    """`octavo serve` as a process that can be killed."""
+
+    def __init__(self, folder):
+        flags = ["--port", "0", "--device-memory", "16MiB", "--max-model-len", "512", "--served-model-name", "llama"]
+        flags += ["--kv-events", "tcp://127.0.0.1:0", "--kv-events-replay", "tcp://127.0.0.1:0"]
+        command = [sys.executable, "-c", "from octavo.cli import main; main()", "serve", *flags, str(folder)]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        for line in self._process.stdout:
+            if found := re.search(r"http://127\.0\.0\.1:\d+", line):
+                self.url = found[0]
+                break
+
+    @property
+    def name(self):
+        return self.url.removeprefix("http://")
+
+    def signal(self, number):
+        self._process.send_signal(number)
+
+    def close(self):
+        self._process.kill()
+        self._process.communicate()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("faults") / "llama"
+    save_tiny_model("llama", folder)
+    return folder
+
+
+@pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP])
+def test_an_engine_that_is_killed_or_paused_under_load(folder, running, fault):
+    with ThreadPoolExecutor(2) as starting:
+        engines = [running(engine) for engine in starting.map(EngineProcess, [folder] * 2)]
+    router = running(RunningRouter([engine.url for engine in engines]))
+    router.wait_until_known(2)
+    whole = threading.Semaphore(0)
+
+    def ask(client, number):
+        """The pieces of an answer, and whether it ended well."""
+        pieces = []
+        with client.stream("POST", "/v1/completions", json={**BODY, "prompt": [5 + number] * 30}) as answer:
+            assert answer.status_code == 200
+            for line in answer.iter_lines():
+                if line.startswith("data: "):
+                    pieces.append(line)
+                    whole.release()
+        return answer.headers["x-octavo-engine"], pieces
+
+    with httpx.Client(base_url=router.url, timeout=100) as client, ThreadPoolExecutor(NUM_CLIENTS) as clients:
+        asked = [clients.submit(ask, client, number) for number in range(NUM_CLIENTS)]
+        for _ in range(2 * NUM_CLIENTS):
+            whole.acquire()
+        engines[0].signal(fault)
+        answers = [one.result() for one in asked]
+    broken = [pieces for _, pieces in answers if "error" in pieces[-2]]
+    for engine, pieces in answers:
+        assert pieces[-1] == "data: [DONE]"
+        assert pieces not in broken or engine == engines[0].name
+        assert (pieces in broken) != ('"finish_reason":"length"' in pieces[-2])
+    assert len(broken) < NUM_CLIENTS
+    reachable = lambda seen: {engine["name"] for engine in seen["engines"] if engine["is_reachable"]}  # noqa: E731
+    seen = router.wait_until(lambda seen: reachable(seen) == {engines[1].name})
+    assert all(engine["open_requests"] == 0 for engine in seen["engines"])

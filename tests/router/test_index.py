@@ -1,0 +1,194 @@
+"""A fleet's index answers for each engine what a view of that engine alone would."""
+
+import pytest
+from hypothesis import settings, strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from octavo.errors import InputError
+from octavo.events import AllBlocksCleared, BlockRemoved, BlockStored, GroupView
+from octavo.router import FleetIndex
+from octavo.specs import CacheDType, FullAttentionSpec, MambaSpec
+from octavo.testing import strategies
+
+HASH_BLOCK_SIZE = 4
+PROMPT_BLOCKS = 24
+HASHES = list(range(100, 100 + PROMPT_BLOCKS))
+NAMES = ["a", "b", "c"]
+LAYERS = strategies.layer_sets(block_sizes=st.sampled_from([4, 8, 12]))
+LENGTHS = st.integers(0, 4 * PROMPT_BLOCKS + 1)
+MEDIA = st.sampled_from(["GPU", "CPU", "STORAGE"])
+
+
+class Fleet(RuleBasedStateMachine):
+    """Every engine's events go to the index, and to a view of its own."""
+
+    @initialize(
+        layers=strategies.layer_sets(block_sizes=st.sampled_from([4, 8, 12])), clears=st.booleans(), data=st.data()
+    )
+    def begin(self, layers, clears, data):
+        self.specs = list(dict.fromkeys(layers.values()))
+        drafts = [i for i in range(len(self.specs)) if data.draw(st.booleans())]
+        self.values = {"hash_block_size": HASH_BLOCK_SIZE, "draft_groups": drafts, "clears_all_media": clears}
+        self.index = FleetIndex(self.specs, **self.values)
+        self.views = {}
+
+    @rule(name=st.sampled_from(NAMES), is_complete=st.booleans())
+    def come_or_go(self, name, is_complete):
+        if name in self.views:
+            self.index.remove_engine(name)
+            del self.views[name]
+        else:
+            self.index.add_engine(name, is_complete=is_complete)
+            self.views[name] = GroupView(self.specs, is_complete=is_complete, **self.values)
+
+    @precondition(lambda self: self.views)
+    @rule(data=st.data(), medium=MEDIA, ownership=st.sampled_from([None, "disk"]), with_tokens=st.booleans())
+    def store(self, data, medium, ownership, with_tokens):
+        group = data.draw(st.integers(0, len(self.specs)))  # one more than there are
+        own = self.specs[min(group, len(self.specs) - 1)].block_size
+        size = data.draw(st.sampled_from([own, own, own, 2 * own, 0, 6]))
+        start = data.draw(st.integers(0, PROMPT_BLOCKS))
+        stop = data.draw(st.integers(0, PROMPT_BLOCKS))
+        ratio = max(1, (size or own) // HASH_BLOCK_SIZE)
+        hashes = HASHES[ratio - 1 :: ratio][start // ratio : 1 + stop // ratio]
+        self.tell(data, self.stored(hashes, group, size, medium, ownership, with_tokens))
+
+    @precondition(lambda self: self.views)
+    @rule(data=st.data(), medium=MEDIA, ownership=st.sampled_from([None, "disk"]))
+    def remove(self, data, medium, ownership):
+        group = data.draw(st.none() | st.integers(0, len(self.specs) - 1))
+        hashes = data.draw(st.lists(st.sampled_from(HASHES), max_size=4))
+        self.tell(data, BlockRemoved(block_hashes=hashes, medium=medium, group_idx=group, ownership=ownership))
+
+    @precondition(lambda self: self.views)
+    @rule(data=st.data())
+    def clear(self, data):
+        self.tell(data, AllBlocksCleared())
+
+    @precondition(lambda self: self.views)
+    @rule(data=st.data())
+    def resync(self, data):
+        name = self.some_engine(data)
+        self.index.resync(name)
+        self.views[name].resync()
+
+    @precondition(lambda self: self.views)
+    @rule(data=st.data(), media=st.none() | st.sets(MEDIA, min_size=1), num_tokens=LENGTHS)
+    def ask(self, data, media, num_tokens):
+        encoder = HASHES[: data.draw(st.integers(0, 4))]
+        question = {"media": media, "encoder_hashes": encoder, "num_encoder_tokens": 4 * len(encoder)}
+        engines = data.draw(st.sets(st.sampled_from(sorted(self.views)), min_size=1))
+        alone = {name: self.views[name].longest_resume(HASHES, num_tokens, **question).num_tokens for name in engines}
+        together = self.index.resumes(HASHES, num_tokens, engines=engines, **question)
+        assert together == {name: tokens for name, tokens in alone.items() if tokens}
+
+    @invariant()
+    def tells_what_it_does_not_know(self):
+        for name, view in getattr(self, "views", {}).items():
+            assert self.index.is_complete(name) == view.is_complete
+            assert self.index.num_dropped_events(name) == view.num_dropped_events
+
+    @invariant()
+    def counts_each_engines_blocks(self):
+        for name in getattr(self, "views", {}):
+            blocks, bit = self.index._blocks, self.index._engines[name].bit
+            tables = [
+                table for groups in blocks._places.values() for group in groups for table in group.by_size.values()
+            ]
+            count = sum(bool(bits & bit) for table in tables for bits in table.values())
+            assert self.index.num_blocks_of(name) == sum(self.index.num_blocks_on(name).values()) == count
+
+    def tell(self, data, event):
+        name = self.some_engine(data)
+        self.index.apply(name, [event])
+        self.views[name].apply([event])
+
+    def some_engine(self, data):
+        return data.draw(st.sampled_from(sorted(self.views)))
+
+    @staticmethod
+    def stored(hashes, group, size, medium, ownership, with_tokens):
+        return BlockStored(
+            block_hashes=hashes,
+            parent_block_hash=None,
+            token_ids=[1] if with_tokens else [],
+            block_size=size,
+            lora_id=None,
+            medium=medium,
+            lora_name=None,
+            group_idx=group,
+            ownership=ownership,
+        )
+
+
+TestFleet = Fleet.TestCase
+TestFleet.settings = settings(max_examples=2 * settings().max_examples, stateful_step_count=30)
+
+FULL = FullAttentionSpec(block_size=4, num_kv_heads=1, head_size=8)
+STATE = MambaSpec(block_size=4, shapes=((4,),), dtypes=(CacheDType.FLOAT32,))
+
+
+def test_attention_without_its_state_is_worth_nothing():
+    index = FleetIndex([FULL, STATE], hash_block_size=4)
+    for name in ("long", "short"):
+        index.add_engine(name)
+    index.apply("long", [Fleet.stored(HASHES, 0, 4, "GPU", None, False)])
+    index.apply(
+        "short",
+        [Fleet.stored(HASHES[:8], 0, 4, "GPU", None, False), Fleet.stored([HASHES[7]], 1, 4, "GPU", None, False)],
+    )
+    assert index.resumes(HASHES, 97) == {"short": 32}
+    assert index.resumes(HASHES, 97, needs_checkpoints=False) == {"long": 96, "short": 32}
+
+
+def test_a_prompt_that_was_sent_counts_until_it_is_answered():
+    index = FleetIndex([FULL, STATE], hash_block_size=4)
+    index.add_engine("a")
+    index.add_engine("b")
+    first, second = index.expect("a", HASHES[:10], 41), index.expect("a", HASHES[:10], 41)
+    assert index.resumes(HASHES, 97) == {"a": 40}
+    assert index.resumes(HASHES, 97, media=["GPU"]) == {}
+    index.expect_no_more("a", first)
+    assert index.resumes(HASHES, 97) == {"a": 40}
+    index.apply("a", [Fleet.stored(HASHES[:10], 0, 4, "GPU", None, False)])
+    index.expect_no_more("a", second)
+    assert index.resumes(HASHES, 97, needs_checkpoints=False) == {"a": 40}
+    assert index.resumes(HASHES, 97) == {}
+    assert index.is_complete("a")
+
+
+@pytest.mark.parametrize("others", [[], ["b"]])
+def test_what_is_expected_of_an_engine_that_restarts_or_leaves_is_forgotten(others):
+    index = FleetIndex([FULL], hash_block_size=4)
+    for name in ["a", *others]:
+        index.add_engine(name)
+    before = index.expect("a", HASHES, 97)
+    index.restart("a")
+    after = index.expect("a", HASHES, 97)
+    index.expect_no_more("a", before)
+    assert index.resumes(HASHES, 97) == {"a": 96}
+    index.remove_engine("a")
+    index.expect_no_more("a", after)
+    assert index.resumes(HASHES, 97) == {}
+
+
+def test_what_is_gone_is_swept_and_its_bit_used_again():
+    index = FleetIndex([FULL], hash_block_size=4)
+    index.add_engine("stays")
+    for _ in range(200):
+        index.add_engine("comes and goes")
+        index.apply("comes and goes", [Fleet.stored(HASHES, 0, 4, "GPU", None, False)])
+        index.apply("stays", [])
+        index.remove_engine("comes and goes")
+    for _ in range(4):
+        index.apply("stays", [])
+    assert index.num_blocks == 0
+    index.add_engine("new")
+    assert index.resumes(HASHES, 97) == {}
+
+
+def test_a_name_is_used_once():
+    index = FleetIndex([FULL], hash_block_size=4)
+    index.add_engine("a")
+    with pytest.raises(InputError, match="'a'"):
+        index.add_engine("a")

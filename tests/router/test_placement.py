@@ -1,0 +1,151 @@
+"""The choice of an engine: the soonest first token wins, and no engine is buried under requests."""
+
+from random import Random
+
+import pytest
+
+from octavo.router import Placement, Prompt
+
+ENGINES = ["a", "b", "c"]
+
+
+@pytest.fixture
+def placement():
+    made = Placement(Random(0))
+    for name in ENGINES:
+        made.add(name)
+    return made
+
+
+def prompt(num_tokens=2000, resumes=None, branches=None):
+    return Prompt(num_tokens=num_tokens, resumes=resumes or {}, branches=branches or {})
+
+
+def test_the_engine_that_resumes_most_gets_the_request(placement):
+    choice = placement.choose(prompt(resumes={"b": 1600, "c": 800}), ENGINES)
+    assert (choice.engine, choice.resumed_tokens, len(choice.weighed)) == ("b", 1600, 3)
+
+
+def test_an_engine_that_is_busy_with_prefills_loses_to_an_idle_one(placement):
+    busy = prompt(num_tokens=50_000, resumes={"b": 40_000})
+    placement.send(placement.choose(busy, ["b"]), busy, now=0.0)
+    assert placement.choose(prompt(resumes={"b": 1600}), ENGINES).engine != "b"
+
+
+def test_requests_that_share_a_new_prefix_follow_the_first(placement):
+    leader = prompt(num_tokens=2000)
+    engine = placement.choose(leader, ENGINES).engine
+    placement.send(placement.choose(leader, [engine]), leader, now=0.0)
+    assert placement.choose(prompt(num_tokens=2100, resumes={engine: 1984}), ENGINES).engine == engine
+
+
+def test_a_prefill_that_is_done_is_no_load_any_more(placement):
+    busy = prompt(num_tokens=50_000)
+    sent = placement.send(placement.choose(busy, ["b"]), busy, now=0.0)
+    placement.first_token(sent, now=1.0)
+    assert placement.loads["b"].prefill_tokens == 0
+    assert placement.choose(prompt(resumes={"b": 1600}), ENGINES).engine == "b"
+    placement.end(sent)
+    assert placement.loads["b"].num_requests == 0
+
+
+def test_of_equal_engines_the_one_with_the_longest_attention_wins(placement):
+    choices = {placement.choose(prompt(branches={"c": 512}), ENGINES).engine for _ in range(20)}
+    assert choices == {"c"}
+
+
+def test_a_checkpoint_for_those_who_come_later_is_worth_a_short_wait(placement):
+    waiting = prompt(num_tokens=200)
+    placement.send(placement.choose(waiting, ["c"]), waiting, now=0.0)
+    assert placement.choose(prompt(branches={"c": 512}), ENGINES).engine == "c"
+    placement.send(placement.choose(waiting, ["c"]), waiting, now=0.0)
+    assert placement.choose(prompt(branches={"c": 512}), ENGINES).engine != "c"
+
+
+def test_equal_engines_share_the_requests(placement):
+    assert {placement.choose(prompt(), ENGINES).engine for _ in range(50)} == set(ENGINES)
+
+
+def test_a_hot_prefix_is_spread(placement):
+    hot = prompt(num_tokens=2000, resumes={"a": 1984})
+    for _ in range(30):
+        placement.first_token(placement.send(placement.choose(hot, ENGINES), hot, now=0.0), now=0.1)
+    loads = [placement.loads[name].num_requests for name in ENGINES]
+    assert sum(loads) == 30
+    assert max(loads) <= 1.5 * 10 + 2
+
+
+def test_the_rate_follows_the_answers(placement):
+    for _ in range(40):
+        sent = placement.send(placement.choose(prompt(1000), ["a"]), prompt(1000), now=0.0)
+        placement.first_token(sent, now=2.0)
+        placement.end(sent)
+    assert placement.loads["a"].rate == pytest.approx(500, rel=0.01)
+
+
+def answer(placement, engine, num_tokens, seconds):
+    sent = placement.send(placement.choose(prompt(num_tokens), [engine]), prompt(num_tokens), now=0.0)
+    placement.first_token(sent, now=seconds)
+    placement.end(sent)
+
+
+def test_one_quick_answer_leads_nobody_away_from_what_is_cached(placement):
+    for _ in range(20):
+        answer(placement, "a", 1000, 1.0)
+    answer(placement, "b", 1000, 0.5)
+    assert placement.choose(prompt(1000, resumes={"a": 200}), ["a", "b"]).engine == "a"
+
+
+def test_an_engine_that_stays_slower_gets_less(placement):
+    for _ in range(60):
+        answer(placement, "a", 1000, 1.0)
+        answer(placement, "b", 1000, 2.0)
+    assert placement.choose(prompt(1000, resumes={"b": 200}), ["a", "b"]).engine == "a"
+
+
+def test_an_engine_without_answers_has_the_fleets_rate(placement):
+    for _ in range(20):
+        answer(placement, "a", 1000, 4.0)
+    assert placement.loads["b"].rate == pytest.approx(250, rel=0.01)
+
+
+def test_short_prefills_teach_nothing(placement):
+    sent = placement.send(placement.choose(prompt(1000, resumes={"a": 992}), ["a"]), prompt(1000, {"a": 992}), now=0.0)
+    before = placement.loads["a"].rate
+    placement.first_token(sent, now=9.0)
+    assert placement.loads["a"].rate == before
+
+
+def test_a_request_that_ends_after_its_engine_has_left_changes_nothing(placement):
+    sent = placement.send(placement.choose(prompt(), ["a"]), prompt(), now=0.0)
+    placement.remove("a")
+    placement.add("a")
+    placement.end(sent)
+    assert placement.loads["a"].num_requests == 0
+
+
+def test_without_engines_there_is_no_choice(placement):
+    assert placement.choose(prompt(), []) is None
+
+
+def test_a_session_stays_where_engines_are_equal(placement):
+    asked = Prompt(num_tokens=0, resumes={}, session="chat")
+    first = placement.choose(asked, ENGINES)
+    for _ in range(10):
+        placement.end(placement.send(placement.choose(asked, ENGINES), asked, now=0.0))
+    last = placement.choose(asked, ENGINES).engine
+    assert {placement.choose(asked, ENGINES).engine for _ in range(20)} == {last}
+    assert placement.choose(asked, [name for name in ENGINES if name != last]).engine != last
+    better = Prompt(num_tokens=2000, resumes={"a": 1600, "b": 1600, "c": 1600} | {last: 0}, session="chat")
+    assert placement.choose(better, ENGINES).engine != last
+    assert len(first.weighed) == 3
+
+
+def test_an_engine_takes_a_bounded_number_of_requests():
+    placement = Placement(Random(0), most_per_engine=2)
+    placement.add("a")
+    placement.add("b")
+    sent = [placement.send(placement.choose(prompt(), ["a", "b"]), prompt(), now=0.0) for _ in range(4)]
+    assert placement.choose(prompt(), ["a", "b"]) is None
+    placement.end(sent[0])
+    assert placement.choose(prompt(), ["a", "b"]) is not None

@@ -1,0 +1,121 @@
+"""A plan that nobody told: learned from the events of an engine whose groups and hashes are known to the test only."""
+
+import pytest
+
+from octavo.errors import InputError
+from octavo.events import BlockStored, Delivered, KVEventBatch, PublishedGroup, Resync, ResyncReason, external_hashes
+from octavo.hashing import PLAIN, BlockHasher, RequestIdentity
+from octavo.router import EngineAddress, Indexes, LearningFeed, Member, PlanLearner
+
+TOKENS = list(range(100, 100 + 64))
+FULL = PublishedGroup(kind="full_attention", block_size=16)
+WINDOW = PublishedGroup(kind="sliding_window", block_size=32, sliding_window=40)
+STATE = PublishedGroup(kind="mamba", block_size=32)
+
+
+def hashes_of(group, tokens=TOKENS, *, hash_block_size=8, seed="0", identity=PLAIN):
+    hasher = BlockHasher(hash_block_size=hash_block_size, algorithm="sha256_cbor", seed=seed)
+    return external_hashes(hasher.hash_tokens(tokens, identity))[
+        group.block_size // hash_block_size - 1 :: group.block_size // hash_block_size
+    ]
+
+
+def stored(index, group, hashes, *, parent=None, tokens=TOKENS, extra_keys=None):
+    return BlockStored(
+        block_hashes=hashes,
+        parent_block_hash=parent,
+        token_ids=tokens,
+        block_size=group.block_size,
+        lora_id=None,
+        medium="GPU",
+        lora_name=None,
+        extra_keys=extra_keys,
+        group_idx=index,
+        kv_cache_spec_kind=group.kind,
+        kv_cache_spec_sliding_window=group.sliding_window,
+    )
+
+
+def learner():
+    return PlanLearner(hash_algorithm="sha256_cbor", hash_seeds=("vllm-none-hash", "0"))
+
+
+def test_groups_block_sizes_and_seed_are_learned():
+    learning = learner()
+    assert not learning.take([stored(1, WINDOW, [hashes_of(WINDOW)[-1]])])
+    assert learning.plan is None  # there must be a group 0
+    assert learning.take([stored(0, FULL, hashes_of(FULL))])
+    plan = learning.plan
+    assert (plan.plan.groups, plan.hash_seed) == ([FULL, WINDOW], "0")
+    assert FULL.block_size % plan.plan.hash_block_size == 0
+    assert learning.take([stored(2, STATE, [hashes_of(STATE)[0]])])
+    assert learning.plan.plan.groups == [FULL, WINDOW, STATE]
+    assert not learning.take([stored(2, STATE, [hashes_of(STATE)[1]])])
+
+
+def test_the_size_of_hash_blocks_is_tried_out():
+    learning = learner()
+    learning.take([stored(0, FULL, hashes_of(FULL))])
+    assert learning.plan.plan.hash_block_size == 8
+
+
+def test_hashes_of_another_seed_are_told_with_the_remedy():
+    with pytest.raises(InputError, match=r"PYTHONHASHSEED=0 and --prefix-caching-hash-algo sha256_cbor"):
+        learner().take([stored(0, FULL, hashes_of(FULL, seed="another"))])
+
+
+def test_a_salted_prompt_teaches_nothing_of_the_hashes():
+    learning = learner()
+    salted = hashes_of(FULL, identity=RequestIdentity(cache_salt="s"))
+    learning.take([stored(0, FULL, salted, extra_keys=[("s",), None, None, None])])
+    assert learning.plan is None
+    learning.take([stored(0, FULL, hashes_of(FULL))])
+    assert learning.plan is not None
+
+
+def test_a_group_whose_rule_the_events_do_not_tell_needs_nothing():
+    learning = learner()
+    chunked = PublishedGroup(kind="chunked_local_attention", block_size=16)
+    learning.take([stored(0, FULL, hashes_of(FULL)), stored(1, chunked, hashes_of(chunked))])
+    assert learning.plan.plan.groups[1] == PublishedGroup(kind="sliding_window", block_size=16, sliding_window=1)
+
+
+def delivered(*events):
+    batch = KVEventBatch(ts=0.0, events=list(events))
+    return Delivered(sequence=0, topic="", batch=batch, endpoint="", payload=b"", is_replayed=False)
+
+
+class Follower:
+    """An engine, and the indexes that its blocks lie in."""
+
+    def __init__(self):
+        self.member = Member(address=EngineAddress.parse("http://a:1"), learns_plan=True)
+        self.indexes = Indexes()
+        self.feed = LearningFeed(self.member, self.indexes, algorithm="sha256_cbor", learner=learner())
+
+    def resumes(self):
+        ((index, hasher),) = self.indexes.hashers.items()
+        return index.resumes(external_hashes(hasher.hash_tokens([*TOKENS, 1], PLAIN)), len(TOKENS) + 1)
+
+
+def test_what_was_told_before_a_group_was_known_counts_when_it_is():
+    engine = Follower()
+    engine.feed.take(delivered(stored(1, WINDOW, hashes_of(WINDOW))))
+    assert engine.member.index is None
+    engine.feed.take(delivered(stored(0, FULL, hashes_of(FULL))))
+    assert engine.resumes() == {"a:1": 64}
+    engine.feed.take(delivered(stored(2, STATE, hashes_of(STATE)[:1])))
+    assert engine.resumes() == {"a:1": 32}
+    assert engine.member.index.is_complete("a:1")
+    assert engine.member.index.num_blocks_of("a:1") == 4 + 2 + 1
+
+
+@pytest.mark.parametrize(("is_from_start", "is_complete"), [(True, True), (False, False)])
+def test_a_view_that_begins_late_or_anew_says_so(is_from_start, is_complete):
+    engine = Follower()
+    reason = ResyncReason.RESTARTED if is_from_start else ResyncReason.LATE_JOIN
+    engine.feed.take(Resync(reason=reason, expected=0, got=None, is_from_start=is_from_start))
+    engine.feed.take(delivered(stored(0, FULL, hashes_of(FULL))))
+    assert engine.member.index.is_complete("a:1") == is_complete
+    engine.feed.take(Resync(reason=reason, expected=0, got=None, is_from_start=is_from_start))
+    assert engine.resumes() == {}

@@ -1,0 +1,194 @@
+"""`octavo route` in front of real engines: requests go where most is resumed; none is lost or answered twice."""
+
+import random
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+import openai
+import pytest
+
+from octavo.router import ROUTER_METRICS
+from rigs.running_router import RoutedEngine, RunningRouter
+from rigs.running_server import ENDLESS, LONG_CONTEXT, MODEL
+
+CHAT = [{"role": "system", "content": "Be brief, and never guess. " * 4}, {"role": "user", "content": "Hello?"}]
+
+
+@pytest.fixture
+def engines(model, running):
+    return [running(RoutedEngine(model)) for _ in range(2)]
+
+
+@pytest.fixture
+def router(engines, running):
+    router = running(RunningRouter([engine.url for engine in engines]))
+    router.wait_until_known(len(engines))
+    return router
+
+
+@pytest.fixture
+def official(router):
+    with openai.OpenAI(base_url=f"{router.url}/v1", api_key="any", max_retries=0, timeout=60) as client:
+        yield client
+
+
+def complete(client, prompt, **options):
+    body = {"model": MODEL, "prompt": prompt, "max_tokens": 4, "temperature": 0, **options}
+    return client.post("/v1/completions", json=body)
+
+
+def resumed_tokens(answer):
+    return answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+def test_predicted_and_resumed_tokens_agree_on_a_quiet_fleet(router, engines):
+    rng = random.Random(0)
+    stems = [[rng.randrange(5, 250) for _ in range(150)] for _ in range(3)]
+    salted = list(zip(stems, ["", "a", "b: \N{SNOWMAN}"], strict=True))
+    resumed = 0
+    with router.client() as client:
+        for _ in range(14):
+            tail = [rng.randrange(5, 250) for _ in range(rng.randrange(40))]
+            stem, salt = rng.choice(salted)
+            prompt = stem[: rng.randrange(60, 150)] + tail
+            answer = complete(client, prompt, **({"cache_salt": salt} if salt else {}))
+            decision = router.look()["decisions"][-1]
+            assert decision["num_tokens"] == len(prompt) == answer.json()["usage"]["prompt_tokens"]
+            assert decision["choice"]["resumed_tokens"] == resumed_tokens(answer)
+            assert decision["choice"]["engine"] == answer.headers["x-octavo-engine"]
+            assert decision["choice"]["weighed"].keys() == {engine.name for engine in engines}
+            resumed += resumed_tokens(answer)
+            router.wait_until_told(engines)
+    assert resumed
+
+
+def test_a_chat_goes_on_where_it_began(router, engines, official):
+    def ask():
+        return official.chat.completions.create(model=MODEL, messages=CHAT, temperature=0, max_completion_tokens=6)
+
+    first = ask()
+    router.wait_until_told(engines)
+    second = ask()
+    assert second.usage.prompt_tokens_details.cached_tokens >= 16
+    assert second.choices[0].message.content == first.choices[0].message.content
+    assert (
+        router.look()["decisions"][-1]["choice"]["resumed_tokens"] == second.usage.prompt_tokens_details.cached_tokens
+    )
+    assert [model.id for model in official.models.list().data] == [MODEL]
+
+
+def test_a_stream_comes_through_piece_by_piece(router, official):
+    options = {"model": MODEL, "messages": CHAT, "temperature": 0, "max_completion_tokens": 12}
+    whole = official.chat.completions.create(**options).choices[0].message.content
+    pieces = [
+        chunk.choices[0].delta.content or "" for chunk in official.chat.completions.create(**options, stream=True)
+    ]
+    assert "".join(pieces) == whole
+    assert len(pieces) > 3
+
+
+def test_a_response_comes_through(router, official):
+    wishes = {"model": MODEL, "input": "Who?", "max_output_tokens": 4, "temperature": 0}
+    *_, last = official.responses.create(**wishes, stream=True)
+    whole = official.responses.create(**wishes)
+    assert last.response.output_text == whole.output_text
+    decisions = [decision["num_tokens"] for decision in router.look()["decisions"]]
+    assert decisions == [last.response.usage.input_tokens, whole.usage.input_tokens]
+
+
+def test_what_an_engine_refuses_is_refused(router, official):
+    with pytest.raises(openai.BadRequestError, match="temperature"):
+        official.completions.create(model=MODEL, prompt="a", temperature=-1)
+    with pytest.raises(openai.NotFoundError, match="another"):
+        official.completions.create(model="another", prompt="a")
+    assert router.look()["retries"] == 0
+
+
+def test_an_engine_that_is_gone_costs_a_try_and_no_request(router, engines):
+    engines[0].close()
+    with router.client() as client:
+        answers = [complete(client, [7 + i] * 40) for i in range(8)]
+        assert [answer.status_code for answer in answers] == [200] * 8
+        assert {answer.headers["x-octavo-engine"] for answer in answers} == {engines[1].name}
+        seen = router.wait_until(lambda seen: not all(engine["is_reachable"] for engine in seen["engines"]))
+        assert {engine["name"] for engine in seen["engines"] if engine["is_reachable"]} == {engines[1].name}
+        assert client.get("/health").status_code == 200
+        engines[1].close()
+        answer = complete(client, [7] * 40)
+    assert (answer.status_code, "engine" in answer.json()["error"]["message"]) in {(502, True), (503, True)}
+
+
+def test_an_engine_that_is_drained_gets_nothing_new(router, engines):
+    with router.client() as client:
+        assert client.post(f"/fleet/{engines[0].name}/drain").json()["is_draining"]
+        assert {complete(client, [9 + i] * 40).headers["x-octavo-engine"] for i in range(6)} == {engines[1].name}
+        assert not client.delete(f"/fleet/{engines[0].name}/drain").json()["is_draining"]
+        assert len({complete(client, [90 + i] * 40).headers["x-octavo-engine"] for i in range(20)}) == 2
+        assert client.post("/fleet/nobody/drain").status_code == 404
+
+
+def test_a_client_that_goes_away_ends_its_request(model, running):
+    engine = running(RoutedEngine(model, max_model_len=LONG_CONTEXT))
+    router = running(RunningRouter([engine.url]))
+    router.wait_until_known(1)
+    with router.client() as client:
+        body = {"model": MODEL, "prompt": [5] * 40, **ENDLESS}
+        with client.stream("POST", "/v1/completions", json=body) as answer:
+            next(answer.iter_raw())
+        while engine.count_gone() == 0:
+            client.get("/health")
+    engine.check_nothing_is_left()
+    assert sum(engine["open_requests"] for engine in router.look()["engines"]) == 0
+
+
+def test_the_page_is_whole_and_its_numbers_are_there(router, engines):
+    with router.client() as client:
+        answer = complete(client, [13] * 100)
+        router.wait_until_told(engines)
+        page = client.get("/")
+    assert page.headers["content-type"].startswith("text/html")
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    assert "/* page" not in page.text
+    seen = router.look()
+    by_name = {engine["name"]: engine for engine in seen["engines"]}
+    chosen = by_name[answer.headers["x-octavo-engine"]]
+    assert chosen["blocks_on"] == {"GPU": chosen["num_blocks"]}
+    assert sum(engine["num_blocks"] for engine in by_name.values()) == chosen["num_blocks"] > 0
+
+
+def test_metrics_tell_what_was_sent_where(router, engines):
+    with router.client() as client:
+        for _ in range(2):
+            complete(client, [11] * 150)
+            router.wait_until_told(engines)
+        text = client.get("/metrics").text
+    values = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    assert values["octavo_router_requests_total"] == "2.0"
+    assert values["octavo_router_prompt_tokens_total"] == "300.0"
+    assert float(values["octavo_router_expected_tokens_total"]) >= 64
+    assert {values[f'octavo_router_engine_known{{engine="{engine.name}"}}'] for engine in engines} == {"1.0"}
+    assert sum(float(values[f'octavo_router_engine_blocks{{engine="{engine.name}"}}']) for engine in engines) > 0
+    assert values['octavo_http_answers_total{path="/v1/completions",status="200"}'] == "2.0"
+    told = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
+    assert told == {metric.name for metric in ROUTER_METRICS}
+
+
+def test_more_than_all_engines_may_have_is_refused(engines, running):
+    router = running(RunningRouter([engine.url for engine in engines], most_open_per_engine=1))
+    router.wait_until_known(len(engines))
+    with router.client() as client, ThreadPoolExecutor() as clients:
+        with ExitStack() as held:
+            for engine in engines:
+                held.enter_context(engine.held_engine())
+            answers = [clients.submit(complete, client, [5 + i] * 40) for i in range(len(engines))]
+            router.wait_until(lambda seen: all(engine["open_requests"] == 1 for engine in seen["engines"]))
+            refused = complete(client, [9] * 40)
+        assert [answer.result().status_code for answer in answers] == [200] * len(engines)
+    assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+    assert "every engine" in refused.json()["error"]["message"]
+
+
+def test_fields_that_engines_ignore_are_named(router):
+    with router.client() as client:
+        answer = complete(client, [5] * 40, nonsense=1, prompt_cache_key="chat")
+    assert answer.headers["x-octavo-ignored-fields"] == "nonsense"
