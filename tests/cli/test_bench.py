@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-pytest.importorskip("torch")
+pytest.importorskip("torch", reason="needs the engine: pip install 'octavo[engine]'")
 
 from octavo.cli.bench_report import percentile
 from octavo.cli.bench_workload import Tokens, read_trace

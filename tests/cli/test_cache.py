@@ -1,27 +1,34 @@
 """`octavo cache`: what it says of a directory, beside an engine too; what it deletes, and what it leaves."""
 
 import json
+import time
 
 import pytest
 
-from octavo.chunks import ChunkBytes, make_offload_key
+from octavo.chunks import ChunkBytes, make_offload_key, name_tenant
 from octavo.ids import BlockHash
 from octavo.tiers import TierContext
-from octavo.tiers.disk import DiskConfig, DiskIO, DiskTier
+from octavo.tiers.disk import DiskSpec, layout
+
+DAY_NS = 86400 * 10**9
 
 ONE, OTHER = bytes(range(16)), bytes(range(100, 116))
 
 
-def open_tier(directory, namespace=ONE):
-    config = DiskConfig.from_mapping({"path": str(directory), "size": "4MiB", "segment_size": "64KiB"})
-    return DiskTier(config, TierContext(namespace=namespace, max_chunk_bytes=5000), DiskIO())
+PARTS = {"dtype": "bfloat16", "codec": "zstd planes 1", "model": "kiel-7b", "plan": "5 sliding_window, 1 mamba"}
+
+
+def open_tier(directory, namespace=ONE, identity=None):
+    config = {"path": str(directory), "size": "4MiB", "segment_size": "64KiB"}
+    context = TierContext(namespace=namespace, max_chunk_bytes=5000, identity=identity or {})
+    return DiskSpec.from_config(config).build(context)
 
 
 def store(tier, numbers):
     for number in numbers:
         key = make_offload_key(BlockHash(bytes([number]) * 32), number % 2)
         assert tier.submit_store(number, [ChunkBytes(key, [memoryview(bytearray(b"x" * 5000))], -1)])
-    assert tier.flush(10.0)
+    assert tier.flush(60.0)
 
 
 @pytest.fixture
@@ -37,10 +44,52 @@ def directory(tmp_path):
 def test_ls(octavo, directory):
     ran = octavo("cache", "ls", directory)
     assert (ran.code, ran.err) == (0, "")
-    (first,) = [line.split() for line in ran.out.splitlines() if ONE.hex()[:16] in line]
+    (first, whose) = [line.split() for line in ran.out.splitlines() if ONE.hex()[:16] in line]
     assert first[:4] == [ONE.hex()[:16], "2", "10", "2"]
-    (second,) = [line.split() for line in ran.out.splitlines() if OTHER.hex()[:16] in line]
+    (second, _) = [line.split() for line in ran.out.splitlines() if OTHER.hex()[:16] in line]
     assert second[:4] == [OTHER.hex()[:16], "1", "1", "1"]
+    assert whose == [ONE.hex()[:16], *"????"]
+
+
+def test_whose_a_namespace_is(octavo, directory):
+    open_tier(directory, identity=PARTS).close()
+    ran = octavo("cache", "ls", directory)
+    (_, whose) = [line for line in ran.out.splitlines() if ONE.hex()[:16] in line]
+    assert whose.split()[1:] == ["kiel-7b", "bfloat16", "zstd", "planes", "1", "5", "sliding_window,", "1", "mamba"]
+    assert "kiel-7b, bfloat16, codec zstd planes 1; 5 sliding_window, 1 mamba" in octavo("cache", "stat", directory).out
+    content = json.loads(octavo("cache", "ls", directory, "--json").out)
+    assert content["namespaces"][0]["description"] == {"encryption": "none", **PARTS}
+    assert content["namespaces"][1]["description"] == {}
+    assert content["other_files"] == 0
+    octavo("cache", "clear", directory, "--yes", "--namespace", ONE.hex())
+    assert not list(directory.glob("namespace-*"))
+
+
+@pytest.mark.parametrize(
+    "content", ["{", "[]", '{"model": 7, "dtype": ["x"], "a b": "c"}', '{"model": "\\u001b[2J[red]x"}']
+)
+def test_a_description_is_only_words(octavo, directory, content):
+    """Whatever it holds, it is shown short, without control characters, and not as markup."""
+    (directory / f"namespace-{ONE.hex()}.json").write_text(content)
+    (directory / f"namespace-{OTHER.hex()}.json").symlink_to("/etc/hostname")
+    ran = octavo("cache", "ls", directory)
+    assert (ran.code, ran.err) == (0, "")
+    assert "\x1b" not in ran.out
+    assert ("?[2J[red]x" in ran.out) == ("red" in content)
+
+
+def test_a_chunk_that_was_written_twice_counts_once(octavo, directory):
+    """As the engine counts it."""
+    tier = open_tier(directory)
+    tier.remove([make_offload_key(BlockHash(bytes([number]) * 32), number % 2) for number in range(4)])
+    store(tier, range(4))
+    tier.close()
+    content = json.loads(octavo("cache", "ls", directory, "--json").out)["namespaces"][0]
+    assert content["groups"]["0"] == {"chunks": 5, "payload_bytes": 25000, "hits": 0}
+    assert json.loads(octavo("cache", "verify", directory, "--json").out)["records"] == 15
+    tier = open_tier(directory)
+    assert tier.status().num_chunks == 10
+    tier.close()
 
 
 def test_stat_beside_an_engine(octavo, directory):
@@ -57,7 +106,7 @@ def test_json(octavo, directory):
     content = json.loads(octavo("cache", "ls", directory, "--json").out)
     assert [found["namespace"] for found in content["namespaces"]] == [ONE.hex(), OTHER.hex()]
     groups = content["namespaces"][0]["groups"]
-    assert groups["0"] == {"records": 5, "payload_bytes": 25000, "hits": 0}
+    assert groups["0"] == {"chunks": 5, "payload_bytes": 25000, "hits": 0}
     assert content["total_bytes"] == sum(file.stat().st_size for file in directory.iterdir())
     assert content["other_files"] == 0
     assert json.loads(octavo("cache", "verify", directory, "--json").out)["records"] == 11
@@ -146,3 +195,37 @@ def test_a_namespace_that_is_no_number(octavo, directory):
     ran = octavo("cache", "clear", directory, "--yes", "--namespace", "xyz")
     assert ran.code == 2
     assert "hexadecimal" in ran.err
+
+
+def test_clear_of_one_tenant_leaves_the_others(octavo, tmp_path):
+    directory = tmp_path / "tier"
+    tier = open_tier(directory)
+    for number in range(12):
+        key = make_offload_key(BlockHash(bytes([number]) * 32), 0)
+        salt = [None, "team-a", "team-b"][number % 3]
+        chunk = ChunkBytes(key, [memoryview(bytearray(bytes([number]) * 5000))], -1, tenant=name_tenant(salt))
+        assert tier.submit_store(number, [chunk])
+    assert tier.flush(60.0)
+    tier.close()
+    ran = octavo("cache", "clear", directory, "--yes", "--salt", "team-a")
+    assert (ran.code, ran.out) == (0, "0 segments and 4 records within others deleted, 32 KiB\n")
+    written = b"".join(file.read_bytes() for file in directory.glob("segment-*"))
+    assert [bytes([number]) * 5000 in written for number in range(12)] == [number % 3 != 1 for number in range(12)]
+    assert octavo("cache", "verify", directory).out == "8 records, 39.1 KiB in 2 segments: 0 damaged\n"
+    tier = open_tier(directory)
+    keys = [make_offload_key(BlockHash(bytes([number]) * 32), 0) for number in range(12)]
+    assert tier.lookup(keys) == [0 if number % 3 == 1 else -1 for number in range(12)]
+    tier.close()
+    assert octavo("cache", "clear", directory, "--yes", "--salt", "team-a").out.startswith("0 segments deleted, 0 B")
+
+
+def test_clear_of_what_is_old(octavo, directory):
+    assert octavo("cache", "clear", directory, "--yes", "--older-than", "7d").out.startswith("0 segments deleted")
+    old = directory / "segment-000000000001.octavo"
+    header = layout.parse_segment_header(old.read_bytes()[:4096])
+    old.write_bytes(
+        layout.pack_segment_header(header._replace(created_ns=time.time_ns() - 8 * DAY_NS)) + old.read_bytes()[4096:]
+    )
+    assert octavo("cache", "clear", directory, "--yes", "--older-than", "7d").out.startswith("1 segments deleted")
+    assert not old.exists()
+    assert octavo("cache", "clear", directory, "--yes", "--older-than", "soon").err.startswith("octavo: --older-than: ")

@@ -3,9 +3,9 @@
 import httpx
 import pytest
 
-pytest.importorskip("torch")
+pytest.importorskip("torch", reason="needs the engine: pip install 'octavo[engine]'")
 
-from octavo.cli.chat import Conversation, talk
+from octavo.cli.chat import Conversation, printable, talk
 from octavo.engine import save_tiny_model
 from rigs.running_server import serving
 
@@ -41,7 +41,8 @@ def test_a_conversation(octavo, server, typed):
     assert ran.code == 0, ran.err
     lines = ran.out.splitlines()
     assert lines[0].startswith("tiny at http://127.0.0.1:")
-    first, second = lines[1], lines[-1]
+    first, second = lines[1], lines[-2]
+    assert lines[-1].endswith(" prompt tokens resumed)")
     assert first == second  # nothing is left of what was said before /reset
     assert "(a new conversation)" in lines
     assert "/reset forgets" in ran.out
@@ -55,6 +56,10 @@ def test_what_was_said_before_is_sent_along(server):
     assert [message["content"] for message in conversation.messages] == ["one", said[0], "two", said[1]]
     conversation.reset()
     assert conversation.messages == []
+
+
+def test_what_would_steer_a_terminal_is_left_out():
+    assert printable("a\x1b[31mb\x07\r\n\tc\u009bd\ud800\u202eé") == "a[31mb\n\tcdé"
 
 
 def test_an_answer_that_is_cut_short_is_remembered_so_far(server):

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from octavo import __version__
+
 ROOT = Path(__file__).parents[2]
 LLAMA = ROOT / "examples" / "models" / "llama-3.1-8b.json"
 OCTAVO = [sys.executable, "-W", "error", "-c", "from octavo.cli import main; main()"]
@@ -20,7 +22,7 @@ def octavo(*arguments, **options):
 
 def test_version_and_help():
     asked = octavo("--version", stdout=subprocess.PIPE)
-    assert (asked.returncode, asked.stdout, asked.stderr) == (0, "octavo 0.1.0\n", "")
+    assert (asked.returncode, asked.stdout, asked.stderr) == (0, f"octavo {__version__}\n", "")
     for arguments in ([], ["--help"], ["plan", "--help"]):
         asked = octavo(*arguments, stdout=subprocess.PIPE)
         assert (asked.returncode, asked.stderr) == (0, "")

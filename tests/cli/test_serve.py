@@ -1,6 +1,7 @@
 """`octavo serve` as a process: it says where it is, serves, keeps what it computed, and ends when it is asked to."""
 
 import asyncio
+import fcntl
 import signal
 import socket
 import subprocess
@@ -9,12 +10,14 @@ from contextlib import contextmanager, suppress
 
 import httpx
 import pytest
+import torch
 
-pytest.importorskip("torch")
+pytest.importorskip("torch", reason="needs the engine: pip install 'octavo[engine]'")
 
-from octavo.cli.serve_engine import OffloadFlags, announce, build_engine
+from octavo.cli.serve_engine import announce, build_engine
 from octavo.engine import Engine, EngineConfig, SamplingParams, save_tiny_model
 from octavo.events import Delivered, SourceConfig, Subscriber, SubscriberConfig
+from octavo.offload import OffloadConfig
 from octavo.server import ServerConfig
 
 BODY = {"prompt": "p" * 200, "max_tokens": 4, "temperature": 0}
@@ -29,7 +32,17 @@ def model_folder(tmp_path_factory):
 
 @contextmanager
 def serving(folder, *flags):
-    command = [sys.executable, "-c", "from octavo.cli import main; main()", "serve", "--port", "0", *flags]
+    command = [
+        sys.executable,
+        "-c",
+        "from octavo.cli import main; main()",
+        "serve",
+        "--port",
+        "0",
+        "--log-level",
+        "warning",
+    ]
+    command += flags
     command += [] if folder is None else [folder]
     process = subprocess.Popen(
         [str(part) for part in command],
@@ -56,7 +69,7 @@ def test_what_was_computed_is_there_after_a_restart(model_folder, tmp_path, monk
         assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
         tiers = httpx.get(f"{url}/state").json()["engine"]["tiers"]
         assert [tier["medium"] for tier in tiers] == ["memory", "disk"]
-        assert 'octavo_tier_up{medium="disk"} 1.0' in httpx.get(f"{url}/metrics").text
+        assert 'octavo_tier_up{medium="disk",model="tiny-qwen"} 1.0' in httpx.get(f"{url}/metrics").text
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=60)
         assert (process.returncode, errors) == (0, "")
@@ -72,11 +85,11 @@ def test_a_reset_that_was_answered_holds_although_the_process_is_killed(model_fo
     with serving(model_folder, *flags) as (process, line):
         url = line.split()[4]
         answer = httpx.post(f"{url}/v1/completions", json=BODY, timeout=60).json()
-        chunks = 'octavo_tier_chunks{medium="disk"} '
+        chunks = 'octavo_tier_chunks{medium="disk",model="tiny-qwen"} '
         while f"{chunks}0.0" in (metrics := httpx.get(f"{url}/metrics").text):
             pass  # each question lets the engine poll its tiers
         assert chunks in metrics
-        assert httpx.post(f"{url}/reset_prefix_cache", timeout=60).status_code == 200
+        assert httpx.post(f"{url}/reset_prefix_cache?tiers=true", timeout=60).status_code == 200
         process.kill()
     text, cached = asyncio.run(complete_again(model_folder, tmp_path / "disk"))
     assert text == answer["choices"][0]["text"]
@@ -104,8 +117,8 @@ def test_a_model_or_a_tiny_one_is_asked_for(octavo, model_folder):
 async def complete_again(folder, disk):
     """With another engine, over the same disk."""
     config = EngineConfig(model=folder, device_memory_bytes=16 << 20, max_model_len=512)
-    flags = OffloadFlags(memory_bytes=16 << 20, disk=disk, disk_bytes=64 << 20)
-    engine, _ = build_engine(config, flags.to_config())
+    offload = OffloadConfig.from_mapping({"memory": 16 << 20, "disk": {"path": str(disk), "size": 64 << 20}})
+    engine, _ = build_engine(config, offload)
     prompt = engine.engine.tokenizer.encode(BODY["prompt"])
     outputs = [output async for output in engine.generate(prompt, SamplingParams(max_tokens=4, temperature=0))]
     await engine.close(0)
@@ -118,37 +131,37 @@ async def complete_again(folder, disk):
         (["--device-memory", "much"], "--device-memory: 'much' is not a size"),
         (["--memory", "much"], "--memory: 'much' is not a size"),
         (["--disk", "/dev/null/none", "--device-memory", "8MiB"], "/dev/null/none"),
-        (["--disk", "cache", "--wait-for-disk", "soon"], "--wait-for-disk: 'soon' is not a time; write it like 60s"),
-        (["--wait-for-disk", "60s"], "add --disk FOLDER"),
-        (["--disk", "cache", "--disk-key", "/nowhere/key"], "/nowhere/key"),
+        (["--disk", "cache", "--disk-wait", "soon"], "--disk-wait: 'soon' is not a time; write it like 60s"),
+        (["--disk-wait", "60s"], "--disk-wait needs --disk (OCTAVO_DISK, offload.disk.path in a file)"),
+        (["--disk", "cache", "--disk-key-file", "/nowhere/key"], "/nowhere/key"),
         (["--policy", "fifo", "--memory", "1GiB"], "resume_points"),
         (["--host", "no such host"], "cannot listen on no such host"),
         (["--max-model-len", "long"], "--max-model-len: 'long' is not a number of tokens"),
         (["--kv-events", "nowhere"], "nowhere"),
         (["--kv-events", "tcp://*:0"], "events contain the prompts"),
         (["--kv-events", "tcp://127.0.0.1:0", "--kv-events-replay", "tcp://0.0.0.0:0"], "events contain the prompts"),
-        (["--kv-events-replay", "tcp://127.0.0.1:0"], "need --kv-events ENDPOINT"),
+        (["--kv-events-replay", "tcp://127.0.0.1:0"], "--kv-events-replay needs --kv-events"),
         (["--kv-events", "tcp://127.0.0.1:0", "--no-prefix-caching"], "without prefix caching there are no events"),
-        (["--memory", "16MiB", "--no-prefix-caching"], "without prefix caching nothing is stored"),
         (["--hash-seed", ""], "hash_seed must not be empty"),
         (["--api-key", ""], "API key"),
         (["--device-memory", "1KiB"], "memory"),
         (["--dtype", "int3"], "int3"),
         (["--device-memory", "100TiB"], "did not give 100 TiB of device memory"),
-        (["--device-memory", "9" * 18 + "t"], "lower device_memory_bytes (--device-memory)"),
+        (["--device-memory", "9" * 18 + "t"], "lower device_memory (--device-memory)"),
         (["--policy", "zz"], "policy 'zz' is not known; choose one of: arc, lru, resume_points"),
-        (["--max-model-len", "1"], "max_model_len must be 2 or more"),
-        (["--max-model-len", "5k"], "is more than the 4,096 positions that the model was made for"),
+        (["--max-model-len", "1"], "--max-model-len must be 2 or more"),
         (["--max-model-len", "2.5"], "--max-model-len: '2.5' is not a whole number of tokens"),
-        (["--shutdown-timeout", "inf"], "shutdown_timeout_s must be a number of seconds, 0 or more, not inf"),
+        (["--shutdown-timeout", "inf"], "--shutdown-timeout: 'inf' is not a time"),
         (["--shutdown-timeout", "nan"], "--shutdown-timeout"),
     ],
 )
 def test_bad_flags(octavo, model_folder, flags, complaint):
     ran = octavo("serve", model_folder, "--port", "0", *flags)
     assert ran.code == 2
-    assert ran.err.count("\n") == 1
-    assert complaint in ran.err
+    *logged, last = ran.err.splitlines()
+    assert last.startswith("octavo: ")
+    assert complaint in last
+    assert not any("octavo: " in line for line in logged)
     assert "Traceback" not in ran.err
 
 
@@ -196,12 +209,85 @@ def test_a_port_that_is_taken(octavo, model_folder):
     assert f"port {port}" in ran.err
 
 
-def test_a_port_of_events_that_is_taken_is_told_before_the_model_is_loaded(octavo, tmp_path):
-    (tmp_path / "config.json").write_text("{}")
+def test_a_port_of_events_that_is_taken_is_told_before_the_model_is_loaded(octavo, model_folder):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         endpoint = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
-        ran = octavo("serve", tmp_path, "--port", "0", "--kv-events", endpoint)
-    assert (ran.code, f"cannot bind {endpoint}" in ran.err) == (2, True)
+        ran = octavo("serve", model_folder, "--port", "0", "--kv-events", endpoint)
+    assert (ran.code, f"cannot bind {endpoint}" in ran.err, "loaded in" in ran.err) == (2, True, False)
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (["--memory", "16MiB", "--no-prefix-caching"], "without prefix caching nothing is stored"),
+        (
+            ["--hash-algorithm", "md5"],
+            "--hash-algorithm must be one of: sha256_cbor, sha256_int32, xxh3_128, not 'md5'",
+        ),
+        (["--record", "/dev/null"], "the recording '/dev/null' is there already"),
+        (["--record", "/nowhere/r.jsonl"], "the recording '/nowhere/r.jsonl' cannot be made"),
+        (["--max-model-len", "5k"], "is more than the 4,096 positions"),
+        (["--device", "cuda"], "device 'cuda' cannot be used"),
+    ],
+)
+def test_what_can_be_known_without_weights_is_told_before_they_are_read(octavo, model_folder, flags, complaint):
+    if "cuda" in flags and torch.cuda.is_available():
+        pytest.skip("this machine has the device: the test needs one without CUDA")
+    ran = octavo("serve", model_folder, "--port", "0", *flags)
+    assert ran.code == 2
+    assert ran.err.startswith("octavo: "), "no line of a model that is being loaded"
+    assert complaint in ran.err
+
+
+def test_what_is_wrong_with_a_disk_is_told_before_the_model_is_loaded(octavo, tmp_path):
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    disk = tmp_path / "disk"
+    serve = ["serve", model, "--port", "0", "--disk", disk]
+    (tmp_path / "file").write_text("")
+    ran = octavo("serve", model, "--port", "0", "--disk", tmp_path / "file")
+    assert (ran.code, f"{tmp_path / 'file'} cannot be used" in ran.err) == (2, True)
+    ran = octavo(*serve, "--disk-size", "4096TiB")
+    assert "size 4096 TiB is more than the whole file system" in ran.err
+    assert "has no *.safetensors" in ran.err, "a server keeps to what there is, and goes on to the model"
+    assert {file.name for file in disk.iterdir()} == {"lock"}
+    disk.chmod(0o777)
+    ran = octavo(*serve)
+    assert (ran.code, f"{disk} is not private" in ran.err) == (2, True)
+    disk.chmod(0o700)
+    (tmp_path / "key").write_text("short")
+    ran = octavo(*serve, "--disk-key-file", tmp_path / "key")
+    assert (ran.code, "must hold 32 bytes" in ran.err) == (2, True)
+    with (disk / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        ran = octavo(*serve)
+        assert (ran.code, f"{disk} is in use by" in ran.err) == (2, True)
+        assert "is in use by" not in octavo(*serve, "--disk-wait", "60s").err, "it may end while the model loads"
+
+
+def test_tenants_are_told_apart_by_their_keys(octavo, model_folder, tmp_path):
+    keys = tmp_path / "keys.yaml"
+    keys.write_text("- {key: sk-a, tenant: a, quota: 64KiB}\n- {key: sk-b, tenant: b}\n")
+    ran = octavo("serve", model_folder, "--port", "0", "--tenants", keys)
+    assert (ran.code, "chmod 600" in ran.err) == (2, True)
+    keys.chmod(0o600)
+    flags = ["--device-memory", "16MiB", "--max-model-len", "512", "--memory", "16MiB", "--tenants", keys]
+    with serving(model_folder, *flags) as (_, line), httpx.Client(base_url=line.split()[4], timeout=60) as client:
+
+        def resumed(key, **fields):
+            answer = client.post("/v1/completions", json=BODY | fields, headers={"authorization": f"Bearer {key}"})
+            if answer.status_code != 200:
+                return answer.status_code
+            return answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+        assert [resumed("sk-a"), resumed("sk-a"), resumed("sk-b"), resumed("sk-b")] == [0, 192, 0, 192]
+        assert resumed("sk-a", cache_salt="a") == 192
+        assert [resumed("sk-a", cache_salt="b"), resumed("sk-c")] == [400, 401]
+        reset = client.post("/reset_prefix_cache", headers={"authorization": "Bearer sk-a"})
+        assert (reset.status_code, client.get("/health").status_code) == (403, 200)
+        told = client.get("/metrics", headers={"authorization": "Bearer sk-b"}).text
+        assert "sk-" not in told
 
 
 def test_events_are_read_live_and_replayed_where_the_server_says(model_folder):

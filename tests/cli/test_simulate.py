@@ -1,9 +1,13 @@
 """`octavo simulate`: a table, a curve, a picture, JSON; and what is wrong is said before minutes are spent."""
 
 import json
+import signal
+from concurrent.futures import FIRST_COMPLETED, wait
 from pathlib import Path
 
 import pytest
+
+from octavo.sim import SimulatedEngine
 
 MODEL = Path(__file__).parents[2] / "examples/models/gpt-oss-20b.json"
 
@@ -42,14 +46,89 @@ def test_json_says_the_same(octavo, trace):
     assert sum(first["resumed_tokens"].values()) == pytest.approx(first["resumed_share"] * first["prompt_tokens"])
 
 
+def test_placements_of_a_fleet_are_compared(octavo, trace):
+    fleet = ("--engines", 3, "--placement", "octavo", "--compare", "placement=random")
+    ran = octavo("simulate", trace, "--model", MODEL, "--device", "4GiB", "--memory", "0", *fleet)
+    assert ran.code == 0, ran.err
+    rows = [line.split() for line in ran.out.splitlines()]
+    assert ["engines", "3", "3"] in rows
+    assert ["placement", "octavo", "random"] in rows
+    (routed, spread) = json.loads(octavo("simulate", trace, "--model", MODEL, *fleet, "--json").out)["results"]
+    assert routed["resumed_share"] > spread["resumed_share"]
+
+
+def test_prices(octavo, trace):
+    prices = ("--price", "memory=3,disk=0.1,gpu-hour=2.5")
+    ran = octavo("simulate", trace, "--model", MODEL, "--device", "1GiB", "--memory", "8GiB", *prices)
+    assert "memory and disk, an hour" in ran.out
+    ran = octavo("simulate", trace, "--model", MODEL, *SWEEP, *prices)
+    assert "By money: " in ran.out
+    assert max(map(len, ran.out.splitlines())) <= 80
+    (first, _) = json.loads(octavo("simulate", trace, "--model", MODEL, *SWEEP, *prices, "--json").out)["results"]
+    assert first["money_per_hour"]["cost"] == pytest.approx(3 / 730)
+
+
 def test_a_curve_and_a_picture(octavo, trace, tmp_path):
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'octavo[plot]'")
     picture = tmp_path / "curve.svg"
     ran = octavo("simulate", trace, "--model", MODEL, *SWEEP, "--plot", picture)
     assert ran.code == 0, ran.err
     assert "1 GiB" in ran.out
     assert "4 GiB" in ran.out
     assert picture.read_text().startswith("<?xml")
+
+
+def test_conversations(octavo, tmp_path):
+    """Three that share what the system says, as ShareGPT's are: a list with an indentation."""
+    system = {"from": "system", "value": "word " * 200}
+    chats = [
+        {
+            "id": f"chat_{number}",
+            "conversations": [
+                system,
+                *({"from": who, "value": f"{number} {turn} " * 40} for turn in range(3) for who in ("human", "gpt")),
+            ],
+        }
+        for number in range(3)
+    ]
+    path = tmp_path / "sharegpt.json"
+    path.write_text(json.dumps(chats, indent=1))
+    ran = octavo("simulate", path, "--model", MODEL, "--device", "1GiB", "--memory", "1GiB", "--json")
+    assert ran.code == 0, ran.err
+    (result,) = json.loads(ran.out)["results"]
+    assert result["num_requests"] == 9
+    assert result["resumed_share"] == pytest.approx(result["seen_share"], abs=0.05)
+    assert result["resumed_share"] > 0.6
+
+
+def test_ctrl_c_shows_what_was_served(octavo, trace, monkeypatch):
+    submit = SimulatedEngine.submit
+
+    def submit_and_interrupt(engine, number, asked):
+        submit(engine, number, asked)
+        if number == 9:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(SimulatedEngine, "submit", submit_and_interrupt)
+    ran = octavo("simulate", trace, "--model", MODEL)
+    assert ran.code == 0, ran.err
+    assert "Interrupted: this is about the requests that had been served." in ran.out
+
+
+def test_ctrl_c_ends_a_sweep_at_what_there_is(octavo, trace, monkeypatch):
+    flags = ("simulate", trace, "--model", MODEL, "--device", "1GiB", "--sweep", "memory=1GiB..4GiB:5", "--json")
+    whole = {result["configuration"]["memory"]: result for result in json.loads(octavo(*flags).out)["results"]}
+
+    def wait_for_one(futures, timeout):
+        wait(futures, return_when=FIRST_COMPLETED)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr("octavo.cli.simulate_run.wait", wait_for_one)
+    ran = octavo(*flags)
+    assert ran.code == 0, ran.err
+    results = json.loads(ran.out)["results"]
+    assert any(result["is_whole"] for result in results)
+    assert all(result == whole[result["configuration"]["memory"]] for result in results if result["is_whole"])
 
 
 @pytest.mark.parametrize(
@@ -65,9 +144,13 @@ def test_a_curve_and_a_picture(octavo, trace, tmp_path):
         (["--compare", "colour=red"], "what may differ: device, memory, disk, policy"),
         (["--policy", "nothing"], "choose one of: arc, lru, resume_points"),
         (["--placement", "anywhere"], "choose one of round_robin"),
+        (["--compare", "placement=anywhere"], "choose one of round_robin"),
         (["--device", "1MiB"], "memory"),
         (["--memory", "much"], "--memory"),
         (["--prefill-rate", "0"], "--prefill-rate must be a number above 0"),
+        (["--price", "memory=cheap"], "is not of the form memory=3,disk=0.08,gpu-hour=2.5"),
+        (["--speeds", "nothing.json"], "cannot be read"),
+        (["--speeds", "nothing.json", "--step-ms", "3"], "leave out --prefill-rate and --step-ms"),
         (["--trace-block", "16"], "blocks of another size"),
     ],
 )

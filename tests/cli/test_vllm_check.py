@@ -3,8 +3,8 @@
 import pytest
 
 from octavo.cli import vllm_check_run
-from octavo.cli.vllm_check_run import COLD, DEVICE, DISK, MEMORY, STORING, Measured, Pass, find_cause
-from octavo.cli.vllm_check_view import find_problem, show_check
+from octavo.cli.vllm_check_run import COLD, DEVICE, DISK, MEMORY, STORING, Measured, Pass, explain_cause, find_cause
+from octavo.cli.vllm_check_view import find_problem, show_check, show_gain
 from octavo.errors import InputError
 
 RIGHT, OTHER, WRONG = [[1, 2], [3, 4]], [[1, 2], [3, 5]], [[1, 2], [0, 0]]
@@ -103,6 +103,26 @@ def test_answers_of_its_own_are_wrong():
 
 def test_nothing_loaded_proves_nothing():
     assert "nothing was loaded" in find_problem(measured(served(RIGHT)))
+
+
+def test_the_verdict_says_what_it_brought():
+    gain = show_gain(measured(served(RIGHT, 10), **{DISK: served(OTHER, 5)}))
+    assert gain == (
+        "the plug-in works here. All 2 answers are vLLM's own; loaded from memory 50% of prompt tokens, "
+        "first token 1.0x sooner; from disk 25% of prompt tokens, first token 1.0x sooner."
+    )
+
+
+def test_memory_is_explained_in_this_commands_terms():
+    busy = explain_cause(
+        "ValueError: Free memory on device (1/2 GiB) is less than desired GPU memory utilization (0.9)"
+    )
+    assert busy.endswith("""--vllm-args '{"gpu_memory_utilization": 0.5}'""")
+    full = explain_cause(
+        "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`"
+    )
+    assert "--memory is host memory and does not help" in full
+    assert explain_cause("KeyError: 'x'") == "KeyError: 'x'"
 
 
 def test_the_table_names_every_pass():

@@ -1,0 +1,155 @@
+"""Settings of `octavo serve` and `octavo route`: flags over environment over file, and a sentence for each mistake."""
+
+from pathlib import Path
+
+import pytest
+
+from octavo.cli.setting import CATALOGUES, EPP, ROUTE, SERVE
+from octavo.cli.setting_sources import gather, picker_settings_from, router_settings_from, settings_from
+from octavo.errors import InputError
+from octavo.hashing import DEFAULT_ALGORITHM, HASH_ALGORITHMS
+
+FILE = """
+engine: {dtype: auto, device_memory: 80%, max_model_len: 32k, max_num_seqs: 8}
+server: {port: 8001, api_key: secret}
+offload:
+  memory: 16GiB
+  disk: {path: /var/cache/octavo, size: 1GiB, wait_seconds: 60}
+  blocks_per_chunk: {full_attention: 16}
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "serve.yaml"
+    path.write_text(FILE)
+    return path
+
+
+def test_flags_count_more_than_variables_and_these_more_than_the_file(file):
+    environment = {"OCTAVO_MAX_NUM_SEQS": "7", "OCTAVO_PORT": "8002", "OTHER": "x"}
+    given = gather(SERVE, {"server.port": "8003", "server.host": None}, environment, file)
+    settings = settings_from(given, folder=Path("model"), model_name="model")
+    assert (settings.engine.max_num_seqs, settings.server.port, settings.engine.max_model_len) == (7, 8003, 32768)
+    assert {given[key].source for key in ("server.port", "engine.max_num_seqs", "engine.dtype")} == {
+        "--port",
+        "OCTAVO_MAX_NUM_SEQS",
+        f"{file}: engine.dtype",
+    }
+    assert settings.offload is not None
+    assert settings.offload.memory == 16 << 30
+    (disk,) = settings.offload.tiers
+    assert (disk.config.wait_s, disk.config.size_bytes) == (60, 1 << 30)
+
+
+@pytest.mark.parametrize(
+    ("flag", "text", "value"),
+    [
+        ("--device-memory", "3GiB", 3 << 30),
+        ("--device-memory", "12.5%", "12.5%"),
+        ("--max-model-len", "32k", 32768),
+        ("--send-timeout", "2m", 120.0),
+        ("--prefix-caching", "no", False),
+        ("--allowed-host", "a.example, b.example", ["a.example", "b.example"]),
+        ("--api-key", "123", "123"),
+        ("--blocks-per-chunk", "{default: 4}", {"default": 4}),
+        ("--tiers", "[{type: disk, path: /x, size: 1GiB}]", [{"type": "disk", "path": "/x", "size": "1GiB"}]),
+        ("--store", "on_eviction", "on_eviction"),
+    ],
+)
+def test_text_stands_for_any_kind_of_value(flag, text, value):
+    setting = next(setting for setting in SERVE.settings.values() if setting.flag == flag)
+    assert setting.check(text, name=flag) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("engine: {max_num_sqs: 3}", "engine: unknown setting 'max_num_sqs'; did you mean 'max_num_seqs'?"),
+        ("engin: {}", "unknown section 'engin'; did you mean 'engine'?"),
+        ("engine: {max_num_seqs: 0}", "engine.max_num_seqs must be a whole number of 1 or more, not 0"),
+        ("engine: {device_memory: 800%}", "engine.device_memory must be a size such as 8GiB, or a share"),
+        ("engine: 3", "engine must be keys and values, not 3"),
+        ("engine: {max_num_seqs: 5000}", "max_num_seqs = 5000 is more than max_step_tokens = 2048"),
+        ("offload: {disk: {size: 3GiB}}", "offload.disk.size needs --disk"),
+        ("offload: {disk: 3}", "offload.disk must be keys and values"),
+        ("offload: {tiers: [{type: disk, pth: 3}]}", "unknown setting 'pth'; did you mean 'path'?"),
+        ("offload: {policy: fifo}", "policy 'fifo' is not known"),
+        ("[1]", "must hold keys and values with settings"),
+    ],
+)
+def test_a_mistake_in_a_file_is_one_sentence(octavo, tmp_path, text, complaint):
+    file = tmp_path / "serve.yaml"
+    file.write_text(text)
+    ran = octavo("config", "check", file)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert str(file) in ran.err
+    assert complaint in ran.err
+
+
+def test_a_wrong_variable_is_named():
+    with pytest.raises(InputError, match="OCTAVO_PORT must be a whole number from 0 to 65535, not 'x'"):
+        gather(SERVE, {}, {"OCTAVO_PORT": "x"}, None)
+
+
+def test_sections_that_do_not_go_together(octavo, tmp_path):
+    file = tmp_path / "serve.yaml"
+    file.write_text("{engine: {prefix_caching: false}, offload: {memory: 1GiB}}")
+    ran = octavo("config", "check", file)
+    assert (ran.code, "without prefix caching nothing is stored" in ran.err) == (2, True)
+
+
+def test_every_hash_algorithm_can_be_chosen():
+    setting = SERVE.settings["engine.hash_algorithm"]
+    assert (sorted(setting.choices), setting.default) == (sorted(HASH_ALGORITHMS), DEFAULT_ALGORITHM)
+
+
+def test_a_file_that_is_good(octavo, file):
+    assert octavo("config", "check", file).out == f"{file}: 11 settings, nothing wrong\n"
+
+
+def test_what_is_shown_is_a_file_that_says_the_same(octavo, file, tmp_path, monkeypatch):
+    monkeypatch.setenv("OCTAVO_MAX_WAITING", "9")
+    shown = octavo("config", "show", "--config", file).out
+    lines = [line.split() for line in shown.splitlines()]
+    assert ["max_waiting:", "9", "#", "OCTAVO_MAX_WAITING"] in lines
+    assert ["port:", "8001", "#", str(file)] in lines
+    assert ["host:", "127.0.0.1", "#", "default"] in lines
+    assert "secret" not in shown
+    again = tmp_path / "again.yaml"
+    again.write_text(shown)
+    monkeypatch.delenv("OCTAVO_MAX_WAITING")
+    first, second = (
+        {key: one.value for key, one in gather(SERVE, {}, {}, path).items() if key != "server.api_key"}
+        for path in (file, again)
+    )
+    assert {key: second[key] for key in first} == first
+    assert second["engine.max_waiting"] == 9
+
+
+def test_a_router_is_told_in_the_same_way(octavo, tmp_path):
+    file = tmp_path / "route.yaml"
+    file.write_text("router: {engine: ['http://a:1,name=x', 'http://b:2'], port: 9000, log_json: true}")
+    assert octavo("config", "check", file).out == f"{file}: 3 settings, nothing wrong\n"
+    given = gather(
+        ROUTE, {"router.port": "9001"}, {"OCTAVO_KEEP_ALIVE": "7", "OCTAVO_ENGINE": "http://c:3,keys=k"}, file
+    )
+    config = router_settings_from(given)
+    assert (config.port, config.keep_alive_s, config.log_json) == (9001, 7, True)
+    assert config.engines == ("http://c:3", "keys=k")
+    file.write_text("router: {prot: 1}")
+    assert "unknown setting 'prot'; did you mean 'port'?" in octavo("config", "check", file).err
+
+
+def test_an_endpoint_picker_too(octavo, tmp_path):
+    file = tmp_path / "epp.yaml"
+    file.write_text("picker: {engine: ['http://a:1'], fallbacks: 0}")
+    assert octavo("config", "check", file).out == f"{file}: 2 settings, nothing wrong\n"
+    config = picker_settings_from(gather(EPP, {"picker.port": "9009"}, {}, file))
+    assert (config.engines, config.port, config.fallbacks) == (("http://a:1",), 9009, 0)
+    file.write_text("picker: {engine: ['http://a:1'], tls_key: key.pem}")
+    assert "TLS needs a certificate and its key" in octavo("config", "check", file).err
+
+
+def test_every_setting_says_what_it_is():
+    assert [key for one in CATALOGUES for key, setting in one.settings.items() if not setting.text] == []

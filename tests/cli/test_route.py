@@ -1,0 +1,42 @@
+"""`octavo route` as a command: what it says, how it ends, and what it refuses."""
+
+import re
+import signal
+import subprocess
+import sys
+
+import httpx
+import pytest
+
+pytest.importorskip("torch", reason="needs the engine: pip install 'octavo[engine]'")
+
+
+def started(*arguments):
+    return subprocess.Popen(
+        [sys.executable, "-c", "from octavo.cli import main; main()", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_says_where_it_is_and_ends_when_asked(number):
+    process = started("route", "--engine", "http://127.0.0.1:9", "--port", "0")
+    said = re.match(r"Routing to 1 engine: OpenAI's API at (\S+)/v1, the fleet at ", process.stdout.readline())
+    assert httpx.get(f"{said[1]}/health").status_code == 503
+    process.send_signal(number)
+    _, errors = process.communicate()
+    assert (process.returncode, "Traceback" in errors) == (0, False)
+
+
+@pytest.mark.parametrize("engine", ["127.0.0.1:1", "http://a,events"])
+def test_an_engine_that_cannot_be_read_is_named(engine):
+    process = started("route", "--engine", engine, "--port", "0")
+    _, errors = process.communicate()
+    assert (process.returncode, errors.startswith(f"octavo: engine {engine!r}")) == (2, True)
+
+
+def test_a_router_without_engines_says_what_it_needs(octavo):
+    ran = octavo("route", "--port", "0")
+    assert (ran.code, "a router needs an engine" in ran.err) == (2, True)
