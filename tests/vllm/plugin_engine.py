@@ -10,6 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from PIL import Image
@@ -117,6 +118,48 @@ def end(llm: LLM, below: Offloading) -> None:
     cleanup_dist_env_and_memory()
 
 
+def scenario_shared(model: str, transfer: dict[str, Any]) -> dict[str, Any]:
+    """vLLM alone, and then engines of each role over one store that is empty at first."""
+    *first, other = make_prompts(3)
+    own = tokens(PROMPT_TOKENS, 99)
+    llm = start(model, None)
+    generate_each(llm, [*first, other])
+    report: dict[str, Any] = {"local": generate_each(llm, [*first, other])}
+    llm.llm_engine.engine_core.shutdown()
+    cleanup_dist_env_and_memory()
+    asks = {
+        "kv_producer": {"first": first},
+        "kv_both": {"first": first, "others": [other]},
+        "kv_consumer": {"first": first, "others": [other], "own": [own]},
+    }
+    store = Path(transfer["kv_connector_extra_config"]["shared"].removeprefix("file://"))
+    for role, prompts in asks.items():
+        had = set(store.rglob("*"))
+        llm = start(model, transfer | {"kv_role": role})
+        below = Offloading(llm)
+        seen: dict[str, Any] = {name: generate_each(llm, some) for name, some in prompts.items()}
+        below.settle()
+        seen |= {name: below.counters()[name] for name in ("loaded", "stored")}
+        end(llm, below)
+        seen["has_stored"] = set(store.rglob("*")) != had
+        report[role] = seen
+    return report
+
+
+def scenario_recorded(model: str, transfer: dict[str, Any]) -> dict[str, Any]:
+    """Prompts that are computed, then resumed from the device, from memory, and a turn longer; one is aborted."""
+    llm = start(model, transfer)
+    below = Offloading(llm)
+    report, answers = serve_from_memory(llm, below)
+    turn = [*report["prompts"][0], *answers[0], *tokens(130, 50)]
+    report["turn"] = generate_each(llm, [turn])
+    llm.llm_engine.add_request("aborted", {"prompt_token_ids": tokens(PROMPT_TOKENS, 60)}, SamplingParams(max_tokens=9))
+    llm.llm_engine.abort_request(["aborted"])
+    below.settle()
+    below.adapter.shutdown()
+    return report
+
+
 def scenario_flips(model: str, transfer: dict[str, Any]) -> dict[str, Any]:
     """The same prompts by vLLM's own hits, and from memory in which bits have flipped."""
     llm = start(model, transfer)
@@ -126,7 +169,7 @@ def scenario_flips(model: str, transfer: dict[str, Any]) -> dict[str, Any]:
     below.flip_bits()
     below.forget_device()
     report["flipped"] = generate_each(llm, report["prompts"])
-    report["failed_loads"] = below.counters()["failed_loads"]
+    report["load_failed"] = below.counters()["load_failed"]
     below.adapter.shutdown()
     return report
 
@@ -244,6 +287,8 @@ SCENARIOS: dict[str, Callable[..., dict[str, Any]]] = {
     "again": scenario_again,
     "strangers": scenario_strangers,
     "plain": scenario_plain,
+    "shared": scenario_shared,
+    "recorded": scenario_recorded,
     "flips": scenario_flips,
     "refused": scenario_refused,
     "salts": scenario_salts,

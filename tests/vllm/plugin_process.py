@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from octavo.vllm_plugin.ranks import abandoned
+
 _HERE = Path(__file__).parent
 
 
@@ -58,5 +60,6 @@ def transfer_config(connector: str = "OffloadingConnector", **extra: Any) -> dic
     return config
 
 
-def leftovers() -> list[str]:
-    return [path.name for path in Path("/dev/shm").glob("octavo-vllm-*")]
+def leftovers() -> set[str]:
+    """What engines that have ended left in shared memory. Other tests may run beside: theirs are alive."""
+    return {path.name for path in abandoned(older_than_s=0)}

@@ -9,33 +9,37 @@ import numpy as np
 import pytest
 import torch
 
+from octavo.chunks import Departures
 from octavo.errors import OffloadError, TransferError
 from octavo.host import SlotPlan
 from octavo.offload import OffloadingManager, OffloadLimits
 from octavo.policies import make_policy
+from octavo.tiers import Tier
 from octavo.transfer import CanonicalKVCacheRef, CanonicalKVCaches, CanonicalKVCacheTensor
 from octavo.vllm_plugin.groups import groups_of_all_ranks, groups_of_rank
 from octavo.vllm_plugin.ranks import GroupReport, GroupRule, RankReport
 from octavo.vllm_plugin.shared_arena import RankArena, SharedArena
+from octavo.why import Cause, MissLog, find_report, tell_misses
 from rigs.faulty_tier import FaultyTier, TierFault
 from rigs.naive_tier import NaiveTier
+from rigs.slow_to_answer import SlowToAnswer
 
 with warnings.catch_warnings():  # torch's, while vLLM is imported
     warnings.simplefilter("ignore")
-    pytest.importorskip("vllm")
+    pytest.importorskip("vllm", reason="needs vLLM: make test-vllm")
     from vllm.v1.kv_offload.base import (
         GPULoadStoreSpec,
         LookupResult,
         OffloadingManager as VllmManager,
         ReqContext,
         ScheduleEndContext,
+        get_offload_block_hash,
         make_offload_key,
     )
 
-    from octavo.vllm_plugin.adapter.describe import tell_why_not_kept
     from octavo.vllm_plugin.adapter.manager import OctavoManager
     from octavo.vllm_plugin.adapter.request import state_of
-    from octavo.vllm_plugin.adapter.worker import OctavoWorker, fill_load, fill_store
+    from octavo.vllm_plugin.adapter.worker import OctavoWorker
 
 pytestmark = [pytest.mark.vllm, pytest.mark.every_vllm, pytest.mark.filterwarnings("ignore")]
 
@@ -48,7 +52,15 @@ class Engine:
     """Scheduler's side and ranks' sides over one shared arena, and a clock that is set by hand."""
 
     def __init__(
-        self, name: str, *, num_slots: int = 8, num_ranks: int = 1, reports_failed_loads: bool = False
+        self,
+        name: str,
+        *,
+        num_slots: int = 8,
+        num_ranks: int = 1,
+        reports_failed_loads: bool = False,
+        tier_bytes: int = 1 << 20,
+        tier: Tier | None = None,
+        stores: bool = True,
     ) -> None:
         self.now = 100.0
         group = GroupReport(group_id=0, rule=GroupRule.WHOLE, reach_tokens=0, tokens_per_block=TOKENS, page_bytes=PAGE)
@@ -62,7 +74,8 @@ class Engine:
         self.plan = SlotPlan(num_slots=num_slots, slot_bytes=PAGE)
         self.groups = groups_of_all_ranks(own, self.plan, num_ranks)
         self.shared = SharedArena(name, self.plan, num_ranks)
-        self.tier = FaultyTier(NaiveTier(1 << 20))
+        self.tier = tier or FaultyTier(NaiveTier(tier_bytes))
+        departures = Departures()
         self.manager = OctavoManager(
             OffloadingManager(
                 self.shared.slots,
@@ -71,10 +84,14 @@ class Engine:
                 [self.tier],
                 limits=OffloadLimits(waiting_share=1.0),
                 logs_changes=True,
+                departures=departures,
             ),
             self.shared,
             self.groups,
             load_timeout_s=TIMEOUT_S,
+            tokens_per_hash=TOKENS,
+            stores=stores,
+            misses=MissLog(departures, self.groups),
             clock=lambda: self.now,
         )
         self.pages = [torch.zeros((16, PAGE), dtype=torch.int8) for _ in range(num_ranks)]
@@ -98,6 +115,13 @@ class Engine:
         keys = [make_offload_key(f"{name}-{i:027d}".encode(), 0) for i in range(count)]
         for i, key in enumerate(keys):
             context.set_offload_key_position(key, (i + 1) * TOKENS)
+        return context, keys
+
+    def announced(self, name: str, count: int = 8) -> tuple[ReqContext, list[Any]]:
+        """A request that vLLM has told of, as its connector does."""
+        context, keys = self.request(name, count)
+        request = SimpleNamespace(block_hashes=[get_offload_block_hash(key) for key in keys])  # noqa: F841 - it is looked for
+        self.manager.on_new_request(context)
         return context, keys
 
     def step(self) -> None:
@@ -263,7 +287,7 @@ def test_a_load_that_failed_is_told_or_ends_the_engine(tmp_path, monkeypatch, re
     assert engine.ranks[0].take_failed_loads() == set()
     engine.manager.complete_load(set(keys), context)
     assert look(engine, context, keys)[0] is LookupResult.HIT
-    assert engine.manager.manager.status().counters["failed_loads"] == 1
+    assert engine.manager.manager.status().counters["load_failed"] == 1
     engine.close()
 
 
@@ -350,6 +374,109 @@ def test_a_request_may_forbid_tiers(engine):
     assert engine.manager.lookup(keys[0], forbidding) is LookupResult.MISS
 
 
+@pytest.fixture
+def asking(tmp_path):
+    """An engine over a tier that must be asked ahead, and has what a request of another one has stored."""
+    made = Engine(str(tmp_path / "arena"), num_slots=4, tier=SlowToAnswer())
+    for name in ("a", "b"):  # the second takes the memory
+        made.store(*made.announced(name, 4))
+        made.settle()
+    made.tier.has_answered = False
+    made.tier.told.clear()
+    yield made
+    made.close()
+
+
+def test_what_a_store_answers_is_a_hit(asking):
+    context, keys = asking.announced("a", 4)
+    for _ in range(3):
+        assert look(asking, context, keys) == [LookupResult.RETRY] * 4
+        asking.step()
+    asking.tier.has_answered = True
+    assert look(asking, context, keys) == [LookupResult.HIT_PENDING] * 4
+    asking.step()
+    asking.step()
+    assert look(asking, context, keys) == [LookupResult.HIT] * 4
+    asked = asking.tier.told
+    assert len(asked) == 3, "once in each step, of whole sequences"
+    assert all(list(sequence.chains[0].keys) == keys and wants for sequence, wants in asked)
+
+
+def test_a_request_waits_for_one_answer_and_no_longer_than_the_deadline(asking):
+    context, keys = asking.announced("a", 4)
+    assert look(asking, context, keys) == [LookupResult.RETRY] * 4
+    asking.step()
+    asking.now += TIMEOUT_S
+    assert look(asking, context, keys) == [LookupResult.MISS] * 4
+    asking.step()
+    assert look(asking, context, keys) == [LookupResult.MISS] * 4
+    assert len(asking.tier.told) == 1
+
+
+def test_a_store_is_not_asked_for_what_is_in_memory(asking):
+    context, keys = asking.announced("b", 4)
+    assert look(asking, context, keys) == [LookupResult.HIT] * 4
+    assert not asking.tier.told
+
+
+def test_a_store_is_told_of_what_will_be_stored(asking):
+    context, keys = asking.announced("c", 4)
+    asking.store(context, keys)
+    ((sequence, wants_answer),) = asking.tier.told
+    assert (list(sequence.chains[0].keys), wants_answer) == (keys, False)
+
+
+def test_who_only_decodes_stores_nothing(tmp_path):
+    engine = Engine(str(tmp_path / "arena"), stores=False)
+    context, keys = engine.announced("a", 4)
+    output = engine.manager.prepare_store(keys, context)
+    assert output.keys_to_store == []
+    engine.close()
+
+
+def why(engine, caplog, context, keys):
+    """What the log says of a request that looked for these, and ended."""
+    with caplog.at_level("INFO", logger="vllm.octavo"):
+        look(engine, context, keys)
+        engine.step()
+        engine.manager.on_request_finished(context)
+    report = find_report(caplog.text.splitlines(), context.req_id)
+    assert report is not None
+    return report
+
+
+def test_the_log_says_what_was_never_stored(engine, caplog):
+    context, keys = engine.request("a")
+    engine.store(context, keys[:4])
+    again, _ = engine.request("a-again")
+    for i, key in enumerate(keys):
+        again.set_offload_key_position(key, (i + 1) * TOKENS)
+    report = why(engine, caplog, again, keys)
+    (missed,) = report.missed
+    assert (missed.cause, missed.tokens_until, missed.left) == (Cause.NEVER_KEPT, 5 * TOKENS, [])
+    assert sum(report.found.values()) == 4
+    assert any("never kept" in line for line in tell_misses(report))
+
+
+def test_the_log_says_what_memory_and_tier_gave_up(tmp_path, caplog):
+    engine = Engine(str(tmp_path / "arena"), num_slots=8, tier_bytes=8 * PAGE)
+    try:
+        _, keys = engine.request("first")
+        for name in ("first", "second", "third"):
+            engine.store(*engine.request(name))
+            engine.settle()
+            list(engine.manager.take_events())
+        again, _ = engine.request("again")
+        again.set_offload_key_position(keys[0], TOKENS)
+        report = why(engine, caplog, again, keys[:1])
+        (missed,) = report.missed
+        assert (missed.cause, report.found) == (Cause.EVICTED, {})
+        assert "memory" in [left.medium for left in missed.left]
+        assert {left.how for left in missed.left} == {"evicted"}
+    finally:
+        engine.close()
+
+
 def test_stats_are_told_once(engine):
     context, keys = engine.request("a", 2)
     engine.store(context, keys)
@@ -375,36 +502,8 @@ def test_a_load_between_two_looks_is_told(engine):
     assert stats.data["data"]["octavo_tier_events"]["memory", "loaded"] == 2
 
 
-def test_rows_of_chunks():
-    assert fill_load([5, 6, 7], 1, 2, 3) == [[-1, 5, 6], [7, -1, -1]]
-    assert fill_store([5, 6, 7], 0, 1, 3, 0) == [[5, 6, 7]]
-    assert fill_store([6, 7, 1, 2, 3], 1, 2, 3, 1) == [[6, 6, 7], [1, 2, 3]]
-    assert fill_store([7, 1, 2, 3], 2, 2, 3, 1) == [None, [1, 2, 3]]  # somebody would ask for the second
-    assert fill_store([5, 7], 0, 1, 3, 1) == [None]  # which is missing, the second or the third?
-
-
 def test_notes_lie_before_the_slots(tmp_path: Path) -> None:
     engine = Engine(str(tmp_path / "arena"), num_ranks=2)
     engine.store(*engine.request("a", 8))
     assert not np.any(engine.shared._notes.has_failed)
     engine.close()
-
-
-@pytest.mark.parametrize(
-    ("named", "said"),
-    [
-        ({}, ""),
-        ({"lora_config": object()}, "adapters are known by name only"),
-        ({"load_config": SimpleNamespace(load_format="dummy")}, "the weights are random"),
-        ({"weight_transfer_config": object()}, "weights come into the running engine"),
-    ],
-)
-def test_whose_weights_are_not_the_folders_keeps_nothing(named: dict[str, Any], said: str) -> None:
-    usual = {
-        "lora_config": None,
-        "load_config": SimpleNamespace(load_format="auto"),
-        "weight_transfer_config": None,
-    }
-    reason = tell_why_not_kept(SimpleNamespace(**usual | named))  # type: ignore[arg-type]
-    assert said in reason
-    assert bool(said) == bool(reason)

@@ -33,4 +33,4 @@ def test_a_model_is_checked_from_memory_and_from_disk(tmp_path: Path) -> None:
     for name in ("Octavo memory", "Octavo disk"):
         assert re.search(rf"{name} +9\d% +1,024 tokens +640 KiB +\S+ ms +the same", ran.stdout), ran.stdout
     assert "Traceback" not in ran.stderr
-    assert leftovers() == before
+    assert leftovers() <= before

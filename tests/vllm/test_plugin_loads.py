@@ -103,7 +103,7 @@ def test_bits_that_flip_in_memory_reach_no_answer(family: str, tmp_path: Path) -
     seen = play("flips", model=make_model(family, tmp_path / "model"), transfer=transfer)
     assert seen["memory"] == seen["local"]
     assert seen["flipped"][0] == seen["local"][0]
-    assert seen["failed_loads"] > 0
+    assert seen["load_failed"] > 0
 
 
 def test_two_ranks_share_what_they_store_and_nothing_else(llama: Served) -> None:
@@ -203,7 +203,7 @@ def test_wrong_configurations_are_refused_and_the_short_form_is_right(llama: Ser
         assert message in said
     assert seen["memory"] == seen["local"]
     assert seen["memory"][1] == [NUM_HIT, NUM_HIT]
-    assert leftovers() == before
+    assert leftovers() <= before
 
 
 def assert_zeros_are_wrong(seen: dict[str, Any]) -> None:

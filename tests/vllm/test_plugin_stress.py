@@ -29,12 +29,12 @@ def test_answers_stay_the_same(tmp_path: Path) -> None:
     assert faulty["answers"] == right["answers"]
     assert faulty["loaded_tokens"] > 0
     assert faulty["disk_faults"] > 0
-    assert faulty["counters"]["failed_loads"] > 0
-    assert faulty["counters"]["failed_stores"] > 0
-    assert faulty["counters"]["failed_promotions"] > 0
+    assert faulty["counters"]["load_failed"] > 0
+    assert faulty["counters"]["store_failed"] > 0
+    assert faulty["counters"]["promotion_failed"] > 0
     assert faulty["counters"]["promoted"] > 0
     assert faulty["leaks"] == {}
-    assert leftovers() == before
+    assert leftovers() <= before
 
 
 def test_chunks_of_several_blocks(tmp_path: Path) -> None:

@@ -36,6 +36,20 @@ def test_tiers_in_general():
     assert [spec.name for spec in config.offload.tiers] == ["zstd", "disk"]
 
 
+@pytest.mark.parametrize("shared", ["s3://bucket/prefix", {"url": "s3://bucket/prefix"}])
+def test_a_shared_store_is_the_last_tier_and_one_for_all_replicas(shared):
+    config = PluginConfig.from_extra_config(FULL | {"shared": shared}, replica=1)
+    assert [spec.asks_ahead for spec in config.offload.tiers] == [False, True]
+    assert config.offload.tiers[-1].config.url == "s3://bucket/prefix"
+
+
+def test_each_of_several_engines_records_for_itself():
+    alone = PluginConfig.from_extra_config(FULL | {"record": "/traces/today.jsonl"})
+    assert alone.record == Path("/traces/today.jsonl")
+    second = PluginConfig.from_extra_config(FULL | {"record": "/traces/today.jsonl"}, replica=1)
+    assert second.record == Path("/traces/today-replica-1.jsonl")
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -49,6 +63,8 @@ def test_tiers_in_general():
         ({"keep_media": "yes"}, "keep_media"),
         ({"policy": "mru"}, "choose one of: arc, lru, resume_points"),
         ({"tiers": {"type": "disk"}}, "tiers must be a list"),
+        ({"shared": "ftp://bucket"}, "shared.url must be s3://"),
+        ({"shared": {"url": "file:///shared", "edpoint": "x"}}, "did you mean 'endpoint'"),
         ({"tiers": [{"type": "tape"}]}, r"tiers\[1\]: tier 'tape' is not known"),
     ],
 )

@@ -76,6 +76,8 @@ def test_the_parts_of_an_identity_by_name():
     assert parts(REPORT, change(rank=1)) == alone | {"ranks": "2"}
     assert parts(REPORT, change(identity=REPORT.identity | {"dtype": "float16"}))["dtype"] != "bfloat16"
     assert parts(REPORT, environ={"PYTHONHASHSEED": "7"}) == alone | {"hash_seed": "7"}
+    wider = parts(change_group(page_bytes=4096))
+    assert {name for name in alone if alone[name] != wider[name]} == {"groups"}
 
 
 def test_what_cannot_be_kept():
@@ -110,7 +112,7 @@ def test_a_model_that_changed_since_the_engine_began_is_no_identity(tmp_path):
 
 
 def test_a_model_that_vllm_downloaded_elsewhere(tmp_path):
-    pytest.importorskip("huggingface_hub")
+    pytest.importorskip("huggingface_hub", reason="needs the engine: pip install 'octavo[engine]'")
     folder = tmp_path / "models--some--body"
     model = save(folder / "snapshots" / "abc")
     (folder / "refs").mkdir()
@@ -123,7 +125,7 @@ def test_a_model_that_vllm_downloaded_elsewhere(tmp_path):
     "name", ["nobody/nothing", "s3://bucket/model", "nobody/nothing:Q4_K_M", "absent.gguf", "a/b/c"]
 )
 def test_a_model_that_is_nowhere_here(name, tmp_path):
-    pytest.importorskip("huggingface_hub")
+    pytest.importorskip("huggingface_hub", reason="needs the engine: pip install 'octavo[engine]'")
     with pytest.raises(InputError, match=f"the weights of {name} are in no folder"):
         digest(name, digests=tmp_path)
 

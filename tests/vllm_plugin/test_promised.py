@@ -1,0 +1,79 @@
+"""Which of the chunks that vLLM offers are stored."""
+
+import pytest
+
+from octavo.chunks import GroupOffloadConfig
+from octavo.specs import (
+    CacheDType,
+    ChunkedLocalAttentionSpec,
+    FullAttentionSpec,
+    MambaSpec,
+    ResumePoint,
+    SlidingWindowSpec,
+)
+from octavo.vllm_plugin.promised import PromisedChunks
+
+BLOCK = 16
+FULL = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=1)
+WINDOW = SlidingWindowSpec(block_size=BLOCK, num_kv_heads=1, head_size=1, sliding_window=2 * BLOCK)
+STATE = MambaSpec(block_size=BLOCK, shapes=((1,),), dtypes=(CacheDType.FLOAT32,))
+
+
+def promised(*groups, blocks_per_chunk=1):
+    return PromisedChunks(
+        [
+            GroupOffloadConfig(spec=spec, blocks_per_chunk=blocks_per_chunk, page_size_bytes=page_bytes)
+            for spec, page_bytes in groups
+        ]
+    )
+
+
+def stored(chunks, group_idx, num_prompt_tokens, *, known_tokens=0, size=BLOCK):
+    """The chunks of a group that are stored, by their number, of all that end within 20 blocks."""
+    plan = chunks.plan(num_prompt_tokens, known_tokens)
+    ends = range(size, 20 * BLOCK + 1, size)
+    return [number for number, end in enumerate(ends) if chunks.is_needed(plan, group_idx, end)]
+
+
+def test_full_attention_is_stored():
+    assert stored(promised((FULL, 1), (WINDOW, 100)), 0, 10 * BLOCK) == list(range(20))
+
+
+@pytest.mark.parametrize("num_tokens", [10 * BLOCK + 5, 10 * BLOCK + 1])
+def test_of_windows_what_the_prompts_end_needs_and_all_after_it(num_tokens):
+    assert stored(promised((FULL, 1), (WINDOW, 100)), 1, num_tokens) == [8, 9, *range(10, 20)]
+
+
+def test_the_same_prompt_again_computes_its_last_token():
+    """Then it resumes one token before its end, or one chunk."""
+    assert stored(promised((FULL, 1), (WINDOW, 100)), 1, 10 * BLOCK) == [7, 8, 9, *range(10, 20)]
+
+
+def test_where_others_left_the_prefix_and_at_points_inside_what_is_new():
+    heavy = promised((FULL, 1), (WINDOW, 100))
+    assert stored(heavy, 1, 10 * BLOCK + 1, known_tokens=4 * BLOCK) == [2, 3, 8, 9, *range(10, 20)]
+
+
+def test_the_states_that_vllm_takes_are_stored():
+    assert stored(promised((FULL, 1), (STATE, 100)), 1, 10 * BLOCK) == list(range(20))
+
+
+def test_where_windows_weigh_little_all_is_stored():
+    assert stored(promised((FULL, 8), (WINDOW, 2)), 1, 10 * BLOCK + 1) == list(range(20))
+
+
+def test_chunks_of_several_blocks():
+    chunks = promised((FULL, 1), (WINDOW, 100), blocks_per_chunk=4)
+    assert stored(chunks, 1, 10 * BLOCK + 1, size=4 * BLOCK) == [1, 2, 3, 4]
+
+
+def test_of_chunked_local_attention_a_whole_chunk_before_the_end():
+    """Octavo's rule needs nothing at block 8, where an attention chunk of four blocks begins; vLLM asks for four."""
+    local = ChunkedLocalAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=1, attention_chunk_size=4 * BLOCK)
+    assert local.needed_blocks(ResumePoint(8 * BLOCK)) == ()
+    assert stored(promised((FULL, 1), (local, 100)), 1, 8 * BLOCK + 1) == [4, 5, 6, 7, *range(8, 20)]
+
+
+def test_a_window_that_needs_nothing_is_not_stored():
+    one = SlidingWindowSpec(block_size=BLOCK, num_kv_heads=1, head_size=1, sliding_window=1)
+    assert stored(promised((FULL, 1), (one, 100)), 1, 10 * BLOCK + 1) == list(range(10, 20))
