@@ -89,6 +89,8 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
+    if args.keys < (fewest := 2 * args.rounds * BATCHES_PER_ROUND * args.batch):
+        parser.error(f"--keys: at least {fewest:,}, so that what a round stores is there when it is used")
 
     subjects: dict[str, Any] = {}
     try:

@@ -54,6 +54,7 @@ def main() -> None:
     parser.add_argument("--question", type=int, default=24)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     for kind in KINDS:
@@ -94,6 +95,7 @@ def make_sides(folder: Path, args: argparse.Namespace) -> dict[str, Side]:
 def make_side(model: Path, args: argparse.Namespace, offload: Mapping[str, Any] | None, **options: Any) -> Side:
     config = EngineConfig(
         model=model,
+        device=args.device,
         device_memory_bytes=256 << 20,
         max_model_len=args.prefix + args.question + 2 * NEW_TOKENS,
         max_num_seqs=4,

@@ -1,11 +1,12 @@
-"""Store and load through the CPU worker, beside one memcpy of as many bytes between the same buffers.
+"""Store and load through a device's worker, beside one copy of as many bytes, which is the limit.
 
-    python benchmarks/bench_transfer.py [--mib 64] [--buffer-mib 512] [--rounds 9] [--pages-kib 16 64 ...]
+    python benchmarks/bench_transfer.py [--device cpu] [--mib 64] [--buffer-mib 512] [--rounds 9] [--pages-kib 16 ...]
 
-Each round moves other pages: random rows of the device to random slots of the arena, or back, against a memcpy of one
-piece from a random place to another: the best case, which no copy of random pages can reach. A page fills a slot. Rows
-are measured in turn, and the best round counts. "verified": checksums are taken by stores, and checked by loads. "in
-steps": the same as jobs of 1 MiB, as an engine's steps bring them.
+Each round moves other pages: random rows of the device to random slots of the arena, or back. The limit is one piece
+from a random place to another, which no copy of random pages can reach: on a CPU a memcpy between the same buffers, on
+a GPU a copy between the device and pinned memory, over the link. A page fills a slot. Rows are measured in turn, and
+the best round counts. "verified": checksums are taken by stores, and checked by loads. "in steps": the same as jobs of
+1 MiB, as an engine's steps bring them.
 
 For a memcpy of more than a part of the last cache (100 MiB on a Xeon with 260), glibc writes past the cache, which is
 up to 1.8 times as fast and which no copy of a page is long enough for: --mib 256 shows it.
@@ -22,57 +23,98 @@ import torch
 from xxhash import xxh3_64_intdigest
 
 from octavo.chunks import ChunkCopy
-from octavo.transfer import CanonicalKVCacheRef, CanonicalKVCaches, CanonicalKVCacheTensor, CpuWorker
+from octavo.transfer import (
+    CanonicalKVCacheRef,
+    CanonicalKVCaches,
+    CanonicalKVCacheTensor,
+    OffloadingWorker,
+    make_worker,
+)
 
 PAGES_KIB = (16, 64, 256, 2048, 8192)
 STEP_BYTES = 1 << 20
 FLOORS = {("plain", 16): 0.65, ("plain", 64): 0.8, ("verified", 16): 0.35, ("verified", 64): 0.6}
-"""What Octavo promises: by kind and the page size in KiB from which it holds."""
+"""What Octavo promises on a CPU: by kind and the page size in KiB from which it holds."""
+AIM_ON_A_GPU = 0.95
+"""Of the link, without checksums."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1")
     parser.add_argument("--mib", type=int, default=64)
     parser.add_argument("--buffer-mib", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--pages-kib", type=int, nargs="+", default=PAGES_KIB)
     args = parser.parse_args()
     total, buffer_bytes = args.mib << 20, max(args.mib, args.buffer_mib) << 20
-    # All pages are alike, so whatever was moved before, every checksum is right, and no slot need be stored first.
-    device, arena = np.full(buffer_bytes, 7, np.uint8), np.full(buffer_bytes, 7, np.uint8)
-    print(f"{'page':>9}{'':24}{'GB/s':>8}{'x memcpy':>10}")
+    buffers = Buffers(args.device, buffer_bytes, total)
+    print(f"{'page':>9}{'':24}{'GB/s':>8}{'x limit':>10}")
     for page_kib in args.pages_kib:
-        best = measure(Bench(device, arena, page_kib << 10, total), args.rounds)
+        best = measure(Bench(buffers, page_kib << 10), args.rounds)
         for name, seconds in best.items():
-            ratio = best["memcpy"] / seconds
-            floor = floor_of(name, page_kib)
+            ratio = best[buffers.limit_of(name)] / seconds
+            floor = floor_of(name, page_kib, buffers.device)
             verdict = "" if floor is None else f"   floor {floor}" + ("" if ratio >= floor else "  MISSED")
             print(f"{page_kib:5} KiB  {name:24}{total / seconds / 1e9:8.1f}{ratio:10.2f}{verdict}")
+
+
+class Buffers:
+    """A device's memory and an arena, and the fastest way between them.
+
+    All pages are alike, so whatever was moved before, every checksum is right, and no slot need be stored first.
+    """
+
+    def __init__(self, device: str, num_bytes: int, total: int) -> None:
+        self.device, self.num_bytes, self.total = torch.device(device), num_bytes, total
+        self.rows = torch.full((num_bytes,), 7, dtype=torch.int8, device=self.device)
+        self.arena = np.full(num_bytes, 7, np.uint8)
+        self._pinned = torch.full((total,), 7, dtype=torch.int8, pin_memory=True) if self.has_link else None
+
+    @property
+    def has_link(self) -> bool:
+        return self.device.type != "cpu"
+
+    def limits(self, rng: np.random.Generator) -> Iterator[tuple[str, Callable[[], Any]]]:
+        first, second = (int(rng.integers(0, self.num_bytes - self.total + 1)) & ~4095 for _ in range(2))
+        piece = self.rows[first : first + self.total]
+        if self._pinned is None:
+            to, source = self.arena[second : second + self.total], piece.numpy().view(np.uint8)
+            yield "memcpy", lambda: np.copyto(to, source)
+        else:
+            yield "link, store", partial(self._copy, self._pinned, piece)
+            yield "link, load", partial(self._copy, piece, self._pinned)
+
+    def _copy(self, to: torch.Tensor, source: torch.Tensor) -> None:
+        to.copy_(source, non_blocking=True)
+        torch.cuda.synchronize(self.device)
+
+    def limit_of(self, name: str) -> str:
+        if not self.has_link:
+            return "memcpy"
+        return "link, store" if "store" in name else "link, load"
 
 
 class Bench:
     """The buffers as rows and slots of pages, and a worker that takes checksums beside one that does not."""
 
-    def __init__(self, device: np.ndarray, arena: np.ndarray, page: int, total: int) -> None:
-        self.device, self.arena, self.total = device, arena, total
+    def __init__(self, buffers: Buffers, page: int) -> None:
+        self.buffers = buffers
         self.rng = np.random.default_rng(0)
-        self.num_pages = total // page
+        self.num_pages = buffers.total // page
         self.pages_per_step = max(1, STEP_BYTES // page)
-        tensor = torch.from_numpy(device).view(torch.int8).view(-1, page)
         caches = CanonicalKVCaches(
-            tensors=(CanonicalKVCacheTensor(tensor=tensor, page_size_bytes=page),),
+            tensors=(CanonicalKVCacheTensor(tensor=buffers.rows.view(-1, page), page_size_bytes=page),),
             group_refs=((CanonicalKVCacheRef(tensor_idx=0, page_size_bytes=page),),),
         )
-        self.slots = arena.reshape(-1, page)
+        self.slots = buffers.arena.reshape(-1, page)
         self.checksum = xxh3_64_intdigest(self.slots[0])
-        self.plain = CpuWorker(caches, self.slots)
-        self.verifying = CpuWorker(caches, self.slots, take_checksums=True)
+        self.plain = make_worker(caches, self.slots)
+        self.verifying = make_worker(caches, self.slots, take_checksums=True)
 
     def calls(self) -> Iterator[tuple[str, Callable[[], Any]]]:
         """Name -> what moves the bytes once. Each is to be timed when it comes."""
-        first, second = (int(self.rng.integers(0, len(self.device) - self.total + 1)) & ~4095 for _ in range(2))
-        to, source = self.arena[first : first + self.total], self.device[second : second + self.total]
-        yield "memcpy", lambda: np.copyto(to, source)
+        yield from self.buffers.limits(self.rng)
         for suffix, worker, checksum, pages_per_job in (
             ("", self.plain, None, self.num_pages),
             (", in steps", self.plain, None, self.pages_per_step),
@@ -92,7 +134,7 @@ class Bench:
         self.verifying.close()
 
 
-def run(submit: Callable[[int, Any], None], worker: CpuWorker, jobs: list[list[ChunkCopy]]) -> None:
+def run(submit: Callable[[int, Any], None], worker: OffloadingWorker, jobs: list[list[ChunkCopy]]) -> None:
     for job_id, chunks in enumerate(jobs):
         submit(job_id, chunks)
     assert worker.wait(range(len(jobs)), 60)
@@ -113,9 +155,11 @@ def measure(bench: Bench, rounds: int) -> dict[str, float]:
     return best
 
 
-def floor_of(name: str, page_kib: int) -> float | None:
-    if name == "memcpy" or "in steps" in name:
+def floor_of(name: str, page_kib: int, device: torch.device) -> float | None:
+    if name.startswith(("memcpy", "link")) or "in steps" in name:
         return None
+    if device.type != "cpu":
+        return None if "verified" in name else AIM_ON_A_GPU
     kind = "verified" if "verified" in name else "plain"
     return FLOORS[kind, 16 if page_kib < 64 else 64]
 

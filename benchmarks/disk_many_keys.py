@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from xxhash import xxh3_128_digest
 
-from octavo.chunks import ALL_BLOCKS, make_offload_key
+from octavo.chunks import ALL_BLOCKS, TENANT_BYTES, make_offload_key
 from octavo.ids import BlockHash
 from octavo.tiers.disk import layout, segment_name, summary
 
@@ -32,6 +32,7 @@ def _make_segment(directory: Path, namespace: bytes, number: int, keys: range) -
             np.full(n, CHUNK_BYTES, dtype=np.int64),
             np.zeros(n, dtype=np.uint32),
             bytes(16 * n),
+            bytes(TENANT_BYTES * n),
         )
     )
     end = layout.SEGMENT_HEADER_BYTES + n * size
@@ -41,6 +42,8 @@ def _make_segment(directory: Path, namespace: bytes, number: int, keys: range) -
         file.write(table)
         file.seek(end + summary.aligned(len(table)))
         file.write(
-            summary.pack_trailer(summary.Trailer(number, namespace, end, len(table), xxh3_128_digest(table), n, 0))
+            summary.pack_trailer(
+                summary.Trailer(number, namespace, end, len(table), xxh3_128_digest(table), n, 0, layout.NO_FAMILY)
+            )
         )
     return end + summary.aligned(len(table)) + layout.ALIGNMENT

@@ -1,0 +1,158 @@
+"""Octavo's index of a fleet beside Dynamo's `SelectionService`, on the same events.
+
+    python benchmarks/bench_router.py [--requests 400] [--engines 4] [--memory 64] [--seeds 3]
+
+Dynamo's wheel from PyPI (`pip install ai-dynamo-runtime`; 1.6.1 was tried) must be in the same environment; without it
+only Octavo is shown. For each family of models both routers send the same conversations to engines of their own, block
+managers in small pools: each waits until it knows what the engines hold, and sends the prompt where it expects the most
+tokens.
+
+expected   tokens that the router thought would be resumed, of all prompt tokens
+resumed    tokens that the engines really resumed
+ratio      Octavo's over Dynamo's
+"""
+
+import argparse
+import asyncio
+import os
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import zmq
+from router_fleet import BLOCK_SIZE, FAMILIES, Engine, conversations
+
+from octavo.events import KVEventBatch, encode_batch, encode_sequence, external_hashes
+from octavo.hashing import PLAIN, BlockHasher
+from octavo.router import FleetIndex
+
+os.environ.setdefault("DYN_LOG", "error")
+MOST_POLLS = 500
+NOTHING = (0, 0)
+
+
+class Router(Protocol):
+    """Learns what engines hold, and says how much of a prompt it expects each to have."""
+
+    async def tell(self, engine: int, batch: KVEventBatch, prompt: list[int]) -> None:
+        """What an engine did when it served a prompt. Returns when the router has taken it in."""
+
+    async def expect(self, prompt: list[int]) -> dict[int, tuple[int, int]]:
+        """By engine: how many tokens; and among engines with as many, which are better."""
+
+    async def close(self) -> None: ...
+
+
+class OctavoRouter:
+    def __init__(self, engines: Sequence[Engine]) -> None:
+        self._index = FleetIndex.of_plan(engines[0].plan)
+        self._hasher = BlockHasher(hash_block_size=BLOCK_SIZE)
+        for engine in range(len(engines)):
+            self._index.add_engine(str(engine))
+
+    async def tell(self, engine: int, batch: KVEventBatch, prompt: list[int]) -> None:
+        self._index.apply(str(engine), batch.events)
+
+    async def expect(self, prompt: list[int]) -> dict[int, tuple[int, int]]:
+        hashes = external_hashes(self._hasher.hash_tokens(prompt, PLAIN))
+        resumes = self._index.resumes(hashes, len(prompt))
+        branches = self._index.resumes(hashes, len(prompt), needs_checkpoints=False)
+        return {int(name): (resumes.get(name, 0), shared) for name, shared in branches.items()}
+
+    async def close(self) -> None:
+        pass
+
+
+class DynamoRouter:
+    def __init__(self, engines: Sequence[Engine]) -> None:
+        from dynamo.llm import SelectionService
+
+        self._service: Any = SelectionService(indexer_threads=1)
+        self._context = zmq.Context()
+        self._sockets = [self._context.socket(zmq.PUB) for _ in engines]
+        self._sequences = [0] * len(engines)
+        self._is_ready = False
+        self.num_unknown = 0
+        """Prompts that it did not know in full, half a second after it was told."""
+
+    async def tell(self, engine: int, batch: KVEventBatch, prompt: list[int]) -> None:
+        frames = [b"", encode_sequence(self._sequences[engine]), encode_batch(batch)]
+        self._sockets[engine].send_multipart(frames)
+        self._sequences[engine] += 1
+        for _ in range(MOST_POLLS):
+            if (await self.expect(prompt)).get(engine, NOTHING)[0] >= len(prompt) // BLOCK_SIZE * BLOCK_SIZE:
+                return
+            await asyncio.sleep(0.001)
+        self.num_unknown += 1
+
+    async def expect(self, prompt: list[int]) -> dict[int, tuple[int, int]]:
+        if not self._is_ready:
+            await self._begin()
+        request = {"model_name": "m", "tenant_id": "default", "selection_id": "x", "token_ids": prompt}
+        answer = await self._service.overlap_scores(request)
+        return {worker["worker_id"] - 1: (worker["device_blocks"] * BLOCK_SIZE, 0) for worker in answer["workers"]}
+
+    async def close(self) -> None:
+        await self._service.shutdown_async()
+        self._context.destroy(linger=0)
+
+    async def _begin(self) -> None:
+        for engine, socket in enumerate(self._sockets):
+            port = socket.bind_to_random_port("tcp://127.0.0.1")
+            worker = {"worker_id": engine + 1, "model_name": "m", "tenant_id": "default", "endpoint": f"ray://{engine}"}
+            worker |= {"block_size": BLOCK_SIZE, "max_num_batched_tokens": 8192, "data_parallel_start_rank": 0}
+            worker |= {"data_parallel_size": 1, "kv_events_endpoints": {0: f"tcp://127.0.0.1:{port}"}}
+            await self._service.upsert_worker(worker)
+        await asyncio.sleep(1.5)  # it does not say when its listeners are connected
+        self._is_ready = True
+
+
+async def serve(kind: type[Router], family: str, args: argparse.Namespace, seed: int) -> tuple[int, int, int]:
+    """One fleet and one router: tokens asked for, tokens that the router expected, and tokens that were resumed."""
+    engines = [Engine(family, memory_bytes=args.memory << 20) for _ in range(args.engines)]
+    router = kind(engines)
+    asked = expected = resumed = 0
+    for prompt in conversations(seed, num_requests=args.requests):
+        scores = await router.expect(prompt)
+        best = max(range(len(engines)), key=lambda e: (scores.get(e, NOTHING), -engines[e].computed_tokens))
+        asked += len(prompt)
+        expected += scores.get(best, NOTHING)[0]
+        resumed += engines[best].serve(prompt)
+        await router.tell(best, engines[best].take_batch(), prompt)
+    await router.close()
+    return asked, expected, resumed
+
+
+async def compare(args: argparse.Namespace, kinds: dict[str, type[Router]]) -> None:
+    print(f"{'':28}" + "".join(f"{name + ' expected':>20}{'resumed':>10}" for name in kinds) + f"{'ratio':>8}")
+    for family in FAMILIES:
+        totals = {name: [0, 0, 0] for name in kinds}
+        for seed in range(args.seeds):
+            for name, kind in kinds.items():
+                served = await serve(kind, family, args, seed)
+                totals[name] = [a + b for a, b in zip(totals[name], served, strict=True)]
+        row = "".join(
+            f"{expected / asked:>19.1%} {resumed / asked:>9.1%}" for asked, expected, resumed in totals.values()
+        )
+        ratio = f"{totals['octavo'][2] / totals['dynamo'][2]:.2f}x" if "dynamo" in totals else ""
+        print(f"{family:28}{row}{ratio:>8}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--requests", type=int, default=400)
+    parser.add_argument("--engines", type=int, default=4)
+    parser.add_argument("--memory", type=int, default=64, help="MiB of each engine's pool")
+    parser.add_argument("--seeds", type=int, default=3)
+    args = parser.parse_args()
+    kinds: dict[str, type[Router]] = {"octavo": OctavoRouter}
+    try:
+        import dynamo.llm  # noqa: F401
+    except ImportError as error:
+        print(f"Dynamo is left out: {error}")
+    else:
+        kinds["dynamo"] = DynamoRouter
+    asyncio.run(compare(args, kinds))
+
+
+if __name__ == "__main__":
+    main()
