@@ -58,6 +58,7 @@ class TestFilesTier(TierSuite):
             driver.store(tier_driver.chunks(range(8)))
         context = TierContext(namespace=NAMESPACE, max_chunk_bytes=tier_driver.MAX_CHUNK_BYTES)
         driver = tier_driver.TierDriver(FilesSpec(path=tmp_path, size_bytes=20_000).build(context), self.await_progress)
+        driver.announce()
         driver.settle()
         assert [mask != 0 for mask in driver.found(range(8))] == [False] * 6 + [True] * 2
         assert self.bytes_on_medium(tmp_path) < 20_000

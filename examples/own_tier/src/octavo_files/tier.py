@@ -98,14 +98,15 @@ class FilesTier(Tier):
         self._last_deletion: Future[None] | None = None
         self._touched: set[OffloadKey] = set()
         """Keys that came or went since the last `take_changes`."""
-        self._counters = dict.fromkeys(("stores_refused", "loads_refused", "corrupt_records", "evicted"), 0)
+        self._counters = dict.fromkeys(("store_refused", "load_refused", "corrupt", "evicted"), 0)
         known = sorted(filter(None, map(_File.of_entry, os.scandir(folder))), key=lambda file: file.serial)
         self._serials = count(known[-1].serial + 1 if known else 0)
         for file in known:
             self._bytes_used += cost_of(file.num_bytes)
             self._hold(file)
+        self._touched.clear()
         self._announced = set(self._held)
-        """What others believe to be here."""
+        """What others believe to be here, once they have asked."""
         self._make_room(0)
 
     def lookup(self, keys: Sequence[OffloadKey]) -> list[int]:
@@ -120,7 +121,7 @@ class FilesTier(Tier):
                 self._held[key] = self._held.pop(key)
 
     def submit_store(self, job_id: int, chunks: Sequence[ChunkBytes]) -> bool:
-        job = self._begin(job_id, is_store=True)
+        job = self._begin(job_id, len(chunks), is_store=True)
         if job is None:
             return False
         for chunk in chunks:
@@ -135,7 +136,7 @@ class FilesTier(Tier):
         return True
 
     def submit_load(self, job_id: int, chunks: Sequence[ChunkBytes]) -> bool:
-        job = self._begin(job_id, is_store=False)
+        job = self._begin(job_id, len(chunks), is_store=False)
         if job is None:
             return False
         for chunk in chunks:
@@ -167,6 +168,9 @@ class FilesTier(Tier):
         self._announced = self._announced.difference(removed).union(stored)
         self._touched.clear()
         return TierChanges(removed=removed, stored=stored)
+
+    def announce(self) -> None:
+        self._touched, self._announced = set(self._held), set()
 
     def remove(self, keys: Sequence[OffloadKey]) -> None:
         for key in keys:
@@ -211,10 +215,10 @@ class FilesTier(Tier):
     def _find(self, key: OffloadKey) -> _File | None:
         return None if self._thread.problem else self._held.get(key)
 
-    def _begin(self, job_id: int, *, is_store: bool) -> _Job | None:
+    def _begin(self, job_id: int, num_chunks: int, *, is_store: bool) -> _Job | None:
         """A new job, or None: too many wait for the thread, or the folder has failed."""
         if self._thread.problem or self._lock is None or len(self._jobs) >= _MOST_JOBS:
-            self._counters["stores_refused" if is_store else "loads_refused"] += 1
+            self._counters["store_refused" if is_store else "load_refused"] += num_chunks
             return None
         self._jobs.append(_Job(job_id=job_id, is_store=is_store, generation=self._generation))
         return self._jobs[-1]
@@ -235,7 +239,7 @@ class FilesTier(Tier):
             return False
         content = part.done.result()
         if content is None:
-            self._counters["corrupt_records"] += 1
+            self._counters["corrupt"] += 1
             if self._held.get(part.file.key) is part.file:
                 self.remove([part.file.key])
             return False
