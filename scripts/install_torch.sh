@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Installs torch's build for CPUs, without what torch requires.
-#   install_torch.sh PYTHON VERSION
+#   install_torch.sh PYTHON VERSION [--dry-run]      --dry-run: shows what it would run, and installs nothing
 # pip's default index has the build with CUDA for Linux: gigabytes. The one for CPUs is in an index of torch's own.
 # That index is taken unless pip is told where all packages come from (index-url, no-index) or the index does not
 # answer within seconds. TORCH_INDEX names another one; empty, it leaves the choice to pip's settings.
 set -euo pipefail
 python=$1
 version=$2
+is_dry=${3:+yes}
 index=${TORCH_INDEX-https://download.pytorch.org/whl/cpu}
 
 is_set_in_pip() { "$python" -m pip config list | grep -Eqi "[.](index-url|no-index)="; }
@@ -16,7 +17,10 @@ answers() {  # one try, and none of the further places that pip's settings name
         --index-url "$1" --retries 0 --timeout 5 > /dev/null 2>&1
 }
 
-install() { "$python" -m pip install --no-deps "torch==$version" "$@"; }
+install() {
+    local command=("$python" -m pip install --no-deps "torch==$version" "$@")
+    if [ -n "$is_dry" ]; then echo "      would run: ${command[*]}"; else "${command[@]}"; fi
+}
 
 if [ -z "$index" ] || { [ -z "${TORCH_INDEX+x}" ] && is_set_in_pip; }; then
     echo "      from where pip's settings say"

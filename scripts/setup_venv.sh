@@ -11,10 +11,10 @@ summary() {
 }
 
 "${PYTHON:-python3}" -m venv "$env"
-echo "Setting up $env with $("$env/bin/python" --version): about 300 MB to download, 1.3 GB on disk."
+echo "Setting up $env with $("$env/bin/python" --version): about 300 MB to download, 1.4 GB on disk."
 echo "[1/3] pip: 2 MB"
 "$env/bin/python" -m pip install --quiet --quiet --upgrade "pip>=25.1"
 echo "[2/3] torch $torch for CPUs"
 "$(dirname "$0")/install_torch.sh" "$env/bin/python" "$torch"
-echo "[3/3] Octavo with its engine, and what its tests need: about 110 MB"
-"$env/bin/python" -m pip install --progress-bar off --editable ".[engine,zstd,encryption]" --group dev | summary
+echo "[3/3] Octavo with its engine, and what its tests need: about 130 MB"
+"$env/bin/python" -m pip install --progress-bar off --editable ".[engine,zstd,encryption,objects,redis,plot]" --group dev | summary

@@ -1,0 +1,238 @@
+"""The seeded bugs of `mutation_check.py`: what is replaced by what, and which tests ought to see it."""
+
+from dataclasses import dataclass
+
+Tests = tuple[str, ...]
+"""Arguments of pytest."""
+
+WINDOW = ("tests/engine/test_identical.py", "-k", "gemma3 and not gemma3n")
+STATE = ("tests/engine/test_identical.py", "-k", "qwen3_next")
+BITS_IN_MEMORY = ("tests/engine/test_identical_faults.py", "-k", "gemma3 and flip_in_memory")
+BITS_ON_DISK = ("tests/engine/test_identical_faults.py", "-k", "gemma3 and (flips or between)")
+HANGS = ("tests/engine/test_identical_faults.py", "-k", "gemma3 and (HANGS or hangs)")
+RESTARTS = ("tests/engine/test_identical_restarts.py", "-k", "llama")
+LATE = ("tests/engine/test_identical_faults.py", "-k", "gemma3 and (begin_late or too_late)")
+OFFLOADING = ("tests/offload/test_state_machine.py", "-k", "wrong and window and full")
+MANAGER = ("tests/offload/test_manager.py", "tests/offload/test_manager_tiers.py")
+FORKS = ("tests/blocks/test_state_machine.py", "-k", "null")
+LIVENESS = ("tests/engine/test_liveness.py", "-k", "loaded_ahead")
+LENDING = ("tests/offload/test_lending.py",)
+STALLS = ("tests/engine/test_stalls.py",)
+COMPARED = ("tests/engine/test_compared.py", "-k", "llama and not taken")
+BLOCKS = ("tests/blocks/test_state_machine.py", "-k", "window and full")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bug:
+    """One wrong line, and who ought to see it."""
+
+    name: str
+    file: str
+    """Under src/octavo."""
+    right: str
+    wrong: str
+    tests: Tests
+
+
+ENGINE_BUGS = (
+    Bug(
+        name="a window needs one token less",
+        file="specs/attention.py",
+        right="first = max(0, point.num_tokens - self.sliding_window + 1)",
+        wrong="first = max(0, point.num_tokens - self.sliding_window + 2)",
+        tests=WINDOW,
+    ),
+    Bug(
+        name="a query sees one token more than its window",
+        file="engine/cache/visibility.py",
+        right="np.maximum(queries - (spec.sliding_window - 1), 0)",
+        wrong="np.maximum(queries - spec.sliding_window, 0)",
+        tests=WINDOW,
+    ),
+    Bug(
+        name="stale state: a page is not copied before it is written",
+        file="engine/cache/pages.py",
+        right="view[copy.destination].copy_(view[copy.source])",
+        wrong="view[copy.destination].zero_()",
+        tests=STATE,
+    ),
+    Bug(
+        name="stale state: states of a batch are not written back",
+        file="engine/cache/bound_states.py",
+        right="tensor.index_copy_(0, self._segment.write_rows, self._states[key].to(tensor.dtype))",
+        wrong="tensor.index_select(0, self._segment.write_rows)",
+        tests=STATE,
+    ),
+    Bug(
+        name="chunks are not cut where a checkpoint is wanted",
+        file="blocks/kv_cache_manager.py",
+        right="return num_tokens if boundary is None else min(num_tokens, boundary)",
+        wrong="return num_tokens",
+        tests=STATE,
+    ),
+    Bug(
+        name="a request may resume at its last token",
+        file="specs/resume.py",
+        right="return max(0, (num_tokens - 1) // granularity * granularity)",
+        wrong="return max(0, num_tokens // granularity * granularity)",
+        tests=WINDOW,
+    ),
+    Bug(
+        name="another group's chunk is loaded",
+        file="offload/request_state.py",
+        right='make_offload_key(BlockHash(b""), group_idx)',
+        wrong='make_offload_key(BlockHash(b""), 0)',
+        tests=WINDOW,
+    ),
+    Bug(
+        name="a resume point is promised without its window",
+        file="offload/store_plan.py",
+        right="blocks.device, blocks.offloaded.missing_in(run), run)",
+        wrong="blocks.device, [] if state.group_idx else blocks.offloaded.missing_in(run), run)",
+        tests=WINDOW,
+    ),
+    Bug(
+        name="pages may be written while a store reads them",
+        file="offload/stores.py",
+        right="            self._device.hold(group_idx, own)\n",
+        wrong=(
+            "            self._device.hold(group_idx, own)\n"
+            "            self._device.let_go(group_idx, own)\n"
+            "        held = {}\n"
+        ),
+        tests=LATE,
+    ),
+    Bug(
+        name="a chunk's blocks are one further",
+        file="offload/offloaded_blocks.py",
+        right="return [first_block + i for i in range(held_blocks.bit_length()) if held_blocks >> i & 1]",
+        wrong="return [first_block + i + 1 for i in range(held_blocks.bit_length()) if held_blocks >> i & 1]",
+        tests=OFFLOADING,
+    ),
+    Bug(
+        name="the worker does not look at checksums",
+        file="transfer/host_copier.py",
+        right="is_wrong = [a not in (None, b) for a, b in zip(given, found, strict=True)]",
+        wrong="is_wrong = [False for _ in given]",
+        tests=BITS_IN_MEMORY,
+    ),
+    Bug(
+        name="the disk tier does not look at checksums",
+        file="tiers/disk/reader.py",
+        right="            and is_whole(record, part.length)\n",
+        wrong="",
+        tests=BITS_ON_DISK,
+    ),
+    Bug(
+        name="what has failed to load is published",
+        file="offload/loads.py",
+        right="            if place not in failed:\n",
+        wrong="            if place >= 0:\n",
+        tests=BITS_IN_MEMORY,
+    ),
+    Bug(
+        name="a request waits for ever for its load",
+        file="offload/loads.py",
+        right="        if now < state.deadline:\n            return Readiness.WAIT if state.has_room",
+        wrong="        if now < state.deadline + 1e9:\n            return Readiness.WAIT if state.has_room",
+        tests=LATE,
+    ),
+    Bug(
+        name="what was lent to waiting requests is not called in",
+        file="engine/scheduler.py",
+        right="            if self._offload.call_in(borrower.blocks):\n",
+        wrong="            if borrower is None:\n",
+        tests=LIVENESS,
+    ),
+    Bug(
+        name="a request is lent pages where it has no room to run",
+        file="blocks/reservation.py",
+        right="if not self._pool.can_take(whole):",
+        wrong="if not self._pool.can_take(counts):",
+        tests=LENDING,
+    ),
+    Bug(
+        name="a load that was called in keeps its pages",
+        file="offload/loads.py",
+        right="        self._end_loan(state)\n        state.phase = LoadPhase.NEW\n",
+        wrong="        state.phase = LoadPhase.NEW\n",
+        tests=LENDING,
+    ),
+    Bug(
+        name="chunks that come and go keep a request waiting",
+        file="offload/loads.py",
+        right="            state.renewals_left -= 1\n",
+        wrong="            state.renewals_left -= 0\n",
+        tests=LENDING,
+    ),
+    Bug(
+        name="tokens computed again count as progress",
+        file="engine/progress.py",
+        right="if chunk.end > chunk.choice.most_computed:",
+        wrong="if chunk.end > 0:",
+        tests=STALLS,
+    ),
+    Bug(
+        name="an idle engine with work does not stall",
+        file="engine/progress.py",
+        right="return now >= self._idle_since + _MOST_IDLE_S and self._stall()",
+        wrong="return now >= self._idle_since + 1e9 and self._stall()",
+        tests=STALLS,
+    ),
+    Bug(
+        name="RoPE that depends on the other requests of a step is served",
+        file="engine/models/compared.py",
+        right="    if kind not in _STATIC_ROPE:\n",
+        wrong="    if kind is None:\n",
+        tests=COMPARED,
+    ),
+    Bug(
+        name="a key that a family does not have is let pass",
+        file="engine/models/compared.py",
+        right="        return value is None\n",
+        wrong="        return True\n",
+        tests=COMPARED,
+    ),
+    Bug(
+        name="a read from a tier has no deadline",
+        file="offload/promotions.py",
+        right="for job_id, read in self._reads.items() if read.deadline <= now]",
+        wrong="for job_id, read in self._reads.items() if read.deadline + 1e9 <= now]",
+        tests=HANGS,
+    ),
+    Bug(
+        name="what was stored before a reset is found after it",
+        file="offload/jobs.py",
+        right="        return store.generation == self._generation\n",
+        wrong="        return store.generation <= self._generation\n",
+        tests=MANAGER,
+    ),
+    Bug(
+        name="a chunk may be evicted while it is loaded",
+        file="offload/manager.py",
+        right="        self._resident.add_readers(keys, heads)\n        self._promotions.loaded(keys)\n",
+        wrong="        self._promotions.loaded(keys)\n",
+        tests=MANAGER,
+    ),
+    Bug(
+        name="a request from before a reset publishes its blocks",
+        file="blocks/pool.py",
+        right="if sequence.generation != self.generation or not hashes or not rows:",
+        wrong="if not hashes or not rows:",
+        tests=BLOCKS,
+    ),
+    Bug(
+        name="forked requests write to the page that they share",
+        file="blocks/managers.py",
+        right="if block >= len(table.rows) or self.pages.is_writable(self.group_idx, table.rows[block]):",
+        wrong="if block >= len(table.rows) or table.rows[block] >= 0:",
+        tests=FORKS,
+    ),
+    Bug(
+        name="another model's chunks are found",
+        file="engine/offloading.py",
+        right="model_digest = digest_weights(engine.model, digests, loaded=stamps)",
+        wrong='model_digest = b"any"',
+        tests=RESTARTS,
+    ),
+)
