@@ -2,8 +2,12 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+FLEET_VENV := .venv-fleet
 VLLM_VENV ?= .venv-vllm
 OTHER_VLLMS := 0.31.0 0.33.0
+GPU_PYTHON ?= 3.12
+GPU_PLATFORMS := manylinux_2_28_x86_64 manylinux_2_17_x86_64 manylinux2014_x86_64
+GPU_PACKAGES := transformers==5.23.0 cbor2 msgspec pyzmq httpx xxhash lazy-loader pytest pytest-timeout hypothesis
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 export PYTHON
@@ -11,7 +15,7 @@ export PYTHON
 # Each compares with a peer or a limit in the same run.
 BENCHMARKS := $(sort $(wildcard benchmarks/bench_*.py)) benchmarks/compare_managers.py benchmarks/bookkeeping_memory.py
 
-.PHONY: help demo test test-browser check docs figures bench fuzz crash soak mutants test-vllm clean
+.PHONY: help demo test test-browser test-fleet test-stores check docs site wheel gpu-check gpu-wheels figures bench fuzz crash soak mutants test-vllm clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -20,12 +24,19 @@ demo: $(VENV)/.installed  ## serve hybrid models with ever more tiers, and compa
 	$(BIN)/octavo demo
 
 test: $(VENV)/.installed  ## all tests that need no peer
-	$(BIN)/pytest -m "not vllm and not browser"
+	$(BIN)/pytest -m "not vllm and not browser and not fleet and not stores"
 
 test-browser: $(VENV)/.installed  ## the page in a real browser
 	scripts/setup_browser.sh
 	$(BIN)/python -m pip install --quiet --quiet --group browser
 	$(BIN)/pytest -m browser tests/browser
+
+test-stores: $(VENV)/.installed  ## against real servers of stores, where their packages are installed
+	scripts/start_redis.sh --install || echo "without redis-server: its tests are skipped"
+	$(BIN)/pytest -m stores tests/stores
+
+test-fleet: $(FLEET_VENV)/.installed  ## behind a real Envoy
+	$(FLEET_VENV)/bin/python -m pytest -m fleet tests/gateway
 
 check: $(VENV)/.installed  ## formatting, lint, types, layers of imports, docs up to date
 	$(BIN)/ruff format --check .
@@ -35,6 +46,25 @@ check: $(VENV)/.installed  ## formatting, lint, types, layers of imports, docs u
 	$(BIN)/python scripts/check_circles.py
 	$(BIN)/python scripts/make_plan_schema.py | diff -u docs/plan.schema.json - || { echo "run: make docs"; exit 1; }
 	$(BIN)/python scripts/make_plan_table.py | diff -u docs/plans.md - || { echo "run: make docs"; exit 1; }
+	$(BIN)/python scripts/make_settings_table.py | diff -u docs/configuration.md - || { echo "run: make docs"; exit 1; }
+	$(BIN)/python scripts/make_metrics_page.py | diff -u docs/metrics.md - || { echo "run: make docs"; exit 1; }
+
+wheel: $(VENV)/.installed  ## the package and its SBOM in dist/, checked, installed in a clean environment and used there
+	$(BIN)/python -m pip install --quiet --quiet --group release
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist . > /dev/null
+	$(BIN)/twine check --strict dist/*
+	scripts/check_wheel.sh dist/*.whl dist/octavo.cdx.json
+
+gpu-check: $(VENV)/.installed  ## what only a GPU can tell (scripts/gpu_check.sh), here on a CPU and in small
+	PYTHON=$(BIN)/python scripts/gpu_check.sh --cpu
+
+gpu-wheels: $(VENV)/.installed  ## wheels in build/gpu-wheels that a machine with torch for GPUs may lack for gpu_check.sh
+	rm -rf build/gpu-wheels
+	$(BIN)/python -m pip download --quiet --quiet --no-deps --only-binary=:all: --python-version $(GPU_PYTHON) \
+		$(GPU_PLATFORMS:%=--platform %) --dest build/gpu-wheels $(GPU_PACKAGES)
+	$(BIN)/python -m pip wheel --quiet --quiet --no-deps --wheel-dir build/gpu-wheels .
+	@du -sh build/gpu-wheels
 
 figures:  ## lines by room, the longest functions, circles of imports
 	@$(PYTHON) scripts/house_figures.py
@@ -42,6 +72,13 @@ figures:  ## lines by room, the longest functions, circles of imports
 docs: $(VENV)/.installed  ## the files of docs/ that commands make
 	$(BIN)/python scripts/make_plan_schema.py > docs/plan.schema.json
 	$(BIN)/python scripts/make_plan_table.py > docs/plans.md
+	$(BIN)/python scripts/make_settings_table.py > docs/configuration.md
+	$(BIN)/python scripts/make_metrics_page.py > docs/metrics.md
+	for name in sheets resume media; do $(BIN)/python scripts/make_picture.py $$name > docs/pictures/$$name.svg; done
+
+site: $(VENV)/.installed  ## the documentation as a site in build/site, its links and anchors checked
+	$(BIN)/python -m pip install --quiet --quiet --group site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 bench: $(VENV)/.installed $(VLLM_VENV)/.installed  ## the benchmarks, beside vLLM
 	@for script in $(BENCHMARKS); do echo "== $$script"; $(VLLM_VENV)/bin/python $$script || exit 1; done
@@ -56,6 +93,9 @@ crash: $(VENV)/.installed  ## 200 kills of a process that writes to disk, and da
 soak: $(VENV)/.installed  ## the whole stack at random with faults, and its progress, longer than in `make test`
 	OCTAVO_MACHINE_EXAMPLES=100 OCTAVO_LIVENESS_EXAMPLES=40 \
 		$(BIN)/pytest -q --timeout 600 tests/offload/test_state_machine.py tests/engine/test_liveness.py
+
+families: $(VENV)/.installed  ## what of transformers answers as it does in plain Hugging Face
+	PYTHONPATH=tests/lib $(BIN)/python tests/engine/compare_families.py $(FAMILIES)
 
 mutants: $(VENV)/.installed  ## seeded bugs, each of which the tests must catch
 	$(BIN)/python scripts/mutation_check.py --jobs 2
@@ -73,10 +113,14 @@ $(VENV)/.installed: pyproject.toml scripts/setup_venv.sh scripts/install_torch.s
 	@scripts/setup_venv.sh $(VENV)
 	@touch $@
 
+$(FLEET_VENV)/.installed: $(VENV)/.installed scripts/setup_fleet.sh
+	scripts/setup_fleet.sh $(VENV) $(FLEET_VENV)
+	@touch $@
+
 $(VLLM_VENV)/.installed: pyproject.toml scripts/setup_vllm.sh scripts/install_torch.sh
 	scripts/setup_vllm.sh $(VLLM_VENV)
 	$(VLLM_VENV)/bin/python -m pip install --quiet --quiet --editable .
 	@touch $@
 
 clean:  ## remove what the targets made
-	rm -rf $(VENV) $(VLLM_VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(FLEET_VENV) $(VLLM_VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
