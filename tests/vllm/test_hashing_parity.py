@@ -4,8 +4,11 @@ import warnings
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
 
+from octavo.events import PublishedGroup, PublishedPlan
 from octavo.hashing import PLAIN, BlockHasher, MultiModalItem, PromptEmbeds, RequestIdentity, hashes_for_block_size
+from octavo.router import Indexes
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # torch's own
@@ -119,3 +122,27 @@ def test_larger_blocks(seed):
     request = vllm_request(list(range(128)), PLAIN, 16)
     larger = kv_cache_utils.BlockHashListWithBlockSize(request.block_hashes, 16, 48)
     assert hashes_for_block_size(request.block_hashes, 16, 48) == list(larger)
+
+
+TEXTS = st.sampled_from(["a", "b", "grüße", "💾"])
+SALTS = st.none() | TEXTS
+MEDIA = st.lists(
+    st.builds(MultiModalItem, identifier=TEXTS, offset=st.integers(0, 90), length=st.integers(1, 40)), max_size=3
+).map(lambda items: tuple(sorted(items, key=lambda item: item.offset)))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # the seed is the same for all examples
+@given(
+    block_size=st.sampled_from([1, 3, 16, 24]),
+    tokens=st.lists(st.sampled_from(EDGES), max_size=100),
+    identity=st.builds(RequestIdentity, cache_salt=SALTS)
+    | st.builds(RequestIdentity, lora_name=TEXTS, lora_path=TEXTS, cache_salt=SALTS, multimodal=MEDIA),
+)
+def test_a_router_hashes_what_vllms_events_tell(seed, block_size, tokens, identity):
+    plan = PublishedPlan(
+        hash_block_size=block_size, groups=[PublishedGroup(kind="full_attention", block_size=block_size)]
+    )
+    indexes = Indexes()
+    index = indexes.find(plan, algorithm="sha256_cbor", seed="vllm-none-hash" if seed is None else seed)
+    told = vllm_request(tokens, identity, block_size).block_hashes
+    assert indexes.read(tokens, identity).hashes[index] == list(map(kv_cache_utils.maybe_convert_block_hash, told))

@@ -101,6 +101,8 @@ class Question(_OfModel, frozen=True, kw_only=True):
     isl_tokens: _Natural | None = None
     """The length of a prompt that is given by its hashes."""
     lora_name: str | None = None
+    lora_path: str | None = None
+    """Where the adapter lies, which takes part in an engine's hashes."""
     cache_salt: str | None = None
     selection_id: str | None = None
     session_id: str | None = None
@@ -117,7 +119,8 @@ class Question(_OfModel, frozen=True, kw_only=True):
 
     @property
     def identity(self) -> RequestIdentity:
-        return RequestIdentity(lora_name=self.lora_name or None, cache_salt=self.cache_salt or None)
+        path = (self.lora_path or "") if self.lora_name else ""
+        return RequestIdentity(lora_name=self.lora_name or None, lora_path=path, cache_salt=self.cache_salt or None)
 
     def check(self) -> None:
         """InputError if there is no prompt."""
