@@ -5,7 +5,8 @@ import pytest
 from octavo.engine import save_tiny_model
 from octavo.errors import InputError
 from octavo.router import EngineAddress, RouterConfig, RouterServer
-from octavo.server import EngineFacts, read_tenants
+from octavo.server import Access, EngineFacts, read_tenants
+from rigs.access import check_access
 from rigs.running_router import RoutedEngine, RunningRouter
 from rigs.running_server import MODEL
 
@@ -136,3 +137,23 @@ def test_without_keys_this_machine_drains_engines_and_no_other(running):
     router = running(RunningRouter(["http://127.0.0.1:9"]))
     assert drain(router, **{"x-forwarded-for": "10.0.0.9"}) == 403
     assert drain(router) == 200
+
+
+ACCESS = {
+    **dict.fromkeys(["/", "/health"], Access.OPEN),
+    **dict.fromkeys(["/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/models"], Access.OWN),
+    **dict.fromkeys(["/metrics", "/fleet"], Access.READS_ALL),
+    "/fleet/{name:path}/drain": Access.CHANGES_ALL,
+}
+
+
+@pytest.mark.parametrize("operator", ["own", "root"])
+def test_a_tenants_key_opens_what_is_the_tenants_own(running, tmp_path, operator):
+    file = tmp_path / "tenants.yaml"
+    file.touch(mode=0o600)
+    file.write_text("- {key: sk-a, tenant: a}\n")
+    keys = {"api_key": "own"} if operator == "own" else {"api_key": "own", "operator_api_key": operator}
+    router = running(RunningRouter(["http://127.0.0.1:9"], tenants=file, **keys))
+    check_access(router.server.config.app.routes, router, ACCESS, tenant="sk-a", operator=operator)
+    if operator == "root":
+        check_access(router.server.config.app.routes, router, ACCESS, tenant="own", operator=operator)

@@ -5,6 +5,7 @@ import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from http import HTTPStatus
+from itertools import chain
 from types import FrameType
 
 import httpx
@@ -26,6 +27,7 @@ from octavo.router.state import engine_state, state_of
 from octavo.server import (
     CONTENT_TYPE,
     REFUSALS,
+    Access,
     Admission,
     ApiError,
     BodyRoute,
@@ -120,29 +122,32 @@ class _Routes:
 
     def app(self, *, is_crowded: Callable[[], bool]) -> Starlette:
         config = self._config
-        hosts = (config.host, *config.allowed_hosts)
-        return Starlette(
-            routes=[
+        routes = {
+            Access.OPEN: [
+                Route("/health", self._health, methods=["GET"]),
+                Route("/", self._show, methods=["GET"]),
+            ],
+            Access.OWN: [
                 *(Route(path, self._generation(path), methods=["POST"]) for path in _GENERATING),
                 Route("/v1/models", self._models, methods=["GET"]),
-                Route("/health", self._health, methods=["GET"]),
+            ],
+            Access.READS_ALL: [
                 Route("/metrics", self._tell_metrics, methods=["GET"]),
                 Route("/fleet", self._look, methods=["GET"]),
-                Route("/", self._show, methods=["GET"]),
-                Route("/fleet/{name:path}/drain", self._drain, methods=["POST", "DELETE"]),
             ],
-            middleware=[
-                Middleware(
-                    Gate,
-                    api_key=config.api_key,
-                    tenants=self._tenants,
-                    own_hosts=hosts,
-                    is_crowded=is_crowded,
-                    is_operators=lambda path: path.startswith("/fleet/"),
-                    operator_key=config.operator_api_key,
-                )
-            ],
-            exception_handlers=dict(REFUSALS),
+            Access.CHANGES_ALL: [Route("/fleet/{name:path}/drain", self._drain, methods=["POST", "DELETE"])],
+        }
+        gate = Middleware(
+            Gate,
+            routes=routes,
+            api_key=config.api_key,
+            tenants=self._tenants,
+            own_hosts=(config.host, *config.allowed_hosts),
+            is_crowded=is_crowded,
+            operator_key=config.operator_api_key,
+        )
+        return Starlette(
+            routes=list(chain.from_iterable(routes.values())), middleware=[gate], exception_handlers=dict(REFUSALS)
         )
 
     def _generation(self, path: str) -> "_Generation":

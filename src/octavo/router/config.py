@@ -23,7 +23,8 @@ class RouterConfig(HttpConfig, frozen=True, kw_only=True):
     port: Annotated[int, Meta(ge=0, le=65535)] = 8080
     """The port to listen on; 0 takes a free one."""
     operator_api_key: Secret | None = None
-    """The key that drains engines. By default it is `api_key`; without either, only this machine may drain."""
+    """The key that drains engines and sees the fleet and the metrics. By default it is `api_key`; without either, only
+    this machine may drain."""
     engine_api_key: Secret | None = None
     """The key that the engines ask for; without it the clients' own keys are handed on."""
     most_open_per_engine: Count = 1024

@@ -1,6 +1,6 @@
 """The engine's server: OpenAI's API over HTTP, metrics, and a page to look at.
 
-exchange, admission, auth     bytes in and out, within bounds
+exchange, admission, gate     bytes in and out, within bounds
 requests -> prompts, sampling -> generation -> completions, chat     from a body to its answer
 service, app, serving     what the routes share, the routes, and the socket they are behind
 """

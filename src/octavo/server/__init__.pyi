@@ -10,7 +10,7 @@ from .exchange import (
     Exchange as Exchange,
     Headers as Headers,
 )
-from .gate import Gate as Gate
+from .gate import Access as Access, Gate as Gate
 from .hints import RETAIN as RETAIN
 from .http_metrics import ANSWERS as ANSWERS, GONE as GONE, HttpMetrics as HttpMetrics
 from .logs import set_up_logs as set_up_logs

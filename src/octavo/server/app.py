@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 import msgspec
 from starlette.applications import Starlette
@@ -15,7 +16,7 @@ from octavo.engine import published_plan
 from octavo.server.engine_facts import facts_of
 from octavo.server.errors import bad_request, not_durable, shutting_down
 from octavo.server.exchange import IGNORED_FIELDS
-from octavo.server.gate import TENANT, Gate
+from octavo.server.gate import TENANT, Access, Gate
 from octavo.server.generation_route import GenerationRoute
 from octavo.server.metrics import CONTENT_TYPE
 from octavo.server.page import read_page
@@ -27,7 +28,6 @@ from octavo.server.tenants import Tenant
 from octavo.server.tokenize_route import DetokenizeRoute, TokenizeRoute
 
 _JSON = "application/json"
-_RESET = "/reset_prefix_cache"
 _TRUTHS = {"true": True, "false": False}
 
 
@@ -35,17 +35,12 @@ def make_app(service: Service, *, is_crowded: Callable[[], bool], tenants: Seque
     """All routes over one service. While `is_crowded`, only `/health` is answered."""
     plain = _PlainRoutes(service)
     config = service.config
-    gate = Middleware(
-        Gate,
-        api_key=config.api_key,
-        tenants=tenants,
-        own_hosts=(config.host, *config.allowed_hosts),
-        friendly_origins=config.cors_origins,
-        is_crowded=is_crowded,
-        is_operators=lambda path: path == _RESET,
-    )
-    return Starlette(
-        routes=[
+    routes = {
+        Access.OPEN: [
+            Route("/health", plain.health, methods=["GET"]),
+            Route("/", plain.page, methods=["GET"]),
+        ],
+        Access.OWN: [
             Route("/v1/completions", GenerationRoute(service, service.read_completion), methods=["POST"]),
             Route("/v1/chat/completions", GenerationRoute(service, service.read_chat), methods=["POST"]),
             Route("/v1/responses", GenerationRoute(service, service.read_turn), methods=["POST"]),
@@ -53,16 +48,28 @@ def make_app(service: Service, *, is_crowded: Callable[[], bool], tenants: Seque
             Route("/detokenize", DetokenizeRoute(service), methods=["POST"]),
             Route("/v1/models", plain.models, methods=["GET"]),
             Route("/v1/models/{name:path}", plain.model, methods=["GET"]),
-            Route("/health", plain.health, methods=["GET"]),
+            Route("/why/{request_id}", plain.why, methods=["GET"]),
+        ],
+        Access.READS_ALL: [
             Route("/metrics", plain.metrics, methods=["GET"]),
-            Route(_RESET, plain.reset_prefix_cache, methods=["POST"]),
             Route("/plan", plain.plan, methods=["GET"]),
             Route("/engine", plain.engine, methods=["GET"]),
             Route("/state", plain.state, methods=["GET"]),
-            Route("/why/{request_id}", plain.why, methods=["GET"]),
             Route("/history", plain.history, methods=["GET"]),
-            Route("/", plain.page, methods=["GET"]),
         ],
+        Access.CHANGES_ALL: [Route("/reset_prefix_cache", plain.reset_prefix_cache, methods=["POST"])],
+    }
+    gate = Middleware(
+        Gate,
+        routes=routes,
+        api_key=config.api_key,
+        tenants=tenants,
+        own_hosts=(config.host, *config.allowed_hosts),
+        friendly_origins=config.cors_origins,
+        is_crowded=is_crowded,
+    )
+    return Starlette(
+        routes=list(chain.from_iterable(routes.values())),
         middleware=[*_cors(config.cors_origins), gate],
         exception_handlers=dict(REFUSALS),
     )

@@ -6,18 +6,20 @@ this machine reaches that too. So a request must then name the server by an addr
 (`Origin`). Bodies must be JSON in either case: a browser asks before it sends JSON to another site, and the server
 agrees for these sites only.
 
-What changes a server for everybody, as a reset of its cache does, is its operator's: it needs the operator's key, and
-not a tenant's. Without keys, it must come from this machine.
+What tells of all clients, as the metrics do, is the operator's, and so is what changes the server for all, as a reset
+of its cache does: it needs the operator's key, and not a tenant's. Without keys, a change must come from this machine.
 """
 
 import hmac
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from enum import IntEnum
 from http import HTTPStatus
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
+from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from octavo.server.errors import ApiError, overloaded
@@ -28,13 +30,24 @@ _Headers = dict[bytes, bytes]
 TENANT = "octavo.tenant"
 """In the scope of a request: the tenant whose key it has shown."""
 _HEALTH = "/health"
-_OPEN_PATHS = frozenset({"/", _HEALTH})
-"""They need no key. The page holds nobody's data: it asks for the key before it shows numbers."""
 _SCHEME = b"bearer "
 _JSON = b"application/json"
 _BODILESS = frozenset({"GET", "HEAD", "OPTIONS"})
 _FORWARDED = (b"forwarded", b"x-forwarded-for", b"x-real-ip")
 """A proxy on this machine adds one of them to what comes from elsewhere."""
+
+
+class Access(IntEnum):
+    """Which key opens a route, the strictest last."""
+
+    OPEN = 0
+    """None: it holds nobody's data."""
+    OWN = 1
+    """Any key: a client gets what is its own, or everybody's."""
+    READS_ALL = 2
+    """The operator's: it tells of all clients."""
+    CHANGES_ALL = 3
+    """The operator's: it changes the server for all clients. Without keys, it must come from this machine."""
 
 
 class Gate:
@@ -44,20 +57,20 @@ class Gate:
         self,
         app: ASGIApp,
         *,
+        routes: Mapping[Access, Sequence[Route]],
         api_key: str | None,
         tenants: Sequence[Tenant] = (),
         own_hosts: Collection[str],
         friendly_origins: Collection[str] = (),
         is_crowded: Callable[[], bool],
-        is_operators: Callable[[str], bool] = lambda _: False,
         operator_key: str | None = None,
     ) -> None:
-        """`is_operators` says of a path whether it is the operator's, whose key is the server's own by default."""
+        """The operator's key opens everything; by default it is the server's own."""
         self._app = app
+        self._routes = routes
         own = [] if api_key is None else [(api_key.encode(), None)]
         self._salts: list[tuple[bytes, str | None]] = [*own, *((one.key.encode(), one.tenant) for one in tenants)]
         """By key."""
-        self._is_operators = is_operators
         self._operator_key = operator_key or api_key
         self._own_hosts = frozenset(host.lower() for host in own_hosts)
         self._friendly_origins = frozenset(origin.encode() for origin in friendly_origins)
@@ -77,39 +90,46 @@ class Gate:
         headers: _Headers = dict(scope["headers"])
         if self._is_crowded() and scope["path"] != _HEALTH:
             raise overloaded("too many requests are under way; try again later")
-        if self._is_operators(scope["path"]):
-            self._check_operator(scope, headers)
-        elif not self._salts:
-            self._check_host(headers.get(b"host", b"").decode("latin-1"))
-            if headers.get(b"origin") not in self._friendly_origins:
-                _check_origin(headers)
-        elif scope["path"] not in _OPEN_PATHS:
-            scope[TENANT] = self._find_tenant(headers)
+        access = self._access_to(scope)
+        is_operators = access > Access.OWN
+        if not self._salts and not (is_operators and self._operator_key):
+            self._check_place(scope, headers, access)
+        elif access is not Access.OPEN:
+            scope[TENANT] = self._check_key(_shown_key(headers), is_operators=is_operators)
         if scope["method"] not in _BODILESS:
             _check_content_type(headers)
 
-    def _check_operator(self, scope: Scope, headers: _Headers) -> None:
-        """Whoever may use the model need not change it for all others."""
-        if self._operator_key is not None:
-            if not hmac.compare_digest(_shown_key(headers), self._operator_key.encode()):
-                if self._salts:
-                    self._find_tenant(headers)
-                    raise _forbidden("this is the operator's: a client's or tenant's key may not do it")
-                raise _unauthorized()
-        elif self._salts:
-            raise _forbidden("this is the operator's, and the server has no key but tenants': start it with --api-key")
-        else:
-            self._check_host(headers.get(b"host", b"").decode("latin-1"))
-            _check_origin(headers)
-            if not _is_from_this_machine(scope, headers):
-                raise _forbidden("without keys, this must come from the server's own machine: start it with --api-key")
+    def _access_to(self, scope: Scope) -> Access:
+        """Whatever the method. A path that no route has is told to those who may know what is their own."""
+        return max(
+            (
+                access
+                for access, routes in self._routes.items()
+                if any(route.matches(scope)[0] is not Match.NONE for route in routes)
+            ),
+            default=Access.OWN,
+        )
 
-    def _find_tenant(self, headers: _Headers) -> str | None:
-        """Whose the shown key is; None for the server's own key."""
-        shown = _shown_key(headers)
+    def _check_place(self, scope: Scope, headers: _Headers, access: Access) -> None:
+        """Without a key, it counts where a request goes and where it comes from."""
+        self._check_host(headers.get(b"host", b"").decode("latin-1"))
+        is_change = access is Access.CHANGES_ALL
+        if is_change or headers.get(b"origin") not in self._friendly_origins:
+            _check_origin(headers)
+        if is_change and not _is_from_this_machine(scope, headers):
+            raise _forbidden("without keys, this must come from the server's own machine: start it with --api-key")
+
+    def _check_key(self, shown: bytes, *, is_operators: bool) -> str | None:
+        """Whose the shown key is: a tenant's, or None."""
+        if self._operator_key is None and is_operators:
+            raise _forbidden("this is the operator's, and the server has no key but tenants': start it with --api-key")
+        if self._operator_key is not None and hmac.compare_digest(shown, self._operator_key.encode()):
+            return None
         found = [salt for key, salt in self._salts if hmac.compare_digest(shown, key)]
         if not found:
             raise _unauthorized()
+        if is_operators:
+            raise _forbidden("this is the operator's: a client's or tenant's key may not do it")
         return found[0]
 
     def _check_host(self, host: str) -> None:

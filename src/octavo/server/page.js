@@ -74,7 +74,7 @@ function setHealth(text, isBad) {
 async function ask(path) {
   const response = await fetch(path, {
     headers: apiKey ? { Authorization: `Bearer ${apiKey}` } : {}, signal: AbortSignal.timeout(PATIENCE_MS) });
-  if (response.status === 401) throw new NeedsKey();
+  if (response.status === 401 || (response.status === 403 && apiKey)) throw new NeedsKey();
   if (!response.ok) throw new Error((await response.json()).error.message);
   return response.json();
 }

@@ -3,6 +3,7 @@
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
+from itertools import chain
 from typing import Any, TypeAlias
 
 import msgspec
@@ -20,6 +21,7 @@ from octavo.router.selection.service import SelectionService
 from octavo.server import (
     CONTENT_TYPE,
     REFUSALS,
+    Access,
     Admission,
     ApiError,
     BodyRoute,
@@ -74,27 +76,28 @@ class SelectionServer(uvicorn.Server):
             "/loads": service.loads,
             "/dump": service.dump,
         }
-        return Starlette(
-            routes=[
+        routes = {
+            Access.OPEN: [Route("/health", self._health, methods=["GET"])],
+            Access.OWN: [  # there are no tenants: whoever has the key sends all requests
                 *(Route(path, _Question(self, config, method), methods=["POST"]) for path, method in asked.items()),
                 *(Route(path, _teller(method), methods=["GET"]) for path, method in told.items()),
                 Route("/workers/{worker_id:path}", self._delete_worker, methods=["DELETE"]),
                 Route("/reservations/{selection_id}", self._free, methods=["DELETE"]),
                 Route("/reservations/{selection_id}/prefill_complete", self._prefill_complete, methods=["POST"]),
                 Route("/reservations/{selection_id}/output_block", self._output_block, methods=["POST"]),
-                Route("/health", self._health, methods=["GET"]),
                 Route("/ready", self._ready, methods=["GET"]),
                 Route("/metrics", self._tell_metrics, methods=["GET"]),
             ],
-            middleware=[
-                Middleware(
-                    Gate,
-                    api_key=config.api_key,
-                    own_hosts=(config.host, *config.allowed_hosts),
-                    is_crowded=is_crowded,
-                )
-            ],
-            exception_handlers=dict(REFUSALS),
+        }
+        gate = Middleware(
+            Gate,
+            routes=routes,
+            api_key=config.api_key,
+            own_hosts=(config.host, *config.allowed_hosts),
+            is_crowded=is_crowded,
+        )
+        return Starlette(
+            routes=list(chain.from_iterable(routes.values())), middleware=[gate], exception_handlers=dict(REFUSALS)
         )
 
     async def _delete_worker(self, request: Request) -> Response:
