@@ -124,6 +124,16 @@ def recover(bench, driver):
     driver.poll()
 
 
+def comes_to(bench, driver, call, wanted):
+    """A short limit may pass on a machine that is busy, and then it is a miss once more."""
+
+    def is_so():
+        recover(bench, driver)
+        return call() == wanted
+
+    driver.poll_until(is_so, "what the store has")
+
+
 def test_a_lookup_that_fails_is_a_miss(bench, fault):
     if fault in (fault_proxy.give_another_range, fault_proxy.give_other_bytes):
         pytest.skip("a listing has no ranges")
@@ -132,8 +142,7 @@ def test_a_lookup_that_fails_is_a_miss(bench, fault):
     bench.proxy.break_with(fault, is_listing)
     assert driver.found(KEYS) == [0] * 6
     bench.proxy.heal()
-    recover(bench, driver)
-    assert driver.found(KEYS) == [ALL_BLOCKS] * 6
+    comes_to(bench, driver, lambda: driver.found(KEYS), [ALL_BLOCKS] * 6)
 
 
 def test_an_index_that_cannot_be_read_is_a_miss(bench, fault):
@@ -142,8 +151,7 @@ def test_an_index_that_cannot_be_read_is_a_miss(bench, fault):
     bench.proxy.break_with(fault, is_read)
     assert driver.found(KEYS) == [0] * 6
     bench.proxy.heal()
-    recover(bench, driver)
-    assert driver.found(KEYS) == [ALL_BLOCKS] * 6
+    comes_to(bench, driver, lambda: driver.found(KEYS), [ALL_BLOCKS] * 6)
     assert driver.load(tier_driver.chunks(KEYS)) == frozenset()
 
 
@@ -157,7 +165,7 @@ def test_a_load_that_fails_is_a_miss(bench, fault):
     bench.proxy.heal()
     recover(bench, driver)
     assert driver.store(wanted) == frozenset()  # computed anew
-    assert driver.load(wanted) == frozenset()
+    comes_to(bench, driver, lambda: driver.load(wanted), frozenset())
 
 
 def test_a_store_that_fails_leaves_nothing_wrong(bench, fault):
@@ -168,8 +176,7 @@ def test_a_store_that_fails_leaves_nothing_wrong(bench, fault):
     failed = driver.store(wanted)
     assert failed in (frozenset(), set(KEYS))  # the store may have it, though its answer was lost
     bench.proxy.heal()
-    recover(bench, driver)
-    assert driver.store(wanted) == frozenset()
+    comes_to(bench, driver, lambda: driver.store(wanted), frozenset())
     assert driver.load(wanted) == frozenset()
     assert bench.open().found(KEYS) == [ALL_BLOCKS] * 6
 
