@@ -8,11 +8,14 @@ known      what the tier knows of the store: chunks that were found or stored
 health     a store that is down, and the way back
 loop       the thread with an asyncio loop
 envelope   the bytes of one chunk: verified, and perhaps encrypted
+config     what all of them let a person configure; `spec` builds a tier of it
 """
 
 from octavo.stores.client import HeldChunk, OutgoingChunk, RemoteClient, StoreBusyError, StoreDownError
+from octavo.stores.config import RemoteConfig, RemoteLimits
 from octavo.stores.envelope import KEY_VARIABLE, MOST_ENVELOPE_BYTES, Envelopes
-from octavo.stores.tier import RemoteLimits, RemoteTier
+from octavo.stores.spec import RemoteSpec
+from octavo.stores.tier import RemoteTier
 
 __all__ = [
     "KEY_VARIABLE",
@@ -21,7 +24,9 @@ __all__ = [
     "HeldChunk",
     "OutgoingChunk",
     "RemoteClient",
+    "RemoteConfig",
     "RemoteLimits",
+    "RemoteSpec",
     "RemoteTier",
     "StoreBusyError",
     "StoreDownError",

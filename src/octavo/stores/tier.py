@@ -12,10 +12,10 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
 
 from octavo.chunks import ChunkBytes, OffloadKey, SequenceNames, TierChanges, TierResult
 from octavo.stores.client import HeldChunk, RemoteClient, StoreDownError
+from octavo.stores.config import RemoteLimits
 from octavo.stores.envelope import Envelopes
 from octavo.stores.health import Health
 from octavo.stores.job import Mover, RemoteJob, attempt
@@ -36,24 +36,6 @@ _COUNTERS = (
     "asked",
     "asks_failed",
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteLimits:
-    """What bounds the traffic with a store."""
-
-    queue_bytes: int = 256 << 20
-    """The most bytes of stores under way, and of loads under way. A job that is alone may be larger."""
-    queue_jobs: int = 64
-    """The most stores under way, and the most loads."""
-    find_s: float = 2.0
-    load_s: float = 5.0
-    store_s: float = 30.0
-    """How long one call may take."""
-    remember_s: float = 10.0
-    """How long an answer holds: what others store meanwhile is found after that."""
-    close_s: float = 5.0
-    """How long closing waits for what is being stored."""
 
 
 class RemoteTier(Tier):

@@ -1,0 +1,68 @@
+"""`RemoteSpec`: a store on a network as an engine's configuration names it."""
+
+import asyncio
+import logging
+import os
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from octavo.errors import TierError
+from octavo.stores.client import RemoteClient, StoreDownError
+from octavo.stores.config import RemoteConfig
+from octavo.stores.envelope import KEY_VARIABLE, Envelopes
+from octavo.stores.tier import RemoteTier
+from octavo.tiers import OffloadingSpec, Tier, TierContext
+from octavo.tiers.disk import RecordCipher, find_cipher
+
+_log = logging.getLogger(__name__)
+_PROBE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteSpec(OffloadingSpec):
+    """Builds a tier over one kind of store."""
+
+    config_class: ClassVar[type[RemoteConfig]]
+
+    config: RemoteConfig
+
+    @abstractmethod
+    def open_client(self, context: TierContext, namespace: bytes) -> RemoteClient:
+        """Opens no connection. InputError, with the remedy, for what is wrong with the URL or an option."""
+
+    @abstractmethod
+    async def try_store(self) -> None:
+        """Writes, reads and deletes something small. StoreDownError, with a remedy for what stays as it is."""
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Self:
+        return cls(cls.config_class.from_mapping(config))
+
+    @property
+    def asks_ahead(self) -> bool:
+        return True
+
+    def check(self) -> None:
+        """What does not go away by itself is an error; a store that is not reached now is not."""
+        self.find_cipher()
+        url = self.config.shown_url
+        try:
+            asyncio.run(asyncio.wait_for(self.try_store(), _PROBE_S))
+        except TimeoutError:
+            _log.warning("%s does not answer; it is tried again while the engine runs", url)
+        except StoreDownError as error:
+            if error.remedy:
+                raise TierError(f"{self.config.what}: {url}: {error}") from None
+            _log.warning("%s does not work; it is tried again while the engine runs: %s", url, error)
+
+    def build(self, context: TierContext) -> Tier:
+        envelopes = Envelopes(context.namespace, self.find_cipher())
+        client = self.open_client(context, envelopes.namespace)
+        what = f"{self.config.what} {self.config.shown_url}"
+        return RemoteTier(client, envelopes, what=what, limits=self.config.limits)
+
+    def find_cipher(self) -> RecordCipher | None:
+        """InputError for a key that is none."""
+        return find_cipher(self.config.key_file, os.environ, variable=KEY_VARIABLE, what=self.config.what)
