@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from octavo.cli.setting import CATALOGUES, MODEL
-
 MODELS = Path(__file__).parents[2] / "examples" / "models"
 LLAMA = MODELS / "llama-3.1-8b.json"
 
@@ -73,15 +71,6 @@ def test_the_hint_names_the_command_that_was_typed(complaint, octavo, command):
     assert complaint(*command, "--frobnicate").endswith(f"try 'octavo {' '.join(command)} --help'\n")
     short = octavo(*command, "-h")
     assert (short.code, "Usage: octavo" in short.out) == (0, True)
-
-
-@pytest.mark.parametrize("catalogue", CATALOGUES, ids=lambda catalogue: catalogue.command)
-def test_help_shows_every_flag_whole(catalogue, octavo, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    help_text = octavo(*catalogue.command.split()[1:], "--help").out
-    assert max(map(len, help_text.splitlines())) <= 80
-    words = set(help_text.split())
-    assert {setting.flag for key, setting in catalogue.settings.items() if key != MODEL} <= words
 
 
 def test_a_shell_completes_names_to_choose_from(octavo, monkeypatch, capsys):

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from octavo.cli.many_flags import ManyFlagsCommand
 from octavo.cli.output import write_output
 from octavo.errors import InputError
 
@@ -16,7 +17,7 @@ def _bench() -> None:
     """Measure a server."""
 
 
-@app.command()
+@app.command(cls=ManyFlagsCommand)
 def serve(
     url: Annotated[str, typer.Argument(help="Where the server is.")] = "http://127.0.0.1:8000",
     *,

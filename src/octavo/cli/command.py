@@ -16,12 +16,12 @@ from octavo.cli.demo import demo
 from octavo.cli.epp import epp
 from octavo.cli.events import app as events_app
 from octavo.cli.exit_codes import BAD_INPUT, FAILED, INTERRUPTED
+from octavo.cli.many_flags import ManyFlagsCommand
 from octavo.cli.output import discard_output, print_error, write_output
 from octavo.cli.plan import plan
 from octavo.cli.route import route
 from octavo.cli.select import select
 from octavo.cli.serve import serve
-from octavo.cli.settings_command import SettingsCommand
 from octavo.cli.simulate import simulate
 from octavo.cli.store import app as store_app
 from octavo.cli.vllm_check import vllm_check
@@ -34,17 +34,17 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
-app.command()(plan)
+app.command(cls=ManyFlagsCommand)(plan)
 app.command()(demo)
-app.command(cls=SettingsCommand)(serve)
-app.command(cls=SettingsCommand)(route)
-app.command(cls=SettingsCommand)(epp)
-app.command(cls=SettingsCommand)(select)
+app.command(cls=ManyFlagsCommand)(serve)
+app.command(cls=ManyFlagsCommand)(route)
+app.command(cls=ManyFlagsCommand)(epp)
+app.command(cls=ManyFlagsCommand)(select)
 app.command()(chat)
-app.command()(simulate)
+app.command(cls=ManyFlagsCommand)(simulate)
 app.command()(why)
 app.command()(warm)
-app.command(name="vllm-check")(vllm_check)
+app.command(name="vllm-check", cls=ManyFlagsCommand)(vllm_check)
 app.add_typer(bench_app)
 app.add_typer(cache_app)
 app.add_typer(config_app)

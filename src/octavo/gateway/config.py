@@ -15,8 +15,8 @@ class PickerConfig(Settings, frozen=True, kw_only=True):
     what = "endpoint picker"
 
     engines: tuple[str, ...] = field(name="engine", default=())
-    """An engine's URL; once for each engine. Options follow it:
-    URL,name=NAME,events=tcp://HOST:PORT,replay=tcp://HOST:PORT,keys=FOLDER."""
+    """An engine's URL; once for each engine. Options may follow it, a comma
+    before each: name=NAME, events=tcp://HOST:PORT, replay=tcp://HOST:PORT, keys=FOLDER."""
     host: str = "127.0.0.1"
     """The address to listen on."""
     port: Annotated[int, Meta(ge=0, le=65535)] = 9002

@@ -1,5 +1,5 @@
-"""`SettingsCommand`: a command with dozens of flags. Its help has them by section, each name whole and on a line of its
-own, as a table cuts long names off in a terminal of 80 columns.
+"""`ManyFlagsCommand`: a command with a dozen flags or more. Its help has them by section, each name whole and on a line
+of its own, as a table leaves little room beside long names in a terminal of 80 columns.
 
     Engine:
       --dtype auto|bfloat16|float32
@@ -14,7 +14,7 @@ _INDENT = 4
 """Of the text below a flag."""
 
 
-class SettingsCommand(TyperCommand):
+class ManyFlagsCommand(TyperCommand):
     """One command; Typer shows its parameters."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:

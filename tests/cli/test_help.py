@@ -1,0 +1,29 @@
+"""Help of every command that the parser has, in a terminal of 80 columns."""
+
+import pytest
+import typer
+
+from octavo.cli.command import app
+
+
+def commands_of(command, path=()):
+    yield path, command
+    for name, child in getattr(command, "commands", {}).items():
+        yield from commands_of(child, (*path, name))
+
+
+COMMANDS = dict(commands_of(typer.main.get_command(app)))
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_help_fits_80_columns_and_says_every_word_whole(path, octavo):
+    command = COMMANDS[path]
+    shown = octavo(*path, "--help")
+    assert (shown.code, shown.err) == (0, "")
+    assert max(map(len, shown.out.splitlines())) <= 80
+    about = [command.help, *(parameter.help for parameter in command.params if "--help" not in parameter.opts)]
+    assert all(about), "each command and each parameter says what it is"
+    flags = [opt for parameter in command.params if not parameter.hidden for opt in parameter.opts if opt[:2] == "--"]
+    words = [*flags, *getattr(command, "commands", {}), *(word for text in about for word in text.split())]
+    assert [word for word in words if word not in shown.out.split()] == []
+    assert octavo(*path, "-h") == shown
