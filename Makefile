@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 FLEET_VENV := .venv-fleet
 VLLM_VENV ?= .venv-vllm
 OTHER_VLLMS := 0.31.0 0.33.0
+OTHER_PYTHONS := 3.12 3.13
 GPU_PYTHON ?= 3.12
 GPU_PLATFORMS := manylinux_2_28_x86_64 manylinux_2_17_x86_64 manylinux2014_x86_64
 GPU_PACKAGES := transformers==5.23.0 cbor2 msgspec pyzmq httpx xxhash lazy-loader pytest pytest-timeout hypothesis
@@ -15,7 +16,7 @@ export PYTHON
 # Each compares with a peer or a limit in the same run.
 BENCHMARKS := $(sort $(wildcard benchmarks/bench_*.py)) benchmarks/compare_managers.py benchmarks/bookkeeping_memory.py
 
-.PHONY: help demo test test-browser test-fleet test-stores check docs site wheel gpu-check gpu-wheels figures bench fuzz crash soak mutants test-vllm clean
+.PHONY: help demo test test-pythons test-browser test-fleet test-stores check docs site wheel gpu-check gpu-wheels figures bench fuzz crash soak mutants test-vllm clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -25,6 +26,9 @@ demo: $(VENV)/.installed  ## serve hybrid models with ever more tiers, and compa
 
 test: $(VENV)/.installed  ## all tests that need no peer
 	$(BIN)/pytest -m "not vllm and not browser and not fleet and not stores"
+
+test-pythons:  ## a short suite on the other versions of Python that are installed here
+	scripts/test_pythons.sh $(OTHER_PYTHONS)
 
 test-browser: $(VENV)/.installed  ## the page in a real browser
 	scripts/setup_browser.sh
