@@ -1,6 +1,6 @@
 """Octavo's index of a fleet beside Dynamo's `SelectionService`, on the same events.
 
-    python benchmarks/bench_router.py [--requests 400] [--engines 4] [--memory 64] [--seeds 3]
+    python benchmarks/bench_router.py [--part choices | ingest] [--requests 400] [--engines 4] [--memory 64] [--seeds 3]
 
 Dynamo's wheel from PyPI (`pip install ai-dynamo-runtime`; 1.6.1 was tried) must be in the same environment; without it
 only Octavo is shown. For each family of models both routers send the same conversations to engines of their own, block
@@ -10,16 +10,21 @@ tokens.
 expected   tokens that the router thought would be resumed, of all prompt tokens
 resumed    tokens that the engines really resumed
 ratio      Octavo's over Dynamo's
+
+And how many blocks a second they take in from events with tokens (`--part ingest`).
 """
 
 import argparse
 import asyncio
 import os
+import threading
+import time
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 import zmq
 from router_fleet import BLOCK_SIZE, FAMILIES, Engine, conversations
+from router_rates import BLOCKS_OF_SOCKET_EVENT, in_process, over_a_socket, publish
 
 from octavo.events import KVEventBatch, encode_batch, encode_sequence, external_hashes
 from octavo.hashing import PLAIN, BlockHasher
@@ -27,6 +32,7 @@ from octavo.router import FleetIndex
 
 os.environ.setdefault("DYN_LOG", "error")
 MOST_POLLS = 500
+MOST_SECONDS = 60.0
 NOTHING = (0, 0)
 
 
@@ -63,12 +69,14 @@ class OctavoRouter:
 
 
 class DynamoRouter:
-    def __init__(self, engines: Sequence[Engine]) -> None:
+    def __init__(self, engines: Sequence[Engine | None]) -> None:
         from dynamo.llm import SelectionService
 
         self._service: Any = SelectionService(indexer_threads=1)
         self._context = zmq.Context()
         self._sockets = [self._context.socket(zmq.PUB) for _ in engines]
+        for socket in self._sockets:
+            socket.set_hwm(0)
         self._sequences = [0] * len(engines)
         self._is_ready = False
         self.num_unknown = 0
@@ -83,6 +91,19 @@ class DynamoRouter:
                 return
             await asyncio.sleep(0.001)
         self.num_unknown += 1
+
+    async def seconds_to_take(self, encoded: list[bytes], prompt: list[int]) -> float:
+        """Until the last prompt of some batches of one engine is known."""
+        await self.expect(prompt)
+        begin = time.perf_counter()
+        sending = threading.Thread(target=publish, args=(self._sockets[0], encoded))
+        sending.start()
+        while (await self.expect(prompt)).get(0, NOTHING)[0] < BLOCKS_OF_SOCKET_EVENT * BLOCK_SIZE:
+            if time.perf_counter() - begin > MOST_SECONDS:
+                raise SystemExit("Dynamo has lost events: the machine is too busy")
+            await asyncio.sleep(0.001)
+        sending.join()
+        return time.perf_counter() - begin
 
     async def expect(self, prompt: list[int]) -> dict[int, tuple[int, int]]:
         if not self._is_ready:
@@ -137,8 +158,17 @@ async def compare(args: argparse.Namespace, kinds: dict[str, type[Router]]) -> N
         print(f"{family:28}{row}{ratio:>8}", flush=True)
 
 
+async def seconds_of_dynamo(encoded: list[bytes], prompt: list[int]) -> float:
+    router = DynamoRouter([None])
+    try:
+        return await router.seconds_to_take(encoded, prompt)
+    finally:
+        await router.close()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--part", choices=["choices", "ingest"], default=None, help="by default all")
     parser.add_argument("--requests", type=int, default=400)
     parser.add_argument("--engines", type=int, default=4)
     parser.add_argument("--memory", type=int, default=64, help="MiB of each engine's pool")
@@ -151,7 +181,11 @@ def main() -> None:
         print(f"Dynamo is left out: {error}")
     else:
         kinds["dynamo"] = DynamoRouter
-    asyncio.run(compare(args, kinds))
+    if args.part != "ingest":
+        asyncio.run(compare(args, kinds))
+    if args.part != "choices":
+        in_process()
+        asyncio.run(over_a_socket(seconds_of_dynamo if "dynamo" in kinds else None))
 
 
 if __name__ == "__main__":

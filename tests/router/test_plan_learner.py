@@ -3,7 +3,16 @@
 import pytest
 
 from octavo.errors import InputError
-from octavo.events import BlockStored, Delivered, KVEventBatch, PublishedGroup, Resync, ResyncReason, external_hashes
+from octavo.events import (
+    BlockStored,
+    Delivered,
+    KVEventBatch,
+    PublishedGroup,
+    Resync,
+    ResyncReason,
+    encode_batch,
+    external_hashes,
+)
 from octavo.hashing import PLAIN, BlockHasher, RequestIdentity
 from octavo.router import EngineAddress, Indexes, LearningFeed, Member, PlanLearner
 
@@ -82,7 +91,7 @@ def test_a_group_whose_rule_the_events_do_not_tell_needs_nothing():
 
 def delivered(*events):
     batch = KVEventBatch(ts=0.0, events=list(events))
-    return Delivered(sequence=0, topic="", batch=batch, endpoint="", payload=b"", is_replayed=False)
+    return Delivered(sequence=0, topic="", batch=batch, endpoint="", payload=encode_batch(batch), is_replayed=False)
 
 
 class Follower:

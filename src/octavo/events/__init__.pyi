@@ -33,6 +33,7 @@ from .session import (
     Silence as Silence,
     SubscriberItem as SubscriberItem,
 )
+from .skim import skim_batch as skim_batch
 from .sockets import Context as Context, open_endpoint as open_endpoint
 from .sources import EventSource as EventSource, external_hashes as external_hashes
 from .subscriber import Subscriber as Subscriber

@@ -17,6 +17,7 @@ from octavo.events.connection_watch import ConnectionWatch, NewConnection
 from octavo.events.keys import secure_subscriber
 from octavo.events.replay import END_SEQUENCE
 from octavo.events.session import Delivered, PublisherSession, Resync, Silence, SubscriberItem, Verdict
+from octavo.events.skim import skim_batch
 from octavo.events.sockets import Context, Socket, open_endpoint
 from octavo.events.subscriber_config import SourceConfig, SubscriberConfig
 from octavo.events.wire import decode_batch, decode_sequence, encode_sequence
@@ -319,7 +320,8 @@ class EndpointReader:
 
     def _deliver(self, publisher: _Publisher, message: _Message, now: float, *, is_replayed: bool) -> None:
         try:
-            batch = decode_batch(message.payload, limits=self._config.limits)
+            decode = decode_batch if self._config.with_tokens else skim_batch
+            batch = decode(message.payload, limits=self._config.limits)
         except WireError:
             self._counters.malformed += 1
             self._emit_resync(publisher, publisher.session.malformed(message.sequence))

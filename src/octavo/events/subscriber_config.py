@@ -38,6 +38,8 @@ class SubscriberConfig:
     hwm: int = 10_000
     """Messages of one publisher that wait to be read. More are dropped, and show as a gap."""
     limits: WireLimits = DEFAULT_LIMITS
+    with_tokens: bool = True
+    """Without, `token_ids` of what is stored only tells whether there are any (`skim_batch`)."""
     replay_timeout_s: float = 2.0
     """The longest pause between two messages of an answer. Live messages wait for its end."""
     recheck_s: float = 5.0

@@ -135,7 +135,7 @@ def _decode(decoder: msgspec.msgpack.Decoder[_Decoded], payload: bytes | bytearr
     alive."""
     try:
         return decoder.decode(payload)
-    except _MALFORMED as error:
+    except MALFORMED as error:
         return str(error)[:_MAX_CHARS_OF_REASON]
 
 
@@ -149,7 +149,7 @@ def _decode_rare_form(payload: bytes | bytearray | memoryview, *, why: str) -> K
         return why
     try:
         return rare if isinstance(rare, str) else _usual_batch(rare)
-    except _MALFORMED as error:
+    except MALFORMED as error:
         return f"extra keys: {error}"[:_MAX_CHARS_OF_REASON]
 
 
@@ -236,7 +236,7 @@ _LOW_64_BITS = (1 << 64) - 1
 _NULL = msgspec.Raw(b"\xc0")
 _FIRST_BYTES_OF_BIN = frozenset({0xC4, 0xC5, 0xC6})
 _FIRST_BYTES_OF_ARRAY = frozenset({*range(0x90, 0xA0), 0xDC, 0xDD})
-_MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _EVENTS: dict[str, Any] = {event.__name__: event for event in (BlockStored, BlockRemoved, AllBlocksCleared)}
 _TYPES_WITH_SIGN: dict[str, Any] = {
     "block_hashes": Annotated[list[int | bytes], Meta(max_length=MAX_HASHES)],

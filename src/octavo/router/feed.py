@@ -2,9 +2,10 @@
 
 import logging
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
-from octavo.errors import InputError
-from octavo.events import Delivered, Resync, Silence, SubscriberItem
+from octavo.errors import InputError, WireError
+from octavo.events import AnyEvent, Delivered, Resync, Silence, SubscriberItem, decode_batch
 from octavo.router.index import FleetIndex
 from octavo.router.indexes import Indexes
 from octavo.router.member import Member
@@ -89,7 +90,8 @@ class LearningFeed(Feed):
         plan = item.batch.plan
         is_new = plan is not None and self._learner.take_plan(plan)
         self.member.learns_plan = not self._learner.is_told
-        if self._learner.take(item.batch.events) or is_new:
+        events = _with_tokens(item) if self._learner.needs_tokens else item.batch.events
+        if self._learner.take(events) or is_new:
             self._move()
         if self.member.index is not None:
             self.member.index.apply(self.member.name, item.batch.events)
@@ -125,3 +127,11 @@ class LearningFeed(Feed):
             member.index.move_engine(member.name, index)
             self._indexes.drop_empty()
         member.index = index
+
+
+def _with_tokens(item: Delivered) -> Sequence[AnyEvent]:
+    """The subscriber skips tokens. Of some that are no numbers, nothing is learned."""
+    try:
+        return decode_batch(item.payload).events
+    except WireError:
+        return ()

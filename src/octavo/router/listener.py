@@ -30,7 +30,7 @@ async def listen(member: Member, facts: EngineFacts, indexes: Indexes) -> None:
         if source is None or (facts.plan is None and not member.learns_plan):
             member.problem = _NO_EVENTS
             return
-        with Subscriber(SubscriberConfig(sources=(source,))) as subscriber:
+        with Subscriber(SubscriberConfig(sources=(source,), with_tokens=False)) as subscriber:
             feed = _feed_of(member, facts, indexes)
             async for item in subscriber:
                 feed.take(item)

@@ -57,6 +57,11 @@ class PlanLearner:
         """Whether the engine told its plan, so that only its seed is tried out."""
         return self._told is not None
 
+    @property
+    def needs_tokens(self) -> bool:
+        """Whether it still tries out how prompts are hashed."""
+        return self._hashing is None
+
     def take_plan(self, plan: PublishedPlan) -> bool:
         """An engine of Octavo tells its plan among its events. Returns whether the plan is new or another one."""
         before, self._told = self.plan, msgspec.structs.replace(plan, heartbeat_s=None)
