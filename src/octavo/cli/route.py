@@ -40,7 +40,8 @@ def route(
     listener = open_socket(router)
     if router.api_key is None and not is_loopback(router.host):
         print_error(_OPEN_TO_ALL)
-    url, num_engines = url_of(listener), len(server.fleet.members)
-    count = "1 engine" if num_engines == 1 else f"{num_engines} engines"
+    url, fleet = url_of(listener), server.fleet
+    count = "1 engine" if len(fleet.members) == 1 else f"{len(fleet.members)} engines"
+    count += f" and those at {', '.join(fleet.names.problems)}" if fleet.names.problems else ""
     write_output(f"Routing to {count}: OpenAI's API at {url}/v1, the fleet at {url}\n")
     server.run(sockets=[listener])

@@ -7,6 +7,7 @@ from .index import FleetIndex as FleetIndex
 from .indexes import Indexes as Indexes, ReadPrompt as ReadPrompt
 from .member import Member as Member
 from .metrics import ROUTER_METRICS as ROUTER_METRICS
+from .names import look_up as look_up
 from .placement import (
     Choice as Choice,
     EngineLoad as EngineLoad,

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from octavo.errors import InputError
 from octavo.events import SourceConfig, endpoint_of_rank
@@ -13,12 +13,16 @@ from octavo.events import SourceConfig, endpoint_of_rank
 _SCHEME = re.compile(r"\w+://")
 _OPTIONS = ("name", "events", "replay", "keys", "hash", "seed", "ranks")
 _MOST_RANKS = 1024
+_NAME = "dns"
 _WILDCARDS = ("*", "0.0.0.0", "[::]")  # noqa: S104 - compared, not bound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineAddress:
-    """Where an engine is: `http://10.0.0.5:8000`, or with options as `http://10.0.0.5:8000,events=tcp://10.0.0.5:5557`."""
+    """Where an engine is: `http://10.0.0.5:8000`, or with options as `http://10.0.0.5:8000,events=tcp://10.0.0.5:5557`.
+
+    `dns://engines:8000` is where several are, each at one of the name's addresses.
+    """
 
     url: str
     name: str
@@ -33,11 +37,13 @@ class EngineAddress:
         """InputError names what is wrong."""
         url, *pairs = text.split(",")
         parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if parts.scheme not in ("http", "https", _NAME) or not parts.hostname:
             raise InputError(f"engine {text!r}: write a URL such as http://127.0.0.1:8000")
         options = dict(pair.partition("=")[::2] for pair in pairs)
         if wrong := [name for name, value in options.items() if name not in _OPTIONS or not value]:
             raise InputError(f"engine {text!r}: {wrong[0]!r} is not one of {', '.join(_OPTIONS)} with a value")
+        if parts.scheme == _NAME:
+            _check_name(text, parts, options)
         return cls(url=url.rstrip("/"), name=options.pop("name", parts.netloc), options=options)
 
     @classmethod
@@ -54,6 +60,24 @@ class EngineAddress:
         if twice := [name for name in names if names.count(name) > 1]:
             raise InputError(f"two engines are called {twice[0]!r}: give one another name, as URL,name=NAME")
         return addresses
+
+    @property
+    def is_name(self) -> bool:
+        """Whether engines are at each address of a name."""
+        return self.url.startswith(f"{_NAME}:")
+
+    @property
+    def host_and_port(self) -> tuple[str, int]:
+        """Of a name."""
+        parts = urlsplit(self.url)
+        assert parts.hostname is not None
+        assert parts.port is not None, "it was checked"
+        return parts.hostname, parts.port
+
+    def at(self, host: str) -> Self:
+        """The engine at one address of this name."""
+        where = f"{f'[{host}]' if ':' in host else host}:{self.host_and_port[1]}"
+        return replace(self, url=f"http://{where}", name=where if self.rank is None else f"{where}/{self.rank}")
 
     def each_rank(self) -> list[Self]:
         """The engines behind the URL: one for each data-parallel rank. Ports of events count up by the rank, as vLLM
@@ -96,3 +120,16 @@ class EngineAddress:
         for wildcard in _WILDCARDS:
             endpoint = endpoint.replace(f"//{wildcard}:", f"//{f'[{host}]' if ':' in host else host}:")
         return endpoint
+
+
+def _check_name(text: str, parts: SplitResult, options: Mapping[str, str]) -> None:
+    """Each engine behind a name has a port, and events at its own address."""
+    try:
+        has_port = parts.port is not None
+    except ValueError:
+        has_port = False
+    if not has_port or parts.path.strip("/") or "name" in options:
+        raise InputError(f"engine {text!r}: behind a name are several engines: write dns://NAME:PORT, without name=")
+    for option in ("events", "replay"):
+        if option in options and not any(f"//{wildcard}:" in options[option] for wildcard in _WILDCARDS):
+            raise InputError(f"engine {text!r}: each engine behind a name has its own {option}: {option}=tcp://*:PORT")

@@ -22,6 +22,7 @@ from octavo.router.config import RouterConfig
 from octavo.router.engines_file import read_engines_file, watch_engines_file
 from octavo.router.fleet import Fleet
 from octavo.router.metrics import RouterMetrics
+from octavo.router.names import LookUp, look_up
 from octavo.router.proxy import Proxy
 from octavo.router.state import engine_state, state_of
 from octavo.server import (
@@ -50,7 +51,8 @@ _CONNECT_TIMEOUT_S = 5.0
 class RouterServer(uvicorn.Server):
     """A router that serves until it is asked to end. Open requests may go on for a while then."""
 
-    def __init__(self, config: RouterConfig) -> None:
+    def __init__(self, config: RouterConfig, *, look_up: LookUp = look_up) -> None:
+        """`look_up` finds engines that are given by a name."""
         self._config = config
         timeout = httpx.Timeout(None, connect=_CONNECT_TIMEOUT_S)
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
@@ -61,6 +63,7 @@ class RouterServer(uvicorn.Server):
             self._client,
             engine_api_key=config.engine_api_key,
             most_per_engine=config.most_open_per_engine,
+            look_up=look_up,
         )
         self.metrics = RouterMetrics()
         self.admission = Admission(most_requests=config.most_open, most_bytes=config.max_buffered_bytes)

@@ -11,6 +11,7 @@ that owes three heartbeats, what it may have removed is forgotten.
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
 from http import HTTPStatus
@@ -27,6 +28,7 @@ from octavo.router.facts import read_facts, read_models
 from octavo.router.indexes import Indexes, ReadPrompt
 from octavo.router.listener import listen
 from octavo.router.member import Member
+from octavo.router.names import LOOK_UP_INTERVAL_S, LookUp, Names
 from octavo.router.placement import Placement
 from octavo.server import EngineFacts
 
@@ -46,7 +48,9 @@ class Fleet:
         *,
         engine_api_key: str | None = None,
         most_per_engine: int | None = None,
+        look_up: LookUp | None = None,
     ) -> None:
+        """`look_up` finds engines that are given by a name; without it none may be."""
         self.client = client
         self._headers = {} if engine_api_key is None else {"authorization": f"Bearer {engine_api_key}"}
         self.members: dict[str, Member] = {}
@@ -55,8 +59,10 @@ class Fleet:
         self._followers: asyncio.TaskGroup | None = None
         self._tasks: dict[str, asyncio.Task[None]] = {}
         """By engine, while the fleet runs."""
+        self._given: list[EngineAddress] = []
+        self.names = Names(look_up, time.monotonic)
         self.set_engines(addresses)
-        if not self.members:
+        if not self._given:
             raise InputError("a router needs an engine: give its URL with --engine, or a file with --engines-file")
 
     @property
@@ -74,20 +80,31 @@ class Fleet:
         async with asyncio.TaskGroup() as self._followers:
             for member in self.members.values():
                 self._begin_to_follow(member)
-            await asyncio.Event().wait()  # others may come
+            while True:
+                await self.names.ask()
+                self._take_engines()
+                await asyncio.sleep(LOOK_UP_INTERVAL_S)
 
     def set_engines(self, addresses: Iterable[EngineAddress]) -> None:
-        """The fleet is these engines from now on. Those that were there stay as they are known; what was sent to one
-        that leaves may end."""
-        wanted = {address.name: address for address in addresses}
+        """The fleet is these engines from now on, and those behind these names. Those that were there stay as they are
+        known; what was sent to one that leaves may end."""
+        given = list(addresses)
+        self.names.follow([address for address in given if address.is_name])
+        self._given = given
+        self._take_engines()
+
+    def _take_engines(self) -> None:
+        wanted = {address.name: (address, is_listed) for address, is_listed in self.names.engines()}
+        wanted |= {address.name: (address, True) for address in self._given if not address.is_name}
         for name, member in list(self.members.items()):
-            if wanted.get(name) != member.address:
+            if name not in wanted or wanted[name][0] != member.address:
                 self._leave(member)
-        for name, address in wanted.items():
+        for name, (address, is_listed) in wanted.items():
             if name not in self.members:
                 member = self.members[name] = Member(address=address)
                 self.placement.add(name)
                 self._begin_to_follow(member)
+            self.members[name].is_listed = is_listed
 
     def _begin_to_follow(self, member: Member) -> None:
         if self._followers is not None:

@@ -18,6 +18,8 @@ class Member:
     """The fleet has it no more; what was sent there may end."""
     is_draining: bool = False
     """It answers what it has, and gets nothing new."""
+    is_listed: bool = True
+    """Whether the name that it was found by still has its address; otherwise it gets nothing new."""
     problem: str = "not asked yet"
     """Why it is not reachable, or why its blocks are not known; empty when all is well."""
     facts: EngineFacts | None = None
@@ -36,4 +38,4 @@ class Member:
 
     @property
     def takes_requests(self) -> bool:
-        return self.is_reachable and not self.is_draining
+        return self.is_reachable and self.is_listed and not self.is_draining

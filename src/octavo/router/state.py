@@ -48,6 +48,8 @@ class FleetState:
     """Of these, that the router expected to be resumed."""
     index_blocks: int
     decisions: list[Decision]
+    names: dict[str, str]
+    """That engines are found by: why one could not be looked up lately; empty if it could."""
 
 
 def state_of(fleet: Fleet, proxy: Proxy) -> FleetState:
@@ -61,6 +63,7 @@ def state_of(fleet: Fleet, proxy: Proxy) -> FleetState:
         expected_tokens=proxy.num_expected_tokens,
         index_blocks=fleet.num_blocks,
         decisions=list(proxy.decisions),
+        names=fleet.names.problems,
     )
 
 
@@ -71,7 +74,7 @@ def engine_state(member: Member, placement: Placement) -> EngineState:
         name=member.name,
         url=member.address.url,
         is_reachable=member.is_reachable,
-        is_draining=member.is_draining,
+        is_draining=member.is_draining or not member.is_listed,
         problem=member.problem,
         model=None if member.facts is None else member.facts.model,
         knows_all_blocks=index is not None and index.is_complete(member.name),

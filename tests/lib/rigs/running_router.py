@@ -5,7 +5,7 @@ import threading
 import httpx
 
 from octavo.events import PublisherConfig
-from octavo.router import RouterConfig, RouterServer
+from octavo.router import RouterConfig, RouterServer, look_up
 from octavo.server import open_socket, url_of
 from rigs.running_server import RunningServer
 
@@ -13,11 +13,11 @@ from rigs.running_server import RunningServer
 class RunningRouter:
     """A router on a free port, and what tests ask of it."""
 
-    def __init__(self, engines, **config):
+    def __init__(self, engines, *, look_up=look_up, **config):
         config = RouterConfig(port=0, engines=tuple(engines), shutdown_timeout_s=0, **config)
         listener = open_socket(config)
         self.url = url_of(listener)
-        self.server = RouterServer(config)
+        self.server = RouterServer(config, look_up=look_up)
         self._thread = threading.Thread(target=self.server.run, kwargs={"sockets": [listener]})
         self._thread.start()
 

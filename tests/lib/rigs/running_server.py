@@ -23,7 +23,8 @@ class RunningServer:
         config = EngineConfig(model=folder, **config)
         make_offload = None if offload is None else offload_maker(config, OffloadConfig.from_mapping(offload))
         self.engine = AsyncEngine(Engine.from_config(config, make_offload=make_offload))
-        server = ServerConfig(model_name=MODEL, port=0, api_key=api_key, **{"shutdown_timeout_s": 0, **(bounds or {})})
+        bounds = {"port": 0, "shutdown_timeout_s": 0, **(bounds or {})}
+        server = ServerConfig(model_name=MODEL, api_key=api_key, **bounds)
         listener = open_socket(server)
         self.url = url_of(listener)
         self.server = Server(self.engine, server, read_offload=read_offload, tenants=tenants)

@@ -1,0 +1,165 @@
+"""Engines behind a name whose addresses change."""
+
+import asyncio
+import socket
+from urllib.parse import urlsplit
+
+import pytest
+
+from octavo.engine import save_tiny_model
+from octavo.errors import InputError
+from octavo.router import EngineAddress, look_up
+from octavo.router.fleet import Fleet
+from octavo.router.names import FORGOTTEN_AFTER_S, Names
+from rigs.running_router import RoutedEngine, RunningRouter
+from rigs.running_server import MODEL
+
+HERE, THERE = "127.0.0.1", "127.0.0.2"
+
+
+class Directory:
+    """A name's addresses, as a test changes them; or an error."""
+
+    def __init__(self, *hosts):
+        self.hosts = hosts
+        self.asked = []
+
+    async def __call__(self, name, port):
+        self.asked.append((name, port))
+        if isinstance(self.hosts, Exception):
+            raise self.hosts
+        return self.hosts
+
+
+def names_of(directory, text="dns://engines:8000", clock=lambda: 0.0):
+    names = Names(directory, clock)
+    names.follow(EngineAddress.parse_all([text]))
+    return names
+
+
+def found(names):
+    asyncio.run(names.ask())
+    return {address.name: is_listed for address, is_listed in names.engines()}
+
+
+def test_a_name_stands_for_one_engine_at_each_address():
+    directory = Directory("10.0.0.5", "fd00::5")
+    names = names_of(directory, "dns://engines:8000,events=tcp://*:5557,keys=K")
+    assert found(names) == {"10.0.0.5:8000": True, "[fd00::5]:8000": True}
+    assert directory.asked == [("engines", 8000)]
+    (first, _), (second, _) = names.engines()
+    assert (first.url, second.url) == ("http://10.0.0.5:8000", "http://[fd00::5]:8000")
+    assert first.source(None, None).endpoint == "tcp://10.0.0.5:5557"
+    assert second.source(None, None).endpoint == "tcp://[fd00::5]:5557"
+
+
+def test_each_address_has_all_ranks():
+    names = names_of(Directory("10.0.0.5", "10.0.0.6"), "dns://engines:8000,ranks=2,events=tcp://*:5557")
+    assert set(found(names)) == {f"10.0.0.{host}:8000/{rank}" for host in (5, 6) for rank in (0, 1)}
+    assert {address.source(None, None).endpoint for address, _ in names.engines()} == {
+        f"tcp://10.0.0.{host}:{port}" for host in (5, 6) for port in (5557, 5558)
+    }
+
+
+def test_an_engine_that_a_name_has_no_more_is_drained_and_then_forgotten():
+    now = [0.0]
+    directory = Directory("10.0.0.5", "10.0.0.6")
+    names = names_of(directory, clock=lambda: now[0])
+    found(names)
+    directory.hosts = ("10.0.0.6", "10.0.0.7")
+    now[0] = FORGOTTEN_AFTER_S - 1
+    assert found(names) == {"10.0.0.5:8000": False, "10.0.0.6:8000": True, "10.0.0.7:8000": True}
+    now[0] = FORGOTTEN_AFTER_S
+    assert found(names) == {"10.0.0.6:8000": True, "10.0.0.7:8000": True}
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (socket.gaierror(-3, "try again"), "try again"),
+        (TimeoutError(), "no answer in 10 s"),
+        (UnicodeError("label too long"), "label too long"),
+        ((), "0 addresses"),
+        (tuple(f"10.0.{i >> 8}.{i & 255}" for i in range(1025)), "1,025 addresses"),
+    ],
+)
+def test_a_name_that_cannot_be_looked_up_changes_nothing_and_it_is_said(answer, problem, caplog):
+    directory = Directory("10.0.0.5")
+    names = names_of(directory)
+    before = found(names)
+    directory.hosts = answer
+    assert found(names) == found(names) == before
+    assert problem in names.problems["engines:8000"]
+    assert len(caplog.records) == 1
+    directory.hosts = ("10.0.0.6",)
+    assert found(names) == {"10.0.0.5:8000": False, "10.0.0.6:8000": True}
+    assert names.problems == {"engines:8000": ""}
+
+
+def test_names_that_are_followed_no_longer_take_their_engines_along():
+    names = names_of(Directory("10.0.0.5"))
+    found(names)
+    names.follow(EngineAddress.parse_all(["dns://engines:8000", "dns://others:8000"]))
+    assert [address.name for address, _ in names.engines()] == ["10.0.0.5:8000"]
+    names.follow(EngineAddress.parse_all(["dns://engines:8000,seed=7"]))
+    assert names.engines() == []
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("dns://engines", "dns://NAME:PORT"),
+        ("dns://engines:99999", "dns://NAME:PORT"),
+        ("dns://engines:8000/v1", "dns://NAME:PORT"),
+        ("dns://engines:8000,name=one", "without name="),
+        ("dns://engines:8000,events=tcp://10.0.0.5:5557", r"events=tcp://\*:PORT"),
+        ("dns://engines:8000,events=tcp://*:5557,replay=tcp://a:1", r"replay=tcp://\*:PORT"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(text, complaint):
+    with pytest.raises(InputError, match=complaint):
+        EngineAddress.parse(text)
+
+
+def test_who_looks_no_names_up_says_so():
+    with pytest.raises(InputError, match="octavo route alone"):
+        Fleet(EngineAddress.parse_all(["dns://engines:8000"]), client=None)
+
+
+def test_this_machine_looks_up_localhost():
+    assert set(asyncio.run(look_up("localhost", 8000))) & {HERE, "::1"}
+    with pytest.raises(socket.gaierror):
+        asyncio.run(look_up("no-such-name.invalid", 8000))
+
+
+def ask(router, prompt):
+    with router.client() as client:
+        answer = client.post("/v1/completions", json={"model": MODEL, "prompt": prompt, "max_tokens": 1})
+    return answer.headers["x-octavo-engine"], answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+def test_engines_join_and_leave_with_their_name(running, tmp_path):
+    save_tiny_model("llama", tmp_path / "model")
+    first = running(RoutedEngine(tmp_path / "model"))
+    port = urlsplit(first.url).port
+    directory = Directory(HERE)
+    router = running(RunningRouter([f"dns://engines:{port}"], look_up=directory))
+    router.wait_until_known(1)
+    assert ask(router, [5] * 40) == (first.name, 0)
+    router.wait_until_told([first])
+
+    second = running(RoutedEngine(tmp_path / "model", bounds={"host": THERE, "port": port}))
+    directory.hosts = (HERE, THERE)
+    router.wait_until_known(2)
+    assert ask(router, [5] * 40) == (first.name, 32)
+
+    directory.hosts = (THERE,)
+    router.wait_until(lambda seen: [engine["is_draining"] for engine in seen["engines"]] == [True, False])
+    assert ask(router, [5] * 40) == (second.name, 0)
+
+    directory.hosts = socket.gaierror(-2, "gone")
+    seen = router.wait_until(lambda seen: "gone" in seen["names"][f"engines:{port}"])
+    assert len(seen["engines"]) == 2
+    directory.hosts = (HERE, THERE)
+    router.wait_until(lambda seen: not any(engine["is_draining"] for engine in seen["engines"]))
+    assert ask(router, [5] * 40)[1] == 32
