@@ -30,6 +30,18 @@ TEMPLATES = {
         "<arg_value>{{ value if value is string else value | tojson(ensure_ascii=False) }}</arg_value>\n"
         "{% endfor %}</tool_call>"
     ),
+    "qwen3_coder": _template(
+        "<tool_call>\n<function={{ call.function.name }}>\n{% for key, value in call.function.arguments.items() %}"
+        "<parameter={{ key }}>\n{{ value if value is string else value | tojson }}\n</parameter>\n"
+        "{% endfor %}</function>\n</tool_call>"
+    ),
+    "deepseek_v3_2": _template(
+        '<｜DSML｜invoke name="{{ call.function.name }}">\n{% for key, value in call.function.arguments.items() %}'
+        "<｜DSML｜parameter name=\"{{ key }}\" string=\"{{ 'true' if value is string else 'false' }}\">"
+        "{{ value if value is string else value | tojson }}</｜DSML｜parameter>\n{% endfor %}</｜DSML｜invoke>\n",
+        before="<｜DSML｜function_calls>\n",
+        after="</｜DSML｜function_calls>",
+    ),
     "deepseek_v3": _template(
         "{{ '<｜tool▁call▁begin｜>' + call.type + '<｜tool▁sep｜>' + call.function.name + '\n```json\n'"
         " + call.function.arguments + '\n```<｜tool▁call▁end｜>' }}",
@@ -47,7 +59,7 @@ TEMPLATES = {
     "{% else %}<|start|>{{ message.role }}<|message|>{{ message.content }}<|end|>{% endif %}"
     "{% endfor %}{% if add_generation_prompt %}<|start|>assistant{% endif %}",
 }
-"""By format. GLM's, DeepSeek's and harmony's write whole conversations; the rest are for what a model answers."""
+"""By format. GLM's, Qwen3-Coder's, DeepSeek's and harmony's write whole conversations; the rest are for answers."""
 MARKERS = {
     "mistral": ["[TOOL_CALLS]"],
     "mistral_args": ["[TOOL_CALLS]", "[ARGS]"],
@@ -55,6 +67,7 @@ MARKERS = {
         *("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁begin｜>"),
         *("<｜tool▁call▁end｜>", "<｜tool▁sep｜>"),
     ],
+    "deepseek_v3_2": ["｜DSML｜"],
     "harmony": ["<|start|>", "<|channel|>", "<|message|>", "<|constrain|>", "<|end|>", "<|call|>", "<|return|>"],
 }
 """That are special tokens of a format's models."""

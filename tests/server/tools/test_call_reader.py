@@ -13,7 +13,14 @@ ODD = {"text": 'a "}] \\ b', "deep": [{"x": {}}, []], "name": "g", "none": None,
 CALLS = [("find", ODD), ("stop.now", {})]
 
 
-SCHEMA = {"properties": {"text": {"type": "string"}, "word": {"enum": ["é"]}, "name": {"$ref": "#/$defs/name"}}}
+SCHEMA = {
+    "properties": {
+        "flag": {"type": "boolean"},
+        "text": {"type": "string"},
+        "word": {"enum": ["é"]},
+        "name": {"$ref": "#/$defs/name"},
+    }
+}
 SCHEMAS = {name: {**SCHEMA, "$defs": {"name": {"type": "string"}}} for name in ("find", "write")}
 
 
@@ -22,11 +29,16 @@ def write(form, calls, *, separators=(", ", ": ")):
     if form.has_channels:
         message = "<|end|><|start|>assistant"
         return message.join(f"{form.opening}{name}{form.name_end}{json.dumps(args)}" for name, args in calls)
-    if form.has_pairs:
-        return "\n".join(
-            "\n".join([f"{form.opening}{name}", *(pair(*item) for item in args.items()), form.closing])
+    if form.pairs is not None:
+        bodies = [
+            f"{form.call_opening}{name}{form.name_end}{''.join(pair(form.pairs, *item) for item in args.items())}"
+            f"{form.call_closing}"
             for name, args in calls
-        )
+        ]
+        around = form.around
+        if form.is_block:
+            return f"{form.opening}{around}{around.join(bodies)}{around}{form.closing}"
+        return "\n".join(f"{form.opening}{around}{body}{around}{form.closing}" for body in bodies)
     if form.call_opening:
         inner = (
             f"{form.call_opening}{name}{form.name_end}{json.dumps(args)}{form.call_closing}" for name, args in calls
@@ -42,9 +54,9 @@ def write(form, calls, *, separators=(", ", ": ")):
     return "\n".join(f"{form.opening}\n{one}\n{form.closing}" for one in objects)
 
 
-def pair(key, value):
-    written = value if isinstance(value, str) else json.dumps(value)
-    return f"<arg_key>{key}</arg_key>\n<arg_value>{written}</arg_value>"
+def pair(tags, key, value):
+    between, written = (tags.text, value) if isinstance(value, str) else (tags.json or tags.text, json.dumps(value))
+    return f"{tags.key}{key}{between}{tags.margin}{written}{tags.margin}{tags.end}\n"
 
 
 def read(form, pieces, *, most_calls=None):
@@ -171,8 +183,63 @@ def test_what_has_no_pairs_is_said(text):
         assert read(BY_NAME["glm"], pieces)[:2] == (text, [])
 
 
+QWEN = "<tool_call>\n<function=find>\n{}</function>\n</tool_call>"
+DSML = '<｜DSML｜function_calls>\n<｜DSML｜invoke name="find">\n{}</｜DSML｜invoke>\n</｜DSML｜function_calls>'
+
+
+@pytest.mark.parametrize(
+    ("pairs", "arguments"),
+    [
+        ("", {}),
+        ("<parameter=text>\na\n\n b\n\n</parameter>\n", {"text": "a\n\n b\n"}),
+        ("<parameter=text>\n\n</parameter>\n", {"text": ""}),
+        ("<parameter=text>\n</parameter>\n", {"text": ""}),
+        ("<parameter=text>1</parameter>", {"text": "1"}),
+        ("<parameter=text>\n</div> < </function>\n</parameter>", {"text": "</div> < </function>"}),
+        (
+            "<parameter=flag>\nTrue\n</parameter>\n<parameter=other>\nTrue\n</parameter>",
+            {"flag": True, "other": "True"},
+        ),
+        ("<parameter=flag>\nNone\n</parameter>\n<parameter=other>\n[1]\n</parameter>", {"flag": None, "other": [1]}),
+    ],
+)
+def test_lines_between_tags(pairs, arguments):
+    text = QWEN.format(pairs)
+    for pieces in ([text], list(text), [*text.splitlines(keepends=True)]):
+        said, ((name, written),), _ = read(BY_NAME["qwen3_coder"], pieces)
+        assert (said, name, json.loads(written)) == ("", "find", arguments)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "arguments"),
+    [
+        ("\n", {}),
+        ('<｜DSML｜parameter name="other" string="true">1</｜DSML｜parameter>\n', {"other": "1"}),
+        ('<｜DSML｜parameter name="other" string="false">1</｜DSML｜parameter>\n', {"other": 1}),
+        ('<｜DSML｜parameter name="other" string="false">1 or 2</｜DSML｜parameter>', {"other": "1 or 2"}),
+        (
+            '<｜DSML｜parameter name="text" string="true">\n</｜DSML｜invoke>\n</｜DSML｜parameter>',
+            {"text": "\n</｜DSML｜invoke>\n"},
+        ),
+    ],
+)
+def test_tags_say_what_is_text(pairs, arguments):
+    text = "Soon.\n\n" + DSML.format(pairs)
+    for pieces in ([text], list(text)):
+        said, ((name, written),), _ = read(BY_NAME["deepseek_v3_2"], pieces)
+        assert (said.rstrip(), name, json.loads(written)) == ("Soon.", "find", arguments)
+
+
+@pytest.mark.parametrize(
+    "text", ["<tool_call>", "<tool_call>\n<function=", "<tool_call>\n<function=f", "<tool_call>{}"]
+)
+def test_what_has_no_function_is_said(text):
+    for pieces in ([text], list(text)):
+        assert read(BY_NAME["qwen3_coder"], pieces)[:2] == (text, [])
+
+
 def test_deepseek_goes_on_after_its_calls():
-    for name in ("deepseek", "deepseek_v3"):
+    for name in ("deepseek", "deepseek_v3", "deepseek_v3_2"):
         text = write(BY_NAME[name], CALLS) + "Done."
         for pieces in ([text], list(text)):
             said, calls, _ = read(BY_NAME[name], pieces)
@@ -238,8 +305,9 @@ def test_llama_may_mark_its_call():
         ("[TOOL_CALLS]{{ name }}[ARGS]{{ arguments }}", "mistral_args"),
         ('as {"name": function name, "parameters": dictionary of argument name and its value}.', "llama"),
         *((template, name) for name, template in TEMPLATES.items()),
-        ("<｜DSML｜function_calls>{{ tools }}", None),
-        ("<tool_call><function=f><parameter=a> arguments", None),
+        ("<｜DSML｜tool_calls>{{ tools }}", None),
+        ("<tool_call><function=f> arguments", None),
+        ("<seed:tool_call><function=f><parameter=a>", None),
         ("{{ messages }}", None),
     ],
 )  # fmt: skip

@@ -31,7 +31,8 @@ class CallReader:
         """By tool, schemas say what is text where a format has no quotes for it."""
         self._form = form
         self._schemas = schemas or {}
-        self._between = (form.closing, form.opening, *map(str.strip, split_markers(form.call_closing)))
+        ends = [form.call_closing] if form.pairs is not None else split_markers(form.call_closing)
+        self._between = (form.closing, form.opening, *map(str.strip, ends))
         """May stand between calls, or behind the last one."""
         self._most_calls = most_calls
         self.num_calls = 0
@@ -103,9 +104,11 @@ class CallReader:
         if not text:
             return False
         form = self._form
-        if form.has_pairs and self._raw.startswith(form.opening):
-            return self._begin(PairScanner(form.closing, self._schemas), text)
-        if form.name_end and (not form.call_opening or text.startswith(form.call_opening)):
+        if form.pairs is not None:
+            if text.startswith(form.call_opening) if form.call_opening else self._raw.startswith(form.opening):
+                rest = text.removeprefix(form.call_opening)
+                return self._begin(PairScanner(form, form.pairs, self._schemas), rest, form.call_opening)
+        elif form.name_end and (not form.call_opening or text.startswith(form.call_opening)):
             name, end, rest = text.removeprefix(form.call_opening).partition(form.name_end.strip())
             scanner = ObjectScanner(name.partition(_CALL_ID)[0].strip())
             return bool(end) and self._begin(scanner, rest, text[: len(text) - len(rest)])
@@ -145,7 +148,7 @@ class CallReader:
                 return False
         if not self._has_begun:
             self._say(read, self._raw + scanner.text)
-        self._is_inside = self._has_begun and bool(self._form.call_opening or not self._form.name_end)
+        self._is_inside = self._has_begun and bool(self._form.closing or not self._form.name_end)
         self._object, self._raw = None, ""
         return True
 

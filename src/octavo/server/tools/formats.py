@@ -5,8 +5,10 @@ mistral       [TOOL_CALLS][{"name": "f", "arguments": {...}}, ...]              
 mistral_args  [TOOL_CALLS]f[ARGS]{...}[TOOL_CALLS]g[ARGS]{...}                    Mistral since 2025
 llama         {"name": "f", "parameters": {...}}, or the same after <|python_tag|>   Llama 3 and 4
 glm           <tool_call>f\n<arg_key>k</arg_key>\n<arg_value>v</arg_value>\n</tool_call>       GLM-4.5 and later
+qwen3_coder   <tool_call>\n<function=f>\n<parameter=k>\nv\n</parameter>\n</function>\n</tool_call>   Qwen3-Coder
 deepseek_v3   <calls begin><call begin>function<sep>f\n```json\n{...}\n```<call end>...<calls end>   DeepSeek V3, R1
 deepseek      <calls begin><call begin>f<sep>{...}<call end>...<calls end>        DeepSeek V3.1
+deepseek_v3_2 <DSML function_calls>\n<DSML invoke name="f">\n<DSML parameter name="k" string="true">v...  DeepSeek V3.2
 harmony       <|channel|>commentary to=functions.f <|constrain|>json<|message|>{...}           gpt-oss
 """
 
@@ -17,6 +19,22 @@ from octavo.server.tools.markers import is_marker, split_markers
 
 _CODE = re.compile(r"\{[{%].*?[%}]\}", re.DOTALL)
 """Of a template: what is no text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairTags:
+    """How a format writes one argument without JSON around it."""
+
+    key: str
+    """Before the key."""
+    text: str
+    """Between the key and a value that is text."""
+    json: str = ""
+    """Between the key and any other value; empty: the same, and the tool's schema says which values are text."""
+    end: str
+    """Behind the value."""
+    margin: str = ""
+    """Before and behind a value, and no part of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,9 +49,11 @@ class ToolFormat:
     closing: str = ""
     """Ends one; empty: nothing does."""
     call_opening: str = ""
-    """Begins each call of a list; empty: nothing but the call does."""
+    """Begins each call, within an opening; empty: nothing but the call does."""
     call_closing: str = ""
-    """Ends each call of a list."""
+    """Ends each call."""
+    is_block: bool = False
+    """Whether one opening and one closing are around all calls."""
     around: str = ""
     """Stands between markers and calls."""
     arguments_key: str = "arguments"
@@ -43,8 +63,8 @@ class ToolFormat:
     """Stands between a bare name and its arguments; empty: the call is an object that holds both."""
     is_bare: bool = False
     """Whether an answer that is nothing but the call's object is a call too. The model writes it so when it must."""
-    has_pairs: bool = False
-    """Whether arguments are pairs of tags, each with its key or its value."""
+    pairs: PairTags | None = None
+    """Of a format whose arguments stand between tags."""
     has_channels: bool = False
     """Whether every answer is parted into messages with headers, which hold thoughts, texts or a call."""
     answer_opening: str = ""
@@ -55,7 +75,9 @@ class ToolFormat:
     @property
     def markers(self) -> list[str]:
         """All that a model may have as a token."""
-        texts = (self.opening, self.call_opening, self.name_end, self.call_closing, self.closing)
+        texts = [self.opening, self.call_opening, self.name_end, self.call_closing, self.closing]
+        if (tags := self.pairs) is not None:
+            texts += [tags.key, tags.text, tags.json, tags.end]
         return [piece for text in texts for piece in split_markers(text) if is_marker(piece)]
 
 
@@ -69,7 +91,19 @@ FORMATS = (
         signs=("<tool_call>", "<arg_key>", "<arg_value>"),
         opening="<tool_call>",
         closing="</tool_call>",
-        has_pairs=True,
+        name_end="\n",
+        pairs=PairTags(key="<arg_key>", text="</arg_key>\n<arg_value>", end="</arg_value>"),
+    ),
+    ToolFormat(
+        name="qwen3_coder",
+        signs=("<tool_call>", "<function=", "<parameter="),
+        opening="<tool_call>",
+        closing="</tool_call>",
+        call_opening="<function=",
+        call_closing="</function>",
+        around="\n",
+        name_end=">\n",
+        pairs=PairTags(key="<parameter=", text=">", end="</parameter>", margin="\n"),
     ),
     ToolFormat(
         name="hermes", signs=("<tool_call>", "arguments"), opening="<tool_call>", closing="</tool_call>", around="\n"
@@ -89,6 +123,7 @@ FORMATS = (
         call_opening="<｜tool▁call▁begin｜>function<｜tool▁sep｜>",
         name_end="\n```json\n",
         call_closing="\n```<｜tool▁call▁end｜>",
+        is_block=True,
         wants_text=True,
     ),
     ToolFormat(
@@ -99,7 +134,25 @@ FORMATS = (
         call_opening="<｜tool▁call▁begin｜>",
         name_end="<｜tool▁sep｜>",
         call_closing="<｜tool▁call▁end｜>",
+        is_block=True,
         wants_text=True,
+    ),
+    ToolFormat(
+        name="deepseek_v3_2",
+        signs=("DSML", "function_calls"),
+        opening="<｜DSML｜function_calls>",
+        closing="</｜DSML｜function_calls>",
+        call_opening='<｜DSML｜invoke name="',
+        call_closing="</｜DSML｜invoke>",
+        is_block=True,
+        around="\n",
+        name_end='">\n',
+        pairs=PairTags(
+            key='<｜DSML｜parameter name="',
+            text='" string="true">',
+            json='" string="false">',
+            end="</｜DSML｜parameter>",
+        ),
     ),
     ToolFormat(
         name="harmony",
@@ -110,15 +163,15 @@ FORMATS = (
         answer_opening="<|channel|>final<|message|>",
     ),
 )  # fmt: skip
-_OTHERS = ("<function=", "<parameter=", "DSML")
-"""Signs of formats that are not read, though their markers are those of some that are."""
+_TELLING = ("<function=", "<parameter=", "DSML")
+"""Signs of formats. A template that holds one is of a format that has it, or of none that is known."""
 
 
 def find_format(template: str) -> ToolFormat | None:
     """The format that a chat template teaches; None for one that is not known."""
-    if any(sign in template for sign in _OTHERS):
-        return None
-    return next((form for form in FORMATS if all(sign in template for sign in form.signs)), None)
+    shown = {sign for sign in _TELLING if sign in template}
+    known = (form for form in FORMATS if shown <= set(form.signs))
+    return next((form for form in known if all(sign in template for sign in form.signs)), None)
 
 
 def shows_tools(template: str) -> bool:

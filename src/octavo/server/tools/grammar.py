@@ -1,13 +1,13 @@
 """The text of a grammar for calls of tools, as a model's format writes them."""
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from octavo.engine import json_rule
-from octavo.server.tools.formats import ToolFormat
+from octavo.server.tools.formats import PairTags, ToolFormat
 from octavo.server.tools.markers import is_marker, split_markers
-from octavo.server.tools.pair_scanner import KEY_TAGS, VALUE_TAGS
 from octavo.server.tools.text_arguments import Schema, find_property, is_text, texts_of
 
 Terminal = Callable[[str], str]
@@ -43,9 +43,10 @@ def _calls(form: ToolFormat, terminal: Terminal, *, is_parallel: bool) -> str:
         return _join(opening, '"["', "call", _repeated('", " call') if is_parallel else "", '"]"')
     if form.is_bare:
         return "call"
-    if form.call_opening:
-        return _join(opening, "call", _repeated("call") if is_parallel else "", closing)
     around = _text(form.around)
+    if form.is_block:
+        more = _repeated(_join(around, "call")) if is_parallel else ""
+        return _join(opening, around, "call", more, around, closing)
     one = _join(opening, around, "call", around, closing)
     return _join(one, _repeated(_join(around, one)) if is_parallel else "")
 
@@ -55,23 +56,26 @@ def _repeated(rule: str) -> str:
 
 
 def _call(form: ToolFormat, name: str, schema: Schema, terminal: Terminal) -> str:
-    if form.has_pairs:
-        return _join(_text(f"{name}\n"), *_pairs(schema or _NO_ARGUMENTS, terminal))
+    opening, closing = _marked(form.call_opening, terminal), _marked(form.call_closing, terminal)
+    begun = _join(opening, _text(name), _marked(form.name_end, terminal))
+    if form.pairs is not None:
+        return _join(begun, *_pairs(form.pairs, schema or _NO_ARGUMENTS, terminal), closing)
     arguments = json_rule({"type": "object", **(schema or _NO_ARGUMENTS)}, is_strict=False)
     if form.name_end:
-        opening, closing = _marked(form.call_opening, terminal), _marked(form.call_closing, terminal)
-        return _join(opening, _text(name), _marked(form.name_end, terminal), arguments, closing)
+        return _join(begun, arguments, closing)
     return _join(_text(f'{{"name": {json.dumps(name)}, "{form.arguments_key}": '), arguments, _text("}"))
 
 
-def _pairs(schema: Mapping[str, Any], terminal: Terminal) -> Iterator[str]:
+def _pairs(tags: PairTags, schema: Mapping[str, Any], terminal: Terminal) -> Iterator[str]:
     """Each argument, those that are not required as an option. A text's pattern and format are not enforced."""
     properties, required = schema.get("properties"), schema.get("required")
     for key, own in properties.items() if isinstance(properties, dict) else ():
         about = find_property(schema, key)
-        value = _text_value(about) if is_text(about) else _value(schema, own)
-        pair = _join(terminal(KEY_TAGS[0]), _text(key), terminal(KEY_TAGS[1]), _text("\n"))
-        pair = _join(pair, terminal(VALUE_TAGS[0]), value, terminal(VALUE_TAGS[1]), _text("\n"))
+        value = _text_value(about, tags.end) if is_text(about) else _value(schema, own)
+        between = tags.text if is_text(about) else tags.json or tags.text
+        pair = _join(_marked(tags.key, terminal), _text(key), _marked(between, terminal))
+        margin = _text(tags.margin)
+        pair = _join(pair, margin, value, margin, _marked(tags.end, terminal), _text("\n"))
         yield pair if isinstance(required, list) and key in required else f"({pair})?"
 
 
@@ -80,13 +84,19 @@ def _value(schema: Mapping[str, Any], about: Any) -> str:
     return json_rule({**definitions, **(about if isinstance(about, dict) else {})}, is_strict=False)
 
 
-def _text_value(about: Mapping[str, Any]) -> str:
+def _text_value(about: Mapping[str, Any], end: str) -> str:
     if texts := texts_of(about):
         return f"({' | '.join(map(json.dumps, texts))})"
     least, most = about.get("minLength"), about.get("maxLength")
     if isinstance(least, int) or isinstance(most, int):
         return rf"/[^<]{{{least if isinstance(least, int) else 0},{most if isinstance(most, int) else ''}}}/"
-    return r"/([^<]|<[^\/<])*/"
+    return f"/[^<]*(<{_without(end[1:])})*/"
+
+
+def _without(end: str) -> str:
+    """A pattern of texts that have no `<` and do not begin with an end."""
+    char, rest = re.escape(end[0]).replace("/", r"\/"), end[1:]
+    return f"([^{char}<][^<]*|{char}{_without(rest)})?" if rest else f"([^{char}<][^<]*)?"
 
 
 def _marked(text: str, terminal: Terminal) -> str:

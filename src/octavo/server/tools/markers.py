@@ -2,7 +2,7 @@
 
 import re
 
-_MARKER = re.compile(r"(<[|｜][^|｜]+[|｜]>|\[[A-Z_]+\]|</?[a-z_]+>)")
+_MARKER = re.compile(r"(<[|｜][^|｜]+[|｜]>|｜[A-Z]+｜|\[[A-Z_]+\]|</?[a-z_]+>)")
 """A text that many models have as one token."""
 
 

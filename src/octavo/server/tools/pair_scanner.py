@@ -3,39 +3,46 @@ r"""`PairScanner`: one call whose arguments are pairs of tags, as it arrives in 
 get_weather\n<arg_key>place</arg_key>\n<arg_value>Kiel</arg_value>\n</tool_call>
 name         key                       value: text as it is, anything else as JSON
 
-A tool's schema says which arguments are text. Of the others, what is no JSON is text too.
+The tags say which arguments are text, or else the tool's schema. Of the others, what is no JSON is text too.
 """
 
 import json
 import re
 from collections.abc import Mapping
+from functools import cache
 
 import msgspec
 
+from octavo.server.tools.formats import PairTags, ToolFormat
 from octavo.server.tools.markers import held_back
 from octavo.server.tools.text_arguments import Schema, find_property, is_text
 
-KEY_TAGS = ("<arg_key>", "</arg_key>")
-VALUE_TAGS = ("<arg_value>", "</arg_value>")
 _NAME = re.compile(r"\s*([a-zA-Z0-9_.:/-]+)\s*")
-_UNTIL_VALUE = re.compile(rf"{KEY_TAGS[0]}(.*?){KEY_TAGS[1]}\s*{VALUE_TAGS[0]}", re.DOTALL)
+_PYTHONS = {"True": "true", "False": "false", "None": "null"}
+"""Some templates write values as Python does, and so do their models."""
 
 
 class PairScanner:
-    """Begins behind the opening, and ends before what closes the call."""
+    """Begins with the name, and ends before what closes the call."""
 
-    def __init__(self, closing: str, schemas: Mapping[str, Schema]) -> None:
+    def __init__(self, form: ToolFormat, tags: PairTags, schemas: Mapping[str, Schema]) -> None:
         self.text = ""
         self.is_whole = False
         self.name: str | None = None
         self.arguments = ""
         """As far as they have come; empty until it is known to be a call."""
-        self._closing = closing
+        self._name_end = form.name_end.strip()
+        self._tags = tags
+        self._until_value = _until_value(tags)
+        self._next = (tags.key, form.call_closing or form.closing)
+        """What may stand behind the name, or behind a value."""
         self._schemas = schemas
         self._buffer = ""
         """What is not understood yet."""
         self._is_in_text = False
         """Within a value that is text: it is told as it comes."""
+        self._has_margin = False
+        """Whether a margin may come, before such a value."""
 
     def push(self, text: str) -> str:
         """Takes what belongs to the call, and returns the rest."""
@@ -57,43 +64,59 @@ class PairScanner:
     def _read_name(self) -> bool:
         found = _NAME.match(self._buffer)
         rest = self._buffer[found.end() :] if found else self._buffer.lstrip()
-        markers = (KEY_TAGS[0], self._closing)
+        markers = (self._name_end,) if self._name_end else self._next
         if found is None or not rest.startswith(markers):
             self.is_whole = bool(rest) and (found is None or not any(marker.startswith(rest) for marker in markers))
             return False
-        self.name, self.arguments, self._buffer = found[1], "{", rest
+        self.name, self.arguments, self._buffer = found[1], "{", rest.removeprefix(self._name_end)
         return True
 
     def _read_pair(self) -> bool:
         self._buffer = self._buffer.lstrip()
-        if not self._buffer.startswith(KEY_TAGS[0]):
-            markers = (KEY_TAGS[0], self._closing)
-            if not any(marker != self._buffer and marker.startswith(self._buffer) for marker in markers):
+        tags = self._tags
+        if not self._buffer.startswith(tags.key):
+            if not any(marker != self._buffer and marker.startswith(self._buffer) for marker in self._next):
                 self.is_whole = True
                 self.arguments += "}"
             return False
-        found = _UNTIL_VALUE.match(self._buffer)
+        found = self._until_value.match(self._buffer)
         if found is None:
             return False
         key, rest = found[1], self._buffer[found.end() :]
         opening = ("" if self.arguments == "{" else ", ") + json.dumps(key, ensure_ascii=False) + ": "
-        if is_text(find_property(self._schemas.get(self.name or ""), key)):
+        about = find_property(self._schemas.get(self.name or ""), key)
+        if found["text"] is not None if tags.json else is_text(about):
             self.arguments += opening + '"'
-            self._is_in_text, self._buffer = True, rest
+            self._is_in_text, self._has_margin, self._buffer = True, bool(tags.margin), rest
             return True
-        value, end, rest = rest.partition(VALUE_TAGS[1])
+        value, end, rest = rest.partition(tags.end)
         if end:
-            self.arguments += opening + _as_json(value)
+            value = value.removeprefix(tags.margin).removesuffix(tags.margin)
+            self.arguments += opening + _as_json(_PYTHONS.get(value, value) if about else value)
             self._buffer = rest
         return bool(end)
 
     def _read_text(self) -> bool:
-        value, end, rest = self._buffer.partition(VALUE_TAGS[1])
-        keep = 0 if end else held_back(value, VALUE_TAGS[1])
+        tags = self._tags
+        if self._has_margin:
+            if not self._buffer:
+                return False
+            self._buffer, self._has_margin = self._buffer.removeprefix(tags.margin), False
+        value, end, rest = self._buffer.partition(tags.end)
+        if end:
+            value = value.removesuffix(tags.margin)
+        keep = 0 if end else held_back(value, tags.end, tags.margin + tags.end)
         self.arguments += json.dumps(value[: len(value) - keep], ensure_ascii=False)[1:-1] + ('"' if end else "")
         self._buffer = rest if end else value[len(value) - keep :]
         self._is_in_text = not end
         return bool(end)
+
+
+@cache
+def _until_value(tags: PairTags) -> re.Pattern[str]:
+    text, json_value = (r"\s*".join(map(re.escape, between.split("\n"))) for between in (tags.text, tags.json))
+    other = f"|(?:{json_value})" if tags.json else ""
+    return re.compile(f"{re.escape(tags.key)}(.*?)(?:(?P<text>{text}){other})", re.DOTALL)
 
 
 def _as_json(value: str) -> str:
