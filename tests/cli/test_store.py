@@ -7,7 +7,7 @@ import time
 import pytest
 
 from octavo.chunks import name_tenant
-from octavo.stores.objects import ObjectsConfig, list_objects, open_store
+from octavo.offload import SharedConfig
 from octavo.testing import tier_driver
 from rigs.objects_suite import ObjectsSuite
 
@@ -28,8 +28,8 @@ def store(tmp_path):
 
 
 def objects(folder):
-    config = ObjectsConfig.from_mapping({"url": f"file://{folder}"})
-    return {found.path: found for found in list_objects(open_store(config))}
+    keeper = SharedConfig(url=f"file://{folder}").spec.open_keeper()
+    return {found.name: found for found in keeper.entries() if found is not None}
 
 
 def make_older(folder, path, seconds):
@@ -51,7 +51,7 @@ def test_ls_and_stat(octavo, store):
         [tier_driver.NAMESPACE.hex(), tier_driver.OTHER_NAMESPACE.hex()]
     )
     (first, second) = json.loads(octavo("store", "ls", f"file://{store}", "--json").out)
-    assert (first["objects"], second["objects"], first["epoch"]) == (3, 1, 0)
+    assert (first["count"], second["count"], first["epoch"]) == (3, 1, 0)
     ran = octavo("store", "stat", f"file://{store}")
     assert ran.out.startswith("4 objects, ")
     assert "1 other objects" in ran.out

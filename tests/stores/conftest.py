@@ -1,20 +1,21 @@
-"""A real S3 server, where its packages are installed: Ceph's RADOS gateway."""
+"""Real servers of stores, where their packages are installed: Ceph's RADOS gateway, and Redis."""
 
 import signal
 import subprocess
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "start_object_store.sh"
+SCRIPTS = Path(__file__).parents[2] / "scripts"
 _CANNOT_RUN = 77
 
 
-@pytest.fixture(scope="session")
-def server(tmp_path_factory):
-    """Its endpoint. The credentials are in the environment."""
-    folder = tmp_path_factory.mktemp("server")
-    process = subprocess.Popen([str(SCRIPT), str(folder)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+@contextmanager
+def serving(script, folder, *options):
+    """What a script says of the server that it has started."""
+    command = [str(SCRIPTS / script), str(folder), *options]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         told = {}
         for line in process.stdout:
@@ -27,10 +28,26 @@ def server(tmp_path_factory):
             if process.wait() == _CANNOT_RUN:
                 pytest.skip(reason)
             pytest.fail(reason)
-        with pytest.MonkeyPatch.context() as patch:
-            for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-                patch.setenv(name, told[name])
-            yield told["ENDPOINT"]
+        yield told
     finally:
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=60)
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory):
+    """An S3 server's endpoint. The credentials are in the environment."""
+    with (
+        serving("start_object_store.sh", tmp_path_factory.mktemp("server")) as told,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            patch.setenv(name, told[name])
+        yield told["ENDPOINT"]
+
+
+@pytest.fixture(scope="session")
+def redis(tmp_path_factory):
+    """What is told of a Redis: URL."""
+    with serving("start_redis.sh", tmp_path_factory.mktemp("redis")) as told:
+        yield told

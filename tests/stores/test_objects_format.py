@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
+from xxhash import xxh3_128_digest
+
 from octavo.chunks import ALL_BLOCKS
-from octavo.stores import Envelopes
+from octavo.stores import Envelopes, Finding, examine
 from octavo.stores.objects import layout
 from octavo.testing import tier_driver
+from octavo.tiers.disk import RecordCipher
 
 GOLDEN = Path(__file__).parent / "golden" / "object-v1.octavo"
 CHUNKS = [(tier_driver.key(1), ALL_BLOCKS, b"a chunk"), (tier_driver.key(2), 0b0101, b"two of its blocks")]
@@ -35,3 +38,26 @@ def test_an_index_cannot_ask_for_more_than_its_chunks():
     envelope = bytearray(10_000)
     forged = memoryview(layout.pack_object(tier_driver.NAMESPACE, 0, [(key, mask, len(data), envelope)]))
     assert layout.parse_tail(forged, len(forged), tier_driver.NAMESPACE) is None
+
+
+def test_what_was_made_without_the_key_is_told_from_damage():
+    """Its checksum is right, as anybody can make one."""
+    key, mask, data = CHUNKS[0]
+    cipher = RecordCipher(bytes(32))
+    envelopes = Envelopes(tier_driver.NAMESPACE, cipher)
+    envelope = envelopes.seal(key, mask, bytearray(data))
+    identity = (key, envelopes.namespace, mask)
+
+    def found(cipher):
+        return examine(memoryview(envelope), identity, len(data), cipher)
+
+    assert (found(cipher), found(None), found(RecordCipher(bytes(31) + b"1"))) == (
+        Finding.AUTHENTIC,
+        Finding.WHOLE,
+        Finding.WHOLE,
+    )
+    envelope[176] ^= 1
+    assert found(cipher) is found(None) is Finding.DAMAGED
+    envelope[160:176] = xxh3_128_digest(xxh3_128_digest(envelope[:160]) + xxh3_128_digest(envelope[176:]))
+    assert (found(cipher), found(None)) == (Finding.FORGED, Finding.WHOLE)
+    assert envelopes.open(memoryview(envelope), key, mask, len(data)) is None

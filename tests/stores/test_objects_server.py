@@ -6,7 +6,8 @@ import obstore
 import pytest
 
 from octavo.errors import TierError
-from octavo.stores.objects import Inventory, ObjectsConfig, delete_objects, expire, list_objects, open_store
+from octavo.stores import Inventory, delete_items, expire
+from octavo.stores.objects import ObjectsConfig, ObjectsKeeper, open_store
 from octavo.tiers import spec_from_config
 from rigs.objects_suite import ObjectsSuite
 
@@ -46,11 +47,13 @@ def test_a_store_of_more_than_one_page_is_listed_and_collected(server):
 
     asyncio.run(fill())
     inventory = Inventory()
-    assert sorted(found.path for found in list_objects(store, inventory)) == names
+    keeper = ObjectsKeeper(store, "many")
+    items = list(inventory.counting(keeper.entries()))
+    assert sorted(found.name for found in items) == names
     expiry = expire(inventory, most_bytes=6 * 50, before_s=0)
-    gone = delete_objects(store, filter(expiry.takes, list_objects(store)), is_dry=False, tell=lambda share: None)
-    assert gone.objects == 1050
-    assert len(list(list_objects(store))) == 50
+    gone = delete_items(keeper, filter(expiry.takes, items), is_dry=False, tell=lambda share: None)
+    assert gone.count == 1050
+    assert len(list(keeper.entries())) == 50
 
 
 @pytest.mark.stores

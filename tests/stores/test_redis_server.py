@@ -1,9 +1,6 @@
 """The Redis tier over a real Redis, where its package is installed: the contract of a tier, and what can be wrong."""
 
-import signal
-import subprocess
 from hashlib import sha256
-from pathlib import Path
 
 import pytest
 from redis import Redis
@@ -15,26 +12,6 @@ from octavo.tiers import TierContext, spec_from_config
 from rigs.objects_suite import PATIENT, ObjectsSuite
 
 pytestmark = [pytest.mark.stores, pytest.mark.timeout(300)]
-SCRIPT = Path(__file__).parents[2] / "scripts" / "start_redis.sh"
-_CANNOT_RUN = 77
-
-
-@pytest.fixture(scope="module")
-def url(tmp_path_factory):
-    """Of a server that is ready."""
-    folder = tmp_path_factory.mktemp("redis")
-    process = subprocess.Popen([str(SCRIPT), str(folder)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        told = process.stdout.readline().strip()
-        if process.stdout.readline().strip() != "READY":
-            reason = process.stderr.read()
-            if process.wait() == _CANNOT_RUN:
-                pytest.skip(reason)
-            pytest.fail(reason)
-        yield told.removeprefix("URL=")
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
 
 
 class RedisSuite(ObjectsSuite):
@@ -53,16 +30,16 @@ class TestRedis(RedisSuite):
     machine_examples = 10
 
     @pytest.fixture(autouse=True)
-    def use(self, url):
-        self.url = url
+    def use(self, redis):
+        self.url = redis["URL"]
 
 
 class TestEncryptedRedis(RedisSuite):
     machine_examples = 2
 
     @pytest.fixture(autouse=True)
-    def use(self, url, tmp_path_factory):
-        self.url = url
+    def use(self, redis, tmp_path_factory):
+        self.url = redis["URL"]
         self.key_file = tmp_path_factory.mktemp("key") / "key"
         self.key_file.write_text("5a" * 32)
 
@@ -71,18 +48,18 @@ class TestEncryptedRedis(RedisSuite):
 
 
 @pytest.fixture
-def suite(url):
+def suite(redis):
     made = RedisSuite()
-    made.url = url
+    made.url = redis["URL"]
     return made
 
 
 @pytest.fixture
-def server(url):
+def server(redis):
     """The server itself, empty."""
-    with Redis.from_url(url) as redis:
-        redis.flushdb()
-        yield redis
+    with Redis.from_url(redis["URL"]) as server:
+        server.flushdb()
+        yield server
 
 
 def values(server):
@@ -163,7 +140,8 @@ def check(url):
     spec_from_config({"type": "redis", "url": url}).check()
 
 
-def test_what_is_wrong_is_said_with_the_remedy(url, server, monkeypatch):
+def test_what_is_wrong_is_said_with_the_remedy(redis, server, monkeypatch):
+    url = redis["URL"]
     check(url)
     with pytest.raises(TierError, match=r"give a database that the server has"):
         check(f"{url}?db=99")

@@ -2,7 +2,8 @@
 
 import json as json_module
 import time
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -17,12 +18,12 @@ from octavo.errors import InputError
 from octavo.units import format_bytes, parse_seconds
 
 if TYPE_CHECKING:
-    from octavo.stores.objects import Share, StoredObject
+    from octavo.stores import Inventory, RemoteSpec, Share, StoredItem, StoreKeeper
 
 app = typer.Typer(name="store", help="Look into a store that engines share, check it, collect what is old.")
 _HEX_DIGITS = set("0123456789abcdef")
 
-_Url = Annotated[str, typer.Argument(help="As engines have it: s3://bucket/prefix.", metavar="URL")]
+_Url = Annotated[str, typer.Argument(help="As engines have it: s3://bucket/prefix, redis://host.", metavar="URL")]
 _Endpoint = Annotated[str | None, typer.Option(help="The store's own address.", show_default="the cloud's")]
 _Region = Annotated[str | None, typer.Option(help="The region of the bucket.", show_default="the environment's")]
 _CaFile = Annotated[Path | None, typer.Option(help="Certificates of its authority, in PEM.", show_default="none")]
@@ -39,73 +40,73 @@ def _store() -> None:
 def list_namespaces(
     url: _Url, *, endpoint: _Endpoint = None, region: _Region = None, ca_file: _CaFile = None, json: _Json = False
 ) -> None:
-    """List the namespaces of each family (a model) and epoch: objects, bytes, age."""
-    from octavo.stores.objects import Inventory, list_objects  # what help needs not
-
-    inventory = Inventory()
-    with _opened(url, endpoint, region, ca_file) as store:
-        for _found in list_objects(store, inventory):
-            pass
+    """List the namespaces of each family (a model) and epoch: how much, how old."""
+    with _opened(url, endpoint, region, ca_file) as keeper:
+        inventory = _count(keeper)
     lines: list[dict[str, Any]] = [
-        {"namespace": namespace, "family": family, "epoch": epoch, "is_former": inventory.is_former(family, epoch)}
-        | asdict(share)
-        for (family, epoch, namespace), share in sorted(inventory.namespaces.items())
+        {"namespace": namespace, "family": family, "epoch": epoch, "is_former": is_former} | asdict(share)
+        for (family, epoch, is_former, namespace), share in sorted(inventory.namespaces.items())
     ]
     if json:
         write_output(json_module.dumps(lines, indent=2) + "\n")
         return
-    for line in lines:
-        former = ", left behind by a reset" if line["is_former"] else ""
-        held = f"{line['objects']:,} objects, {format_bytes(line['num_bytes'])}, oldest {_age(line['oldest_s'])}"
-        write_output(f"{line['namespace']}  {held}; model {line['family'][:16]}, epoch {line['epoch']}{former}\n")
+    for (family, epoch, is_former, namespace), share in sorted(inventory.namespaces.items()):
+        former = ", left behind by a reset" if is_former else ""
+        write_output(f"{namespace}  {_aged(share, keeper)}; model {family[:16]}, epoch {epoch}{former}\n")
     if not lines:
-        write_output(f"{url}: no objects of Octavo here\n")
+        write_output(f"{keeper.url}: no {keeper.items} of Octavo here\n")
 
 
 @app.command()
 def stat(
     url: _Url, *, endpoint: _Endpoint = None, region: _Region = None, ca_file: _CaFile = None, json: _Json = False
 ) -> None:
-    """Show all there is: objects, bytes, what resets left behind, tenants."""
-    from octavo.stores.objects import Inventory, Share, list_objects  # see above
-
-    inventory, total, former = Inventory(), Share(), Share()
-    with _opened(url, endpoint, region, ca_file) as store:
-        for found in list_objects(store, inventory):
-            total.add(found)
-    for (family, epoch, _), share in inventory.namespaces.items():
-        if inventory.is_former(family, epoch):
-            former.objects += share.objects
-            former.num_bytes += share.num_bytes
+    """Show all there is: how much, what resets left behind, tenants."""
+    with _opened(url, endpoint, region, ca_file) as keeper:
+        inventory = _count(keeper)
     if json:
-        tenants = {tenant: asdict(share) for tenant, share in sorted(inventory.tenants.items())}
-        told = {"objects": total.objects, "num_bytes": total.num_bytes, "oldest_s": total.oldest_s, "tenants": tenants}
-        told |= {"former_objects": former.objects, "former_bytes": former.num_bytes, "others": inventory.others}
+        told: dict[str, Any] = asdict(inventory.total)
+        told["tenants"] = {tenant: asdict(share) for tenant, share in sorted(inventory.tenants.items())}
+        told |= {"former": asdict(inventory.former), "others": inventory.others}
         write_output(json_module.dumps(told, indent=2) + "\n")
         return
-    age = f", oldest {_age(total.oldest_s)}" if total.objects else ""
-    write_output(f"{_told(total)} in {len(inventory.namespaces):,} namespaces{age}\n")
-    write_output(f"{_told(former)} left behind by resets: `octavo store gc` deletes them\n")
-    write_output(f"{inventory.others:,} other objects\n")
+    write_output(f"{_aged(inventory.total, keeper)}; {len(inventory.namespaces):,} namespaces\n")
+    write_output(f"{_told(inventory.former, keeper)} left behind by resets: `octavo store gc` deletes them\n")
+    write_output(f"{inventory.others:,} other {keeper.items}\n")
     for tenant, share in sorted(inventory.tenants.items()):
-        write_output(f"{'without a salt' if tenant == 'shared' else 'tenant ' + tenant}: {_told(share)}\n")
+        write_output(f"{'without a salt' if tenant == 'shared' else 'tenant ' + tenant}: {_told(share, keeper)}\n")
 
 
 @app.command()
-def verify(url: _Url, *, endpoint: _Endpoint = None, region: _Region = None, ca_file: _CaFile = None) -> None:
-    """Read and check every object, without a key; exit with 1 if any is damaged."""
-    from octavo.stores.objects import Share, find_damage, list_objects  # see above
+def verify(
+    url: _Url,
+    *,
+    key_file: Annotated[
+        Path | None, typer.Option(help="The engines' key: tags are checked too.", show_default="OCTAVO_STORE_KEY")
+    ] = None,
+    endpoint: _Endpoint = None,
+    region: _Region = None,
+    ca_file: _CaFile = None,
+) -> None:
+    """Read and check all chunks; exit with 1 if any is damaged."""
+    from octavo.stores import Finding, Share, find_all  # see above
 
-    checked, num_damaged = Share(), 0
-    with _opened(url, endpoint, region, ca_file) as store, _telling("checked") as tell:
-        for found in list_objects(store):
-            if problem := find_damage(store, found):
-                num_damaged += 1
-                write_output(f"{found.path}: {problem}\n")
-            checked.add(found)
+    checked, found = Share(), Counter[Finding]()
+    spec = _spec(url, endpoint, region, ca_file, key_file)
+    cipher, keeper = spec.find_cipher(), spec.open_keeper()
+    with keeper.asking(), _telling("checked", keeper) as tell:
+        for item, findings in find_all(keeper, filter(None, keeper.entries()), cipher):
+            found.update(findings)
+            for number, finding in enumerate(findings):
+                if finding.is_bad:
+                    which = "" if finding is Finding.BAD_INDEX else f"chunk {number} of {len(findings)} is "
+                    write_output(f"{item.name}: {which}{finding.value}\n")
+            checked.add(item)
             tell(checked)
-    write_output(f"{_told(checked)}: {num_damaged} damaged\n")
-    if num_damaged:
+    num_bad = sum(count for finding, count in found.items() if finding.is_bad)
+    tags = f", {found[Finding.AUTHENTIC]:,} of {found.total():,} chunks encrypted with this key" if cipher else ""
+    write_output(f"{_told(checked, keeper)}: {num_bad} damaged{tags}\n")
+    if num_bad:
         raise typer.Exit(FAILED)
 
 
@@ -125,19 +126,17 @@ def gc(
     ca_file: _CaFile = None,
 ) -> None:
     """Delete what resets left behind, what is too old, and the oldest of what is too much. Engines go on meanwhile."""
-    from octavo.stores.objects import Inventory, Share, expire, list_objects  # see above
+    from octavo.stores import expire  # see above
 
     most_bytes = None if size is None else bytes_of("--size", size)
     with naming("--older-than"):
         before_s = 0 if older_than is None else int(time.time() - parse_seconds(older_than))
-    inventory, seen = Inventory(), Share()
-    with _opened(url, endpoint, region, ca_file) as store:
-        with _telling("looked at") as tell:
-            for found in list_objects(store, inventory):
-                seen.add(found)
-                tell(seen)
+    with _opened(url, endpoint, region, ca_file) as keeper:
+        if keeper.own_expiry and (size or older_than):
+            raise InputError(keeper.own_expiry)
+        inventory = _count(keeper)
         expiry = expire(inventory, most_bytes=most_bytes, before_s=before_s)
-        _delete(store, filter(expiry.takes, list_objects(store)), is_dry=dry_run, of=seen)
+        _delete(keeper, filter(expiry.takes, filter(None, keeper.entries())), is_dry=dry_run, of=inventory.total)
 
 
 @app.command()
@@ -156,61 +155,77 @@ def delete(
 ) -> None:
     """Delete a tenant's objects, or a namespace's. What engines store meanwhile may stay: stop its requests first."""
     from octavo.chunks import name_tenant
-    from octavo.stores.objects import list_objects  # see above
 
     if salt is None and not namespace:
         raise InputError("say which objects: --salt or --namespace; `octavo store gc` deletes by age and size")
     if not set(namespace) <= _HEX_DIGITS:
         raise InputError(f"--namespace: {namespace!r} must be hexadecimal digits, as `octavo store ls` shows them")
     tenant = name_tenant(salt).hex()
-    with _opened(url, endpoint, region, ca_file) as store:
+    with _opened(url, endpoint, region, ca_file) as keeper:
         if not yes and not dry_run:
-            typer.confirm(f"Delete what was selected in {url}?", abort=True)
+            typer.confirm(f"Delete what was selected in {keeper.url}?", abort=True)
         chosen = (
             found
-            for found in list_objects(store)
-            if found.namespace.startswith(namespace) and (salt is None or found.tenant == tenant)
+            for found in keeper.entries()
+            if found and found.namespace.startswith(namespace) and (salt is None or found.tenant == tenant)
         )
-        _delete(store, chosen, is_dry=dry_run)
+        _delete(keeper, chosen, is_dry=dry_run)
+
+
+def _spec(
+    url: str, endpoint: str | None, region: str | None, ca_file: Path | None, key_file: Path | None = None
+) -> "RemoteSpec":
+    from octavo.offload import SharedConfig  # what help needs not
+
+    given = {"endpoint": endpoint, "region": region, "ca_file": ca_file, "key_file": key_file}
+    return SharedConfig.from_mapping({"url": url} | {name: str(value) for name, value in given.items() if value}).spec
 
 
 @contextmanager
-def _opened(url: str, endpoint: str | None, region: str | None, ca_file: Path | None) -> Iterator[Any]:
-    from octavo.stores.objects import ObjectsConfig, asking, open_store  # see above
-
-    options = {"endpoint": endpoint, "region": region, "ca_file": ca_file and str(ca_file)}
-    config = ObjectsConfig.from_mapping({"url": url} | {name: given for name, given in options.items() if given})
-    scheme, _, folder = config.url.partition("://")
-    if scheme == "file" and not Path(folder).is_dir():
-        raise InputError(f"{folder}: there is no such folder")  # opening it would make it
-    store = open_store(config)
-    with asking(config):
-        yield store
+def _opened(url: str, endpoint: str | None, region: str | None, ca_file: Path | None) -> "Iterator[StoreKeeper]":
+    keeper = _spec(url, endpoint, region, ca_file).open_keeper()
+    with keeper.asking():
+        yield keeper
 
 
-def _delete(store: Any, chosen: "Iterable[StoredObject]", *, is_dry: bool, of: "Share | None" = None) -> None:
-    from octavo.stores.objects import delete_objects  # see above
+def _count(keeper: "StoreKeeper") -> "Inventory":
+    from octavo.stores import Inventory  # see above
 
-    with _telling("would be deleted" if is_dry else "deleted") as tell:
-        gone = delete_objects(store, chosen, is_dry=is_dry, tell=tell)
+    inventory = Inventory()
+    with _telling("looked at", keeper) as tell:
+        for _found in inventory.counting(keeper.entries()):
+            tell(inventory.total)
+    return inventory
+
+
+def _delete(keeper: "StoreKeeper", chosen: "Iterable[StoredItem]", *, is_dry: bool, of: "Share | None" = None) -> None:
+    from octavo.stores import delete_items  # see above
+
     verb = "would be deleted" if is_dry else "deleted"
-    write_output(f"{_told(gone)} {verb}" + (f", of {_told(of)}" if of else "") + "\n")
+    with _telling(verb, keeper) as tell:
+        gone = delete_items(keeper, chosen, is_dry=is_dry, tell=tell)
+    write_output(f"{_told(gone, keeper)} {verb}" + (f", of {_told(of, keeper)}" if of else "") + "\n")
 
 
 @contextmanager
-def _telling(verb: str) -> Iterator[Any]:
+def _telling(verb: str, keeper: "StoreKeeper") -> "Iterator[Callable[[Share], None]]":
     """Progress on a terminal."""
     from rich.console import Console  # slow to import
     from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("listing")
-        yield lambda share: progress.update(task, description=f"{_told(share)} {verb}")
+        yield lambda share: progress.update(task, description=f"{_told(share, keeper)} {verb}")
 
 
-def _told(share: "Share") -> str:
-    return f"{share.objects:,} objects, {format_bytes(share.num_bytes)}"
+def _told(share: "Share", keeper: "StoreKeeper") -> str:
+    return f"{share.count:,} {keeper.items}, {format_bytes(share.num_bytes)}"
+
+
+def _aged(share: "Share", keeper: "StoreKeeper") -> str:
+    return _told(share, keeper) + (f", oldest {_age(share.oldest_s)}" if share.oldest_s is not None else "")
 
 
 def _age(since_s: int) -> str:

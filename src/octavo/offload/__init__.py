@@ -14,6 +14,7 @@ from octavo.offload.manager_values import OffloadStatus, PreparedLoad, PreparedS
 from octavo.offload.promises import PromiseRule
 from octavo.offload.retentions import Retentions
 from octavo.offload.scheduler import OffloadScheduler, OffloadStats, SchedulerLimits
+from octavo.offload.shared import SharedConfig
 from octavo.offload.stores import StorePolicy
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "Readiness",
     "Retentions",
     "SchedulerLimits",
+    "SharedConfig",
     "StorePolicy",
     "make_offload_scheduler",
     "make_offloading_manager",

@@ -9,25 +9,49 @@ health     a store that is down, and the way back
 loop       the thread with an asyncio loop
 envelope   the bytes of one chunk: verified, and perhaps encrypted
 config     what all of them let a person configure; `spec` builds a tier of it
+keeper     a store without an engine; `inventory` counts it, `verifying` reads it, `collecting` deletes
 """
 
 from octavo.stores.client import HeldChunk, OutgoingChunk, RemoteClient, StoreBusyError, StoreDownError
+from octavo.stores.collecting import delete_items, expire
 from octavo.stores.config import RemoteConfig, RemoteLimits
-from octavo.stores.envelope import KEY_VARIABLE, MOST_ENVELOPE_BYTES, Envelopes
+from octavo.stores.envelope import (
+    KEY_VARIABLE,
+    MOST_ENVELOPE_BYTES,
+    SUMMARY_BYTES,
+    Envelopes,
+    Finding,
+    examine,
+    summarize,
+)
+from octavo.stores.inventory import Inventory, Share
+from octavo.stores.keeper import StoredItem, StoreKeeper
 from octavo.stores.spec import RemoteSpec
 from octavo.stores.tier import RemoteTier
+from octavo.stores.verifying import find_all
 
 __all__ = [
     "KEY_VARIABLE",
     "MOST_ENVELOPE_BYTES",
+    "SUMMARY_BYTES",
     "Envelopes",
+    "Finding",
     "HeldChunk",
+    "Inventory",
     "OutgoingChunk",
     "RemoteClient",
     "RemoteConfig",
     "RemoteLimits",
     "RemoteSpec",
     "RemoteTier",
+    "Share",
     "StoreBusyError",
     "StoreDownError",
+    "StoreKeeper",
+    "StoredItem",
+    "delete_items",
+    "examine",
+    "expire",
+    "find_all",
+    "summarize",
 ]

@@ -6,6 +6,7 @@ An envelope says whose bytes it holds, so it is verified wherever it was found: 
 another namespace's, half of one or anything else is noticed. The tag is there if the payload is encrypted.
 """
 
+from enum import Enum
 from struct import Struct
 
 from xxhash import xxh3_128_digest
@@ -64,20 +65,48 @@ class Envelopes:
         """The payload, if the envelope is whole and holds exactly what was asked for."""
         if len(envelope) != self.size(num_bytes):
             return None
-        if not is_sound(envelope, self.namespace, key, held_blocks, num_bytes):
+        if not _is_sound(envelope, self.namespace, key, held_blocks, num_bytes):
             return None
-        payload = envelope[_HEADER_BYTES:]
         if self._cipher is None:
-            return payload
-        opened = memoryview(bytearray(num_bytes))
-        key_id, nonce = _HEADER.unpack_from(envelope)[6:8]
-        is_ours = key_id == self._cipher.key_id and self._cipher.decrypt(
-            payload, opened, nonce, (key, self.namespace, held_blocks)
-        )
-        return opened if is_ours else None
+            return envelope[_HEADER_BYTES:]
+        if _key_id(envelope) != self._cipher.key_id:
+            return None
+        return _decrypt(envelope, self._cipher, (key, self.namespace, held_blocks), num_bytes)
 
 
-def is_sound(envelope: memoryview, namespace: bytes, key: OffloadKey, held_blocks: int, num_bytes: int) -> bool:
+class Finding(Enum):
+    """What somebody without an engine sees of a chunk in a store."""
+
+    WHOLE = "whole"
+    """Its checksum says so; it is not encrypted, or with another key."""
+    AUTHENTIC = "authentic"
+    """Whoever wrote it had the key."""
+    FORGED = "forged: it does not open with the key that it names"
+    DAMAGED = "damaged"
+    BAD_INDEX = "its index is damaged"
+
+    @property
+    def is_bad(self) -> bool:
+        return self not in (Finding.WHOLE, Finding.AUTHENTIC)
+
+
+def examine(
+    envelope: memoryview, identity: tuple[OffloadKey, bytes, int], num_bytes: int, cipher: RecordCipher | None
+) -> Finding:
+    """`identity` is key, namespace and held blocks: the namespace as names in the store have it, made with the key."""
+    key, namespace, held_blocks = identity
+    if not _is_sound(envelope, namespace, key, held_blocks, num_bytes):
+        return Finding.DAMAGED
+    key_id = _key_id(envelope)
+    if len(envelope) != _HEADER_BYTES + num_bytes + (0 if key_id == _NO_KEY_ID else _TAG_BYTES):
+        return Finding.DAMAGED
+    if cipher is None or key_id != cipher.key_id:
+        return Finding.WHOLE
+    opened = _decrypt(envelope, cipher, identity, num_bytes)
+    return Finding.FORGED if opened is None else Finding.AUTHENTIC
+
+
+def _is_sound(envelope: memoryview, namespace: bytes, key: OffloadKey, held_blocks: int, num_bytes: int) -> bool:
     """Whether an envelope is whole and says that it holds this. Who made it, only a key can tell."""
     if len(envelope) < _HEADER_BYTES:
         return False
@@ -88,7 +117,19 @@ def is_sound(envelope: memoryview, namespace: bytes, key: OffloadKey, held_block
     return name[:key_bytes] == key and key_bytes == len(key) and bool(checksum == _checksum(envelope))
 
 
-def summarize(start: bytes) -> tuple[int, int] | None:
+def _key_id(envelope: memoryview) -> bytes:
+    return bytes(_HEADER.unpack_from(envelope)[6])
+
+
+def _decrypt(
+    envelope: memoryview, cipher: RecordCipher, identity: tuple[OffloadKey, bytes, int], num_bytes: int
+) -> memoryview | None:
+    opened = memoryview(bytearray(num_bytes))
+    nonce = _HEADER.unpack_from(envelope)[7]
+    return opened if cipher.decrypt(envelope[_HEADER_BYTES:], opened, nonce, identity) else None
+
+
+def summarize(start: bytes | memoryview) -> tuple[int, int] | None:
     """Held blocks and bytes of the chunk, from the first SUMMARY_BYTES of its envelope: advice, since nothing of it is
     verified. None for what is no envelope."""
     if len(start) < SUMMARY_BYTES:

@@ -12,6 +12,7 @@ from octavo.errors import TierError
 from octavo.stores.client import RemoteClient, StoreDownError
 from octavo.stores.config import RemoteConfig
 from octavo.stores.envelope import KEY_VARIABLE, Envelopes
+from octavo.stores.keeper import StoreKeeper
 from octavo.stores.tier import RemoteTier
 from octavo.tiers import OffloadingSpec, Tier, TierContext
 from octavo.tiers.disk import RecordCipher, find_cipher
@@ -31,6 +32,10 @@ class RemoteSpec(OffloadingSpec):
     @abstractmethod
     def open_client(self, context: TierContext, namespace: bytes) -> RemoteClient:
         """Opens no connection. InputError, with the remedy, for what is wrong with the URL or an option."""
+
+    @abstractmethod
+    def open_keeper(self) -> StoreKeeper:
+        """Opens no connection, as `open_client`."""
 
     @abstractmethod
     async def try_store(self) -> None:

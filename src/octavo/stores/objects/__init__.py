@@ -6,7 +6,7 @@
     epochs     resets: objects of a former epoch are found by nobody
     store      opens the store, and says what is wrong with it in one sentence
     troubles   what obstore's errors mean
-    inventory  what a store holds, without an engine; `collecting` deletes, `verifying` reads and checks
+    keeper     a store without an engine
     config, spec
 
 The layout by byte and by name: docs/stores.md.
@@ -14,25 +14,9 @@ The layout by byte and by name: docs/stores.md.
 
 from octavo.stores.objects import layout
 from octavo.stores.objects.client import ObjectsClient
-from octavo.stores.objects.collecting import delete_objects, expire
 from octavo.stores.objects.config import ObjectsConfig
-from octavo.stores.objects.inventory import Inventory, Share, StoredObject, asking, list_objects
+from octavo.stores.objects.keeper import ObjectsKeeper
 from octavo.stores.objects.spec import ObjectsSpec
 from octavo.stores.objects.store import open_store
-from octavo.stores.objects.verifying import find_damage
 
-__all__ = [
-    "Inventory",
-    "ObjectsClient",
-    "ObjectsConfig",
-    "ObjectsSpec",
-    "Share",
-    "StoredObject",
-    "asking",
-    "delete_objects",
-    "expire",
-    "find_damage",
-    "layout",
-    "list_objects",
-    "open_store",
-]
+__all__ = ["ObjectsClient", "ObjectsConfig", "ObjectsKeeper", "ObjectsSpec", "layout", "open_store"]

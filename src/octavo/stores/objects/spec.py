@@ -1,10 +1,13 @@
 """`ObjectsSpec`: the object store tier as an engine's configuration names it."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
-from octavo.stores import RemoteClient, RemoteSpec
+from octavo.errors import InputError
+from octavo.stores import RemoteClient, RemoteSpec, StoreKeeper
 from octavo.stores.objects.client import ObjectsClient
 from octavo.stores.objects.config import ObjectsConfig
+from octavo.stores.objects.keeper import ObjectsKeeper
 from octavo.stores.objects.store import open_store
 from octavo.stores.objects.troubles import explain
 from octavo.tiers import TierContext
@@ -23,6 +26,12 @@ class ObjectsSpec(RemoteSpec):
 
     def open_client(self, context: TierContext, namespace: bytes) -> RemoteClient:
         return ObjectsClient(open_store(self.config), namespace=namespace, family=context.family)
+
+    def open_keeper(self) -> StoreKeeper:
+        scheme, _, folder = self.config.url.partition("://")
+        if scheme == "file" and not Path(folder).is_dir():
+            raise InputError(f"{folder}: there is no such folder")  # opening it would make it
+        return ObjectsKeeper(open_store(self.config), self.config.shown_url)
 
     async def try_store(self) -> None:
         store = open_store(self.config)

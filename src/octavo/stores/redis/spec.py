@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from octavo.errors import InputError
-from octavo.stores import RemoteClient, RemoteSpec
+from octavo.stores import RemoteClient, RemoteSpec, StoreKeeper
 from octavo.stores.redis.client import RedisClient
 from octavo.stores.redis.config import RedisConfig
+from octavo.stores.redis.keeper import RedisKeeper
 from octavo.stores.redis.troubles import PASSWORD_VARIABLE, explain
 from octavo.tiers import TierContext
 
@@ -48,6 +49,13 @@ class RedisSpec(RemoteSpec):
             raise explain(error) from error
         finally:
             await redis.aclose()
+
+    def open_keeper(self) -> StoreKeeper:
+        _needs_redis()
+        from redis import Redis
+
+        with self._explaining():
+            return RedisKeeper(Redis.from_url(self.config.url, **self._options()), self.config.shown_url)
 
     def _open(self) -> Any:
         _needs_redis()

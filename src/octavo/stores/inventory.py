@@ -1,0 +1,57 @@
+"""`Inventory`: what a store holds, counted by namespace, tenant and age."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from octavo.stores.keeper import StoredItem
+
+
+@dataclass(slots=True)
+class Share:
+    """Items that have something in common."""
+
+    count: int = 0
+    num_bytes: int = 0
+    oldest_s: int | None = None
+    """Since 1970, of the oldest one that has a time."""
+
+    def add(self, found: StoredItem) -> None:
+        times = [time for time in (self.oldest_s, found.modified_s) if time is not None]
+        self.oldest_s = min(times, default=None)
+        self.count += 1
+        self.num_bytes += found.num_bytes
+
+
+@dataclass(slots=True)
+class Inventory:
+    """Of a whole store. It grows with namespaces, tenants and seconds, and not with items."""
+
+    total: Share = field(default_factory=Share)
+    former: Share = field(default_factory=Share)
+    """What resets have left behind."""
+    namespaces: dict[tuple[str, int | str, bool, str], Share] = field(default_factory=dict)
+    """By family, epoch, whether that is a former one, and namespace."""
+    tenants: dict[str, Share] = field(default_factory=dict)
+    seconds: Counter[int] = field(default_factory=Counter)
+    """Bytes of what is not of a former epoch, by the second in which it was stored."""
+    others: int = 0
+    """What no engine has stored. Nothing touches it."""
+
+    def counting(self, entries: Iterable[StoredItem | None]) -> Iterator[StoredItem]:
+        """What engines have stored, counted as it goes by."""
+        for found in entries:
+            if found is None:
+                self.others += 1
+                continue
+            self._count(found)
+            yield found
+
+    def _count(self, found: StoredItem) -> None:
+        self.total.add(found)
+        self.namespaces.setdefault((found.family, found.epoch, found.is_former, found.namespace), Share()).add(found)
+        self.tenants.setdefault(found.tenant, Share()).add(found)
+        if found.is_former:
+            self.former.add(found)
+        elif found.modified_s is not None:
+            self.seconds[found.modified_s] += found.num_bytes

@@ -1,0 +1,84 @@
+"""`ObjectsKeeper`: an object store without an engine."""
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from octavo.chunks import OffloadKey
+from octavo.errors import TierError
+from octavo.stores import Finding, StoredItem, StoreKeeper, examine
+from octavo.stores.objects.layout import TAIL_BYTES, parse_tail
+from octavo.stores.objects.troubles import explain
+from octavo.tiers.disk import RecordCipher
+
+_NAME = re.compile(r"([0-9a-f]+)/(\d{8})/([0-9a-f]{32})/([0-9a-f]+|shared)/[0-9a-f]+/[0-9a-f]+/[0-9a-f]+/[0-9a-f]+")
+_EPOCH = re.compile(r"([0-9a-f]+)/epochs/(\d+)")
+
+
+class ObjectsKeeper(StoreKeeper):
+    """One prefix of one store."""
+
+    def __init__(self, store: Any, url: str) -> None:
+        super().__init__(url)
+        self._store = store
+
+    def entries(self) -> Iterator[StoredItem | None]:
+        import obstore
+
+        epochs: dict[str, int] = {}
+        for page in obstore.list(self._store):
+            for meta in page:
+                if name := _NAME.fullmatch(meta["path"]):
+                    family, epoch, namespace, tenant = name.groups()
+                    if family not in epochs:
+                        epochs[family] = self._find_epoch(family)
+                    is_former = int(epoch) < epochs[family]
+                    seen = (meta["path"], meta["size"], int(meta["last_modified"].timestamp()))
+                    yield StoredItem(*seen, family, int(epoch), is_former, namespace, tenant)
+                elif not _EPOCH.fullmatch(meta["path"]):
+                    yield None
+
+    def find(self, item: StoredItem, cipher: RecordCipher | None) -> list[Finding]:
+        import obstore
+
+        try:
+            packed = memoryview(obstore.get(self._store, item.name).bytes())
+        except FileNotFoundError:
+            return []
+        namespace = bytes.fromhex(item.namespace)
+        index = parse_tail(packed[-TAIL_BYTES:], len(packed), namespace)
+        if index is None:
+            return [Finding.BAD_INDEX]
+        return [
+            examine(
+                packed[entry.offset : entry.offset + entry.length],
+                (OffloadKey(entry.key), namespace, entry.held_blocks),
+                entry.num_bytes,
+                cipher,
+            )
+            for entry in index.chunks
+        ]
+
+    def delete(self, items: Sequence[StoredItem]) -> None:
+        import obstore
+
+        obstore.delete(self._store, [item.name for item in items])
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        from obstore.exceptions import BaseError
+
+        try:
+            yield
+        except (BaseError, OSError) as error:
+            raise TierError(f"{self.url}: {explain(error)}") from error
+
+    def _find_epoch(self, family: str) -> int:
+        """The present one: epochs only grow, so what is former stays so."""
+        import obstore
+
+        names = (
+            _EPOCH.fullmatch(meta["path"]) for page in obstore.list(self._store, f"{family}/epochs") for meta in page
+        )
+        return max((int(name[2]) for name in names if name), default=0)

@@ -1,0 +1,87 @@
+"""`RedisKeeper`: a Redis or Valkey server without an engine."""
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from octavo.chunks import OffloadKey
+from octavo.errors import TierError
+from octavo.stores import Finding, StoredItem, StoreKeeper, examine, summarize
+from octavo.stores.redis.troubles import explain
+from octavo.tiers.disk import RecordCipher
+
+_NAME = re.compile(r"(octavo:[0-9a-f]+):([0-9a-f]+):([0-9a-f]{32}):([0-9a-f]+|shared):((?:[0-9a-f]{2})+)")
+_MARK = re.compile(r"octavo:[0-9a-f]+")
+_LISTED = 1000
+"""Names that one round trip looks at."""
+
+
+class RedisKeeper(StoreKeeper):
+    """One database of one server."""
+
+    items = "values"
+    own_expiry = (
+        "Redis ends values by itself: by age with engines' --shared-keep, by size with the server's maxmemory and "
+        "maxmemory-policy volatile-lru; leave --older-than and --size out, and gc deletes what resets left behind"
+    )
+
+    def __init__(self, redis: Any, url: str) -> None:
+        """`redis` is the synchronous client of the package redis."""
+        super().__init__(url)
+        self._redis = redis
+
+    def entries(self) -> Iterator[StoredItem | None]:
+        """A value may come twice while the server's table of names grows or shrinks."""
+        cursor = -1
+        while cursor:
+            cursor, raw = self._redis.scan(max(cursor, 0), count=_LISTED)
+            names = [name.decode(errors="replace") for name in raw]
+            yield from self._look_at([name for name in names if not _MARK.fullmatch(name)])
+
+    def find(self, item: StoredItem, cipher: RecordCipher | None) -> list[Finding]:
+        envelope = memoryview(self._redis.get(item.name) or b"")
+        if not envelope:
+            return []
+        summary = summarize(envelope)
+        if summary is None:
+            return [Finding.DAMAGED]
+        held_blocks, num_bytes = summary
+        key = OffloadKey(bytes.fromhex(item.name.rpartition(":")[2]))
+        return [examine(envelope, (key, bytes.fromhex(item.namespace), held_blocks), num_bytes, cipher)]
+
+    def delete(self, items: Sequence[StoredItem]) -> None:
+        self._redis.unlink(*(item.name for item in items))
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        from redis.exceptions import RedisError
+
+        try:
+            yield
+        except (RedisError, OSError) as error:
+            raise TierError(f"{self.url}: {explain(error)}") from error
+        finally:
+            self._redis.close()
+
+    def _look_at(self, names: Sequence[str]) -> Iterator[StoredItem | None]:
+        """Epochs are asked for after the names: they are random, so one that is not the present one now, though a value
+        of it was there before, is former for ever."""
+        found = {name: parts for name in names if (parts := _NAME.fullmatch(name))}
+        families = sorted({parts[1] for parts in found.values()})
+        with self._redis.pipeline(transaction=False) as pipeline:
+            for name in found:
+                pipeline.memory_usage(name)
+            for family in families:
+                pipeline.get(family)
+            answers = pipeline.execute()
+        marks = {family: (mark or b"")[:32].hex() for family, mark in zip(families, answers[len(found) :], strict=True)}
+        sizes = dict(zip(found, answers, strict=False))
+        for name in names:
+            if (parts := found.get(name)) is None:
+                yield None
+            elif sizes[name] is not None:  # it has not gone meanwhile
+                family, epoch, namespace, tenant, _ = parts.groups()
+                is_former = epoch != marks[family]
+                family = family.removeprefix("octavo:")
+                yield StoredItem(name, sizes[name], None, family, epoch, is_former, namespace, tenant)

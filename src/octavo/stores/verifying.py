@@ -1,0 +1,36 @@
+"""Reading all of a store, several items at once."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from octavo.stores.envelope import Finding
+from octavo.stores.keeper import StoredItem, StoreKeeper
+from octavo.tiers.disk import RecordCipher
+
+_AT_ONCE = 8
+_BYTES_AT_ONCE = 256 << 20
+"""Of what is being read. An item that is alone may be larger."""
+
+
+def find_all(
+    keeper: StoreKeeper, chosen: Iterable[StoredItem], cipher: RecordCipher | None
+) -> Iterator[tuple[StoredItem, list[Finding]]]:
+    """What each one's chunks are, in order."""
+    under_way: deque[tuple[StoredItem, Future[list[Finding]]]] = deque()
+
+    def has_room(item: StoredItem) -> bool:
+        num_bytes = sum(other.num_bytes for other, _ in under_way) + item.num_bytes
+        return not under_way or (len(under_way) < _AT_ONCE and num_bytes <= _BYTES_AT_ONCE)
+
+    with ThreadPoolExecutor(_AT_ONCE, "octavo-verify") as threads:
+        try:
+            for item in chosen:
+                while not has_room(item):
+                    first, found = under_way.popleft()
+                    yield first, found.result()
+                under_way.append((item, threads.submit(keeper.find, item, cipher)))
+            for last, found in under_way:
+                yield last, found.result()
+        finally:
+            threads.shutdown(cancel_futures=True)

@@ -1,0 +1,85 @@
+"""A store without an engine: on a folder, on a real S3 server, and on a real Redis."""
+
+import json
+
+import obstore
+import pytest
+from redis import Redis
+
+from octavo.cli import run
+from octavo.stores.objects import ObjectsConfig, open_store
+from rigs.keeper_suite import KEYS, KeeperSuite
+
+
+class ObjectsKeeperSuite(KeeperSuite):
+    holds_chunks = len(KEYS)
+
+    def store(self, folder):
+        return open_store(ObjectsConfig.from_mapping(self.settings(folder)))
+
+    def spoil(self, folder, name, place):
+        packed = bytearray(obstore.get(self.store(folder), name).bytes())
+        packed[place] ^= 4
+        obstore.put(self.store(folder), name, bytes(packed))
+
+    def put(self, folder, name):
+        obstore.put(self.store(folder), name, b"somebody else's")
+
+
+class TestFolder(ObjectsKeeperSuite):
+    def settings(self, folder):
+        return {"url": f"file://{folder}/store"}
+
+
+@pytest.mark.stores
+@pytest.mark.timeout(300)  # a server that starts
+class TestS3(ObjectsKeeperSuite):
+    @pytest.fixture(autouse=True)
+    def use(self, server):
+        self.endpoint = server
+
+    def settings(self, folder):
+        return {"url": f"s3://octavo/{folder.parent.name}-{folder.name}", "endpoint": self.endpoint}
+
+
+@pytest.mark.stores
+class TestRedis(KeeperSuite):
+    @pytest.fixture(autouse=True)
+    def use(self, redis):
+        self.url = redis["URL"]
+        with Redis.from_url(self.url) as self.server:
+            self.server.flushdb()
+            yield
+
+    def settings(self, folder):
+        return {"url": self.url}
+
+    def spoil(self, folder, name, place):
+        (byte,) = self.server.getrange(name, place, place)
+        self.server.setrange(name, place, bytes([byte ^ 4]))
+
+    def put(self, folder, name):
+        self.server.set(name, b"somebody else's")
+
+    def test_the_commands(self, tmp_path, capsys):
+        spec = self.make_spec(tmp_path, "5a" * 32)
+        self.fill(spec)
+        assert run(["store", "ls", self.url, "--json"]) == 0
+        (line,) = json.loads(capsys.readouterr().out)
+        assert (line["count"], line["oldest_s"], line["is_former"]) == (len(KEYS), None, False)
+        assert run(["store", "stat", self.url]) == 0
+        assert capsys.readouterr().out.startswith(f"{len(KEYS)} values, ")
+        assert run(["store", "verify", self.url, "--key-file", str(spec.config.key_file)]) == 0
+        assert capsys.readouterr().out.endswith(": 0 damaged, 6 of 6 chunks encrypted with this key\n")
+        assert run(["store", "gc", self.url, "--size", "1GiB"]) == 2
+        assert "Redis ends values by itself: by age with engines' --shared-keep" in capsys.readouterr().err
+        assert run(["store", "gc", self.url]) == 0
+        assert capsys.readouterr().out.startswith("0 values, 0 B deleted, of 6 values")
+        assert run(["store", "delete", self.url, "--namespace", line["namespace"][:8], "--yes"]) == 0
+        assert capsys.readouterr().out.startswith("6 values")
+        assert run(["store", "ls", self.url]) == 0
+        assert capsys.readouterr().out.endswith("no values of Octavo here\n")
+
+    def test_a_server_that_is_not_there_is_a_sentence(self, tmp_path, capsys):
+        assert run(["store", "ls", f"unix://{tmp_path}/nobody"]) != 0
+        assert capsys.readouterr().err.startswith(f"octavo: unix://{tmp_path}/nobody: ")
