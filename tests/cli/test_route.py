@@ -30,6 +30,24 @@ def test_it_says_where_it_is_and_ends_when_asked(number):
     assert (process.returncode, "Traceback" in errors) == (0, False)
 
 
+def test_engines_stand_beside_the_flag_too():
+    process = started("route", "http://127.0.0.1:9", "--engine", "http://127.0.0.1:19", "--port", "0")
+    try:
+        assert process.stdout.readline().startswith("Routing to 2 engines: ")
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_an_engine_that_was_never_reached_is_named_once():
+    process = started("route", "http://127.0.0.1:9", "--port", "0")
+    line = process.stderr.readline()
+    process.send_signal(signal.SIGTERM)
+    _, rest = process.communicate()
+    assert "engine 127.0.0.1:9 is lost: GET /engine" in line
+    assert "is lost" not in rest
+
+
 @pytest.mark.parametrize("engine", ["127.0.0.1:1", "http://a,events"])
 def test_an_engine_that_cannot_be_read_is_named(engine):
     process = started("route", "--engine", engine, "--port", "0")

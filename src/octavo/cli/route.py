@@ -18,6 +18,7 @@ _OPEN_TO_ALL = "anybody who reaches this address may use the engines: add --api-
 
 @with_settings(ROUTE)
 def route(
+    engines: Annotated[list[str] | None, typer.Argument(help="Engines, as for --engine.", show_default=False)] = None,
     *,
     config: Annotated[
         Path | None, typer.Option(help="A YAML file of settings; `octavo config` checks it.", show_default=False)
@@ -29,6 +30,7 @@ def route(
     Start each engine with --kv-events, so that the router knows what it holds. A flag --engine-api-key may also stand
     in the environment, as OCTAVO_ENGINE_API_KEY, or in the file of --config.
     """
+    settings["engine"] = [*(engines or ()), *(settings["engine"] or ())] or None
     given = gather(ROUTE, values_by_key(ROUTE, settings), os.environ, config)
     router = router_settings_from(given)
     require_engine()

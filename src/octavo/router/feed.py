@@ -32,14 +32,14 @@ class Feed(ABC):
                 self._check_rank(item.batch.data_parallel_rank)
                 self._apply(item)
                 member.num_batches += 1
-                member.problem = ""
+                member.blind = ""
             case Resync(is_from_start=True):
                 self._begin_anew()
             case Resync():
                 self._forget()
             case Silence():
                 self._forget()
-                member.problem = f"it has been silent for {item.silent_s:.0f} s"
+                member.go_blind(f"it has been silent for {item.silent_s:.0f} s")
 
     def _check_rank(self, told: int | None) -> None:
         """Whoever named no rank means an engine that has one."""
@@ -84,7 +84,7 @@ class LearningFeed(Feed):
         self._learner = learner
         self._waiting: list[Delivered] = []
         self._is_complete = True
-        member.problem = "its plan is not known yet: it has stored nothing since the router looks"
+        member.blind = "its plan is not known yet: it has stored nothing since the router looks"
 
     def _apply(self, item: Delivered) -> None:
         plan = item.batch.plan

@@ -145,9 +145,7 @@ class Fleet:
 
     def missed(self, member: Member, problem: str) -> None:
         """A request could not be delivered: no more of them until the engine answers for its health."""
-        if member.is_reachable:
-            _logger.warning("engine %s is lost: %s", member.name, problem)
-        member.is_reachable, member.problem = False, problem
+        member.lose(problem)
 
     def drain(self, name: str, *, is_draining: bool) -> None:
         """The engine gets no new requests, or gets them again."""
@@ -161,8 +159,9 @@ class Fleet:
                     await self._ask_health(member)
                 elif (facts := await self._ask_facts(member)) is not None:
                     _logger.info("engine %s serves %s", member.name, facts.model)
-                    member.is_reachable, member.problem = True, ""
+                    member.lost = ""
                     if facts != member.facts:
+                        member.blind = ""
                         await reading.stop()
                         self._indexes.forget(member)
                         member.facts = facts

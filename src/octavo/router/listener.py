@@ -1,7 +1,6 @@
 """`listen`: reads one engine's events into the index that it shares with all engines of the same plan and hashes."""
 
 import asyncio
-import logging
 
 from octavo.errors import InputError
 from octavo.events import Subscriber, SubscriberConfig
@@ -12,8 +11,6 @@ from octavo.router.member import Member
 from octavo.router.plan_learner import PlanLearner
 from octavo.server import EngineFacts
 
-_logger = logging.getLogger(__name__)
-
 _LIKELY_SEEDS = ("0", DEFAULT_SEED)
 _NO_EVENTS = (
     "it publishes no events: what it could resume is not known (start octavo serve with --kv-events; of vLLM, name "
@@ -22,13 +19,13 @@ _NO_EVENTS = (
 
 
 async def listen(member: Member, facts: EngineFacts, indexes: Indexes) -> None:
-    """Until it is cancelled, or the engine's events cannot be used; then the member's problem says why."""
+    """Until it is cancelled, or the engine's events cannot be used; then the member says why."""
     if member.has_left:
         return
     try:
         source = member.address.source(facts.events, facts.replay)
         if source is None or (facts.plan is None and not member.learns_plan):
-            member.problem = _NO_EVENTS
+            member.go_blind(_NO_EVENTS)
             return
         with Subscriber(SubscriberConfig(sources=(source,), with_tokens=False)) as subscriber:
             feed = _feed_of(member, facts, indexes)
@@ -37,8 +34,7 @@ async def listen(member: Member, facts: EngineFacts, indexes: Indexes) -> None:
                 await asyncio.sleep(0)  # a burst of events lets requests through
     except InputError as error:
         indexes.forget(member)
-        member.problem = f"its events cannot be used: {error}"
-        _logger.warning("engine %s: %s", member.name, member.problem)
+        member.go_blind(f"its events cannot be used: {error}")
 
 
 def _feed_of(member: Member, facts: EngineFacts, indexes: Indexes) -> Feed:

@@ -1,11 +1,14 @@
 """`Member`: one engine of a fleet, and what it has told of itself."""
 
 import asyncio
+import logging
 from dataclasses import dataclass, field
 
 from octavo.router.address import EngineAddress
 from octavo.router.index import FleetIndex
 from octavo.server import EngineFacts
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -13,15 +16,16 @@ class Member:
     """One engine, as the fleet knows it now."""
 
     address: EngineAddress
-    is_reachable: bool = False
+    lost: str = "not asked yet"
+    """Why it cannot be reached; empty while it can."""
+    blind: str = ""
+    """Why its blocks are not known; empty while they are."""
     has_left: bool = False
     """The fleet has it no more; what was sent there may end."""
     is_draining: bool = False
     """It answers what it has, and gets nothing new."""
     is_listed: bool = True
     """Whether the name that it was found by still has its address; otherwise it gets nothing new."""
-    problem: str = "not asked yet"
-    """Why it is not reachable, or why its blocks are not known; empty when all is well."""
     facts: EngineFacts | None = None
     index: FleetIndex | None = None
     """Where its blocks are; None while nothing is known of them."""
@@ -35,6 +39,25 @@ class Member:
     @property
     def name(self) -> str:
         return self.address.name
+
+    @property
+    def is_reachable(self) -> bool:
+        return not self.lost
+
+    @property
+    def problem(self) -> str:
+        """Empty when all is well."""
+        return self.lost or self.blind
+
+    def lose(self, reason: str) -> None:
+        if reason != self.lost:
+            _logger.warning("engine %s is lost: %s", self.name, reason)
+        self.lost = reason
+
+    def go_blind(self, reason: str) -> None:
+        if reason != self.blind:
+            _logger.warning("engine %s: %s", self.name, reason)
+        self.blind = reason
 
     @property
     def takes_requests(self) -> bool:

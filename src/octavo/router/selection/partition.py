@@ -175,7 +175,7 @@ class Partition:
         address = EngineAddress(
             url=worker.endpoint or "", name=f"{worker.worker_id}/{number}", options=options, rank=number
         )
-        return Member(address=address, is_reachable=True, learns_plan=True)
+        return Member(address=address, lost="", learns_plan=True)
 
 
 def _facts_of(worker: Worker, number: int) -> EngineFacts:
