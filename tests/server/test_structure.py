@@ -13,6 +13,7 @@ from transformers import AutoTokenizer
 from octavo.engine import save_tiny_model
 from rigs.chat_templates import MARKERS, TEMPLATES
 from rigs.running_server import MODEL, serving
+from rigs.scripted_model import rename_token
 
 USER = [{"role": "user", "content": "Weather?"}]
 WEATHER = {
@@ -43,17 +44,6 @@ def any_format(request, tmp_path_factory):
         with openai.OpenAI(base_url=f"{running.url}/v1", api_key="any", max_retries=0, timeout=60) as client:
             yield client
         running.check_nothing_is_left()
-
-
-def rename_token(folder, old, new):
-    """An unused token becomes a special one with another text."""
-    file = folder / "tokenizer.json"
-    content = json.loads(file.read_text())
-    number = content["model"]["vocab"].pop(old)
-    content["model"]["vocab"][new] = number
-    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
-    content["added_tokens"].append({"id": number, "content": new, "special": True, **plain})
-    file.write_text(json.dumps(content))
 
 
 @pytest.fixture(scope="module")

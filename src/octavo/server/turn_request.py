@@ -29,7 +29,7 @@ _ASSISTANT = "assistant"
 
 
 class InputItem(msgspec.Struct, kw_only=True):
-    """A message, a call of a function, or what it brought; items of other types are refused."""
+    """A message, a thought, a call of a function, or what it brought; items of other types are refused."""
 
     type: str = "message"
     role: str | None = None
@@ -116,8 +116,7 @@ class TurnRequest(msgspec.Struct, kw_only=True):
         if isinstance(self.input, str):
             messages.append(ChatMessage(role="user", content=self.input))
         else:
-            for place, item in enumerate(self.input):
-                _add_item(messages, item, f"input[{place}]")
+            _add_items(messages, self.input)
         return ChatRequest(
             messages=messages,
             model=self.model,
@@ -159,6 +158,30 @@ class TurnRequest(msgspec.Struct, kw_only=True):
         return ResponseFormat(type=wanted.type, json_schema=schema)
 
 
+def _add_items(messages: list[ChatMessage], items: list[InputItem]) -> None:
+    """A thought goes with what the assistant did next. One without a text is another server's, and left out."""
+    thought = ""
+    for place, item in enumerate(items):
+        if item.type == "reasoning":
+            thought = _as_thought(item.content, f"input[{place}].content")
+            continue
+        if thought and item.type == "function_call":
+            messages.append(ChatMessage(role=_ASSISTANT))
+        _add_item(messages, item, f"input[{place}]")
+        if thought and messages[-1].role == _ASSISTANT:
+            messages[-1].reasoning_content = thought
+        thought = ""
+
+
+def _as_thought(content: str | list[ContentPart] | None, param: str) -> str:
+    if not isinstance(content, list):
+        return content or ""
+    for part in content:
+        if part.type != "reasoning_text":
+            raise bad_request(f"a thought is reasoning_text, not {part.type!r}", param=param, code="unsupported")
+    return "".join(part.text or "" for part in content)
+
+
 def _add_item(messages: list[ChatMessage], item: InputItem, param: str) -> None:
     """A call belongs to the turn of the assistant that it follows."""
     match item:
@@ -175,8 +198,8 @@ def _add_item(messages: list[ChatMessage], item: InputItem, param: str) -> None:
             messages.append(ChatMessage(role="tool", tool_call_id=call_id, content=output))
         case _:
             raise bad_request(
-                "only messages with a role, function_call with a name, and function_call_output with a call_id are "
-                f"served, not {item.type!r}",
+                "only messages with a role, reasoning, function_call with a name, and function_call_output with a "
+                f"call_id are served, not {item.type!r}",
                 param=param,
                 code="unsupported",
             )

@@ -9,7 +9,7 @@ channel_reader     answers that are messages with headers
 
 from collections.abc import Mapping
 
-from octavo.server.tools.answer_reader import AnswerReader, CallPiece, ReadText, whole_calls
+from octavo.server.tools.answer_reader import AnswerReader, CallPiece, ReadText, Words, whole_calls
 from octavo.server.tools.call_reader import CallReader
 from octavo.server.tools.channel_reader import ChannelReader
 from octavo.server.tools.formats import FORMATS, ToolFormat, find_format, shows_tools
@@ -17,8 +17,8 @@ from octavo.server.tools.grammar import answer_rule, calls_rule
 from octavo.server.tools.text_arguments import Schema
 
 __all__ = [
-    "FORMATS", "AnswerReader", "CallPiece", "CallReader", "ChannelReader", "ReadText", "ToolFormat", "answer_rule",
-    "calls_rule", "find_format", "make_reader", "shows_tools", "whole_calls",
+    "FORMATS", "AnswerReader", "CallPiece", "CallReader", "ChannelReader", "ReadText", "ToolFormat", "Words",
+    "answer_rule", "calls_rule", "find_format", "make_reader", "shows_tools", "whole_calls",
 ]  # fmt: skip
 
 

@@ -17,13 +17,39 @@ class CallPiece:
     arguments: str = ""
 
 
-@dataclass(slots=True, kw_only=True)
-class ReadText:
-    """What a piece of text brings."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Words:
+    """Of an answer: said, or thought."""
 
-    said: str = ""
-    thought: str = ""
-    calls: list[CallPiece] = field(default_factory=list)
+    text: str
+    is_thought: bool = False
+
+
+@dataclass(slots=True)
+class ReadText:
+    """What a piece of text brings, in order."""
+
+    parts: list[Words | CallPiece] = field(default_factory=list)
+
+    def add(self, text: str, *, is_thought: bool = False) -> None:
+        """More words."""
+        if text:
+            self.parts.append(Words(text=text, is_thought=is_thought))
+
+    @property
+    def said(self) -> str:
+        return self._words(is_thought=False)
+
+    @property
+    def thought(self) -> str:
+        return self._words(is_thought=True)
+
+    @property
+    def calls(self) -> list[CallPiece]:
+        return [part for part in self.parts if isinstance(part, CallPiece)]
+
+    def _words(self, *, is_thought: bool) -> str:
+        return "".join(p.text for p in self.parts if isinstance(p, Words) and p.is_thought is is_thought)
 
 
 class AnswerReader(Protocol):

@@ -161,12 +161,12 @@ class CallReader:
             return
         index = self.num_calls - 1
         if is_first:
-            read.calls.append(CallPiece(index=index, call_id=new_call_id(), name=scanner.name, arguments=new))
+            read.parts.append(CallPiece(index=index, call_id=new_call_id(), name=scanner.name, arguments=new))
         elif new:
-            read.calls.append(CallPiece(index=index, arguments=new))
+            read.parts.append(CallPiece(index=index, arguments=new))
 
     def _say(self, read: ReadText, text: str) -> None:
-        read.said += text
+        read.add(text)
         self._is_fresh &= not text or text.isspace()
 
 

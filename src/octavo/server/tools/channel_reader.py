@@ -84,7 +84,7 @@ class ChannelReader:
         self._call = self.num_calls
         self.num_calls += 1
         name = recipient[1].removeprefix(_FUNCTIONS)
-        read.calls.append(CallPiece(index=self._call, call_id=new_call_id(), name=name))
+        read.parts.append(CallPiece(index=self._call, call_id=new_call_id(), name=name))
 
     def _read_message(self, read: ReadText) -> bool:
         found = _END.search(self._buffer)
@@ -102,14 +102,12 @@ class ChannelReader:
     def _take(self, read: ReadText, text: str) -> None:
         if self._call is not None:
             if text:
-                read.calls.append(CallPiece(index=self._call, arguments=text))
+                read.parts.append(CallPiece(index=self._call, arguments=text))
                 self._has_arguments |= not text.isspace()
-        elif self._is_thought:
-            read.thought += text
         else:
-            read.said += text
+            read.add(text, is_thought=self._is_thought)
 
     def _end_message(self, read: ReadText) -> None:
         if self._call is not None and not self._has_arguments:
-            read.calls.append(CallPiece(index=self._call, arguments="{}"))
+            read.parts.append(CallPiece(index=self._call, arguments="{}"))
         self._call = None
