@@ -25,7 +25,9 @@ def serve(
     *,
     tiny: Annotated[
         str | None,
-        typer.Option(help="Instead of MODEL, a tiny one with random weights: gemma3.", show_default=False),
+        typer.Option(
+            help="Instead of MODEL, a tiny one with random weights, such as gemma3 or qwen3_next.", show_default=False
+        ),
     ] = None,
     config: Annotated[
         Path | None, typer.Option(help="A YAML file of settings; `octavo config` checks it.", show_default=False)
