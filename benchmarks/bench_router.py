@@ -1,6 +1,7 @@
 """Octavo's index of a fleet beside Dynamo's `SelectionService`, on the same events.
 
-    python benchmarks/bench_router.py [--part choices | ingest] [--requests 400] [--engines 4] [--memory 64] [--seeds 3]
+    python benchmarks/bench_router.py [--part choices | ingest | decide]
+                                      [--requests 400] [--engines 4] [--memory 64] [--seeds 3]
 
 Dynamo's wheel from PyPI (`pip install ai-dynamo-runtime`; 1.6.1 was tried) must be in the same environment; without it
 only Octavo is shown. For each family of models both routers send the same conversations to engines of their own, block
@@ -11,7 +12,8 @@ expected   tokens that the router thought would be resumed, of all prompt tokens
 resumed    tokens that the engines really resumed
 ratio      Octavo's over Dynamo's
 
-And how many blocks a second they take in from events with tokens (`--part ingest`).
+And how many blocks a second they take in from events with tokens (`--part ingest`), and how long one decision takes
+(`--part decide`).
 """
 
 import argparse
@@ -24,7 +26,7 @@ from typing import Any, Protocol
 
 import zmq
 from router_fleet import BLOCK_SIZE, FAMILIES, Engine, conversations
-from router_rates import BLOCKS_OF_SOCKET_EVENT, in_process, over_a_socket, publish
+from router_rates import BLOCKS_OF_SOCKET_EVENT, decide, in_process, over_a_socket, publish
 
 from octavo.events import KVEventBatch, encode_batch, encode_sequence, external_hashes
 from octavo.hashing import PLAIN, BlockHasher
@@ -168,7 +170,7 @@ async def seconds_of_dynamo(encoded: list[bytes], prompt: list[int]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--part", choices=["choices", "ingest"], default=None, help="by default all")
+    parser.add_argument("--part", choices=["choices", "ingest", "decide"], default=None, help="by default all")
     parser.add_argument("--requests", type=int, default=400)
     parser.add_argument("--engines", type=int, default=4)
     parser.add_argument("--memory", type=int, default=64, help="MiB of each engine's pool")
@@ -181,9 +183,11 @@ def main() -> None:
         print(f"Dynamo is left out: {error}")
     else:
         kinds["dynamo"] = DynamoRouter
-    if args.part != "ingest":
+    if args.part in {None, "choices"}:
         asyncio.run(compare(args, kinds))
-    if args.part != "choices":
+    if args.part in {None, "decide"}:
+        decide()
+    if args.part in {None, "ingest"}:
         in_process()
         asyncio.run(over_a_socket(seconds_of_dynamo if "dynamo" in kinds else None))
 

@@ -1,13 +1,15 @@
-"""How fast routers take in what engines tell, for `bench_router.py --part ingest`.
+"""How fast routers take in what engines tell, and decide, for `bench_router.py --part ingest` and `--part decide`.
 
 decode, index   one engine's batches from bytes into the index, in full and skimmed of tokens; the best of some rounds
 over a socket   the same from the first send until the last prompt is known
+decide          CPU time for a prompt of 4,096 blocks of which each engine has another beginning: the worst case
 """
 
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from random import Random
 from typing import Any
 
 import zmq
@@ -15,7 +17,9 @@ import zmq
 from octavo.events import (
     BlockStored,
     Delivered,
+    ExternalHash,
     KVEventBatch,
+    PublishedPlan,
     SourceConfig,
     Subscriber,
     SubscriberConfig,
@@ -26,14 +30,17 @@ from octavo.events import (
     skim_batch,
 )
 from octavo.hashing import PLAIN, BlockHasher
-from octavo.router import FleetIndex
-from octavo.specs import FullAttentionSpec
+from octavo.ids import GroupIdx
+from octavo.router import FleetIndex, Indexes, Placement
+from octavo.specs import CacheDType, FullAttentionSpec, KVCacheSpec, MambaSpec, SlidingWindowSpec
 
 BLOCK_SIZE = 16
 VOCABULARY = 150_000
 ROUNDS = 9
 NUM_BLOCKS = 40_000
 BLOCKS_OF_SOCKET_EVENT = 512
+BLOCKS_OF_PROMPT = 4096
+FLEETS = (10, 100, 1000)
 Decode = Callable[[bytes], KVEventBatch]
 
 
@@ -43,19 +50,23 @@ def payloads(num_events: int, blocks_per_event: int) -> tuple[list[bytes], list[
     encoded, tokens = [], []
     for _ in range(num_events):
         tokens = [rng.randrange(VOCABULARY) for _ in range(blocks_per_event * BLOCK_SIZE)]
-        event = BlockStored(
-            block_hashes=external_hashes(hasher.hash_tokens(tokens, PLAIN)),
-            parent_block_hash=None,
-            token_ids=tokens,
-            block_size=BLOCK_SIZE,
-            lora_id=None,
-            medium="GPU",
-            lora_name=None,
-            group_idx=0,
-            kv_cache_spec_kind="full_attention",
-        )
+        event = stored(external_hashes(hasher.hash_tokens(tokens, PLAIN)), 0, tokens)
         encoded.append(encode_batch(KVEventBatch(ts=time.time(), events=[event], data_parallel_rank=0)))
     return encoded, tokens
+
+
+def stored(hashes: list[ExternalHash], group: int, tokens: Sequence[int] = ()) -> BlockStored:
+    return BlockStored(
+        block_hashes=hashes,
+        parent_block_hash=None,
+        token_ids=list(tokens),
+        block_size=BLOCK_SIZE,
+        lora_id=None,
+        medium="GPU",
+        lora_name=None,
+        group_idx=GroupIdx(group),
+        kv_cache_spec_kind="full_attention",
+    )
 
 
 def new_index() -> FleetIndex:
@@ -118,6 +129,37 @@ async def over_a_socket(seconds_of_dynamo: Callable[[list[bytes], list[int]], An
     if seconds_of_dynamo is not None:
         rate = NUM_BLOCKS / dynamo / 1e6
         print(f"  Dynamo's indexer: {rate:.2f}; skimmed is {dynamo / skimmed:.2f}x of it")
+
+
+def decide() -> None:
+    heads = {"block_size": BLOCK_SIZE, "num_kv_heads": 1, "head_size": 64}
+    full: KVCacheSpec = FullAttentionSpec(**heads)
+    window = SlidingWindowSpec(sliding_window=1024, **heads)
+    state = MambaSpec(block_size=BLOCK_SIZE, shapes=((4,),), dtypes=(CacheDType.FLOAT32,))
+    print(f"{'decide, 4,096 blocks, ms':34}" + "".join(f"{count:>8,}" for count in FLEETS) + "  engines")
+    for name, specs in {"full": [full], "window + full": [full, window], "state + full": [full, state]}.items():
+        print(f"  {name:32}" + "".join(f"{1e3 * seconds_to_decide(specs, count):8.1f}" for count in FLEETS), flush=True)
+
+
+def seconds_to_decide(specs: list[KVCacheSpec], num_engines: int) -> float:
+    rng, indexes, placement = Random(0), Indexes(), Placement(Random(0))
+    plan = PublishedPlan.of_specs(specs, hash_block_size=BLOCK_SIZE)
+    index = indexes.find(plan, algorithm="sha256_cbor", seed="0")
+    tokens = [rng.randrange(VOCABULARY) for _ in range(BLOCKS_OF_PROMPT * BLOCK_SIZE)]
+    hashes = external_hashes(indexes.hashers[index].hash_tokens(tokens, PLAIN))
+    for engine in map(str, range(num_engines)):
+        index.add_engine(engine)
+        placement.add(engine)
+        end = rng.randrange(1, BLOCKS_OF_PROMPT)
+        index.apply(
+            engine, [stored(hashes[:end], 0), *([stored(hashes[max(0, end - 64) : end], 1)] * (len(specs) - 1))]
+        )
+    best = float("inf")
+    for _ in range(ROUNDS):
+        begin = time.thread_time()
+        assert placement.choose(indexes.read(tokens, PLAIN).prompt, index.engines) is not None
+        best = min(best, time.thread_time() - begin)
+    return best
 
 
 def show(name: str, full_s: float, skimmed_s: float) -> None:

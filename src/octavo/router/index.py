@@ -50,6 +50,11 @@ class FleetIndex:
         return tuple(self._engines)
 
     @property
+    def has_checkpoints(self) -> bool:
+        """Whether `needs_checkpoints` makes a difference."""
+        return any(spec.holds_checkpoints for spec in self._blocks.specs)
+
+    @property
     def num_blocks(self) -> int:
         """Blocks of all groups and media; one that several engines hold on one medium counts once."""
         return self._blocks.num_blocks

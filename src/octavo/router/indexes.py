@@ -58,8 +58,9 @@ class Indexes:
         resumes: dict[str, int] = {}
         branches: dict[str, int] = {}
         for index, own in hashes.items():
-            resumes |= index.resumes(own, num_tokens)
-            branches |= index.resumes(own, num_tokens, needs_checkpoints=False)
+            told = index.resumes(own, num_tokens)
+            resumes |= told
+            branches |= index.resumes(own, num_tokens, needs_checkpoints=False) if index.has_checkpoints else told
         return ReadPrompt(Prompt(num_tokens=num_tokens, resumes=resumes, branches=branches), hashes)
 
     @contextmanager

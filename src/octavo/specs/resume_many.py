@@ -7,10 +7,14 @@ at the boundary that the law of resumption allows them, and who is left after al
     boundary        n3              n2              n1
     may resume      {a, b, c}  ->   {b, c}      ->  {c}
     all groups      {a}             {b}             {c}
+
+Windows and recurrent states need the block that ends at a boundary, and few holders have that one. So only boundaries
+at which somebody has it are looked at; whoever lacks it is carried down.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import accumulate
 from operator import and_
 
@@ -36,26 +40,30 @@ def longest_resumes(groups: Sequence[GroupHolders], request: ResumePoint, holder
     waiting = [0] * (top + 1)
     waiting[top] = holders
     searches = [_GroupSearch(group, request, step) for group in groups]
-    sparse = [search for search in searches if search.group.spec.always_needs_last_block]
     dense = [search for search in searches if not search.group.spec.always_needs_last_block]
+    able = [holders] * top
+    for search in searches:
+        if search.group.spec.always_needs_last_block:
+            able = list(map(and_, able, search.with_last_blocks(top)))
+    carried = 0
     for place in range(top, 0, -1):
-        here = waiting[place]
+        carried |= waiting[place]
         if place == top:  # most holders lack most of a prompt, and go far down at once
             for search in dense:
-                here = search.part(place, here, waiting)
-        for search in sparse:
-            if not here:
-                break
-            here, gone = search.with_last_block(place, here)
-            waiting[place - 1] |= gone
+                carried = search.part(place, carried, waiting)
+        here = carried & able[place - 1]
+        if not here:
+            continue
+        carried ^= here
         for search in searches:
+            here = search.part(place, here, waiting)
             if not here:
                 break
-            here = search.part(place, here, waiting)
-        if here:
+        else:
             yield place * step, here
-    if waiting[0]:
-        yield 0, waiting[0]
+    carried |= waiting[0]
+    if carried:
+        yield 0, carried
 
 
 class _GroupSearch:
@@ -69,28 +77,38 @@ class _GroupSearch:
         self._runs: dict[int, list[int]] = {}
         """First block of a run -> by its length less one, the holders that have the whole run."""
 
-    def with_last_block(self, place: int, holders: int) -> tuple[int, int]:
-        """Those that have the block that ends at a boundary, and those that lack it."""
-        block = place * self._step // self.group.spec.block_size - 1
-        held = self.group.holders[block] if block < len(self.group.holders) else 0
-        return holders & held, holders & ~held
+    def with_last_blocks(self, top: int) -> list[int]:
+        """By boundary, from the first to `top`: those that have the block that ends there."""
+        ratio = self._step // self.group.spec.block_size
+        held = list(self.group.holders[ratio - 1 : top * ratio : ratio])
+        return held + [0] * (top - len(held))
 
     def part(self, place: int, holders: int, waiting: list[int]) -> int:
         """Those that can resume at a boundary. The others go to the largest one below that they may resume at."""
-        point = self._request._replace(num_tokens=place * self._step)
+        _, num_prompt_tokens, num_encoder_tokens = self._request
+        point = ResumePoint(place * self._step, num_prompt_tokens, num_encoder_tokens)
         spec, is_draft = self.group.spec, self.group.is_draft
         for needed in blocks_to_resume(spec, point, is_draft=is_draft, granularity=self._step):
             if not holders:
                 break
-            run = self._run(needed)
-            missing = holders & ~run[-1 + len(needed)]
-            holders &= ~missing
+            having = self._with_all(needed, holders)
+            missing = holders ^ having
+            holders = having
+            run = self._run(needed) if missing else []
+            length = 0
             while missing:
-                length = _first_without(run, missing)
+                length = _first_without(run, missing, length)
                 gone = missing & ~run[length]
-                missing &= ~gone
+                missing ^= gone
                 waiting[min(place - 1, self._place_without(needed.start + length))] |= gone
         return holders
+
+    def _with_all(self, needed: range, holders: int) -> int:
+        """Those that have all these blocks."""
+        if needed.start and needed.start not in self._runs:  # a window, which nobody asks for again
+            held = self.group.holders[needed.start : needed.stop]
+            return reduce(and_, held, holders) if len(held) == len(needed) else 0
+        return holders & self._run(needed)[len(needed) - 1]
 
     def _run(self, needed: range) -> list[int]:
         run = self._runs.get(needed.start, [])
@@ -107,9 +125,12 @@ class _GroupSearch:
         return max(0, missing * self.group.spec.block_size - self._lookahead) // self._step
 
 
-def _first_without(run: Sequence[int], holders: int) -> int:
-    """The index of the first block of a run that one of these holders lacks. The sets of a run only shrink."""
-    low, high = 0, len(run) - 1
+def _first_without(run: Sequence[int], holders: int, low: int) -> int:
+    """The index of the first block of a run, from `low` on, that one of these holders lacks. The sets of a run only
+    shrink. What comes next is mostly near."""
+    high, stride = low, 1
+    while high < len(run) - 1 and holders & run[high] == holders:
+        low, high, stride = high + 1, min(high + stride, len(run) - 1), 2 * stride
     while low < high:
         middle = (low + high) // 2
         if holders & ~run[middle]:
