@@ -8,21 +8,12 @@ import pytest
 pytest.importorskip("selenium", reason="needs a browser: make test-browser")
 
 from selenium.webdriver.common.by import By
-from selenium.webdriver.support.ui import WebDriverWait
 
+from rigs.browsing import text_of, texts_of, wait
 from rigs.running_server import serving
 from rigs.tier_report import REPORT
 
 pytestmark = pytest.mark.browser
-PATIENCE_S = 30
-
-
-def text_of(browser, name):
-    return browser.find_element(By.ID, name).text
-
-
-def wait(browser, condition):
-    return WebDriverWait(browser, PATIENCE_S, poll_frequency=0.1).until(condition)
 
 
 def wait_until_live(browser):
@@ -51,11 +42,11 @@ def test_everything_is_shown(server, open_browser):
     assert text_of(browser, "model") == "tiny"
     assert "96" in text_of(browser, "tokens-legend")
     assert "from device" in text_of(browser, "tokens-legend")
-    groups = [row.text for row in browser.find_elements(By.CSS_SELECTOR, "#groups tr")]
+    groups = texts_of(browser, "#groups tr")
     kinds = [group.kind.replace("_", " ") for group in server.ask(lambda engine: engine.snapshot()).groups]
     assert len(groups) == len(kinds)
     assert all(kind in row for kind, row in zip(kinds, groups, strict=True))
-    tiers = [tier.text for tier in browser.find_elements(By.CSS_SELECTOR, ".tier")]
+    tiers = texts_of(browser, ".tier")
     assert [tier.split()[0] for tier in tiers] == ["device", "memory", "disk"]
     assert "no space left" in tiers[2]
     assert "7 failures" in tiers[2]
@@ -72,7 +63,7 @@ def test_ten_minutes_are_drawn(server, open_browser):
     browser = open_browser()
     browser.get(server.url)
     wait(browser, lambda b: b.find_element(By.ID, "history").is_displayed())
-    charts = [chart.text for chart in browser.find_elements(By.CSS_SELECTOR, ".chart")]
+    charts = texts_of(browser, ".chart")
     assert [chart.split("\n")[0] for chart in charts] == [
         "tokens per second",
         "resumed share",
@@ -85,7 +76,7 @@ def test_ten_minutes_are_drawn(server, open_browser):
     assert "stored" in charts[4]
     assert len(browser.find_elements(By.CSS_SELECTOR, ".chart polyline")) >= 8
     assert text_of(browser, "pool-about").count("empty") == 1
-    assert [link.text for link in browser.find_elements(By.CSS_SELECTOR, "#links a")] == ["metrics", "plan", "state"]
+    assert texts_of(browser, "#links a") == ["metrics", "plan", "state"]
 
 
 def test_it_is_live(server, open_browser):

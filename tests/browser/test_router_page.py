@@ -5,21 +5,12 @@ import pytest
 pytest.importorskip("selenium", reason="needs a browser: make test-browser")
 
 from selenium.webdriver.common.by import By
-from selenium.webdriver.support.ui import WebDriverWait
 
+from rigs.browsing import text_of, texts_of, wait
 from rigs.running_router import RoutedEngine, RunningRouter
 from rigs.running_server import MODEL
 
 pytestmark = pytest.mark.browser
-PATIENCE_S = 30
-
-
-def text_of(browser, name):
-    return browser.find_element(By.ID, name).text
-
-
-def wait(browser, condition):
-    return WebDriverWait(browser, PATIENCE_S, poll_frequency=0.1).until(condition)
 
 
 def open_live(browser, router):
@@ -57,22 +48,23 @@ def test_engines_and_decisions_are_shown(router, engines, open_browser):
     assert browser.title == f"Fleet of {MODEL} · Octavo"
     assert [text_of(browser, name) for name in ("ready", "open", "requests", "retries")] == ["2", "0", "2", "0"]
     assert text_of(browser, "resumed").endswith("%")
-    shown = [engine.text for engine in browser.find_elements(By.CSS_SELECTOR, ".engine")]
+    shown = texts_of(browser, ".engine")
     assert [engine.name in text for engine, text in zip(engines, shown, strict=True)] == [True, True]
     assert sum("blocks in device" in text for text in shown) == 1
-    newest = browser.find_element(By.CSS_SELECTOR, ".decision").text
+    newest = texts_of(browser, ".decision")[0]
     choice = last["choice"]
     assert choice["resumed_tokens"] > 0
     assert f"{choice['engine']} resumes {choice['resumed_tokens']} of {last['num_tokens']} tokens" in newest
     assert all(engine.name in newest for engine in engines)
     assert newest.count("first token in") == 2
+    assert texts_of(browser, "#links a") == ["metrics", "fleet"]
 
 
 def test_an_engine_that_is_drained_is_shown_so(router, engines, open_browser):
     browser = open_live(open_browser(), router)
     with router.client() as client:
         client.post(f"/fleet/{engines[0].name}/drain")
-        wait(browser, lambda b: "draining" in b.find_element(By.CSS_SELECTOR, ".engine").text)
+        wait(browser, lambda b: "draining" in texts_of(b, ".engine")[0])
         assert text_of(browser, "not-ready") == "of 2 take requests"
         client.delete(f"/fleet/{engines[0].name}/drain")
         wait(browser, lambda b: text_of(b, "not-ready") == "all take requests")

@@ -149,6 +149,7 @@ def test_the_page_is_whole_and_its_numbers_are_there(router, engines):
     assert page.headers["content-type"].startswith("text/html")
     assert "default-src 'none'" in page.headers["content-security-policy"]
     assert "/* page" not in page.text
+    assert "<!-- page" not in page.text
     seen = router.look()
     by_name = {engine["name"]: engine for engine in seen["engines"]}
     chosen = by_name[answer.headers["x-octavo-engine"]]

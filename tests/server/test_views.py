@@ -128,6 +128,7 @@ def test_the_page_is_self_contained(client):
     response = client.get("/")
     assert response.headers["content-type"].startswith("text/html")
     assert "default-src 'none'" in response.headers["content-security-policy"]
+    assert "<!-- page" not in response.text
     outside = [word for word in response.text.split() if "//" in word and "http" in word]
     assert all("www.w3.org" in word for word in outside)
 

@@ -79,8 +79,16 @@ async function ask(path) {
   return response.json();
 }
 
-// `look` asks for the news and shows them; it is called again and again while somebody sees the page.
-function begin(look) {
+function link(path) {
+  const made = element("a", path);
+  made.href = path;
+  return made;
+}
+
+// `look` asks for the news and shows them; it is called again and again while somebody sees the page. `paths` are those
+// of the server that can be looked at apart.
+function begin(look, ...paths) {
+  $("links").append(...paths.flatMap((path, place) => (place ? [" · ", link(path)] : [link(path)])));
   async function lookOnce() {
     try {
       await look();

@@ -10,12 +10,18 @@ _HEADERS = {
     "cache-control": "no-cache",
     "referrer-policy": "no-referrer",
 }
-_SHARED = ("page.css", "page.js")
+_SHARED = {
+    "page_head.html": "<!-- page_head.html -->\n",
+    "page_top.html": "<!-- page_top.html -->\n",
+    "page.css": "/* page.css */\n",
+    "page.js": "/* page.js */\n",
+}
+"""Files, and the lines that they stand for; the head has such a line too."""
 
 
 def read_page(package: str) -> Response:
     """The `page.html` of a package, as it is answered."""
     page = files(package).joinpath("page.html").read_text()
-    for name in _SHARED:
-        page = page.replace(f"/* {name} */\n", files(__package__).joinpath(name).read_text())
+    for name, line in _SHARED.items():
+        page = page.replace(line, files(__package__).joinpath(name).read_text())
     return Response(page, media_type="text/html", headers=_HEADERS)
