@@ -2,9 +2,11 @@
 
     python benchmarks/bench_fleet_placement.py [--trace FILE] [--requests 1200] [--engines 10 100 1000]
                                                [--model examples/models/qwen3-next-80b.json] [--device 8]
+                                               [--routers 1 2 4]
 
 Without --trace it makes chats of a hybrid's users, many of which begin with one of forty documents. Engines compute
-10,000 prompt tokens a second. Last, the size of the router's index, whose blocks a tenth of the engines hold.
+10,000 prompt tokens a second. With --routers it compares numbers of routers instead, among which requests are spread by
+chance. Last, the size of the router's index, whose blocks a tenth of the engines hold.
 
 resumed    of the prompt tokens
 ratio      resumed tokens over those of longest_prefix, which is the same router if it knows full attention only
@@ -16,6 +18,7 @@ import random
 import time
 import tracemalloc
 from collections.abc import Sequence
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from pathlib import Path
@@ -25,7 +28,18 @@ import numpy as np
 from octavo.events import BlockStored
 from octavo.planning import plan_kv_cache, read_model
 from octavo.router import FleetIndex
-from octavo.sim import PLACEMENTS, MakePlace, Place, SimConfig, SimulatedEngine, Trace, TraceRequest, read_trace, replay
+from octavo.sim import (
+    PLACEMENTS,
+    MakePlace,
+    Place,
+    SeveralRouters,
+    SimConfig,
+    SimulatedEngine,
+    Trace,
+    TraceRequest,
+    read_trace,
+    replay,
+)
 from octavo.specs import FullAttentionSpec, RequestLimits
 
 MODELS = Path(__file__).parents[1] / "examples" / "models"
@@ -95,6 +109,12 @@ def config_of(args: argparse.Namespace, trace: Trace) -> SimConfig:
     return SimConfig(plan=plan_kv_cache(layers, memory_bytes=args.device << 30, limits=limits))
 
 
+def placements(args: argparse.Namespace) -> dict[str, MakePlace]:
+    if args.routers:
+        return {f"octavo x{number}": partial(SeveralRouters, num_routers=number) for number in args.routers}
+    return dict(PLACEMENTS)
+
+
 def compare(args: argparse.Namespace) -> None:
     trace = chats(args.requests) if args.trace is None else read_trace(args.trace, most_requests=args.requests)
     config = config_of(args, trace)
@@ -102,7 +122,7 @@ def compare(args: argparse.Namespace) -> None:
     print(f"{'engines':>7}  {'placement':15}{'resumed':>9}{'ratio':>8}{'TTFT p50':>10}{'p99':>9}{'decision':>11}")
     for num_engines in args.engines:
         reports, timed = {}, {}
-        for name, make_place in PLACEMENTS.items():
+        for name, make_place in placements(args).items():
             timed[name] = Timed(make_place)
             reports[name] = replay(trace, config, num_engines=num_engines, make_place=timed[name])
             print(f"{num_engines:7,}  {name:15}{reports[name].resumed_share:9.1%}", end="", flush=True)
@@ -146,8 +166,11 @@ def main() -> None:
     parser.add_argument("--engines", type=int, nargs="+", default=[10, 100, 1000])
     parser.add_argument("--model", type=Path, default=MODELS / "qwen3-next-80b.json")
     parser.add_argument("--device", type=int, default=8, help="GiB of each engine's pool")
+    parser.add_argument("--routers", type=int, nargs="+", default=[], help="beside each other, instead of placements")
     args = parser.parse_args()
     compare(args)
+    if args.routers:
+        return
     print("\nthe index, bytes per block")
     for num_engines in args.engines:
         print(f"{num_engines:7,}  {index_bytes_per_block(num_engines):6.0f}", flush=True)

@@ -2,13 +2,24 @@
 
 import random
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
 from octavo.events import external_hashes
 from octavo.hashing import PLAIN
-from octavo.sim import PLACEMENTS, RoutedPlace, SimConfig, SimulatedEngine, Speeds, Trace, TraceRequest, replay
+from octavo.sim import (
+    PLACEMENTS,
+    RoutedPlace,
+    SeveralRouters,
+    SimConfig,
+    SimulatedEngine,
+    Speeds,
+    Trace,
+    TraceRequest,
+    replay,
+)
 from octavo.testing import full, small_model, state, window
 
 MODELS = {
@@ -114,3 +125,19 @@ def test_full_attention_alone_is_the_same_to_both():
         replay(trace, config, num_engines=3, make_place=PLACEMENTS[name]) for name in ("longest_prefix", "octavo")
     ]
     assert reports[0] == reports[1]
+
+
+def several(number):
+    trace = Trace(requests=list(documents()), block_tokens=BLOCK)
+    config = SimConfig(plan=MODELS["state + full"].plan(3.0), max_step_tokens=24)
+    place = PLACEMENTS["octavo"] if number is None else partial(SeveralRouters, num_routers=number)
+    return replay(trace, config, num_engines=3, make_place=place)
+
+
+def test_one_of_several_routers_is_a_router():
+    assert several(1) == several(None)
+
+
+def test_on_a_quiet_fleet_each_router_knows_what_the_others_requests_left():
+    """All has been heard of when the next request comes. A tie may go otherwise."""
+    assert several(3).resumed_share > 0.9 * several(1).resumed_share

@@ -12,7 +12,7 @@ from octavo.sim.outcomes import Outcome
 from octavo.sim.places import PLACEMENTS, MakePlace, Place
 from octavo.sim.replay import check_room, replay
 from octavo.sim.report import Lost, SimReport
-from octavo.sim.routed import RoutedPlace
+from octavo.sim.routed import RoutedPlace, SeveralRouters
 from octavo.sim.speeds import Speeds
 from octavo.sim.traces import Trace, TraceRequest, read_trace
 from octavo.why import Cause
@@ -26,6 +26,7 @@ __all__ = [
     "Place",
     "Prices",
     "RoutedPlace",
+    "SeveralRouters",
     "SimConfig",
     "SimReport",
     "SimulatedEngine",

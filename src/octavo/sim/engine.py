@@ -76,7 +76,7 @@ class SimulatedEngine:
 
     def __init__(self, config: SimConfig) -> None:
         self.now = 0.0
-        self.watcher: Watcher | None = None
+        self.watchers: list[Watcher] = []
         self.outcomes: list[Outcome] = []
         self.num_steps = 0
         self.busy_s = 0.0
@@ -282,16 +282,16 @@ class SimulatedEngine:
             outcome = progress.outcome
             if not choice.num_output_tokens and outcome.first_token_s is None:
                 outcome.first_token_s = self.now
-                if self.watcher is not None:
-                    self.watcher.begun(self.now, outcome)
+                for watcher in self.watchers:
+                    watcher.begun(self.now, outcome)
             if progress.num_left(choice) <= 1:
                 scheduler.commit([Chunk(choice, chunk.start, chunk.end)], self.now)
                 scheduler.finish(choice, self.now)
                 outcome.end_s = self.now
                 self._judge.note_end(choice.blocks)
                 del self._running[choice]
-                if self.watcher is not None:
-                    self.watcher.ended(self.now, outcome)
+                for watcher in self.watchers:
+                    watcher.ended(self.now, outcome)
             else:
                 going_on.append(chunk)
                 tokens += progress.next_tokens(choice, 1)
@@ -321,11 +321,11 @@ class SimulatedEngine:
         if self.offload is not None:
             below = self._offloading_manager.take_changes()
             self._judge.note_media(below)
-            events = self._offload_events.messages(below) if self.watcher is not None else []
-        if self.watcher is not None:
+            events = self._offload_events.messages(below) if self.watchers else []
+        if self.watchers:
             events += self._events.messages(on_device)
-            if events:
-                self.watcher.changed(self.now, events)
+            for watcher in self.watchers if events else ():
+                watcher.changed(self.now, events)
 
 
 class _Progress:

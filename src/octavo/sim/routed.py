@@ -31,11 +31,11 @@ class RoutedPlace:
     costs are the same.
     """
 
-    def __init__(self, engines: Sequence[SimulatedEngine], *, knows_all_groups: bool = True) -> None:
+    def __init__(self, engines: Sequence[SimulatedEngine], *, knows_all_groups: bool = True, seed: int = 0) -> None:
         plan = published_plan(engines[0].manager.config)
         self.index = FleetIndex.of_plan(plan if knows_all_groups else _attention_only(plan))
         self._hasher = engines[0].manager.hasher
-        self._placement = Placement(Random(0))  # noqa: S311 - nothing secret hangs on it
+        self._placement = Placement(Random(seed))  # noqa: S311 - nothing secret hangs on it
         self._names = [str(number) for number in range(len(engines))]
         self._open: dict[int, _Sent] = {}
         """By number in the trace."""
@@ -45,7 +45,7 @@ class RoutedPlace:
         for name, engine in zip(self._names, engines, strict=True):
             self.index.add_engine(name)
             self._placement.add(name)
-            engine.watcher = _Watcher(self, name)
+            engine.watchers.append(_Watcher(self, name))
 
     def __call__(self, number: int, request: TraceRequest) -> int:
         self._hear(request.arrival_s)
@@ -71,18 +71,34 @@ class RoutedPlace:
         heappush(self._news, (when, next(self._order), news))
 
     def begun(self, number: int, when: float) -> None:
-        """The request has its first token."""
-        self._placement.first_token(self._open[number].reservation, when)
+        """The request has its first token, which another router may have sent."""
+        if number in self._open:
+            self._placement.first_token(self._open[number].reservation, when)
 
     def ended(self, number: int) -> None:
         """The request is answered."""
-        sent = self._open.pop(number)
-        self._placement.end(sent.reservation)
-        self.index.expect_no_more(sent.engine, sent.expectation)
+        sent = self._open.pop(number, None)
+        if sent is not None:
+            self._placement.end(sent.reservation)
+            self.index.expect_no_more(sent.engine, sent.expectation)
 
     def _hear(self, now: float) -> None:
         while self._news and self._news[0][0] <= now:
             heappop(self._news)[-1]()
+
+
+class SeveralRouters:
+    """Routers beside each other, of which each request meets one by chance.
+
+    They share nothing: each hears of blocks by the engines' events, and of requests only of its own.
+    """
+
+    def __init__(self, engines: Sequence[SimulatedEngine], *, num_routers: int) -> None:
+        self._places = [RoutedPlace(engines, seed=seed) for seed in range(num_routers)]
+        self._chooser = Random(0)  # noqa: S311 - nothing secret hangs on it
+
+    def __call__(self, number: int, request: TraceRequest) -> int:
+        return self._chooser.choice(self._places)(number, request)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
