@@ -189,6 +189,20 @@ def test_more_than_all_engines_may_have_is_refused(engines, running):
     assert "every engine" in refused.json()["error"]["message"]
 
 
+def test_requests_of_a_later_priority_leave_room_for_others(engines, running):
+    router = running(RunningRouter([engines[0].url], most_open_per_engine=4))
+    router.wait_until_known(1)
+    with router.client() as client, ThreadPoolExecutor() as clients, engines[0].held_engine():
+        answers = [clients.submit(complete, client, [5 + i] * 40, priority=1) for i in range(3)]
+        router.wait_until(lambda seen: seen["engines"][0]["open_requests"] == 3)
+        assert complete(client, [9] * 40, priority=1).status_code == 429
+        answers.append(clients.submit(complete, client, [9] * 40))
+        router.wait_until(lambda seen: seen["engines"][0]["open_requests"] == 4)
+        refused = [complete(client, [9] * 40, priority=priority) for priority in (-1, "high")]
+    assert [answer.status_code for answer in refused] == [429, 429]
+    assert [answer.result().status_code for answer in answers] == [200] * 4
+
+
 def test_fields_that_engines_ignore_are_named(router):
     with router.client() as client:
         answer = complete(client, [5] * 40, nonsense=1, prompt_cache_key="chat")

@@ -81,6 +81,15 @@ class PromptReader:
         return msgspec.json.decode(answer.content, type=_Tokenized).tokens
 
 
+def priority_of(body: bytes) -> int:
+    """Of a request of generation, as vLLM means it: the smaller the earlier, and 0 where none is named. What is none is
+    the engine's to refuse."""
+    try:
+        return msgspec.json.decode(body, type=_Prioritized).priority
+    except msgspec.MsgspecError:
+        return 0
+
+
 UNREAD = ReadPrompt(Prompt(num_tokens=0, resumes={}), {})
 """A prompt of which nothing is known."""
 
@@ -91,6 +100,10 @@ def _short_text(value: object) -> str | None:
 
 class _Tokenized(msgspec.Struct):
     tokens: list[int]
+
+
+class _Prioritized(msgspec.Struct):
+    priority: int = 0
 
 
 class _NoTokensError(Exception):

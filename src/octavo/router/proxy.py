@@ -5,6 +5,7 @@ a byte of an answer has gone to the client, no other engine gets the request.
 """
 
 import logging
+import math
 import time
 from collections.abc import AsyncIterator, Callable, Collection
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import httpx
 from octavo.router.fleet import Fleet
 from octavo.router.member import Member
 from octavo.router.placement import Choice, Prompt, Reservation
-from octavo.router.prompt_reader import SESSION, PromptReader
+from octavo.router.prompt_reader import SESSION, PromptReader, priority_of
 from octavo.server import IGNORED_FIELDS, RETAIN, ApiError, Exchange, Headers, overloaded
 
 _logger = logging.getLogger(__name__)
@@ -30,6 +31,8 @@ _HANDED_BACK = frozenset(
 )
 FirstToken: TypeAlias = Callable[[float], None]
 """Told how many seconds a client waited for its first token."""
+_SHARE_OF_LATER = 0.75
+"""Of an engine's bound, that requests of a priority above 0 may fill; the rest is for the others."""
 _DECISIONS = 64
 _MOST_BYTES_OF_ANSWER = 64 << 20
 _MOST_CHARS_OF_REASON = 500
@@ -69,11 +72,14 @@ class _TryAnotherError(Exception):
 class Proxy:
     """The way of requests through the router."""
 
-    def __init__(self, fleet: Fleet, first_token: FirstToken, *, engine_api_key: str | None = None) -> None:
+    def __init__(
+        self, fleet: Fleet, first_token: FirstToken, *, engine_api_key: str | None = None, most_per_engine: int
+    ) -> None:
         self._fleet = fleet
         self._reader = PromptReader(fleet)
         self._note_first_token = first_token
         self._engine_api_key = engine_api_key
+        self._most_of_later = math.ceil(_SHARE_OF_LATER * most_per_engine)
         self.decisions: list[Decision] = []
         """The last ones, the newest at the end."""
         self.num_requests = 0
@@ -94,7 +100,8 @@ class Proxy:
         read = await self._reader.read(body, request.headers, exchange.tenant)
         tried: set[str] = set()
         refusal = self._refusal()
-        while (choice := self._choose(read.prompt, tried)) is not None:
+        is_later = priority_of(body) > 0
+        while (choice := self._choose(read.prompt, tried, is_later=is_later)) is not None:
             self._remember(path, read.prompt, choice)
             reservation = self._fleet.placement.send(choice, read.prompt, time.monotonic())
             try:
@@ -116,8 +123,12 @@ class Proxy:
             return overloaded("every engine has as many requests open as it may have; try again later")
         return ApiError(HTTPStatus.SERVICE_UNAVAILABLE, "no engine can be reached", headers={"retry-after": "1"})
 
-    def _choose(self, prompt: Prompt, tried: Collection[str]) -> Choice | None:
-        return self._fleet.placement.choose(prompt, [name for name in self._fleet.ready if name not in tried])
+    def _choose(self, prompt: Prompt, tried: Collection[str], *, is_later: bool) -> Choice | None:
+        able = [name for name in self._fleet.ready if name not in tried]
+        if is_later:
+            loads = self._fleet.placement.loads
+            able = [name for name in able if loads[name].num_requests < self._most_of_later]
+        return self._fleet.placement.choose(prompt, able)
 
     async def _relay(self, request: _Incoming, member: Member, sent: Reservation) -> None:
         url = member.address.url + request.path
