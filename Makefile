@@ -39,8 +39,8 @@ test-stores: $(VENV)/.installed  ## against real servers of stores, where their 
 	scripts/start_redis.sh --install || echo "without redis-server: its tests are skipped"
 	$(BIN)/pytest -m stores tests/stores
 
-test-fleet: $(FLEET_VENV)/.installed  ## behind a real Envoy
-	$(FLEET_VENV)/bin/python -m pytest -m fleet tests/gateway
+test-fleet: $(FLEET_VENV)/.installed  ## behind a real Envoy, and in a real Ray Serve
+	$(FLEET_VENV)/bin/python -m pytest -m fleet tests/gateway tests/router/test_ray_serve.py
 
 check: $(VENV)/.installed  ## formatting, lint, types, layers of imports, docs up to date
 	$(BIN)/ruff format --check .

@@ -10,4 +10,4 @@ rm -rf "$env"
 "$base/bin/python" -m venv "$env"
 printf "import site; site.addsitedir('%s')\n" "$(packages_of "$(realpath "$base")")" > "$(packages_of "$env")/octavo_base.pth"
 "$env/bin/python" -m pip install --quiet --quiet --upgrade "pip>=25.1"
-"$env/bin/python" -m pip install --quiet --quiet --editable ".[epp]" --group fleet
+"$env/bin/python" -m pip install --quiet --quiet --editable ".[epp,ray]" --group fleet

@@ -1,0 +1,54 @@
+"""Replicas of a Ray Serve deployment that publish what `publishing_engine` says, and a router that can be looked at."""
+
+import os
+from importlib import import_module
+
+from ray import serve
+
+from rigs.publishing_engine import WITH_STATE, WITHOUT_STATE, Publishing
+
+ROUTERS = []
+"""Of this process, the newest last."""
+
+
+class SeenRouter(import_module("octavo.router.ray_serve").OctavoRouter):
+    """Can be found by a test."""
+
+    def initialize_state(self, **options):
+        super().initialize_state(**options)
+        import_module(__name__).ROUTERS.append(self)  # Ray makes a copy of the class, and of its globals
+
+
+class Replica:
+    """The first of them has lost its recurrent state, the second one has less, and further ones have nothing."""
+
+    def __init__(self, folder):
+        self.name = serve.get_replica_context().replica_id.unique_id
+        self.role, events = next(role for role in _roles() if _is_first(f"{folder}/{role[0]}"))
+        self._publishing = Publishing(events)
+
+    def record_routing_stats(self):
+        endpoints = {"kv_events_endpoints": {"0": self._publishing.events}, "replay_endpoint": self._publishing.replay}
+        return {"octavo": endpoints}
+
+    async def __call__(self, *, token_ids):
+        return self.name, self.role
+
+    async def die(self, name, *, token_ids):
+        if self.name == name:  # Ray may try the call at another one
+            os._exit(1)
+
+
+def _roles():
+    yield "without_state", WITHOUT_STATE
+    yield "with_state", WITH_STATE
+    for number in range(100):
+        yield f"new_{number}", []
+
+
+def _is_first(file):
+    try:
+        os.close(os.open(file, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    return True
