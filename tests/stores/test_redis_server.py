@@ -6,7 +6,9 @@ import pytest
 from redis import Redis
 
 from octavo.chunks import ALL_BLOCKS
-from octavo.errors import TierError
+from octavo.errors import InputError, TierError
+from octavo.offload import SharedConfig
+from octavo.stores import delete_items
 from octavo.testing import tier_driver
 from octavo.tiers import TierContext, spec_from_config
 from rigs.objects_suite import PATIENT, ObjectsSuite
@@ -136,8 +138,39 @@ def test_a_full_server_takes_nothing_and_still_answers(suite, server, tmp_path):
         assert driver.store(second) == frozenset()
 
 
-def check(url):
-    spec_from_config({"type": "redis", "url": url}).check()
+def check(url, **options):
+    spec_from_config({"type": "redis", "url": url, **options}).check()
+
+
+@pytest.mark.parametrize("way", ["TCP_URL", "TLS_URL"])
+def test_a_user_with_the_rights_of_the_docs_over_a_network(redis, server, tmp_path, way):
+    options = {"url": redis[way]} | ({"ca_file": redis["CA_FILE"]} if way == "TLS_URL" else {})
+    check(**options)
+    suite, wanted = RedisSuite(), tier_driver.chunks(range(6))
+    suite.config = lambda folder: options
+    with suite.driver(tmp_path) as driver:
+        assert driver.store(wanted) == frozenset()
+    with suite.driver(tmp_path) as driver:
+        assert driver.found(range(6)) == [ALL_BLOCKS] * 6
+        assert driver.load(wanted) == frozenset()
+        driver.tier.reset()
+        driver.poll_until(driver.tier.is_reset_durable, "the reset")
+        assert driver.found(range(6)) == [0] * 6
+    keeper = SharedConfig.from_mapping(options).spec.open_keeper()
+    with keeper.asking():
+        delete_items(keeper, filter(None, keeper.entries()), is_dry=False, tell=lambda share: None)
+    assert not values(server)
+
+
+def test_what_is_wrong_with_a_connection_is_said_with_the_remedy(redis, tmp_path, monkeypatch):
+    with pytest.raises(TierError, match=r"give the certificates of its authority as ca_file"):
+        check(redis["TLS_URL"])
+    with pytest.raises(TierError, match=r"redis://127.0.0.1:\d+/0: .*give a user and a password that may"):
+        check(redis["TCP_URL"].replace("secret", "wrong"))
+    with pytest.raises(InputError, match=r"ca_file .*none cannot be read"):
+        check(redis["TLS_URL"], ca_file=str(tmp_path / "none"))
+    monkeypatch.setenv("OCTAVO_REDIS_PASSWORD", "octavo-secret")
+    check(redis["TCP_URL"].replace(":octavo-secret", ""))
 
 
 def test_what_is_wrong_is_said_with_the_remedy(redis, server, monkeypatch):

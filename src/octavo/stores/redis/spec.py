@@ -78,6 +78,11 @@ class RedisSpec(RemoteSpec):
         if not self.config.url.startswith("unix://"):
             options["socket_connect_timeout"] = _CONNECT_S
         if self.config.ca_file is not None:
+            try:
+                self.config.ca_file.read_bytes()
+            except OSError as error:
+                problem = f"ca_file {self.config.ca_file} cannot be read: {error.strerror}"
+                raise InputError(f"Redis tier: {problem}") from error
             options["ssl_ca_certs"] = str(self.config.ca_file)
         if (password := os.environ.get(PASSWORD_VARIABLE)) is not None:
             options["password"] = password
