@@ -80,6 +80,13 @@ def test_a_store_that_does_not_work_now_is_told_and_no_error(proxy, fault, says,
     assert record.getMessage().endswith(f"it is tried again while the engine runs: {says}")
 
 
+@pytest.mark.parametrize("status", ["503 Slow Down", "429 Too Many Requests", "500 Internal Server Error"])
+def test_a_call_that_fails_is_made_three_times_whatever_the_store_asks_for(proxy, status):
+    proxy.break_with(refuse(status, "Retry-After: 3600", code="SlowDown"))
+    check(endpoint=proxy.endpoint)
+    assert [request.method for request in proxy.requests] == ["PUT"] * 3
+
+
 def test_no_credentials_or_half_of_them(proxy, monkeypatch):
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     with pytest.raises(
