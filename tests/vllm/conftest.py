@@ -7,3 +7,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 import vllm_environment  # noqa: F401 - for its settings
+
+from rigs.real_stores import redis, server
+
+__all__ = ["redis", "server"]

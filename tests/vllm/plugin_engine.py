@@ -87,6 +87,7 @@ def scenario_again(model: str, transfer: dict[str, Any], **options: Any) -> dict
     below = Offloading(llm)
     prompts = make_prompts(3)
     report = {"prompts": prompts, "disk": generate_each(llm, prompts)}
+    below.settle()
     report["counters"] = below.counters()
     below.adapter.shutdown()
     return report

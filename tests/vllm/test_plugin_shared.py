@@ -1,12 +1,13 @@
 """A store that several vLLM engines share: what one has computed, the others resume, each by its role."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import vllm_environment  # noqa: F401 - before vLLM
 from plugin_process import make_model, play, transfer_config
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
 
 def test_engines_resume_what_others_have_computed(tmp_path: Path) -> None:
@@ -34,3 +35,24 @@ def test_engines_resume_what_others_have_computed(tmp_path: Path) -> None:
     assert consumer["stored"] == 0
     assert consumer["loaded"] > 0
     assert all(cached)
+
+
+def test_another_process_resumes_over_s3(server: str, tmp_path: Path) -> None:
+    resume_in_another_process({"url": f"s3://octavo/{tmp_path.name}", "endpoint": server}, tmp_path)
+
+
+def test_another_process_resumes_over_redis(redis: dict[str, str], tmp_path: Path) -> None:
+    pytest.importorskip("redis")
+    resume_in_another_process({"url": redis["TCP_URL"]}, tmp_path)
+
+
+def resume_in_another_process(shared: dict[str, Any], folder: Path) -> None:
+    limits = dict.fromkeys(("find_seconds", "load_seconds", "store_seconds"), 60)
+    transfer = transfer_config(memory="16MiB", shared=shared | limits, digests=str(folder))
+    model = make_model("qwen3_next", folder / "model")
+    first, second = (play("again", model=model, transfer=transfer) for _ in range(2))
+    assert (first["disk"][1], first["counters"]["loaded"]) == ([0, 0, 0], 0)
+    assert first["counters"]["stored"] > 0
+    assert second["disk"][0] == first["disk"][0]
+    assert all(second["disk"][1])
+    assert second["counters"]["loaded"] > 0
