@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from octavo.chunks import Departures
+from octavo.chunks import Departures, PromisedPoint
 from octavo.errors import OffloadError, TransferError
 from octavo.host import SlotPlan
 from octavo.offload import OffloadingManager, OffloadLimits
-from octavo.policies import make_policy
+from octavo.policies import LRUPolicy
 from octavo.tiers import Tier
 from octavo.transfer import CanonicalKVCacheRef, CanonicalKVCaches, CanonicalKVCacheTensor
 from octavo.vllm_plugin.groups import groups_of_all_ranks, groups_of_rank
@@ -48,6 +48,22 @@ STEP = ScheduleEndContext((), ())
 TIMEOUT_S = 5.0
 
 
+class Listening(LRUPolicy):
+    """Notes what it is told of points and uses."""
+
+    def __init__(self, groups: Any, num_slots: int) -> None:
+        super().__init__(groups, num_slots)
+        self.promised: list[tuple[int, bytes]] = []
+        self.used: list[list[bytes]] = []
+
+    def promise(self, point: PromisedPoint) -> None:
+        self.promised.append((point.num_tokens, point.block_hash))
+
+    def touch(self, keys: Any) -> None:
+        self.used.append(list(keys))
+        super().touch(keys)
+
+
 class Engine:
     """Scheduler's side and ranks' sides over one shared arena, and a clock that is set by hand."""
 
@@ -76,11 +92,12 @@ class Engine:
         self.shared = SharedArena(name, self.plan, num_ranks)
         self.tier = tier or FaultyTier(NaiveTier(tier_bytes))
         departures = Departures()
+        self.policy = Listening(self.groups, num_slots)
         self.manager = OctavoManager(
             OffloadingManager(
                 self.shared.slots,
                 self.groups,
-                make_policy("lru", self.groups, num_slots),
+                self.policy,
                 [self.tier],
                 limits=OffloadLimits(waiting_share=1.0),
                 logs_changes=True,
@@ -117,10 +134,11 @@ class Engine:
             context.set_offload_key_position(key, (i + 1) * TOKENS)
         return context, keys
 
-    def announced(self, name: str, count: int = 8) -> tuple[ReqContext, list[Any]]:
-        """A request that vLLM has told of, as its connector does."""
+    def announced(self, name: str, count: int = 8, **known: Any) -> tuple[ReqContext, list[Any]]:
+        """A request that vLLM has told of, as its connector does. `known`: what vLLM's request has besides hashes."""
         context, keys = self.request(name, count)
-        request = SimpleNamespace(block_hashes=[get_offload_block_hash(key) for key in keys])  # noqa: F841 - it is looked for
+        hashes = [get_offload_block_hash(key) for key in keys]
+        request = SimpleNamespace(block_hashes=hashes, **known)  # noqa: F841 - it is looked for
         self.manager.on_new_request(context)
         return context, keys
 
@@ -322,6 +340,45 @@ def test_what_stays_in_memory_reaches_no_tier_when_it_is_used_again(engine):
     engine.manager.complete_load(set(keys), context)
     engine.settle()
     assert engine.tier.lookup(keys) == [0, 0]
+
+
+def test_the_policy_is_told_which_points_are_promised(engine):
+    context, keys = engine.announced("a", 4, num_prompt_tokens=3 * TOKENS + 5)
+    hashes = [get_offload_block_hash(key) for key in keys]
+    output = engine.manager.prepare_store(keys[:3], context)
+    assert engine.policy.promised == []  # not before it is there
+    engine.transfer(output.store_spec, [0, 1, 2], is_load=False)
+    engine.manager.complete_store(set(keys[:3]), context)
+    assert engine.policy.promised == [(3 * TOKENS, hashes[2])]
+    engine.store(context, keys[3:])  # of the answer
+    assert engine.policy.promised == [(3 * TOKENS, hashes[2]), (4 * TOKENS, hashes[3])]
+
+
+def test_a_point_is_promised_again_when_chunks_before_it_come_later(engine):
+    context, keys = engine.announced("a", 3, num_prompt_tokens=3 * TOKENS + 5)
+    point = (3 * TOKENS, get_offload_block_hash(keys[2]))
+    engine.store(context, keys[2:])
+    engine.store(context, keys[:2])
+    assert engine.policy.promised == [point, point]
+
+
+def test_what_the_device_had_is_used_too_and_once(engine):
+    context, keys = engine.announced("a", 4, num_prompt_tokens=4 * TOKENS + 5, num_computed_tokens=0)
+    engine.store(context, keys)
+    engine.settle()
+    assert engine.policy.used == [[]]
+    context, keys = engine.announced("a", 4, num_prompt_tokens=4 * TOKENS + 5, num_computed_tokens=3 * TOKENS)
+    assert engine.manager.prepare_store(keys, context).keys_to_store == []
+    assert engine.manager.prepare_store(keys, context).keys_to_store == []
+    assert engine.policy.used == [[], keys[:3]]
+    context, keys = engine.announced("a", 4, num_prompt_tokens=4 * TOKENS + 5)
+    assert look(engine, context, keys[2:]) == [LookupResult.HIT] * 2
+    engine.transfer(engine.manager.prepare_load(keys[2:], context), [4, 5], is_load=True)
+    engine.manager.complete_load(set(keys[2:]), context)
+    assert engine.policy.used == [[], keys[:3], keys]
+    ends = [(end * TOKENS, get_offload_block_hash(keys[end - 1])) for end in (4, 3, 4, 4, 4)]
+    assert engine.policy.promised == ends  # stored, resumed, offered twice, resumed
+    engine.settle()
 
 
 def test_reset_frees_what_vllm_speaks_of_no_more(engine):

@@ -77,3 +77,33 @@ def test_of_chunked_local_attention_a_whole_chunk_before_the_end():
 def test_a_window_that_needs_nothing_is_not_stored():
     one = SlidingWindowSpec(block_size=BLOCK, num_kv_heads=1, head_size=1, sliding_window=1)
     assert stored(promised((FULL, 1), (one, 100)), 1, 10 * BLOCK + 1) == list(range(10, 20))
+
+
+def ends(chunks, group_idx, num_prompt_tokens, *, known_tokens=0):
+    """The promised boundaries at which a chunk of this group ends, in blocks, within 20 blocks."""
+    plan = chunks.plan(num_prompt_tokens, known_tokens)
+    return [block for block in range(1, 21) if chunks.is_promised(plan, group_idx, block * BLOCK)]
+
+
+def test_what_the_policy_is_told_is_what_windows_are_stored_for():
+    chunks = promised((FULL, 1), (WINDOW, 100))
+    assert ends(chunks, 0, 10 * BLOCK + 5) == ends(chunks, 1, 10 * BLOCK + 5) == list(range(10, 21))
+    assert ends(chunks, 0, 10 * BLOCK + 1, known_tokens=4 * BLOCK) == [4, *range(10, 21)]
+
+
+def test_a_state_is_a_point_wherever_vllm_takes_it():
+    chunks = promised((FULL, 1), (STATE, 100))
+    plan = chunks.plan(10 * BLOCK + 1, 0)
+    assert chunks.is_promised(plan, 1, 3 * BLOCK)
+    assert not chunks.is_promised(plan, 0, 3 * BLOCK)
+
+
+def test_the_chunks_that_a_resume_needs():
+    chunks = promised((FULL, 1), (WINDOW, 100), (FULL, 0))
+    assert list(chunks.chunks_of_resume(4 * BLOCK)) == [
+        *((0, end * BLOCK) for end in (1, 2, 3, 4)),
+        *((1, end * BLOCK) for end in (3, 4)),
+    ]
+    several = promised((FULL, 1), (WINDOW, 100), blocks_per_chunk=4)
+    assert list(several.chunks_of_resume(8 * BLOCK)) == [(0, 4 * BLOCK), (0, 8 * BLOCK), (1, 8 * BLOCK)]
+    assert list(several.chunks_of_resume(2 * BLOCK)) == []

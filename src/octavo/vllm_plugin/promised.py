@@ -5,12 +5,12 @@ promised boundary needs it: the prompt's end, the branch where others left the p
 and all boundaries after the prompt, since nobody knows where the answer ends.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import lcm
 
 from octavo.chunks import GroupOffloadConfig
-from octavo.ids import GroupIdx
+from octavo.ids import GroupIdx, enumerate_groups
 from octavo.offload import PromiseRule
 from octavo.specs import (
     ChunkedLocalAttentionSpec,
@@ -35,16 +35,25 @@ class PromisedChunks:
         self._rule = PromiseRule(kept, self._granularity)
         self.is_prefix = [needs_whole_prefix(group.spec) for group in self._groups]
 
+    def boundary(self, num_tokens: int) -> int:
+        """The last boundary of so many tokens; 0 if there is none."""
+        return num_tokens // self._granularity * self._granularity
+
     def plan(self, num_prompt_tokens: int, known_tokens: int) -> PromisePlan:
         """Of a prompt of which `known_tokens` were found when vLLM looked."""
-        granule = self._granularity
-        boundary = num_prompt_tokens // granule * granule
-        known = min(known_tokens, boundary) // granule * granule
+        granule, boundary = self._granularity, self.boundary(num_prompt_tokens)
+        known = self.boundary(min(known_tokens, boundary))
         plan = PromisePlan(granularity=granule, prompt_boundary=boundary, branch_point=known or None)
         plan = self._rule.planned(plan, known, _UNDER_PRESSURE)
         if boundary == num_prompt_tokens:  # the same prompt again computes its last token, or its last chunk
             plan = replace(plan, before_end=max(0, boundary - granule))
         return plan
+
+    def is_promised(self, plan: PromisePlan, group_idx: GroupIdx, end: int) -> bool:
+        """Whether the token `end`, which a chunk of this group ends with, is a promised boundary."""
+        if self._groups[group_idx].spec.holds_checkpoints or plan.is_promised(end):
+            return True
+        return end > plan.prompt_boundary and not end % plan.granularity
 
     def is_needed(self, plan: PromisePlan, group_idx: GroupIdx, end: int) -> bool:
         """Whether a promise needs the chunk of this group that ends with token `end`."""
@@ -61,6 +70,14 @@ class PromisedChunks:
                 return True
             point = plan.next_after(point)
         return False
+
+    def chunks_of_resume(self, num_tokens: int) -> Iterator[tuple[GroupIdx, int]]:
+        """The group and the end of each whole chunk that a resume at this boundary needs, group by group."""
+        for group_idx, group in enumerate_groups(self._groups):
+            size = group.tokens_per_chunk
+            for run in group.spec.needed_blocks(ResumePoint(num_tokens)) if group.page_size_bytes else ():
+                first, last = run.start * group.spec.block_size // size, run.stop * group.spec.block_size // size
+                yield from ((group_idx, end * size) for end in range(first + 1, last + 1))
 
     @staticmethod
     def _first_needed(group: GroupOffloadConfig, point: int) -> int:

@@ -34,7 +34,13 @@ from vllm.v1.kv_offload.base import (
     ScheduleEndContext,
 )
 
-from octavo.chunks import GroupOffloadConfig, LookupResult as Found, OffloadKey as Key, get_offload_group_idx
+from octavo.chunks import (
+    GroupOffloadConfig,
+    LookupResult as Found,
+    OffloadKey as Key,
+    PromisedPoint,
+    get_offload_group_idx,
+)
 from octavo.errors import OffloadError
 from octavo.ids import Slot
 from octavo.offload import MEMORY, OffloadingManager as Manager
@@ -45,10 +51,8 @@ from octavo.vllm_plugin.adapter.recording import RecorderOfRequests
 from octavo.vllm_plugin.adapter.request import (
     RequestState,
     may_have_media,
-    num_prompt_tokens_of,
     request_of,
     state_of,
-    tenant_of,
 )
 from octavo.vllm_plugin.promised import PromisedChunks
 from octavo.vllm_plugin.shared_arena import SharedArena
@@ -97,6 +101,7 @@ class OctavoManager(OffloadingManager):
         self._groups = groups
         self._promised = PromisedChunks(groups)
         self._load_timeout_s = load_timeout_s
+        self._tokens_per_hash = tokens_per_hash
         self._keeps_media = keeps_media
         self._may_store = stores
         self._questions = Questions(manager, groups, tokens_per_hash=tokens_per_hash, timeout_s=load_timeout_s)
@@ -128,11 +133,11 @@ class OctavoManager(OffloadingManager):
         state = state_of(req_context)
         self._alive.add(state)
         caller = sys._getframe(1)  # noqa: SLF001 - vLLM says it nowhere else
-        state.tenant = tenant_of(caller)
-        state.num_prompt_tokens = num_prompt_tokens_of(caller)
+        request = request_of(caller)
+        state.begin(request, self._tokens_per_hash)
         state.may_store = self._may_store
-        self._questions.begin(req_context, request_of(caller), state.tenant)
-        if not self._keeps_media and may_have_media(caller):
+        self._questions.begin(req_context, request, state.tenant)
+        if not self._keeps_media and may_have_media(request):
             state.stay_in_memory()
         if self._recorder is not None:
             self._recorder.begin(req_context, caller)
@@ -232,7 +237,7 @@ class OctavoManager(OffloadingManager):
             raise OffloadError("vLLM loads chunks that it has not looked up in this step")
         state = state_of(req_context)
         state.looks.is_over = True
-        self.manager.touch(ours)
+        self._serve(state, keys)
         if not state.stays_in_memory:
             self.manager.renew(ours)
         state.deadline = math.inf  # it may be preempted, and wait again
@@ -258,9 +263,10 @@ class OctavoManager(OffloadingManager):
         if not state.may_store:
             return PrepareStoreOutput(keys_to_store=[], store_spec=self._slots_of((), ()), evicted_keys=[])
         self._questions.announce(req_context)
+        self._serve(state)
         wanted = state.promised(keys, self._promised)
         chunks = state.chunks(wanted, self._groups)
-        prepared = self.manager.prepare_store(chunks)
+        prepared = self.manager.prepare_store(chunks, state.promised_points(keys, self._promised))
         if prepared is None:
             return None
         new = [chunks[place].key for place in prepared.places]
@@ -281,6 +287,18 @@ class OctavoManager(OffloadingManager):
         checksums = self._shared.checksums(job.heads)
         self.manager.complete_store(job.job_id, failed, checksums, stays_in_memory=job.stays_in_memory)
         self._shared.drop_name()
+
+    def _serve(self, state: RequestState, loaded: Collection[OffloadKey] = ()) -> None:
+        """A request is loaded or computed. The first time it uses what it resumes with, wherever that lay, and the next
+        one may resume there too."""
+        if state.is_served:
+            return
+        resumed = state.resume(loaded)
+        used = [*state.keys_of_resume(self._promised, resumed), *_as_keys(loaded)]  # a load may have a tail besides
+        self.manager.touch(list(dict.fromkeys(used)))
+        block_hash = state.find_hash(resumed)
+        if block_hash is not None:
+            self.manager.prepare_store((), (PromisedPoint(resumed, block_hash),))
 
     def _slots_of(
         self, keys: Sequence[Key], slots: Sequence[Sequence[Slot]], is_checked: Sequence[bool] = ()

@@ -10,10 +10,14 @@ from octavo.chunks import (
     NO_TENANT,
     GroupOffloadConfig,
     OffloadKey as Key,
+    PromisedPoint,
     WantedChunk,
+    get_offload_block_hash,
     get_offload_group_idx,
+    make_offload_key,
     name_tenant,
 )
+from octavo.ids import BlockHash
 from octavo.specs import PromisePlan
 from octavo.vllm_plugin.promised import PromisedChunks
 from octavo.why import Looks
@@ -44,7 +48,23 @@ class RequestState:
         self.num_prompt_tokens: int | None = None
         self.known_tokens = 0
         """So much of its prefix was found when vLLM looked."""
+        self.hashes: Sequence[BlockHash] = ()
+        """vLLM's, of the prompt and of the answer so far."""
+        self.is_served = False
+        """Whether it was loaded or computed."""
+        self.points: dict[int, BlockHash] = {}
+        """By its number of tokens, each point that was promised."""
+        self._request: object = None
+        self._tokens_per_hash = 1
         self._plan: PromisePlan | None = None
+
+    def begin(self, request: object, tokens_per_hash: int) -> None:
+        """`request` is vLLM's, as far as it shows it."""
+        self._request, self._tokens_per_hash = request, tokens_per_hash
+        self.hashes = getattr(request, "block_hashes", ())
+        self.tenant = name_tenant(getattr(request, "cache_salt", None))
+        num_tokens = getattr(request, "num_prompt_tokens", None)
+        self.num_prompt_tokens = num_tokens if isinstance(num_tokens, int) else None
 
     def stay_in_memory(self) -> None:
         """Nothing of the request is read from tiers or written to them."""
@@ -52,7 +72,25 @@ class RequestState:
 
     def note_found(self, key: OffloadKey) -> None:
         """A chunk of a group that is needed from the first one on is there."""
-        self.known_tokens = max(self.known_tokens, self._context.get_offload_key_position(key) or 0)
+        self.known_tokens = max(self.known_tokens, self._end_of(key))
+
+    def resume(self, loaded: Iterable[OffloadKey] = ()) -> int:
+        """It is loaded or computed for the first time: the tokens that it resumes with, whole blocks. Without a load
+        these are what the device has."""
+        self.is_served = True
+        device_tokens: int = getattr(self._request, "num_computed_tokens", 0)
+        size = self._tokens_per_hash
+        return max(map(self._end_of, loaded), default=device_tokens) // size * size
+
+    def keys_of_resume(self, promised: PromisedChunks, num_tokens: int) -> list[Key]:
+        """The whole chunks that a resume at this boundary needs, group by group, as far as their blocks have hashes."""
+        named = ((group_idx, self.find_hash(end)) for group_idx, end in promised.chunks_of_resume(num_tokens))
+        return [make_offload_key(block_hash, group_idx) for group_idx, block_hash in named if block_hash is not None]
+
+    def find_hash(self, end: int) -> BlockHash | None:
+        """Of the block that ends with this token."""
+        place = end // self._tokens_per_hash - 1
+        return self.hashes[place] if 0 <= place < len(self.hashes) else None
 
     def promised(self, keys: Iterable[OffloadKey], promised: PromisedChunks) -> list[OffloadKey]:
         """Those of the offered chunks that are worth storing; all, where the prompt's length is not known."""
@@ -60,22 +98,37 @@ class RequestState:
             return list(keys)
         if self._plan is None:
             self._plan = promised.plan(self.num_prompt_tokens, self.known_tokens)
-        plan, end_of = self._plan, self._context.get_offload_key_position
-        return [key for key in keys if promised.is_needed(plan, get_offload_group_idx(Key(key)), end_of(key) or 0)]
+        plan, group_of = self._plan, get_offload_group_idx
+        return [key for key in keys if promised.is_needed(plan, group_of(Key(key)), self._end_of(key))]
+
+    def promised_points(self, keys: Iterable[OffloadKey], promised: PromisedChunks) -> list[PromisedPoint]:
+        """The promised points for which these chunks are stored; after `promised`. A point is promised again when
+        chunks before it come later: vLLM stores states first."""
+        if self._plan is None:
+            return []
+        first = math.inf
+        for key in map(Key, keys):
+            end = self._end_of(OffloadKey(key))
+            first = min(first, end)
+            if promised.is_promised(self._plan, get_offload_group_idx(key), end):
+                self.points[end] = get_offload_block_hash(key)
+        return [PromisedPoint(end, self.points[end]) for end in sorted(self.points) if end >= first]
 
     def chunks(self, keys: Sequence[OffloadKey], groups: Sequence[GroupOffloadConfig]) -> list[WantedChunk]:
         """These keys with their positions, and the key of the chunk before each, if the request named that one."""
         places = []
         for key in keys:
             group_idx = get_offload_group_idx(Key(key))
-            end = self._context.get_offload_key_position(key) or 0
-            position = max(0, -(-end // groups[group_idx].tokens_per_chunk) - 1)
+            position = max(0, -(-self._end_of(key) // groups[group_idx].tokens_per_chunk) - 1)
             places.append((group_idx, position))
             self._key_at[group_idx, position] = key
         return [
             WantedChunk(Key(key), position, _as_key(self._key_at.get((group_idx, position - 1))), tenant=self.tenant)
             for key, (group_idx, position) in zip(keys, places, strict=True)
         ]
+
+    def _end_of(self, key: OffloadKey) -> int:
+        return self._context.get_offload_key_position(key) or 0
 
 
 def _as_key(key: OffloadKey | None) -> Key | None:
@@ -90,25 +143,12 @@ def state_of(context: ReqContext) -> RequestState:
     return state
 
 
-def may_have_media(caller: FrameType | None) -> bool:
-    """Whether the new request that vLLM's connector tells of may have images, audio or video.
-
-    The request's context does not say so; the variable `request` of the connector that calls does.
-    """
-    return bool(getattr(request_of(caller), "mm_features", True))
-
-
-def num_prompt_tokens_of(caller: FrameType | None) -> int | None:
-    """How long the new request's prompt is; found in the same way."""
-    num_tokens = getattr(request_of(caller), "num_prompt_tokens", None)
-    return num_tokens if isinstance(num_tokens, int) else None
-
-
-def tenant_of(caller: FrameType | None) -> bytes:
-    """Whose the new request is; found in the same way."""
-    return name_tenant(getattr(request_of(caller), "cache_salt", None))
-
-
 def request_of(caller: FrameType | None) -> object:
-    """The new request itself; None if vLLM no longer calls it so."""
+    """The new request that vLLM's connector tells of; None if vLLM no longer calls it so. The request's context has
+    little of it; the variable `request` of the connector that calls has all."""
     return caller.f_locals.get("request") if caller is not None else None
+
+
+def may_have_media(request: object) -> bool:
+    """Whether the request may have images, audio or video."""
+    return bool(getattr(request, "mm_features", True))
