@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from octavo.chunks import Departures, PromisedPoint
+from octavo.chunks import Departures, HintKind, HintOutcome, PromisedPoint
 from octavo.errors import OffloadError, TransferError
 from octavo.host import SlotPlan
+from octavo.ids import BlockHash
 from octavo.offload import OffloadingManager, OffloadLimits
 from octavo.policies import LRUPolicy
 from octavo.tiers import Tier
@@ -55,6 +56,7 @@ class Listening(LRUPolicy):
         super().__init__(groups, num_slots)
         self.promised: list[tuple[int, bytes]] = []
         self.used: list[list[bytes]] = []
+        self.weights: dict[bytes, float] = {}
 
     def promise(self, point: PromisedPoint) -> None:
         self.promised.append((point.num_tokens, point.block_hash))
@@ -62,6 +64,10 @@ class Listening(LRUPolicy):
     def touch(self, keys: Any) -> None:
         self.used.append(list(keys))
         super().touch(keys)
+
+    def weigh(self, block_hash: BlockHash, weight: float) -> bool:
+        self.weights[block_hash] = weight
+        return True
 
 
 class Engine:
@@ -102,6 +108,7 @@ class Engine:
                 limits=OffloadLimits(waiting_share=1.0),
                 logs_changes=True,
                 departures=departures,
+                retain_share=1.0,
             ),
             self.shared,
             self.groups,
@@ -134,9 +141,10 @@ class Engine:
             context.set_offload_key_position(key, (i + 1) * TOKENS)
         return context, keys
 
-    def announced(self, name: str, count: int = 8, **known: Any) -> tuple[ReqContext, list[Any]]:
+    def announced(self, name: str, count: int = 8, *, hints: Any = None, **known: Any) -> tuple[ReqContext, list[Any]]:
         """A request that vLLM has told of, as its connector does. `known`: what vLLM's request has besides hashes."""
         context, keys = self.request(name, count)
+        context.kv_transfer_params = {"octavo": hints}
         hashes = [get_offload_block_hash(key) for key in keys]
         request = SimpleNamespace(block_hashes=hashes, **known)  # noqa: F841 - it is looked for
         self.manager.on_new_request(context)
@@ -378,6 +386,60 @@ def test_what_the_device_had_is_used_too_and_once(engine):
     assert engine.policy.used == [[], keys[:3], keys]
     ends = [(end * TOKENS, get_offload_block_hash(keys[end - 1])) for end in (4, 3, 4, 4, 4)]
     assert engine.policy.promised == ends  # stored, resumed, offered twice, resumed
+    engine.settle()
+
+
+def test_a_retained_prompt_weighs_more_until_it_is_released(engine):
+    context, keys = engine.announced("a", 4, hints={"retain": "1h"}, num_prompt_tokens=3 * TOKENS + 5)
+    prompts_end, answers_end = (get_offload_block_hash(key) for key in keys[2:])
+    engine.store(context, keys)
+    assert engine.policy.weights == {prompts_end: 16.0}
+    engine.manager.on_request_finished(context)
+    assert engine.policy.weights == {prompts_end: 16.0, answers_end: 16.0}
+    assert engine.manager.manager.retentions.retained_bytes(state_of(context).tenant) == sum(
+        group.chunk_bytes * 4 for group in engine.groups
+    )
+    engine.now += 1800
+    engine.step()
+    assert engine.policy.weights[prompts_end] == pytest.approx(8.5)
+    engine.announced("a", 4, hints={"release": True}, num_prompt_tokens=3 * TOKENS + 5)
+    assert engine.policy.weights == {prompts_end: 1.0, answers_end: 1.0}
+    outcomes = engine.manager.manager.retentions.outcomes
+    assert outcomes == {(HintKind.RETAIN, HintOutcome.TAKEN): 2, (HintKind.RELEASE, HintOutcome.TAKEN): 1}
+    engine.settle()
+
+
+def test_what_is_demoted_goes_first(engine):
+    context, keys = engine.announced("a", 4, hints={"demote": True}, num_prompt_tokens=3 * TOKENS + 5)
+    engine.store(context, keys)
+    assert engine.policy.weights == {}
+    engine.manager.on_request_finished(context)
+    assert engine.policy.weights == {get_offload_block_hash(key): 0.0 for key in keys[2:]}
+    engine.settle()
+
+
+def test_a_request_that_was_never_served_hints_nothing(engine):
+    context, _ = engine.announced("a", 4, hints={"demote": True, "retain": "1h"}, num_prompt_tokens=3 * TOKENS + 5)
+    engine.manager.on_request_finished(context)
+    assert engine.policy.weights == {}
+
+
+def test_a_prompt_without_a_boundary_has_no_point_to_retain(engine):
+    context, _ = engine.announced("a", 0, hints={"retain": "1h", "demote": True}, num_prompt_tokens=TOKENS - 1)
+    engine.manager.prepare_store([], context)
+    engine.manager.on_request_finished(context)
+    outcomes = engine.manager.manager.retentions.outcomes
+    assert outcomes == {(HintKind.RETAIN, HintOutcome.NO_POINT): 1}
+
+
+@pytest.mark.parametrize("hints", [{"retain": "2 weeks"}, {"retian": "2h"}, "2h", [], 7])
+def test_wrong_hints_are_named_once_and_harm_nobody(engine, caplog, hints):
+    context, keys = engine.announced("a", 4, hints=hints, num_prompt_tokens=3 * TOKENS + 5)
+    engine.store(context, keys)
+    engine.manager.on_request_finished(context)
+    assert engine.policy.weights == {}
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith("Octavo ignores the hints of a request: kv_transfer_params")
     engine.settle()
 
 

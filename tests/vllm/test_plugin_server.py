@@ -5,6 +5,7 @@ import random
 import time
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import openai
@@ -44,11 +45,15 @@ def wait_for_metric(url: str, name: str, *labels: str, at_least: int = 1) -> Non
         assert time.monotonic() < deadline, (name, labels, value)
 
 
-def ask(client: openai.OpenAI, tokens: list[int]) -> str:
+def ask(client: openai.OpenAI, tokens: list[int], **body: Any) -> str:
     answer = client.completions.create(
-        model="tiny", prompt=tokens, max_tokens=12, temperature=0, extra_body={"ignore_eos": True}
+        model="tiny", prompt=tokens, max_tokens=12, temperature=0, extra_body={"ignore_eos": True} | body
     )
     return answer.choices[0].text
+
+
+def hinted(**hints: Any) -> dict[str, Any]:
+    return {"kv_transfer_params": {"octavo": hints}}
 
 
 def wait_for_report(client: openai.OpenAI, log: Path, request_id: str) -> MissReport:
@@ -120,6 +125,12 @@ def test_server(tmp_path: Path) -> None:
         wait_for_metric(url, "octavo_tier_events_total", 'medium="memory"', 'event="written_through"')
         wait_for_metric(url, "octavo_tier_bytes", 'medium="memory"')
         wait_for_metric(url, "octavo_tier_up", 'medium="disk"')
+
+        assert ask(client, prompt, **hinted(retain="1h")) == right
+        wait_for_metric(url, "octavo_hints_total", 'kind="retain"', 'outcome="taken"')
+        assert ask(client, prompt, **hinted(retain="for ever")) == right
+        (line,) = (line for line in (tmp_path / "server.log").read_text().splitlines() if "ignores the hints" in line)
+        assert "retain must be a time up to 168h such as 300s, 10m or 2h, not 'for ever'" in line
     assert leftovers() <= before
 
 

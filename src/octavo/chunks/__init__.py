@@ -3,7 +3,7 @@
 from octavo.chunks.changes import ChangeLog, MediumChanges, OffloadChanges, Place, TierChanges, changes_of_medium
 from octavo.chunks.departures import Departure, Departures, Leaving
 from octavo.chunks.geometry import MOST_BLOCKS_PER_CHUNK, ChunkSizes, GroupOffloadConfig
-from octavo.chunks.hints import Hint, HintKind, HintOutcome
+from octavo.chunks.hints import Hint, HintKind, HintOutcome, read_lifetime
 from octavo.chunks.keys import OffloadKey, get_offload_block_hash, get_offload_group_idx, make_offload_key
 from octavo.chunks.lookup import LookupResult
 from octavo.chunks.sequences import ChunkChain, SequenceNames
@@ -46,5 +46,6 @@ __all__ = [
     "get_offload_group_idx",
     "make_offload_key",
     "name_tenant",
+    "read_lifetime",
     "stored_chunks",
 ]

@@ -3,8 +3,14 @@
 A hint is on points, so on all groups of a point together. It never changes an answer, and nobody waits for it.
 """
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
+
+from octavo.errors import InputError
+
+_UNITS_S = {"s": 1, "m": 60, "h": 3600}
+_LONGEST_S = 7 * 86400
 
 
 class HintKind(StrEnum):
@@ -43,3 +49,12 @@ class Hint:
     """Of a retention."""
     end_tokens: int | None = None
     """Of a retention: the point at or before this length of the prompt. None: the prompt's end and the request's."""
+
+
+def read_lifetime(text: str) -> float:
+    """How long a client wants a point retained, in seconds; InputError if that is no such time."""
+    match = re.fullmatch(r"([0-9]{1,9})(s|m|h)", text.strip())
+    seconds = int(match[1]) * _UNITS_S[match[2]] if match else 0
+    if not 0 < seconds <= _LONGEST_S:
+        raise InputError(f"must be a time up to {_LONGEST_S // 3600}h such as 300s, 10m or 2h")
+    return float(seconds)

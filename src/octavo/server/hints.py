@@ -5,11 +5,11 @@ X-Octavo-Retain: 300s                                     the same
 {"type": "text", "text": ..., "cache_control": {...}}     where this part ends
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 
-from octavo.chunks import Hint, HintKind
+from octavo.chunks import Hint, HintKind, read_lifetime
+from octavo.errors import InputError
 from octavo.server.errors import bad_request
 from octavo.server.requests import CacheControl, CacheRetention, ChatMessage
 from octavo.settings import shown
@@ -18,8 +18,6 @@ RETAIN = "x-octavo-retain"
 """The header."""
 _LIFETIMES_S: Mapping[CacheRetention, float] = {"in_memory": 600.0, "in-memory": 600.0, "24h": 86400.0}
 _TTLS_S = {None: 300.0, "5m": 300.0, "1h": 3600.0}
-_UNITS_S = {"s": 1, "m": 60, "h": 3600}
-_LONGEST_S = 7 * 86400
 _MOST_PARTS = 4
 
 
@@ -68,11 +66,7 @@ def _lifetime_of(control: CacheControl) -> float:
 
 
 def _read_lifetime(header: str) -> float:
-    match = re.fullmatch(r"([0-9]{1,9})(s|m|h)", header.strip())
-    seconds = int(match[1]) * _UNITS_S[match[2]] if match else 0
-    if not 0 < seconds <= _LONGEST_S:
-        raise bad_request(
-            f"X-Octavo-Retain must be a time up to {_LONGEST_S // 3600}h such as 300s, 10m or 2h, not {shown(header)}",
-            param="X-Octavo-Retain",
-        )
-    return float(seconds)
+    try:
+        return read_lifetime(header)
+    except InputError as error:
+        raise bad_request(f"X-Octavo-Retain {error}, not {shown(header)}", param="X-Octavo-Retain") from error

@@ -45,6 +45,7 @@ from octavo.errors import OffloadError
 from octavo.ids import Slot
 from octavo.offload import MEMORY, OffloadingManager as Manager
 from octavo.vllm_plugin.adapter.chunk_slots import ChunkSlots
+from octavo.vllm_plugin.adapter.hints import Hinter
 from octavo.vllm_plugin.adapter.metrics import MetricsOfTiers
 from octavo.vllm_plugin.adapter.questions import Questions
 from octavo.vllm_plugin.adapter.recording import RecorderOfRequests
@@ -105,6 +106,7 @@ class OctavoManager(OffloadingManager):
         self._keeps_media = keeps_media
         self._may_store = stores
         self._questions = Questions(manager, groups, tokens_per_hash=tokens_per_hash, timeout_s=load_timeout_s)
+        self._hinter = Hinter(manager, groups, self._promised)
         self._recorder = recorder
         self._misses = misses
         self._clock = clock
@@ -139,11 +141,13 @@ class OctavoManager(OffloadingManager):
         self._questions.begin(req_context, request, state.tenant)
         if not self._keeps_media and may_have_media(request):
             state.stay_in_memory()
+        self._hinter.begin(req_context, state)
         if self._recorder is not None:
             self._recorder.begin(req_context, caller)
         return RequestOffloadingContext()
 
     def on_request_finished(self, req_context: ReqContext) -> None:
+        self._hinter.ended(state_of(req_context), self._clock())
         if self._recorder is not None:
             is_below = bool(state_of(req_context).from_tiers)
             self._recorder.end(req_context, self.manager.media[-1 if is_below else 0])
@@ -299,6 +303,7 @@ class OctavoManager(OffloadingManager):
         block_hash = state.find_hash(resumed)
         if block_hash is not None:
             self.manager.prepare_store((), (PromisedPoint(resumed, block_hash),))
+        self._hinter.served(state, self._clock())
 
     def _slots_of(
         self, keys: Sequence[Key], slots: Sequence[Sequence[Slot]], is_checked: Sequence[bool] = ()
@@ -359,7 +364,7 @@ class OctavoManager(OffloadingManager):
         if now < self._stats_due_at and not has_ended:
             return None
         self._stats_due_at = now + _STATS_EVERY_S
-        return self._metrics.stats(self.manager.status(), self._counters)
+        return self._metrics.stats(self.manager.status(), self._counters, self.manager.retentions.outcomes)
 
     def shutdown(self) -> None:
         """Brings what waits for the tiers there, in bounded time. Doing it again changes nothing."""

@@ -6,11 +6,13 @@ from prometheus_client import REGISTRY
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import OffloadingConnectorStats
 from vllm.v1.kv_offload.base import OffloadingCounterMetadata, OffloadingGaugeMetadata, OffloadingMetricMetadata
 
+from octavo.chunks import HintKind, HintOutcome
 from octavo.offload import MEMORY, OffloadStatus
 from octavo.tiers import CHUNK_EVENTS, TierState
 
 _BYTES, _BUDGET, _CHUNKS, _UP = "octavo_tier_bytes", "octavo_tier_budget_bytes", "octavo_tier_chunks", "octavo_tier_up"
 _EVENTS, _INCIDENTS = "octavo_tier_events", "octavo_tier_incidents"
+_HINTS = "octavo_hints"
 _MEDIUM = ("medium",)
 
 DEFINITIONS: Mapping[str, OffloadingMetricMetadata] = {
@@ -20,6 +22,9 @@ DEFINITIONS: Mapping[str, OffloadingMetricMetadata] = {
     _UP: OffloadingGaugeMetadata("0: degraded, and off for now.", _MEDIUM),
     _EVENTS: OffloadingCounterMetadata("Chunks, by what happened to them.", ("medium", "event")),
     _INCIDENTS: OffloadingCounterMetadata("Times that something happened to the tier itself.", ("medium", "event")),
+    _HINTS: OffloadingCounterMetadata(
+        "Hints on resume points, by kind and by what became of them.", ("kind", "outcome")
+    ),
 }
 
 
@@ -35,9 +40,14 @@ class MetricsOfTiers:
     """Statuses as vLLM's stats: gauges as they are, counters as their growth since the last call."""
 
     def __init__(self) -> None:
-        self._told: dict[tuple[str, str], int] = {}
+        self._told: dict[tuple[str, str, str], int] = {}
 
-    def stats(self, status: OffloadStatus, own_counters: Mapping[str, int]) -> OffloadingConnectorStats:
+    def stats(
+        self,
+        status: OffloadStatus,
+        own_counters: Mapping[str, int],
+        hints: Mapping[tuple[HintKind, HintOutcome], int],
+    ) -> OffloadingConnectorStats:
         stats = OffloadingConnectorStats()
         used = (status.num_slots - status.free_slots) * status.slot_bytes
         budget = status.num_slots * status.slot_bytes
@@ -45,6 +55,8 @@ class MetricsOfTiers:
         for medium, tier in status.tiers:
             is_up = int(tier.state is TierState.OK)
             self._tell(stats, medium, (tier.bytes_used, tier.bytes_budget, tier.num_chunks, is_up), tier.counters)
+        for (kind, outcome), count in hints.items():
+            self._count(stats, _HINTS, (kind, outcome), count)
         return stats
 
     def _tell(
@@ -57,7 +69,10 @@ class MetricsOfTiers:
         for name, value in zip((_BYTES, _BUDGET, _CHUNKS, _UP), gauges, strict=True):
             stats.set_gauge(name, value, (medium,))
         for event, count in counters.items():
-            labels = (medium, event)
-            if (new := count - self._told.get(labels, 0)) > 0:
-                self._told[labels] = count
-                stats.increase_counter(_EVENTS if event in CHUNK_EVENTS else _INCIDENTS, new, labels)
+            self._count(stats, _EVENTS if event in CHUNK_EVENTS else _INCIDENTS, (medium, event), count)
+
+    def _count(self, stats: OffloadingConnectorStats, name: str, labels: tuple[str, str], count: int) -> None:
+        known = (name, *labels)
+        if (new := count - self._told.get(known, 0)) > 0:
+            self._told[known] = count
+            stats.increase_counter(name, new, labels)

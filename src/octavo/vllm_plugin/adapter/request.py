@@ -9,6 +9,7 @@ from vllm.v1.kv_offload.base import Locality, Medium, OffloadKey, ReqContext
 from octavo.chunks import (
     NO_TENANT,
     GroupOffloadConfig,
+    Hint,
     OffloadKey as Key,
     PromisedPoint,
     WantedChunk,
@@ -50,6 +51,7 @@ class RequestState:
         """So much of its prefix was found when vLLM looked."""
         self.hashes: Sequence[BlockHash] = ()
         """vLLM's, of the prompt and of the answer so far."""
+        self.hints: Sequence[Hint] = ()
         self.is_served = False
         """Whether it was loaded or computed."""
         self.points: dict[int, BlockHash] = {}
