@@ -7,21 +7,19 @@ Many values are asked for in one round trip, and no more of a value than a chunk
 costs one round trip, for its first blocks; of one that is known, ever longer parts are asked for until one has nothing.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from secrets import token_hex
 from typing import Any
 
 from octavo.chunks import OffloadKey, SequenceNames
+from octavo.stores.batches import batches, waves
 from octavo.stores.client import HeldChunk, OutgoingChunk, RemoteClient, StoreDownError
 from octavo.stores.envelope import MOST_ENVELOPE_BYTES, SUMMARY_BYTES, summarize
 from octavo.stores.redis.troubles import explain
 
-_FIRST_BLOCKS = 256
-"""Of each group, in the first round trip; each further one asks for twice as many."""
 _BATCH_BYTES = 8 << 20
-_BATCH_VALUES = 4096
-"""The most of one round trip, so that others have their turn. A value that is alone may be larger."""
+"""The most of one round trip, so that others have their turn."""
 _MOST_VALUE_BYTES = 256 << 20
 """A larger chunk is not taken: a server refuses values of 512 MiB, and serves others while it moves none as large."""
 _NOBODY = "shared"
@@ -49,7 +47,7 @@ class RedisClient(RemoteClient):
         held: dict[OffloadKey, HeldChunk] = {}
         async with _asking():
             folder = await self._follow(sequence.tenant)
-            for keys in _waves(sequence):
+            for keys in waves(sequence):
                 names = [folder + key.hex() for key in keys]
                 starts = await self._read([(name, SUMMARY_BYTES) for name in names])
                 found = {
@@ -68,7 +66,7 @@ class RedisClient(RemoteClient):
             folders = {tenant: await self._follow(tenant) for tenant in {chunk.tenant for chunk in chunks}}
             names = [folders[chunk.tenant] + chunk.key.hex() for chunk in chunks]
             fitting = [place for place, chunk in enumerate(chunks) if len(chunk.envelope) <= _MOST_VALUE_BYTES]
-            for batch in _batches([len(chunks[place].envelope) for place in fitting]):
+            for batch in batches([len(chunks[place].envelope) for place in fitting], _BATCH_BYTES):
                 if not is_wanted():
                     return [None] * len(chunks)
                 await self._put_batch(chunks, names, [fitting[number] for number in batch], held)
@@ -134,7 +132,7 @@ class RedisClient(RemoteClient):
     async def _read(self, asked: Sequence[tuple[str, int]], *, is_use: bool = False) -> list[bytes]:
         """The first bytes of each value, as many as are asked for; none of one that is not there."""
         values: list[bytes] = []
-        for places in _batches([num_bytes for _, num_bytes in asked]):
+        for places in batches([num_bytes for _, num_bytes in asked], _BATCH_BYTES):
             async with self._redis.pipeline(transaction=False) as pipeline:
                 for name, num_bytes in (asked[place] for place in places):
                     pipeline.getrange(name, 0, num_bytes - 1)
@@ -143,33 +141,6 @@ class RedisClient(RemoteClient):
                 answers = await pipeline.execute()
             values += answers[: len(places)]
         return values
-
-
-def _waves(sequence: SequenceNames) -> Iterator[list[OffloadKey]]:
-    """The keys of all groups up to the same token, from the start of the sequence."""
-    tokens_per_block = min((chain.tokens_per_block for chain in sequence.chains if chain.keys), default=0)
-    done, tokens = 0, _FIRST_BLOCKS * tokens_per_block
-    while keys := [
-        key
-        for chain in sequence.chains
-        for key in chain.keys[done // chain.tokens_per_block : tokens // chain.tokens_per_block]
-    ]:
-        yield keys
-        done, tokens = tokens, 3 * tokens
-
-
-def _batches(num_bytes: Sequence[int]) -> Iterator[list[int]]:
-    """Places, in order, whose values go in one round trip."""
-    batch: list[int] = []
-    total = 0
-    for place, size in enumerate(num_bytes):
-        if batch and (len(batch) == _BATCH_VALUES or total + size > _BATCH_BYTES):
-            yield batch
-            batch, total = [], 0
-        batch.append(place)
-        total += size
-    if batch:
-        yield batch
 
 
 @asynccontextmanager
