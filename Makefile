@@ -37,6 +37,7 @@ test-browser: $(VENV)/.installed  ## the page in a real browser
 
 test-stores: $(VENV)/.installed  ## against real servers of stores, where their packages are installed
 	scripts/start_redis.sh --install || echo "without redis-server: its tests are skipped"
+	scripts/start_mooncake.sh --install && $(BIN)/python -m pip install --quiet --quiet mooncake-transfer-engine-non-cuda || echo "without Mooncake: its tests are skipped"
 	$(BIN)/pytest -m stores tests/stores
 
 test-fleet: $(FLEET_VENV)/.installed  ## behind a real Envoy, and in a real Ray Serve

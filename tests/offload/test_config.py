@@ -43,6 +43,9 @@ class TestMapping:
         assert [spec.name for spec in bucket.tiers] == ["disk", "objects"]
         assert redis.tiers[1].config.limits.find_s == bucket.tiers[1].config.limits.find_s == 3
         assert redis.tiers[1].config.shown_url == "redis://host:6379/0"
+        shared = {"url": "mooncake://host:50051", "segment_size": "1GiB", "protocol": "rdma"}
+        (mooncake,) = OffloadConfig.from_mapping({"memory": "1MiB", "shared": shared}).tiers
+        assert (mooncake.name, mooncake.config.segment_bytes, mooncake.config.protocol) == ("mooncake", 1 << 30, "rdma")
 
     @pytest.mark.parametrize(
         ("config", "named"),
@@ -78,6 +81,15 @@ class TestMapping:
                 {"memory": "1MiB", "shared": {"url": "redis://a", "endpoint": "http://b"}},
                 "shared: endpoint and region are for object stores: leave them out",
             ),
+            (
+                {"memory": "1MiB", "shared": {"url": "mooncake://a:1", "region": "b"}},
+                "shared: endpoint and region are for object stores: leave them out",
+            ),
+            (
+                {"memory": "1MiB", "shared": {"url": "s3://bucket", "segment_size": "1GiB"}},
+                "shared: segment_size, buffer_size, protocol, device, host and metadata_server are for Mooncake",
+            ),
+            ({"memory": "1MiB", "shared": {"url": "mooncake://a"}}, "or mooncake://host:port, not 'mooncake://a'"),
             (
                 {"memory": "1MiB", "shared": {"url": "s3://bucket", "keep_seconds": 60}},
                 "shared: keep_seconds is for Redis: give the bucket a lifecycle rule instead",

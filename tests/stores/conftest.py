@@ -1,5 +1,5 @@
 """Real servers of stores, where their packages are installed."""
 
-from rigs.real_stores import redis, server
+from rigs.real_stores import redis, run_mooncake, server
 
-__all__ = ["redis", "server"]
+__all__ = ["redis", "run_mooncake", "server"]

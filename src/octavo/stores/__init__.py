@@ -2,8 +2,10 @@
 
 objects    object stores: their client, and the layout of objects
 redis      Redis and Valkey: their client
+mooncake   Mooncake Store: its client, in a process of its own
 tier       the contract of a tier; all bookkeeping, on the engine's thread
 client     what a store's client does, on the tier's own thread
+batches    many values in few round trips
 known      what the tier knows of the store: chunks that were found or stored
 health     a store that is down, and the way back
 loop       the thread with an asyncio loop

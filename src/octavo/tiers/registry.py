@@ -17,6 +17,7 @@ TIERS = ClassRegistry[OffloadingSpec](
     "octavo.offloading_specs",
     {
         "disk": "octavo.tiers.disk:DiskSpec",
+        "mooncake": "octavo.stores.mooncake:MooncakeSpec",
         "objects": "octavo.stores.objects:ObjectsSpec",
         "redis": "octavo.stores.redis:RedisSpec",
         "zstd": "octavo.tiers.zstd:ZstdSpec",

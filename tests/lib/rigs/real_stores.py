@@ -2,8 +2,9 @@
 
 import signal
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -54,3 +55,14 @@ def redis(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     """How a server is reached: URL, TCP_URL, TLS_URL, CA_FILE."""
     with serving("start_redis.sh", tmp_path_factory.mktemp(request.param), request.param) as told:
         yield told
+
+
+@pytest.fixture(scope="session")
+def run_mooncake() -> Callable[..., AbstractContextManager[dict[str, str]]]:
+    """Runs a pool of Mooncake in a folder, at the given port: URL, METRICS, and the pids MASTER and CLIENT."""
+
+    def run(folder: Path, *port: str) -> AbstractContextManager[dict[str, str]]:
+        folder.mkdir(exist_ok=True)
+        return serving("start_mooncake.sh", folder, sys.executable, *port)
+
+    return run

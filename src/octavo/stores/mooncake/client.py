@@ -1,0 +1,145 @@
+"""`MooncakeClient`: Mooncake Store, as `RemoteTier` drives it. Each chunk is one object:
+
+    octavo:FAMILY:EPOCH:NAMESPACE:TENANT:KEY    an envelope
+    octavo:FAMILY                               EPOCH, a random name; whoever changes it has reset the family
+
+An object is gone when the master wants room, or when the machine that holds it leaves: a miss. Without a family's epoch
+all its objects are, so the epoch is pinned, and lies on up to three machines.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from secrets import token_hex
+
+from octavo.chunks import OffloadKey, SequenceNames
+from octavo.stores.batches import batches, waves
+from octavo.stores.client import HeldChunk, OutgoingChunk, RemoteClient, StoreDownError
+from octavo.stores.envelope import MOST_ENVELOPE_BYTES, SUMMARY_BYTES, summarize
+from octavo.stores.mooncake.process import LibraryProcess
+from octavo.stores.mooncake.troubles import explain, has_other_size, is_down
+
+_EPOCH_BYTES = 16
+_NOBODY = "shared"
+
+
+class MooncakeClient(RemoteClient):
+    """One family of namespaces in one pool."""
+
+    medium = "mooncake"
+
+    def __init__(self, library: LibraryProcess, *, namespace: bytes, family: bytes, most_chunk_bytes: int) -> None:
+        self._library = library
+        self._family = f"octavo:{(family or namespace).hex()}"
+        self._namespace = namespace.hex()
+        self._most_chunk_bytes = most_chunk_bytes
+        self._epoch: bytes | None = None
+        self._resetting = asyncio.Lock()
+
+    async def probe(self) -> None:
+        await self._follow()
+
+    async def find(self, sequence: SequenceNames) -> Mapping[OffloadKey, HeldChunk]:
+        held: dict[OffloadKey, HeldChunk] = {}
+        folder = await self._follow(sequence.tenant)
+        for keys in waves(sequence):
+            names = [folder + key.hex() for key in keys]
+            summaries = await self._summaries(names)
+            found = {
+                key: HeldChunk(*summary, name)
+                for key, name, summary in zip(keys, names, summaries, strict=True)
+                if summary is not None and summary[1] <= self._most_chunk_bytes
+            }
+            if not found:
+                break
+            held |= found
+        return held
+
+    async def put(self, chunks: Sequence[OutgoingChunk], is_wanted: Callable[[], bool]) -> list[HeldChunk | None]:
+        """What another engine has stored is not written again, unless it is something else."""
+        folders = {tenant: await self._follow(tenant) for tenant in {chunk.tenant for chunk in chunks}}
+        names = [folders[chunk.tenant] + chunk.key.hex() for chunk in chunks]
+        there = await self._summaries(names)
+        codes = [0] * len(chunks)
+        for do, places in {
+            "write": [place for place, found in enumerate(there) if found is None and not chunks[place].replaces],
+            "replace": [
+                place
+                for place, (found, chunk) in enumerate(zip(there, chunks, strict=True))
+                if chunk.replaces or found not in (None, (chunk.held_blocks, chunk.num_bytes))
+            ],
+        }.items():
+            for batch in batches([len(chunks[place].envelope) for place in places], self._library.lane_bytes):
+                if not is_wanted():
+                    return [None] * len(chunks)
+                values = [(names[places[number]], chunks[places[number]].envelope) for number in batch]
+                for number, code in zip(batch, await self._library.write(do, values), strict=True):
+                    codes[places[number]] = code
+        _raise_if_down(codes)
+        return [
+            HeldChunk(chunk.held_blocks, chunk.num_bytes, name) if code == 0 else None
+            for chunk, name, code in zip(chunks, names, codes, strict=True)
+        ]
+
+    async def get(self, wanted: Sequence[tuple[OffloadKey, HeldChunk]]) -> "list[memoryview | StoreDownError | None]":
+        asked = [(chunk.where, chunk.num_bytes + MOST_ENVELOPE_BYTES) for _, chunk in wanted]
+        answers = await self._read("read", asked)
+        _raise_if_down(answers)
+        return [_envelope(answer) for answer in answers]
+
+    async def forget_all(self) -> None:
+        async with self._resetting:
+            epoch = token_hex(_EPOCH_BYTES // 2).encode()
+            (code,) = await self._library.write("keep_other", [(self._family, epoch)])
+            if code:
+                raise explain(code)
+            self._enter(epoch)
+
+    async def close(self) -> None:
+        await self._library.close()
+
+    # ---- helpers ------------------------------------------------------------------------------------------------
+
+    async def _follow(self, tenant: bytes = b"") -> str:
+        """What the names of the tenant's chunks begin with, in the epoch that another engine may have begun."""
+        async with self._resetting:
+            pass  # what begins after a reset is in its epoch
+        asked = [(self._family, _EPOCH_BYTES)]
+        (epoch,) = await self._library.read("read", asked)
+        if isinstance(epoch, int) and not is_down(epoch):  # a new pool, or one that has lost it: all else is lost too
+            (code,) = await self._library.write("keep", [(self._family, token_hex(_EPOCH_BYTES // 2).encode())])
+            if code:
+                raise explain(code)
+            (epoch,) = await self._library.read("read", asked)
+        if isinstance(epoch, int):
+            raise explain(epoch)
+        self._enter(epoch)
+        return f"{self._family}:{epoch.hex()}:{self._namespace}:{tenant.hex() or _NOBODY}:"
+
+    def _enter(self, epoch: bytes) -> None:
+        self.generation += self._epoch not in (None, epoch)
+        self._epoch = epoch
+
+    async def _summaries(self, names: Sequence[str]) -> list[tuple[int, int] | None]:
+        """Held blocks and bytes of each; None of one that is not there, or is no envelope."""
+        answers = await self._read("read_starts", [(name, SUMMARY_BYTES) for name in names])
+        _raise_if_down(answers)
+        return [None if isinstance(answer, int) else summarize(answer) for answer in answers]
+
+    async def _read(self, do: str, asked: Sequence[tuple[str, int]]) -> list[bytes | int]:
+        answers: list[bytes | int] = []
+        for places in batches([num_bytes for _, num_bytes in asked], self._library.lane_bytes):
+            answers += await self._library.read(do, [asked[place] for place in places])
+        return answers
+
+
+def _envelope(answer: bytes | int) -> "memoryview | StoreDownError | None":
+    if isinstance(answer, bytes) or has_other_size(answer):
+        return memoryview(answer if isinstance(answer, bytes) else b"")
+    return explain(answer) if is_down(answer) else None
+
+
+def _raise_if_down(answers: Sequence[bytes | int]) -> None:
+    """StoreDownError if nothing worked."""
+    codes = [answer for answer in answers if isinstance(answer, int)]
+    if codes and len(codes) == len(answers) and all(map(is_down, codes)):
+        raise explain(codes[0])

@@ -1,0 +1,270 @@
+"""The Mooncake tier over a real master, where its package is there: the contract of a tier, and what can be wrong."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from octavo.chunks import ALL_BLOCKS
+from octavo.errors import InputError
+from octavo.testing import tier_driver
+from octavo.tiers import TierContext, TierState, spec_from_config
+from rigs.objects_suite import PATIENT, ObjectsSuite
+
+pytestmark = [pytest.mark.stores, pytest.mark.timeout(300)]
+LONG_S = 3600.0
+"""Longer than any pause, and than an answer is remembered."""
+
+
+@pytest.fixture(scope="module")
+def pool(run_mooncake, tmp_path_factory):
+    with run_mooncake(tmp_path_factory.mktemp("mooncake")) as told:
+        yield told
+
+
+@pytest.fixture
+def own_pool(run_mooncake, tmp_path):
+    """One that a test may break."""
+    with run_mooncake(tmp_path / "pool") as told:
+        yield told
+
+
+class MooncakeSuite(ObjectsSuite):
+    """Each folder is a family of its own in the one pool."""
+
+    key_file = None
+
+    @pytest.fixture(autouse=True)
+    def use(self, pool):
+        self.url = pool["URL"]
+
+    def config(self, folder):
+        return {"url": self.url, "key_file": self.key_file}
+
+    def open_tier(self, folder, namespace):
+        return open_tier(folder, namespace, **self.config(folder))
+
+
+def open_tier(folder, namespace=tier_driver.NAMESPACE, **config):
+    family = sha256(str(folder).encode() + namespace).digest()[:16]
+    context = TierContext(namespace=namespace, family=family, max_chunk_bytes=tier_driver.MAX_CHUNK_BYTES)
+    return spec_from_config({"type": "mooncake", **PATIENT, **config}).build(context)
+
+
+class TestMooncake(MooncakeSuite):
+    machine_examples = 10
+
+
+class TestEncryptedMooncake(MooncakeSuite):
+    machine_examples = 2
+
+    @pytest.fixture(autouse=True)
+    def key(self, tmp_path_factory):
+        self.key_file = str(tmp_path_factory.mktemp("key") / "key")
+        Path(self.key_file).write_text("5a" * 32)
+
+
+class Bench:
+    """Tiers over one pool, with a clock that is set by hand."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.now = 100.0
+        self._open = []
+
+    def open(self, pool, **config):
+        tier = open_tier(self.folder, **{"url": pool["URL"], **config})
+        self._open.append(tier)
+        return tier_driver.TierDriver(tier, lambda tier: tier.flush(0.001), lambda: self.now)
+
+    def later(self, driver):
+        """Time passes until the tier has found the store in order, and asks it anew."""
+
+        def is_back():
+            self.now += LONG_S
+            return driver.tier.status().state is TierState.OK
+
+        driver.poll_until(is_back, "the store to be back")
+        self.now += LONG_S
+        driver.poll()
+
+    def comes_to(self, driver, call, wanted):
+        def is_so():
+            self.later(driver)
+            return call() == wanted
+
+        driver.poll_until(is_so, "what the store has")
+
+    def close(self):
+        for tier in self._open:
+            tier.close()
+
+
+@pytest.fixture
+def bench(tmp_path):
+    bench = Bench(tmp_path)
+    yield bench
+    bench.close()
+
+
+WANTED = tier_driver.chunks(range(6))
+EVERY_PLACE = set(range(6))
+SPOIL = """
+import os, sys
+from mooncake.store import MooncakeDistributedStore
+
+store = MooncakeDistributedStore()
+assert store.setup("127.0.0.1", "P2PHANDSHAKE", 0, 1 << 20, "tcp", "", sys.argv[1]) == 0
+for name in sys.argv[3:]:
+    value = bytearray(store.get(name))
+    exec(sys.argv[2])
+    assert store.upsert(name, bytes(value)) == 0
+os._exit(0)
+"""
+
+
+def names(pool):
+    """Of chunks: what else is there names an epoch."""
+    with urlopen(f"{pool['METRICS']}/get_all_keys", timeout=60) as answer:
+        return [name for name in answer.read().decode().split() if name.count(":") > 1]
+
+
+def test_equal_work_of_two_engines_is_stored_once(own_pool, bench):
+    first, second = bench.open(own_pool), bench.open(own_pool)
+    assert first.store(WANTED) == second.store(WANTED) == frozenset()
+    assert len(names(own_pool)) == 6
+    assert first.load(WANTED) == second.load(WANTED) == frozenset()
+
+
+@pytest.mark.parametrize(
+    "spoil", ["del value[-1]", "value += b'x'", "value[200] ^= 1"], ids=["cut", "longer", "changed"]
+)
+def test_damage_is_a_miss_and_is_written_anew(own_pool, bench, spoil):
+    bench.open(own_pool).store(WANTED)
+    master = own_pool["URL"].removeprefix("mooncake://")
+    subprocess.run(
+        [sys.executable, "-c", SPOIL, master, spoil, *names(own_pool)], check=True, stderr=subprocess.DEVNULL
+    )
+    driver = bench.open(own_pool)
+    assert driver.found(range(6)) == [ALL_BLOCKS] * 6
+    assert driver.load(WANTED) == EVERY_PLACE
+    assert driver.found(range(6)) == [0] * 6
+    assert driver.store(WANTED) == frozenset()
+    assert driver.load(WANTED) == frozenset()
+
+
+def test_a_full_pool_takes_no_more_and_still_answers(own_pool, bench):
+    """A pool that has no memory at all is one that is full for ever."""
+    driver = bench.open(own_pool)
+    driver.store(WANTED[:1])
+    os.kill(int(own_pool["CLIENT"]), signal.SIGKILL)
+
+    def is_told():
+        if (job := driver.submit_store(WANTED)) is not None:
+            driver.finish(job)
+        bench.now += LONG_S
+        return "the pool has no room: give it some with segment_size" in driver.tier.status().reason
+
+    driver.poll_until(is_told, "that there is no room")
+
+
+def test_a_machine_that_leaves_takes_its_chunks_along(own_pool, bench):
+    own = bench.open(own_pool, segment_size="64MiB")
+    own.store(tier_driver.chunks([9]))
+    driver = bench.open(own_pool)
+    assert driver.store(WANTED) == frozenset()
+    os.kill(int(own_pool["CLIENT"]), signal.SIGKILL)
+    bench.comes_to(driver, lambda: driver.store(WANTED) or driver.load(WANTED), frozenset())
+
+
+def test_a_master_that_dies_is_a_miss_and_comes_back(run_mooncake, own_pool, bench, tmp_path):
+    driver = bench.open(own_pool)
+    assert driver.store(WANTED) == frozenset()
+    os.kill(int(own_pool["MASTER"]), signal.SIGKILL)
+    for _ in range(3):
+        assert driver.load(WANTED) == EVERY_PLACE
+    status = driver.tier.status()
+    assert (status.state, status.reason) == (TierState.DEGRADED, "the master is not reached")
+    with run_mooncake(tmp_path / "again", own_pool["URL"].rpartition(":")[2]):
+        bench.comes_to(driver, lambda: driver.store(WANTED), frozenset())
+        assert driver.load(WANTED) == frozenset()
+        driver.tier.close()
+
+
+def test_a_master_that_hangs_costs_a_deadline_and_no_more(own_pool, bench):
+    driver = bench.open(own_pool, load_seconds=0.5, find_seconds=0.5)
+    bench.comes_to(driver, lambda: driver.store(WANTED), frozenset())
+    master = int(own_pool["MASTER"])
+    os.kill(master, signal.SIGSTOP)
+    try:
+        for _ in range(3):
+            assert driver.load(WANTED) == EVERY_PLACE
+        assert driver.tier.status().state is TierState.DEGRADED
+        bench.open(own_pool, find_seconds=0.5).tier.close()
+    finally:
+        os.kill(master, signal.SIGCONT)
+    bench.comes_to(driver, lambda: driver.store(WANTED) or driver.load(WANTED), frozenset())
+
+
+def children():
+    for folder in Path("/proc").iterdir():
+        with suppress(OSError, IndexError):
+            if (
+                folder.name.isdigit()
+                and int((folder / "stat").read_text().rpartition(")")[2].split()[1]) == os.getpid()
+            ):
+                yield int(folder.name), (folder / "cmdline").read_text()
+
+
+def test_its_own_process_may_die(pool, bench):
+    driver = bench.open(pool)
+    assert driver.store(WANTED) == frozenset()
+    for pid, command in children():
+        if "worker.py" in command:
+            os.kill(pid, signal.SIGKILL)
+    bench.comes_to(driver, lambda: driver.load(WANTED), frozenset())
+
+
+def test_what_is_wrong_is_said_with_the_remedy(pool, caplog, monkeypatch):
+    spec_from_config({"type": "mooncake", "url": pool["URL"]}).check()
+    assert caplog.text == ""
+    with pytest.raises(InputError, match="leave ca_file out"):
+        spec_from_config({"type": "mooncake", "url": pool["URL"], "ca_file": "/a"}).check()
+    spec_from_config({"type": "mooncake", "url": "mooncake://127.0.0.1:1"}).check()
+    assert "is tried again while the engine runs" in caplog.text
+    with pytest.raises(InputError, match="Mooncake's master keeps its pool"):
+        spec_from_config({"type": "mooncake", "url": pool["URL"]}).open_keeper()
+    monkeypatch.setitem(sys.modules, "mooncake", None)
+    with pytest.raises(InputError, match=r"pip install 'octavo\[mooncake\]'"):
+        spec_from_config({"type": "mooncake", "url": pool["URL"]}).check()
+
+
+def test_engines_in_two_processes_give_the_same_answers(pool, tmp_path):
+    pytest.importorskip("torch", reason="the engine is an extra")
+    from octavo.engine import save_tiny_model
+
+    save_tiny_model("qwen3_next", tmp_path)
+    chooser = random.Random(5)
+    prompts = json.dumps([[chooser.randrange(3, 384) for _ in range(length)] for length in (40, 100)])
+    shared = {"url": pool["URL"], "find_seconds": 60, "load_seconds": 60, "store_seconds": 60}
+
+    def run(offload):
+        command = [sys.executable, "-m", "rigs.shared_engine", str(tmp_path), json.dumps(offload), prompts]
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, env=env, timeout=250).stdout)
+
+    offload = {"memory": "4MiB", "load_timeout_s": 60, "shared": shared}
+    alone, _ = run(None)
+    first, resumed_first = run(offload)
+    second, resumed_second = run(offload)
+    assert first == second == alone
+    assert not resumed_first
+    assert resumed_second["mooncake"] >= 32 + 96
