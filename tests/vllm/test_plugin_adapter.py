@@ -57,6 +57,11 @@ class Listening(LRUPolicy):
         self.promised: list[tuple[int, bytes]] = []
         self.used: list[list[bytes]] = []
         self.weights: dict[bytes, float] = {}
+        self.parents: dict[bytes, bytes | None] = {}
+
+    def insert(self, chunks: Any) -> None:
+        self.parents |= {chunk.key: chunk.parent for chunk in chunks}
+        super().insert(chunks)
 
     def promise(self, point: PromisedPoint) -> None:
         self.promised.append((point.num_tokens, point.block_hash))
@@ -360,6 +365,21 @@ def test_the_policy_is_told_which_points_are_promised(engine):
     assert engine.policy.promised == [(3 * TOKENS, hashes[2])]
     engine.store(context, keys[3:])  # of the answer
     assert engine.policy.promised == [(3 * TOKENS, hashes[2]), (4 * TOKENS, hashes[3])]
+
+
+def test_what_follows_a_load_hangs_on_what_was_loaded(engine):
+    """vLLM offers only what is new. Without its parent the policy takes that for the beginning of another prompt, at
+    whose end nobody can resume."""
+    context, keys = engine.announced("a", 3, num_prompt_tokens=3 * TOKENS + 5)
+    engine.store(context, keys)
+    engine.settle()
+    context, keys = engine.announced("a", 5, num_prompt_tokens=5 * TOKENS + 5)
+    assert look(engine, context, keys) == [LookupResult.HIT] * 3 + [LookupResult.MISS] * 2
+    engine.transfer(engine.manager.prepare_load(keys[:3], context), [4, 5, 6], is_load=True)
+    engine.manager.complete_load(set(keys[:3]), context)
+    engine.store(context, keys[3:])
+    assert engine.policy.parents == dict(zip(keys, [None, *keys], strict=False))
+    engine.settle()
 
 
 def test_a_point_is_promised_again_when_chunks_before_it_come_later(engine):

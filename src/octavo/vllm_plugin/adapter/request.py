@@ -35,8 +35,6 @@ class RequestState:
         self.deadline = math.inf
         """Of its wait for tiers; set when the wait begins, and in the past once the request has given up."""
         self._context = context
-        self._key_at: dict[tuple[int, int], OffloadKey] = {}
-        """By group and position, as far as they have been named."""
         allows = context.load_tier_filter.allows
         self.may_store = True
         self.may_load = allows(Medium.CPU, Locality.LOCAL)
@@ -116,25 +114,21 @@ class RequestState:
                 self.points[end] = get_offload_block_hash(key)
         return [PromisedPoint(end, self.points[end]) for end in sorted(self.points) if end >= first]
 
-    def chunks(self, keys: Sequence[OffloadKey], groups: Sequence[GroupOffloadConfig]) -> list[WantedChunk]:
-        """These keys with their positions, and the key of the chunk before each, if the request named that one."""
-        places = []
-        for key in keys:
-            group_idx = get_offload_group_idx(Key(key))
-            position = max(0, -(-self._end_of(key) // groups[group_idx].tokens_per_chunk) - 1)
-            places.append((group_idx, position))
-            self._key_at[group_idx, position] = key
-        return [
-            WantedChunk(Key(key), position, _as_key(self._key_at.get((group_idx, position - 1))), tenant=self.tenant)
-            for key, (group_idx, position) in zip(keys, places, strict=True)
-        ]
+    def chunks(self, keys: Iterable[OffloadKey], groups: Sequence[GroupOffloadConfig]) -> list[WantedChunk]:
+        """These keys with their positions, and the key of the chunk before each: also where vLLM does not offer that
+        one, since it was loaded."""
+        chunks = []
+        for key in map(Key, keys):
+            group_idx = get_offload_group_idx(key)
+            size = groups[group_idx].tokens_per_chunk
+            position = max(0, -(-self._end_of(OffloadKey(key)) // size) - 1)
+            before = self.find_hash(position * size)
+            parent = None if before is None else make_offload_key(before, group_idx)
+            chunks.append(WantedChunk(key, position, parent, tenant=self.tenant))
+        return chunks
 
     def _end_of(self, key: OffloadKey) -> int:
         return self._context.get_offload_key_position(key) or 0
-
-
-def _as_key(key: OffloadKey | None) -> Key | None:
-    return None if key is None else Key(key)
 
 
 def state_of(context: ReqContext) -> RequestState:
