@@ -1,0 +1,172 @@
+"""What of conversations comes back inside vLLM when memory is short: shares of all that could be resumed.
+
+    bench_vllm_conversations.py [--memory 512,40,24] [--orders 3]        in the environment that has vLLM
+
+A tiny Gemma 3 (two full and five window layers, blocks of 128), 24 conversations of 5 turns. Each turn is asked in
+another order, and the device has room for six conversations, so most of what a turn goes on from comes from memory or
+is computed again. The ideal is all that a prompt shares with the turn before. Each engine is a process of its own, and
+for each order of the turns all engines are asked in turn: vLLM alone, and with the plug-in under each policy and size.
+vLLM's own offloading refuses CPUs.
+"""
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from typing import Any
+
+ENVIRONMENT = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_HOST_IP": "127.0.0.1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "OMP_NUM_THREADS": "1",
+    "HF_HUB_OFFLINE": "1",
+    "PYTHONHASHSEED": "0",
+}
+CONVERSATIONS, TURNS = 24, 5
+MESSAGE, ANSWER = (120, 260), 24
+"""Tokens: from, to; and how many."""
+DEVICE = 8 << 20
+"""A conversation has ten pages of 128 KiB at its end."""
+POLICIES = ("resume_points", "lru")
+ALONE = "vLLM alone"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--memory", default="512,40,24", help="sizes in MiB")
+    parser.add_argument("--orders", type=int, default=3)
+    asked = parser.parse_args()
+    engines = [(ALONE, 0)] + [(policy, int(size)) for size in asked.memory.split(",") for policy in POLICIES]
+    results: dict[tuple[str, int], list[dict[str, float]]] = {engine: [] for engine in engines}
+    with tempfile.TemporaryDirectory() as folder:
+        make_model(f"{folder}/model")
+        for order in range(asked.orders):
+            for policy, mebibytes in engines:
+                results[policy, mebibytes].append(in_a_process(folder, policy, mebibytes, order))
+    for (policy, mebibytes), runs in results.items():
+        mean = {name: sum(run[name] for run in runs) / len(runs) for name in runs[0]}
+        shares = ", ".join(f"{run['share']:.1%}" for run in runs)
+        line = f"{policy:<14} {mebibytes:4d} MiB  resumed {mean['share']:6.1%} of the ideal ({shares})"
+        if mebibytes:
+            lru = sum(run["share"] for run in results["lru", mebibytes]) / len(runs)
+            line += (
+                f"  {mean['share'] / lru:5.2f}x lru  stored {mean['chunks']:4.0f} chunks, {mean['bytes'] / 1e6:5.1f} MB"
+            )
+        print(line)
+
+
+def in_a_process(folder: str, policy: str, mebibytes: int, order: int) -> dict[str, float]:
+    done = subprocess.run(
+        [sys.executable, __file__, "--engine", folder, policy, str(mebibytes), str(order)],
+        env=os.environ | ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    for line in done.stdout.splitlines():
+        if line.startswith("ANSWER "):
+            return json.loads(line.removeprefix("ANSWER "))
+    raise SystemExit(f"the engine has ended: {done.stderr[-2000:]}")
+
+
+# ---- in the engine's process ----------------------------------------------------------------------------------------
+
+
+def make_model(folder: str) -> None:
+    import torch
+    import transformers
+
+    config = transformers.Gemma3TextConfig(
+        vocab_size=512,
+        hidden_size=64,
+        intermediate_size=128,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=64,
+        max_position_embeddings=2048,
+        num_hidden_layers=7,
+        layer_types=["sliding_attention"] * 3 + ["full_attention"] + ["sliding_attention"] * 2 + ["full_attention"],
+        sliding_window=128,
+        query_pre_attn_scalar=64,
+    )
+    torch.manual_seed(0)
+    transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).save_pretrained(folder)
+
+
+def serve(folder: str, policy: str, mebibytes: int, order: int) -> None:
+    from vllm import LLM
+
+    transfer = {
+        "kv_connector": "OffloadingConnector",
+        "kv_role": "kv_both",
+        "kv_connector_extra_config": {
+            "spec_name": "OctavoOffloadingSpec",
+            "spec_module_path": "octavo.vllm_plugin",
+            "memory": f"{mebibytes}MiB",
+            "policy": policy,
+        },
+    }
+    llm = LLM(
+        model=f"{folder}/model",
+        skip_tokenizer_init=True,
+        enforce_eager=True,
+        dtype="bfloat16",
+        max_model_len=1280,
+        max_num_seqs=4,
+        max_num_batched_tokens=2048,
+        kv_cache_memory_bytes=DEVICE,
+        enable_prefix_caching=True,
+        disable_log_stats=False,
+        seed=0,
+        kv_transfer_config=transfer if mebibytes else None,
+    )
+    report: dict[str, float] = {"share": share_resumed(llm, random.Random(order))}
+    if mebibytes:
+        manager = llm.llm_engine.engine_core.engine_core.scheduler.connector.connector_scheduler.manager
+        report["chunks"] = manager.manager.status().counters["stored"]
+        report["bytes"] = bytes_stored(llm)
+        manager.shutdown()
+    print("ANSWER " + json.dumps(report), flush=True)
+
+
+def share_resumed(llm: Any, source: random.Random) -> float:
+    """Of the tokens that prompts share with the turn before."""
+    said: list[list[int]] = [[] for _ in range(CONVERSATIONS)]
+    ideal = resumed = 0
+    for _ in range(TURNS):
+        order = list(range(CONVERSATIONS))
+        source.shuffle(order)
+        for number in order:
+            prompt = said[number] + [source.randrange(4, 512) for _ in range(source.randint(*MESSAGE))]
+            answer, cached = generate(llm, prompt)
+            ideal += len(said[number])
+            resumed += cached
+            said[number] = prompt + answer
+    return resumed / ideal
+
+
+def generate(llm: Any, prompt: list[int]) -> tuple[list[int], int]:
+    from vllm import SamplingParams
+
+    sampling = SamplingParams(temperature=0, max_tokens=ANSWER, ignore_eos=True, detokenize=False)
+    (output,) = llm.generate([{"prompt_token_ids": prompt}], sampling, use_tqdm=False)
+    return list(output.outputs[0].token_ids), output.num_cached_tokens or 0
+
+
+def bytes_stored(llm: Any) -> float:
+    return sum(
+        metric.value for metric in llm.get_metrics() if "store_bytes" in metric.name and hasattr(metric, "value")
+    )
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--engine"]:
+        serve(sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5]))
+    else:
+        main()
