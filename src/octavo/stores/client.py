@@ -37,7 +37,7 @@ class OutgoingChunk(NamedTuple):
     key: OffloadKey
     held_blocks: int
     num_bytes: int
-    envelope: bytearray
+    envelope: memoryview
     tenant: bytes
     replaces: bool
     """Whether the store is known to have the key with other blocks, or damaged."""
@@ -53,7 +53,7 @@ class RemoteClient(ABC):
 
     medium: ClassVar[str]
     generation: int = 0
-    """Changes when somebody has reset the store: of all that was known nothing is there any more."""
+    """Grows when somebody has reset the store: of all that was known nothing is there any more."""
 
     def expect(self, sequence: SequenceNames) -> None:  # noqa: B027 - only some stores file chunks by sequence
         """Chunks of this sequence will be looked for or stored."""

@@ -12,17 +12,20 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
+from typing import TypeVar
 
 from octavo.chunks import ChunkBytes, OffloadKey, SequenceNames, TierChanges, TierResult
 from octavo.stores.client import HeldChunk, RemoteClient, StoreDownError
 from octavo.stores.config import RemoteLimits
 from octavo.stores.envelope import Envelopes
-from octavo.stores.health import Health
+from octavo.stores.health import StoreHealth
 from octavo.stores.job import Mover, RemoteJob, attempt
 from octavo.stores.known import KnownChunks
 from octavo.stores.loop import LoopThread
 from octavo.tiers import Tier, TierStatus, total_bytes
 
+T = TypeVar("T")
+_DISCONNECT_S = 2.0
 _MOST_ANSWERS = 4096
 """Sequences that were asked for; the oldest is forgotten for another."""
 _COUNTERS = (
@@ -51,17 +54,18 @@ class RemoteTier(Tier):
         self._client = client
         self._mover = Mover(client, envelopes)
         self._limits = limits or RemoteLimits()
-        self._health = Health(what)
+        self._health = StoreHealth(what)
         self._known = KnownChunks()
         self._loop = LoopThread(f"octavo-{client.medium}")
         self._jobs: dict[int, RemoteJob] = {}
-        self._ended: deque[Callable[[], None]] = deque()
-        """What the loop has to say; `poll` does it on the engine's thread."""
+        self._ended: deque[tuple[int, Callable[[], None]]] = deque()
+        """What the loop has to say, and the client's generation then; `poll` does it on the engine's thread."""
         self._finished: list[TierResult] = []
         self._answers: dict[object, float | None] = {}
         """By sequence: until when its answer holds; None while it is under way."""
-        self._generation = 0
-        self._seen_generation = client.generation
+        self._num_resets = 0
+        self._generation = client.generation
+        """The one that `_known` is of."""
         self._resets_under_way = 0
         self._resets: list[Future[None]] = []
         self._owes_reset = False
@@ -88,7 +92,7 @@ class RemoteTier(Tier):
             del self._answers[next(iter(self._answers))]
         chains = [chain._replace(keys=tuple(chain.keys)) for chain in sequence.chains]
         self._counters["asked"] += 1
-        self._loop.submit(self._find(name, sequence._replace(chains=chains), self._generation))
+        self._loop.submit(self._find(name, sequence._replace(chains=chains), self._num_resets))
         return True
 
     def lookup(self, keys: Sequence[OffloadKey]) -> list[int]:
@@ -155,7 +159,7 @@ class RemoteTier(Tier):
         self._known.remove(keys)
 
     def reset(self) -> None:
-        self._generation += 1
+        self._num_resets += 1
         for job in self._jobs.values():
             job.is_wanted = not job.is_store
         self._known.clear()
@@ -195,9 +199,7 @@ class RemoteTier(Tier):
         self._is_closed = True
         for job_id in list(self._jobs):
             self.cancel(job_id)
-        ended = self._loop.submit(self._client.close())
-        wait([ended], 1.0)
-        self._loop.close()
+        self._loop.close(lambda: attempt(self._client.close, _DISCONNECT_S))
 
     # ---- helpers on the engine's thread -------------------------------------------------------------------------
 
@@ -221,10 +223,17 @@ class RemoteTier(Tier):
         return job
 
     def _take_ended(self) -> None:
+        """In its order: what was stored in a generation is there, though its store was the first to see it."""
+        generation = self._client.generation
         while self._ended:
-            self._ended.popleft()()
-        if self._client.generation != self._seen_generation:
-            self._seen_generation = self._client.generation
+            ended_in, tell = self._ended.popleft()
+            self._enter(ended_in)
+            tell()
+        self._enter(generation)
+
+    def _enter(self, generation: int) -> None:
+        if generation > self._generation:
+            self._generation = generation
             self._known.clear()
             self._answers.clear()
 
@@ -261,9 +270,9 @@ class RemoteTier(Tier):
         """Nobody knows whether the store has taken these: it may have replaced what is known."""
         self._known.remove([c.key for c in chunks if self._known.is_replaced_by(c.key, c.held_blocks)])
 
-    def _found(self, name: object, found: Mapping[OffloadKey, HeldChunk], generation: int) -> None:
+    def _found(self, name: object, found: Mapping[OffloadKey, HeldChunk], num_resets: int) -> None:
         self._health.worked()
-        if generation != self._generation:
+        if num_resets != self._num_resets:
             return
         self._answers[name] = self._now + self._limits.remember_s
         for key, held in found.items():
@@ -275,9 +284,8 @@ class RemoteTier(Tier):
         self._answers[name] = self._now + self._limits.remember_s
         self._health.failed(error)
 
-    def _was_reset(self, error: StoreDownError | None, generation: int) -> None:
+    def _was_reset(self, error: StoreDownError | None) -> None:
         self._resets_under_way -= 1
-        self._seen_generation = generation
         if error is not None:
             self._owes_reset = True
             self._health.degrade(f"a reset did not reach it: {error}")
@@ -287,31 +295,44 @@ class RemoteTier(Tier):
             self._owes_reset = False
         if error is None and self._owes_reset:
             error = StoreDownError("a reset is still to reach it")
-        self._health.probed(error)
+        self._health.probed(None if error is None else str(error))
 
     # ---- on the loop's thread -----------------------------------------------------------------------------------
 
-    async def _find(self, name: object, sequence: SequenceNames, generation: int) -> None:
-        found, error = await attempt(lambda: self._client.find(sequence), self._limits.find_s)
+    def _tell(self, tell: Callable[[], None]) -> None:
+        self._ended.append((self._client.generation, tell))
+
+    async def _find(self, name: object, sequence: SequenceNames, num_resets: int) -> None:
+        found, error = await self._in_one_generation(lambda: self._client.find(sequence), self._limits.find_s)
         if found is None:
             assert error is not None
-            self._ended.append(lambda: self._not_found(name, error))
+            self._tell(lambda: self._not_found(name, error))
         else:
-            self._ended.append(lambda: self._found(name, found, generation))
+            self._tell(lambda: self._found(name, found, num_resets))
+
+    async def _in_one_generation(
+        self, call: Callable[[], Awaitable[T]], timeout_s: float
+    ) -> tuple[T | None, StoreDownError | None]:
+        """The answer, or why there is none. A call that another engine's reset overtook is made again: where it found
+        or put things, nobody looks any more."""
+        while True:
+            generation = self._client.generation
+            answer, error = await attempt(call, timeout_s)
+            if error is not None or generation == self._client.generation:
+                return answer, error
 
     async def _forget_all(self) -> None:
         _, error = await attempt(self._client.forget_all, self._limits.find_s)
-        generation = self._client.generation
-        self._ended.append(lambda: self._was_reset(error, generation))
+        self._tell(lambda: self._was_reset(error))
 
     async def _probe(self, *, owes_reset: bool) -> None:
         _, error = await attempt(self._client.forget_all if owes_reset else self._client.probe, self._limits.find_s)
-        self._ended.append(lambda: self._probed(error, has_reset=owes_reset))
+        self._tell(lambda: self._probed(error, has_reset=owes_reset))
 
     async def _run(self, job: RemoteJob, work: Callable[[], Awaitable[None]], timeout_s: float) -> None:
         """Does the work of a job, and tells that it has ended, however."""
-        _, job.error = await attempt(work, timeout_s)
+        _, job.error = await self._in_one_generation(work, timeout_s)
         if job.error is not None:
             job.failed = set(range(len(job.chunks)))
         job.seconds = time.monotonic() - job.begun
-        self._ended.append(lambda: self._end(job))
+        self._tell(lambda: self._end(job))

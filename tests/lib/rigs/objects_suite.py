@@ -26,3 +26,14 @@ class ObjectsSuite(TierSuite):
         """A shared store has no budget of an engine's own: a collector keeps it."""
         with self.driver(tmp_path) as driver:
             assert driver.tier.status().bytes_budget == 0
+
+    def test_what_is_stored_after_a_reset_by_another_engine_is_there(self, tmp_path):
+        wanted = tier_driver.chunks(range(6))
+        with self.driver(tmp_path) as driver, self.driver(tmp_path) as other:
+            assert driver.store(wanted) == frozenset()
+            other.tier.reset()
+            other.poll_until(other.tier.is_reset_durable, "the reset")
+            job = driver.submit_store(wanted)
+            assert driver.tier.flush(60)
+            assert driver.finish(job) == frozenset()
+            assert driver.load(wanted) == frozenset()

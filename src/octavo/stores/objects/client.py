@@ -51,6 +51,7 @@ class ObjectsClient(RemoteClient):
         self._family = (family or namespace).hex()
         self._charts = Charts()
         self._epochs = Epochs(store, self._family)
+        self._epoch: int | None = None
         self._indexes: dict[str, Index] = {}
         """By path."""
         self._damaged: dict[str, None] = {}
@@ -127,8 +128,7 @@ class ObjectsClient(RemoteClient):
     async def forget_all(self) -> None:
         async with _asking():
             await self._epochs.begin_next()
-            self._indexes.clear()
-            self.generation = self._epochs.current
+            self._enter(self._epochs.current)
 
     async def close(self) -> None:
         """obstore closes its connections itself."""
@@ -137,10 +137,13 @@ class ObjectsClient(RemoteClient):
 
     async def _follow(self, *, is_forced: bool = False) -> None:
         """Goes on to the epoch that another engine may have begun."""
-        epoch = await self._limited(self._epochs.refresh(is_forced=is_forced))
-        if epoch != self.generation:
+        self._enter(await self._limited(self._epochs.refresh(is_forced=is_forced)))
+
+    def _enter(self, epoch: int) -> None:
+        if epoch != self._epoch:
             self._indexes.clear()
-            self.generation = epoch
+            self.generation += self._epoch is not None
+            self._epoch = epoch
 
     def _folder(self, tenant: bytes) -> str:
         epoch = f"{self._epochs.current:08d}"

@@ -3,8 +3,9 @@
     octavo:FAMILY:EPOCH:NAMESPACE:TENANT:KEY    an envelope, with a time to live
     octavo:FAMILY                               EPOCH, a random name; whoever changes it has reset the family
 
-Many values are asked for in one round trip, and no more of a value than a chunk can have. A prompt that nobody knows
-costs one round trip, for its first blocks; of one that is known, ever longer parts are asked for until one has nothing.
+Many values are asked for in one round trip, the epoch too, and no more of a value than a chunk can have. A prompt that
+nobody knows costs one round trip, for its first blocks; of one that is known, ever longer parts are asked for until one
+has nothing.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -37,7 +38,8 @@ class RedisClient(RemoteClient):
         self._namespace = namespace.hex()
         self._most_chunk_bytes = most_chunk_bytes
         self._keep_ms = max(1, round(keep_s * 1000))
-        self._epoch: bytes | None = None
+        self._epoch = b""
+        """Nothing until it is asked for."""
 
     async def probe(self) -> None:
         async with _asking():
@@ -46,10 +48,12 @@ class RedisClient(RemoteClient):
     async def find(self, sequence: SequenceNames) -> Mapping[OffloadKey, HeldChunk]:
         held: dict[OffloadKey, HeldChunk] = {}
         async with _asking():
-            folder = await self._follow(sequence.tenant)
+            if not self._epoch:
+                await self._follow()
+            folder = self._folder(sequence.tenant)
             for keys in waves(sequence):
                 names = [folder + key.hex() for key in keys]
-                starts = await self._read([(name, SUMMARY_BYTES) for name in names])
+                starts = await self._read([(name, SUMMARY_BYTES) for name in names], follows=not held)
                 found = {
                     key: HeldChunk(*summary, name)
                     for key, name, start in zip(keys, names, starts, strict=True)
@@ -63,8 +67,8 @@ class RedisClient(RemoteClient):
     async def put(self, chunks: Sequence[OutgoingChunk], is_wanted: Callable[[], bool]) -> list[HeldChunk | None]:
         held: list[HeldChunk | None] = [None] * len(chunks)
         async with _asking():
-            folders = {tenant: await self._follow(tenant) for tenant in {chunk.tenant for chunk in chunks}}
-            names = [folders[chunk.tenant] + chunk.key.hex() for chunk in chunks]
+            await self._follow()
+            names = [self._folder(chunk.tenant) + chunk.key.hex() for chunk in chunks]
             fitting = [place for place, chunk in enumerate(chunks) if len(chunk.envelope) <= _MOST_VALUE_BYTES]
             for batch in batches([len(chunks[place].envelope) for place in fitting], _BATCH_BYTES):
                 if not is_wanted():
@@ -89,48 +93,63 @@ class RedisClient(RemoteClient):
 
     # ---- helpers ------------------------------------------------------------------------------------------------
 
-    async def _follow(self, tenant: bytes = b"") -> str:
-        """What the names of the tenant's chunks begin with, in the epoch that another engine may have begun."""
-        epoch: bytes | None = await self._redis.get(self._family)
+    async def _follow(self) -> None:
+        """Goes on to the epoch that another engine may have begun."""
+        await self._take(await self._redis.get(self._family))
+
+    async def _take(self, epoch: bytes | None) -> None:
         if epoch is None:  # a new server, or one that has lost it: what was stored before is found by nobody
             await self._redis.set(self._family, token_hex(8), nx=True)
             epoch = await self._redis.get(self._family)
         if epoch is None:
             raise StoreDownError("it does not keep what it is given")
         self._enter(epoch)
-        return f"{self._family}:{epoch[:32].hex()}:{self._namespace}:{tenant.hex() or _NOBODY}:"
 
     def _enter(self, epoch: bytes) -> None:
-        self.generation += self._epoch not in (None, epoch)
+        self.generation += self._epoch not in (b"", epoch)
         self._epoch = epoch
+
+    def _folder(self, tenant: bytes) -> str:
+        """What the names of the tenant's chunks begin with."""
+        return f"{self._family}:{self._epoch[:32].hex()}:{self._namespace}:{tenant.hex() or _NOBODY}:"
 
     async def _put_batch(
         self, chunks: Sequence[OutgoingChunk], names: Sequence[str], places: Sequence[int], held: list[HeldChunk | None]
     ) -> None:
-        """What another engine has stored is not written again, unless it is something else. A server that is full takes
-        nothing, and is not down."""
+        """What another engine has stored is not written over, unless it is something else. `places` were looked for not
+        long ago, so it is seldom there, and a store is one round trip. A server that is full takes nothing, and is not
+        down."""
         from redis.exceptions import OutOfMemoryError
 
-        is_there = dict.fromkeys(places, False)
-        spared = [place for place in places if not chunks[place].replaces]
-        starts = await self._read([(names[place], SUMMARY_BYTES) for place in spared])
-        for place, start in zip(spared, starts, strict=True):
-            is_there[place] = summarize(start) == (chunks[place].held_blocks, chunks[place].num_bytes)
-        async with self._redis.pipeline(transaction=False) as pipeline:
-            for place in places:
-                if is_there[place]:
-                    pipeline.pexpire(names[place], self._keep_ms)
-                else:
-                    pipeline.set(names[place], chunks[place].envelope, px=self._keep_ms)
-            answers = await pipeline.execute(raise_on_error=False)
-        for place, answer in zip(places, answers, strict=True):
+        async def write(places: Sequence[int], *, is_new: bool) -> dict[int, Any]:
+            async with self._redis.pipeline(transaction=False) as pipeline:
+                for place in places:
+                    nx = is_new and not chunks[place].replaces
+                    pipeline.set(names[place], chunks[place].envelope, px=self._keep_ms, nx=nx)
+                return dict(zip(places, await pipeline.execute(raise_on_error=False), strict=True))
+
+        answers = await write(places, is_new=True)
+        there = [place for place, answer in answers.items() if answer is None or isinstance(answer, OutOfMemoryError)]
+        starts = await self._read([(names[place], SUMMARY_BYTES) for place in there], is_use=True)
+        others = []
+        for place, start in zip(there, starts, strict=True):
+            if summarize(start) == (chunks[place].held_blocks, chunks[place].num_bytes):
+                answers[place] = True
+            elif answers[place] is None:
+                others.append(place)
+        if others:
+            answers |= await write(others, is_new=False)
+        for place, answer in answers.items():
             if answer is True:
                 held[place] = HeldChunk(chunks[place].held_blocks, chunks[place].num_bytes, names[place])
-            elif isinstance(answer, Exception) and not isinstance(answer, OutOfMemoryError):
+            elif not isinstance(answer, OutOfMemoryError):
                 raise answer
 
-    async def _read(self, asked: Sequence[tuple[str, int]], *, is_use: bool = False) -> list[bytes]:
-        """The first bytes of each value, as many as are asked for; none of one that is not there."""
+    async def _read(
+        self, asked: Sequence[tuple[str, int]], *, is_use: bool = False, follows: bool = False
+    ) -> list[bytes]:
+        """The first bytes of each value, as many as are asked for; none of one that is not there. `follows`: goes on to
+        the epoch that another engine may have begun, in the same round trip."""
         values: list[bytes] = []
         for places in batches([num_bytes for _, num_bytes in asked], _BATCH_BYTES):
             async with self._redis.pipeline(transaction=False) as pipeline:
@@ -138,8 +157,12 @@ class RedisClient(RemoteClient):
                     pipeline.getrange(name, 0, num_bytes - 1)
                 for place in places if is_use else ():
                     pipeline.pexpire(asked[place][0], self._keep_ms)
+                if follows:
+                    pipeline.get(self._family)
                 answers = await pipeline.execute()
             values += answers[: len(places)]
+            if follows:
+                await self._take(answers[-1])
         return values
 
 
