@@ -23,6 +23,7 @@ import torch
 from xxhash import xxh3_64_intdigest
 
 from octavo.chunks import ChunkCopy
+from octavo.ids import GroupIdx
 from octavo.transfer import (
     CanonicalKVCacheRef,
     CanonicalKVCaches,
@@ -127,7 +128,7 @@ class Bench:
 
     def chunks(self, checksum: int | None) -> list[ChunkCopy]:
         rows, slots = (self.rng.permutation(len(self.slots))[: self.num_pages].tolist() for _ in range(2))
-        return [ChunkCopy(0, [row], [slot], checksum) for row, slot in zip(rows, slots, strict=True)]
+        return [ChunkCopy(GroupIdx(0), [row], [slot], checksum) for row, slot in zip(rows, slots, strict=True)]
 
     def close(self) -> None:
         self.plain.close()

@@ -6,26 +6,31 @@ which rows and slots they are. So chunks that are cut alike are planned together
     chunk     [block 0: ref 0 | ref 1][block 1: ref 0 | ref 1]
     slots     [slot 7        ][slot 3      ][slot 12 .. ]
     pieces    |       |       |  |     |    |    |
+
+Of several ranks each copies its share of every block (`PageShare`).
 """
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from itertools import chain, pairwise
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from octavo.chunks import ChunkCopy
-from octavo.errors import InvalidTransferError
-from octavo.ids import GroupIdx, Slot
+from octavo.errors import CacheLayoutError, InvalidTransferError
+from octavo.ids import GroupIdx, Slot, enumerate_groups
 from octavo.transfer.canonical import CanonicalKVCaches
+from octavo.transfer.shares import PageShare, Run
 
 Ints = npt.NDArray[np.int64]
 
 
 class Piece(NamedTuple):
-    """Bytes that are contiguous on both sides, in every chunk that is cut this way."""
+    """Bytes that are contiguous on both sides, in every chunk that is cut this way; or several times as many, a step
+    apart on each side."""
 
     block: int
     """Of the chunk, by place."""
@@ -36,6 +41,9 @@ class Piece(NamedTuple):
     """Of the chunk, by place."""
     slot_offset: int
     num_bytes: int
+    times: int = 1
+    row_step: int = 0
+    slot_step: int = 0
 
 
 class ChunkBatch(NamedTuple):
@@ -61,11 +69,23 @@ class ChunkBatch(NamedTuple):
 class CopyPlanner:
     """Checks chunks against the caches and the arena, and cuts them into pieces."""
 
-    def __init__(self, caches: CanonicalKVCaches, num_slots: int, slot_bytes: int) -> None:
+    def __init__(
+        self, caches: CanonicalKVCaches, num_slots: int, slot_bytes: int, shares: Sequence[PageShare] = ()
+    ) -> None:
+        """`shares`: by group, those of a rank of several. Alone it has the whole pages."""
         self._caches = caches
         self._num_slots = num_slots
         self._slot_bytes = slot_bytes
-        self._pieces: dict[tuple[GroupIdx, int, bool], tuple[Piece, ...]] = {}
+        self._shares = shares or [
+            _whole(caches.page_size_bytes(group)) for group, _ in enumerate_groups(caches.group_refs)
+        ]
+        for group_idx, share in enumerate_groups(self._shares):
+            if share.page_bytes != caches.page_size_bytes(group_idx):
+                raise CacheLayoutError(
+                    f"group {group_idx} has pages of {caches.page_size_bytes(group_idx)} bytes, and the rank's share "
+                    f"is of pages of {share.page_bytes} bytes"
+                )
+        self._pieces: dict[tuple[GroupIdx, int, bool, bool], tuple[Piece, ...]] = {}
         """Bounded by groups times blocks per chunk."""
 
     def plan(self, chunks: Sequence[ChunkCopy], *, is_load: bool) -> list[ChunkBatch]:
@@ -84,7 +104,7 @@ class CopyPlanner:
                 chosen = np.flatnonzero(neighbouring == together).tolist()
                 if chosen:
                     batch = whole if len(chosen) == len(places) else whole.keep(chosen)
-                    pieces = self._pieces_of(group_idx, num_blocks, together)
+                    pieces = self._pieces_of(group_idx, num_blocks, together, is_load)
                     batches.append(batch._replace(pieces=pieces, has_neighbouring_slots=together))
         return batches
 
@@ -93,7 +113,7 @@ class CopyPlanner:
         groups = len(self._caches.group_refs)
         if not 0 <= group_idx < groups or not self._caches.group_refs[group_idx]:
             raise InvalidTransferError(f"group {group_idx} of {groups} keeps nothing that could be moved")
-        chunk_bytes = num_blocks * self._caches.page_size_bytes(group_idx)
+        chunk_bytes = num_blocks * self._shares[group_idx].whole_bytes
         needed = -(-chunk_bytes // self._slot_bytes)
         if num_slots != needed or not num_blocks:
             raise InvalidTransferError(
@@ -102,33 +122,73 @@ class CopyPlanner:
             )
         return chunk_bytes
 
-    def _pieces_of(self, group_idx: GroupIdx, num_blocks: int, together: bool) -> tuple[Piece, ...]:
-        key = (group_idx, num_blocks, together)
+    def _pieces_of(self, group_idx: GroupIdx, num_blocks: int, together: bool, is_load: bool) -> tuple[Piece, ...]:
+        key = (group_idx, num_blocks, together, is_load)
         if key not in self._pieces:
-            self._pieces[key] = tuple(self._cut(group_idx, num_blocks, together))
+            self._pieces[key] = tuple(self._cut(*key))
         return self._pieces[key]
 
-    def _cut(self, group_idx: GroupIdx, num_blocks: int, together: bool) -> Iterator[Piece]:
-        """Cuts a chunk where a ref begins and, unless its slots are neighbours, where a slot does."""
-        page_bytes = self._caches.page_size_bytes(group_idx)
-        refs = self._caches.group_refs[group_idx]
-        starts = self._caches.ref_starts(group_idx)
-        slot_bytes = num_blocks * page_bytes if together else self._slot_bytes
-        end = num_blocks * page_bytes
-        cuts = {block * page_bytes + start for block in range(num_blocks) for start in starts}
-        for begin, stop in pairwise(sorted({*cuts, *range(0, end, slot_bytes), end})):
-            block, within = divmod(begin, page_bytes)
-            ref_idx = max(i for i, start in enumerate(starts) if start <= within)
-            ref = refs[ref_idx]
-            yield Piece(
-                block=block,
-                tensor_idx=ref.tensor_idx,
-                row_stride=int(self._caches.tensors[ref.tensor_idx].tensor.stride(0)),
-                row_offset=ref.offset + within - starts[ref_idx],
-                slot=begin // slot_bytes,
-                slot_offset=begin % slot_bytes,
-                num_bytes=stop - begin,
-            )
+    def _cut(self, group_idx: GroupIdx, num_blocks: int, together: bool, is_load: bool) -> Iterator[Piece]:
+        """Cuts the rank's runs where a ref begins and, unless a chunk's slots are neighbours, where a slot does."""
+        share = self._shares[group_idx]
+        slot_bytes = num_blocks * share.whole_bytes if together else self._slot_bytes
+        for block in range(num_blocks):
+            for run in share.loads if is_load else share.stores:
+                pieces = self._cut_run(group_idx, block, run, slot_bytes)
+                yield from pieces if run.times == 1 else _join(pieces)
+
+    def _cut_run(self, group_idx: GroupIdx, block: int, run: Run, slot_bytes: int) -> Iterator[Piece]:
+        refs, ref_starts = self._caches.group_refs[group_idx], self._caches.ref_starts(group_idx)
+        share = self._shares[group_idx]
+        ref_ends = (*ref_starts[1:], share.page_bytes)
+        for i in range(run.times):
+            begin = run.page_start + i * run.page_stride
+            place = block * share.whole_bytes + run.whole_start + i * run.whole_stride
+            end = begin + run.num_bytes
+            while begin < end:
+                ref_idx = bisect_right(ref_starts, begin) - 1
+                num_bytes = min(end, ref_ends[ref_idx], begin + slot_bytes - place % slot_bytes) - begin
+                ref = refs[ref_idx]
+                yield Piece(
+                    block=block,
+                    tensor_idx=ref.tensor_idx,
+                    row_stride=int(self._caches.tensors[ref.tensor_idx].tensor.stride(0)),
+                    row_offset=ref.offset + begin - ref_starts[ref_idx],
+                    slot=Slot(place // slot_bytes),
+                    slot_offset=place % slot_bytes,
+                    num_bytes=num_bytes,
+                )
+                begin, place = begin + num_bytes, place + num_bytes
+
+
+def _whole(page_bytes: int) -> PageShare:
+    runs = (Run(0, 0, page_bytes),) if page_bytes else ()
+    return PageShare(page_bytes=page_bytes, whole_bytes=page_bytes, loads=runs, stores=runs)
+
+
+def _join(pieces: Iterator[Piece]) -> Iterator[Piece]:
+    """Pieces of one length that are equal steps apart become one."""
+    last: Piece | None = None
+    for piece in pieces:
+        joined = None if last is None else _joined(last, piece)
+        if last is not None and joined is None:
+            yield last
+        last = joined or piece
+    if last is not None:
+        yield last
+
+
+def _joined(last: Piece, piece: Piece) -> Piece | None:
+    alike = ("block", "tensor_idx", "slot", "num_bytes")
+    if any(getattr(last, name) != getattr(piece, name) for name in alike):
+        return None
+    steps = (
+        piece.row_offset - last.row_offset - (last.times - 1) * last.row_step,
+        piece.slot_offset - last.slot_offset - (last.times - 1) * last.slot_step,
+    )
+    if min(steps) < last.num_bytes or (last.times > 1 and steps != (last.row_step, last.slot_step)):
+        return None
+    return last._replace(times=last.times + 1, row_step=steps[0], slot_step=steps[1])
 
 
 Lists = Sequence[Sequence[int]]

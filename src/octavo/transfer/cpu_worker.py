@@ -11,6 +11,7 @@ from octavo.transfer.canonical import CanonicalKVCaches
 from octavo.transfer.copy_plan import ChunkBatch
 from octavo.transfer.host_copier import HostCopier
 from octavo.transfer.jobs import JobRunner, Outcome
+from octavo.transfer.shares import PageShare
 from octavo.transfer.worker import OffloadingWorker
 
 INLINE_BYTES = 256 << 10
@@ -24,6 +25,7 @@ class CpuWorker(OffloadingWorker):
     """Moves bytes between an engine's pages and the arena on a thread of its own.
 
     `slots` is the arena, uint8 `(num_slots, slot_bytes)`. Beyond `max_jobs` that have not ended, a job fails at once.
+    `shares`: see `CopyPlanner`; checksums are those of whole chunks, so only a rank that is alone can take them.
     """
 
     def __init__(
@@ -31,11 +33,12 @@ class CpuWorker(OffloadingWorker):
         caches: CanonicalKVCaches,
         slots: npt.NDArray[np.uint8],
         *,
+        shares: Sequence[PageShare] = (),
         take_checksums: bool = False,
         inline_bytes: int = INLINE_BYTES,
         max_jobs: int = MAX_JOBS,
     ) -> None:
-        self._copier = HostCopier(caches, slots)
+        self._copier = HostCopier(caches, slots, shares)
         self._take_checksums = take_checksums
         self._inline_bytes = inline_bytes
         self._jobs = JobRunner(_THREAD, max_jobs=max_jobs)

@@ -1,6 +1,6 @@
 """The worker for CUDA devices: a side stream for each direction, ordered after the engine's by events."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -9,6 +9,7 @@ import torch
 
 from octavo.transfer.canonical import CanonicalKVCaches
 from octavo.transfer.cpu_worker import MAX_JOBS
+from octavo.transfer.shares import PageShare
 from octavo.transfer.staged_worker import STAGING_BYTES, Lane, StagedWorker
 
 
@@ -24,6 +25,7 @@ class CudaWorker(StagedWorker):
         caches: CanonicalKVCaches,
         slots: npt.NDArray[np.uint8],
         *,
+        shares: Sequence[PageShare] = (),
         take_checksums: bool = False,
         staging_bytes: int = STAGING_BYTES,
         max_jobs: int = MAX_JOBS,
@@ -32,6 +34,7 @@ class CudaWorker(StagedWorker):
             caches,
             slots,
             make_lane=lambda: CudaLane(caches.device),
+            shares=shares,
             take_checksums=take_checksums,
             staging_bytes=staging_bytes,
             max_jobs=max_jobs,

@@ -18,6 +18,7 @@ from octavo.chunks import ChunkCopy
 from octavo.errors import TransferError
 from octavo.transfer.canonical import CanonicalKVCaches, CanonicalKVCacheTensor
 from octavo.transfer.copy_plan import ChunkBatch, CopyPlanner
+from octavo.transfer.shares import PageShare
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -38,13 +39,16 @@ class _Moves(NamedTuple):
     """By chunk; -1 where the block is left out."""
     slot_starts: list[int]
     num_bytes: int
+    times: int
+    page_step: int
+    slot_step: int
 
     def cut(self, part: slice) -> "_Moves":
-        return _Moves(self.tensor_idx, self.page_starts[part], self.slot_starts[part], self.num_bytes)
+        return self._replace(page_starts=self.page_starts[part], slot_starts=self.slot_starts[part])
 
     def only(self, chosen: Sequence[bool]) -> "_Moves":
         page_starts, slot_starts = list(compress(self.page_starts, chosen)), list(compress(self.slot_starts, chosen))
-        return _Moves(self.tensor_idx, page_starts, slot_starts, self.num_bytes)
+        return self._replace(page_starts=page_starts, slot_starts=slot_starts)
 
 
 class _Part(NamedTuple):
@@ -58,13 +62,13 @@ class _Part(NamedTuple):
 class HostCopier:
     """The copies of jobs between caches in host memory and an arena. Any thread may run them; they share nothing."""
 
-    def __init__(self, caches: CanonicalKVCaches, slots: Bytes) -> None:
+    def __init__(self, caches: CanonicalKVCaches, slots: Bytes, shares: Sequence[PageShare] = ()) -> None:
         if slots.dtype != np.uint8 or slots.ndim != 2 or not slots.flags.c_contiguous:
             raise TransferError(
                 f"an arena is one piece of uint8 (num_slots, slot_bytes), not {slots.dtype} {slots.shape}, "
                 f"strides {slots.strides}"
             )
-        self.planner = CopyPlanner(caches, *slots.shape)
+        self.planner = CopyPlanner(caches, len(slots), slots.shape[1], shares)
         self._pages = [_flat_bytes(entry) for entry in caches.tensors]
         self._page_views = [pages.data for pages in self._pages]
         self._arena = slots.reshape(-1)
@@ -110,7 +114,17 @@ class HostCopier:
             if batch.leaves_blocks_out:
                 page_starts[rows < 0] = -1
             slot_starts = slots * self._slot_bytes + piece.slot_offset
-            moves.append(_Moves(piece.tensor_idx, page_starts.tolist(), slot_starts.tolist(), piece.num_bytes))
+            moves.append(
+                _Moves(
+                    piece.tensor_idx,
+                    page_starts.tolist(),
+                    slot_starts.tolist(),
+                    piece.num_bytes,
+                    piece.times,
+                    piece.row_step,
+                    piece.slot_step,
+                )
+            )
         return moves
 
     def _parts(self, batch: ChunkBatch) -> Iterator[_Part]:
@@ -124,6 +138,9 @@ class HostCopier:
     def _copy(self, moves: Sequence[_Moves], *, to_slots: bool) -> None:
         for move in moves:
             arrays = self._pages[move.tensor_idx], self._arena
+            if move.times > 1:
+                _copy_steps(*arrays, move, to_slots=to_slots)
+                continue
             if move.num_bytes >= _SMALL_BYTES:
                 _copy_pieces(*arrays, move, to_slots=to_slots)
                 continue
@@ -134,10 +151,10 @@ class HostCopier:
                 _copy_pieces(*views, move.cut(slice(i + 1, i + step)), to_slots=to_slots)
 
     def _erase(self, moves: Sequence[_Moves]) -> None:
-        for tensor_idx, page_starts, _, num_bytes in moves:
-            for page in page_starts:
+        for move in moves:
+            for page in move.page_starts:
                 if page >= 0:
-                    self._pages[tensor_idx][page : page + num_bytes] = 0
+                    _steps(self._pages[move.tensor_idx], page, move, move.page_step)[...] = 0
 
     def _checksums(self, batch: ChunkBatch, slots_by_chunk: Sequence[Sequence[int]]) -> list[int]:
         """Over the bytes of each chunk in its slots, in order."""
@@ -158,7 +175,7 @@ class HostCopier:
 
 def _copy_pieces(pages: Any, arena: Any, move: _Moves, *, to_slots: bool) -> None:
     """Both as arrays, or both as memoryviews."""
-    _, page_starts, slot_starts, num_bytes = move
+    page_starts, slot_starts, num_bytes = move.page_starts, move.slot_starts, move.num_bytes
     if to_slots:
         for page, slot in zip(page_starts, slot_starts, strict=True):
             arena[slot : slot + num_bytes] = pages[page : page + num_bytes]
@@ -166,6 +183,23 @@ def _copy_pieces(pages: Any, arena: Any, move: _Moves, *, to_slots: bool) -> Non
         for page, slot in zip(page_starts, slot_starts, strict=True):
             if page >= 0:
                 pages[page : page + num_bytes] = arena[slot : slot + num_bytes]
+
+
+def _copy_steps(pages: Bytes, arena: Bytes, move: _Moves, *, to_slots: bool) -> None:
+    for page, slot in zip(move.page_starts, move.slot_starts, strict=True):
+        if page >= 0:
+            of_page = _steps(pages, page, move, move.page_step)
+            of_slot = _steps(arena, slot, move, move.slot_step)
+            if to_slots:
+                of_slot[...] = of_page
+            else:
+                of_page[...] = of_slot
+
+
+def _steps(array: Bytes, start: int, move: _Moves, step: int) -> Bytes:
+    """The bytes of one move on one side, (times, num_bytes)."""
+    shape, strides = (move.times, move.num_bytes), (step, 1)
+    return np.ndarray(shape, np.uint8, buffer=array.data, offset=start, strides=strides)
 
 
 def _flat_bytes(entry: CanonicalKVCacheTensor) -> Bytes:

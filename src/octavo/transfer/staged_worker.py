@@ -24,6 +24,7 @@ from octavo.transfer.copy_plan import CopyPlanner
 from octavo.transfer.cpu_worker import CLOSE_TIMEOUT_S, MAX_JOBS
 from octavo.transfer.host_copier import HostCopier
 from octavo.transfer.jobs import JobRunner, Outcome
+from octavo.transfer.shares import PageShare
 from octavo.transfer.staging import Staging
 from octavo.transfer.worker import OffloadingWorker
 
@@ -55,14 +56,15 @@ class StagedWorker(OffloadingWorker):
         slots: npt.NDArray[np.uint8],
         *,
         make_lane: Callable[[], Lane],
+        shares: Sequence[PageShare] = (),
         take_checksums: bool = False,
         staging_bytes: int = STAGING_BYTES,
         max_jobs: int = MAX_JOBS,
     ) -> None:
-        self._planner = CopyPlanner(caches, *slots.shape)
+        self._planner = CopyPlanner(caches, len(slots), slots.shape[1], shares)
         self._take_checksums = take_checksums
-        self._store_way = _Way(caches, slots, make_lane(), staging_bytes)
-        self._load_way = _Way(caches, slots, make_lane(), staging_bytes)
+        self._store_way = _Way(caches, slots, make_lane(), staging_bytes, shares)
+        self._load_way = _Way(caches, slots, make_lane(), staging_bytes, shares)
         self._jobs = JobRunner(_STORES, _LOADS, max_jobs=max_jobs)
 
     def submit_store(self, job_id: int, chunks: Sequence[ChunkCopy]) -> None:
@@ -117,10 +119,17 @@ class _Part(NamedTuple):
 class _Way:
     """One direction: its lane, its staging, and the copies between staging and the arena."""
 
-    def __init__(self, caches: CanonicalKVCaches, slots: npt.NDArray[np.uint8], lane: Lane, staging_bytes: int) -> None:
+    def __init__(
+        self,
+        caches: CanonicalKVCaches,
+        slots: npt.NDArray[np.uint8],
+        lane: Lane,
+        staging_bytes: int,
+        shares: Sequence[PageShare],
+    ) -> None:
         self.lane = lane
         self._staging = Staging(caches, staging_bytes)
-        self._copier = HostCopier(self._staging.host_caches, slots)
+        self._copier = HostCopier(self._staging.host_caches, slots, shares)
 
     def check(self, chunks: Sequence[ChunkCopy]) -> None:
         for chunk in chunks:
