@@ -9,7 +9,7 @@ import pytest
 
 from octavo.errors import InputError, WeightsChangedError
 from octavo.namespace import stamp_weights
-from octavo.vllm_plugin.identity import describe_parts, digest_models, make_namespace, why_not_kept
+from octavo.vllm_plugin.identity import describe_parts, digest_models, make_namespace, why_apart, why_not_kept
 from octavo.vllm_plugin.ranks import GroupReport, GroupRule, RankReport
 
 GROUPS = (
@@ -63,6 +63,47 @@ def test_every_difference_is_another_namespace():
         namespace(environ={"PYTHONHASHSEED": "0"}),
     ]
     assert len({namespace(), *others}) == len(others) + 1
+
+
+def shared(rank, num_ranks, **fields):
+    """A rank whose pages are known."""
+    groups = tuple(
+        msgspec.structs.replace(
+            group, page_bytes=group.page_bytes // num_ranks, whole_bytes=group.page_bytes, whole="heads"
+        )
+        for group in GROUPS
+    )
+    return change(**{"rank": rank, "groups": groups, "of_ranks": {"parallel": f"{rank} of {num_ranks}"}} | fields)
+
+
+def test_the_number_of_ranks_does_not_matter_where_it_is_known_how_they_share_pages():
+    alone, *pair = shared(0, 1), shared(0, 2), shared(1, 2)
+    assert namespace(*pair) == namespace(alone)
+    assert describe_parts(pair, [b"w"], blocks_per_chunk=1, environ={})["ranks"] == "any"
+    opaque = tuple(msgspec.structs.replace(group, whole="", whole_bytes=0) for group in pair[1].groups)
+    others = [
+        namespace(pair[0], change(rank=1, groups=opaque)),
+        namespace(pair[0], shared(1, 2, groups=opaque, of_ranks={"parallel": "1 of 3"})),
+        namespace(pair[0], shared(1, 2, identity=REPORT.identity | {"dtype": "float16"})),
+        namespace(*(shared(rank, 2, groups=opaque) for rank in range(2))),
+        namespace(shared(0, 1, groups=tuple(msgspec.structs.replace(g, whole="tokens") for g in alone.groups))),
+        namespace(shared(0, 1, groups=opaque)),
+        namespace(shared(0, 1, groups=opaque, of_ranks={"parallel": "0 of 1 here"})),
+    ]
+    assert len({namespace(alone), *others}) == len(others) + 1
+
+
+def test_why_another_number_of_ranks_finds_nothing():
+    pair = [shared(0, 2), shared(1, 2)]
+    assert not why_apart(pair)
+    assert not why_apart([REPORT])
+    packed = tuple(msgspec.structs.replace(g, whole="", whole_bytes=0, why_by_rank="it is packed") for g in GROUPS[:1])
+    said = why_apart([shared(rank, 2, groups=packed + pair[0].groups[1:]) for rank in range(2)])
+    assert said == (
+        "only engines with 2 ranks can resume what these store, as it is not known how they share a page "
+        "(group 0: it is packed)"
+    )
+    assert "the ranks differ otherwise" in why_apart([pair[0], shared(1, 2, identity={})])
 
 
 def test_the_parts_of_an_identity_by_name():

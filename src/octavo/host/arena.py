@@ -60,14 +60,10 @@ class HostArena:
             first, count = slot, 1
         return buffers
 
-    def in_larger_slots(self, factor: int, *, first: int = 0) -> "HostArena":
-        """The same memory from slot `first` on, in slots of `factor` of these."""
-        return HostArena(
-            (self.num_slots - first) // factor,
-            self.slot_bytes * factor,
-            memory=self._memory,
-            offset=self._offset + first * self.slot_bytes,
-        )
+    def after(self, first: int) -> "HostArena":
+        """The same memory from slot `first` on."""
+        offset = self._offset + first * self.slot_bytes
+        return HostArena(self.num_slots - first, self.slot_bytes, memory=self._memory, offset=offset)
 
     def close(self) -> None:
         """Gives the memory back, as soon as nobody uses a piece of it any more."""

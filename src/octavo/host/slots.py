@@ -92,8 +92,8 @@ class SlotTable:
     def describe(
         self, heads: Sequence[Slot], masks: Sequence[int], checksums: Sequence[int], tenants: Sequence[bytes] = ()
     ) -> None:
-        """What is known about the chunks that were written to these; no checksums means that none were taken, no
-        tenants that they are nobody's."""
+        """Notes what is known about the chunks that were written to these slots. Empty `checksums`: none were taken.
+        Empty `tenants`: the chunks belong to no tenant."""
         self.tenants.update((head, tenant) for head, tenant in zip(heads, tenants, strict=False) if tenant)
         if masks.count(ALL_BLOCKS) < len(masks):
             self.partial.update((head, mask) for head, mask in zip(heads, masks, strict=True) if mask != ALL_BLOCKS)

@@ -6,7 +6,6 @@ from math import lcm
 from typing import assert_never
 
 from octavo.chunks import GroupOffloadConfig
-from octavo.host import SlotPlan
 from octavo.specs import (
     CacheDType,
     ChunkedLocalAttentionSpec,
@@ -22,46 +21,43 @@ from octavo.vllm_plugin.ranks import GroupReport, GroupRule, RankReport
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedGroup(GroupOffloadConfig):
-    """A group whose chunks hold the parts of several ranks, each in whole parts of slots."""
+    """A group whose pages are those of all ranks together."""
 
-    shared_chunk_bytes: int
-
-    @property
-    def chunk_bytes(self) -> int:
-        return self.shared_chunk_bytes
+    is_by_rank: bool
+    """Whether they are the ranks' pages side by side. Else they are what one rank alone would have."""
 
 
-def groups_of_rank(reports: Sequence[RankReport], blocks_per_chunk: int) -> list[GroupOffloadConfig]:
-    """The groups by their index in keys, each with the largest page of any rank. An index that vLLM does not offload
-    becomes a group that needs nothing."""
+def groups_of_engine(reports: Sequence[RankReport], blocks_per_chunk: int) -> list[SharedGroup]:
+    """The groups by their index in keys. An index that vLLM does not offload becomes a group that needs nothing."""
     by_id = {group.group_id: group for group in reports[0].groups}
-    largest = {
-        group_id: max(group.page_bytes for report in reports for group in report.groups if group.group_id == group_id)
-        for group_id in by_id
-    }
     return [
-        GroupOffloadConfig(
+        SharedGroup(
             spec=_spec_of(by_id[group_id]) if group_id in by_id else _NOTHING,
             blocks_per_chunk=blocks_per_chunk,
-            page_size_bytes=largest.get(group_id, 0),
+            page_size_bytes=_page_bytes(reports, group_id),
+            is_by_rank=bool(why_by_rank(reports, group_id)),
         )
         for group_id in range(max(by_id) + 1)
     ]
 
 
-def groups_of_all_ranks(groups: Sequence[GroupOffloadConfig], plan: SlotPlan, num_ranks: int) -> list[SharedGroup]:
-    """The same groups in slots that hold the parts of all ranks. With one rank, the last slot may be filled in part."""
-    return [
-        SharedGroup(
-            spec=group.spec,
-            blocks_per_chunk=group.blocks_per_chunk,
-            page_size_bytes=group.page_size_bytes * num_ranks,
-            shared_chunk_bytes=group.chunk_bytes
-            if num_ranks == 1
-            else plan.slots_for(group.chunk_bytes) * plan.slot_bytes * num_ranks,
-        )
-        for group in groups
-    ]
+def why_by_rank(reports: Sequence[RankReport], group_id: int) -> str:
+    """Why a group's pages are the ranks' side by side; empty if they are not."""
+    of_ranks = _of_ranks(reports, group_id)
+    if len({(group.whole, group.whole_bytes) for group in of_ranks}) > 1:
+        return "the ranks lay it out differently"
+    return next((group.why_by_rank or "unknown" for group in of_ranks if not group.whole), "")
+
+
+def _page_bytes(reports: Sequence[RankReport], group_id: int) -> int:
+    of_ranks = _of_ranks(reports, group_id)
+    if why_by_rank(reports, group_id):
+        return len(of_ranks) * max(group.page_bytes for group in of_ranks)
+    return of_ranks[0].whole_bytes if of_ranks else 0
+
+
+def _of_ranks(reports: Sequence[RankReport], group_id: int) -> list[GroupReport]:
+    return [group for report in reports for group in report.groups if group.group_id == group_id]
 
 
 def has_state(reports: Sequence[RankReport]) -> bool:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from octavo.errors import InputError, WeightsChangedError
 from octavo.namespace import FORMAT_VERSION, NAMESPACE_BYTES, brief, digest_weights, encode, stamp_weights
+from octavo.vllm_plugin.groups import why_by_rank
 from octavo.vllm_plugin.ranks import RankReport
 
-_MAGIC = b"octavo-vllm-1"
+_MAGIC = b"octavo-vllm-2"
 _SEED = "PYTHONHASHSEED"
 _DEFAULT_SEED = "vllm-none-hash"
 _CLOCKS_DIFFER_NS = 20_000_000
@@ -19,18 +20,12 @@ _CLOCKS_DIFFER_NS = 20_000_000
 def make_namespace(
     reports: Sequence[RankReport], model_digests: Sequence[bytes], *, blocks_per_chunk: int, environ: Mapping[str, str]
 ) -> bytes:
-    """The 16 bytes under which the engine's chunks are kept. A chunk holds the parts of all ranks, so it depends on all
-    ranks and on their order."""
+    """The 16 bytes under which the engine's chunks are kept. It does not depend on the number of ranks where chunks do
+    not; else it depends on all ranks and on their order."""
     fields = {
         "format_version": FORMAT_VERSION,
         "models": list(model_digests),
-        "ranks": [
-            {
-                "identity": dict(sorted(report.identity.items())),
-                "groups": _describe_groups(report),
-            }
-            for report in reports
-        ],
+        "ranks": _identities(reports),
         "blocks_per_chunk": blocks_per_chunk,
         "hash_algorithm": reports[0].hash_algorithm,
         "hash_seed": environ.get(_SEED, _DEFAULT_SEED),
@@ -42,15 +37,15 @@ def describe_parts(
     reports: Sequence[RankReport], model_digests: Sequence[bytes], *, blocks_per_chunk: int, environ: Mapping[str, str]
 ) -> dict[str, str]:
     """The same by name, to be compared with another engine's. Parts that differ between ranks are told together."""
+    by_rank = _identities(reports)
     parts: dict[str, object] = {
         "format_version": FORMAT_VERSION,
         "models": list(model_digests),
-        "ranks": len(reports),
+        "ranks": len(reports) if _are_apart(reports) else "any",
         "blocks_per_chunk": blocks_per_chunk,
         "hash_algorithm": reports[0].hash_algorithm,
         "hash_seed": environ.get(_SEED, _DEFAULT_SEED),
     }
-    by_rank: list[dict[str, object]] = [{**report.identity, "groups": _describe_groups(report)} for report in reports]
     for name in by_rank[0]:
         values = [of_rank.get(name, "") for of_rank in by_rank]
         parts[name] = values[0] if all(value == values[0] for value in values) else values
@@ -63,9 +58,45 @@ def _plan_in_words(report: RankReport) -> str:
     return ", ".join(group.rule.name.lower() + reach for group, reach in zip(report.groups, reaches, strict=True))
 
 
+def why_apart(reports: Sequence[RankReport]) -> str:
+    """Why engines with another number of ranks cannot resume what these store; empty if they can, or if there is but
+    one rank, of which nobody expects it."""
+    if len(reports) == 1 or not _are_apart(reports):
+        return ""
+    reasons = {group.group_id: why_by_rank(reports, group.group_id) for group in reports[0].groups}
+    told = [f"group {group_id}: {reason}" for group_id, reason in reasons.items() if reason]
+    return (
+        f"only engines with {len(reports)} ranks can resume what these store, as it is not known how they share a page "
+        f"({'; '.join(told) or 'the ranks differ otherwise'})"
+    )
+
+
+def _are_apart(reports: Sequence[RankReport]) -> bool:
+    return any(why_by_rank(reports, group.group_id) for group in reports[0].groups) or any(
+        report.identity != reports[0].identity for report in reports
+    )
+
+
+def _identities(reports: Sequence[RankReport]) -> list[dict[str, object]]:
+    """Of each rank; of one for all where the number of ranks does not matter."""
+    if not _are_apart(reports):
+        return [dict(sorted(reports[0].identity.items())) | {"groups": _describe_groups(reports[0])}]
+    return [
+        dict(sorted((report.identity | report.of_ranks).items())) | {"groups": _describe_groups(report)}
+        for report in reports
+    ]
+
+
 def _describe_groups(report: RankReport) -> list[list[object]]:
     return [
-        [group.group_id, group.rule, group.reach_tokens, group.tokens_per_block, group.page_bytes]
+        [
+            group.group_id,
+            group.rule,
+            group.reach_tokens,
+            group.tokens_per_block,
+            group.whole_bytes or group.page_bytes,
+            group.whole,
+        ]
         for group in report.groups
     ]
 

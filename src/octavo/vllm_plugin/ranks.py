@@ -45,6 +45,12 @@ class GroupReport(msgspec.Struct, frozen=True, kw_only=True):
     tokens_per_block: int
     page_bytes: int
     """Of one block in this rank, without padding."""
+    whole_bytes: int = 0
+    """Of one block in one rank that is alone, if it is known how ranks share it; else 0."""
+    whole: str = ""
+    """A digest of what lies where in those bytes: equal for any number of ranks. Empty if that is not known."""
+    why_by_rank: str = ""
+    """Why it is not."""
 
 
 class RankReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,11 +60,13 @@ class RankReport(msgspec.Struct, frozen=True, kw_only=True):
     process: int
     groups: tuple[GroupReport, ...]
     identity: dict[str, str]
-    """All that decides what the rank's bytes mean, apart from the content of weights."""
+    """All that decides what bytes mean, apart from the content of weights and from how many ranks there are."""
     models: tuple[str, ...]
     """The names or folders of what was loaded: the model, and the one that drafts for it."""
     download_dir: str | None = None
     """Where vLLM downloads what has a name, if not where the hub's cache is."""
+    of_ranks: dict[str, str] = {}
+    """What decides bytes where it is not known how ranks share them: the number of ranks, and this one's layout."""
     started_ns: int
     """When the process began, since the epoch. The weights were loaded after that."""
     hash_algorithm: str

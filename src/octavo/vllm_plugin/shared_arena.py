@@ -1,9 +1,9 @@
 """The arena that the scheduler's process and those of all ranks share.
 
-    notes    for each slot and rank: 8 bytes, the checksum of the rank's part of the chunk that begins in the slot;
-             then 1 byte, not 0 if the rank failed to write or to read the part
-    slot 0   [rank 0 | rank 1 | ...]
-    slot 1   [rank 0 | rank 1 | ...]        the scheduler sees slots, a rank its part of each
+    notes    for each slot and rank: 8 bytes, the checksum of the chunk that begins in the slot, if one rank writes all
+             of it; then 1 byte, not 0 if the rank failed to write or to read its share
+    slot 0   [ pages of chunks, of all ranks ]
+    slot 1   [ ... ]
 
 The scheduler owns the segment. Its name is removed as soon as all ranks have mapped it, so that nothing stays behind
 however the processes end.
@@ -27,29 +27,26 @@ _CHECKSUM_BYTES = 8
 _NOTE_BYTES = _CHECKSUM_BYTES + 1
 
 
-def plan_parts(groups: Sequence[GroupOffloadConfig], memory_bytes: int, num_ranks: int) -> SlotPlan:
-    """The slots of one rank's share of the memory, for the groups with the largest pages of any rank. The notes take
-    the place of some slots."""
-    plan = plan_slots(groups, (memory_bytes - PAGE_BYTES) // num_ranks, note_bytes=_NOTE_BYTES)
-    spare = ceil_div(_note_parts(plan.num_slots, num_ranks, plan.slot_bytes), num_ranks)
-    needed = max(plan.slots_for(group.chunk_bytes) for group in groups)
-    if plan.num_slots - spare < needed:
+def plan_shared(groups: Sequence[GroupOffloadConfig], memory_bytes: int, num_ranks: int) -> SlotPlan:
+    """The slots of the memory. The notes take the place of some slots."""
+    plan = plan_slots(groups, memory_bytes - PAGE_BYTES, note_bytes=_NOTE_BYTES * num_ranks)
+    num_slots = plan.num_slots - _note_slots(plan, num_ranks)
+    if num_slots < max(plan.slots_for(group.chunk_bytes) for group in groups):
         raise NotEnoughMemoryError(f"memory of {memory_bytes} bytes does not hold the largest chunk: give it more")
-    return SlotPlan(num_slots=plan.num_slots - spare, slot_bytes=plan.slot_bytes)
+    return SlotPlan(num_slots=num_slots, slot_bytes=plan.slot_bytes)
 
 
 class SharedArena:
     """The scheduler's side."""
 
     def __init__(self, name: str, plan: SlotPlan, num_ranks: int) -> None:
-        note_parts = _note_parts(plan.num_slots, num_ranks, plan.slot_bytes)
+        note_slots = _note_slots(plan, num_ranks)
         self._segment = Segment.create(
-            name, SlotPlan(num_slots=note_parts + plan.num_slots * num_ranks, slot_bytes=plan.slot_bytes)
+            name, SlotPlan(num_slots=note_slots + plan.num_slots, slot_bytes=plan.slot_bytes)
         )
         self._notes: _Notes | None = _Notes(self._segment.arena.view, plan.num_slots, num_ranks)
         self._notes.clear()
-        self.slots = self._segment.arena.in_larger_slots(num_ranks, first=note_parts)
-        """Slots of all ranks together."""
+        self.slots = self._segment.arena.after(note_slots)
         self._num_ranks = num_ranks
         self._has_name = True
 
@@ -62,7 +59,7 @@ class SharedArena:
         return failed
 
     def checksums(self, heads: Sequence[Slot]) -> list[int]:
-        """By chunk, if one rank writes all of it. The checksums of parts give no checksum of the whole."""
+        """By chunk, if one rank writes all of it: the checksums of shares would give none of the whole."""
         if self._num_ranks > 1:
             return []
         checksums: list[int] = self._open_notes.checksums[list(heads), 0].tolist()
@@ -92,27 +89,21 @@ class RankArena:
 
     def __init__(self, name: str, num_slots: int, num_ranks: int, rank: int) -> None:
         self._arena: HostArena = attach(name)
-        self._num_ranks = num_ranks
-        self._rank = rank
+        self.num_ranks = num_ranks
+        self.rank = rank
         self._notes: _Notes | None = _Notes(self._arena.view, num_slots, num_ranks)
-        note_parts = _note_parts(num_slots, num_ranks, self._arena.slot_bytes)
-        self.parts: Bytes2D = self._arena.view[note_parts:]
-        """Of all slots and ranks."""
-
-    def parts_of(self, slots: Sequence[Slot]) -> list[Slot]:
-        """The slots of `parts` that are this rank's of these slots."""
-        num_ranks, rank = self._num_ranks, self._rank
-        return [Slot(slot * num_ranks + rank) for slot in slots]
+        plan = SlotPlan(num_slots=num_slots, slot_bytes=self._arena.slot_bytes)
+        self.slots: Bytes2D = self._arena.view[_note_slots(plan, num_ranks) :]
 
     def note_failed(self, head: Slot) -> None:
-        self._open_notes.has_failed[head, self._rank] = 1
+        self._open_notes.has_failed[head, self.rank] = 1
 
     def note_checksum(self, head: Slot, checksum: int) -> None:
-        self._open_notes.checksums[head, self._rank] = checksum
+        self._open_notes.checksums[head, self.rank] = checksum
 
     def find_checksum(self, head: Slot) -> int | None:
         """None if no store has noted one."""
-        checksum = int(self._open_notes.checksums[head, self._rank])
+        checksum = int(self._open_notes.checksums[head, self.rank])
         return None if checksum == NO_CHECKSUM else checksum
 
     @property
@@ -122,16 +113,16 @@ class RankArena:
 
     def close(self) -> None:
         self._notes = None
-        self.parts = np.empty((0, 0), dtype=np.uint8)
+        self.slots = np.empty((0, 0), dtype=np.uint8)
         self._arena.close()
 
 
 class _Notes:
-    """The first parts of the segment, as one checksum and one byte for each slot and rank."""
+    """The beginning of the segment, as one checksum and one byte for each slot and rank."""
 
-    def __init__(self, parts: Bytes2D, num_slots: int, num_ranks: int) -> None:
+    def __init__(self, segment: Bytes2D, num_slots: int, num_ranks: int) -> None:
         count = num_slots * num_ranks
-        checksums, has_failed = np.split(parts.reshape(-1)[: count * _NOTE_BYTES], [count * _CHECKSUM_BYTES])
+        checksums, has_failed = np.split(segment.reshape(-1)[: count * _NOTE_BYTES], [count * _CHECKSUM_BYTES])
         self.checksums: npt.NDArray[np.uint64] = checksums.view(np.uint64).reshape(num_slots, num_ranks)
         self.has_failed: Bytes2D = has_failed.reshape(num_slots, num_ranks)
 
@@ -140,5 +131,5 @@ class _Notes:
         self.has_failed.fill(0)
 
 
-def _note_parts(num_slots: int, num_ranks: int, part_bytes: int) -> int:
-    return ceil_div(num_slots * num_ranks * _NOTE_BYTES, part_bytes)
+def _note_slots(plan: SlotPlan, num_ranks: int) -> int:
+    return ceil_div(plan.num_slots * num_ranks * _NOTE_BYTES, plan.slot_bytes)

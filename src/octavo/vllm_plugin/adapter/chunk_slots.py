@@ -19,4 +19,6 @@ class ChunkSlots(LoadStoreSpec):
     """By chunk of a load: whether its bytes must give the checksum that each rank noted when it stored them. Chunks
     that came from a tier were verified when they came."""
     arena_slots: int
-    """How many the arena has: a rank needs it once, to find its part."""
+    """How many the arena has: a rank needs it once, to find them, and `pages`, to know its share."""
+    pages: Sequence[tuple[int, bool]]
+    """By group in vLLM's numbering: bytes of a block of all ranks, and whether these are the ranks' side by side."""

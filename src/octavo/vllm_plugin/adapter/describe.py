@@ -3,10 +3,12 @@
 import json
 import os
 import platform
+from collections.abc import Sequence
 from dataclasses import fields
 from hashlib import sha256
 from typing import Any
 
+import msgspec
 import torch
 import vllm
 from vllm.config import VllmConfig, get_layers_from_vllm_config
@@ -27,11 +29,16 @@ from vllm.v1.kv_offload.config import OffloadingConfig
 from octavo.errors import OffloadError
 from octavo.ids import enumerate_groups
 from octavo.transfer import CanonicalKVCaches
+from octavo.vllm_plugin.adapter.known_pages import KnownPage
 from octavo.vllm_plugin.ranks import GroupReport, GroupRule, RankReport, process_started_ns
 
 
 def describe_rank(
-    config: OffloadingConfig, vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, caches: CanonicalKVCaches
+    config: OffloadingConfig,
+    vllm_config: VllmConfig,
+    kv_cache_config: KVCacheConfig,
+    caches: CanonicalKVCaches,
+    pages: Sequence[KnownPage | str],
 ) -> RankReport:
     """The report of this rank, whose caches have just been registered."""
     groups = tuple(
@@ -40,6 +47,7 @@ def describe_rank(
             kv_cache_config.kv_cache_groups[group.group_id].kv_cache_spec,
             group.tokens_per_block,
             caches.page_size_bytes(place),
+            pages[place],
         )
         for place, group in enumerate_groups(config.groups)
     )
@@ -47,7 +55,8 @@ def describe_rank(
         rank=config.parallel.rank,
         process=os.getpid(),
         groups=groups,
-        identity=_identity(config, vllm_config, kv_cache_config, caches),
+        identity=_identity(config, vllm_config),
+        of_ranks=_of_ranks(config, kv_cache_config, caches),
         models=_models(vllm_config),
         download_dir=vllm_config.load_config.download_dir,
         started_ns=process_started_ns(),
@@ -64,13 +73,18 @@ def _is_producer(vllm_config: VllmConfig) -> bool:
     return transfer is None or transfer.is_kv_producer
 
 
-def _describe_group(group_id: int, spec: KVCacheSpec, tokens_per_block: int, page_bytes: int) -> GroupReport:
+def _describe_group(
+    group_id: int, spec: KVCacheSpec, tokens_per_block: int, page_bytes: int, page: KnownPage | str
+) -> GroupReport:
     if isinstance(spec, UniformTypeKVCacheSpecs):
         spec = spec.first_spec
     rule, reach = _rule_of(spec)
-    return GroupReport(
+    report = GroupReport(
         group_id=group_id, rule=rule, reach_tokens=reach, tokens_per_block=tokens_per_block, page_bytes=page_bytes
     )
+    if isinstance(page, KnownPage):
+        return msgspec.structs.replace(report, whole_bytes=page.num_bytes, whole=page.digest)
+    return msgspec.structs.replace(report, why_by_rank=page)
 
 
 def _rule_of(spec: KVCacheSpec) -> tuple[GroupRule, int]:
@@ -109,10 +123,8 @@ def tell_why_not_kept(vllm_config: VllmConfig) -> str:
     return ""
 
 
-def _identity(
-    config: OffloadingConfig, vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, caches: CanonicalKVCaches
-) -> dict[str, str]:
-    model, cache, parallel = vllm_config.model_config, vllm_config.cache_config, config.parallel
+def _identity(config: OffloadingConfig, vllm_config: VllmConfig) -> dict[str, str]:
+    model, cache = vllm_config.model_config, vllm_config.cache_config
     layers: dict[str, Any] = get_layers_from_vllm_config(vllm_config, AttentionLayerBase)
     backends = sorted({f"{type(layer).__name__}:{_backend_of(layer)}" for layer in layers.values()})
     return {
@@ -127,13 +139,19 @@ def _identity(
         "cache_layout": str(config.kv_cache_layout),
         "state_mode": f"{cache.mamba_cache_mode} {cache.mamba_cache_dtype} {cache.mamba_ssm_cache_dtype}",
         "tokens_per_hash": str(config.cache.tokens_per_hash),
-        "parallel": f"{parallel.rank} of {parallel.world_size}, tp {parallel.tp_size} pp {parallel.pp_size} "
-        f"pcp {parallel.pcp_size} dcp {parallel.dcp_size}",
         "experts": str(vllm_config.parallel_config.enable_expert_parallel),
         "inputs": _describe_inputs(model.multimodal_config),
         "speculation": str(vllm_config.speculative_config),
         "attention": f"{vllm_config.attention_config} {backends}",
-        "groups": str([(list(g.layer_names), str(g.kv_cache_spec)) for g in kv_cache_config.kv_cache_groups]),
+    }
+
+
+def _of_ranks(config: OffloadingConfig, kv_cache_config: KVCacheConfig, caches: CanonicalKVCaches) -> dict[str, str]:
+    parallel = config.parallel
+    return {
+        "parallel": f"{parallel.rank} of {parallel.world_size}, tp {parallel.tp_size} pp {parallel.pp_size} "
+        f"pcp {parallel.pcp_size} dcp {parallel.dcp_size}",
+        "layers": str([(list(g.layer_names), str(g.kv_cache_spec)) for g in kv_cache_config.kv_cache_groups]),
         "layout": str([[(ref.page_size_bytes, ref.offset) for ref in refs] for refs in caches.group_refs]),
     }
 

@@ -27,12 +27,16 @@ from octavo.transfer import (
     CanonicalKVCacheTensor,
     CpuWorker,
     OffloadingWorker as Worker,
+    Page,
+    PageShare,
     make_worker,
+    share_beside,
+    share_page,
 )
 from octavo.vllm_plugin.adapter.chunk_slots import ChunkSlots
 from octavo.vllm_plugin.groups import most_missing
 from octavo.vllm_plugin.ranks import GroupReport
-from octavo.vllm_plugin.shared_arena import Bytes2D, RankArena
+from octavo.vllm_plugin.shared_arena import RankArena
 
 logger = logging.getLogger(__name__)
 
@@ -63,20 +67,24 @@ class OctavoWorker(OffloadingWorker):
         caches: CanonicalKVCaches,
         groups: Sequence[GroupReport],
         blocks_per_chunk: int,
+        pages: Sequence[Page | None],
         *,
         open_arena: Callable[[int], RankArena],
         reports_failed_loads: bool,
     ) -> None:
-        """`open_arena` takes the number of slots. If `reports_failed_loads` is false, nobody calls `take_failed_loads`,
-        and a load that fails raises: vLLM would go on with bytes that are not there."""
+        """`pages`: by group, as far as it is known how ranks share them. `open_arena` takes the number of slots. If
+        `reports_failed_loads` is false, nobody calls `take_failed_loads`, and a load that fails raises: vLLM would go
+        on with bytes that are not there."""
         self._caches = caches
         self._groups = groups
         self._blocks_per_chunk = blocks_per_chunk
+        self._pages = pages
         self._open_arena = open_arena
         self._reports_failed_loads = reports_failed_loads
         self._most_missing = most_missing(groups, blocks_per_chunk)
         self._arena: RankArena | None = None
         self._worker: Worker | None = None
+        self._shares: list[PageShare] = []
         self._jobs: dict[int, _Job] = {}
         self._ended: list[TransferResult] = []
         self._failed_loads: set[int] = set()
@@ -124,7 +132,7 @@ class OctavoWorker(OffloadingWorker):
 
     def _submit(self, job_id: int, pages: GPULoadStoreSpec, chunks: LoadStoreSpec, *, is_load: bool) -> None:
         assert isinstance(chunks, ChunkSlots), chunks
-        worker, arena = self._attached(chunks.arena_slots)
+        worker, arena = self._attached(chunks)
         copies, heads = [], []
         for head, copy in self._copies(arena, pages, chunks, is_load=is_load):
             copies.append(copy)
@@ -142,17 +150,27 @@ class OctavoWorker(OffloadingWorker):
     def _page_bytes(self, group_idx: GroupIdx) -> int:
         return self._caches.page_size_bytes(group_idx)
 
-    def _attached(self, num_slots: int) -> tuple[Worker, RankArena]:
+    def _attached(self, chunks: ChunkSlots) -> tuple[Worker, RankArena]:
         if self._worker is None or self._arena is None:
-            self._arena = self._open_arena(num_slots)
-            self._worker = _make_worker(self._caches, self._arena.parts)
+            arena = self._arena = self._open_arena(chunks.arena_slots)
+            self._shares = [
+                self._share(arena, group_idx, *chunks.pages[group.group_id])
+                for group_idx, group in enumerate_groups(self._groups)
+            ]
+            self._worker = _make_worker(self._caches, arena, self._shares)
         return self._worker, self._arena
+
+    def _share(self, arena: RankArena, group_idx: GroupIdx, whole_bytes: int, is_by_rank: bool) -> PageShare:
+        page = self._pages[group_idx]
+        if is_by_rank or page is None:
+            return share_beside(self._page_bytes(group_idx), whole_bytes, arena.rank, arena.num_ranks)
+        return share_page(page, arena.rank, arena.num_ranks)
 
     def _copies(
         self, arena: RankArena, pages: GPULoadStoreSpec, chunks: ChunkSlots, *, is_load: bool
     ) -> Iterator[tuple[Slot, ChunkCopy]]:
         """First slot and copy of each chunk."""
-        size, part_bytes, start = self._blocks_per_chunk, arena.parts.shape[1], 0
+        size, start = self._blocks_per_chunk, 0
         for group_idx, (group, num_rows, first) in enumerate_groups(
             zip(self._groups, pages.group_sizes, pages.block_indices, strict=True)
         ):
@@ -161,7 +179,6 @@ class OctavoWorker(OffloadingWorker):
             is_own = [idx == group.group_id for idx in chunks.groups]
             slots_of_group = list(compress(chunks.slots, is_own))
             is_checked = list(compress(chunks.is_checked, is_own)) or [False] * len(slots_of_group)
-            needed = -(-size * self._page_bytes(group_idx) // part_bytes)
             if is_load:
                 rows_of_chunks = fill_load(rows, first % size, len(slots_of_group), size)
             else:
@@ -171,9 +188,9 @@ class OctavoWorker(OffloadingWorker):
             for own, slots, check in zip(rows_of_chunks, slots_of_group, is_checked, strict=True):
                 if own is None:
                     arena.note_failed(slots[0])
-                else:
+                elif is_load or self._shares[group_idx].stores:  # another rank may write all that this one has
                     checksum = arena.find_checksum(slots[0]) if check else None
-                    yield slots[0], ChunkCopy(group_idx, own, arena.parts_of(slots[:needed]), checksum)
+                    yield slots[0], ChunkCopy(group_idx, own, slots, checksum)
 
     def _collect(self) -> None:
         if self._worker is None:
@@ -206,11 +223,12 @@ class OctavoWorker(OffloadingWorker):
         self._failed_loads.add(job_id)
 
 
-def _make_worker(caches: CanonicalKVCaches, parts: Bytes2D) -> Worker:
+def _make_worker(caches: CanonicalKVCaches, arena: RankArena, shares: Sequence[PageShare]) -> Worker:
     """On a CPU most jobs are done at once: a thread would wait for the interpreter far longer than a copy takes."""
+    is_alone = arena.num_ranks == 1
     if caches.device.type == "cpu":
-        return CpuWorker(caches, parts, take_checksums=True, inline_bytes=_INLINE_BYTES)
-    return make_worker(caches, parts, take_checksums=True)
+        return CpuWorker(caches, arena.slots, shares=shares, take_checksums=is_alone, inline_bytes=_INLINE_BYTES)
+    return make_worker(caches, arena.slots, shares=shares, take_checksums=is_alone)
 
 
 def fill_load(rows: list[Row], num_missing: int, num_chunks: int, size: int) -> list[list[Row] | None]:
