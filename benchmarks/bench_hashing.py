@@ -8,6 +8,7 @@ All rows are measured in turn, round after round, and the best round counts.
 import argparse
 import time
 from collections.abc import Callable
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -102,15 +103,20 @@ def rows_of_vllm(block_size: int, tokens: np.ndarray) -> dict[str, tuple[Callabl
             if name == "sha256_cbor"
             else "xxh3_128: limit"
         )
-        rows[f"vLLM {name}"] = (lambda hasher=hasher, request=request: hasher(request), len(tokens) // block_size, peer)
+        rows[f"vLLM {name}"] = (partial(hasher, request), len(tokens) // block_size, peer)
         grown = Request("r", tokens.tolist(), SamplingParams(max_tokens=1), None)
         grown.block_hashes = hasher(grown)[:-1]
         rows[f"vLLM {name}: append a block"] = (
-            lambda hasher=hasher, request=grown: [hasher(request) for _ in range(APPENDS)],
+            partial(append_blocks, hasher, grown),
             APPENDS,
             peer,
         )
     return rows
+
+
+def append_blocks(hasher: Callable[[Any], Any], request: object) -> None:
+    for _ in range(APPENDS):
+        hasher(request)
 
 
 def measure(rows: dict[str, tuple[Callable[[], Any], int, str]], rounds: int) -> dict[str, float]:

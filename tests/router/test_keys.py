@@ -1,6 +1,8 @@
 """Keys on both sides of the router, and addresses that cannot be read."""
 
+import httpx
 import pytest
+from hypothesis import given, strategies as st
 
 from octavo.engine import save_tiny_model
 from octavo.errors import InputError
@@ -88,10 +90,28 @@ def test_where_the_events_are(text, events, replay):
     assert (source.endpoint, source.replay_endpoint) == (events, replay)
 
 
-@pytest.mark.parametrize("text", ["", "a:8000", "ftp://a", "http://", "http://a,events", "http://a,evens=tcp://b:1"])
+UNREADABLE = [
+    *("", "a:8000", "ftp://a", "http://", "http://a,events", "http://a,evens=tcp://b:1"),
+    *("http://a:b", "http://[::1", "http://a:99999", "http://a:0", "http://a?b", "dns://[::1", "dns://a:0", "dns://:1"),
+]
+
+
+@pytest.mark.parametrize("text", UNREADABLE)
 def test_an_address_that_cannot_be_read_is_named(text):
     with pytest.raises(InputError, match="engine"):
         EngineAddress.parse(text)
+
+
+@given(scheme=st.sampled_from(["http", "https", "dns"]), rest=st.text("a1.:[]@/?#%é\0 -", max_size=12))
+def test_an_address_that_is_taken_can_be_asked(scheme, rest):
+    try:
+        address = EngineAddress.parse(f"{scheme}://{rest}")
+    except InputError:
+        return
+    if address.is_name:
+        address = address.at("10.0.0.5")
+    assert httpx.Request("GET", f"{address.url}/health").url.path.endswith("/health")
+    assert address.source("tcp://*:5557", None) is not None
 
 
 def test_each_rank_is_an_engine():

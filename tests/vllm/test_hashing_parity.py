@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from hashed_requests import vllm_request
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from octavo.events import PublishedGroup, PublishedPlan
@@ -13,12 +14,8 @@ from octavo.router import Indexes
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # torch's own
     import torch
-    from vllm.lora.request import LoRARequest
-    from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
-    from vllm.sampling_params import SamplingParams
     from vllm.utils.hashing import sha256_cbor
     from vllm.v1.core import kv_cache_utils
-    from vllm.v1.request import Request
 
 pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("ignore")]
 
@@ -40,30 +37,6 @@ def seed(request, monkeypatch):
         monkeypatch.setenv("PYTHONHASHSEED", request.param)
     kv_cache_utils.init_none_hash(sha256_cbor)
     return request.param
-
-
-def vllm_request(tokens, identity, block_size, prompt_embeds=None):
-    lora = identity.lora_name and LoRARequest(identity.lora_name, 1, identity.lora_path)
-    features = [
-        MultiModalFeatureSpec(
-            data=None,
-            modality="image",
-            identifier=item.identifier,
-            mm_position=PlaceholderRange(offset=item.offset, length=item.length),
-        )
-        for item in identity.multimodal
-    ]
-    return Request(
-        request_id="r",
-        prompt_token_ids=None if prompt_embeds is not None else tokens,
-        sampling_params=SamplingParams(max_tokens=64),
-        pooling_params=None,
-        prompt_embeds=prompt_embeds,
-        mm_features=features,
-        lora_request=lora,
-        cache_salt=identity.cache_salt,
-        block_hasher=kv_cache_utils.get_request_block_hasher(block_size, sha256_cbor),
-    )
 
 
 IDENTITIES = {
@@ -107,7 +80,7 @@ def test_prompt_embeds(seed):
     identity = RequestIdentity(
         cache_salt="tenant-1", prompt_embeds=PromptEmbeds(data=data, bytes_per_token=len(data) // len(EMBEDS))
     )
-    request = vllm_request(None, identity, 16, EMBEDS)
+    request = vllm_request(None, identity, 16, prompt_embeds=EMBEDS)
     hasher = BlockHasher(hash_block_size=16, algorithm="sha256_cbor", seed=seed)
     tokens = [0] * len(EMBEDS)
     hashes = hasher.hash_tokens(tokens, identity)

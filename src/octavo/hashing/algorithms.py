@@ -10,7 +10,7 @@ the block size and the seed: chains of different ones start apart and stay apart
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from struct import Struct
 from typing import ClassVar, cast
@@ -49,6 +49,10 @@ class HashAlgorithm(ABC):
     @abstractmethod
     def extra_keys_message(self, keys: ExtraKeys) -> bytes:
         """The second part of a block's message."""
+
+    def lookahead_message(self, keys: ExtraKeys, following: Sequence[int]) -> bytes:
+        """The same where the hash covers the tokens after the block."""
+        return cbor2.dumps((keys or None, *following), canonical=True)
 
     @abstractmethod
     def chain(self, parent: BlockHash, messages: list[bytes]) -> list[BlockHash]:

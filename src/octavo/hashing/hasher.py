@@ -30,13 +30,23 @@ class BlockHasher:
     Hashers with another algorithm, seed or block size give no equal hashes (with `xxh3_128`: none by chance).
     """
 
-    def __init__(self, *, hash_block_size: int, algorithm: str = DEFAULT_ALGORITHM, seed: str | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        hash_block_size: int,
+        algorithm: str = DEFAULT_ALGORITHM,
+        seed: str | None = None,
+        lookahead_tokens: int = 0,
+    ) -> None:
+        """`lookahead_tokens` after a block are part of its hash too, as vLLM 0.33 hashes with a draft model, whose KV
+        of a block depends on them. A block has no hash until they are known."""
         if not isinstance(hash_block_size, int) or hash_block_size < 1:
             raise InputError(f"hash_block_size must be a whole number of 1 or more, not {hash_block_size!r}")
         if not isinstance(seed, str | None):
             raise InputError(f"seed must be a string, not {seed!r}")
         self.hash_block_size = hash_block_size
         self.seed = DEFAULT_SEED if seed is None else seed
+        self._lookahead_tokens = lookahead_tokens
         self._algorithm = _find_algorithm(algorithm)(hash_block_size=hash_block_size)
         self.root = self._algorithm.root(self.seed)
         """The parent of every first block; vLLM's NONE_HASH."""
@@ -62,7 +72,7 @@ class BlockHasher:
         the new ones are read. If this raises, `hashes` is as it was.
         """
         first_block = len(hashes)
-        end_block = len(tokens) // self.hash_block_size
+        end_block = max(0, len(tokens) - self._lookahead_tokens) // self.hash_block_size
         if first_block == end_block:
             return
         if first_block > end_block:
@@ -80,12 +90,26 @@ class BlockHasher:
         algorithm = self._algorithm
         first_token, end_token = blocks.start * self.hash_block_size, blocks.stop * self.hash_block_size
         of_tokens = algorithm.token_messages(_token_bytes(tokens, first_token, end_token))
+        if self._lookahead_tokens:
+            return self._messages_ahead(blocks, of_tokens, tokens, identity)
         common, own = identity.sparse_extra_keys(blocks, self.hash_block_size)
         of_common = algorithm.extra_keys_message(common)
         messages = [message + of_common for message in of_tokens] if of_common else of_tokens
         for k, keys in own.items():
             i = k - blocks.start
             messages[i] = of_tokens[i] + algorithm.extra_keys_message(keys)
+        return messages
+
+    def _messages_ahead(
+        self, blocks: range, of_tokens: list[bytes], tokens: Tokens, identity: RequestIdentity
+    ) -> list[bytes]:
+        """vLLM's form: the extra keys are (those of the block and of the next tokens, or None, *next tokens)."""
+        size, ahead = self.hash_block_size, self._lookahead_tokens
+        common, own = identity.sparse_extra_keys(blocks, size, lookahead_tokens=ahead)
+        messages = []
+        for k, message in zip(blocks, of_tokens, strict=True):
+            following = [int(token) for token in tokens[(k + 1) * size : (k + 1) * size + ahead]]
+            messages.append(message + self._algorithm.lookahead_message(own.get(k, common), following))
         return messages
 
 

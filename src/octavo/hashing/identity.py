@@ -99,10 +99,13 @@ class RequestIdentity:
         common, own = self.sparse_extra_keys(blocks, hash_block_size)
         return [own.get(k, common) for k in blocks]
 
-    def sparse_extra_keys(self, blocks: range, hash_block_size: int) -> tuple[ExtraKeys, dict[int, ExtraKeys]]:
+    def sparse_extra_keys(
+        self, blocks: range, hash_block_size: int, *, lookahead_tokens: int = 0
+    ) -> tuple[ExtraKeys, dict[int, ExtraKeys]]:
         """The extra keys that most of `blocks` share, and those of the blocks that have their own, by block index.
 
-        What the chain carries on stands in the first block only; that LoRA stands in every block is vLLM's way.
+        A block's keys cover `lookahead_tokens` after it too. What the chain carries on stands in the first block only;
+        that LoRA stands in every block is vLLM's way.
         """
         lora: ExtraKeys = ()
         if self.lora_name is not None:
@@ -114,20 +117,21 @@ class RequestIdentity:
 
         salt: ExtraKeys = () if self.cache_salt is None else (("cache_salt", self.cache_salt),)
         encoder: ExtraKeys = () if self.encoder_digest is None else (("encoder", self.encoder_digest),)
-        items = self._items_by_block(blocks, hash_block_size)
+        items = self._items_by_block(blocks, hash_block_size, lookahead_tokens)
         special = {*items, *blocks[:1]} if self.prompt_embeds is None else blocks
         own: dict[int, ExtraKeys] = {}
         for k in special:
             first = k == 0
-            embeds = self._prompt_embeds_key(range(k * hash_block_size, (k + 1) * hash_block_size))
+            end = (k + 1) * hash_block_size + lookahead_tokens
+            embeds = self._prompt_embeds_key(range(k * hash_block_size, end))
             own[k] = lora + items.get(k, ()) + (salt if first else ()) + embeds + (encoder if first else ())
         return lora, own
 
-    def _items_by_block(self, blocks: range, hash_block_size: int) -> dict[int, ExtraKeys]:
+    def _items_by_block(self, blocks: range, hash_block_size: int, lookahead_tokens: int) -> dict[int, ExtraKeys]:
         """Each block's items, with their offsets relative to the block: negative where an item began before it."""
         by_block: dict[int, ExtraKeys] = {}
         for item in self.multimodal:
-            first_block = max(blocks.start, item.offset // hash_block_size)
+            first_block = max(blocks.start, (item.offset - lookahead_tokens) // hash_block_size)
             end_block = min(blocks.stop, (item.end - 1) // hash_block_size + 1)
             for k in range(first_block, end_block):
                 key = ("mm", item.identifier, item.offset - k * hash_block_size)
