@@ -2,7 +2,7 @@
 
 import pytest
 
-from octavo.offload.load_choice import LoadChooser, LoadRule, MovingLine, Outlook, Way
+from octavo.offload.load_choice import LEAST_BYTES, LoadChooser, LoadRule, MovingLine, Outlook, Way
 
 MB = 1 << 20
 
@@ -55,7 +55,8 @@ def test_what_was_slow_is_tried_now_and_then(chooser):
     assert chosen.count(Outlook.LOAD) == 10
     reads = [choose(chooser, way(10, 50, reading_s=9.0)) for _ in range(640)]
     assert set(reads) == {Outlook.COMPUTE}, "nobody waits for a tier that is known to be slow"
-    assert sum(map(chooser.is_to_be_probed, range(640))) == 40
+    probes = [num_bytes for num_bytes in map(chooser.bytes_to_probe, range(640)) if num_bytes]
+    assert probes == [LEAST_BYTES, 4 * LEAST_BYTES] * 20
 
 
 @pytest.mark.parametrize(("rule", "outlook"), [(LoadRule.ALWAYS, Outlook.LOAD), (LoadRule.NEVER, Outlook.COMPUTE)])
@@ -76,6 +77,28 @@ def test_a_line_has_a_latency_and_a_rate():
         line.note(900, 10.0)
     assert line.seconds_for(600) == pytest.approx(10.0, rel=0.01)
     assert line.seconds_for(0) == 0.0
+
+
+def test_amounts_that_are_near_to_one_another_tell_no_latency():
+    """Chunks of 2,000 tokens, a little more or less: what took a little longer was noise, and no latency of 1.8 s."""
+    line = MovingLine()
+    for amount, seconds in ((1900, 1.99), (2100, 2.01)) * 10:
+        line.note(amount, seconds)
+    assert line.seconds_for(100) == pytest.approx(0.1, rel=0.01)
+    for amount in (500, 2000) * 30:
+        line.note(amount, 0.5 + amount / 1000)
+    assert line.seconds_for(100) == pytest.approx(0.6, rel=0.01), "amounts far apart do"
+
+
+def test_a_tier_that_has_become_quick_is_found_out_by_what_nobody_waits_for(chooser):
+    """It was measured when it was slow. Probes are large enough to be noted, and tell its latency too."""
+    line = MovingLine(least=LEAST_BYTES)
+    line.note(100 * MB, 100.0)
+    assert choose(chooser, way(10, 64, reading_s=line.seconds_for(64 * MB))) is Outlook.COMPUTE
+    for num_bytes in map(chooser.bytes_to_probe, range(640)):
+        line.note(num_bytes, 0.05 + num_bytes / (1000 * MB))
+    assert line.seconds_for(64 * MB) == pytest.approx(0.114, rel=0.1)
+    assert choose(chooser, way(10, 64, reading_s=line.seconds_for(64 * MB))) is Outlook.LOAD
 
 
 def test_more_that_took_less_gives_no_negative_times():

@@ -200,6 +200,20 @@ def test_what_takes_longer_to_load_than_to_compute_is_computed():
     assert served.stats.loads_too_slow == 1
 
 
+def test_of_reads_that_seem_too_slow_one_in_sixteen_measures_the_tier_again():
+    """What it reads can be measured; here that is all, as chunks are tiny."""
+    served = Served("window + full", tiers=[NaiveTier(1 << 20)])
+    served.serve_offloaded()
+    served.lose_memory()
+    served.offload.note_prefill(1_000_000, 1.0)
+    served.offloading_manager._promotions._speeds[0].note(8 << 20, 800.0)
+    for number in range(1, 17):
+        assert served.offload.prepare(served.begin(PROMPT).blocks, served.now) is Readiness.READY
+        assert served.stats.loads_too_slow == number
+        assert served.offloading_manager.status().chunks_being_promoted == (0 if number < 16 else 10)
+    served.settle()
+
+
 def test_who_is_preempted_resumes():
     served = Served("state + full")
     request = served.begin(PROMPT)

@@ -15,11 +15,12 @@ from typing import Any
 
 from PIL import Image
 from plugin_serving import Offloading, generate_each, start, tokens  # sets vLLM up before it is imported
-from plugin_stress import scenario_stress
+from plugin_stress import scenario_failed_loads, scenario_stress
 from vllm import LLM, SamplingParams, __version__ as vllm_version
 from vllm.distributed import cleanup_dist_env_and_memory
 from vllm.distributed.kv_transfer import ensure_kv_transfer_shutdown
 from vllm.lora.request import LoRARequest
+from vllm.v1.kv_hints import KvHintAction, KvHintsEnvelope
 
 from octavo.errors import OctavoError
 
@@ -38,9 +39,8 @@ def scenario_loads(model: str, transfer: dict[str, Any], **options: Any) -> dict
     report["turn_local"] = generate_each(llm, turns)
     below.forget_device()
     report["turn_memory"] = generate_each(llm, turns)
-    for seed in range(100, 112):  # others take the memory
-        generate_each(llm, [tokens(PROMPT_TOKENS, seed)], 1)
-        below.settle()
+    below.settle()
+    below.lose_memory()
     return serve_from_below(llm, below, report)
 
 
@@ -89,6 +89,21 @@ def scenario_again(model: str, transfer: dict[str, Any], **options: Any) -> dict
     report = {"prompts": prompts, "disk": generate_each(llm, prompts)}
     below.settle()
     report["counters"] = below.counters()
+    below.adapter.shutdown()
+    return report
+
+
+def scenario_handed(
+    model: str, transfer: dict[str, Any], resumes: list[int], computes: list[int], **options: Any
+) -> dict[str, Any]:
+    """Prompts of which others have stored the beginning, as they are found and as they are computed (a salt parts them
+    from what is stored); then new ones, which are stored."""
+    llm = start(model, transfer, **options)
+    below = Offloading(llm)
+    prompts = [tokens(PROMPT_TOKENS, seed) for seed in resumes]
+    report = {"found": generate_each(llm, prompts), "computed": generate_each(llm, prompts, salt="none has it")}
+    report["stored"] = generate_each(llm, [tokens(PROMPT_TOKENS, seed) for seed in computes])
+    below.settle()
     below.adapter.shutdown()
     return report
 
@@ -214,6 +229,24 @@ def scenario_salts(model: str, transfer: dict[str, Any]) -> dict[str, Any]:
     return {"found": found, "answers": answers}
 
 
+def scenario_hinted(model: str, transfer: dict[str, Any]) -> dict[str, Any]:
+    """A request with a router's hints. vLLM's API server takes none: a router that runs the engine gives them to it."""
+    llm = start(model, transfer)
+    below = Offloading(llm)
+    sampling = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True, detokenize=False)
+    for number, payload in enumerate(({"retain": "1h"}, {"retain": "for ever"}, {"demote": True})):
+        action = KvHintAction(action_id="a", action_type="octavo", action_version="1.0", payload=payload)
+        envelope = KvHintsEnvelope(protocol_version="0.1", message_id=str(number), actions=[action])
+        prompt = {"prompt_token_ids": tokens(PROMPT_TOKENS, 10 + number)}
+        llm.llm_engine.add_request(str(number), prompt, sampling, kv_hints=envelope)
+        while llm.llm_engine.has_unfinished_requests():
+            llm.llm_engine.step()
+    below.settle()
+    outcomes = below.manager.retentions.outcomes
+    below.adapter.shutdown()
+    return {"outcomes": {f"{kind.value} {outcome.value}": count for (kind, outcome), count in outcomes.items()}}
+
+
 def scenario_adapters(model: str, adapters: list[str], transfer: dict[str, Any]) -> dict[str, Any]:
     """One prompt without an adapter and with each."""
     llm = start(model, transfer, enable_lora=True, max_loras=2, max_lora_rank=8)
@@ -286,6 +319,7 @@ SCENARIOS: dict[str, Callable[..., dict[str, Any]]] = {
     "loads": scenario_loads,
     "ranks": scenario_ranks,
     "again": scenario_again,
+    "handed": scenario_handed,
     "strangers": scenario_strangers,
     "plain": scenario_plain,
     "shared": scenario_shared,
@@ -293,10 +327,12 @@ SCENARIOS: dict[str, Callable[..., dict[str, Any]]] = {
     "flips": scenario_flips,
     "refused": scenario_refused,
     "salts": scenario_salts,
+    "hinted": scenario_hinted,
     "adapters": scenario_adapters,
     "images": scenario_images,
     "named_image": scenario_named_image,
     "stress": scenario_stress,
+    "failed_loads": scenario_failed_loads,
 }
 
 

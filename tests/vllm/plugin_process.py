@@ -52,6 +52,7 @@ def transfer_config(connector: str = "OffloadingConnector", **extra: Any) -> dic
         "kv_connector_extra_config": {
             "spec_name": "OctavoOffloadingSpec",
             "spec_module_path": "octavo.vllm_plugin",
+            "loads": "always",  # a test is not to depend on how quick a machine is
             **extra,
         },
     }

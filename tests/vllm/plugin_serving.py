@@ -36,15 +36,20 @@ def tokens(count: int, seed: int) -> list[int]:
     return [source.randrange(4, VOCAB) for _ in range(count)]
 
 
-def generate(llm: LLM, prompts: list[list[int]], num_tokens: int = 16) -> tuple[list[list[int]], list[int]]:
+def generate(
+    llm: LLM, prompts: list[list[int]], num_tokens: int = 16, **known: Any
+) -> tuple[list[list[int]], list[int]]:
     """All at once: answers, and how many tokens of each prompt were not computed."""
     sampling = SamplingParams(temperature=0, max_tokens=num_tokens, ignore_eos=True, detokenize=False)
-    outputs = llm.generate([{"prompt_token_ids": p} for p in prompts], sampling, use_tqdm=False)
+    outputs = llm.generate([{"prompt_token_ids": p} | known for p in prompts], sampling, use_tqdm=False)
     return [list(o.outputs[0].token_ids) for o in outputs], [o.num_cached_tokens or 0 for o in outputs]
 
 
-def generate_each(llm: LLM, prompts: list[list[int]], num_tokens: int = 16) -> tuple[list[list[int]], list[int]]:
-    results = [generate(llm, [prompt], num_tokens) for prompt in prompts]
+def generate_each(
+    llm: LLM, prompts: list[list[int]], num_tokens: int = 16, *, salt: str | None = None
+) -> tuple[list[list[int]], list[int]]:
+    known = {} if salt is None else {"cache_salt": salt}
+    results = [generate(llm, [prompt], num_tokens, **known) for prompt in prompts]
     return [answer for (answer,), _ in results], [cached for _, (cached,) in results]
 
 
@@ -56,6 +61,18 @@ class Offloading:
         self._core = llm.llm_engine.engine_core.engine_core
         self.adapter = self._core.scheduler.connector.connector_scheduler.manager
         self.manager = self.adapter.manager
+        self._still_steps = 0
+
+    def is_stuck(self) -> bool:
+        """Asked after each step: requests wait, and for a while nothing has been computed or under way."""
+        scheduler = self._core.scheduler
+        is_still = (
+            not scheduler.running
+            and not scheduler.connector.has_pending_push_work()
+            and scheduler.has_unfinished_requests()
+        )
+        self._still_steps = self._still_steps + 1 if is_still else 0
+        return self._still_steps > 20
 
     def counters(self) -> dict[str, int]:
         return dict(self.manager.status().counters)
@@ -86,8 +103,7 @@ class Offloading:
             "jobs": len(connector._jobs),
             "fenced": len(connector._block_id_to_pending_jobs),
             "being loaded": len(connector._chunks_being_loaded),
-            "loads": len(self.adapter._loads),
-            "stores": len(self.adapter._stores),
+            **self.adapter.transfers.counts(),
         }
         assert self._core.reset_prefix_cache(reset_connector=True)
         self.settle()

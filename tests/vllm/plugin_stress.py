@@ -5,7 +5,7 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from plugin_serving import Offloading, start, tokens
+from plugin_serving import Offloading, generate_each, start, tokens
 from vllm import LLM, SamplingParams
 
 
@@ -74,6 +74,55 @@ def serve_crowd(llm: LLM, prompts: list[list[int]], *, first: int, resets: bool)
     for place in given_up:
         answers[place] = None
     return answers
+
+
+def scenario_failed_loads(model: str, transfer: dict[str, Any]) -> dict[str, Any]:
+    """Three rounds of prompts that are in memory, on a device that has room for one of them. In each the first load
+    fails: of a request alone, of one before another that has loaded, and of one before which another is asked."""
+    llm = start(
+        model, transfer, dtype="float32", max_model_len=640, num_gpu_blocks_override=37, scheduling_policy="priority"
+    )
+    below = Offloading(llm)
+    prompts = [tokens(520, 10 + i) for i in range(5)]
+    report: dict[str, Any] = {"right": generate_each(llm, prompts)[0], "answers": []}
+    for prompts_of_round, is_late in ((prompts[:1], False), (prompts[1:3], False), (prompts[3:], True)):
+        below.forget_device()
+        report["answers"] += serve_after_failure(llm, below, prompts_of_round, is_late=is_late)
+        if below.is_stuck():
+            break
+    report["counters"] = below.counters()
+    below.adapter.shutdown()
+    return report
+
+
+def serve_after_failure(
+    llm: LLM, below: Offloading, prompts: list[list[int]], *, is_late: bool
+) -> list[list[int] | None]:
+    """Answers; None where there will be none. `is_late`: the last request comes when the load has failed, and is asked
+    before the others."""
+    fail_next_load()
+    queue, failures = llm.llm_engine, below.counters()["load_failed"]
+    sampling = SamplingParams(temperature=0, max_tokens=16, ignore_eos=True, detokenize=False)
+    waiting = list(enumerate(prompts))
+    answers: dict[str, list[int]] = {}
+    while (waiting or queue.has_unfinished_requests()) and not below.is_stuck():
+        while waiting and (len(waiting) > is_late or below.counters()["load_failed"] > failures):
+            place, prompt = waiting.pop(0)
+            queue.add_request(str(place), {"prompt_token_ids": prompt}, sampling, priority=-place * is_late)
+        answers |= {output.request_id: list(output.outputs[0].token_ids) for output in queue.step()}
+    return [answers.get(str(place)) for place in range(len(prompts))]
+
+
+def fail_next_load() -> None:
+    from octavo.transfer import HostCopier
+
+    load = HostCopier.load
+
+    def troubled_load(this: Any, batches: Any, chunks: Any) -> Any:
+        HostCopier.load = load
+        return load(this, batches, chunks) | {0}
+
+    HostCopier.load = troubled_load
 
 
 class TroubledDisk:

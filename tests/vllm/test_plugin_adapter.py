@@ -13,11 +13,19 @@ from octavo.chunks import Departures, HintKind, HintOutcome, PromisedPoint
 from octavo.errors import OffloadError, TransferError
 from octavo.host import SlotPlan
 from octavo.ids import BlockHash
-from octavo.offload import OffloadingManager, OffloadLimits
+from octavo.offload import LoadRule, OffloadingManager, OffloadLimits
 from octavo.policies import LRUPolicy
 from octavo.tiers import Tier
-from octavo.transfer import CanonicalKVCacheRef, CanonicalKVCaches, CanonicalKVCacheTensor
-from octavo.vllm_plugin.groups import groups_of_all_ranks, groups_of_rank
+from octavo.transfer import (
+    CanonicalKVCacheRef,
+    CanonicalKVCaches,
+    CanonicalKVCacheTensor,
+    Page,
+    attention_page,
+    replicated_page,
+    share_page,
+)
+from octavo.vllm_plugin.groups import groups_of_engine
 from octavo.vllm_plugin.ranks import GroupReport, GroupRule, RankReport
 from octavo.vllm_plugin.shared_arena import RankArena, SharedArena
 from octavo.why import Cause, MissLog, find_report, tell_misses
@@ -88,18 +96,29 @@ class Engine:
         tier_bytes: int = 1 << 20,
         tier: Tier | None = None,
         stores: bool = True,
+        loads: LoadRule = LoadRule.MEASURED,
+        page: Page | None = None,
     ) -> None:
+        """`page`: what the ranks share, if that is known; each has PAGE bytes of it."""
         self.now = 100.0
-        group = GroupReport(group_id=0, rule=GroupRule.WHOLE, reach_tokens=0, tokens_per_block=TOKENS, page_bytes=PAGE)
+        whole_bytes = 0 if page is None else share_page(page, 0, num_ranks).whole_bytes
+        group = GroupReport(
+            group_id=0,
+            rule=GroupRule.WHOLE,
+            reach_tokens=0,
+            tokens_per_block=TOKENS,
+            page_bytes=PAGE,
+            whole_bytes=whole_bytes,
+            whole=str(page or ""),
+        )
         reports = [
             RankReport(
                 rank=rank, process=1, groups=(group,), identity={}, models=("m",), hash_algorithm="sha256", started_ns=1
             )
             for rank in range(num_ranks)
         ]
-        own = groups_of_rank(reports, 1)
-        self.plan = SlotPlan(num_slots=num_slots, slot_bytes=PAGE)
-        self.groups = groups_of_all_ranks(own, self.plan, num_ranks)
+        self.plan = SlotPlan(num_slots=num_slots, slot_bytes=whole_bytes or PAGE * num_ranks)
+        self.groups = groups_of_engine(reports, 1)
         self.shared = SharedArena(name, self.plan, num_ranks)
         self.tier = tier or FaultyTier(NaiveTier(tier_bytes))
         departures = Departures()
@@ -120,6 +139,7 @@ class Engine:
             load_timeout_s=TIMEOUT_S,
             tokens_per_hash=TOKENS,
             stores=stores,
+            loads=loads,
             misses=MissLog(departures, self.groups),
             clock=lambda: self.now,
         )
@@ -132,6 +152,7 @@ class Engine:
                 ),
                 [group],
                 1,
+                [page],
                 open_arena=lambda slots, rank=rank: RankArena(name, slots, num_ranks, rank),
                 reports_failed_loads=reports_failed_loads,
             )
@@ -646,3 +667,35 @@ def test_notes_lie_before_the_slots(tmp_path: Path) -> None:
     engine.store(*engine.request("a", 8))
     assert not np.any(engine.shared._notes.has_failed)
     engine.close()
+
+
+def test_ranks_that_have_the_same_bytes_keep_one_copy(tmp_path: Path) -> None:
+    engine = Engine(str(tmp_path / "arena"), num_ranks=2, page=replicated_page(PAGE))
+    assert engine.groups[0].chunk_bytes == PAGE
+    resume_what_was_stored(engine, lambda rank, row: torch.full((PAGE,), row + 1, dtype=torch.int8))
+
+
+def test_ranks_that_share_heads_write_what_one_rank_has(tmp_path: Path) -> None:
+    page = attention_page(num_heads=4, head_bytes=PAGE // 32, num_tokens=16, heads_first=False)
+    engine = Engine(str(tmp_path / "arena"), num_ranks=2, page=page)
+    first = resume_what_was_stored(engine, lambda rank, row: torch.full((PAGE,), 2 * row + rank, dtype=torch.int8))
+    tokens = first.reshape(16, 2, PAGE // 16)
+    assert [set(tokens[:, rank].reshape(-1).tolist()) for rank in range(2)] == [{0}, {1}]
+
+
+def resume_what_was_stored(engine: Engine, content: Any) -> Any:
+    """Every rank's pages come back. What is stored of the first block."""
+    context, keys = engine.request("a", 8)
+    for rank, pages in enumerate(engine.pages):
+        for row in range(8):
+            pages[row] = content(rank, row)
+    engine.store(context, keys)
+    assert [engine.manager.lookup(key, context) for key in keys] == [LookupResult.HIT] * 8
+    spec = engine.manager.prepare_load(keys, context)
+    engine.transfer(spec, list(range(8, 16)), is_load=True)
+    engine.manager.complete_load(keys, context)
+    for pages in engine.pages:
+        assert torch.equal(pages[8:], pages[:8])
+    first = engine.shared.slots.view[spec.slots[0][0]].copy()
+    engine.close()
+    return first

@@ -106,11 +106,11 @@ def test_bits_that_flip_in_memory_reach_no_answer(family: str, tmp_path: Path) -
     assert seen["load_failed"] > 0
 
 
-def test_two_ranks_share_what_they_store_and_nothing_else(llama: Served) -> None:
+def test_two_ranks_share_what_they_store_and_what_one_has_stored(llama: Served) -> None:
     ranks = {"tensor_parallel_size": 2, "distributed_executor_backend": "mp"}
     seen = play("ranks", model=llama.model, transfer=llama.transfer, **ranks)
     assert seen["prompts"] == llama.seen["prompts"]
-    assert seen["first_cached"] == [0] * len(seen["prompts"])  # what one rank left on disk is nothing to two
+    assert seen["first_cached"] == [NUM_HIT] * len(seen["prompts"])
     assert seen["local"][1] == [NUM_HIT] * len(seen["prompts"])
     assert seen["memory"] == seen["disk"] == seen["local"]
     assert seen["promoted"] > 0
@@ -145,6 +145,11 @@ def test_salts_part_requests(llama: Served) -> None:
     seen = play("salts", model=llama.model, transfer=transfer_config(memory="8MiB"))
     assert seen["found"] == [0, NUM_HIT, 0, 0]
     assert seen["answers"] == [seen["answers"][0]] * 4
+
+
+def test_a_router_hints(llama: Served) -> None:
+    seen = play("hinted", model=llama.model, transfer=transfer_config(memory="8MiB"))
+    assert seen["outcomes"] == {"retain taken": 1, "demote taken": 1}
 
 
 def test_adapters_part_requests(llama: Served, tmp_path: Path) -> None:

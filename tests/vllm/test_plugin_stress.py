@@ -37,13 +37,23 @@ def test_answers_stay_the_same(tmp_path: Path) -> None:
     assert leftovers() <= before
 
 
+@pytest.mark.every_vllm
+def test_failed_loads_hold_nobody_up(tmp_path: Path) -> None:
+    disk = {"disk": str(tmp_path / "disk"), "disk_size": "256MiB", "digests": str(tmp_path)}
+    transfer = transfer_config("OctavoConnector", memory="16MiB", **disk)
+    seen = play("failed_loads", model=make_model("gemma3", tmp_path / "model"), transfer=transfer)
+    assert seen["answers"] == seen["right"]
+    assert seen["counters"]["load_failed"] == 3
+
+
 def test_chunks_of_several_blocks(tmp_path: Path) -> None:
     """Windows pass the first blocks of chunks before these are stored."""
     model = make_model("gemma3", tmp_path / "model")
     options = {"model": model, "num_requests": 60, "block_size": 32, "num_gpu_blocks_override": 220}
     disk = {"disk": str(tmp_path / "disk"), "disk_size": "256MiB", "digests": str(tmp_path)}
     right = play("stress", transfer=None, **options)
-    chunked = play("stress", transfer=transfer_config(memory="3MiB", blocks_per_chunk=3, **disk), **options)
+    transfer = transfer_config(memory="3MiB", blocks_per_chunk=3, loads="measured", **disk)
+    chunked = play("stress", transfer=transfer, **options)
     assert chunked["answers"] == right["answers"]
     assert chunked["loaded_tokens"] > 0
     assert chunked["leaks"] == {}

@@ -74,6 +74,10 @@ def tiny_config(family: str) -> transformers.PretrainedConfig:
                 moe_intermediate_size=32,
                 shared_expert_intermediate_size=32,
             )
+        case "qwen3_next_for_two":  # heads of states that two ranks can share
+            config = tiny_config("qwen3_next")
+            config.linear_num_key_heads, config.linear_num_value_heads = 2, 4
+            return config
         case "qwen3_5":
             return transformers.Qwen3_5TextConfig(**{**_COMMON, **_DELTA})
         case "deepseek_v2":

@@ -5,12 +5,13 @@ from octavo.offload.building import make_offload_scheduler
 from octavo.offload.config import OffloadConfig, make_offloading_manager
 from octavo.offload.device import Device, OffloadedRequest
 from octavo.offload.event_source import OffloadEventSource
-from octavo.offload.load_choice import LoadRule, MovingLine, Outlook
+from octavo.offload.load_choice import LoadChooser, LoadRule, MovingLine, Outlook, Way
 from octavo.offload.load_story import LoadStory
 from octavo.offload.loads import Readiness
 from octavo.offload.lower_tier import OffloadLimits
 from octavo.offload.manager import OffloadingManager
 from octavo.offload.manager_values import OffloadStatus, PreparedLoad, PreparedStore
+from octavo.offload.offloaded_blocks import ANYWHERE, IN_MEMORY
 from octavo.offload.promises import PromiseRule
 from octavo.offload.retentions import Retentions
 from octavo.offload.scheduler import OffloadScheduler, OffloadStats, SchedulerLimits
@@ -18,8 +19,11 @@ from octavo.offload.shared import SharedConfig
 from octavo.offload.stores import StorePolicy
 
 __all__ = [
+    "ANYWHERE",
+    "IN_MEMORY",
     "MEMORY",
     "Device",
+    "LoadChooser",
     "LoadRule",
     "LoadStory",
     "MovingLine",
@@ -40,6 +44,7 @@ __all__ = [
     "SchedulerLimits",
     "SharedConfig",
     "StorePolicy",
+    "Way",
     "make_offload_scheduler",
     "make_offloading_manager",
 ]

@@ -84,7 +84,7 @@ def make_offload_scheduler(
         worker,
         groups,
         may_persist=_may_persist,
-        limits=SchedulerLimits(patience_s=config.load_timeout_s, store_policy=config.store),
+        limits=SchedulerLimits(patience_s=config.load_timeout_s, loads=config.loads, store_policy=config.store),
     )
 
 

@@ -21,6 +21,7 @@ from msgspec import Meta
 from octavo.chunks import MOST_BLOCKS_PER_CHUNK, Departures, GroupOffloadConfig
 from octavo.errors import InputError
 from octavo.host import HostArena, plan_slots
+from octavo.offload.load_choice import LoadRule
 from octavo.offload.lower_tier import OffloadLimits
 from octavo.offload.manager import OffloadingManager
 from octavo.offload.retentions import RETAIN_SHARE
@@ -68,6 +69,8 @@ class OffloadConfig(Settings, frozen=True, kw_only=True):
     none is given."""
     store: StorePolicy = StorePolicy.AT_BOUNDARIES
     """When what requests compute is stored."""
+    loads: LoadRule = LoadRule.MEASURED
+    """What is loaded: measured (what is expected to be quicker than computing it), always, never."""
     retain_share: Share = RETAIN_SHARE
     """The part of memory that what one tenant retains may need, from 0 to 1."""
     load_timeout_s: Seconds = 5.0

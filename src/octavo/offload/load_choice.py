@@ -18,7 +18,9 @@ _WEIGHT_OF_NEWEST = 0.1
 _LEAST_TOKENS = 64
 LEAST_BYTES = 4 << 20
 """Smaller copies and reads are over before anybody looks, and say nothing about a rate."""
-_LEAST_SPREAD = 1e-3
+_LEAST_SPREAD = 0.1
+"""Of amounts, as the share of their squares that is variance. Less, and noise decides what a latency seems to be: two
+amounts that are measured equally often have it where one is twice the other."""
 _TRIED_ANYWAY = 64
 """One in 64 loads from memory that seem too slow is tried, since what was slow may have become quick again."""
 _PROBED_ANYWAY = 16
@@ -107,12 +109,17 @@ class LoadChooser:
         """Of bytes, host memory to device."""
         self._num_refused = 0
 
+    @property
+    def foregone(self) -> Outlook | None:
+        """What is chosen for every request; None where it depends."""
+        if self._rule is LoadRule.NEVER:
+            return Outlook.COMPUTE
+        return None if self._rule is LoadRule.MEASURED and self.prefill.is_known else Outlook.LOAD
+
     def choose(self, whole: Way, part: Way | None, *, tokens_alone: int, tokens_ahead: int) -> Outlook:
         """`tokens_alone`: to be computed where nothing is loaded. `tokens_ahead`: what others compute before."""
-        if self._rule is not LoadRule.MEASURED:
-            return Outlook.LOAD if self._rule is LoadRule.ALWAYS else Outlook.COMPUTE
-        if not self.prefill.is_known:
-            return Outlook.LOAD
+        if self.foregone is not None:
+            return self.foregone
         ahead_s = self.prefill.seconds_for(tokens_ahead)
         seconds = {Outlook.LOAD: self._seconds(whole, ahead_s)}
         if part is not None:
@@ -133,9 +140,14 @@ class LoadChooser:
             return None
         return self.prefill.seconds_for(tokens_ahead) + self.prefill.seconds_for(tokens_alone) / 2
 
-    def is_to_be_probed(self, num_refused: int) -> bool:
-        """Whether reads that were refused are to be made all the same, with nobody waiting for them."""
-        return self._rule is LoadRule.MEASURED and num_refused % _PROBED_ANYWAY == 0
+    def bytes_to_probe(self, num_refused: int) -> int:
+        """So much of the reads that were refused is to be read all the same, with nobody waiting for it: mostly
+        nothing, and else what can be measured. Every other time it is four times as much, since amounts that are alike
+        tell no latency."""
+        times, rest = divmod(num_refused, _PROBED_ANYWAY)
+        if self._rule is not LoadRule.MEASURED or rest:
+            return 0
+        return LEAST_BYTES * (4 if times % 2 else 1)
 
     def _seconds(self, way: Way, ahead_s: float) -> float:
         loading_s = way.reading_s + self.from_memory.seconds_for(way.bytes_to_device)

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import assert_never
 
-from octavo.chunks import ChunkCopy, GroupOffloadConfig, LookupResult, OffloadKey, TransferResult
+from octavo.chunks import ChunkCopy, GroupOffloadConfig, LookupResult, OffloadKey, TransferResult, WantedChunk
 from octavo.ids import NO_ROW, GroupIdx, enumerate_groups
 from octavo.offload.device import Device, HeldPages
 from octavo.offload.load_choice import LoadChooser, LoadRule, Outlook, Way
@@ -33,8 +33,6 @@ from octavo.offload.promises import PromiseRule
 from octavo.offload.request_state import LoadPhase, RequestOffloadState
 from octavo.transfer import OffloadingWorker
 
-_MOST_PROBED = 8
-"""Chunks that are read for the measurement's sake."""
 _LOOK_AGAIN_S = 0.005
 """How soon a waiting request is looked at again if no load has ended meanwhile."""
 
@@ -277,10 +275,19 @@ class Loader:
         if chosen is not plan:
             self.num_cut_short += chosen is not None
             self.num_too_slow += chosen is None
-            if not is_in_memory and self.chooser.is_to_be_probed(self.num_too_slow + self.num_cut_short):
-                probe = plan.chunks_not_in_memory(state.groups)[:_MOST_PROBED]
-                self._manager.promote(probe, now, now + self._patience_s)
+            if not is_in_memory:
+                self._probe(state, plan, self.chooser.bytes_to_probe(self.num_too_slow + self.num_cut_short), now)
         return chosen
+
+    def _probe(self, state: RequestOffloadState, plan: LoadPlan, num_bytes: int, now: float) -> None:
+        """Reads the first chunks of what was refused, so many bytes of them, for the measurement's sake."""
+        wanted: list[WantedChunk] = []
+        for page_bytes, group, part in zip(self._page_sizes, state.groups, plan.groups, strict=True):
+            for chunk in part.chunks:
+                if num_bytes > 0 and chunk.stands is not LookupResult.HIT:
+                    wanted.append(group.wanted_chunk(chunk.first_block, chunk.num_blocks, chunk.held_blocks))
+                    num_bytes -= chunk.held_blocks.bit_count() * page_bytes
+        self._manager.promote(wanted, now, now + self._patience_s)
 
     def _way(self, state: RequestOffloadState, plan: LoadPlan) -> Way:
         """What loading takes that goes as far as the plan."""

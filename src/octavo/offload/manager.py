@@ -278,8 +278,8 @@ class OffloadingManager:
         return stands
 
     def seconds_to_read(self, num_bytes: Mapping[int, int], *, waits_for_others: bool) -> float:
-        """How long the tiers are expected to take for so many bytes, by place in `media`, after all that they were
-        asked for; zero while nothing was measured. `waits_for_others`: some of that is wanted too."""
+        """How many seconds the tiers need for these bytes, by place in `media`, after all reads asked for before; zero
+        while nothing was measured. `waits_for_others`: some of those reads are wanted too."""
         by_tier = {depth - 1: count for depth, count in num_bytes.items()}
         return self._promotions.seconds_to_read(by_tier, waits_for_others=waits_for_others)
 
@@ -380,7 +380,7 @@ class OffloadingManager:
     # ---- helpers ------------------------------------------------------------------------------------------------
 
     def _announce(self) -> None:
-        """Whoever follows the changes is told what the tiers below have."""
+        """Tells the followers of changes what the tiers below have."""
         if self.logs_changes:
             self._below.announce()
 

@@ -77,8 +77,8 @@ class Promotions:
         return [head for read in self._reads.values() for head in read.heads]
 
     def seconds_to_read(self, num_bytes: Mapping[int, int], *, waits_for_others: bool) -> float:
-        """Until so many bytes, by tier, are in memory, after all that is queued. `waits_for_others`: some of what is
-        queued is wanted too."""
+        """The seconds until these bytes, by tier, are in memory, after all reads that are queued. `waits_for_others`:
+        some of the queued reads are wanted too."""
         return max(
             (
                 speed.seconds_for(self._queued_bytes(lower) + num_bytes.get(rank, 0))

@@ -233,7 +233,7 @@ class OffloadScheduler:
         return self._loader.is_loading or self._storer.is_storing
 
     def note_prefill(self, tokens: int, seconds: float) -> None:
-        """So many tokens of prompts were computed in so much time."""
+        """The engine computed this number of tokens of prompts in this time."""
         self._loader.chooser.prefill.note(tokens, seconds)
 
     def wait(self, timeout_s: float) -> None:

@@ -4,7 +4,7 @@
     [ prefix ........... ][ ... more prefix .......  ][ ... the rest ........... ]
                   [window]                  [window]                     [window]
 
-Whoever stores stage by stage has a resume point after each.
+A writer that stores stage by stage has a resume point after each stage.
 """
 
 from collections.abc import Iterator, Sequence
@@ -83,7 +83,7 @@ class StorePlanner:
         self.is_prefix = [needs_whole_prefix(group.spec) for group in groups]
 
     def writes_more_than(self, num_bytes: int, promise: Promise) -> bool:
-        """Whether the promise and all points below it are more than so many bytes."""
+        """Whether the promise and all points below it need more than `num_bytes`."""
         state = promise.state
         if self._num_bytes(state, promise.points[-1]) * _MOST_WITH_POINTS <= num_bytes:
             return False

@@ -219,7 +219,7 @@ class Storer:
             self._make_smaller(job)
             return True
         if prepared.places:
-            self._copy(job, prepared, chunks, rows)
+            self._copy(prepared, chunks, rows)
         self._submitted(job, is_whole=is_whole)
         return True
 
@@ -244,9 +244,7 @@ class Storer:
         if not self._jobs:
             self._end()
 
-    def _copy(
-        self, job: _Job, prepared: PreparedStore, chunks: Sequence[ChunkOnDevice], rows: Sequence[list[Row]]
-    ) -> None:
+    def _copy(self, prepared: PreparedStore, chunks: Sequence[ChunkOnDevice], rows: Sequence[list[Row]]) -> None:
         held: dict[GroupIdx, list[Row]] = {}
         copies, num_bytes = [], 0
         for place, slots in zip(prepared.places, prepared.slots, strict=True):

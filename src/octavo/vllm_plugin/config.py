@@ -30,7 +30,8 @@ class _ExtraConfig(Settings, frozen=True, kw_only=True):
     policy: Any = None
     load_timeout_s: Any = None
     store_timeout_s: Any = None
-    """These five are checked as settings of `OffloadConfig`."""
+    loads: Any = None
+    """These six are checked as settings of `OffloadConfig`."""
     digests: Path = Path("~/.cache/octavo").expanduser()
     keep_media: bool = False
     record: Path | None = None
@@ -62,6 +63,7 @@ class _ExtraConfig(Settings, frozen=True, kw_only=True):
             "policy": self.policy,
             "load_timeout_s": self.load_timeout_s,
             "store_timeout_s": self.store_timeout_s,
+            "loads": self.loads,
         }
         return {key: value for key, value in values.items() if value is not None}
 

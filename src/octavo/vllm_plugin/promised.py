@@ -29,7 +29,7 @@ class PromisedChunks:
     """The rule of promises for requests whose chunks vLLM cuts."""
 
     def __init__(self, groups: Sequence[GroupOffloadConfig]) -> None:
-        self._groups = [replace(group, spec=_as_vllm_reads(group.spec)) for group in groups]
+        self._groups = [replace(group, spec=as_vllm_reads(group.spec)) for group in groups]
         kept = [group for group in self._groups if group.page_size_bytes and group.spec.indexes_decoder_tokens]
         self._granularity = lcm(*(group.tokens_per_chunk for group in kept))
         self._rule = PromiseRule(kept, self._granularity)
@@ -87,7 +87,7 @@ class PromisedChunks:
         return min(run.start for run in runs) * group.spec.block_size if runs else -1
 
 
-def _as_vllm_reads(spec: KVCacheSpec) -> KVCacheSpec:
+def as_vllm_reads(spec: KVCacheSpec) -> KVCacheSpec:
     """vLLM's offloading looks for as many chunks as a whole attention chunk has, wherever in it a request resumes."""
     if not isinstance(spec, ChunkedLocalAttentionSpec):
         return spec

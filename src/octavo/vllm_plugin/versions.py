@@ -18,7 +18,7 @@ TESTED = ((0, 31), (0, 32), (0, 33))
 def load_adapter() -> ModuleType:
     """Imports vLLM. InputError says why this one cannot be used; a newer one than those tested is warned of once."""
     try:
-        import vllm  # it is no dependency: whoever gets here runs it, or is told to
+        import vllm  # it is no dependency: a caller either runs vLLM, or is told to install it
     except ImportError as error:
         raise InputError(f"vLLM cannot be imported ({error}): pip install 'octavo[vllm]'") from error
     is_tested = check_version(vllm.__version__)

@@ -40,6 +40,7 @@ class MissReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Chunks that were there or on their way, by group."""
     missed: list[Missed]
     gave_up_waiting: bool = False
+    gave_up_loading: bool = False
     cold_start: str = ""
 
 
@@ -78,7 +79,9 @@ class MissLog:
         elif group_idx not in looks.missed:
             looks.missed[group_idx] = tokens_until, self._departures.find(key)
 
-    def report(self, request_id: str, looks: Looks, *, gave_up_waiting: bool) -> MissReport:
+    def report(
+        self, request_id: str, looks: Looks, *, gave_up_waiting: bool, gave_up_loading: bool = False
+    ) -> MissReport:
         now = self._departures.clock()
         found = Counter(f"{group} {self._kinds[group]}" for group in map(get_offload_group_idx, looks.found))
         missed = [
@@ -100,6 +103,7 @@ class MissLog:
             found=dict(found),
             missed=missed,
             gave_up_waiting=gave_up_waiting,
+            gave_up_loading=gave_up_loading,
             cold_start="" if found else self._cold_start,
         )
 
@@ -134,6 +138,8 @@ def tell_misses(report: MissReport) -> Iterator[str]:
             yield "No departure of it is known, and the oldest departures are forgotten."
     if report.gave_up_waiting:
         yield "It waited for chunks from a tier, and went on without: they came too late, or there was no room."
+    if report.gave_up_loading:
+        yield "It computed what could have been loaded, or a part of it: computing was expected to be quicker."
     if report.cold_start:
         yield f"When the engine started: {report.cold_start}."
     yield "Where the engine resumed, what its device had and what computing took is not known to the tiers."

@@ -5,7 +5,7 @@ from enum import Enum
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
-from octavo.chunks import ChunkBytes, OffloadKey, TierChanges, TierResult
+from octavo.chunks import ChunkBytes, OffloadKey, SequenceNames, TierChanges, TierResult
 from octavo.tiers import Tier, TierStatus
 
 
@@ -49,6 +49,7 @@ class FaultyTier(Tier):
 
     def __init__(self, inner: Tier) -> None:
         self._inner = inner
+        self.asks_ahead = inner.asks_ahead  # type: ignore[misc]  # a class has it, but for this one
         self.fault = TierFault.NONE
         self.raises: Collection[str] = ()
         """Methods whose every call raises."""
@@ -57,6 +58,12 @@ class FaultyTier(Tier):
         self._held_back: list[tuple[bool, int, Sequence[ChunkBytes]]] = []
         """(is a load, job, chunks) that hang."""
         self._results: list[TierResult] = []
+
+    @may_raise
+    def ask(self, sequence: SequenceNames, *, wants_answer: bool = True) -> bool:
+        if self.fault is TierFault.HANGS:
+            return wants_answer
+        return self._inner.ask(sequence, wants_answer=wants_answer and self.fault is not TierFault.REFUSES)
 
     @may_raise
     def lookup(self, keys: Sequence[OffloadKey]) -> list[int]:
@@ -167,5 +174,5 @@ class FaultyTier(Tier):
         self.fault, self.raises = TierFault.NONE, ()
 
 
-METHODS = sorted(Tier.__abstractmethods__)
+METHODS = sorted({"ask", *Tier.__abstractmethods__})
 """That may raise: all of the contract."""

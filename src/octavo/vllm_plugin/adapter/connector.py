@@ -2,7 +2,20 @@
 
 "kv_connector": "OctavoConnector", "kv_connector_module_path": "octavo.vllm_plugin",
 "kv_load_failure_policy": "recompute"
+
+vLLM would never serve some requests whose loads failed. It reserves device pages for a request from the beginning of
+its load until it is scheduled, and begins a load only if there is room beside all reservations. Its scheduler asks the
+requests that hold pages first, then the others, and goes no further than the first one that finds no room. A request
+whose load failed gives its pages back, keeps its reservation, and needs more pages than a load would, as its windows
+are computed from the first token on. If nothing runs, three things may last for ever:
+
+1. It loads again, and is refused for its own reservation. So it computes.
+2. It stays first among those that hold pages, where others have loaded and wait for it to find room. So it is put off
+   once, which takes it from there.
+3. Another one that is asked before it would load, and is refused for its reservation. So the others' loads wait.
 """
+
+from typing import Any, TypeAlias
 
 from vllm.config import VllmConfig
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole, KVConnectorTransferResults
@@ -13,6 +26,9 @@ from octavo.errors import InputError
 from octavo.vllm_plugin.adapter.worker import OctavoWorker
 
 _SPEC_NAME = "OctavoOffloadingSpec"
+_Matched: TypeAlias = tuple[int | None, bool]
+"""Tokens that can be loaded, None if vLLM is to ask again; and whether between steps."""
+_Finished: TypeAlias = tuple[bool, dict[str, Any] | None]
 
 
 class OctavoConnector(OffloadingConnector):
@@ -31,6 +47,52 @@ class OctavoConnector(OffloadingConnector):
                 'sync_load_budget_bytes out, or take "kv_connector": "OffloadingConnector"'
             )
         super().__init__(vllm_config, role, kv_cache_config)
+        self._loading: set[str] = set()
+        """Requests that have pages for a load, and are not scheduled yet."""
+        self._failed: dict[str, bool] = {}
+        """Of these, those whose loads failed, and whether each has been put off."""
+
+    def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> _Matched:
+        has_been_put_off = self._failed.get(request.request_id)
+        if has_been_put_off is None:
+            found: _Matched = super().get_num_new_matched_tokens(request, num_computed_tokens)
+            return (None, False) if found[0] and self._failed else found
+        if not has_been_put_off:
+            self._failed[request.request_id] = True
+            return None, False
+        skips = request.skip_reading_prefix_cache
+        request.skip_reading_prefix_cache = True  # the device's has been read
+        try:
+            computes: _Matched = super().get_num_new_matched_tokens(request, num_computed_tokens)
+            return computes
+        finally:
+            request.skip_reading_prefix_cache = skips
+
+    def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
+        super().update_state_after_alloc(request, blocks, num_external_tokens)
+        if num_external_tokens:
+            self._loading.add(request.request_id)
+        else:
+            self._forget(request)
+
+    def update_connector_output(self, connector_output: Any) -> None:
+        super().update_connector_output(connector_output)
+        self._failed |= dict.fromkeys(connector_output.failed_recving & self._loading, False)
+
+    def request_finished(self, request: Any, block_ids: Any) -> _Finished:
+        self._forget(request)
+        finished: _Finished = super().request_finished(request, block_ids)
+        return finished
+
+    def request_finished_all_groups(self, request: Any, block_ids: Any) -> _Finished:
+        self._forget(request)
+        finished: _Finished = super().request_finished_all_groups(request, block_ids)
+        return finished
+
+    def _forget(self, request: Any) -> None:
+        """It is scheduled, or has ended."""
+        self._loading.discard(request.request_id)
+        self._failed.pop(request.request_id, None)
 
     def get_transfer_results(self, finished_req_ids: set[str]) -> KVConnectorTransferResults:
         connector = self.connector_worker

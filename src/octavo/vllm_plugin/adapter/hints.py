@@ -33,7 +33,7 @@ class Hinter:
     def begin(self, context: ReqContext, state: RequestState) -> None:
         """A request is new. Wrong hints are none: nobody's request fails for them."""
         try:
-            state.hints = read_hints(context.kv_transfer_params)
+            state.hints = read_hints(context.kv_transfer_params, getattr(context, "kv_hints", None))
         except InputError as error:
             logger.warning("Octavo ignores the hints of a request: %s", error)
         if any(hint.kind is HintKind.RELEASE for hint in state.hints):

@@ -14,9 +14,8 @@ import logging
 import math
 import sys
 import time
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any
 from weakref import WeakSet
 
 import msgspec
@@ -35,15 +34,13 @@ from vllm.v1.kv_offload.base import (
 )
 
 from octavo.chunks import (
-    GroupOffloadConfig,
     LookupResult as Found,
     OffloadKey as Key,
     PromisedPoint,
     get_offload_group_idx,
 )
-from octavo.errors import OffloadError
-from octavo.ids import Slot
-from octavo.offload import MEMORY, OffloadingManager as Manager
+from octavo.offload import MEMORY, LoadRule, OffloadingManager as Manager, Outlook
+from octavo.vllm_plugin.adapter.choosing import Choosing
 from octavo.vllm_plugin.adapter.chunk_slots import ChunkSlots
 from octavo.vllm_plugin.adapter.hints import Hinter
 from octavo.vllm_plugin.adapter.metrics import MetricsOfTiers
@@ -55,6 +52,8 @@ from octavo.vllm_plugin.adapter.request import (
     request_of,
     state_of,
 )
+from octavo.vllm_plugin.adapter.transfers import Transfers, as_keys
+from octavo.vllm_plugin.groups import SharedGroup
 from octavo.vllm_plugin.promised import PromisedChunks
 from octavo.vllm_plugin.shared_arena import SharedArena
 from octavo.why import MARK, MissLog
@@ -73,12 +72,6 @@ that come faster than any model computes are slowed down by this much."""
 _GAVE_UP = 0.0
 
 
-class _Job(NamedTuple):
-    job_id: int
-    heads: list[Slot]
-    stays_in_memory: bool = False
-
-
 class OctavoManager(OffloadingManager):
     """Octavo's manager, as vLLM's scheduler asks it."""
 
@@ -86,12 +79,13 @@ class OctavoManager(OffloadingManager):
         self,
         manager: Manager,
         shared: SharedArena,
-        groups: Sequence[GroupOffloadConfig],
+        groups: Sequence[SharedGroup],
         *,
         load_timeout_s: float,
         tokens_per_hash: int,
         keeps_media: bool = True,
         stores: bool = True,
+        loads: LoadRule = LoadRule.MEASURED,
         recorder: RecorderOfRequests | None = None,
         misses: MissLog | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -106,6 +100,9 @@ class OctavoManager(OffloadingManager):
         self._keeps_media = keeps_media
         self._may_store = stores
         self._questions = Questions(manager, groups, tokens_per_hash=tokens_per_hash, timeout_s=load_timeout_s)
+        self._choosing = Choosing(
+            manager, groups, self._questions, loads, tokens_per_hash=tokens_per_hash, timeout_s=load_timeout_s
+        )
         self._hinter = Hinter(manager, groups, self._promised)
         self._recorder = recorder
         self._misses = misses
@@ -118,10 +115,7 @@ class OctavoManager(OffloadingManager):
         self._looked_up: dict[RequestState, None] = {}
         """Requests that asked for anything, in this step."""
         self._alive: WeakSet[RequestState] = WeakSet()
-        self._loads: defaultdict[frozenset[OffloadKey], list[_Job]] = defaultdict(list)
-        """vLLM names a load that ended by its keys; of equal ones any will do."""
-        self._stores: dict[OffloadKey, _Job] = {}
-        """By each of its keys. A key is in one store at a time."""
+        self.transfers = Transfers(manager, shared, groups)
         self._metrics = MetricsOfTiers()
         self._stats_due_at = 0.0
         self._was_busy = False
@@ -153,7 +147,12 @@ class OctavoManager(OffloadingManager):
             self._recorder.end(req_context, self.manager.media[-1 if is_below else 0])
         if self._misses is not None:
             state = state_of(req_context)
-            report = self._misses.report(req_context.req_id, state.looks, gave_up_waiting=state.gave_up_waiting)
+            report = self._misses.report(
+                req_context.req_id,
+                state.looks,
+                gave_up_waiting=state.gave_up_waiting,
+                gave_up_loading=state.gave_up_loading,
+            )
             _why_logger.info("%s%s", MARK, msgspec.json.encode(report).decode())
 
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
@@ -163,6 +162,13 @@ class OctavoManager(OffloadingManager):
         state = state_of(req_context)
         if not state.may_load:
             return LookupResult.MISS
+        outlook = state.outlook or self._choosing.choose(state, req_context, key, self._clock())
+        if outlook is None:
+            return LookupResult.RETRY
+        return LookupResult.MISS if outlook is Outlook.COMPUTE else self._look(key, req_context, state, outlook)
+
+    def _look(self, key: OffloadKey, req_context: ReqContext, state: RequestState, outlook: Outlook) -> LookupResult:
+        """What there is of it, and is to be loaded."""
         self._looked_up[state] = None
         (found,) = self.manager.lookup((Key(key),))
         if found is Found.MISS and state.may_promote and self._questions.awaits(req_context, self._clock()):
@@ -170,7 +176,7 @@ class OctavoManager(OffloadingManager):
         if self._misses is not None:
             end = req_context.get_offload_key_position(key) or 0
             self._misses.looked(state.looks, Key(key), end, is_there=found is not Found.MISS)
-        if found is Found.MISS:
+        if found is Found.MISS or (outlook is Outlook.LOAD_PART and found is not Found.HIT):
             return LookupResult.MISS
         state.asked[key] = None
         if self._promised.is_prefix[get_offload_group_idx(Key(key))]:
@@ -202,6 +208,7 @@ class OctavoManager(OffloadingManager):
         if now - self._step_ended_at < _EMPTY_STEP_S and is_waiting:
             time.sleep(_PAUSE_S)
         self._questions.end_step()
+        self._choosing.step_scheduled(sys._getframe(1), now)  # noqa: SLF001 - vLLM says it nowhere else
         self._step_ended_at = now
         self._is_new_step = True
 
@@ -232,65 +239,41 @@ class OctavoManager(OffloadingManager):
             state.deadline, state.gave_up_waiting = _GAVE_UP, True
             self._counters["waits_given_up"] += 1
 
-    # ---- loads --------------------------------------------------------------------------------------------------
+    # ---- loads and stores ---------------------------------------------------------------------------------------
 
     def prepare_load(self, keys: Collection[OffloadKey], req_context: ReqContext) -> ChunkSlots:
-        ours = _as_keys(keys)
-        prepared = self.manager.prepare_load(ours)
-        if prepared is None:
-            raise OffloadError("vLLM loads chunks that it has not looked up in this step")
+        slots = self.transfers.begin_load(keys)
         state = state_of(req_context)
         state.looks.is_over = True
         self._serve(state, keys)
         if not state.stays_in_memory:
-            self.manager.renew(ours)
+            self.manager.renew(as_keys(keys))
         state.deadline = math.inf  # it may be preempted, and wait again
         self._asking.pop(state, None)  # vLLM resumes it without what else it asked for
         self._was_busy = True
-        self._loads[frozenset(keys)].append(_Job(prepared.job_id, [slots[0] for slots in prepared.slots]))
-        is_checked = [checksum is not None for checksum in prepared.checksums]
-        return self._slots_of(ours, prepared.slots, is_checked)
+        self._choosing.load_begins(state, keys, self._clock())
+        return slots
 
     def complete_load(self, keys: Collection[OffloadKey], req_context: ReqContext) -> None:
-        name = frozenset(keys)
-        job = self._loads[name].pop(0)
-        if not self._loads[name]:
-            del self._loads[name]
-        self.manager.complete_load(job.job_id, self._shared.take_failed(job.heads))
-        self._shared.drop_name()
-
-    # ---- stores -------------------------------------------------------------------------------------------------
+        self.transfers.end_load(keys)
+        self._choosing.load_ends(state_of(req_context), self._clock())
 
     def prepare_store(self, keys: Collection[OffloadKey], req_context: ReqContext) -> PrepareStoreOutput | None:
         state = state_of(req_context)
         state.looks.is_over = True
+        state.outlook = None
         if not state.may_store:
-            return PrepareStoreOutput(keys_to_store=[], store_spec=self._slots_of((), ()), evicted_keys=[])
+            return self.transfers.begin_empty_store()
         self._questions.announce(req_context)
         self._serve(state)
-        wanted = state.promised(keys, self._promised)
-        chunks = state.chunks(wanted, self._groups)
-        prepared = self.manager.prepare_store(chunks, state.promised_points(keys, self._promised))
-        if prepared is None:
-            return None
-        new = [chunks[place].key for place in prepared.places]
-        job = _Job(prepared.job_id, [slots[0] for slots in prepared.slots], state.stays_in_memory)
-        self._was_busy = True
-        self._stores.update(dict.fromkeys(map(OffloadKey, new), job))
-        return PrepareStoreOutput(
-            keys_to_store=list(map(OffloadKey, new)),
-            store_spec=self._slots_of(new, prepared.slots),
-            evicted_keys=[],  # told as events
-        )
+        chunks = state.chunks(state.promised(keys, self._promised), self._groups)
+        points = state.promised_points(keys, self._promised)
+        begun = self.transfers.begin_store(chunks, points, stays_in_memory=state.stays_in_memory)
+        self._was_busy |= begun is not None
+        return begun
 
     def complete_store(self, keys: Collection[OffloadKey], req_context: ReqContext, success: bool = True) -> None:
-        job = self._stores[next(iter(keys))]
-        for key in keys:
-            del self._stores[key]
-        failed = self._shared.take_failed(job.heads) if success else range(len(job.heads))
-        checksums = self._shared.checksums(job.heads)
-        self.manager.complete_store(job.job_id, failed, checksums, stays_in_memory=job.stays_in_memory)
-        self._shared.drop_name()
+        self.transfers.end_store(keys, success=success)
 
     def _serve(self, state: RequestState, loaded: Collection[OffloadKey] = ()) -> None:
         """A request is loaded or computed. The first time it uses what it resumes with, wherever that lay, and the next
@@ -298,22 +281,12 @@ class OctavoManager(OffloadingManager):
         if state.is_served:
             return
         resumed = state.resume(loaded)
-        used = [*state.keys_of_resume(self._promised, resumed), *_as_keys(loaded)]  # a load may have a tail besides
+        used = [*state.keys_of_resume(self._promised, resumed), *as_keys(loaded)]  # a load may have a tail besides
         self.manager.touch(list(dict.fromkeys(used)))
         block_hash = state.find_hash(resumed)
         if block_hash is not None:
             self.manager.prepare_store((), (PromisedPoint(resumed, block_hash),))
         self._hinter.served(state, self._clock())
-
-    def _slots_of(
-        self, keys: Sequence[Key], slots: Sequence[Sequence[Slot]], is_checked: Sequence[bool] = ()
-    ) -> ChunkSlots:
-        return ChunkSlots(
-            groups=[get_offload_group_idx(key) for key in keys],
-            slots=[list(chain) for chain in slots],
-            is_checked=is_checked,
-            arena_slots=self._shared.slots.num_slots,
-        )
 
     # ---- the rest -----------------------------------------------------------------------------------------------
 
@@ -333,12 +306,8 @@ class OctavoManager(OffloadingManager):
             state.may_store = False
         self._alive.clear()
         self.manager.reset()
-        for load in [job for jobs in self._loads.values() for job in jobs]:
-            self.manager.complete_load(load.job_id)
-        for store in {job.job_id: job for job in self._stores.values()}.values():
-            self.manager.complete_store(store.job_id, range(len(store.heads)))
-        self._loads.clear()
-        self._stores.clear()
+        self.transfers.end_all()
+        self._choosing.reset()
         self._await_durable_reset()
 
     def _await_durable_reset(self) -> None:
@@ -358,13 +327,16 @@ class OctavoManager(OffloadingManager):
     def get_stats(self) -> OffloadingConnectorStats | None:
         """vLLM asks in every step, which is more often than anybody looks: now and then, and when work has ended."""
         now = self._clock()
-        is_busy = bool(self._loads or self._stores) or self.manager.has_pending_work()
+        self._choosing.step_ended(now)
+        is_busy = bool(self.transfers) or self.manager.has_pending_work()
         has_ended = self._was_busy and not is_busy
         self._was_busy = is_busy
         if now < self._stats_due_at and not has_ended:
             return None
         self._stats_due_at = now + _STATS_EVERY_S
-        return self._metrics.stats(self.manager.status(), self._counters, self.manager.retentions.outcomes)
+        return self._metrics.stats(
+            self.manager.status(), self._counters, self.manager.retentions.outcomes, self._choosing.given_up
+        )
 
     def shutdown(self) -> None:
         """Brings what waits for the tiers there, in bounded time. Doing it again changes nothing."""
@@ -378,10 +350,6 @@ class OctavoManager(OffloadingManager):
         self._shared.close()
         if self._recorder is not None:
             self._recorder.close()
-
-
-def _as_keys(keys: Iterable[OffloadKey]) -> list[Key]:
-    return [Key(key) for key in keys]
 
 
 def _event(medium: str, keys: Sequence[Key], *, removed: bool) -> OffloadingEvent:

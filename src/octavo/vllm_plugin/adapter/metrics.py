@@ -12,7 +12,7 @@ from octavo.tiers import CHUNK_EVENTS, TierState
 
 _BYTES, _BUDGET, _CHUNKS, _UP = "octavo_tier_bytes", "octavo_tier_budget_bytes", "octavo_tier_chunks", "octavo_tier_up"
 _EVENTS, _INCIDENTS = "octavo_tier_events", "octavo_tier_incidents"
-_HINTS = "octavo_hints"
+_HINTS, _GIVEN_UP = "octavo_hints", "octavo_loads_given_up"
 _MEDIUM = ("medium",)
 
 DEFINITIONS: Mapping[str, OffloadingMetricMetadata] = {
@@ -24,6 +24,9 @@ DEFINITIONS: Mapping[str, OffloadingMetricMetadata] = {
     _INCIDENTS: OffloadingCounterMetadata("Times that something happened to the tier itself.", ("medium", "event")),
     _HINTS: OffloadingCounterMetadata(
         "Hints on resume points, by kind and by what became of them.", ("kind", "outcome")
+    ),
+    _GIVEN_UP: OffloadingCounterMetadata(
+        "Loads of requests that were not waited for: too slow to be worth it, in whole or in part.", ("reason",)
     ),
 }
 
@@ -40,13 +43,14 @@ class MetricsOfTiers:
     """Statuses as vLLM's stats: gauges as they are, counters as their growth since the last call."""
 
     def __init__(self) -> None:
-        self._told: dict[tuple[str, str, str], int] = {}
+        self._told: dict[tuple[str, ...], int] = {}
 
     def stats(
         self,
         status: OffloadStatus,
         own_counters: Mapping[str, int],
         hints: Mapping[tuple[HintKind, HintOutcome], int],
+        loads_given_up: Mapping[str, int],
     ) -> OffloadingConnectorStats:
         stats = OffloadingConnectorStats()
         used = (status.num_slots - status.free_slots) * status.slot_bytes
@@ -57,6 +61,8 @@ class MetricsOfTiers:
             self._tell(stats, medium, (tier.bytes_used, tier.bytes_budget, tier.num_chunks, is_up), tier.counters)
         for (kind, outcome), count in hints.items():
             self._count(stats, _HINTS, (kind, outcome), count)
+        for reason, count in loads_given_up.items():
+            self._count(stats, _GIVEN_UP, (reason,), count)
         return stats
 
     def _tell(
@@ -71,7 +77,7 @@ class MetricsOfTiers:
         for event, count in counters.items():
             self._count(stats, _EVENTS if event in CHUNK_EVENTS else _INCIDENTS, (medium, event), count)
 
-    def _count(self, stats: OffloadingConnectorStats, name: str, labels: tuple[str, str], count: int) -> None:
+    def _count(self, stats: OffloadingConnectorStats, name: str, labels: tuple[str, ...], count: int) -> None:
         known = (name, *labels)
         if (new := count - self._told.get(known, 0)) > 0:
             self._told[known] = count

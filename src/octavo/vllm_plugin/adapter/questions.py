@@ -45,14 +45,22 @@ class Questions:
         self._step += 1
         self.are_open = False
 
-    def awaits(self, context: ReqContext, now: float) -> bool:
-        """Whether the request waits for what a tier may have of it."""
+    def has_asked(self, context: ReqContext) -> bool:
+        """Whether the request has begun or gone on to wait in this step."""
+        sequence: _Sequence | None = context.get_state(_Sequence)
+        return sequence is not None and sequence.asked_in == self._step and sequence.waits_until != _OVER
+
+    def awaits(self, context: ReqContext, now: float, *, patience_s: float | None = None) -> bool:
+        """Whether the request waits for what a tier may have of it. It waits for `patience_s` at most, if that is
+        given."""
         sequence: _Sequence | None = context.get_state(_Sequence)
         if sequence is None or sequence.waits_until == _OVER:
             return False
         if sequence.asked_in != self._step:
             sequence.asked_in = self._step
-            sequence.waits_until = min(sequence.waits_until, now + self._timeout_s)
+            sequence.waits_until = min(
+                sequence.waits_until, now + min(self._timeout_s, math.inf if patience_s is None else patience_s)
+            )
             if now >= sequence.waits_until or not self._manager.ask(sequence.names()):
                 sequence.waits_until = _OVER
                 return False

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from types import FrameType
 
 from vllm.v1.kv_offload.base import Locality, Medium, OffloadKey, ReqContext
+from vllm.v1.request import RequestStatus
 
 from octavo.chunks import (
     NO_TENANT,
@@ -19,6 +20,7 @@ from octavo.chunks import (
     name_tenant,
 )
 from octavo.ids import BlockHash
+from octavo.offload import Outlook
 from octavo.specs import PromisePlan
 from octavo.vllm_plugin.promised import PromisedChunks
 from octavo.why import Looks
@@ -43,6 +45,10 @@ class RequestState:
         self.looks = Looks()
         """For who asks why, if anybody may."""
         self.gave_up_waiting = False
+        self.gave_up_loading = False
+        """Whether all that is there, or a part of it, was last computed instead, as that is quicker."""
+        self.outlook: Outlook | None = None
+        """What was chosen for it; None until it asks for something, and once it was served."""
         self.tenant = NO_TENANT
         self.num_prompt_tokens: int | None = None
         self.known_tokens = 0
@@ -69,6 +75,20 @@ class RequestState:
     def stay_in_memory(self) -> None:
         """Nothing of the request is read from tiers or written to them."""
         self.may_promote, self.stays_in_memory = False, True
+
+    @property
+    def num_tokens(self) -> int:
+        num_tokens: int = getattr(self._request, "num_tokens", len(self.hashes) * self._tokens_per_hash)
+        return num_tokens
+
+    @property
+    def prompt_tokens_left(self) -> int | None:
+        """That vLLM is computing: 0 while the request waits, None once all are computed."""
+        if getattr(self._request, "status", None) is not RequestStatus.RUNNING:
+            return 0
+        num_computed: int = getattr(self._request, "num_computed_tokens", 0)
+        left = (self.num_prompt_tokens or 0) - num_computed
+        return left if left > 0 else None
 
     def note_found(self, key: OffloadKey) -> None:
         """A chunk of a group that is needed from the first one on is there."""

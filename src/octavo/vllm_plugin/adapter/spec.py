@@ -26,15 +26,16 @@ from octavo.policies import make_policy
 from octavo.tiers import opened_tiers
 from octavo.vllm_plugin.adapter.connector import OctavoConnector
 from octavo.vllm_plugin.adapter.describe import describe_rank
+from octavo.vllm_plugin.adapter.known_pages import KnownPage, know_pages
 from octavo.vllm_plugin.adapter.manager import OctavoManager
 from octavo.vllm_plugin.adapter.metrics import DEFINITIONS, unregister_metrics
 from octavo.vllm_plugin.adapter.recording import RecorderOfRequests
 from octavo.vllm_plugin.adapter.worker import OctavoWorker, as_canonical
 from octavo.vllm_plugin.config import PluginConfig
-from octavo.vllm_plugin.groups import groups_of_all_ranks, groups_of_rank, has_state
-from octavo.vllm_plugin.identity import describe_parts, digest_models, make_namespace, why_not_kept
+from octavo.vllm_plugin.groups import groups_of_engine, has_state
+from octavo.vllm_plugin.identity import describe_parts, digest_models, make_namespace, why_apart, why_not_kept
 from octavo.vllm_plugin.ranks import RankReport, check_alike, leave_report, shared_name, sweep, take_reports
-from octavo.vllm_plugin.shared_arena import RankArena, SharedArena, plan_parts
+from octavo.vllm_plugin.shared_arena import RankArena, SharedArena, plan_shared
 from octavo.why import MissLog
 
 logger = logging.getLogger(__name__)
@@ -68,12 +69,14 @@ class OctavoOffloadingSpec(OffloadingSpec):
         connector = get_kv_transfer_group()
         caches = as_canonical(kv_caches)
         vllm_config, kv_cache_config = connector._vllm_config, connector._kv_cache_config  # noqa: SLF001 - else unknown
-        report = describe_rank(self.config, vllm_config, kv_cache_config, caches)
+        pages = know_pages(self.config, vllm_config, kv_cache_config, caches)
+        report = describe_rank(self.config, vllm_config, kv_cache_config, caches, pages)
         leave_report(self._name, report)
         return OctavoWorker(
             caches,
             report.groups,
             self.blocks_per_chunk,
+            [page.page if isinstance(page, KnownPage) else None for page in pages],
             open_arena=self._open_arena,
             reports_failed_loads=isinstance(connector, OctavoConnector),
         )
@@ -94,10 +97,11 @@ class OctavoOffloadingSpec(OffloadingSpec):
             )
         self._warn_if_nothing_resumes(reports[0])
         offload = self._plugin.offload
-        own_groups = groups_of_rank(reports, self.blocks_per_chunk)
-        plan = plan_parts(own_groups, offload.memory_bytes, num_ranks)
-        groups = groups_of_all_ranks(own_groups, plan, num_ranks)
+        groups = groups_of_engine(reports, self.blocks_per_chunk)
+        plan = plan_shared(groups, offload.memory_bytes, num_ranks)
         digests = self._digests(reports)
+        if digests and (reason := why_apart(reports)):
+            logger.warning("Octavo: %s", reason)
         decides = {"blocks_per_chunk": self.blocks_per_chunk, "environ": os.environ}
         namespace, family = make_namespace(reports, digests, **decides), make_family(digests)
         identity = describe_parts(reports, digests, **decides)
@@ -129,6 +133,7 @@ class OctavoOffloadingSpec(OffloadingSpec):
                 tokens_per_hash=self.config.cache.tokens_per_hash,
                 keeps_media=self._keeps_media(reports[0], has_tiers=bool(tiers)),
                 stores=reports[0].stores,
+                loads=offload.loads,
                 recorder=recorder,
                 misses=None if departures is None else MissLog(departures, groups, manager.cold_starts),
             )

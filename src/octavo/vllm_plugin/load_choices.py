@@ -1,0 +1,223 @@
+"""`LoadChoices`: whether what a request of vLLM's can load is worth it, by the rule that all of Octavo shares.
+
+vLLM asks chunk by chunk and group by group, and loads whatever it is told is there. So the resume points at which its
+search can end are found ahead, over all groups together:
+
+    tokens          0     device      memory        memory and tiers      prompt
+    load all        [-----][=========================][ compute the rest --]
+    load a part     [-----][===========][ compute the rest ----------------]
+    compute         [-----][ compute --------------------------------------]
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import repeat
+
+from octavo.chunks import GroupOffloadConfig, LookupResult, OffloadKey, make_offload_key
+from octavo.ids import BlockHash, GroupIdx, enumerate_groups
+from octavo.offload import ANYWHERE, IN_MEMORY, LoadChooser, LoadRule, OffloadingManager, Outlook, Way
+from octavo.specs import GroupAvailability, ResumePoint, longest_resume, needs_whole_prefix
+from octavo.vllm_plugin.promised import as_vllm_reads
+
+_WITHOUT_READS: Collection[LookupResult] = (LookupResult.HIT, LookupResult.HIT_PENDING)
+_FIRST_PROBE = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingRequest:
+    """What the choice depends on."""
+
+    hashes: Sequence[BlockHash]
+    num_tokens: int
+    device_tokens: int
+    """Where it resumes without a load."""
+    tokens_ahead: int
+    """Of prompts that are computed before."""
+    may_read: bool
+    """Whether tiers below memory may be read for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadChoice:
+    """What is best for a request."""
+
+    outlook: Outlook
+    to_probe: Sequence[OffloadKey] = ()
+    """To be read though nobody waits, so that the tier is measured again."""
+
+
+class LoadChoices:
+    """The choices for all requests, and what they rest on."""
+
+    def __init__(
+        self, manager: OffloadingManager, groups: Sequence[GroupOffloadConfig], rule: LoadRule, *, tokens_per_hash: int
+    ) -> None:
+        self.chooser = LoadChooser(rule)
+        self.bytes_in_flight = 0
+        """Being copied to the device."""
+        self.num_too_slow = 0
+        """Loads that were given up because computing is quicker."""
+        self.num_cut_short = 0
+        """Loads of what memory has only, because computing the rest is quicker than reading it."""
+        self._manager = manager
+        self._groups = [
+            (group_idx, group, group.tokens_per_chunk // tokens_per_hash)
+            for group_idx, group in enumerate_groups(groups)
+            if group.chunk_bytes and group.spec.indexes_decoder_tokens
+        ]
+        self._has_states = any(group.spec.holds_checkpoints for _, group, _ in self._groups)
+
+    def find(self, request: WaitingRequest) -> "Found":
+        """What is there of it."""
+        sequences = [
+            _Chunks(self._manager, group_idx, group, request.hashes[hashes - 1 :: hashes])
+            for group_idx, group, hashes in self._groups
+        ]
+        return Found(sequences, request, ANYWHERE if request.may_read else _WITHOUT_READS, self._end(request))
+
+    def choose(self, request: WaitingRequest, found: "Found") -> LoadChoice:
+        if found.num_tokens <= request.device_tokens:
+            return LoadChoice(outlook=Outlook.LOAD)
+        way, part = self._way(found, request), None
+        if not way.is_in_memory:
+            in_memory = Found(found.sequences, request, IN_MEMORY, self._end(request))
+            part = self._way(in_memory, request) if in_memory.num_tokens > request.device_tokens else None
+        outlook = self.chooser.choose(
+            way, part, tokens_alone=request.num_tokens - request.device_tokens, tokens_ahead=request.tokens_ahead
+        )
+        self.num_too_slow += outlook is Outlook.COMPUTE
+        self.num_cut_short += outlook is Outlook.LOAD_PART
+        if outlook is Outlook.LOAD or way.is_in_memory:
+            return LoadChoice(outlook=outlook)
+        num_bytes = self.chooser.bytes_to_probe(self.num_too_slow + self.num_cut_short)
+        return LoadChoice(outlook=outlook, to_probe=list(found.first_below(num_bytes)))
+
+    def patience_s(self, request: WaitingRequest) -> float | None:
+        """How long to wait for tiers that are still to say what they have; None: loads always pay."""
+        return self.chooser.worth_of_an_answer_s(
+            tokens_alone=request.num_tokens - request.device_tokens, tokens_ahead=request.tokens_ahead
+        )
+
+    def _end(self, request: WaitingRequest) -> int:
+        """vLLM's search ends with the prompt if that ends with a chunk, and computes the last token again; or with the
+        chunk before, as no state goes back by a token."""
+        return request.num_tokens if self._has_states else request.num_tokens + 1
+
+    def _way(self, found: "Found", request: WaitingRequest) -> Way:
+        below = [key for key, _, stands in found.chunks if stands is LookupResult.RETRY]
+        depths = self._manager.depths_of(below) if below else {}
+        to_read: Counter[int] = Counter()
+        for key, num_bytes, _ in found.chunks:
+            if key in depths:
+                to_read[depths[key]] += num_bytes
+        waits_for_others = any(stands is LookupResult.HIT_PENDING for _, _, stands in found.chunks)
+        return Way(
+            tokens_left=max(1, request.num_tokens - found.num_tokens),
+            bytes_to_device=self.bytes_in_flight + sum(num_bytes for _, num_bytes, _ in found.chunks),
+            reading_s=self._manager.seconds_to_read(to_read, waits_for_others=waits_for_others),
+            is_in_memory=not below and not waits_for_others,
+        )
+
+
+class _Chunks:
+    """One request's chunks of one group, by place in the sequence. It asks once for each, and for many at a time."""
+
+    def __init__(
+        self,
+        manager: OffloadingManager,
+        group_idx: GroupIdx,
+        group: GroupOffloadConfig,
+        hashes: Sequence[BlockHash],
+    ) -> None:
+        """`hashes`: by chunk, of its last block."""
+        self.group = group
+        self.spec = replace(as_vllm_reads(group.spec), block_size=group.tokens_per_chunk)
+        self.count = len(hashes)
+        self._manager = manager
+        self._hashes = hashes
+        self._suffix = make_offload_key(BlockHash(b""), group_idx)
+        self._stands: list[LookupResult | None] = [None] * len(hashes)
+
+    def keys(self, start: int, stop: int) -> list[OffloadKey]:
+        suffix = self._suffix
+        return [OffloadKey(block_hash + suffix) for block_hash in self._hashes[start:stop]]
+
+    def stands(self, start: int, stop: int) -> Sequence[LookupResult | None]:
+        """Of these chunks, all of which the sequence has; none is None."""
+        if None in self._stands[start:stop]:
+            self._stands[start:stop] = self._manager.lookup(self.keys(start, stop))
+        return self._stands[start:stop]
+
+
+class _There:
+    """`BlockAvailability`, with chunks for blocks: what the device has, and what of the rest is where it may be."""
+
+    def __init__(self, chunks: _Chunks, on_device: int, accepts: Collection[LookupResult]) -> None:
+        self._chunks = chunks
+        self._on_device = on_device
+        self._accepts = accepts
+
+    def first_missing(self, start: int, stop: int) -> int:
+        at, probe, known = max(start, self._on_device), _FIRST_PROBE, min(stop, self._chunks.count)
+        while at < known:
+            end = min(at + probe, known)
+            for place, stands in enumerate(self._chunks.stands(at, end), at):
+                if stands not in self._accepts:
+                    return place
+            at, probe = end, probe * 8
+        return min(at, stop)
+
+    def last_available(self, stop: int) -> int:
+        end, probe = min(stop, self._chunks.count), _FIRST_PROBE
+        while end > self._on_device:
+            start = max(self._on_device, end - probe)
+            for back, stands in enumerate(reversed(self._chunks.stands(start, end)), 1):
+                if stands in self._accepts:
+                    return end - back
+            end, probe = start, probe * 8
+        return min(stop, self._on_device) - 1
+
+
+class Found:
+    """The resume point that chunks make with what the device has, and those that it takes."""
+
+    def __init__(
+        self, sequences: Sequence[_Chunks], request: WaitingRequest, accepts: Collection[LookupResult], end: int
+    ) -> None:
+        self.sequences = sequences
+        on_device = [request.device_tokens // chunks.spec.block_size for chunks in sequences]
+        there = [_There(chunks, first, accepts) for chunks, first in zip(sequences, on_device, strict=True)]
+        groups = [
+            GroupAvailability(spec=chunks.spec, blocks=blocks) for chunks, blocks in zip(sequences, there, strict=True)
+        ]
+        resume = longest_resume(groups, ResumePoint(end))
+        self.num_tokens = resume.num_tokens
+        self.is_all = resume.limited_by is None
+        """Whether nothing more of the request could be anywhere."""
+        self.known_tokens = min(
+            (
+                blocks.first_missing(0, chunks.count) * chunks.spec.block_size
+                for chunks, blocks in zip(sequences, there, strict=True)
+                if needs_whole_prefix(chunks.spec)
+            ),
+            default=0,
+        )
+        """So much of the prefix is there, whether a request can resume there or not."""
+        self.chunks: list[tuple[OffloadKey, int, LookupResult | None]] = []
+        """That the device lacks: name, bytes, and where it stands."""
+        point = ResumePoint(self.num_tokens)
+        for chunks, first in zip(sequences, on_device, strict=True):
+            for run in chunks.spec.needed_blocks(point):
+                start, num_bytes = max(first, run.start), chunks.group.chunk_bytes
+                keys, stands = chunks.keys(start, run.stop), chunks.stands(start, run.stop)
+                self.chunks += zip(keys, repeat(num_bytes), stands)
+
+    def first_below(self, num_bytes: int) -> Iterator[OffloadKey]:
+        """Chunks below memory, until they have so many bytes."""
+        for key, chunk_bytes, stands in self.chunks:
+            if num_bytes <= 0:
+                return
+            if stands is LookupResult.RETRY:
+                num_bytes -= chunk_bytes
+                yield key
