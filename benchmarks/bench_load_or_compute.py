@@ -12,15 +12,17 @@ A ratio is the rule's time over that of the better of the other two, for each pe
 
 import argparse
 import random
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from octavo.offload import LoadRule
 from octavo.planning import plan_kv_cache
 from octavo.sim import SimConfig, SimulatedEngine, Speeds, TraceRequest
-from octavo.specs import FullAttentionSpec, RequestLimits, SlidingWindowSpec
+from octavo.specs import FullAttentionSpec, KVCacheSpec, RequestLimits, SlidingWindowSpec
 
 BLOCK = 64
 DISKS = {
@@ -48,7 +50,7 @@ def main() -> None:
             show(disk, load, {rule: serve(asked, speeds, rule) for rule in LoadRule})
 
 
-def requests(args: argparse.Namespace, every_s: float):
+def requests(args: argparse.Namespace, every_s: float) -> Iterator[TraceRequest]:
     """Sessions that grow by a turn each time, in random order and at random times."""
     chooser = random.Random(args.seed)
     fresh = partial(next, iter(range(1 << 30)))
@@ -72,8 +74,8 @@ def requests(args: argparse.Namespace, every_s: float):
 
 def serve(asked: list[TraceRequest], speeds: Speeds, rule: LoadRule) -> tuple[list[float], SimulatedEngine]:
     """Times to the first token, of all but the first third, in which the rule learns."""
-    page = {"block_size": BLOCK, "num_kv_heads": 8, "head_size": 128}
-    layers = {f"full.{index}": FullAttentionSpec(**page) for index in range(16)}
+    page: dict[str, Any] = {"block_size": BLOCK, "num_kv_heads": 8, "head_size": 128}
+    layers: dict[str, KVCacheSpec] = {f"full.{index}": FullAttentionSpec(**page) for index in range(16)}
     layers |= {f"window.{index}": SlidingWindowSpec(**page, sliding_window=1024) for index in range(16)}
     limits = RequestLimits(max_model_len=LONGEST + 1024, max_step_tokens=2048)
     plan = plan_kv_cache(layers, memory_bytes=4 << 30, limits=limits)
@@ -89,7 +91,9 @@ def serve(asked: list[TraceRequest], speeds: Speeds, rule: LoadRule) -> tuple[li
 
 
 def show(disk: str, load: str, served: dict[LoadRule, tuple[list[float], SimulatedEngine]]) -> None:
-    stats = served[LoadRule.MEASURED][1].offload.stats()
+    offload = served[LoadRule.MEASURED][1].offload
+    assert offload is not None
+    stats = offload.stats()
     for percent in (50, 99):
         never, always, measured = (
             float(np.percentile(served[rule][0], percent))

@@ -1,12 +1,13 @@
 """What of conversations comes back inside vLLM when memory is short: shares of all that could be resumed.
 
-    bench_vllm_conversations.py [--memory 512,40,24] [--orders 3]        in the environment that has vLLM
+    bench_vllm_conversations.py [--model gemma3] [--memory 512,40,24] [--orders 3]   in the environment that has vLLM
 
-A tiny Gemma 3 (two full and five window layers, blocks of 128), 24 conversations of 5 turns. Each turn is asked in
-another order, and the device has room for six conversations, so most of what a turn goes on from comes from memory or
-is computed again. The ideal is all that a prompt shares with the turn before. Each engine is a process of its own, and
-for each order of the turns all engines are asked in turn: vLLM alone, and with the plug-in under each policy and size.
-vLLM's own offloading refuses CPUs.
+A tiny model with blocks of 128 (Gemma 3 with two full and five window layers, or the tests' gpt-oss or Qwen3-Next), 24
+conversations of 5 turns. Sizes are Gemma 3's; for the others they are in proportion to what a conversation takes. Each
+turn is asked in another order, and the device has room for six conversations, so most of what a turn goes on from comes
+from memory or is computed again. The ideal is all that a prompt shares with the turn before. Each engine is a process
+of its own, and for each order of the turns all engines are asked in turn: vLLM alone, and with the plug-in under each
+policy and size. vLLM's own offloading refuses CPUs.
 """
 
 import argparse
@@ -16,39 +17,35 @@ import random
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 from typing import Any
 
-ENVIRONMENT = {
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    "VLLM_HOST_IP": "127.0.0.1",
-    "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "VLLM_LOGGING_LEVEL": "ERROR",
-    "OMP_NUM_THREADS": "1",
-    "HF_HUB_OFFLINE": "1",
-    "PYTHONHASHSEED": "0",
-}
+from vllm_engines import ENVIRONMENT
+
 CONVERSATIONS, TURNS = 24, 5
 MESSAGE, ANSWER = (120, 260), 24
 """Tokens: from, to; and how many."""
 DEVICE = 8 << 20
-"""A conversation has ten pages of 128 KiB at its end."""
+"""A conversation has ten pages of 128 KiB at its end, of Gemma 3."""
+MODELS = {"gemma3": 1.0, "gpt_oss": 0.5, "qwen3_next": 2.4}
+"""How much a conversation takes, by Gemma 3's: ten pages of 64 KiB, and nine of 256 KiB and three states as large."""
 POLICIES = ("resume_points", "lru")
 ALONE = "vLLM alone"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--memory", default="512,40,24", help="sizes in MiB")
+    parser.add_argument("--model", choices=MODELS, default="gemma3")
+    parser.add_argument("--memory", default="512,40,24", help="sizes in MiB, for Gemma 3")
     parser.add_argument("--orders", type=int, default=3)
     asked = parser.parse_args()
     engines = [(ALONE, 0)] + [(policy, int(size)) for size in asked.memory.split(",") for policy in POLICIES]
     results: dict[tuple[str, int], list[dict[str, float]]] = {engine: [] for engine in engines}
     with tempfile.TemporaryDirectory() as folder:
-        make_model(f"{folder}/model")
+        make_model(f"{folder}/model", asked.model)
         for order in range(asked.orders):
             for policy, mebibytes in engines:
-                results[policy, mebibytes].append(in_a_process(folder, policy, mebibytes, order))
+                results[policy, mebibytes].append(in_a_process(folder, asked.model, policy, mebibytes, order))
     for (policy, mebibytes), runs in results.items():
         mean = {name: sum(run[name] for run in runs) / len(runs) for name in runs[0]}
         shares = ", ".join(f"{run['share']:.1%}" for run in runs)
@@ -61,9 +58,9 @@ def main() -> None:
         print(line)
 
 
-def in_a_process(folder: str, policy: str, mebibytes: int, order: int) -> dict[str, float]:
+def in_a_process(folder: str, family: str, policy: str, mebibytes: int, order: int) -> dict[str, float]:
     done = subprocess.run(
-        [sys.executable, __file__, "--engine", folder, policy, str(mebibytes), str(order)],
+        [sys.executable, __file__, "--engine", folder, family, policy, str(mebibytes), str(order)],
         env=os.environ | ENVIRONMENT,
         capture_output=True,
         text=True,
@@ -71,18 +68,34 @@ def in_a_process(folder: str, policy: str, mebibytes: int, order: int) -> dict[s
     )
     for line in done.stdout.splitlines():
         if line.startswith("ANSWER "):
-            return json.loads(line.removeprefix("ANSWER "))
+            answer: dict[str, float] = json.loads(line.removeprefix("ANSWER "))
+            return answer
     raise SystemExit(f"the engine has ended: {done.stderr[-2000:]}")
 
 
 # ---- in the engine's process ----------------------------------------------------------------------------------------
 
 
-def make_model(folder: str) -> None:
+def make_model(folder: str, family: str) -> None:
     import torch
     import transformers
 
-    config = transformers.Gemma3TextConfig(
+    torch.manual_seed(0)
+    config = gemma3() if family == "gemma3" else config_of_tests(family)
+    transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).save_pretrained(folder)
+
+
+def config_of_tests(family: str) -> Any:
+    sys.path.append(str(Path(__file__).parents[1] / "tests" / "vllm"))
+    from vllm_models import tiny_config
+
+    return tiny_config(family)
+
+
+def gemma3() -> Any:
+    import transformers
+
+    return transformers.Gemma3TextConfig(
         vocab_size=512,
         hidden_size=64,
         intermediate_size=128,
@@ -95,11 +108,9 @@ def make_model(folder: str) -> None:
         sliding_window=128,
         query_pre_attn_scalar=64,
     )
-    torch.manual_seed(0)
-    transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).save_pretrained(folder)
 
 
-def serve(folder: str, policy: str, mebibytes: int, order: int) -> None:
+def serve(folder: str, family: str, policy: str, mebibytes: int, order: int) -> None:
     from vllm import LLM
 
     transfer = {
@@ -108,7 +119,8 @@ def serve(folder: str, policy: str, mebibytes: int, order: int) -> None:
         "kv_connector_extra_config": {
             "spec_name": "OctavoOffloadingSpec",
             "spec_module_path": "octavo.vllm_plugin",
-            "memory": f"{mebibytes}MiB",
+            "loads": "always",
+            "memory": f"{int(mebibytes * MODELS[family])}MiB",
             "policy": policy,
         },
     }
@@ -120,7 +132,7 @@ def serve(folder: str, policy: str, mebibytes: int, order: int) -> None:
         max_model_len=1280,
         max_num_seqs=4,
         max_num_batched_tokens=2048,
-        kv_cache_memory_bytes=DEVICE,
+        kv_cache_memory_bytes=int(DEVICE * MODELS[family]),
         enable_prefix_caching=True,
         disable_log_stats=False,
         seed=0,
@@ -160,13 +172,12 @@ def generate(llm: Any, prompt: list[int]) -> tuple[list[int], int]:
 
 
 def bytes_stored(llm: Any) -> float:
-    return sum(
-        metric.value for metric in llm.get_metrics() if "store_bytes" in metric.name and hasattr(metric, "value")
-    )
+    stored = [metric for metric in llm.get_metrics() if "store_bytes" in metric.name and hasattr(metric, "value")]
+    return float(sum(metric.value for metric in stored))
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--engine"]:
-        serve(sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5]))
+        serve(sys.argv[2], sys.argv[3], sys.argv[4], int(sys.argv[5]), int(sys.argv[6]))
     else:
         main()

@@ -15,27 +15,15 @@ the same core: cores of shared machines are not equally fast.
 import json
 import os
 import random
-import subprocess
 import sys
 import tempfile
 import time
 from statistics import quantiles
-from typing import IO, Any
+from typing import Any
+from unittest import mock
 
-ENVIRONMENT = {
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    "VLLM_HOST_IP": "127.0.0.1",
-    "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "VLLM_LOGGING_LEVEL": "ERROR",
-    "HF_HUB_OFFLINE": "1",
-    "PYTHONHASHSEED": "0",
-    # huge pages, and large buffers that stay in the process: else engines differ by how their memory happens to lie
-    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
-    "THP_MEM_ALLOC_ENABLE": "1",
-    "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
-    "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
-}
+from vllm_engines import ENVIRONMENT, Engine, make_model, reply
+
 PREFIX, OWN, NUM_REQUESTS, NUM_OUTPUT = 900, 30, 8, 8
 ROUNDS, MOST_FIRST = 60, 12
 NOTHING, AGAIN = "vLLM", "vLLM once more"
@@ -48,7 +36,7 @@ def main() -> None:
     ENVIRONMENT["OMP_NUM_THREADS"] = sys.argv[2] if len(sys.argv) > 2 else "1"
     with tempfile.TemporaryDirectory() as folder:
         make_model(f"{folder}/model")
-        engines = {tiers: Engine(folder, tiers) for tiers in (NOTHING, AGAIN, CONNECTOR, MEMORY, DISK)}
+        engines = {tiers: Engine(__file__, folder, tiers) for tiers in (NOTHING, AGAIN, CONNECTOR, MEMORY, DISK)}
         try:
             first_token = best([engines[DISK].ask("first_token", seed) for seed in range(min(rounds, MOST_FIRST))])
             lost = lost_in_rounds(engines, rounds)
@@ -66,7 +54,8 @@ def main() -> None:
 
 def lost_in_rounds(engines: dict[str, "Engine"], rounds: int) -> dict[str, list[float]]:
     """The part of vLLM's requests per second that each other engine lost, by round."""
-    order, lost = list(engines), {tiers: [] for tiers in engines if tiers != NOTHING}
+    order = list(engines)
+    lost: dict[str, list[float]] = {tiers: [] for tiers in engines if tiers != NOTHING}
     for seed in range(rounds):
         random.Random(seed).shuffle(order)
         rates = {tiers: engines[tiers].ask("rate", seed)["rate"] for tiers in order}
@@ -79,55 +68,11 @@ def best(rounds: list[dict[str, float]]) -> dict[str, float]:
     return {place: min(measured[place] for measured in rounds) for place in rounds[0]}
 
 
-class Engine:
-    """An engine in a process of its own."""
-
-    def __init__(self, folder: str, tiers: str) -> None:
-        arguments = [sys.executable, __file__, "--engine", folder, tiers]
-        self._process = subprocess.Popen(
-            arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | ENVIRONMENT
-        )
-
-    def ask(self, what: str, seed: int) -> dict[str, float]:
-        to, out = self._process.stdin, self._process.stdout
-        assert to is not None
-        assert out is not None
-        to.write(json.dumps([what, seed]) + "\n")
-        to.flush()
-        return answer_in(out)
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(60)
-
-
-def answer_in(out: IO[str]) -> dict[str, float]:
-    for line in out:
-        if line.startswith("ANSWER "):
-            return json.loads(line.removeprefix("ANSWER "))
-    raise SystemExit("the engine has ended")
-
-
 # ---- in the engine's process ----------------------------------------------------------------------------------------
 
 
-def make_model(folder: str) -> None:
-    import torch
-    import transformers
-
-    config = transformers.LlamaConfig(
-        vocab_size=512,
-        hidden_size=512,
-        intermediate_size=1536,
-        num_hidden_layers=8,
-        num_attention_heads=8,
-        num_key_value_heads=4,
-        head_dim=64,
-        max_position_embeddings=2048,
-    )
-    torch.manual_seed(0)
-    transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).save_pretrained(folder)
+def stores_nothing(*_: object) -> None:
+    return None
 
 
 def serve(folder: str, tiers: str) -> None:
@@ -136,7 +81,7 @@ def serve(folder: str, tiers: str) -> None:
     if tiers == CONNECTOR:
         from octavo.vllm_plugin.adapter import OctavoManager
 
-        OctavoManager.prepare_store = lambda *_: None
+        mock.patch.object(OctavoManager, "prepare_store", stores_nothing).start()
     disk = {"disk": f"{folder}/disk", "disk_size": "2GiB", "digests": folder} if tiers == DISK else {}
     transfer = {
         "kv_connector": "OffloadingConnector",
@@ -144,6 +89,7 @@ def serve(folder: str, tiers: str) -> None:
         "kv_connector_extra_config": {
             "spec_name": "OctavoOffloadingSpec",
             "spec_module_path": "octavo.vllm_plugin",
+            "loads": "always",
             "memory": "256MiB",
             **disk,
         },
@@ -164,7 +110,7 @@ def serve(folder: str, tiers: str) -> None:
     for line in sys.stdin:
         what, seed = json.loads(line)
         measured = measure_rate(llm, seed) if what == "rate" else measure_first_token(llm, seed)
-        print("ANSWER " + json.dumps(measured), flush=True)
+        reply(measured)
     if tiers not in (NOTHING, AGAIN):
         offloading(llm).shutdown()
 
