@@ -13,11 +13,11 @@ import gc
 import os
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from octavo.chunks import GroupOffloadConfig, OffloadKey, StoredChunk, make_offload_key
-from octavo.ids import BlockHash
+from octavo.ids import BlockHash, GroupIdx
 from octavo.policies import POLICIES, make_policy
 from octavo.specs import FullAttentionSpec
 
@@ -125,7 +125,7 @@ def main() -> None:
 
 
 def make_keys(count: int) -> list[OffloadKey]:
-    return [make_offload_key(BlockHash(os.urandom(32)), 0) for _ in range(count)]
+    return [make_offload_key(BlockHash(os.urandom(32)), GroupIdx(0)) for _ in range(count)]
 
 
 def batches(
@@ -155,7 +155,7 @@ def run(
 
 
 def print_table(
-    subjects: Sequence[str], best: dict[tuple[str, str], float], pause: dict[str, tuple[float, str]]
+    subjects: Collection[str], best: dict[tuple[str, str], float], pause: dict[str, tuple[float, str]]
 ) -> None:
     print(f"{'ns per key':26}" + "".join(f"{mode:>16}" for mode in MODES) + f"{'longest pause':>28}")
     for name in subjects:

@@ -62,6 +62,7 @@ def serve(model: Path, pool_bytes: int, memory: str, policy: StorePolicy) -> tup
     seconds = perf_counter() - began
     resumed, stats = engine.snapshot().counters.tokens_resumed, engine.offload_stats()
     engine.close()
+    assert stats is not None
     return seconds, resumed, stats.stored_bytes
 
 
@@ -99,10 +100,11 @@ def main() -> None:
             pool_bytes = bytes_for_two(model)
             for memory in MEMORY:
                 best: dict[StorePolicy, float] = {}
-                seen = {}
+                seen: dict[StorePolicy, tuple[dict[str, int], int]] = {}
                 for _ in range(ROUNDS):
                     for policy in StorePolicy:
-                        seconds, *seen[policy] = serve(model, pool_bytes, memory, policy)
+                        seconds, resumed, stored = serve(model, pool_bytes, memory, policy)
+                        seen[policy] = resumed, stored
                         best[policy] = min(best.get(policy, seconds), seconds)
                 print(f"{name}, {memory} of memory")
                 for policy in StorePolicy:

@@ -184,6 +184,7 @@ def test_the_last_to_leave_a_fork_counts_what_was_shared():
         writer.store([*shared, tail])
     assert writer.evict(1) == [policy_suite.chunk_of([*shared, 3], 0).key]
     writer.store([9])
+    writer.use([9])
     assert len(writer.evict(4)) == 4
     assert writer.kept == [[9]]
 

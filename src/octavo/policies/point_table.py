@@ -12,8 +12,8 @@ from octavo.tables import LinkedLists, Part
 
 _DENSITIES = 16
 _QUEUES = NUM_CLASSES * _DENSITIES
+_ALL = 0
 _FREE, _PARKED, _WEIGHED, _NUM_LISTS = _QUEUES, _QUEUES + 1, _QUEUES + 2, _QUEUES + 3
-_CAME_BACK = (Role.SEEN, Role.RESUMED)
 _MOST_STEPS = 64
 _LOOKS_PER_TURN = 128
 """All queues are looked at anew so often while the tier stores its capacity once."""
@@ -46,14 +46,10 @@ class PointTable:
         self.new_tokens = array("q", bytes(8 * _NUM_LISTS))
         self.is_followed = array("b", bytes(_NUM_LISTS))
         self._queue = array("i", bytes(4 * _NUM_LISTS))
-        self._fresh = array("q", bytes(8 * _NUM_LISTS))
         self._is_parked = array("b", bytes(_NUM_LISTS))
         self._lists = LinkedLists(_NUM_LISTS)
         self._by_use = LinkedLists(_NUM_LISTS)
-        """All points by their last use, in two lists, those that came back apart; but for those that free nothing and
-        came to the beginning of their list."""
-        self.slots_of_fresh = 0
-        """What those free that did not come back."""
+        """All points by their last use, but for those that free nothing and came to the beginning."""
         self._heads: list[tuple[float, int, int, int]] = []
         self._weighed = WeighedPoints(self, self.last_use, self.freed)
 
@@ -76,7 +72,6 @@ class PointTable:
                 self.last_use,
                 self.freed,
                 self._is_parked,
-                self._fresh,
                 self.tokens_saved,
                 self.lives,
                 self.classes,
@@ -104,7 +99,6 @@ class PointTable:
         self.names[point] = b""
         self._weighed.forget(point)
         self._by_use.remove(point)
-        self._count_fresh(point, 0)
         self._lists.remove(point)
         self._lists.append(_FREE, point)
         self._is_parked[point] = False
@@ -118,7 +112,6 @@ class PointTable:
     def renew(self, point: int, class_: int) -> None:
         """A life begins."""
         self._by_use.remove(point)
-        self._count_fresh(point, 0)
         self.classes[point] = class_
         self.lives[point] = self.hazards.begin(class_, self.now)
         self.last_use[point] = self.now
@@ -131,17 +124,8 @@ class PointTable:
             self._lists.append(_WEIGHED, point)
             self._weighed.changed(point)
             return
-        self._by_use.append(self._came_back(point), point)
-        self._count_fresh(point, 0 if self._came_back(point) else self.freed[point])
+        self._by_use.append(_ALL, point)
         self._enqueue(point)
-
-    def _came_back(self, point: int) -> bool:
-        return self.roles[point] in _CAME_BACK
-
-    def _count_fresh(self, point: int, num_slots: int) -> None:
-        """What a point that did not come back frees from now on."""
-        self.slots_of_fresh += num_slots - self._fresh[point]
-        self._fresh[point] = num_slots
 
     def _density(self, point: int) -> int:
         per_slot = self.tokens_saved[point] / max(1, self.freed[point])
@@ -168,8 +152,7 @@ class PointTable:
                 self._weighed.changed(point)
             return
         if num_slots and not was and point not in self._by_use:
-            self._put_back(self._by_use, self._came_back(point), point)
-        self._count_fresh(point, 0 if self._came_back(point) else num_slots)
+            self._put_back(self._by_use, _ALL, point)
         self.freed[point], self.tokens_saved[point], self.is_followed[point] = num_slots, tokens_saved, is_followed
         if num_slots and self._is_parked[point]:
             self._unpark(point)
@@ -198,19 +181,8 @@ class PointTable:
         return lists.first(_PARKED)
 
     def least_recent(self) -> int | None:
-        """The point used longest ago."""
-        heads = [head for head in map(self._least_recent_of, (False, True)) if head is not None]
-        return min(heads, key=lambda head: self.last_use[head], default=None)
-
-    def least_adaptive(self, most_fresh_slots: float) -> int | None:
-        """The same of those that never came back while they have more than these slots, else of the others."""
-        came_back = self.slots_of_fresh <= most_fresh_slots
-        head = self._least_recent_of(came_back)
-        return self._least_recent_of(not came_back) if head is None else head
-
-    def _least_recent_of(self, came_back: bool) -> int | None:
-        """One that frees nothing leaves the order until its neighbours have gone."""
-        while (point := self._by_use.first(came_back)) is not None and not self.freed[point]:
+        """The point used longest ago. One that frees nothing leaves the order until its neighbours have gone."""
+        while (point := self._by_use.first(_ALL)) is not None and not self.freed[point]:
             self._by_use.remove(point)
         return point
 
@@ -227,7 +199,6 @@ class PointTable:
             return
         if point not in self._weighed:
             self._by_use.remove(point)
-            self._count_fresh(point, 0)
             self._lists.remove(point)
             self._lists.append(_WEIGHED, point)
             self._is_parked[point] = False
@@ -237,9 +208,11 @@ class PointTable:
         if point not in self._weighed:
             return
         self._weighed.forget(point)
-        self._put_back(self._by_use, self._came_back(point), point)
-        self._count_fresh(point, 0 if self._came_back(point) else self.freed[point])
+        self._put_back(self._by_use, _ALL, point)
         self._unpark(point)
+
+    def is_weighed(self, point: int) -> bool:
+        return point in self._weighed
 
     def least_with_weights(self, point: int | None, *, by_use: bool) -> int | None:
         """The point to give up, by its last use or by its worth, given the one of those without weights."""
@@ -301,6 +274,3 @@ class PointTable:
         assert all(not self.freed[point] for point in parked)
         self._by_use.check_invariants()
         assert all(point in self._by_use for point in self if self.freed[point] and point not in weighed)
-        fresh = [point for point in self if not self._came_back(point) and point not in weighed]
-        assert self.slots_of_fresh == sum(self.freed[point] for point in fresh), "what never came back is counted"
-        assert all(not self._came_back(point) for point in self._by_use.items(False))

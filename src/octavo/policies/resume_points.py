@@ -28,7 +28,7 @@ from octavo.policies.base import EvictionPolicy
 from octavo.policies.group_needs import GroupNeeds, needs_of_groups
 from octavo.policies.hazards import Role, class_of
 from octavo.policies.point_table import PointTable
-from octavo.policies.rivals import Contest, Order, chunks_per_unit, units_of
+from octavo.policies.safety_net import SafetyNet
 from octavo.policies.stretch_columns import Links
 from octavo.policies.stretches import StretchTable
 from octavo.tables import Part
@@ -55,7 +55,6 @@ class ResumePointPolicy(EvictionPolicy):
         """Every chunk's end is a boundary where requests resume."""
         self._main_group = (self._prefix_groups or self._run_groups or self._groups)[0]
         self._num_slots = num_slots
-        self._chunks_per_unit = chunks_per_unit(num_slots, self._main_group.tokens_per_chunk)
         self._start()
 
     def clear(self) -> Sequence[Part]:
@@ -67,24 +66,25 @@ class ResumePointPolicy(EvictionPolicy):
         self._stretches = StretchTable({group.suffix: group.links for group in self._groups})
         self._points = PointTable(self._num_slots)
         self._returned: dict[bytes, None] = {}
-        self._contest = self._make_contest()
+        self._net = self._make_net()
         self._is_promised_to = False
         """Whether a writer says where points are. Until then they are where they can be."""
 
-    def _make_contest(self) -> Contest | None:
+    def _make_net(self) -> SafetyNet | None:
         if self._is_rival or not self._is_plain:
             return None
         learned = ResumePointPolicy(self._configs, self._num_slots, is_rival=True)
-        return Contest(learned, self._num_slots, self._main_group.tokens_per_chunk)
+        tokens_per_chunk = self._main_group.tokens_per_chunk
+        return SafetyNet(learned, self._num_slots, tokens_per_chunk, self._stretches, self._points)
 
-    def _worst(self) -> int | None:
-        points, contest, point = self._points, self._contest, None
-        if contest is not None and contest.leader is Order.BY_USE:
-            point = points.least_recent()
-        elif contest is not None and contest.leader is Order.ADAPTIVE:
-            point = points.least_adaptive(contest.most_fresh_slots)
-        by_use = point is not None
-        return points.least_with_weights(point if by_use else points.worst(), by_use=by_use)
+    def _worst(self, num_slots: int) -> tuple[int | None, int]:
+        """The point to give up, and how many slots of it where so many are wanted."""
+        points, net = self._points, self._net
+        if net is None or net.is_learned_best:
+            return points.least_with_weights(points.worst(), by_use=False), num_slots
+        point, some = net.least(num_slots) or (points.least_recent(), num_slots)
+        worst = points.least_with_weights(point, by_use=True)
+        return worst, some if worst == point else num_slots
 
     # ---- the contract ------------------------------------------------------------------------------------------
 
@@ -103,8 +103,8 @@ class ResumePointPolicy(EvictionPolicy):
 
     def touch(self, keys: Sequence[OffloadKey]) -> None:
         """The last key that ends a point says which point is used: a resume touches all that is below it too."""
-        if self._contest is not None:
-            self._contest.resume(keys)
+        if self._net is not None:
+            self._net.resume(keys)
         for key in reversed(keys):
             number = self._stretches.find(key)
             if number:
@@ -169,10 +169,8 @@ class ResumePointPolicy(EvictionPolicy):
         else:
             self._add_full_point(point.num_tokens, point.block_hash)
             self._reckon_changed()
-        if self._contest is not None:
-            tip = self._stretches.find(OffloadKey(point.block_hash + self._main_group.suffix))
-            if tip and self._stretches.is_complete(tip):
-                self._contest.serve(units_of(self._stretches, tip, self._chunks_per_unit))
+        if self._net is not None:
+            self._net.serve(OffloadKey(point.block_hash + self._main_group.suffix))
 
     def pin(self, keys: Sequence[OffloadKey]) -> None:
         self._stretches.pin(keys)
@@ -190,7 +188,7 @@ class ResumePointPolicy(EvictionPolicy):
             if point:
                 self._give_up(point)
             self._stretches.remove(key)
-        self._reckon_changed()
+        self._note_gone(keys)
 
     def evict(self, num_slots: int) -> list[OffloadKey] | None:
         if self._stretches.num_idle_slots < num_slots:
@@ -199,18 +197,23 @@ class ResumePointPolicy(EvictionPolicy):
         freed = self._stretches.pop_unneeded(num_slots, victims)
         while freed < num_slots:
             self._reckon_changed()
-            point = self._worst()
+            point, some = self._worst(num_slots - freed)
             if point is None:
                 freed += self._stretches.pop_idle(victims)
             elif self._is_plain:
-                freed += self._strip(point, num_slots - freed, victims)
+                freed += self._strip(point, some, victims)
             else:
                 key = self._stretches.keys[self._tip(point)][-1]
                 self._points.hazards.note_given_up(key, self._points.lives[point])
                 self._give_up(point)
             freed += self._stretches.pop_unneeded(num_slots - freed, victims)
-        self._reckon_changed()
+        self._note_gone(victims)
         return victims
+
+    def _note_gone(self, keys: Sequence[OffloadKey]) -> None:
+        self._reckon_changed()
+        if self._net is not None:
+            self._net.gave_up(keys)
 
     def weigh(self, block_hash: BlockHash, weight: float) -> bool:
         self._points.weigh(block_hash, self._full_point(block_hash), weight)

@@ -1,14 +1,14 @@
-"""The safety net, with full attention alone: is what was learned better than a simpler order?
+"""Who resumes more, with full attention alone: what was learned, or a simpler order?
 
 Three rivals play a tier as large as the real one without its bytes, over the prefixes that requests ask for and store:
-by last use (LRU), recency against frequency (ARC), and by the index. The real tier gives up in the order of the one
-whose requests resumed more of late.
+by last use (LRU), recency against frequency (ARC), and by the index. `safety_net` has the real tier follow the leader.
 
     unit    what a rival stores and gives up: a chunk, or some hundred tokens' in a large tier, so that a rival knows
             one key where the tier knows many
+    left    units that the real tier has and a rival has not: what follows that rival gives up first
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 
 from octavo.chunks import OffloadKey, PromisedPoint, StoredChunk, get_offload_block_hash
@@ -20,12 +20,13 @@ from octavo.policies.stretch_columns import StretchColumns
 _UNIT_TOKENS = 512
 _MOST_UNITS = 512
 _UNITS_PER_PART = 64
-_MEMORY = 0.99
-"""A request counts half after 70 others."""
-_LEAD = 1.005
-"""Another must resume so many times as much to take the lead."""
+_LEAD = 0.3
+"""Of the tier: another takes the lead when it has resumed so much more, and more than the longest prompt has. So what a
+change costs is earned before, and no single request decides."""
+_MOST_BEHIND = 1.0
+"""Of the tier: nobody counts as farther behind, so that the lead can change while traffic does."""
 _MOST_RECENT = 256
-"""Requests whose next promise is told from another request's. At more the oldest is forgotten."""
+"""Requests whose promises are awaited. At more the oldest is forgotten."""
 
 
 class Order(IntEnum):
@@ -39,26 +40,57 @@ class Order(IntEnum):
 class Rival:
     """A tier without bytes."""
 
-    def __init__(self, policy: EvictionPolicy, num_slots: int, unit_tokens: int) -> None:
-        self._unit_tokens = unit_tokens
+    def __init__(
+        self,
+        policy: EvictionPolicy,
+        num_slots: int,
+        unit_tokens: int,
+        *,
+        is_kept: Callable[[OffloadKey], bool] = lambda _: False,
+    ) -> None:
+        """`is_kept`: whether the real tier has a chunk."""
         self.policy = policy
         self.resumed = 0.0
-        """Slots, those of late."""
+        """Slots. The contest lifts what is far behind."""
+        self.left: dict[OffloadKey, None] = {}
+        """By their last chunks, those that went first come first."""
+        self._unit_tokens, self._is_kept = unit_tokens, is_kept
         self._num_free = num_slots
         self._slots: dict[OffloadKey, int] = {}
+        self._used: dict[OffloadKey, None] = {}
+        """The last units of what requests were seen to use that have promised nothing yet."""
+
+    def resume(self, ends: Sequence[OffloadKey]) -> None:
+        """A request asks for the units that end with these: as in the real tier, they are used before room is made."""
+        num_there = next((index for index, key in enumerate(ends) if key not in self._slots), len(ends))
+        if num_there:
+            self.policy.touch(ends[:num_there])
+            _note(self._used, ends[num_there - 1])
 
     def serve(self, units: Sequence[StoredChunk], num_counted: int) -> None:
         """A request asks for this prefix, and stores it. The first of its units were counted when it promised them."""
         slots = self._slots
         there = next((index for index, unit in enumerate(units) if unit.key not in slots), len(units))
+        num_used = _take_last(self._used, units)
         resumed = units[num_counted:there]
-        if resumed:
-            self.policy.touch([unit.key for unit in units[: there if not num_counted else 0] or resumed])
+        if resumed and there > num_used:
+            self.policy.touch([unit.key for unit in (resumed if num_counted else units[:there])])
+        self.resumed += sum([unit.num_slots for unit in resumed])
         new = [unit for unit in units[there:] if unit.key not in slots]
         if self._store(new, [unit.key for unit in units if unit.key in slots]):
             tip = get_offload_block_hash(units[-1].key)
             self.policy.promise(PromisedPoint(num_tokens=len(units) * self._unit_tokens, block_hash=tip))
-        self.resumed = self.resumed * _MEMORY + sum([unit.num_slots for unit in resumed])
+        else:
+            self.left |= {unit.key: None for unit in new if unit.key not in slots}
+
+    def make_room(self, num_slots: int) -> bool:
+        """Gives up so much more; False if it cannot."""
+        victims = self.policy.evict(num_slots)
+        for key in victims or ():
+            self._num_free += self._slots.pop(key)
+            if self._is_kept(key):
+                self.left[key] = None
+        return victims is not None
 
     def _store(self, new: Sequence[StoredChunk], kept: Sequence[OffloadKey]) -> bool:
         """Stores as much as fits; whether all does."""
@@ -67,51 +99,78 @@ class Rival:
             needed = sum([unit.num_slots for unit in part])
             if needed > self._num_free:
                 self.policy.pin(kept)
-                victims = self.policy.evict(needed - self._num_free)
+                has_room = self.make_room(needed - self._num_free)
                 self.policy.unpin(kept)
-                if victims is None:
+                if not has_room:
                     return False
-                self._num_free += sum([self._slots.pop(key) for key in victims])
             self.policy.insert(part)
             kept = [*kept, *(unit.key for unit in part)]
-            self._slots |= {unit.key: unit.num_slots for unit in part}
+            for unit in part:
+                self._slots[unit.key] = unit.num_slots
+                self.left.pop(unit.key, None)
             self._num_free -= needed
         return True
 
 
 class Contest:
-    """Who resumes more of late."""
+    """Who resumes more. ARC leads at first, until another has shown more."""
 
-    def __init__(self, learned: EvictionPolicy, num_slots: int, unit_tokens: int) -> None:
-        self._adaptive = ARCPolicy((), num_slots)
-        policies = {Order.LEARNED: learned, Order.BY_USE: LRUPolicy((), num_slots), Order.ADAPTIVE: self._adaptive}
-        self._rivals = {order: Rival(policy, num_slots, unit_tokens) for order, policy in policies.items()}
+    def __init__(
+        self,
+        learned: EvictionPolicy,
+        num_slots: int,
+        tokens_per_chunk: int,
+        *,
+        is_kept: Callable[[OffloadKey], bool] = lambda _: False,
+    ) -> None:
+        self.chunks_per_unit = chunks_per_unit(num_slots, tokens_per_chunk)
+        policies = {
+            Order.LEARNED: learned,
+            Order.BY_USE: LRUPolicy((), num_slots),
+            Order.ADAPTIVE: ARCPolicy((), num_slots),
+        }
+        self.rivals = {
+            order: Rival(policy, num_slots, tokens_per_chunk, is_kept=is_kept) for order, policy in policies.items()
+        }
         self._recent: dict[OffloadKey, None] = {}
         """The last units of requests that may promise more."""
-        self.leader = Order.LEARNED
-
-    @property
-    def most_fresh_slots(self) -> float:
-        """What those that never came back ought to have, while the adaptive order leads."""
-        return self._adaptive.target_slots
+        self._num_slots, self._longest = num_slots, 0
+        self.leader = Order.ADAPTIVE
 
     def resume(self, keys: Sequence[OffloadKey]) -> None:
         """A request resumes with these: what it promises is another request's than what was promised before."""
         for key in self._recent.keys() & set(keys):
             del self._recent[key]
+        ends = keys[self.chunks_per_unit - 1 :: self.chunks_per_unit]
+        for rival in self.rivals.values():
+            rival.resume(ends)
 
     def serve(self, units: Sequence[StoredChunk]) -> None:
-        counted = [index for index, unit in enumerate(units, 1) if unit.key in self._recent]
-        for index in counted:
-            del self._recent[units[index - 1].key]
-        self._recent[units[-1].key] = None
-        if len(self._recent) > _MOST_RECENT:
-            del self._recent[next(iter(self._recent))]
-        for rival in self._rivals.values():
-            rival.serve(units, counted[-1] if counted else 0)
-        best = max(self._rivals, key=lambda order: self._rivals[order].resumed)
-        if self._rivals[best].resumed > self._rivals[self.leader].resumed * _LEAD:
+        num_counted = _take_last(self._recent, units)
+        _note(self._recent, units[-1].key)
+        for rival in self.rivals.values():
+            rival.serve(units, num_counted)
+        leader = self.rivals[self.leader]
+        for rival in self.rivals.values():
+            rival.resumed = max(rival.resumed, leader.resumed - _MOST_BEHIND * self._num_slots)
+        best = max(self.rivals, key=lambda order: self.rivals[order].resumed)
+        self._longest = max(self._longest, sum([unit.num_slots for unit in units]))
+        if self.rivals[best].resumed > leader.resumed + max(_LEAD * self._num_slots, self._longest):
             self.leader = best
+
+
+def _note(keys: dict[OffloadKey, None], key: OffloadKey) -> None:
+    keys[key] = None
+    if len(keys) > _MOST_RECENT:
+        del keys[next(iter(keys))]
+
+
+def _take_last(keys: dict[OffloadKey, None], units: Sequence[StoredChunk]) -> int:
+    """How many of these there are up to the last that is noted. None of them is noted any more."""
+    noted = [index for index, unit in enumerate(units, 1) if unit.key in keys]
+    for index in noted:
+        del keys[units[index - 1].key]
+    return noted[-1] if noted else 0
 
 
 def chunks_per_unit(num_slots: int, tokens_per_chunk: int) -> int:

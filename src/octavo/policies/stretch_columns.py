@@ -84,6 +84,12 @@ class StretchColumns:
             number = self.holders[number]
         return 0
 
+    def end_above(self, number: int) -> int:
+        """The end of the only sequence that goes on from a stretch of a prefix group; 0 if there are several."""
+        while self.num_holders[number] - (self.points[number] > 0) == 1:
+            number = self.holders[number]
+        return number if self.num_holders[number] == 1 else 0
+
     def exclusive_slots(self, number: int) -> int:
         """What becomes free in a prefix group when the only holder of a stretch goes."""
         num_slots = 0

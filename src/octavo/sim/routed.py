@@ -51,12 +51,8 @@ class RoutedPlace:
         self._hear(request.arrival_s)
         tokens = request.prompt()
         hashes = external_hashes(self._hasher.hash_tokens(tokens, PLAIN))
-        prompt = Prompt(
-            num_tokens=len(tokens),
-            resumes=self.index.resumes(hashes, len(tokens)),
-            branches=self.index.resumes(hashes, len(tokens), needs_checkpoints=False),
-            session=request.session or None,
-        )
+        resumes, branches = self.index.read(hashes, len(tokens))
+        prompt = Prompt(num_tokens=len(tokens), resumes=resumes, branches=branches, session=request.session or None)
         choice = self._placement.choose(prompt, self._names)
         assert choice is not None, "no bound of requests is set"
         self._open[number] = _Sent(

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -72,6 +72,22 @@ class Trace:
     requests: Sequence[TraceRequest]
     block_tokens: int
     """The trace tells nothing about shorter prefixes."""
+
+    @classmethod
+    def of_prompts(cls, prompts: Iterable[Sequence[int]], *, block_tokens: int, interval_s: float) -> Self:
+        """Prompts as their blocks, one after the other; each is answered with one token."""
+        requests = [
+            TraceRequest(
+                arrival_s=number * interval_s,
+                num_prompt_tokens=len(ids) * block_tokens,
+                num_output_tokens=1,
+                block_ids=np.array(ids, dtype=np.int32),
+                block_tokens=block_tokens,
+                knows_output=False,
+            )
+            for number, ids in enumerate(prompts)
+        ]
+        return cls(requests=requests, block_tokens=block_tokens)
 
     @property
     def num_prompt_tokens(self) -> int:

@@ -1,20 +1,20 @@
 """The resume rule for many holders at once: an engine of a fleet each, as one bit of an integer.
 
 The search goes down the boundaries, as `longest_resume` does, and asks the same `needed_blocks`. At each boundary it
-looks at the set of holders that may resume there. A group parts the set: holders that lack a block wait further down,
-at the boundary that the law of resumption allows them, and who is left after all groups resumes here:
+looks at the set of holders that may resume there, and who is left after all groups resumes here:
 
     boundary        n3              n2              n1
     may resume      {a, b, c}  ->   {b, c}      ->  {c}
     all groups      {a}             {b}             {c}
 
-Windows and recurrent states need the block that ends at a boundary, and few holders have that one. So only boundaries
-at which somebody has it are looked at; whoever lacks it is carried down.
+Most groups are answered for all boundaries at once. One that needs every block at the last boundary needs, by the law
+of resumption, every block at each: the holders of a whole prefix, which only become fewer. Recurrent states and windows
+need the block that ends at a boundary, and few holders have that one; states need no other. Windows, and other groups,
+part the set: holders that lack a block wait further down, at the boundary that the law allows them.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from itertools import accumulate
 from operator import and_
 
@@ -37,25 +37,27 @@ def longest_resumes(groups: Sequence[GroupHolders], request: ResumePoint, holder
     last, with 0 tokens. Each holder is told once, at the boundary that `longest_resume` would find for it."""
     step = resume_granularity([group.spec for group in groups])
     top = last_boundary(request.num_tokens, step, has_draft=any(group.is_draft for group in groups)) // step
-    waiting = [0] * (top + 1)
-    waiting[top] = holders
     searches = [_GroupSearch(group, request, step) for group in groups]
-    dense = [search for search in searches if not search.group.spec.always_needs_last_block]
     able = [holders] * top
+    parting = []
     for search in searches:
+        if search.needs_all_blocks(top):
+            able = list(map(and_, able, search.with_all_blocks(top)))
+            continue
         if search.group.spec.always_needs_last_block:
             able = list(map(and_, able, search.with_last_blocks(top)))
+        if not search.group.spec.holds_checkpoints:
+            parting.append(search)
+    waiting = [0] * top
+    waiting.append(holders)
     carried = 0
     for place in range(top, 0, -1):
         carried |= waiting[place]
-        if place == top:  # most holders lack most of a prompt, and go far down at once
-            for search in dense:
-                carried = search.part(place, carried, waiting)
         here = carried & able[place - 1]
         if not here:
             continue
         carried ^= here
-        for search in searches:
+        for search in parting:
             here = search.part(place, here, waiting)
             if not here:
                 break
@@ -76,6 +78,20 @@ class _GroupSearch:
         self._lookahead = draft_lookahead(group.spec, is_draft=group.is_draft, granularity=step)
         self._runs: dict[int, list[int]] = {}
         """First block of a run -> by its length less one, the holders that have the whole run."""
+        self._ends_of: dict[tuple[int, int], list[int]] = {}
+        """First block and length of a stretch -> by block, the holders that have it and all after it."""
+
+    def needs_all_blocks(self, top: int) -> bool:
+        """Whether a resume at any boundary up to `top` needs every block before it."""
+        needed = self._needed(top) if top else ()
+        stop = self._num_blocks(top)
+        return self.group.spec.indexes_decoder_tokens and needed == (range(stop),)
+
+    def with_all_blocks(self, top: int) -> list[int]:
+        """By boundary, from the first to `top`: those that have every block that it needs."""
+        ratio = self._step // self.group.spec.block_size
+        run = self._run(range(self._num_blocks(top)))
+        return run[self._num_blocks(1) - 1 :: ratio]
 
     def with_last_blocks(self, top: int) -> list[int]:
         """By boundary, from the first to `top`: those that have the block that ends there."""
@@ -85,38 +101,63 @@ class _GroupSearch:
 
     def part(self, place: int, holders: int, waiting: list[int]) -> int:
         """Those that can resume at a boundary. The others go to the largest one below that they may resume at."""
-        _, num_prompt_tokens, num_encoder_tokens = self._request
-        point = ResumePoint(place * self._step, num_prompt_tokens, num_encoder_tokens)
-        spec, is_draft = self.group.spec, self.group.is_draft
-        for needed in blocks_to_resume(spec, point, is_draft=is_draft, granularity=self._step):
-            if not holders:
-                break
-            having = self._with_all(needed, holders)
-            missing = holders ^ having
-            holders = having
-            run = self._run(needed) if missing else []
-            length = 0
+        for needed in self._needed(place):
+            missing = holders & ~self._with_all(needed)
+            if not missing:
+                continue
+            holders ^= missing
+            run, length = self._run(needed), 0
             while missing:
                 length = _first_without(run, missing, length)
                 gone = missing & ~run[length]
                 missing ^= gone
                 waiting[min(place - 1, self._place_without(needed.start + length))] |= gone
+            if not holders:
+                break
         return holders
 
-    def _with_all(self, needed: range, holders: int) -> int:
-        """Those that have all these blocks."""
-        if needed.start and needed.start not in self._runs:  # a window, which nobody asks for again
-            held = self.group.holders[needed.start : needed.stop]
-            return reduce(and_, held, holders) if len(held) == len(needed) else 0
-        return holders & self._run(needed)[len(needed) - 1]
+    def _needed(self, place: int) -> tuple[range, ...]:
+        _, num_prompt_tokens, num_encoder_tokens = self._request
+        point = ResumePoint(place * self._step, num_prompt_tokens, num_encoder_tokens)
+        return blocks_to_resume(self.group.spec, point, is_draft=self.group.is_draft, granularity=self._step)
+
+    def _num_blocks(self, place: int) -> int:
+        """Up to a boundary, and a draft group's witness."""
+        return (place * self._step + self._lookahead) // self.group.spec.block_size
+
+    def _with_all(self, needed: range) -> int:
+        """Those that have all these blocks. A window is the end of one stretch as long, and the beginning of the next:
+
+        blocks    0 . . . 4 . . . 8 . . . 12         a window of 4 that needs 6, 7, 8, 9
+        kept      {0 to 3} 4-7, 5-7, 6-7, 7 ...      the ends of each stretch: 6-7
+                  0, 0-1, ...  ...  8, 8-9, ...      its beginnings: 8-9
+        """
+        width = len(needed)
+        if width == 1:
+            held = self.group.holders
+            return held[needed.start] if needed.start < len(held) else 0
+        first = needed.start // width * width
+        if needed.start == first:
+            return self._run(needed)[width - 1]
+        beginning = range(first + width, needed.stop)
+        return self._ends(first, width)[needed.start - first] & self._run(beginning)[len(beginning) - 1]
+
+    def _ends(self, first: int, width: int) -> list[int]:
+        """By first block: those that have all from it to the end of a stretch."""
+        if (first, width) not in self._ends_of:
+            held = self._held(range(first, first + width))
+            self._ends_of[first, width] = list(accumulate(reversed(held), and_))[::-1]
+        return self._ends_of[first, width]
 
     def _run(self, needed: range) -> list[int]:
         run = self._runs.get(needed.start, [])
         if len(run) < len(needed):
-            held = list(self.group.holders[needed.start : needed.stop])
-            held += [0] * (len(needed) - len(held))
-            run = self._runs[needed.start] = list(accumulate(held, and_))
+            run = self._runs[needed.start] = list(accumulate(self._held(needed), and_))
         return run
+
+    def _held(self, blocks: range) -> list[int]:
+        held = list(self.group.holders[blocks.start : blocks.stop])
+        return held + [0] * (len(blocks) - len(held))
 
     def _place_without(self, missing: int) -> int:
         """The largest boundary for a holder that lacks a block which is needed further up."""

@@ -19,8 +19,8 @@ from octavo.tables.discards import Part
 from octavo.tables.sharding import ShardedDict
 
 RUN_LENGTH = 170
-"""The most keys of a run: as many as a dictionary of 256 places takes. Bounds what rewriting one costs, and how many
-blanks lie before the oldest key."""
+"""The most keys of a run: a dictionary with room for 256 takes 170. It bounds the cost of rewriting a run, and the
+number of blanks before the oldest key."""
 
 _SLOT_BITS = 24
 MAX_SLOTS = (1 << _SLOT_BITS) - 1
@@ -202,7 +202,7 @@ class RecencyOrder:
         return (keys, slots) if sum(slots) <= most_slots else None
 
     def _take_part(self, number: int, num_slots: int) -> tuple[list[bytes], list[int]]:
-        """The first keys of a run that have at least so many slots, which the whole run has."""
+        """The first keys of a run that together have at least `num_slots` slots. The run has enough of them."""
         keys: list[bytes] = []
         slots: list[int] = []
         entries, base, run = self._entries, number << _SLOT_BITS, self._runs[number]

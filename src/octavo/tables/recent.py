@@ -2,7 +2,7 @@
 
     young [ keys put since the last turn ]   old [ those before ]   gone
 
-What is put together stays together, so that whoever finds the last of a chain finds its first ones too.
+Keys that are put together stay together. So a reader who finds the last key of a chain finds its first keys too.
 """
 
 from collections.abc import Sequence

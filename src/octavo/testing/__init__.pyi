@@ -29,4 +29,5 @@ from .small_models import (
 from .spec_suite import KVCacheSpecSuite as KVCacheSpecSuite
 from .tier_driver import NAMESPACE as NAMESPACE, OTHER_NAMESPACE as OTHER_NAMESPACE
 from .tier_suite import TierSuite as TierSuite
+from .traffic import TRAFFIC as TRAFFIC, make_traffic as make_traffic
 from .worker_suite import OffloadingWorkerSuite as OffloadingWorkerSuite

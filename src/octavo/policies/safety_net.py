@@ -1,0 +1,99 @@
+"""The safety net, with full attention alone: the real tier follows the order that resumes more.
+
+While a simple order leads, the real tier gives up what that rival's tier does not have (`rivals`). So it comes to hold
+what the rival holds, whatever led before, and a change of the lead costs no more than one tier's content. While what
+was learned leads, the real tier's own points say what goes.
+"""
+
+from collections.abc import Sequence
+from itertools import islice
+
+from octavo.chunks import OffloadKey
+from octavo.policies.base import EvictionPolicy
+from octavo.policies.point_table import PointTable
+from octavo.policies.rivals import Contest, Order, Rival, units_of
+from octavo.policies.stretches import StretchTable
+
+_MOST_LOOKS = 16
+_MOST_AHEAD = 2
+
+
+class SafetyNet:
+    """A contest of orders, and the points that go while a simple one leads."""
+
+    def __init__(
+        self,
+        learned: EvictionPolicy,
+        num_slots: int,
+        tokens_per_chunk: int,
+        stretches: StretchTable,
+        points: PointTable,
+    ) -> None:
+        self._stretches, self._points = stretches, points
+        self._contest = Contest(learned, num_slots, tokens_per_chunk, is_kept=lambda key: stretches.find(key) > 0)
+        self._has_begun = False
+
+    @property
+    def is_learned_best(self) -> bool:
+        """Also until a writer makes its first promise."""
+        return not self._has_begun or self._contest.leader is Order.LEARNED
+
+    def resume(self, keys: Sequence[OffloadKey]) -> None:
+        """A request resumes with these."""
+        self._contest.resume(keys)
+
+    def serve(self, key: OffloadKey) -> None:
+        """A writer promises what ends with this chunk."""
+        tip = self._stretches.find(key)
+        if tip and self._stretches.is_complete(tip):
+            self._has_begun = True
+            self._contest.serve(units_of(self._stretches, tip, self._contest.chunks_per_unit))
+
+    def gave_up(self, keys: Sequence[OffloadKey]) -> None:
+        """The real tier does not have these any more."""
+        for rival in self._contest.rivals.values():
+            if rival.left:
+                for key in keys:
+                    rival.left.pop(key, None)
+
+    def least(self, num_slots: int) -> tuple[int, int] | None:
+        """A point that the leader's tier has no more, and how many slots of it may go, where so many are wanted. None
+        if none is found: the work is bounded."""
+        rival = self._contest.rivals[self._contest.leader]
+        for _ in range(_MOST_AHEAD):
+            found = self._least_left(rival, num_slots)
+            if found or not rival.make_room(num_slots):
+                return found
+        return self._least_left(rival, num_slots)
+
+    def _least_left(self, rival: Rival, num_slots: int) -> tuple[int, int] | None:
+        for key in list(islice(rival.left, _MOST_LOOKS)):
+            found = self._end_above(key, num_slots)
+            if found:
+                return found
+            del rival.left[key]
+            if self._is_there(key):
+                rival.left[key] = None
+        return None
+
+    def _is_there(self, key: OffloadKey) -> bool:
+        number = self._stretches.find(key)
+        return number > 0 and self._stretches.chunk_slots[number] > 0
+
+    def _end_above(self, key: OffloadKey, num_slots: int) -> tuple[int, int] | None:
+        """The point where the sequence ends that goes on from here, and its slots from this unit on. What comes after
+        a unit that is gone cannot be resumed. Part of a unit is gone only if nothing follows."""
+        stretches, per_unit = self._stretches, self._contest.chunks_per_unit
+        if not self._is_there(key):
+            return None
+        number = stretches.find(key)
+        tip = stretches.end_above(number)
+        point = stretches.points[tip]
+        if not point or stretches.is_pinned(tip) or self._points.is_weighed(point):
+            return None
+        place = stretches.starts[number] + stretches.keys[number].index(key)
+        if (place + 1) % per_unit and stretches.keys[tip][-1] != key:
+            return None
+        end, chunk_slots = stretches.starts[tip] + len(stretches.keys[tip]), stretches.chunk_slots[tip]
+        wanted = (end - -(-num_slots // chunk_slots)) // per_unit * per_unit
+        return point, (end - max(place // per_unit * per_unit, wanted)) * chunk_slots
