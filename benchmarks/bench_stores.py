@@ -1,12 +1,14 @@
 """The tiers over shared stores beside their clients' own puts and gets of the same bytes, on the same server and run.
 
-    python benchmarks/bench_stores.py [--stores file s3 redis] [--latency-ms 0 20 50] [--chunk-kib 256] [--rounds 3]
+    python benchmarks/bench_stores.py [--stores file s3 redis] [--latency-ms 0 20 50] [--chunk-kib 64 256 1024 8192]
+                                      [--mebibytes 64] [--rounds 3]
 
 Servers are started by scripts/start_object_store.sh and scripts/start_redis.sh; one whose package is missing is left
-out. A round writes and reads --mebibytes in jobs of 16 chunks, --depth jobs at once: an object of 16 chunks each for
-the object store, a pipeline of 16 values for Redis, the same for tier and client. Client, tier and encrypted tier take
-turns; the best round counts. Every load of a tier is verified. Latency is put between by a relay; without any, nothing
-stands between. A lookup's round trips are counted by its time through a relay so slow that all else is small.
+out. A round writes and reads --mebibytes in jobs of 16 chunks (of 16 MiB at most), --depth jobs at once: an object of
+a job's chunks for the object store, a pipeline of as many values for Redis, the same for tier and client. Client, tier
+and encrypted tier take turns; the best round counts. Every load of a tier is verified. Latency is put between by a
+relay; without any, nothing stands between. A lookup's round trips are counted by its time through a relay so slow that
+all else is small.
 """
 
 import argparse
@@ -16,12 +18,13 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -29,15 +32,16 @@ from urllib.parse import urlsplit
 from delaying_relay import DelayingRelay
 
 from octavo.chunks import ALL_BLOCKS, NO_TENANT, ChunkBytes, ChunkChain, SequenceNames, make_offload_key
-from octavo.ids import BlockHash
+from octavo.ids import BlockHash, GroupIdx
 from octavo.offload import SharedConfig
 from octavo.tiers import Tier, TierContext
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 CHUNKS_PER_JOB = 16
+MOST_JOB_KIB = 16 << 10
 TOKENS_PER_CHUNK = 64
 SLOW_S = 1.0
-PATIENT = dict.fromkeys(("find_s", "load_s", "store_s"), 120.0)
+PATIENT: dict[str, Any] = dict.fromkeys(("find_s", "load_s", "store_s"), 120.0)
 
 
 class Side(NamedTuple):
@@ -51,16 +55,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stores", nargs="*", default=["file", "s3", "redis"], choices=["file", "s3", "redis"])
     parser.add_argument("--latency-ms", type=float, nargs="*", default=[0, 20, 50])
-    parser.add_argument("--chunk-kib", type=int, default=256)
-    parser.add_argument("--mebibytes", type=int, default=32)
+    parser.add_argument("--chunk-kib", type=int, nargs="*", default=[64, 256, 1024, 8192])
+    parser.add_argument("--mebibytes", type=int, default=64)
     parser.add_argument("--depth", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
-    jobs = max(1, (args.mebibytes << 10) // (args.chunk_kib * CHUNKS_PER_JOB))
-    work = Work([random.randbytes(args.chunk_kib << 10) for _ in range(jobs * CHUNKS_PER_JOB)], args.depth)
-    print(f"MB/s: {work.num_bytes >> 20} MiB a round in chunks of {args.chunk_kib} KiB; ratios: tier / client")
+    print(f"MB/s: {args.mebibytes} MiB a round; ratios: tier / client")
     print(
-        f"{'':14}{'store: client':>14}{'tier':>7}{'encrypted':>11} | {'load: client':>12}{'tier':>7}{'encrypted':>11}",
+        f"{'':22}{'store: client':>14}{'tier':>7}{'encrypted':>11} | {'load: client':>12}{'tier':>7}{'encrypted':>11}",
         end="",
     )
     print(" | lookup: found   not found")
@@ -71,7 +73,11 @@ def main() -> None:
             except MissingError as error:
                 print(f"{kind:>5}: left out: {error}")
                 continue
-            bench_store(kind, place, work, args.latency_ms if kind != "file" else [0.0], args.rounds)
+            for chunk_kib in args.chunk_kib:
+                work = Work(
+                    [random.randbytes(chunk_kib << 10) for _ in range((args.mebibytes << 10) // chunk_kib)], args.depth
+                )
+                bench_store(kind, place, work, args.latency_ms if kind != "file" else [0.0], args.rounds)
             if kind != "file":
                 count_round_trips(kind, place, work)
 
@@ -91,7 +97,7 @@ def bench_store(kind: str, place: "Place", work: "Work", latencies_ms: list[floa
                     side.append(bench_tier(there, work, key))
                     place.empty()
         best = [Side(*map(min, zip(*side, strict=True))) for side in sides]
-        tell(f"{kind} {latency_ms:g} ms", best, work.num_bytes)
+        tell(f"{kind} {latency_ms:g} ms {len(work.payloads[0]) >> 10} KiB", best, work.num_bytes)
 
 
 def count_round_trips(kind: str, place: "Place", work: "Work") -> None:
@@ -102,7 +108,7 @@ def count_round_trips(kind: str, place: "Place", work: "Work") -> None:
 
 
 def tell(name: str, best: list[Side], num_bytes: int) -> None:
-    line = f"{name:14}"
+    line = f"{name:22}"
     for field, width in (("store_s", 14), ("load_s", 12)):
         client, tier, encrypted = (num_bytes / 1e6 / getattr(side, field) for side in best)
         line += f"{client:{width}.0f}{tier / client:6.2f}x{encrypted / client:10.2f}x | "
@@ -118,11 +124,12 @@ class Work:
         self.payloads = payloads
         self.depth = depth
         self.num_bytes = sum(map(len, payloads))
-        self.keys = [make_offload_key(BlockHash(random.randbytes(32)), 0) for _ in payloads]
+        self.keys = [make_offload_key(BlockHash(random.randbytes(32)), GroupIdx(0)) for _ in payloads]
 
     @property
     def jobs(self) -> list[range]:
-        return [range(start, start + CHUNKS_PER_JOB) for start in range(0, len(self.payloads), CHUNKS_PER_JOB)]
+        chunks = min(CHUNKS_PER_JOB, max(1, (MOST_JOB_KIB << 10) // len(self.payloads[0])))
+        return [range(start, start + chunks) for start in range(0, len(self.payloads), chunks)]
 
     @property
     def sequence(self) -> SequenceNames:
@@ -161,14 +168,14 @@ def bench_tier(place: "Place", work: Work, key: bytes | None) -> Side:
 
 def unknown(work: Work) -> SequenceNames:
     """A sequence that nobody has stored. The first one that is asked for opens a connection."""
-    keys = [make_offload_key(BlockHash(random.randbytes(32)), 0) for _ in work.keys]
+    keys = [make_offload_key(BlockHash(random.randbytes(32)), GroupIdx(0)) for _ in work.keys]
     return SequenceNames(NO_TENANT, [ChunkChain(TOKENS_PER_CHUNK, keys)])
 
 
 def look_up(tier: Tier, sequence: SequenceNames) -> float:
     begun = time.perf_counter()
     while tier.ask(sequence):
-        time.sleep(0.0002)
+        time.sleep(0.0005)
         tier.poll(time.monotonic())
     return time.perf_counter() - begun
 
@@ -185,7 +192,7 @@ def move(tier: Tier, submit: Callable[..., bool], work: Work, buffers: list[memo
         for result in tier.poll(time.monotonic()):
             assert not result.failed, tier.status()
             under_way -= 1
-        time.sleep(0.0002)
+        time.sleep(0.0005)
     return time.perf_counter() - begun
 
 
@@ -196,7 +203,7 @@ class MissingError(Exception):
     """What a store needs is not installed."""
 
 
-class Place:
+class Place(ABC):
     """A store, and its client's own way of putting and getting."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
@@ -210,11 +217,13 @@ class Place:
         moved = {name: value.replace(f":{self.port}", f":{port}") for name, value in self.settings.items()}
         return type(self)(moved)
 
+    @abstractmethod
     def empty(self) -> None:
-        raise NotImplementedError
+        """Deletes all that is there."""
 
+    @abstractmethod
     async def bench_client(self, work: Work) -> Side:
-        raise NotImplementedError
+        """The client's own stores and loads of the work."""
 
 
 class Objects(Place):
@@ -239,9 +248,9 @@ class Objects(Place):
 
         store_s = await at_depth(
             work.depth,
-            [lambda n=n, body=body: obstore.put_async(store, f"plain/{n}", body) for n, body in enumerate(bodies)],
+            [partial(obstore.put_async, store, f"plain/{n}", body) for n, body in enumerate(bodies)],
         )
-        load_s = await at_depth(work.depth, [lambda n=n: get(f"plain/{n}") for n in range(len(bodies))])
+        load_s = await at_depth(work.depth, [partial(get, f"plain/{n}") for n in range(len(bodies))])
         return Side(store_s, load_s)
 
     def _open(self) -> Any:
@@ -278,8 +287,8 @@ class RedisServer(Place):
                     pipeline.get(f"octavo-plain-{place}")
                 await pipeline.execute()
 
-            store_s = await at_depth(work.depth, [lambda places=places: put(places) for places in work.jobs])
-            load_s = await at_depth(work.depth, [lambda places=places: get(places) for places in work.jobs])
+            store_s = await at_depth(work.depth, [partial(put, places) for places in work.jobs])
+            load_s = await at_depth(work.depth, [partial(get, places) for places in work.jobs])
         return Side(store_s, load_s)
 
 
@@ -345,4 +354,4 @@ def serving(script: str) -> Iterator[dict[str, str]]:
 STARTS = {"file": start_folder, "s3": start_s3, "redis": start_redis}
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -205,11 +205,12 @@ class VllmSide:
                 group.remove_skipped_blocks(request_id, num_tokens)
 
     def num_known(self, request_id: str) -> int:
-        return self.requests[request_id].request.num_tokens
+        num_tokens: int = self.requests[request_id].request.num_tokens
+        return num_tokens
 
     def num_computed(self, request_id: str) -> int:
         held = self.requests[request_id]
-        return held.request.num_computed_tokens + held.num_hit_tokens
+        return int(held.request.num_computed_tokens) + held.num_hit_tokens
 
     def append(self, request_id: str, token: int) -> None:
         self.requests[request_id].request.append_output_token_ids(token)

@@ -1,8 +1,6 @@
 """The Mooncake tier over a real master, where its package is there: the contract of a tier, and what can be wrong."""
 
-import json
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -245,26 +243,3 @@ def test_what_is_wrong_is_said_with_the_remedy(pool, caplog, monkeypatch):
     monkeypatch.setitem(sys.modules, "mooncake", None)
     with pytest.raises(InputError, match=r"pip install 'octavo\[mooncake\]'"):
         spec_from_config({"type": "mooncake", "url": pool["URL"]}).check()
-
-
-def test_engines_in_two_processes_give_the_same_answers(pool, tmp_path):
-    pytest.importorskip("torch", reason="the engine is an extra")
-    from octavo.engine import save_tiny_model
-
-    save_tiny_model("qwen3_next", tmp_path)
-    chooser = random.Random(5)
-    prompts = json.dumps([[chooser.randrange(3, 384) for _ in range(length)] for length in (40, 100)])
-    shared = {"url": pool["URL"], "find_seconds": 60, "load_seconds": 60, "store_seconds": 60}
-
-    def run(offload):
-        command = [sys.executable, "-m", "rigs.shared_engine", str(tmp_path), json.dumps(offload), prompts]
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-        return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, env=env, timeout=250).stdout)
-
-    offload = {"memory": "4MiB", "load_timeout_s": 60, "shared": shared}
-    alone, _ = run(None)
-    first, resumed_first = run(offload)
-    second, resumed_second = run(offload)
-    assert first == second == alone
-    assert not resumed_first
-    assert resumed_second["mooncake"] >= 32 + 96

@@ -7,7 +7,7 @@ tier       the contract of a tier; all bookkeeping, on the engine's thread
 client     what a store's client does, on the tier's own thread
 batches    many values in few round trips
 known      what the tier knows of the store: chunks that were found or stored
-health     a store that is down, and the way back
+health     when a store is left alone; the way back is the `Health` of all tiers
 loop       the thread with an asyncio loop
 envelope   the bytes of one chunk: verified, and perhaps encrypted
 config     what all of them let a person configure; `spec` builds a tier of it

@@ -8,10 +8,12 @@ another namespace's, half of one or anything else is noticed. The tag is there i
 
 from enum import Enum
 from struct import Struct
+from typing import NamedTuple
 
 from xxhash import xxh3_128_digest
 
 from octavo.chunks import OffloadKey
+from octavo.stores.spare import SpareMemory
 from octavo.tiers.disk import RecordCipher
 
 _MAGIC = b"OctavoCk"
@@ -31,35 +33,43 @@ _SUMMARY = Struct("<8sHHIqQ")
 SUMMARY_BYTES = _SUMMARY.size
 
 
+class Draft(NamedTuple):
+    """An envelope that is being made."""
+
+    envelope: memoryview
+    payload: memoryview
+    """Whoever made the draft writes the chunk here, and then has it sealed."""
+
+
 class Envelopes:
-    """Of one namespace and one key. Threads may share it."""
+    """Of one namespace and one key. For one thread."""
 
     def __init__(self, namespace: bytes, cipher: RecordCipher | None = None) -> None:
         self.namespace = cipher.namespace(namespace) if cipher else namespace
         self._cipher = cipher
         self._tag_bytes = _TAG_BYTES if cipher else 0
+        self._memory = SpareMemory()
 
     def size(self, num_bytes: int) -> int:
         """Of the envelope of a chunk of so many bytes."""
         return _HEADER_BYTES + num_bytes + self._tag_bytes
 
-    def seal(self, key: OffloadKey, held_blocks: int, payload: bytearray) -> bytearray:
-        sealed = bytearray(self.size(len(payload)))
+    def draft(self, num_bytes: int) -> Draft:
+        """For a chunk of so many bytes. What is not encrypted lies where it is stored from."""
+        envelope = self._memory.lend(self.size(num_bytes))
+        return Draft(envelope, self._memory.lend(num_bytes) if self._cipher else envelope[_HEADER_BYTES:])
+
+    def seal(self, draft: Draft, key: OffloadKey, held_blocks: int) -> memoryview:
+        envelope, payload = draft
         key_id, nonce = _NO_KEY_ID, _NO_NONCE
-        with memoryview(sealed) as view:
-            if self._cipher:
-                identity = (key, self.namespace, held_blocks)
-                key_id, nonce = (
-                    self._cipher.key_id,
-                    self._cipher.encrypt(memoryview(payload), view[_HEADER_BYTES:], identity),
-                )
-            else:
-                view[_HEADER_BYTES:] = payload
-            fields = (_MAGIC, _VERSION, len(key), 0, held_blocks, len(payload), key_id, nonce, self.namespace, key)
-            header = _HEADER.pack(*fields, bytes(_CHECKSUM_BYTES))[:-_CHECKSUM_BYTES]
-            view[: len(header)] = header
-            view[len(header) : _HEADER_BYTES] = _checksum(view)
-        return sealed
+        if self._cipher:
+            key_id = self._cipher.key_id
+            nonce = self._cipher.encrypt(payload, envelope[_HEADER_BYTES:], (key, self.namespace, held_blocks))
+        fields = (_MAGIC, _VERSION, len(key), 0, held_blocks, len(payload), key_id, nonce, self.namespace, key)
+        header = _HEADER.pack(*fields, bytes(_CHECKSUM_BYTES))[:-_CHECKSUM_BYTES]
+        envelope[: len(header)] = header
+        envelope[len(header) : _HEADER_BYTES] = _checksum(envelope)
+        return envelope
 
     def open(self, envelope: memoryview, key: OffloadKey, held_blocks: int, num_bytes: int) -> memoryview | None:
         """The payload, if the envelope is whole and holds exactly what was asked for."""
@@ -71,7 +81,8 @@ class Envelopes:
             return envelope[_HEADER_BYTES:]
         if _key_id(envelope) != self._cipher.key_id:
             return None
-        return _decrypt(envelope, self._cipher, (key, self.namespace, held_blocks), num_bytes)
+        into = self._memory.lend(num_bytes)
+        return into if _decrypts(envelope, self._cipher, (key, self.namespace, held_blocks), into) else None
 
 
 class Finding(Enum):
@@ -102,8 +113,8 @@ def examine(
         return Finding.DAMAGED
     if cipher is None or key_id != cipher.key_id:
         return Finding.WHOLE
-    opened = _decrypt(envelope, cipher, identity, num_bytes)
-    return Finding.FORGED if opened is None else Finding.AUTHENTIC
+    is_ours = _decrypts(envelope, cipher, identity, memoryview(bytearray(num_bytes)))
+    return Finding.AUTHENTIC if is_ours else Finding.FORGED
 
 
 def _is_sound(envelope: memoryview, namespace: bytes, key: OffloadKey, held_blocks: int, num_bytes: int) -> bool:
@@ -121,12 +132,10 @@ def _key_id(envelope: memoryview) -> bytes:
     return bytes(_HEADER.unpack_from(envelope)[6])
 
 
-def _decrypt(
-    envelope: memoryview, cipher: RecordCipher, identity: tuple[OffloadKey, bytes, int], num_bytes: int
-) -> memoryview | None:
-    opened = memoryview(bytearray(num_bytes))
-    nonce = _HEADER.unpack_from(envelope)[7]
-    return opened if cipher.decrypt(envelope[_HEADER_BYTES:], opened, nonce, identity) else None
+def _decrypts(
+    envelope: memoryview, cipher: RecordCipher, identity: tuple[OffloadKey, bytes, int], into: memoryview
+) -> bool:
+    return cipher.decrypt(envelope[_HEADER_BYTES:], into, _HEADER.unpack_from(envelope)[7], identity)
 
 
 def summarize(start: bytes | memoryview) -> tuple[int, int] | None:

@@ -14,6 +14,8 @@ from octavo.tiers import BufferGuard, gather, gives_checksum, scatter, total_byt
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
+_TURN_BYTES = 256 << 10
+"""What is copied before others have their turn."""
 
 
 class RemoteJob:
@@ -46,24 +48,11 @@ class Mover:
     def __init__(self, client: RemoteClient, envelopes: Envelopes) -> None:
         self._client = client
         self._envelopes = envelopes
+        self._drafting = asyncio.Lock()
 
     async def store(self, job: RemoteJob, replaces: Sequence[bool]) -> None:
-        places, outgoing = [], []
-        for place, chunk in enumerate(job.chunks):
-            payload = bytearray(total_bytes(chunk.buffers))
-            with job.guard.access() as is_allowed:
-                if not is_allowed:
-                    return
-                gather(chunk.buffers, memoryview(payload))
-            if not gives_checksum(memoryview(payload), chunk.checksum):
-                job.failed.add(place)
-                continue
-            envelope = self._envelopes.seal(chunk.key, chunk.held_blocks, payload)
-            places.append(place)
-            outgoing.append(
-                OutgoingChunk(chunk.key, chunk.held_blocks, len(payload), envelope, chunk.tenant, replaces[place])
-            )
-            await asyncio.sleep(0)  # loads go on
+        async with self._drafting:  # jobs in turn, so that one is sent while the next is copied
+            places, outgoing = await self._draft(job, replaces)
         for place, held in zip(
             places, await self._client.put(outgoing, lambda: job.is_wanted) if outgoing else [], strict=True
         ):
@@ -92,6 +81,30 @@ class Mover:
                     return
                 scatter(payload, chunk.buffers)
         job.failed |= job.gone | job.corrupt
+
+    async def _draft(self, job: RemoteJob, replaces: Sequence[bool]) -> tuple[list[int], list[OutgoingChunk]]:
+        """Copies and seals what is whole, and fails what is not. Nothing of a job that is cancelled."""
+        places, outgoing, turn = [], [], 0
+        for place, chunk in enumerate(job.chunks):
+            draft = self._envelopes.draft(total_bytes(chunk.buffers))
+            with job.guard.access() as is_allowed:
+                if not is_allowed:
+                    return [], []
+                gather(chunk.buffers, draft.payload)
+            if not gives_checksum(draft.payload, chunk.checksum):
+                job.failed.add(place)
+                continue
+            envelope = self._envelopes.seal(draft, chunk.key, chunk.held_blocks)
+            places.append(place)
+            num_bytes = len(draft.payload)
+            outgoing.append(
+                OutgoingChunk(chunk.key, chunk.held_blocks, num_bytes, envelope, chunk.tenant, replaces[place])
+            )
+            turn += num_bytes
+            if turn >= _TURN_BYTES:
+                turn = 0
+                await asyncio.sleep(0)
+        return places, outgoing
 
 
 async def attempt(call: Callable[[], Awaitable[T]], timeout_s: float) -> tuple[T | None, StoreDownError | None]:

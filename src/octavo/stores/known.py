@@ -11,8 +11,7 @@ MOST_KNOWN = 1 << 18
 class KnownChunks:
     """Chunks that were found or stored. The one that was used longest ago is forgotten for another."""
 
-    def __init__(self, most: int = MOST_KNOWN) -> None:
-        self._most = most
+    def __init__(self) -> None:
         self._held: dict[OffloadKey, HeldChunk] = {}
         """The one that was used last comes last."""
         self._removed: dict[OffloadKey, None] = {}
@@ -65,7 +64,7 @@ class KnownChunks:
         """They are not to be found any more, until they are stored here again: unwanted, or damaged."""
         self.gone(keys)
         self._removed.update(dict.fromkeys(keys))
-        while len(self._removed) > self._most:
+        while len(self._removed) > MOST_KNOWN:
             del self._removed[next(iter(self._removed))]
 
     def clear(self) -> None:
@@ -78,5 +77,5 @@ class KnownChunks:
     def _add(self, key: OffloadKey, held: HeldChunk) -> None:
         self._held[key] = held
         self._changes.stored([key])
-        if len(self._held) > self._most:
+        if len(self._held) > MOST_KNOWN:
             self.gone([next(iter(self._held))])

@@ -1,5 +1,6 @@
 """`KeeperSuite`: the contract of `StoreKeeper`, over what a real tier has stored."""
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from contextlib import contextmanager
 
@@ -16,23 +17,23 @@ FAMILY = bytes(range(2, 18))
 KEYS = range(6)
 
 
-class KeeperSuite:
+class KeeperSuite(ABC):
     """A test subclasses it."""
 
     holds_chunks = 1
     """Chunks in an item."""
 
+    @abstractmethod
     def settings(self, folder):
         """Where the store is."""
-        raise NotImplementedError
 
+    @abstractmethod
     def spoil(self, folder, name, place):
         """Changes one byte of what is stored under a name."""
-        raise NotImplementedError
 
+    @abstractmethod
     def put(self, folder, name):
         """Stores some bytes that are not an engine's."""
-        raise NotImplementedError
 
     @pytest.fixture(params=[None, "5a" * 32], ids=["plain", "encrypted"])
     def spec(self, request, tmp_path):

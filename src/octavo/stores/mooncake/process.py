@@ -58,7 +58,7 @@ class LibraryProcess:
         self._asked: dict[int, tuple[asyncio.Future[list[int]], asyncio.TimerHandle]] = {}
         """By lane. The process uses a lane until it has answered, even if nobody waits any more."""
 
-    async def write(self, do: str, values: Sequence[tuple[str, bytes | bytearray]]) -> list[int]:
+    async def write(self, do: str, values: Sequence[tuple[str, bytes | memoryview]]) -> list[int]:
         """`write`, `replace`, `keep` or `keep_other`. By place: 0, or an error."""
         async with self._lane() as lane:
             at = lane * self.lane_bytes

@@ -58,9 +58,11 @@ def name_object(chunks: Sequence[tuple[bytes, int, int]]) -> str:
     return digest.hexdigest()
 
 
-def pack_object(namespace: bytes, written_ns: int, chunks: Sequence[tuple[bytes, int, int, bytearray]]) -> bytes:
-    """Of key, held blocks, bytes and envelope of each chunk."""
-    parts: list[bytes | bytearray] = []
+def pack_object(
+    namespace: bytes, written_ns: int, chunks: Sequence[tuple[bytes, int, int, memoryview]]
+) -> list[bytes | memoryview]:
+    """Of key, held blocks, bytes and envelope of each chunk. An object is these pieces, one after the other."""
+    parts: list[bytes | memoryview] = []
     entries, offset = [], 0
     for key, held_blocks, num_bytes, envelope in chunks:
         entries.append(Entry(key, held_blocks, num_bytes, offset, len(envelope)))
@@ -68,7 +70,7 @@ def pack_object(namespace: bytes, written_ns: int, chunks: Sequence[tuple[bytes,
         offset += len(envelope)
     index = _encoder.encode(Index(namespace=namespace, written_ns=written_ns, chunks=entries))
     trailer = _TRAILER.pack(_MAGIC, _VERSION, len(index), offset, xxh3_128_digest(index))
-    return b"".join([*parts, index, trailer])
+    return [*parts, index + trailer]
 
 
 def parse_tail(tail: memoryview, object_bytes: int, namespace: bytes) -> Index | None:
