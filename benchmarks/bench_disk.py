@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from octavo.chunks import ALL_BLOCKS, ChunkBytes, OffloadKey, make_offload_key
-from octavo.ids import BlockHash
+from octavo.ids import BlockHash, GroupIdx
 from octavo.tiers import TierContext
 from octavo.tiers.disk import DiskConfig, DiskIO, DiskTier, RecordCipher
 
@@ -250,7 +250,7 @@ def measure(spent: list[int], call: Callable[[], object]) -> None:
 
 
 def key_of(number: int) -> OffloadKey:
-    return make_offload_key(BlockHash(number.to_bytes(32, "big")), 0)
+    return make_offload_key(BlockHash(number.to_bytes(32, "big")), GroupIdx(0))
 
 
 def filled(num_bytes: int) -> memoryview:

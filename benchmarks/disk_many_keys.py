@@ -6,7 +6,7 @@ import numpy as np
 from xxhash import xxh3_128_digest
 
 from octavo.chunks import ALL_BLOCKS, TENANT_BYTES, make_offload_key
-from octavo.ids import BlockHash
+from octavo.ids import BlockHash, GroupIdx
 from octavo.tiers.disk import layout, segment_name, summary
 
 CHUNK_BYTES = 3 << 10
@@ -25,7 +25,7 @@ def _make_segment(directory: Path, namespace: bytes, number: int, keys: range) -
     n, size = len(keys), layout.record_bytes(CHUNK_BYTES)
     table = summary.pack_table(
         summary.Table(
-            [make_offload_key(BlockHash(key.to_bytes(32, "big")), 0) for key in keys],
+            [make_offload_key(BlockHash(key.to_bytes(32, "big")), GroupIdx(0)) for key in keys],
             np.array(keys, dtype=np.uint64) + 1,
             np.full(n, ALL_BLOCKS, dtype=np.int64),
             layout.SEGMENT_HEADER_BYTES + size * np.arange(n, dtype=np.int64),
@@ -40,10 +40,10 @@ def _make_segment(directory: Path, namespace: bytes, number: int, keys: range) -
         file.write(layout.pack_segment_header(layout.SegmentHeader(layout.VERSION, number, 0, namespace, end)))
         file.seek(end)
         file.write(table)
-        file.seek(end + summary.aligned(len(table)))
+        file.seek(end + layout.aligned(len(table)))
         file.write(
             summary.pack_trailer(
                 summary.Trailer(number, namespace, end, len(table), xxh3_128_digest(table), n, 0, layout.NO_FAMILY)
             )
         )
-    return end + summary.aligned(len(table)) + layout.ALIGNMENT
+    return end + layout.aligned(len(table)) + layout.ALIGNMENT

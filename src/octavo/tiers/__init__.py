@@ -2,6 +2,7 @@
 
 from octavo.tiers.base import CHUNK_EVENTS, OffloadingSpec, Tier, TierContext, TierState, TierStatus
 from octavo.tiers.buffers import BufferGuard, gather, gives_checksum, scatter, total_bytes
+from octavo.tiers.health import Health
 from octavo.tiers.opening import opened_tiers
 from octavo.tiers.registry import TIERS, spec_from_config
 
@@ -9,6 +10,7 @@ __all__ = [
     "CHUNK_EVENTS",
     "TIERS",
     "BufferGuard",
+    "Health",
     "OffloadingSpec",
     "Tier",
     "TierContext",

@@ -3,7 +3,7 @@
 A key is *indexed* once its record is written. Until then it is *pending*; a key whose record is being moved to a newer
 segment is pending too, and a miss for that while. Writes land in the order of their locations, so the last one counts.
 
-After `announce`, a key is *untold* until it is told as stored; what happens to it meanwhile is nobody's news.
+After `announce`, a key is *untold* until it is told as stored; changes of it before that are not reported.
 """
 
 from collections.abc import Collection, Iterable, Sequence

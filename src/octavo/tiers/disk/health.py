@@ -1,26 +1,18 @@
-"""`Health`: whether the disk works, when to look again, and one line in the log for each turn.
+"""`DiskHealth`: an error or a hang turns the disk off, until a probe succeeds and nothing hangs."""
 
-OK --an error, a hang--> DEGRADED --a probe succeeds, and nothing hangs--> OK
-                           | ^ a probe fails: wait twice as long, at most a minute
-"""
-
-import logging
 import os
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from octavo.tiers.base import TierState
 from octavo.tiers.disk.io import DiskIO, read_block, replace_file
 from octavo.tiers.disk.layout import ALIGNMENT
 from octavo.tiers.disk.ledger import Ledger
 from octavo.tiers.disk.lock import DirectoryLock
 from octavo.tiers.disk.operations import ProbeEnded, Reports, Ticket
+from octavo.tiers.health import Health
 
-_log = logging.getLogger(__name__)
-_FIRST_PAUSE_S = 1.0
-_LONGEST_PAUSE_S = 60.0
 PROBE_NAME = "probe"
 _PROBE_NUMBER = 0
 """In the ledger: segments count from 1."""
@@ -46,8 +38,8 @@ class Watchdog:
         return longest
 
 
-class Health:
-    """The state of one tier, on the engine's thread; only a probe has a thread, one at a time."""
+class DiskHealth(Health):
+    """Of one tier: only a probe has a thread."""
 
     def __init__(
         self,
@@ -59,9 +51,7 @@ class Health:
         segment_bytes: int,
         reports: Reports,
     ) -> None:
-        self.state = TierState.OK
-        self.reason = ""
-        self.num_degradations = 0
+        super().__init__(f"disk tier {directory}")
         self.probe_ticket = Ticket()
         self._directory = directory
         self._io = io
@@ -69,32 +59,12 @@ class Health:
         self._ledger = ledger
         self._segment_bytes = segment_bytes
         self._reports = reports
-        self._pause_s = _FIRST_PAUSE_S
-        self._next_probe: float | None = None
-        self._is_probing = False
-
-    @property
-    def is_ok(self) -> bool:
-        return self.state is TierState.OK
-
-    def degrade(self, reason: str) -> None:
-        if not self.is_ok:
-            return
-        self.state, self.reason = TierState.DEGRADED, reason
-        self.num_degradations += 1
-        self._pause_s, self._next_probe = _FIRST_PAUSE_S, None
-        _log.warning("disk tier %s is turned off: %s", self._directory, reason)
 
     def poll(self, now: float, *, hanging_s: float) -> None:
         """Starts a probe when it is due. While a call hangs there is nothing to learn from another."""
         if hanging_s:
             self.degrade(f"the disk has not answered for {hanging_s:.0f} s")
-        if self.is_ok or self._is_probing or hanging_s:
-            return
-        if self._next_probe is None:
-            self._next_probe = now + self._pause_s
-        if now >= self._next_probe:
-            self._is_probing = True
+        elif self.is_probe_due(now):
             try:
                 threading.Thread(target=self._probe, name="octavo-disk-probe", daemon=True).start()
             except RuntimeError as error:  # the process may have no more threads
@@ -102,15 +72,8 @@ class Health:
 
     def probe_ended(self, report: ProbeEnded, *, is_hanging: bool) -> bool:
         """Whether the tier is back."""
-        self._is_probing = False
-        if report.files is None or is_hanging:
-            self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
-            self._next_probe = None
-            self.reason = report.reason or self.reason
-            return False
-        self.state, self.reason = TierState.OK, ""
-        _log.warning("disk tier %s is back", self._directory)
-        return True
+        self.probed(report.reason if report.files is None or is_hanging else None)
+        return self.is_ok
 
     def _probe(self) -> None:
         try:

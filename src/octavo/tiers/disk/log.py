@@ -34,7 +34,7 @@ from octavo.tiers.disk.summary import MAX_RECORDS, table_bytes
 from octavo.tiers.disk.writer import Writer
 
 _MOST_STAYING = 2
-"""One part in so many of the budget, so that the rest of the log goes on turning."""
+"""Segments that stay take at most half of the budget (1 / _MOST_STAYING), so that the rest goes on turning."""
 
 
 @dataclass(slots=True)

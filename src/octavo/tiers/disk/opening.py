@@ -54,8 +54,8 @@ def open_directory(
 
 
 def check_directory(directory: Path, *, io: DiskIO, budget_bytes: int, wait_s: float) -> None:
-    """TierError for what `open_directory` would refuse; a word about a budget that no file system could hold. Leaves a
-    directory that was made, and its lock's file. Whoever may be waited for is no reason."""
+    """TierError for what `open_directory` would refuse; a word about a budget that no file system could hold. The
+    directory that it made and its lock's file stay. A lock that another process may still give up is no error."""
     _enter(directory, io)
     try:
         for name in io.list_names():

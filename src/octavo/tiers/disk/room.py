@@ -14,7 +14,7 @@ from octavo.units import format_bytes
 _log = logging.getLogger(__name__)
 _MOST_RESERVED_BYTES = 1 << 30
 _RESERVED_SHARE = 50
-"""One part in so many of the file system is left free, at most `_MOST_RESERVED_BYTES`."""
+"""One fiftieth of the file system is left free, and at most `_MOST_RESERVED_BYTES`."""
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
 

@@ -16,7 +16,8 @@ from octavo.tiers.disk.summary import MAX_RECORDS, Table
 
 _PREFIX, _SUFFIX, _DIGITS = "segment-", ".octavo", 12
 MOST_SEGMENTS = 10**_DIGITS // 2
-"""No directory has seen so many; a file with a larger number would leave none for those to come."""
+"""No directory ever has this number of segments. A file with a larger number is refused: after it, no numbers would
+be left for new segments."""
 ENTRY_BITS = MAX_RECORDS.bit_length() - 1
 ENTRY_MASK = MAX_RECORDS - 1
 _MOST_HITS = 0xFFFF

@@ -47,9 +47,9 @@ class Table(NamedTuple):
     lengths: NDArray[np.int64]
     hits: NDArray[np.uint32]
     checksums: bytes
-    """16 of each."""
+    """16 bytes for each record."""
     tenants: bytes
-    """8 of each, zero for nobody's."""
+    """8 bytes for each record; zeros where the chunk has no tenant."""
 
 
 class Trailer(NamedTuple):
@@ -64,7 +64,7 @@ class Trailer(NamedTuple):
 
 
 def table_bytes(num_records: int, key_bytes: int) -> int:
-    """What the table of so many records takes, whose keys have `key_bytes` together."""
+    """The size of the table of `num_records` records. All their keys together have `key_bytes`."""
     return aligned(num_records * _BYTES_PER_RECORD + key_bytes)
 
 

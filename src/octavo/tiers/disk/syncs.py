@@ -1,6 +1,6 @@
 """`Syncs`: when what was accepted is made durable; on the engine's thread.
 
-After so many bytes, after so many seconds, and when somebody waits for it.
+A sync is due after a number of bytes, after a number of seconds, and when a caller waits for it.
 """
 
 from octavo.tiers.disk.operations import Sync

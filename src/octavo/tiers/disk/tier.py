@@ -220,7 +220,7 @@ class DiskTier(Tier):
         return self._stores.take_finished() + self._loads.take_finished()
 
     def wait(self, timeout_s: float) -> bool:
-        """Blocks until `poll` has something to do, or time is up: False. For whoever has nothing else to do."""
+        """Blocks until `poll` has something to do; False when the time is up. For a caller with nothing else to do."""
         return not self._contents.is_settled or self._reports.wait(timeout_s)
 
     # What goes

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from octavo.tiers.disk.cipher import RecordCipher
 from octavo.tiers.disk.config import DiskConfig
-from octavo.tiers.disk.health import Health, Watchdog
+from octavo.tiers.disk.health import DiskHealth, Watchdog
 from octavo.tiers.disk.io import DiskIO
 from octavo.tiers.disk.opening import OpenedDirectory
 from octavo.tiers.disk.operations import Reports
@@ -18,7 +18,7 @@ class Workers:
 
     writer: Writer
     readers: Readers
-    health: Health
+    health: DiskHealth
     watchdog: Watchdog
 
 
@@ -52,7 +52,7 @@ def start_workers(
         buffer_bytes=buffer_bytes,
         reports=reports,
     )
-    health = Health(
+    health = DiskHealth(
         directory=config.path,
         io=io,
         lock=opened.lock,

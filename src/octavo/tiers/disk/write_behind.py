@@ -34,7 +34,7 @@ class WriteBehind:
             try:
                 with self.ticket:
                     write_all(self._io, *write)
-            except Exception as error:  # noqa: BLE001 - whoever waits must hear of it
+            except Exception as error:  # noqa: BLE001 - the thread that waits must hear of it
                 self._results.put(as_disk_error(error))
             else:
                 self._results.put(None)

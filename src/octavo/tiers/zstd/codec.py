@@ -3,7 +3,7 @@
 The first byte of an encoded chunk says how to read the rest, whatever the settings are by then:
 
     0        | bytes                                       as they were, where zstd does not make them fewer
-    1, 2, 4  | a zstd frame of so many byte planes
+    1, 2, 4  | a zstd frame of 1, 2 or 4 byte planes
 
 Plane i of elements of w bytes holds byte i of each: `a0 a1 b0 b1 c0 c1` becomes `a0 b0 c0 a1 b1 c1`. Exponents of
 neighbours are alike, mantissas are noise, so planes compress where bytes in their order do not.

@@ -1,0 +1,63 @@
+"""`Health`: whether a medium works, when to try it again, and one line in the log for each turn.
+
+OK --`degrade`--> DEGRADED --a probe succeeds--> OK
+                     | ^ a probe fails: wait twice as long, at most a minute
+"""
+
+import logging
+
+from octavo.tiers.base import TierState
+
+_log = logging.getLogger(__name__)
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 60.0
+
+
+class Health:
+    """On the engine's thread; time is an argument. One probe at a time."""
+
+    def __init__(self, what: str) -> None:
+        """`what`: the medium as the log names it."""
+        self.state = TierState.OK
+        self.reason = ""
+        self.num_degradations = 0
+        self.num_probes = 0
+        self.num_failed_probes = 0
+        self._what = what
+        self._pause_s = _FIRST_PAUSE_S
+        self._probe_at: float | None = None
+        self._is_probing = False
+
+    @property
+    def is_ok(self) -> bool:
+        return self.state is TierState.OK
+
+    def degrade(self, reason: str) -> None:
+        """Turns the medium off; the log hears of it once."""
+        if not self.is_ok:
+            return
+        self.state, self.reason = TierState.DEGRADED, reason
+        self.num_degradations += 1
+        self._pause_s, self._probe_at = _FIRST_PAUSE_S, None
+        _log.warning("%s is turned off, and is tried now and then: %s", self._what, reason)
+
+    def is_probe_due(self, now: float) -> bool:
+        """Whether to begin a probe now; its end goes to `probed`."""
+        if self.is_ok or self._is_probing:
+            return False
+        if self._probe_at is None:
+            self._probe_at = now + self._pause_s
+        self._is_probing = now >= self._probe_at
+        self.num_probes += self._is_probing
+        return self._is_probing
+
+    def probed(self, failure: str | None) -> None:
+        """None: the medium works. An empty failure is for the former reason."""
+        self._is_probing, self._probe_at = False, None
+        if failure is None:
+            self.state, self.reason = TierState.OK, ""
+            _log.warning("%s is back", self._what)
+        else:
+            self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
+            self.num_failed_probes += 1
+            self.reason = failure or self.reason
