@@ -26,6 +26,7 @@ from pathlib import Path
 import numpy as np
 
 from octavo.events import BlockStored
+from octavo.ids import GroupIdx
 from octavo.planning import plan_kv_cache, read_model
 from octavo.router import FleetIndex
 from octavo.sim import (
@@ -142,7 +143,7 @@ def stored(first: int) -> BlockStored:
         lora_id=None,
         lora_name=None,
         medium="GPU",
-        group_idx=0,
+        group_idx=GroupIdx(0),
     )
 
 

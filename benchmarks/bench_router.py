@@ -21,7 +21,7 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import zmq
@@ -62,8 +62,7 @@ class OctavoRouter:
 
     async def expect(self, prompt: list[int]) -> dict[int, tuple[int, int]]:
         hashes = external_hashes(self._hasher.hash_tokens(prompt, PLAIN))
-        resumes = self._index.resumes(hashes, len(prompt))
-        branches = self._index.resumes(hashes, len(prompt), needs_checkpoints=False)
+        resumes, branches = self._index.read(hashes, len(prompt))
         return {int(name): (resumes.get(name, 0), shared) for name, shared in branches.items()}
 
     async def close(self) -> None:
@@ -129,7 +128,9 @@ class DynamoRouter:
         self._is_ready = True
 
 
-async def serve(kind: type[Router], family: str, args: argparse.Namespace, seed: int) -> tuple[int, int, int]:
+async def serve(
+    kind: Callable[[Sequence[Engine]], Router], family: str, args: argparse.Namespace, seed: int
+) -> tuple[int, int, int]:
     """One fleet and one router: tokens asked for, tokens that the router expected, and tokens that were resumed."""
     engines = [Engine(family, memory_bytes=args.memory << 20) for _ in range(args.engines)]
     router = kind(engines)
@@ -145,7 +146,7 @@ async def serve(kind: type[Router], family: str, args: argparse.Namespace, seed:
     return asked, expected, resumed
 
 
-async def compare(args: argparse.Namespace, kinds: dict[str, type[Router]]) -> None:
+async def compare(args: argparse.Namespace, kinds: dict[str, Callable[[Sequence[Engine]], Router]]) -> None:
     print(f"{'':28}" + "".join(f"{name + ' expected':>20}{'resumed':>10}" for name in kinds) + f"{'ratio':>8}")
     for family in FAMILIES:
         totals = {name: [0, 0, 0] for name in kinds}
@@ -176,7 +177,7 @@ def main() -> None:
     parser.add_argument("--memory", type=int, default=64, help="MiB of each engine's pool")
     parser.add_argument("--seeds", type=int, default=3)
     args = parser.parse_args()
-    kinds: dict[str, type[Router]] = {"octavo": OctavoRouter}
+    kinds: dict[str, Callable[[Sequence[Engine]], Router]] = {"octavo": OctavoRouter}
     try:
         import dynamo.llm  # noqa: F401
     except ImportError as error:

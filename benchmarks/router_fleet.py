@@ -3,10 +3,11 @@
 import random
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
-from octavo.blocks import KVCacheManager
+from octavo.blocks import KVCacheManager, ResumePlan
 from octavo.events import AnyEvent, EventSource, KVEventBatch, PublishedPlan
 from octavo.hashing import PLAIN
 from octavo.planning import plan_kv_cache
@@ -14,7 +15,7 @@ from octavo.specs import CacheDType, FullAttentionSpec, KVCacheSpec, MambaSpec, 
 
 BLOCK_SIZE = 16
 MOST_CHATS = 40
-_HEADS = {"num_kv_heads": 2, "head_size": 64}
+_HEADS: dict[str, Any] = {"num_kv_heads": 2, "head_size": 64}
 _FULL = FullAttentionSpec(block_size=BLOCK_SIZE, **_HEADS)
 _WINDOW = SlidingWindowSpec(block_size=BLOCK_SIZE, sliding_window=256, **_HEADS)
 _STATE = MambaSpec(block_size=BLOCK_SIZE, shapes=((16, 128, 128),), dtypes=(CacheDType.FLOAT32,))
@@ -44,7 +45,8 @@ class Engine:
         """Computes a prompt, and returns how many of its tokens were resumed."""
         self._num_requests += 1
         request = self.manager.begin_request(f"r{self._num_requests}", np.array(tokens, dtype=np.int32), PLAIN)
-        plan = self.manager.find_resume(request)
+        plan: ResumePlan | None = self.manager.find_resume(request)
+        assert plan is not None
         resumed = done = plan.num_tokens
         while done < len(tokens):
             end = self.manager.cut_prefill(request, min(len(tokens), done + 2048), plan)

@@ -132,7 +132,7 @@ async def over_a_socket(seconds_of_dynamo: Callable[[list[bytes], list[int]], An
 
 
 def decide() -> None:
-    heads = {"block_size": BLOCK_SIZE, "num_kv_heads": 1, "head_size": 64}
+    heads: dict[str, Any] = {"block_size": BLOCK_SIZE, "num_kv_heads": 1, "head_size": 64}
     full: KVCacheSpec = FullAttentionSpec(**heads)
     window = SlidingWindowSpec(sliding_window=1024, **heads)
     state = MambaSpec(block_size=BLOCK_SIZE, shapes=((4,),), dtypes=(CacheDType.FLOAT32,))

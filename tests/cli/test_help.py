@@ -24,6 +24,7 @@ def test_help_fits_80_columns_and_says_every_word_whole(path, octavo):
     about = [command.help, *(parameter.help for parameter in command.params if "--help" not in parameter.opts)]
     assert all(about), "each command and each parameter says what it is"
     flags = [opt for parameter in command.params if not parameter.hidden for opt in parameter.opts if opt[:2] == "--"]
-    words = [*flags, *getattr(command, "commands", {}), *(word for text in about for word in text.split())]
+    texts = [*about, *getattr(command, "commands", {})]
+    words = [*flags, *(word for text in texts for word in text.split())]
     assert [word for word in words if word not in shown.out.split()] == []
     assert octavo(*path, "-h") == shown

@@ -58,3 +58,25 @@ def test_an_engine_that_cannot_be_read_is_named(engine):
 def test_a_router_without_engines_says_what_it_needs(octavo):
     ran = octavo("route", "--port", "0")
     assert (ran.code, "a router needs an engine" in ran.err) == (2, True)
+
+
+def test_an_engine_is_drained_by_its_name(octavo):
+    process = started("route", "http://127.0.0.1:9", "--port", "0", "--operator-api-key", "mine")
+    try:
+        url = re.search(r"at (http://\S+)/v1", process.stdout.readline())[1]
+        drain = ("route", "drain", "127.0.0.1:9", "--url", url, "--api-key")
+        is_draining = []
+        for more, said in ((), "no new requests"), (("--undo",), "requests again"):
+            ran = octavo(*drain, "mine", *more)
+            assert (ran.code, ran.out) == (0, f"127.0.0.1:9 gets {said}, and has 0 requests open\n")
+            fleet = httpx.get(f"{url}/fleet", headers={"authorization": "Bearer mine"}).json()
+            is_draining.append(fleet["engines"][0]["is_draining"])
+        assert is_draining == [True, False]
+        assert "answers 401" in octavo(*drain, "another").err
+        unknown = octavo("route", "drain", "nobody", "--url", url, "--api-key", "mine")
+        assert (unknown.code, "there is no engine 'nobody' here, only 127.0.0.1:9" in unknown.err) == (2, True)
+    finally:
+        process.kill()
+        process.communicate()
+    gone = octavo(*drain, "mine")
+    assert (gone.code, gone.err.startswith(f"octavo: {url} does not answer: ")) == (2, True)

@@ -9,7 +9,6 @@ import pytest
 from octavo.engine import save_tiny_model
 from octavo.errors import InputError
 from octavo.router import EngineAddress, look_up
-from octavo.router.fleet import Fleet
 from octavo.router.names import FORGOTTEN_AFTER_S, Names
 from rigs.running_router import RoutedEngine, RunningRouter
 from rigs.running_server import MODEL
@@ -119,11 +118,6 @@ def test_names_that_are_followed_no_longer_take_their_engines_along():
 def test_what_cannot_be_meant_is_refused(text, complaint):
     with pytest.raises(InputError, match=complaint):
         EngineAddress.parse(text)
-
-
-def test_who_looks_no_names_up_says_so():
-    with pytest.raises(InputError, match="octavo route alone"):
-        Fleet(EngineAddress.parse_all(["dns://engines:8000"]), client=None)
 
 
 def test_this_machine_looks_up_localhost():

@@ -22,8 +22,8 @@ WINDOW = PublishedGroup(kind="sliding_window", block_size=32, sliding_window=40)
 STATE = PublishedGroup(kind="mamba", block_size=32)
 
 
-def hashes_of(group, tokens=TOKENS, *, hash_block_size=8, seed="0", identity=PLAIN):
-    hasher = BlockHasher(hash_block_size=hash_block_size, algorithm="sha256_cbor", seed=seed)
+def hashes_of(group, tokens=TOKENS, *, hash_block_size=8, seed="0", identity=PLAIN, ahead=0):
+    hasher = BlockHasher(hash_block_size=hash_block_size, algorithm="sha256_cbor", seed=seed, lookahead_tokens=ahead)
     return external_hashes(hasher.hash_tokens(tokens, identity))[
         group.block_size // hash_block_size - 1 :: group.block_size // hash_block_size
     ]
@@ -117,6 +117,19 @@ def test_what_was_told_before_a_group_was_known_counts_when_it_is():
     assert engine.resumes() == {"a:1": 32}
     assert engine.member.index.is_complete("a:1")
     assert engine.member.index.num_blocks_of("a:1") == 4 + 2 + 1
+
+
+@pytest.mark.parametrize("ahead", [1, 2])
+def test_hashes_that_cover_the_next_tokens_are_found_out_once_they_can_be(ahead):
+    engine, told = Follower(), hashes_of(FULL, [*TOKENS, 1, 2], ahead=ahead)
+    engine.feed.take(delivered(stored(0, FULL, told[:1], tokens=TOKENS[:16])))
+    assert engine.member.index is None, "what follows this block is not known"
+    engine.feed.take(delivered(stored(0, FULL, told)))
+    (hasher,) = engine.indexes.hashers.values()
+    hashes = external_hashes(hasher.hash_tokens([*TOKENS, 1, 2], PLAIN))
+    assert engine.member.index.resumes(hashes, len(TOKENS) + 2) == {"a:1": 64}
+    others = external_hashes(hasher.hash_tokens([*TOKENS, 9, 9], PLAIN))
+    assert engine.member.index.resumes(others, len(TOKENS) + 2) == {"a:1": 48}
 
 
 @pytest.mark.parametrize(("is_from_start", "is_complete"), [(True, True), (False, False)])

@@ -1,13 +1,15 @@
 from .address import EngineAddress as EngineAddress
 from .app import RouterServer as RouterServer
 from .config import RouterConfig as RouterConfig
+from .decisions import Decision as Decision, Decisions as Decisions
 from .feed import LearningFeed as LearningFeed
 from .fleet import Fleet as Fleet
+from .fleet_routes import FleetRoutes as FleetRoutes
 from .index import FleetIndex as FleetIndex
 from .indexes import Indexes as Indexes, ReadPrompt as ReadPrompt
 from .member import Member as Member
-from .metrics import ROUTER_METRICS as ROUTER_METRICS
-from .names import look_up as look_up
+from .metrics import ROUTER_METRICS as ROUTER_METRICS, RouterMetrics as RouterMetrics
+from .names import LookUp as LookUp, look_up as look_up
 from .placement import (
     Choice as Choice,
     EngineLoad as EngineLoad,
@@ -16,7 +18,7 @@ from .placement import (
     Reservation as Reservation,
 )
 from .plan_learner import PlanLearner as PlanLearner
-from .prompt_reader import UNREAD as UNREAD, PromptReader as PromptReader
+from .prompt_reader import SESSION as SESSION, UNREAD as UNREAD, PromptReader as PromptReader
 from .selection.app import SelectionServer as SelectionServer
 from .selection.config import SelectionConfig as SelectionConfig
 from .selection.metrics import SELECTION_METRICS as SELECTION_METRICS

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import SplitResult, urlsplit
 
+import httpx
+
 from octavo.errors import InputError
 from octavo.events import SourceConfig, endpoint_of_rank
 
@@ -36,9 +38,9 @@ class EngineAddress:
     def parse(cls, text: str) -> Self:
         """InputError names what is wrong."""
         url, *pairs = text.split(",")
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https", _NAME) or not parts.hostname:
-            raise InputError(f"engine {text!r}: write a URL such as http://127.0.0.1:8000")
+        parts = _split(url)
+        if parts is None:
+            raise InputError(f"engine {text!r}: write a URL such as http://127.0.0.1:8000, or dns://NAME:PORT")
         options = dict(pair.partition("=")[::2] for pair in pairs)
         if wrong := [name for name, value in options.items() if name not in _OPTIONS or not value]:
             raise InputError(f"engine {text!r}: {wrong[0]!r} is not one of {', '.join(_OPTIONS)} with a value")
@@ -122,13 +124,20 @@ class EngineAddress:
         return endpoint
 
 
+def _split(url: str) -> SplitResult | None:
+    """None for what the router could not ask."""
+    try:
+        parts = urlsplit(url)
+        is_whole = parts.scheme in ("http", "https", _NAME) and bool(parts.hostname) and parts.port != 0
+        is_asked = bool(httpx.URL(url).host) and not parts.query and not parts.fragment
+    except (ValueError, httpx.InvalidURL):  # such as http://[::1 and http://host:port
+        return None
+    return parts if is_whole and is_asked else None
+
+
 def _check_name(text: str, parts: SplitResult, options: Mapping[str, str]) -> None:
     """Each engine behind a name has a port, and events at its own address."""
-    try:
-        has_port = parts.port is not None
-    except ValueError:
-        has_port = False
-    if not has_port or parts.path.strip("/") or "name" in options:
+    if parts.port is None or parts.path.strip("/") or "name" in options:
         raise InputError(f"engine {text!r}: behind a name are several engines: write dns://NAME:PORT, without name=")
     for option in ("events", "replay"):
         if option in options and not any(f"//{wildcard}:" in options[option] for wildcard in _WILDCARDS):

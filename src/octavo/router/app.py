@@ -4,12 +4,10 @@ import asyncio
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from http import HTTPStatus
 from itertools import chain
 from types import FrameType
 
 import httpx
-import msgspec
 import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -21,16 +19,14 @@ from octavo.router.address import EngineAddress
 from octavo.router.config import RouterConfig
 from octavo.router.engines_file import read_engines_file, watch_engines_file
 from octavo.router.fleet import Fleet
+from octavo.router.fleet_routes import FleetRoutes, as_json
 from octavo.router.metrics import RouterMetrics
 from octavo.router.names import LookUp, look_up
 from octavo.router.proxy import Proxy
-from octavo.router.state import engine_state, state_of
 from octavo.server import (
-    CONTENT_TYPE,
     REFUSALS,
     Access,
     Admission,
-    ApiError,
     BodyRoute,
     Exchange,
     Gate,
@@ -39,11 +35,9 @@ from octavo.server import (
     Ticket,
     http_settings,
     most_connections,
-    read_page,
     read_tenants,
 )
 
-_JSON = "application/json"
 _GENERATING = ("/v1/completions", "/v1/chat/completions", "/v1/responses")
 _CONNECT_TIMEOUT_S = 5.0
 
@@ -126,25 +120,14 @@ class _Routes:
         self._admission = admission
         self._metrics = metrics
         self._config = config
-        self._page = read_page(__package__)
 
     def app(self, *, is_crowded: Callable[[], bool]) -> Starlette:
         config = self._config
-        routes = {
-            Access.OPEN: [
-                Route("/health", self._health, methods=["GET"]),
-                Route("/", self._show, methods=["GET"]),
-            ],
-            Access.OWN: [
-                *(Route(path, self._generation(path), methods=["POST"]) for path in _GENERATING),
-                Route("/v1/models", self._models, methods=["GET"]),
-            ],
-            Access.READS_ALL: [
-                Route("/metrics", self._tell_metrics, methods=["GET"]),
-                Route("/fleet", self._look, methods=["GET"]),
-            ],
-            Access.CHANGES_ALL: [Route("/fleet/{name:path}/drain", self._drain, methods=["POST", "DELETE"])],
-        }
+        own = [
+            *(Route(path, self._generation(path), methods=["POST"]) for path in _GENERATING),
+            Route("/v1/models", self._models, methods=["GET"]),
+        ]
+        routes = FleetRoutes(self._fleet, self._proxy.decisions, self._metrics).by_access() | {Access.OWN: own}
         gate = Middleware(
             Gate,
             routes=routes,
@@ -165,34 +148,7 @@ class _Routes:
         """As the engines name them."""
         names = sorted({member.facts.model for member in self._fleet.members.values() if member.facts is not None})
         models = [{"id": name, "object": "model", "owned_by": "octavo"} for name in names]
-        return _json({"object": "list", "data": models})
-
-    async def _health(self, request: Request) -> Response:
-        """Whether a request would find an engine."""
-        if not self._fleet.ready:
-            raise ApiError(HTTPStatus.SERVICE_UNAVAILABLE, "no engine can be reached", headers={"retry-after": "1"})
-        return _json({"status": "ok"})
-
-    async def _look(self, request: Request) -> Response:
-        """The fleet and the last decisions."""
-        return _json(state_of(self._fleet, self._proxy))
-
-    async def _show(self, request: Request) -> Response:
-        """The page; it asks for `/fleet`."""
-        return self._page
-
-    async def _tell_metrics(self, request: Request) -> Response:
-        """For Prometheus."""
-        return Response(self._metrics.render(state_of(self._fleet, self._proxy)), media_type=CONTENT_TYPE)
-
-    async def _drain(self, request: Request) -> Response:
-        """POST: no new requests for an engine. DELETE: it takes requests again."""
-        name = request.path_params["name"]
-        if name not in self._fleet.members:
-            known = ", ".join(self._fleet.members)
-            raise ApiError(HTTPStatus.NOT_FOUND, f"there is no engine {name!r} here, only {known}")
-        self._fleet.drain(name, is_draining=request.method == "POST")
-        return _json(engine_state(self._fleet.members[name], self._fleet.placement))
+        return as_json({"object": "list", "data": models})
 
 
 class _Generation(BodyRoute):
@@ -208,7 +164,3 @@ class _Generation(BodyRoute):
     async def _serve(self, exchange: Exchange, ticket: Ticket) -> None:
         body = bytes(await exchange.read_body(ticket))
         await exchange.run(self._proxy.answer(exchange, self._path, body))
-
-
-def _json(message: object) -> Response:
-    return Response(msgspec.json.encode(message), media_type=_JSON)

@@ -115,7 +115,12 @@ class LearningFeed(Feed):
         member, learned = self.member, self._learner.plan
         if learned is None:
             return
-        index = self._indexes.find(learned.plan, algorithm=self._algorithm, seed=learned.hash_seed)
+        index = self._indexes.find(
+            learned.plan,
+            algorithm=self._algorithm,
+            seed=learned.hash_seed,
+            lookahead_tokens=learned.lookahead_tokens,
+        )
         kinds = ", ".join(f"{group.kind} {group.block_size}" for group in learned.plan.groups)
         _logger.info("engine %s: its groups are %s", member.name, kinds)
         if member.index is None:

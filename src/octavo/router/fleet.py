@@ -28,7 +28,7 @@ from octavo.router.facts import read_facts, read_models
 from octavo.router.indexes import Indexes, ReadPrompt
 from octavo.router.listener import listen
 from octavo.router.member import Member
-from octavo.router.names import LOOK_UP_INTERVAL_S, LookUp, Names
+from octavo.router.names import LOOK_UP_INTERVAL_S, LookUp, Names, look_up
 from octavo.router.placement import Placement
 from octavo.server import EngineFacts
 
@@ -48,9 +48,9 @@ class Fleet:
         *,
         engine_api_key: str | None = None,
         most_per_engine: int | None = None,
-        look_up: LookUp | None = None,
+        look_up: LookUp = look_up,
     ) -> None:
-        """`look_up` finds engines that are given by a name; without it none may be."""
+        """`look_up` finds engines that are given by a name."""
         self.client = client
         self._headers = {} if engine_api_key is None else {"authorization": f"Bearer {engine_api_key}"}
         self.members: dict[str, Member] = {}

@@ -4,7 +4,7 @@ It is plain data without sockets or clocks. Events go in by engine; the resume r
 engines at once.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from octavo.errors import InputError
 from octavo.events import AnyEvent, BlockStored, Expectation, ExternalHash, HeldBlocks, Holder, PublishedPlan
@@ -131,8 +131,26 @@ class FleetIndex:
         attention of a prefix makes a checkpoint at its end when the next request shares it.
         """
         asked = self._engines if engines is None else {name: self._engines[name] for name in engines}
-        names = {holder.bit: name for name, holder in asked.items()}
-        groups = [
+        groups = self._groups(hashes, encoder_hashes, media)
+        if not needs_checkpoints:
+            groups = _without_checkpoints(groups)
+        return _resumes(groups, ResumePoint(num_tokens, num_tokens, num_encoder_tokens), asked)
+
+    def read(self, hashes: Sequence[ExternalHash], num_tokens: int) -> tuple[dict[str, int], dict[str, int]]:
+        """`resumes` with and without `needs_checkpoints`; who holds the blocks is looked up once."""
+        groups, request = self._groups(hashes, (), None), ResumePoint(num_tokens, num_tokens)
+        resumes = _resumes(groups, request, self._engines)
+        if not self.has_checkpoints:
+            return resumes, resumes
+        return resumes, _resumes(_without_checkpoints(groups), request, self._engines)
+
+    def _groups(
+        self,
+        hashes: Sequence[ExternalHash],
+        encoder_hashes: Sequence[ExternalHash],
+        media: Collection[str | None] | None,
+    ) -> list[GroupHolders]:
+        return [
             GroupHolders(
                 spec=spec,
                 holders=self._blocks.holders_in_prompt(
@@ -141,11 +159,7 @@ class FleetIndex:
                 is_draft=index in self._draft_groups,
             )
             for index, spec in enumerate_groups(self._blocks.specs)
-            if needs_checkpoints or not spec.holds_checkpoints
         ]
-        request = ResumePoint(num_tokens, num_tokens, num_encoder_tokens)
-        answers = longest_resumes(groups, request, sum(names))
-        return {names[bit]: tokens for tokens, holders in answers if tokens for bit in _bits(holders)}
 
     def as_events(self, name: str) -> list[BlockStored]:
         """What the engine holds, as the events that would tell it."""
@@ -162,6 +176,16 @@ class FleetIndex:
                 at_end = own[: end // spec.block_size][-1:]
                 blocks[index] = at_end if spec.holds_checkpoints else own
         return blocks
+
+
+def _without_checkpoints(groups: Sequence[GroupHolders]) -> list[GroupHolders]:
+    return [group for group in groups if not group.spec.holds_checkpoints]
+
+
+def _resumes(groups: Sequence[GroupHolders], request: ResumePoint, engines: Mapping[str, Holder]) -> dict[str, int]:
+    names = {holder.bit: name for name, holder in engines.items()}
+    answers = longest_resumes(groups, request, sum(names))
+    return {names[bit]: tokens for tokens, holders in answers if tokens for bit in _bits(holders)}
 
 
 def _bits(holders: int) -> Iterator[int]:

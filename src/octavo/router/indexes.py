@@ -24,15 +24,17 @@ class Indexes:
     """The indexes of a fleet, each with the hasher of its prompts."""
 
     def __init__(self) -> None:
-        self._indexes: dict[tuple[bytes, str, str], FleetIndex] = {}
-        """By plan, hash algorithm and seed."""
+        self._indexes: dict[tuple[bytes, str, str, int], FleetIndex] = {}
+        """By plan, hash algorithm, seed and lookahead."""
         self.hashers: dict[FleetIndex, BlockHasher] = {}
 
-    def find(self, plan: PublishedPlan, *, algorithm: str, seed: str) -> FleetIndex:
+    def find(self, plan: PublishedPlan, *, algorithm: str, seed: str, lookahead_tokens: int = 0) -> FleetIndex:
         """The index of a plan; a new one for a new plan. InputError if the plan cannot be followed."""
-        key = msgspec.json.encode(msgspec.structs.replace(plan, heartbeat_s=None)), algorithm, seed
+        key = msgspec.json.encode(msgspec.structs.replace(plan, heartbeat_s=None)), algorithm, seed, lookahead_tokens
         if key not in self._indexes:
-            hasher = BlockHasher(hash_block_size=plan.hash_block_size, algorithm=algorithm, seed=seed)
+            hasher = BlockHasher(
+                hash_block_size=plan.hash_block_size, algorithm=algorithm, seed=seed, lookahead_tokens=lookahead_tokens
+            )
             index = self._indexes[key] = FleetIndex.of_plan(plan)
             self.hashers[index] = hasher
         return self._indexes[key]
@@ -58,9 +60,9 @@ class Indexes:
         resumes: dict[str, int] = {}
         branches: dict[str, int] = {}
         for index, own in hashes.items():
-            told = index.resumes(own, num_tokens)
-            resumes |= told
-            branches |= index.resumes(own, num_tokens, needs_checkpoints=False) if index.has_checkpoints else told
+            now, shared = index.read(own, num_tokens)
+            resumes |= now
+            branches |= shared
         return ReadPrompt(Prompt(num_tokens=num_tokens, resumes=resumes, branches=branches), hashes)
 
     @contextmanager

@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from octavo.errors import InputError
 from octavo.router.address import EngineAddress
 
 _logger = logging.getLogger(__name__)
@@ -47,7 +46,7 @@ class _Known:
 class Names:
     """What each name stands for."""
 
-    def __init__(self, look_up: LookUp | None, clock: Callable[[], float]) -> None:
+    def __init__(self, look_up: LookUp, clock: Callable[[], float]) -> None:
         self._look_up = look_up
         self._clock = clock
         self._known: dict[str, _Known] = {}
@@ -61,9 +60,7 @@ class Names:
         return {name: known.problem for name, known in self._known.items()}
 
     def follow(self, addresses: Sequence[EngineAddress]) -> None:
-        """These from now on. InputError if nobody can look them up."""
-        if addresses and self._look_up is None:
-            raise InputError(f"engine {addresses[0].url!r}: octavo route alone looks names up; write http://HOST:PORT")
+        """These from now on."""
         wanted = {address.name: address for address in addresses}
         old = self._known
         self._known = {
@@ -82,7 +79,6 @@ class Names:
         await asyncio.gather(*(self._ask_one(known) for known in self._known.values()))
 
     async def _ask_one(self, known: _Known) -> None:
-        assert self._look_up is not None
         try:
             async with asyncio.timeout(_PATIENCE_S):
                 hosts = frozenset(await self._look_up(*known.address.host_and_port))

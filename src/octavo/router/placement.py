@@ -99,8 +99,14 @@ class EngineLoad:
     @property
     def rate(self) -> float:
         """Prefill tokens per second: the fleet's, and the more its own the more it has computed."""
-        drawn_s = _TOKENS_FOR_AN_OWN_RATE * self.fleet.seconds / self.fleet.tokens
-        return (self.own.tokens + _TOKENS_FOR_AN_OWN_RATE) / (self.own.seconds + drawn_s)
+        return 1.0 / self.seconds_per_token(self.fleet.seconds / self.fleet.tokens)
+
+    def seconds_per_token(self, of_fleet: float) -> float:
+        """The same the other way round, given the fleet's."""
+        if not self.own.tokens:
+            return of_fleet
+        drawn_s = _TOKENS_FOR_AN_OWN_RATE * of_fleet
+        return (self.own.seconds + drawn_s) / (self.own.tokens + _TOKENS_FOR_AN_OWN_RATE)
 
 
 class Placement:
@@ -125,14 +131,14 @@ class Placement:
 
     def choose(self, prompt: Prompt, engines: Collection[str]) -> Choice | None:
         """None where no engine may take the request."""
-        able = [name for name in engines if self.loads[name].num_requests < self._most_per_engine]
+        able = {name: load for name in engines if (load := self.loads[name]).num_requests < self._most_per_engine}
         if not able:
             return None
-        most = self._imbalance * sum(self.loads[name].num_requests for name in able) / len(able) + 2
-        balanced = [name for name in able if self.loads[name].num_requests < most]
-        costs = {name: self._cost_s(prompt, name) for name in balanced}
-        least = min(costs.values())
-        alike = [name for name in balanced if costs[name] - least < _ALIKE_S]
+        most = self._imbalance * sum(load.num_requests for load in able.values()) / len(able) + 2
+        costs, weighed = self._weigh(prompt, able)
+        balanced = {name: cost for name, cost in costs.items() if able[name].num_requests < most}
+        highest = min(balanced.values()) + _ALIKE_S
+        alike = [name for name, cost in balanced.items() if cost < highest]
         longest = max(prompt.branches.get(name, 0) for name in alike)
         equal = [name for name in alike if prompt.branches.get(name, 0) == longest]
         last = None if prompt.session is None else self._engine_of.get(prompt.session)
@@ -140,14 +146,13 @@ class Placement:
         return Choice(
             engine=engine,
             resumed_tokens=prompt.resumes.get(engine, 0),
-            expected_s=self.expected_s(prompt, engine),
-            weighed={name: self.expected_s(prompt, name) for name in able},
+            expected_s=weighed[engine],
+            weighed=weighed,
         )
 
     def expected_s(self, prompt: Prompt, engine: str) -> float:
         """Until its first token, if the engine gets it now: what waits there, and its own tokens."""
-        load = self.loads[engine]
-        return load.prefill_tokens / load.rate + self._own_s(prompt, engine)
+        return self._weigh(prompt, {engine: self.loads[engine]})[1][engine]
 
     def send(self, choice: Choice, prompt: Prompt, now: float) -> Reservation:
         """The request goes to the engine. `end` must follow."""
@@ -181,13 +186,20 @@ class Placement:
         self._no_more_prefill(reservation)
         reservation.load.num_requests -= 1
 
-    def _cost_s(self, prompt: Prompt, engine: str) -> float:
-        branch_tokens = max(0, prompt.branches.get(engine, 0) - prompt.resumes.get(engine, 0))
-        worth_s = _WORTH_OF_BRANCH * branch_tokens / self.loads[engine].rate
-        return self.expected_s(prompt, engine) + self._own_s(prompt, engine) - worth_s
-
-    def _own_s(self, prompt: Prompt, engine: str) -> float:
-        return prompt.num_tokens_left(engine) / self.loads[engine].rate
+    def _weigh(self, prompt: Prompt, able: Mapping[str, EngineLoad]) -> tuple[dict[str, float], dict[str, float]]:
+        """By engine: its cost, and `expected_s`. It calls little, as every request asks for every engine."""
+        costs: dict[str, float] = {}
+        expected: dict[str, float] = {}
+        of_fleet = self._computed.seconds / self._computed.tokens
+        resumes, branches, num_tokens = prompt.resumes, prompt.branches, prompt.num_tokens
+        for name, load in able.items():
+            token_s = load.seconds_per_token(of_fleet)
+            resumed = resumes.get(name, 0)
+            left = num_tokens - resumed
+            branch = max(0, branches.get(name, 0) - resumed)
+            expected[name] = (load.prefill_tokens + left) * token_s
+            costs[name] = expected[name] + (left - _WORTH_OF_BRANCH * branch) * token_s
+        return costs, expected
 
     def _no_more_prefill(self, reservation: Reservation) -> None:
         if not reservation.has_begun:

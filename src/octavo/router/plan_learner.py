@@ -18,6 +18,9 @@ from octavo.hashing import PLAIN, BlockHasher
 _MOST_GROUPS = 64
 _MOST_TOKENS = 1 << 14
 """Of one event that are hashed to try a block size out."""
+_MOST_AHEAD = 4
+"""Tokens after a block that its hash may cover; vLLM 0.33 with a draft model covers 1, or more where it drafts in
+parallel."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +29,8 @@ class LearnedPlan:
 
     plan: PublishedPlan
     hash_seed: str
+    lookahead_tokens: int = 0
+    """After a block, that its hash covers too."""
 
 
 class PlanLearner:
@@ -36,21 +41,22 @@ class PlanLearner:
         self._seeds = hash_seeds
         self._groups: dict[int, PublishedGroup] = {}
         self._told: PublishedPlan | None = None
-        self._hashing: tuple[int, str] | None = None
-        """Hash block size and seed, once they are known."""
+        self._hashing: tuple[int, str, int] | None = None
+        """Hash block size, seed and lookahead, once they are known."""
 
     @property
     def plan(self) -> LearnedPlan | None:
         """None until a prompt's hashes are known, and all groups up to the last one that was named, or the plan."""
         if self._hashing is None:
             return None
-        hash_block_size, seed = self._hashing
+        hash_block_size, seed, ahead = self._hashing
         if self._told is not None:
-            return LearnedPlan(plan=self._told, hash_seed=seed)
+            return LearnedPlan(plan=self._told, hash_seed=seed, lookahead_tokens=ahead)
         if len(self._groups) != max(self._groups) + 1:
             return None
         groups = [self._groups[index] for index in range(len(self._groups))]
-        return LearnedPlan(plan=PublishedPlan(hash_block_size=hash_block_size, groups=groups), hash_seed=seed)
+        plan = PublishedPlan(hash_block_size=hash_block_size, groups=groups)
+        return LearnedPlan(plan=plan, hash_seed=seed, lookahead_tokens=ahead)
 
     @property
     def is_told(self) -> bool:
@@ -100,22 +106,25 @@ class PlanLearner:
         if event.parent_block_hash is not None or not is_plain or not event.block_hashes or not tokens:
             return
         first = event.block_hashes[0]
-        for hash_block_size, seed in self._candidates(event.block_size):
-            hasher = BlockHasher(hash_block_size=hash_block_size, algorithm=self._algorithm, seed=seed)
+        for hash_block_size, seed, ahead in self._candidates(event.block_size):
+            hasher = BlockHasher(
+                hash_block_size=hash_block_size, algorithm=self._algorithm, seed=seed, lookahead_tokens=ahead
+            )
             if first in external_hashes(hasher.hash_tokens(tokens, PLAIN)):
-                self._hashing = hash_block_size, seed
+                self._hashing = hash_block_size, seed, ahead
                 return
-        if len(tokens) == len(event.token_ids):
+        if event.block_size < len(tokens) == len(event.token_ids):  # of one block, its lookahead is not known
             seeds = " or ".join(f"{seed!r}" for seed in self._seeds)
             raise InputError(
                 f"its hashes are not those of {self._algorithm} with the seed {seeds}: start vLLM with "
                 "PYTHONHASHSEED=0 and --prefix-caching-hash-algo sha256_cbor, or name its seed here, as URL,seed=SEED"
             )
 
-    def _candidates(self, block_size: int) -> Iterator[tuple[int, str]]:
+    def _candidates(self, block_size: int) -> Iterator[tuple[int, str, int]]:
         """The likeliest first: all groups' blocks are whole hash blocks."""
         common = gcd(*(group.block_size for group in self._groups.values()), block_size)
         sizes = [size for size in range(common, 0, -1) if common % size == 0]
-        for size in sizes if self._told is None else [self._told.hash_block_size]:
-            for seed in self._seeds:
-                yield size, seed
+        for ahead in range(_MOST_AHEAD + 1):
+            for size in sizes if self._told is None else [self._told.hash_block_size]:
+                for seed in self._seeds:
+                    yield size, seed, ahead

@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 import httpx
 
+from octavo.router.decisions import Decisions
 from octavo.router.fleet import Fleet
 from octavo.router.member import Member
 from octavo.router.placement import Choice, Prompt, Reservation
@@ -33,21 +34,8 @@ FirstToken: TypeAlias = Callable[[float], None]
 """Told how many seconds a client waited for its first token."""
 _SHARE_OF_LATER = 0.75
 """Of an engine's bound, that requests of a priority above 0 may fill; the rest is for the others."""
-_DECISIONS = 64
 _MOST_BYTES_OF_ANSWER = 64 << 20
 _MOST_CHARS_OF_REASON = 500
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    """Where one request went, for people who ask why."""
-
-    at: float
-    path: str
-    num_tokens: int
-    choice: Choice
-    resumes: dict[str, int]
-    """By engine, as the router expected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,16 +68,11 @@ class Proxy:
         self._note_first_token = first_token
         self._engine_api_key = engine_api_key
         self._most_of_later = math.ceil(_SHARE_OF_LATER * most_per_engine)
-        self.decisions: list[Decision] = []
-        """The last ones, the newest at the end."""
-        self.num_requests = 0
-        self.num_retries = 0
-        self.num_prompt_tokens = 0
-        self.num_expected_tokens = 0
+        self.decisions = Decisions()
 
     async def answer(self, exchange: Exchange, path: str, body: bytes) -> None:
         """Answers one request of generation. ApiError if no engine can."""
-        self.num_requests += 1
+        self.decisions.num_requests += 1
         request = _Incoming(
             exchange=exchange,
             path=path,
@@ -102,14 +85,14 @@ class Proxy:
         refusal = self._refusal()
         is_later = priority_of(body) > 0
         while (choice := self._choose(read.prompt, tried, is_later=is_later)) is not None:
-            self._remember(path, read.prompt, choice)
+            self.decisions.add(path, read.prompt, choice)
             reservation = self._fleet.placement.send(choice, read.prompt, time.monotonic())
             try:
                 with self._fleet.expecting(choice.engine, read):
                     await self._relay(request, self._fleet.members[choice.engine], reservation)
             except _TryAnotherError as another:
                 tried.add(choice.engine)
-                self.num_retries += 1
+                self.decisions.num_retries += 1
                 refusal = another.error
             else:
                 return
@@ -156,14 +139,6 @@ class Proxy:
         if self._engine_api_key is not None and exchange.tenant is None:
             handed_on["authorization"] = f"Bearer {self._engine_api_key}"
         return handed_on
-
-    def _remember(self, path: str, prompt: Prompt, choice: Choice) -> None:
-        expected = dict(prompt.resumes)
-        decision = Decision(at=time.time(), path=path, num_tokens=prompt.num_tokens, choice=choice, resumes=expected)
-        self.num_prompt_tokens += prompt.num_tokens
-        self.num_expected_tokens += choice.resumed_tokens
-        self.decisions.append(decision)
-        del self.decisions[:-_DECISIONS]
 
 
 def _for_rank(headers: dict[str, str], member: Member) -> dict[str, str]:

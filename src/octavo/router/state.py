@@ -3,10 +3,10 @@
 import time
 from dataclasses import dataclass
 
+from octavo.router.decisions import Decision, Decisions
 from octavo.router.fleet import Fleet
 from octavo.router.member import Member
 from octavo.router.placement import Placement
-from octavo.router.proxy import Decision, Proxy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,17 +52,17 @@ class FleetState:
     """That engines are found by: why one could not be looked up lately; empty if it could."""
 
 
-def state_of(fleet: Fleet, proxy: Proxy) -> FleetState:
+def state_of(fleet: Fleet, decisions: Decisions) -> FleetState:
     """What is so now."""
     return FleetState(
         engines=[engine_state(member, fleet.placement) for member in fleet.members.values()],
         now=time.time(),
-        requests=proxy.num_requests,
-        retries=proxy.num_retries,
-        prompt_tokens=proxy.num_prompt_tokens,
-        expected_tokens=proxy.num_expected_tokens,
+        requests=decisions.num_requests,
+        retries=decisions.num_retries,
+        prompt_tokens=decisions.num_prompt_tokens,
+        expected_tokens=decisions.num_expected_tokens,
         index_blocks=fleet.num_blocks,
-        decisions=list(proxy.decisions),
+        decisions=list(decisions.last),
         names=fleet.names.problems,
     )
 

@@ -1,0 +1,41 @@
+"""`Decisions`: where requests went lately and why, and how many there were."""
+
+import time
+from dataclasses import dataclass
+
+from octavo.router.placement import Choice, Prompt
+
+_KEPT = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """Where one request went, for people who ask why."""
+
+    at: float
+    path: str
+    num_tokens: int
+    choice: Choice
+    resumes: dict[str, int]
+    """By engine, as the router expected."""
+
+
+class Decisions:
+    """Those of one router or endpoint picker."""
+
+    def __init__(self) -> None:
+        self.last: list[Decision] = []
+        """The newest at the end."""
+        self.num_requests = 0
+        self.num_retries = 0
+        self.num_prompt_tokens = 0
+        self.num_expected_tokens = 0
+
+    def add(self, path: str, prompt: Prompt, choice: Choice) -> None:
+        """A request goes to an engine."""
+        expected = dict(prompt.resumes)
+        decision = Decision(at=time.time(), path=path, num_tokens=prompt.num_tokens, choice=choice, resumes=expected)
+        self.num_prompt_tokens += prompt.num_tokens
+        self.num_expected_tokens += choice.resumed_tokens
+        self.last.append(decision)
+        del self.last[:-_KEPT]
