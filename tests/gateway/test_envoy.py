@@ -2,7 +2,9 @@
 
 import random
 from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlsplit
 
+import httpx
 import openai
 import pytest
 
@@ -11,12 +13,15 @@ pytest.importorskip("envoy", reason="needs octavo[epp] and Envoy: make test-flee
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from octavo.server import read_tenants
 from rigs.running_envoy import RunningEnvoy, RunningPicker
 from rigs.running_router import RoutedEngine
 from rigs.running_server import MODEL
 
 pytestmark = pytest.mark.fleet
 CHAT = [{"role": "system", "content": "Be brief, and never guess. " * 4}, {"role": "user", "content": "Hello?"}]
+
+LONG = list(range(5, 165))
 
 
 @pytest.fixture
@@ -51,7 +56,7 @@ def num_finished(engine):
 
 
 def last_choice(picker):
-    return picker.ask(lambda server: server.picker.decisions[-1].choice)
+    return picker.ask(lambda server: server.picker.decisions.last[-1].choice)
 
 
 def test_predicted_and_resumed_tokens_agree_and_answers_are_the_engines_own(envoy, picker, engines):
@@ -149,6 +154,61 @@ def test_a_client_that_goes_away_ends_its_request(envoy, picker, engines):
     assert picker.ask(lambda s: sum(load.num_requests for load in s.fleet.placement.loads.values())) == 0
     for engine in engines:
         engine.check_nothing_is_left()
+
+
+def test_each_tenants_cache_is_known_to_be_its_own(folder, running, tmp_path):
+    file = tmp_path / "tenants.yaml"
+    file.touch(mode=0o600)
+    file.write_text("- {key: sk-a, tenant: a}\n- {key: sk-b, tenant: b}\n")
+    engine = running(RoutedEngine(folder, api_key="inside", tenants=read_tenants(file)))
+    picker = running(RunningPicker([engine.url], tenants=file, engine_api_key="inside"))
+    picker.wait_until_known(1)
+    envoy = running(RunningEnvoy(picker, [engine], tmp_path))
+
+    def resumed(key, prompt=LONG):
+        answer = complete(client, prompt, headers={"authorization": f"Bearer {key}"})
+        picker.wait_until_told([engine])
+        return last_choice(picker).resumed_tokens, resumed_tokens(answer)
+
+    with envoy.client() as client:
+        assert resumed("sk-a") == (0, 0)
+        expected, really = resumed("sk-a", [*LONG, *LONG])
+        assert expected == really > 0
+        assert resumed("sk-b") == (0, 0)
+        assert complete(client, LONG, headers={"authorization": "Bearer nobody"}).status_code == 401
+        assert complete(client, LONG).status_code == 401
+
+
+def test_its_status_is_told_over_http(folder, running, tmp_path):
+    engine = running(RoutedEngine(folder))
+    picker = running(RunningPicker([engine.url], status_port=0, operator_api_key="mine"))
+    picker.wait_until_known(1)
+    envoy = running(RunningEnvoy(picker, [engine], tmp_path))
+    with envoy.client() as client:
+        complete(client, LONG)
+        picker.wait_until_told([engine])
+        complete(client, [*LONG, *LONG], stream=True)
+    with httpx.Client(base_url=picker.server.status_url, headers={"authorization": "Bearer mine"}) as client:
+        seen, metrics = client.get("/fleet").json(), client.get("/metrics").text
+        assert (seen["requests"], seen["prompt_tokens"]) == (2, 3 * len(LONG))
+        assert [decision["path"] for decision in seen["decisions"]] == ["/v1/completions"] * 2
+        assert seen["expected_tokens"] == seen["decisions"][1]["choice"]["resumed_tokens"] > 0
+        assert f'octavo_router_engine_up{{engine="{engine.name}"}} 1.0' in metrics
+        assert "octavo_router_time_to_first_token_seconds_count 1.0" in metrics
+        assert client.get("/").headers["content-type"].startswith("text/html")
+        assert client.post(f"/fleet/{engine.name}/drain").json()["is_draining"]
+        assert client.get("/health").status_code == 503
+        assert client.get("/fleet", headers={"authorization": ""}).status_code == 401
+
+
+def test_engines_are_found_by_a_name(folder, running, tmp_path):
+    engine = running(RoutedEngine(folder))
+    picker = running(RunningPicker([f"dns://localhost:{urlsplit(engine.url).port}"]))
+    picker.wait_until_known(1)
+    assert picker.ask(lambda server: server.fleet.ready) == [engine.name]
+    envoy = running(RunningEnvoy(picker, [engine], tmp_path))
+    with envoy.client() as client:
+        assert complete(client, [5] * 40).status_code == 200
 
 
 def test_health_is_told_as_gateways_ask_it(picker, engines):

@@ -37,7 +37,7 @@ def epp(
     from octavo.server import set_up_logs
 
     set_up_logs(picker)
-    if picker.engine_api_key is not None and not is_loopback(picker.host):
+    if picker.engine_api_key is not None and picker.tenants is None and not is_loopback(picker.host):
         print_error(_TELLS_KEY)
     asyncio.run(_serve(picker))
 
@@ -53,6 +53,7 @@ async def _serve(config: PickerConfig) -> None:
     count = "1 engine" if num_engines == 1 else f"{num_engines} engines"
 
     def tell(address: str) -> None:
-        write_output(f"Picks one of {count} for each request of a Gateway: gRPC at {address}\n")
+        page = "" if server.status_url is None else f", page and metrics at {server.status_url}"
+        write_output(f"Picks one of {count} for each request of a Gateway: gRPC at {address}{page}\n")
 
     await server.serve(tell)

@@ -5,6 +5,7 @@ picker      which engine, over the router's fleet and placement
 messages    the protocol's messages that it makes and reads
 processor   one HTTP request of the Gateway, from its head to the end of its answer
 server, health   on a socket
+status      the page and the metrics over HTTP
 """
 
 import lazy_loader

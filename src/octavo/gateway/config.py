@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, field
 
 from octavo.errors import InputError
+from octavo.server import HttpConfig
 from octavo.settings import Count, Secret, Settings
 
 
@@ -15,8 +16,9 @@ class PickerConfig(Settings, frozen=True, kw_only=True):
     what = "endpoint picker"
 
     engines: tuple[str, ...] = field(name="engine", default=())
-    """An engine's URL; once for each engine. Options may follow it, a comma
-    before each: name=NAME, events=tcp://HOST:PORT, replay=tcp://HOST:PORT, keys=FOLDER."""
+    """An engine's URL; once for each engine. Options may follow it, a comma before each: name=NAME,
+    events=tcp://HOST:PORT, replay=tcp://HOST:PORT, keys=FOLDER. dns://NAME:PORT is one engine at each address of the
+    name."""
     host: str = "127.0.0.1"
     """The address to listen on."""
     port: Annotated[int, Meta(ge=0, le=65535)] = 9002
@@ -26,7 +28,17 @@ class PickerConfig(Settings, frozen=True, kw_only=True):
     tls_key: Path | None = None
     """A file with the certificate's key."""
     engine_api_key: Secret | None = None
-    """The key that the engines ask for, which requests get here; without it the clients' own keys are handed on."""
+    """The key that the engines ask for, which requests get here; without it the clients' own keys are handed on. With
+    tenants it is for the picker's own questions alone."""
+    tenants: Path | None = None
+    """The file of tenants' keys that the engines have: the picker knows what each tenant has cached, and the engines
+    check the keys."""
+    status_port: Annotated[int, Meta(ge=0, le=65535)] | None = None
+    """A port for HTTP: /metrics, /fleet and the page; 0 takes a free one. By default there is none."""
+    operator_api_key: Secret | None = None
+    """The key that reads these, and drains engines; without it only this machine may drain."""
+    allowed_hosts: tuple[str, ...] = field(name="allowed_host", default=())
+    """Further names of this picker, for HTTP without a key."""
     fallbacks: Annotated[int, Meta(ge=0, le=16)] = 1
     """Further engines that the Gateway is told, should the first not answer. 0 for a Gateway that takes one only."""
     most_open: Count = 4096
@@ -46,3 +58,11 @@ class PickerConfig(Settings, frozen=True, kw_only=True):
         super().__post_init__()
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise InputError("TLS needs a certificate and its key: give both, or neither")
+
+    @property
+    def status(self) -> HttpConfig | None:
+        """How the status is reached, if it is."""
+        if self.status_port is None:
+            return None
+        key, hosts = self.operator_api_key, self.allowed_hosts
+        return HttpConfig(host=self.host, port=self.status_port, api_key=key, allowed_hosts=hosts)

@@ -1,29 +1,17 @@
 """`Picker`: which engine a request should go to, as addresses that a Gateway understands."""
 
-import asyncio
-import socket
 import time
-from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
-from octavo.router import UNREAD, Choice, Fleet, Prompt, PromptReader, ReadPrompt, Reservation
-from octavo.server import ApiError
+from octavo.router import UNREAD, Choice, Decisions, Fleet, LookUp, PromptReader, ReadPrompt, Reservation, look_up
+from octavo.server import ApiError, Tenant, tenant_of
 
-_DECISIONS = 64
 _ADDRESS_LASTS_S = 5.0
 """Names are looked up again after this time."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PickedEngine:
-    """One decision, for people who ask why."""
-
-    prompt: Prompt
-    choice: Choice
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -35,11 +23,15 @@ class Picked:
     fleet: Fleet
     sent: Reservation
     expecting: AbstractContextManager[None]
+    note_first_token: Callable[[float], None]
     is_open: bool = True
 
     def begun(self) -> None:
-        """Its first token has come."""
-        self.fleet.placement.first_token(self.sent, time.monotonic())
+        """A piece of its answer has come."""
+        if not self.sent.has_begun:
+            now = time.monotonic()
+            self.fleet.placement.first_token(self.sent, now)
+            self.note_first_token(now - self.sent.sent_at)
 
     def end(self) -> None:
         """It is answered, or nobody waits for it any more."""
@@ -52,27 +44,40 @@ class Picked:
 class Picker:
     """Picks engines of a fleet."""
 
-    def __init__(self, fleet: Fleet, *, fallbacks: int) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        note_first_token: Callable[[float], None],
+        *,
+        fallbacks: int,
+        tenants: Sequence[Tenant] = (),
+        look_up: LookUp = look_up,
+    ) -> None:
+        """`look_up` finds the engines' addresses. `note_first_token` is told the seconds that a first token took."""
         self._fleet = fleet
         self._reader = PromptReader(fleet)
-        self._addresses = _Addresses()
+        self._addresses = _Addresses(look_up)
         self._fallbacks = fallbacks
-        self.decisions: deque[PickedEngine] = deque(maxlen=_DECISIONS)
-        """The last ones, the newest at the end."""
+        self._tenants = tenants
+        self._note_first_token = note_first_token
+        self.decisions = Decisions()
 
     async def pick(
-        self, body: bytes | None, headers: Mapping[str, str], allowed: Collection[str] | None = None
+        self, body: bytes | None, headers: Mapping[str, str], *, path: str = "", allowed: Collection[str] | None = None
     ) -> Picked:
         """The engine for a request, of `allowed` endpoints if there are any. ApiError where there is none."""
-        read = UNREAD if body is None else await self._reader.read(body, headers)
-        endpoints = await self._addresses.of(self._fleet, self._fleet.ready)
+        self.decisions.num_requests += 1
+        tenant = tenant_of(self._tenants, headers.get("authorization", "").encode())
+        read = UNREAD if body is None else await self._reader.read(body, headers, tenant)
+        known = await self._addresses.of(self._fleet)
+        endpoints = {name: known[name] for name in self._fleet.ready if name in known}  # some have left meanwhile
         if allowed is not None:
             endpoints = {name: endpoint for name, endpoint in endpoints.items() if endpoint in allowed}
         choice = self._fleet.placement.choose(read.prompt, list(endpoints))
         if choice is None:
             reason = "no engine can be reached" if allowed is None else "no engine that this request may use is ready"
             raise ApiError(HTTPStatus.SERVICE_UNAVAILABLE, reason, headers={"retry-after": "1"})
-        self.decisions.append(PickedEngine(prompt=read.prompt, choice=choice))
+        self.decisions.add(path, read.prompt, choice)
         return self._send(read, choice, endpoints)
 
     def _send(self, read: ReadPrompt, choice: Choice, endpoints: dict[str, str]) -> Picked:
@@ -82,34 +87,42 @@ class Picker:
         expecting.__enter__()
         while len(named) <= self._fallbacks and (other := placement.choose(read.prompt, list(endpoints))) is not None:
             named.append(endpoints.pop(other.engine))
-        return Picked(endpoints=tuple(named), fleet=self._fleet, sent=sent, expecting=expecting)
+        return Picked(
+            endpoints=tuple(named),
+            fleet=self._fleet,
+            sent=sent,
+            expecting=expecting,
+            note_first_token=self._note_first_token,
+        )
 
 
 class _Addresses:
     """Engines' addresses as numbers, since a Gateway looks up no names."""
 
-    def __init__(self) -> None:
+    def __init__(self, look_up: LookUp) -> None:
+        self._look_up = look_up
         self._known: dict[str, tuple[str, float]] = {}
 
-    async def of(self, fleet: Fleet, names: Iterable[str]) -> dict[str, str]:
-        """By engine. One whose name cannot be looked up is left out."""
+    async def of(self, fleet: Fleet) -> dict[str, str]:
+        """By engine that takes requests now, or did when it was asked. One that cannot be looked up is left out."""
+        urls = {name: fleet.members[name].address.url for name in fleet.ready}
+        self._known = {name: known for name, known in self._known.items() if name in fleet.members}
         found: dict[str, str] = {}
-        for name in names:
+        for name, url in urls.items():
             endpoint, until = self._known.get(name, ("", 0.0))
             if time.monotonic() >= until:
-                endpoint = await _endpoint_of(fleet.members[name].address.url) or endpoint
+                endpoint = await self._endpoint_of(url) or endpoint
                 self._known[name] = endpoint, time.monotonic() + _ADDRESS_LASTS_S
             if endpoint:
                 found[name] = endpoint
         return found
 
-
-async def _endpoint_of(url: str) -> str | None:
-    parts = urlsplit(url)
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    try:
-        found = await asyncio.get_running_loop().getaddrinfo(parts.hostname, port, type=socket.SOCK_STREAM)
-    except OSError:
-        return None
-    host = found[0][4][0]
-    return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
+    async def _endpoint_of(self, url: str) -> str | None:
+        parts = urlsplit(url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        try:
+            hosts = await self._look_up(parts.hostname or "", port)
+            host = min(hosts, key=lambda host: (":" in host, host))  # the same each time, and IPv4 before IPv6
+        except (OSError, UnicodeError, ValueError):
+            return None
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -26,9 +26,10 @@ from octavo.gateway.messages import (
     response_piece,
 )
 from octavo.gateway.picker import Picked, Picker
+from octavo.router import SESSION
 from octavo.server import Admission, ApiError, Ticket
 
-_ASKED_WITH = frozenset({"authorization", "x-request-id"})
+_ASKED_WITH = frozenset({"authorization", "x-request-id", SESSION})
 
 
 class Processor(external_processor_pb2_grpc.ExternalProcessorServicer):
@@ -108,12 +109,14 @@ class _Exchange:
 
     async def _pick(self, body: bytes | None) -> ext_proc.ProcessingResponse:
         asked_with = {name: value for name, value in self._headers.items() if name in _ASKED_WITH} | self._own_key()
-        self._picked = await self._picker.pick(body, asked_with, self._allowed)
+        path = self._headers.get(":path", "")
+        self._picked = await self._picker.pick(body, asked_with, path=path, allowed=self._allowed)
         return destination(self._picked.endpoints, self._own_key())
 
     def _own_key(self) -> dict[str, str]:
+        """A tenant's request keeps its own, by which engines know whose it is."""
         key = self._config.engine_api_key
-        return {} if key is None else {"authorization": f"Bearer {key}"}
+        return {} if key is None or self._config.tenants is not None else {"authorization": f"Bearer {key}"}
 
     def _add_piece(self, piece: bytes) -> None:
         self._num_bytes += len(piece)

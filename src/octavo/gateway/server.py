@@ -1,8 +1,8 @@
 """`PickerServer`: the endpoint picker on a socket, with its fleet beside it."""
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import grpc
@@ -15,8 +15,9 @@ from octavo.gateway.config import PickerConfig
 from octavo.gateway.health import Health
 from octavo.gateway.picker import Picker
 from octavo.gateway.processor import Processor
-from octavo.router import EngineAddress, Fleet
-from octavo.server import Admission
+from octavo.gateway.status import StatusServer
+from octavo.router import EngineAddress, Fleet, FleetRoutes, RouterMetrics
+from octavo.server import Admission, open_socket, read_tenants, url_of
 
 _CONNECT_TIMEOUT_S = 5.0
 
@@ -29,9 +30,15 @@ class PickerServer:
         timeout = httpx.Timeout(None, connect=_CONNECT_TIMEOUT_S)
         self._client = httpx.AsyncClient(timeout=timeout, trust_env=False)
         self.fleet = Fleet(_addresses(config), self._client, engine_api_key=config.engine_api_key)
-        self.picker = Picker(self.fleet, fallbacks=config.fallbacks)
+        self.metrics = RouterMetrics()
+        tenants = () if config.tenants is None else read_tenants(config.tenants)
+        note = self.metrics.first_token.observe
+        self.picker = Picker(self.fleet, note, fallbacks=config.fallbacks, tenants=tenants)
         self.admission = Admission(most_requests=config.most_open, most_bytes=config.max_buffered_bytes)
         self._ending = asyncio.Event()
+        self._status = config.status
+        self.status_url: str | None = None
+        """Where the page is, once the server is open."""
 
     def end(self) -> None:
         """No new requests; the open ones may go on for a while."""
@@ -44,18 +51,37 @@ class PickerServer:
             Processor(self.picker, self.admission, self._config), server
         )
         health_pb2_grpc.add_HealthServicer_to_server(Health(lambda: bool(self.fleet.ready)), server)
-        on_open(self._listen(server))
-        await server.start()
-        following = asyncio.create_task(self.fleet.run())
+        async with self._telling():
+            on_open(self._listen(server))
+            await server.start()
+            following = asyncio.create_task(self.fleet.run())
+            try:
+                await self._ending.wait()
+            finally:
+                self.admission.close()
+                await server.stop(self._config.shutdown_timeout_s)
+                following.cancel()
+                with suppress(asyncio.CancelledError):
+                    await following
+                await self._client.aclose()
+
+    @asynccontextmanager
+    async def _telling(self) -> AsyncIterator[None]:
+        """Within, the status is told over HTTP, if it is asked for."""
+        if self._status is None:
+            yield
+            return
+        listener = open_socket(self._status)
+        self.status_url = url_of(listener)
+        routes = FleetRoutes(self.fleet, self.picker.decisions, self.metrics)
+        status = StatusServer(routes, self._status)
+        telling = asyncio.create_task(status.serve([listener]))
         try:
-            await self._ending.wait()
+            yield
         finally:
-            self.admission.close()
-            await server.stop(self._config.shutdown_timeout_s)
-            following.cancel()
-            with suppress(asyncio.CancelledError):
-                await following
-            await self._client.aclose()
+            status.should_exit = True
+            await telling
+            listener.close()
 
     def _listen(self, server: grpc.aio.Server) -> str:
         config = self._config

@@ -23,14 +23,13 @@ from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from octavo.server.errors import ApiError, overloaded
-from octavo.server.tenants import Tenant
+from octavo.server.tenants import Tenant, shown_key
 
 _Headers = dict[bytes, bytes]
 
 TENANT = "octavo.tenant"
 """In the scope of a request: the tenant whose key it has shown."""
 _HEALTH = "/health"
-_SCHEME = b"bearer "
 _JSON = b"application/json"
 _BODILESS = frozenset({"GET", "HEAD", "OPTIONS"})
 _FORWARDED = (b"forwarded", b"x-forwarded-for", b"x-real-ip")
@@ -95,7 +94,7 @@ class Gate:
         if not self._salts and not (is_operators and self._operator_key):
             self._check_place(scope, headers, access)
         elif access is not Access.OPEN:
-            scope[TENANT] = self._check_key(_shown_key(headers), is_operators=is_operators)
+            scope[TENANT] = self._check_key(shown_key(headers.get(b"authorization", b"")), is_operators=is_operators)
         if scope["method"] not in _BODILESS:
             _check_content_type(headers)
 
@@ -138,12 +137,6 @@ class Gate:
             raise _forbidden(
                 f"this server is not known as {name!r}: use its address, or start it with --allowed-host {name}"
             )
-
-
-def _shown_key(headers: _Headers) -> bytes:
-    """Empty, which is no key, if there is none."""
-    shown = headers.get(b"authorization", b"")
-    return shown[len(_SCHEME) :].strip() if shown[: len(_SCHEME)].lower() == _SCHEME else b""
 
 
 def _is_from_this_machine(scope: Scope, headers: _Headers) -> bool:

@@ -107,7 +107,8 @@ class Server(uvicorn.Server):
         await ending
 
     async def on_tick(self, counter: int) -> bool:
-        """Ten times a second. A server whose engine has died ends too: whoever started it can start it again."""
+        """Uvicorn calls this ten times a second. A server whose engine has died ends too, so that a supervisor can
+        start it again."""
         self.should_exit |= self._engine.error is not None
         return await super().on_tick(counter)
 

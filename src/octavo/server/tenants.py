@@ -6,6 +6,7 @@
 Requests with a tenant's key share what is cached with nobody else, whatever salt they ask for.
 """
 
+import hmac
 import os
 import stat
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,7 @@ from octavo.errors import InputError
 from octavo.settings import Secret, Settings, Size
 
 _MOST_BYTES = 1 << 20
+_SCHEME = b"bearer "
 
 
 class Tenant(Settings, frozen=True, kw_only=True):
@@ -47,6 +49,17 @@ def read_tenants(path: Path) -> tuple[Tenant, ...]:
             raise InputError(f"{path}: entry {number}: its key is another entry's too; give each tenant its own")
     quotas_of(tenants, source=str(path))
     return tuple(tenants)
+
+
+def tenant_of(tenants: Sequence[Tenant], authorization: bytes) -> str | None:
+    """Whose key a request shows; None if it is no tenant's."""
+    shown = shown_key(authorization)
+    return next((one.tenant for one in tenants if hmac.compare_digest(shown, one.key.encode())), None)
+
+
+def shown_key(authorization: bytes) -> bytes:
+    """Of the header; empty, which is no key, if there is none."""
+    return authorization[len(_SCHEME) :].strip() if authorization[: len(_SCHEME)].lower() == _SCHEME else b""
 
 
 def quotas_of(tenants: Sequence[Tenant], *, source: str = "tenants") -> Mapping[str, int]:
