@@ -9,7 +9,7 @@ import argparse
 import random
 import time
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import msgspec
@@ -47,8 +47,8 @@ def rows_of(
     rows: dict[Row, Callable[[], Any]] = {}
     for name, batch in batches(classes, args.blocks, args.block_size).items():
         payload = encode(batch)
-        rows[whose, f"encode {name}"] = lambda batch=batch: encode(batch)
-        rows[whose, f"decode {name}"] = lambda payload=payload: decode(payload)
+        rows[whose, f"encode {name}"] = partial(encode, batch)
+        rows[whose, f"decode {name}"] = partial(decode, payload)
     return rows
 
 

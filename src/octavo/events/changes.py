@@ -6,7 +6,7 @@ A block that was stored and removed within the step is not mentioned, nor is one
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from octavo.ids import BlockHash, GroupIdx, enumerate_groups
+from octavo.ids import BlockHash, GroupIdx, Row, enumerate_groups
 from octavo.specs import CachedSequence
 
 
@@ -19,7 +19,7 @@ class StoredRun:
     blocks: Sequence[int]
     """Indexes of the blocks in the sequence: all of a span, or some of them, e.g. [4, 5, 7]."""
     hashes: Sequence[BlockHash]
-    rows: Sequence[int]
+    rows: Sequence[Row]
     parent_hash: BlockHash | None
     """The hash of the block before the first one; None where there is none."""
 
@@ -43,7 +43,7 @@ class StepEvents:
         self._num_groups = num_groups
         self._start_anew(was_cleared=False)
 
-    def removed(self, group: int, hashes: Sequence[BlockHash]) -> None:
+    def removed(self, group: GroupIdx, hashes: Sequence[BlockHash]) -> None:
         self._log[group].append(hashes)
 
     def stored(self, run: StoredRun) -> None:

@@ -38,17 +38,24 @@ _LEAST_FRAME_BYTES = 4096
 _END = encode_sequence(END_SEQUENCE)
 
 
-@dataclass(slots=True)
-class Counters:
-    """The counters of a subscriber. Only its reading thread changes them."""
+@dataclass(slots=True, kw_only=True)
+class SubscriberStats:
+    """The counters of a subscriber. Only its reading thread changes its own; others get a copy."""
 
     received: int = 0
+    """Messages read from live sockets."""
     delivered: int = 0
     duplicates: int = 0
     malformed: int = 0
+    """Messages that do not follow the protocol, or whose payload cannot be decoded."""
     discarded: int = 0
+    """Live messages of a lost connection, and messages of topics beyond `max_topics`."""
+    gaps: int = 0
+    """Of the copy: the sum of all sessions' gaps."""
     replays: int = 0
+    """Requests for replay."""
     replayed: int = 0
+    """Messages received in answers of replay."""
     resyncs: int = 0
 
 
@@ -90,7 +97,7 @@ class EndpointReader:
         config: SubscriberConfig,
         source: SourceConfig,
         items: deque[SubscriberItem],
-        counters: Counters,
+        counters: SubscriberStats,
     ) -> None:
         self._context = context
         self._config = config
@@ -106,10 +113,6 @@ class EndpointReader:
         """Live messages of one turn. They wait until the caller wants an item and no replay is running."""
         self._to_verify: deque[_Publisher] = deque()
         self._replay: _Replay | None = None
-        self._was_connected = False
-        self._was_disconnected = False
-        self._was_refused = False
-        self._reconnect_at: float | None = None
         self._recheck_at: float | None = None
         self._to_recheck: deque[_Publisher] = deque()
         self._open()

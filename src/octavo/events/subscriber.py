@@ -10,7 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from math import ceil
 from types import TracebackType
 from typing import Self, cast
@@ -18,33 +18,13 @@ from typing import Self, cast
 import zmq
 
 from octavo.errors import InputError
-from octavo.events.endpoint_reader import Counters, EndpointReader
+from octavo.events.endpoint_reader import EndpointReader, SubscriberStats
 from octavo.events.session import SubscriberItem
 from octavo.events.sockets import Context, Socket, can_read
 from octavo.events.subscriber_config import SubscriberConfig
 from octavo.events.wakeup import Wakeup
 
 _CLOSE_TIMEOUT_S = 5.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubscriberStats:
-    """The counters of a subscriber."""
-
-    received: int
-    """Messages read from live sockets."""
-    delivered: int
-    duplicates: int
-    malformed: int
-    """Messages that do not follow the protocol, or whose payload cannot be decoded."""
-    discarded: int
-    """Live messages of a lost connection, and messages of topics beyond `max_topics`."""
-    gaps: int
-    replays: int
-    """Requests for replay."""
-    replayed: int
-    """Messages received in answers of replay."""
-    resyncs: int
 
 
 class Subscriber:
@@ -57,7 +37,7 @@ class Subscriber:
         self._config = config
         self._items: deque[SubscriberItem] = deque()
         """Items that wait to be delivered: at most one batch of each source, and resyncs."""
-        self._counters = Counters()
+        self._counters = SubscriberStats()
         self._lock = threading.Lock()
         """Guards the attributes below."""
         self._context: Context | None = None
@@ -102,18 +82,7 @@ class Subscriber:
             yield item
 
     def stats(self) -> SubscriberStats:
-        counters = self._counters
-        return SubscriberStats(
-            received=counters.received,
-            delivered=counters.delivered,
-            duplicates=counters.duplicates,
-            malformed=counters.malformed,
-            discarded=counters.discarded,
-            gaps=sum(source.num_gaps for source in list(self._sources)),
-            replays=counters.replays,
-            replayed=counters.replayed,
-            resyncs=counters.resyncs,
-        )
+        return replace(self._counters, gaps=sum(source.num_gaps for source in list(self._sources)))
 
     def close(self) -> None:
         """Ends a read that is under way in any thread, and closes the sockets. It may be called again."""
