@@ -5,6 +5,7 @@ above it hides that from Python by importing late, but not from a reader.
 """
 
 import ast
+import signal
 import sys
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
@@ -56,4 +57,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     sys.exit(main())

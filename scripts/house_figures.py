@@ -6,6 +6,7 @@ stands beside them. `check_circles.py` finds the imports.
 
 import ast
 import io
+import signal
 import tokenize
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -123,4 +124,5 @@ def find_circle(graph: Mapping[str, set[str]]) -> str:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     main()

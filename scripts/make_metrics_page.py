@@ -1,5 +1,7 @@
 """Prints docs/metrics.md: every metric of all commands, and the events that tiers count."""
 
+import signal
+
 from octavo.router import ROUTER_METRICS, SELECTION_METRICS
 from octavo.server import METRICS, Described
 from octavo.tiers import CHUNK_EVENTS
@@ -15,7 +17,8 @@ model is served. Times are in seconds, sizes in bytes, and a name that ends in `
 [their tests](../deploy/prometheus/alerts_test.yaml) (`promtool test rules`) are in `deploy/`.
 
 Inside vLLM, its own `/metrics` has `octavo_tier_bytes`, `octavo_tier_budget_bytes`, `octavo_tier_chunks`,
-`octavo_tier_up`, `octavo_tier_events_total` and `octavo_tier_incidents_total` with the same meaning.
+`octavo_tier_up`, `octavo_tier_events_total`, `octavo_tier_incidents_total`, `octavo_hints_total` and
+`octavo_loads_given_up_total` (`too_slow`, `cut_short`) with the same meaning.
 
 This page is made from the code by `make docs`.
 """
@@ -38,4 +41,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     main()

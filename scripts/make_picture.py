@@ -4,6 +4,7 @@ The numbers are not drawn by hand: sheets are those of a plan, and the resume po
 colours are light or dark, as the reader's screen is.
 """
 
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -207,4 +208,5 @@ def media() -> str:
 PICTURES = {"sheets": sheets, "resume": resume, "media": media}
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     sys.stdout.write(PICTURES[sys.argv[1]]())

@@ -1,6 +1,7 @@
 """Prints the JSON schema of `octavo plan --json`: docs/plan.schema.json."""
 
 import json
+import signal
 
 import msgspec
 
@@ -17,4 +18,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     main()

@@ -1,5 +1,6 @@
 """Prints docs/plans.md: what the example models' caches need, in sheets and the way vLLM does it."""
 
+import signal
 from pathlib import Path
 
 from octavo.errors import PlanError
@@ -118,4 +119,5 @@ def bytes_or_none(num_bytes: float) -> str:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     main()

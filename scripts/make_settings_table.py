@@ -1,5 +1,6 @@
 """Prints docs/configuration.md: every setting of `octavo serve`, `route`, `epp` and `select`, its names and default."""
 
+import signal
 import sys
 
 from octavo.cli import run
@@ -38,6 +39,7 @@ This page is made from the code by `make docs`.
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     print(INTRODUCTION)
     sys.stdout.flush()
     sys.exit(run(["config", "list"]))

@@ -10,6 +10,7 @@ with the source as it is, which is checked first. The working tree is never touc
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -119,4 +120,5 @@ def first_failure(output: str) -> str:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     main()

@@ -11,6 +11,7 @@ A command whose output the README cuts short shows "..." as its last line.
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -104,4 +105,5 @@ def compare(command: str, shown: str, printed: str) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     main()

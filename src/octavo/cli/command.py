@@ -3,9 +3,10 @@
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from octavo import __version__
 from octavo.cli.bench import app as bench_app
@@ -20,6 +21,7 @@ from octavo.cli.many_flags import ManyFlagsCommand
 from octavo.cli.output import discard_output, print_error, write_output
 from octavo.cli.plan import plan
 from octavo.cli.route import route
+from octavo.cli.route_drain import route_drain
 from octavo.cli.select import select
 from octavo.cli.serve import serve
 from octavo.cli.simulate import simulate
@@ -29,7 +31,17 @@ from octavo.cli.warm import warm
 from octavo.cli.why import why
 from octavo.errors import EngineDiedError, OctavoError
 
+
+class _Commands(TyperGroup):
+    """A name may have two words: `route` takes engines, and `route drain` is a command beside it."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
+        name = " ".join(args[:2])
+        return super().resolve_command(ctx, [name, *args[2:]] if name in self.commands else args)
+
+
 app = typer.Typer(
+    cls=_Commands,
     help="Octavo: the KV-cache system for hybrid language models.",
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
@@ -38,6 +50,7 @@ app.command(cls=ManyFlagsCommand)(plan)
 app.command()(demo)
 app.command(cls=ManyFlagsCommand)(serve)
 app.command(cls=ManyFlagsCommand)(route)
+app.command(name="route drain")(route_drain)
 app.command(cls=ManyFlagsCommand)(epp)
 app.command(cls=ManyFlagsCommand)(select)
 app.command()(chat)

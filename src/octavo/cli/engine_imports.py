@@ -16,8 +16,8 @@ def require_engine() -> None:
         raise InputError(f"this command runs a model and needs {', '.join(missing)}: pip install 'octavo[engine]'")
     from transformers.utils import logging
 
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
 
 
 def require_gateway() -> None:

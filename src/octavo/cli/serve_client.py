@@ -39,14 +39,21 @@ def headers_of(api_key: str | None) -> dict[str, str]:
     return {"Authorization": f"Bearer {api_key}"}
 
 
+def ask(client: httpx.Client, method: str, path: str) -> httpx.Response:
+    """The server's answer; InputError if it has none, or refuses."""
+    server = str(client.base_url).rstrip("/")
+    try:
+        response = client.request(method, path)
+    except httpx.HTTPError as error:
+        raise InputError(f"{server} does not answer: {describe(error)}") from None
+    if response.is_error:
+        raise InputError(f"{server} answers {complaint_of(response.status_code, response.content)}")
+    return response
+
+
 def find_model(client: httpx.Client) -> str:
     """The first model that is served."""
-    try:
-        response = client.get("/v1/models")
-    except httpx.HTTPError as error:
-        raise InputError(f"{client.base_url} does not answer: {describe(error)}") from None
-    if response.is_error:
-        raise InputError(f"{client.base_url} answers {complaint_of(response.status_code, response.content)}")
+    response = ask(client, "GET", "/v1/models")
     try:
         name = response.json()["data"][0]["id"]
     except (ValueError, LookupError, TypeError):

@@ -154,6 +154,7 @@ def _serve(task: CheckTask, names: Sequence[str]) -> dict[str, Pass]:
             "kv_connector_extra_config": {
                 "spec_name": "OctavoOffloadingSpec",
                 "spec_module_path": "octavo.vllm_plugin",
+                "loads": "always",  # all that is there is to be compared
                 **task.extra_config,
             },
         }

@@ -32,15 +32,10 @@ def why(
     import httpx  # which few commands need
 
     from octavo.cli.chat import printable
-    from octavo.cli.serve_client import TIMEOUT, base_url_of, complaint_of, describe, headers_of
+    from octavo.cli.serve_client import TIMEOUT, ask, base_url_of, headers_of
 
     with httpx.Client(base_url=base_url_of(url), headers=headers_of(api_key), timeout=TIMEOUT) as client:
-        try:
-            response = client.get(f"/why/{quote(request, safe='')}")
-        except httpx.HTTPError as error:
-            raise InputError(f"{client.base_url} does not answer: {describe(error)}") from None
-    if response.is_error:
-        raise InputError(f"{base_url_of(url)} answers {complaint_of(response.status_code, response.content)}")
+        response = ask(client, "GET", f"/why/{quote(request, safe='')}")
     if json:
         write_output(printable(response.text) + "\n")
         return
