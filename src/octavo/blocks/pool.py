@@ -55,7 +55,7 @@ class BlockPool:
             for page_class, cls in enumerate(config.page_classes)
         ]
         self.free_sheets = list(range(config.num_sheets - 1, -1, -1))
-        self.reserved_sheets = _sheets_of_longest_request(config)
+        self.reserved_sheets = config.sheets_by_class(blocks_of_request(config, config.limits.max_model_len))
         self.epoch = 0
         """Changes whenever a block leaves an index or changes its row."""
         self.generation = 0
@@ -327,13 +327,3 @@ class BlockPool:
             indexed += len(index)
         copies = sum(len(rows) for pages in self.classes for rows in pages.copies.values())
         assert indexed + copies == sum(h is not None for pages in self.classes for h in pages.hash_of)
-
-
-def _sheets_of_longest_request(config: KVCacheConfig) -> list[int]:
-    """Sheets that hold one longest request and the reserved rows, by class."""
-    pages = [0] * len(config.page_classes)
-    blocks = blocks_of_request(config, config.limits.max_model_len)
-    for group, count in zip(config.groups, blocks, strict=True):
-        if group.page_class is not None:
-            pages[group.page_class] += count + group.reserved_blocks
-    return [ceil_div(n, cls.pages_per_sheet) for n, cls in zip(pages, config.page_classes, strict=True)]

@@ -7,11 +7,11 @@
 A sheet is leased to one class at a time. Groups whose pages are equally large share a class, and so its block ids.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from octavo.planning.resumability import why_nothing_resumes
-from octavo.specs import RequestLimits, UniformTypeKVCacheSpecs
+from octavo.specs import RequestLimits, UniformTypeKVCacheSpecs, ceil_div
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,10 +81,14 @@ class KVCacheConfig:
         has_draft = any(group.is_draft for group in self.groups)
         return why_nothing_resumes(self.resume_granularity, self.limits.max_model_len, has_draft=has_draft)
 
-    def sheets_for(self, blocks_per_group: tuple[int, ...]) -> int:
+    def sheets_for(self, blocks_per_group: Sequence[int]) -> int:
         """Sheets that hold these blocks of each group beside the reserved ones, without fragmentation."""
+        return sum(self.sheets_by_class(blocks_per_group))
+
+    def sheets_by_class(self, blocks_per_group: Sequence[int]) -> list[int]:
+        """The same for each page class."""
         pages = [0] * len(self.page_classes)
         for group, blocks in zip(self.groups, blocks_per_group, strict=True):
             if group.page_class is not None:
                 pages[group.page_class] += blocks + group.reserved_blocks
-        return sum(-(-n // cls.pages_per_sheet) for n, cls in zip(pages, self.page_classes, strict=True))
+        return [ceil_div(n, cls.pages_per_sheet) for n, cls in zip(pages, self.page_classes, strict=True)]

@@ -5,7 +5,7 @@ from typing import Literal
 
 import msgspec
 
-from octavo.planning.capacity import Capacity, grows_with_context, measure_capacity
+from octavo.planning.capacity import Capacity, Waste, grows_with_context, measure_capacity
 from octavo.planning.kv_cache_config import KVCacheConfig, KVCacheGroupSpec
 from octavo.planning.vllm_way import VllmPlan
 from octavo.specs import ChunkedLocalAttentionSpec, KVCacheSpec, SlidingWindowSpec
@@ -43,17 +43,6 @@ class ContextReport(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int
     bytes_per_request: int
     """Pool bytes of the most blocks of all groups that one request holds."""
-
-
-class WasteReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes of the memory that hold no cache content, by cause."""
-
-    layer_padding: int
-    page_padding: int
-    reserved: int
-    open_sheets: int
-    unleased_sheets: int
-    remainder: int
 
 
 class VllmGroupReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,7 +88,7 @@ class PlanReport(msgspec.Struct, frozen=True, kw_only=True):
     contexts: list[ContextReport]
     """Each context that was asked for, the shortest first; the plan is made for the longest."""
     waste_fraction: float
-    waste: WasteReport
+    waste: Waste
     vllm: VllmReport | None = None
 
 
@@ -132,7 +121,7 @@ def report_plan(
         requests_at_once=capacity.requests_at_once,
         contexts=[_report_context(config, context) for context in sorted({*contexts, capacity.context})],
         waste_fraction=capacity.waste_fraction,
-        waste=WasteReport(**{name: getattr(capacity.waste, name) for name in capacity.waste.__slots__}),
+        waste=capacity.waste,
         vllm=None if vllm is None else _report_vllm(vllm),
     )
 
