@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 from engine_models import save_model
@@ -20,7 +21,7 @@ from octavo.engine import Engine, EngineConfig, SamplingParams
 
 LIMIT = 0.10
 VOCAB_SIZE = 16384
-WAYS = {
+WAYS: dict[str, dict[str, Any]] = {
     "greedy": {"temperature": 0},
     "temperature": {},
     "top-p, top-k": {"top_p": 0.9, "top_k": 50},
@@ -66,7 +67,7 @@ def make_engine(folder: Path, batch: int) -> Engine:
     )
 
 
-def measure(engine: Engine, wishes: dict[str, float], batch: int, steps: int) -> tuple[float, float]:
+def measure(engine: Engine, wishes: dict[str, Any], batch: int, steps: int) -> tuple[float, float]:
     """Seconds beside the model and in it, of one decode step."""
     engine.reset_prefix_cache()
     chooser = random.Random(0)

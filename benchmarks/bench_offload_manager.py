@@ -24,8 +24,16 @@ from typing import Any
 
 from offload_pauses import longest_pauses
 
-from octavo.chunks import GroupOffloadConfig, PromisedPoint, WantedChunk, get_offload_block_hash
+from octavo.chunks import (
+    GroupOffloadConfig,
+    OffloadKey,
+    PromisedPoint,
+    WantedChunk,
+    get_offload_block_hash,
+    make_offload_key,
+)
 from octavo.host import HostArena
+from octavo.ids import BlockHash, GroupIdx
 from octavo.offload import OffloadingManager
 from octavo.policies import POLICIES, make_policy
 from octavo.specs import FullAttentionSpec
@@ -35,7 +43,7 @@ SLOT_BYTES = 64
 SPEC = FullAttentionSpec(block_size=16, num_kv_heads=1, head_size=1)
 GROUPS = (GroupOffloadConfig(spec=SPEC, blocks_per_chunk=1, page_size_bytes=SLOT_BYTES),)
 LONGEST, COLLECTION, MEMORY = "longest ms", "collection ms", "bytes per key"
-Run = tuple[bytes, ...]
+Run = tuple[OffloadKey, ...]
 COLUMNS = ("lookup", "touch", "load", "store+evict", "complete_store")
 
 
@@ -51,7 +59,9 @@ class Octavo:
         ]
 
     def load(self, keys: Run) -> None:
-        self.manager.complete_load(self.manager.prepare_load(keys).job_id)
+        prepared = self.manager.prepare_load(keys)
+        assert prepared is not None
+        self.manager.complete_load(prepared.job_id)
 
     def prepare_store(self, chunks: Any) -> Any:
         promised = PromisedPoint(chunks[-1].position * 16 + 16, get_offload_block_hash(chunks[-1].key))
@@ -67,7 +77,7 @@ class Vllm:
         from vllm.v1.kv_offload.cpu.manager import CPUOffloadingManager
 
         self.manager = CPUOffloadingManager(num_keys, cache_policy=policy)
-        self.new_context = lambda: ReqContext(req_id="r")
+        self.new_context: Callable[[], Any] = lambda: ReqContext(req_id="r")
         self.context = self.new_context()
 
     def chunks(self, keys: Run) -> Any:
@@ -253,19 +263,21 @@ def fill(manager: Any, runs: Iterable[Run]) -> int:
 
 def measure_memory(make: Callable[[int], Any], args: argparse.Namespace) -> float:
     """Bytes per key, the key itself included, of a full manager a tenth as large."""
-    num_runs = args.keys // 10 // args.batch
+    num_runs: int = args.keys // 10 // args.batch
+    num_keys = num_runs * args.batch
     make(args.batch)  # imports what it needs
     tracemalloc.start()
-    manager = make(num_runs * args.batch)
+    manager = make(num_keys)
     fill(manager, [make_keys(i * args.batch, args.batch) for i in range(num_runs)])
     gc.collect()
     used, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    return used / (num_runs * args.batch)
+    return float(used / num_keys)
 
 
 def make_keys(first: int, count: int) -> Run:
-    return tuple(blake2b(n.to_bytes(8, "big"), digest_size=32).digest() + bytes(4) for n in range(first, first + count))
+    digests = (blake2b(n.to_bytes(8, "big"), digest_size=32).digest() for n in range(first, first + count))
+    return tuple(make_offload_key(BlockHash(digest), GroupIdx(0)) for digest in digests)
 
 
 def make_run_of(batch: int, number: int) -> Run:

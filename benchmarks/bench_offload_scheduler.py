@@ -12,7 +12,7 @@ from time import perf_counter
 
 import numpy as np
 
-from octavo.blocks import DeviceCache, KVCacheManager
+from octavo.blocks import DeviceCache, KVCacheManager, RequestBlocks
 from octavo.chunks import ChunkCopy, GroupOffloadConfig, TransferResult
 from octavo.host import HostArena
 from octavo.offload import OffloadingManager, OffloadScheduler, Readiness
@@ -78,7 +78,7 @@ class Bench:
     def prompt(self, seed: int) -> np.ndarray:
         return np.random.default_rng(seed).integers(0, 1 << 17, NUM_TOKENS, dtype=np.int32)
 
-    def begin(self, seed: int):
+    def begin(self, seed: int) -> RequestBlocks:
         self.number += 1
         return self.device.begin_request(str(self.number), self.prompt(seed))
 
@@ -89,7 +89,7 @@ class Bench:
             if not self.offload.has_pending_work():
                 return
 
-    def compute(self, request) -> tuple[float, float]:
+    def compute(self, request: RequestBlocks) -> tuple[float, float]:
         """Seconds of the device cache, and of offloading, for a request from its lookup to its end."""
         on_device = offloading = 0.0
         start = perf_counter()
@@ -117,7 +117,7 @@ class Bench:
         self.drain()
         return on_device, offloading + perf_counter() - start
 
-    def prepare(self, request) -> float:
+    def prepare(self, request: RequestBlocks) -> float:
         """Seconds until the request may start, its load included."""
         start = perf_counter()
         while self.offload.prepare(request, self.now) is not Readiness.READY:

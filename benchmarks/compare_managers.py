@@ -19,6 +19,7 @@ import importlib
 import random
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter_ns
@@ -188,17 +189,17 @@ def benchmarks(configs: Sequence[str], lengths: Sequence[int]) -> dict[str, Call
     rows: dict[str, Callable[[MakeAdapter], Timings]] = {}
     for c in configs:
         for n in lengths:
-            rows[f"{c} hit, {n} blocks"] = lambda make, c=c, n=n: time_hit(make, c, n)
-            rows[f"{c} miss, {n} blocks"] = lambda make, c=c, n=n: time_miss(make, c, n)
-            rows[f"{c} eviction, {n} blocks"] = lambda make, c=c, n=n: time_miss(make, c, n, evicts=True)
+            rows[f"{c} hit, {n} blocks"] = partial(time_hit, config=c, num_blocks=n)
+            rows[f"{c} miss, {n} blocks"] = partial(time_miss, config=c, num_blocks=n)
+            rows[f"{c} eviction, {n} blocks"] = partial(time_miss, config=c, num_blocks=n, evicts=True)
         n = lengths[0]
-        rows[f"{c} eviction + events, {n} blocks"] = lambda make, c=c, n=n: time_miss(
-            make, c, n, evicts=True, has_events=True
+        rows[f"{c} eviction + events, {n} blocks"] = partial(
+            time_miss, config=c, num_blocks=n, evicts=True, has_events=True
         )
         if NUM_GROUPS[c] > 1:
-            rows[f"{c} divergent, {lengths[-1]} blocks"] = lambda make, c=c, n=lengths[-1]: time_divergent(make, c, n)
-        rows[f"{c} decode"] = lambda make, c=c: time_decode(make, c)
-        rows[f"{c} decode + events"] = lambda make, c=c: time_decode(make, c, has_events=True)
+            rows[f"{c} divergent, {lengths[-1]} blocks"] = partial(time_divergent, config=c, num_blocks=lengths[-1])
+        rows[f"{c} decode"] = partial(time_decode, config=c)
+        rows[f"{c} decode + events"] = partial(time_decode, config=c, has_events=True)
     return rows
 
 

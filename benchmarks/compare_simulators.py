@@ -18,6 +18,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -71,10 +72,11 @@ def line_for_peer(request: TraceRequest) -> str:
     return json.dumps({"input_length": len(ids) * BLOCK, "hash_ids": ids, "block_size": BLOCK}) + "\n"
 
 
-def ask_peer(args: argparse.Namespace, model: str, trace: Path) -> dict:
+def ask_peer(args: argparse.Namespace, model: str, trace: Path) -> dict[str, Any]:
     budgets = ",".join(map(str, args.gib))
     command = [args.peer, "run", "--trace", str(trace), "--model", model, "--budgets-gib", budgets]
-    return json.loads(run([*command, "--policies", "lru", "--format", "json", "--backend", "python"]))
+    answer: dict[str, Any] = json.loads(run([*command, "--policies", "lru", "--format", "json", "--backend", "python"]))
+    return answer
 
 
 def run(command: Sequence[str]) -> str:
@@ -84,7 +86,7 @@ def run(command: Sequence[str]) -> str:
     return done.stdout
 
 
-def compare(model: str, answer: dict, requests: Sequence[TraceRequest], *, is_exact: bool) -> None:
+def compare(model: str, answer: dict[str, Any], requests: Sequence[TraceRequest], *, is_exact: bool) -> None:
     layers = read_model(MODELS / f"{model}.json", block_size=BLOCK).layers
     for point in answer["points"]:
         blocks, theirs = point["cacheBlocks"], point["results"]["lru"]

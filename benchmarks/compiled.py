@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 HOT = [
@@ -41,7 +42,7 @@ def measure() -> dict[str, float]:
     return results
 
 
-def measure_hit(adapter: Callable, config: str, num_blocks: int) -> float:
+def measure_hit(adapter: Callable[..., Any], config: str, num_blocks: int) -> float:
     engine = adapter(config, num_blocks * 8)
     tokens = prompt(num_blocks)
     first = engine.new_request(tokens)
@@ -58,7 +59,7 @@ def measure_hit(adapter: Callable, config: str, num_blocks: int) -> float:
     return median_us(serve, 30)
 
 
-def measure_eviction(adapter: Callable, config: str, num_blocks: int) -> float:
+def measure_eviction(adapter: Callable[..., Any], config: str, num_blocks: int) -> float:
     engine = adapter(config, (num_blocks + 64) * (6 if config == "gemma6" else 1))
     requests = iter([engine.new_request(prompt(num_blocks)) for _ in range(10)])
 
@@ -73,7 +74,7 @@ def measure_eviction(adapter: Callable, config: str, num_blocks: int) -> float:
     return median_us(serve, 8)
 
 
-def measure_decode(adapter: Callable, config: str, batch: int = 256) -> float:
+def measure_decode(adapter: Callable[..., Any], config: str, batch: int = 256) -> float:
     engine = adapter(config, batch * 80 * (6 if config == "gemma6" else 1))
     requests = [engine.new_request(prompt(66)[: 1024 + i % 16]) for i in range(batch)]
     for request in requests:

@@ -1,5 +1,6 @@
 """Seeded models of about 30M parameters, of three kinds: what the engine's benchmarks serve."""
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import transformers
 
 from octavo.engine import save_tiny_model
 
-SHAPE = {
+SHAPE: dict[str, Any] = {
     "hidden_size": 512,
     "intermediate_size": 1536,
     "num_hidden_layers": 8,
@@ -43,7 +44,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
 
 def save_model(kind: str, folder: Path, **overrides: Any) -> None:
     """A folder with a model of this kind. Hugging Face is silent from now on."""
-    transformers.utils.logging.set_verbosity(transformers.utils.logging.CRITICAL)
+    transformers.utils.logging.set_verbosity(logging.CRITICAL)
     transformers.utils.logging.disable_progress_bar()
     family, own = KINDS[kind]
     save_tiny_model(family, folder, **{**SHAPE, **own, **overrides})

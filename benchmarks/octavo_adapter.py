@@ -5,10 +5,12 @@ group. A layer's page has the same bytes in all configurations, so pools of equa
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from octavo.blocks import KVCacheManager, RequestBlocks, ResumePlan
 from octavo.hashing import BlockHasher
+from octavo.ids import GroupIdx, Row
 from octavo.planning import plan_kv_cache
 from octavo.specs import CacheDType, FullAttentionSpec, KVCacheSpec, MambaSpec, RequestLimits, SlidingWindowSpec
 
@@ -24,7 +26,7 @@ def window(block_size: int, size: int) -> SlidingWindowSpec:
     return SlidingWindowSpec(**attention(block_size), sliding_window=size)
 
 
-def attention(block_size: int) -> dict:
+def attention(block_size: int) -> dict[str, Any]:
     return {"block_size": block_size, "num_kv_heads": 1, "head_size": 4, "page_size_padded": None} | (
         {} if block_size == 16 else {"head_size": 1, "dtype": CacheDType.UINT8, "page_size_padded": 5 * PAGE_BYTES}
     )
@@ -35,7 +37,7 @@ def mamba(block_size: int) -> MambaSpec:
     return MambaSpec(block_size=block_size, shapes=((page // 4,),), dtypes=(CacheDType.FLOAT32,))
 
 
-CONFIGS = {
+CONFIGS: dict[str, tuple[int, Callable[[], list[KVCacheSpec]]]] = {
     "full1": (16, lambda: [full(16)]),
     "gptoss2": (16, lambda: [full(16), window(16, 128)]),
     "gemma6": (16, lambda: [full(16), *[window(16, 1024)] * 5]),
@@ -49,7 +51,7 @@ class Adapter:
 
     def __init__(self, config: str, num_blocks: int, events: bool = False, hash_fn: str = "sha256") -> None:
         self.block_size, specs = CONFIGS[config]
-        layers: dict[str, KVCacheSpec] = {f"layers.{i}": spec for i, spec in enumerate(specs())}
+        layers = {f"layers.{i}": spec for i, spec in enumerate(specs())}
         page_bytes = max(spec.page_size_bytes for spec in layers.values())
         plan = plan_kv_cache(
             layers,
@@ -73,7 +75,9 @@ class Adapter:
         plan = self.manager.find_resume(request)
         return plan, plan.num_tokens
 
-    def allocate(self, request: RequestBlocks, new_tokens: int, hit: ResumePlan | None = None, hit_tokens: int = 0):
+    def allocate(
+        self, request: RequestBlocks, new_tokens: int, hit: ResumePlan | None = None, hit_tokens: int = 0
+    ) -> object:
         num_tokens = request.num_computed_tokens + hit_tokens + new_tokens
         allocation = self.manager.allocate(request, num_tokens, resume=hit)
         assert allocation is not None
@@ -83,7 +87,7 @@ class Adapter:
     def block_ids(self, allocation: object) -> object:
         return allocation
 
-    def all_block_ids(self, request: RequestBlocks) -> list[list[int]]:
+    def all_block_ids(self, request: RequestBlocks) -> list[list[Row]]:
         return [table.rows for table in request.tables]
 
     def append_token(self, request: RequestBlocks, token: int) -> None:
@@ -98,7 +102,7 @@ class Adapter:
     def step(self) -> None:
         """A new engine step: nothing to do here."""
 
-    def take_events(self) -> list:
+    def take_events(self) -> list[Any]:
         if not self.has_events:
             return []
         changes = self.manager.take_changes()
@@ -110,4 +114,4 @@ class Adapter:
     def evict_sparse_groups(self) -> None:
         for index, group in enumerate(self.manager.config.groups):
             if group.kind != "full_attention":
-                self.manager.pool.forget_group(index)
+                self.manager.pool.forget_group(GroupIdx(index))

@@ -2,7 +2,7 @@
 
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -43,7 +43,7 @@ def state(block_size: int) -> KVCacheSpec:
     return MambaSpec(block_size=block_size, shapes=((64,),), dtypes=(torch.float32,), mamba_cache_mode="align")
 
 
-CONFIGS = {
+CONFIGS: dict[str, tuple[int, Callable[[], list[KVCacheSpec]]]] = {
     "full1": (16, lambda: [full(16)]),
     "gptoss2": (16, lambda: [full(16), window(16, 128)]),
     "gemma6": (16, lambda: [full(16), *[window(16, 1024)] * 5]),
@@ -113,10 +113,12 @@ class Adapter:
         self.manager.new_step_starts()
 
     def take_events(self) -> list[Any]:
-        return self.manager.take_events()
+        events: list[Any] = self.manager.take_events()
+        return events
 
     def num_free(self) -> int:
-        return self.manager.block_pool.get_num_free_blocks()
+        num_free: int = self.manager.block_pool.get_num_free_blocks()
+        return num_free
 
     def evict_sparse_groups(self) -> None:
         """Nothing but the first group, which is full attention, stays cached."""

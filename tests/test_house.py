@@ -1,14 +1,20 @@
-"""The scripts that look at the house: circles of imports are found, and lines of code are counted. And a rule of tests:
-they set no private attribute of anything but themselves."""
+"""The scripts that look at the house: circles of imports are found, and lines of code are counted. All scripts end
+quietly when their reader does. And a rule of tests: they set no private attribute of anything but themselves."""
 
 import ast
+import os
 import re
 import runpy
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-SCRIPTS = Path(__file__).parents[1] / "scripts"
+ROOT = Path(__file__).parents[1]
+SCRIPTS = ROOT / "scripts"
+SOURCE = ROOT / "src"
 
 
 @pytest.fixture
@@ -51,6 +57,48 @@ def test_the_figures_are_printed(script, capsys):
     printed = capsys.readouterr().out
     assert "the spine" in printed
     assert "Circles of imports between modules: " in printed
+
+
+def test_every_script_that_prints_ends_when_its_reader_does():
+    prints = [file for file in SCRIPTS.glob("*.py") if re.search(r"\bprint\(|stdout\.write", file.read_text())]
+    main = 'if __name__ == "__main__":\n'
+    unprepared = {
+        file.name
+        for file in prints
+        if main in file.read_text()
+        and f"{main}    signal.signal(signal.SIGPIPE, signal.SIG_DFL)" not in file.read_text()
+    }
+    assert len(prints) > 3
+    assert unprepared == set()
+
+
+@pytest.mark.parametrize("command", [["house_figures"], ["make_picture", "media"], ["make_settings_table"]])
+def test_a_script_says_nothing_when_its_reader_has_gone(command):
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    script = [sys.executable, SCRIPTS / f"{command[0]}.py", *command[1:]]
+    done = subprocess.run(script, stdout=write_end, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write_end)
+    assert done.stderr == ""
+    assert done.returncode == -signal.SIGPIPE
+
+
+def unread_attributes(tree):
+    """Private attributes that a module sets, and that nothing in it reads."""
+    attributes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    written = {node.attr for node in attributes if isinstance(node.ctx, ast.Store)}
+    read = {node.attr for node in attributes if not isinstance(node.ctx, ast.Store)}
+    return {name for name in written - read if re.fullmatch("_[a-z].*", name)}
+
+
+def test_what_is_set_is_read():
+    found = {
+        f"{file.relative_to(SOURCE)}: {name}"
+        for file in SOURCE.rglob("*.py")
+        for name in unread_attributes(ast.parse(file.read_text()))
+    }
+    assert found == set()
+    assert unread_attributes(ast.parse("self._a = 1\nself._b = 1\nself._b.c = self.__d__ = 2")) == {"_a"}
 
 
 def private_targets(tree):
