@@ -93,6 +93,19 @@ def scenario_again(model: str, transfer: dict[str, Any], **options: Any) -> dict
     return report
 
 
+def scenario_asked(model: str, transfer: dict[str, Any]) -> dict[str, Any]:
+    """Serves the prompts of each line of stdin, by their seeds, and says what came of them; ends when stdin does."""
+    llm = start(model, transfer)
+    below = Offloading(llm)
+    for line in sys.stdin:
+        prompts = [tokens(PROMPT_TOKENS, seed) for seed in json.loads(line)]
+        answers, cached = generate_each(llm, prompts)
+        below.settle()
+        say({"answers": answers, "cached": cached, "loaded": below.counters()["loaded"]})
+    below.adapter.shutdown()
+    return {}
+
+
 def scenario_handed(
     model: str, transfer: dict[str, Any], resumes: list[int], computes: list[int], **options: Any
 ) -> dict[str, Any]:
@@ -319,6 +332,7 @@ SCENARIOS: dict[str, Callable[..., dict[str, Any]]] = {
     "loads": scenario_loads,
     "ranks": scenario_ranks,
     "again": scenario_again,
+    "asked": scenario_asked,
     "handed": scenario_handed,
     "strangers": scenario_strangers,
     "plain": scenario_plain,
@@ -338,7 +352,10 @@ SCENARIOS: dict[str, Callable[..., dict[str, Any]]] = {
 
 def main() -> None:
     name, arguments = sys.argv[1:]
-    known = SCENARIOS[name](**json.loads(arguments))
+    say(SCENARIOS[name](**json.loads(arguments)))
+
+
+def say(known: dict[str, Any]) -> None:
     print("KNOWN " + json.dumps(known), flush=True)
 
 

@@ -5,11 +5,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+
+import pytest
 
 from octavo.vllm_plugin.ranks import abandoned
 
 _HERE = Path(__file__).parent
+_KNOWN = "KNOWN "
 
 
 def make_model(family: str, folder: Path, seed: int = 0) -> str:
@@ -32,17 +35,48 @@ def _make(call: str, folder: Path) -> str:
 
 def play(scenario: str, *, path: str = "", **arguments: Any) -> dict[str, Any]:
     """What the scenario reports. `path` goes before PYTHONPATH."""
-    paths = (path, os.environ.get("PYTHONPATH"), str(_HERE.parent / "lib"))
     done = subprocess.run(
-        [sys.executable, str(_HERE / "plugin_engine.py"), scenario, json.dumps(arguments)],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
-        capture_output=True,
-        text=True,
-        check=False,
+        _command(scenario, arguments), env=_environ(path), capture_output=True, text=True, check=False
     )
-    found = [line for line in done.stdout.splitlines() if line.startswith("KNOWN ")]
+    found = [line for line in done.stdout.splitlines() if line.startswith(_KNOWN)]
     assert found, done.stdout[-2000:] + done.stderr[-8000:]
-    return json.loads(found[0].removeprefix("KNOWN "))
+    return json.loads(found[0].removeprefix(_KNOWN))
+
+
+class AskedEngine:
+    """An engine in a process that lives beside others until it is left: the scenario `asked`."""
+
+    def __init__(self, **arguments: Any) -> None:
+        self._process = subprocess.Popen(
+            _command("asked", arguments), env=_environ(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate()
+
+    def ask(self, *seeds: int) -> None:
+        assert self._process.stdin is not None
+        print(json.dumps(seeds), file=self._process.stdin, flush=True)
+
+    def hear(self) -> dict[str, Any]:
+        """What came of the oldest question that was not heard of yet."""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith(_KNOWN):
+                return json.loads(line.removeprefix(_KNOWN))
+        pytest.fail(f"the engine ended with {self._process.wait()}: its log is above")
+
+
+def _command(scenario: str, arguments: dict[str, Any]) -> list[str]:
+    return [sys.executable, str(_HERE / "plugin_engine.py"), scenario, json.dumps(arguments)]
+
+
+def _environ(path: str = "") -> dict[str, str]:
+    paths = (path, os.environ.get("PYTHONPATH"), str(_HERE.parent / "lib"))
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
 def transfer_config(connector: str = "OffloadingConnector", **extra: Any) -> dict[str, Any]:

@@ -5,9 +5,12 @@ from typing import Any
 
 import pytest
 import vllm_environment  # noqa: F401 - before vLLM
-from plugin_process import make_model, play, transfer_config
+from plugin_process import AskedEngine, make_model, play, transfer_config
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
+
+NUM_HIT = 512
+PATIENT = dict.fromkeys(("find_seconds", "load_seconds", "store_seconds"), 60)
 
 
 def test_engines_resume_what_others_have_computed(tmp_path: Path) -> None:
@@ -47,8 +50,7 @@ def test_another_process_resumes_over_redis(redis: dict[str, str], tmp_path: Pat
 
 
 def resume_in_another_process(shared: dict[str, Any], folder: Path) -> None:
-    limits = dict.fromkeys(("find_seconds", "load_seconds", "store_seconds"), 60)
-    transfer = transfer_config(memory="16MiB", shared=shared | limits, digests=str(folder))
+    transfer = transfer_config(memory="16MiB", shared=shared | PATIENT, digests=str(folder))
     model = make_model("qwen3_next", folder / "model")
     first, second = (play("again", model=model, transfer=transfer) for _ in range(2))
     assert (first["disk"][1], first["counters"]["loaded"]) == ([0, 0, 0], 0)
@@ -56,3 +58,52 @@ def resume_in_another_process(shared: dict[str, Any], folder: Path) -> None:
     assert second["disk"][0] == first["disk"][0]
     assert all(second["disk"][1])
     assert second["counters"]["loaded"] > 0
+
+
+def test_engines_side_by_side_over_a_folder(tmp_path: Path) -> None:
+    compare_side_by_side({"url": f"file://{tmp_path}/store"}, tmp_path)
+
+
+def test_engines_side_by_side_over_redis(redis: dict[str, str], tmp_path: Path) -> None:
+    pytest.importorskip("redis")
+    compare_side_by_side({"url": redis["TCP_URL"]}, tmp_path)
+
+
+def compare_side_by_side(shared: dict[str, Any], folder: Path) -> None:
+    """Two engines at once. Each computes a prompt of its own and one that both have, then resumes the other's; the
+    first one ends, and its successor resumes what both have computed while the second one computes more."""
+    engine = {
+        "transfer": transfer_config(memory="16MiB", shared=shared | PATIENT, digests=str(folder)),
+        "model": make_model("qwen3_next", folder / "model"),
+    }
+    with AskedEngine(**engine) as second:
+        with AskedEngine(**engine) as first:
+            own, others = ask_both(first, [1, 3], second, [2, 3])
+            assert own["answers"][1] == others["answers"][1]
+            assert own["cached"][0] == others["cached"][0] == 0
+            computed = [own["answers"][0], others["answers"][0], own["answers"][1]]
+            from_second, from_first = ask_both(first, [2], second, [1])
+            for found, answer in ((from_second, computed[1]), (from_first, computed[0])):
+                assert found["answers"] == [answer]
+                assert found["cached"] == [NUM_HIT]
+                assert found["loaded"] > 0
+        with AskedEngine(**engine) as successor:
+            resumed, more = ask_both(successor, [1, 2, 3], second, [4])
+            assert resumed["answers"] == computed
+            assert resumed["cached"] == [NUM_HIT] * 3
+            assert more["cached"] == [0]
+            assert answer_of(successor, 4) == (more["answers"], [NUM_HIT])
+
+
+def ask_both(
+    one: AskedEngine, its_seeds: list[int], other: AskedEngine, other_seeds: list[int]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    one.ask(*its_seeds)
+    other.ask(*other_seeds)
+    return one.hear(), other.hear()
+
+
+def answer_of(engine: AskedEngine, seed: int) -> tuple[list[list[int]], list[int]]:
+    engine.ask(seed)
+    heard = engine.hear()
+    return heard["answers"], heard["cached"]
