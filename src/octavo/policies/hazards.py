@@ -53,6 +53,7 @@ def class_of(role: Role, new_tokens: int, num_followers: int) -> int:
 
 
 Table = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
 
 
 class Hazards:
@@ -130,21 +131,44 @@ class Hazards:
             self._hands[age] = hand
 
     def _update(self) -> None:
-        self.index_own = _gittins(self._own, self._reached, self._widths, _GUESS_OWN).tolist()
-        self.index_all = _gittins(self._own + self._path, self._reached, self._widths, _GUESS_ALL).tolist()
+        """Classes without a life are all alike, and are reckoned once."""
+        uses = self._own + self._path
+        is_known: Mask = np.logical_or(self._reached.any(1), uses.any(1))
+        rows = np.where(is_known, np.cumsum(is_known), 0)
+        rates_own = _rates(self._own, self._reached, _GUESS_OWN, is_known)
+        rates_all = _rates(uses, self._reached, _GUESS_ALL, is_known)
+        index = _gittins(np.concatenate([rates_own, rates_all]), self._widths)
+        self.index_own = index[: len(rates_own)][rows].tolist()
+        self.index_all = index[len(rates_own) :][rows].tolist()
 
 
-def _gittins(uses: Table, reached: Table, widths: Table, guess: float) -> Table:
-    """`guess`: uses at each age while nothing is known. As ages double: the longer unused, the rarer used."""
+def _rates(uses: Table, reached: Table, guess: float, is_known: Mask) -> Table:
+    """Uses by lives at each age: first of a class without lives, then of those with some.
+
+    `guess`: uses at each age while nothing is known. As ages double: the longer unused, the rarer used.
+    """
     guesses = np.full(NUM_AGES, guess)
     guesses[0] *= 4  # which is as long as the next five together
     everywhere = (uses.sum(0) + guesses) / (reached.sum(0) + 1.0)
-    rates = np.minimum((uses + _PRIOR * everywhere) / (reached + _PRIOR), 0.95)
+    none = np.zeros((1, NUM_AGES))
+    uses, reached = np.concatenate([none, uses[is_known]]), np.concatenate([none, reached[is_known]])
+    rates: Table = np.minimum((uses + _PRIOR * everywhere) / (reached + _PRIOR), 0.95)
+    return rates
+
+
+def _gittins(rates: Table, widths: Table) -> Table:
+    """Ages are rows meanwhile, so that numpy goes from one to the next for all classes together."""
+    rates = np.ascontiguousarray(rates.T)
+    unused, spans = 1 - rates, 1 - rates / 2
+    columns = widths[:, None]
     index: Table = np.empty(rates.shape)
+    there: Table = np.empty(rates.shape)
     for age in range(NUM_AGES):
-        left = np.cumprod(1 - rates[:, age:], axis=1)
-        there = np.concatenate([np.ones((NUM_CLASSES, 1)), left[:, :-1]], axis=1)
-        gained = np.cumsum(there * rates[:, age:], axis=1)
-        took = np.cumsum(there * widths[age:] * (1 - rates[:, age:] / 2), axis=1)
-        index[:, age] = (gained / took).max(axis=1)
-    return index
+        left = there[age:]
+        left[0] = 1
+        np.cumprod(unused[age:-1], axis=0, out=left[1:])
+        gained = np.cumsum(left * rates[age:], axis=0)
+        took = np.cumsum(left * columns[age:] * spans[age:], axis=0)
+        np.divide(gained, took, out=gained)
+        gained.max(axis=0, out=index[age])
+    return index.T
