@@ -41,7 +41,7 @@ test-stores: $(VENV)/.installed  ## against real servers of stores, where their 
 	$(BIN)/pytest -m stores tests/stores
 
 test-fleet: $(FLEET_VENV)/.installed  ## behind a real Envoy, and in a real Ray Serve
-	$(FLEET_VENV)/bin/python -m pytest -m fleet tests/gateway tests/router/test_ray_serve.py
+	$(FLEET_VENV)/bin/python -m pytest -m fleet tests/gateway tests/ray
 
 check: $(VENV)/.installed  ## formatting, lint, types, layers of imports, docs up to date
 	$(BIN)/ruff format --check .

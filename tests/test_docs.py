@@ -40,7 +40,7 @@ def blocks_of(file, language):
 def test_the_picture_of_layers_is_that_of_import_linter():
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     layers = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
-    pictures = [block for block in blocks_of("docs/architecture.md", "") if block.startswith("cli ")]
+    pictures = [block for block in blocks_of("docs/architecture.md", "") if block.startswith("ray ")]
     assert [re.split(r"\s{2,}", line)[0] for picture in pictures for line in picture.splitlines()] == layers
 
 

@@ -68,6 +68,7 @@ def test_a_package_exports_its_nouns(package):
         "octavo.testing": "hypothesis",
         "octavo.engine": "torch",
         "octavo.gateway": "grpc",
+        "octavo.ray": "ray",
         "octavo.server": "torch",
         "octavo.transfer": "torch",
     }

@@ -1,24 +1,5 @@
 """The `octavo` command: views over what the packages below compute."""
 
-import sys
-from collections.abc import Sequence
+import lazy_loader
 
-from octavo.cli.exit_codes import INTERRUPTED
-
-__all__ = ["main", "run"]
-
-
-def run(arguments: Sequence[str] | None = None) -> int:
-    """The exit code of a command line. Bad input ends in one line on stderr and code 2,
-    a dead engine in code 1, Ctrl-C in code 130."""
-    try:
-        from octavo.cli.command import run_command  # Ctrl-C during this import is caught here too
-
-        return run_command(arguments)
-    except KeyboardInterrupt:
-        return INTERRUPTED
-
-
-def main() -> None:
-    """The console script."""
-    sys.exit(run())
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

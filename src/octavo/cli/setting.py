@@ -12,6 +12,7 @@ its value may (`--send-timeout 2m`).
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal, get_args, get_origin
 
 import msgspec
@@ -154,14 +155,14 @@ def _says_secret(kind: inspect.Metadata) -> bool:
     return bool((kind.extra or {}).get("is_secret"))
 
 
-SERVE = Catalogue.of(
-    "octavo serve",
+SERVE_SECTIONS: Mapping[str, tuple[str, type[Settings]]] = MappingProxyType(
     {
         "engine": ("Engine", EngineConfig),
         "server": ("Server", ServerConfig),
         "offload": ("Below the device: memory and tiers", OffloadConfig),
-    },
+    }
 )
+SERVE = Catalogue.of("octavo serve", SERVE_SECTIONS)
 ROUTE = Catalogue.of("octavo route", {"router": ("Router", RouterConfig)})
 EPP = Catalogue.of("octavo epp", {"picker": ("Endpoint picker", PickerConfig)})
 SELECT = Catalogue.of("octavo select", {"select": ("Selection service", SelectionConfig)})

@@ -3,6 +3,7 @@ from .changes import CacheChanges as CacheChanges, StepEvents as StepEvents, Sto
 from .endpoints import (
     check_endpoint as check_endpoint,
     endpoint_of_rank as endpoint_of_rank,
+    is_local as is_local,
     is_loopback as is_loopback,
 )
 from .group_view import GroupView as GroupView

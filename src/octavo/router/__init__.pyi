@@ -18,7 +18,14 @@ from .placement import (
     Reservation as Reservation,
 )
 from .plan_learner import PlanLearner as PlanLearner
-from .prompt_reader import SESSION as SESSION, UNREAD as UNREAD, PromptReader as PromptReader
+from .prompt_reader import (
+    SESSION as SESSION,
+    UNREAD as UNREAD,
+    NoTokensError as NoTokensError,
+    PromptReader as PromptReader,
+    read_tokens as read_tokens,
+    short_text as short_text,
+)
 from .selection.app import SelectionServer as SelectionServer
 from .selection.config import SelectionConfig as SelectionConfig
 from .selection.metrics import SELECTION_METRICS as SELECTION_METRICS

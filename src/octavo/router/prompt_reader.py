@@ -1,7 +1,7 @@
 """`PromptReader`: from the body of a request to how much of its prompt each engine could resume."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -41,13 +41,13 @@ class PromptReader:
 
         A request that cannot be read is somebody's mistake, which the engine explains better: a prompt of no tokens.
         """
-        session = _short_text(headers.get(SESSION))
+        session = short_text(headers.get(SESSION))
         try:
             request = msgspec.json.decode(body, type=dict[str, Any])
-            session = session or _short_text(request.get("prompt_cache_key"))
+            session = session or short_text(request.get("prompt_cache_key"))
             tokens = await self._tokens(request, headers)
             read = self._fleet.read(tokens, self._identity(request, tenant))
-        except (msgspec.MsgspecError, InputError, httpx.HTTPError, _NoTokensError) as error:
+        except (msgspec.MsgspecError, InputError, httpx.HTTPError, NoTokensError) as error:
             _logger.debug("the tokens of a prompt are not known: %s", error)
             read = UNREAD
         return read._replace(prompt=replace(read.prompt, session=session))
@@ -62,23 +62,32 @@ class PromptReader:
         return RequestIdentity(lora_name=name, lora_path=path, cache_salt=salt)
 
     async def _tokens(self, request: dict[str, Any], headers: Mapping[str, str]) -> list[int]:
-        prompt = request.get("prompt")
-        if isinstance(prompt, list) and prompt and isinstance(prompt[0], list):
-            prompt = prompt[0]
-        if isinstance(prompt, list) and prompt and all(isinstance(token, int) for token in prompt):
-            return prompt
-        ready = self._fleet.ready
-        if not ready:
-            raise _NoTokensError("no engine can be reached")
-        engine = min(ready, key=lambda name: self._fleet.placement.loads[name].num_requests)
-        answer = await self._fleet.client.post(
-            f"{self._fleet.members[engine].address.url}/tokenize",
-            headers={**headers, "content-type": "application/json"},
-            content=msgspec.json.encode({name: request[name] for name in _ASKED if name in request}),
-            timeout=_TIMEOUT_S,
-        )
-        answer.raise_for_status()
-        return msgspec.json.decode(answer.content, type=_Tokenized).tokens
+        async def tokenize(body: bytes) -> bytes:
+            ready = self._fleet.ready
+            if not ready:
+                raise NoTokensError("no engine can be reached")
+            engine = min(ready, key=lambda name: self._fleet.placement.loads[name].num_requests)
+            answer = await self._fleet.client.post(
+                f"{self._fleet.members[engine].address.url}/tokenize",
+                headers={**headers, "content-type": "application/json"},
+                content=body,
+                timeout=_TIMEOUT_S,
+            )
+            answer.raise_for_status()
+            return answer.content
+
+        return await read_tokens(request, tokenize)
+
+
+async def read_tokens(request: dict[str, Any], tokenize: Callable[[bytes], Awaitable[bytes]]) -> list[int]:
+    """The tokens of a request's prompt: those that it names, or as an engine's `/tokenize` answers a body."""
+    prompt = request.get("prompt")
+    if isinstance(prompt, list) and prompt and isinstance(prompt[0], list):
+        prompt = prompt[0]
+    if isinstance(prompt, list) and prompt and all(isinstance(token, int) for token in prompt):
+        return prompt
+    answer = await tokenize(msgspec.json.encode({name: request[name] for name in _ASKED if name in request}))
+    return msgspec.json.decode(answer, type=_Tokenized).tokens
 
 
 def priority_of(body: bytes) -> int:
@@ -94,7 +103,8 @@ UNREAD = ReadPrompt(Prompt(num_tokens=0, resumes={}), {})
 """A prompt of which nothing is known."""
 
 
-def _short_text(value: object) -> str | None:
+def short_text(value: object) -> str | None:
+    """A name that a client gave; None for what is none."""
     return value[:_LONGEST_SESSION] if isinstance(value, str) and value else None
 
 
@@ -106,5 +116,5 @@ class _Prioritized(msgspec.Struct):
     priority: int = 0
 
 
-class _NoTokensError(Exception):
+class NoTokensError(Exception):
     """Nobody can say what the tokens are."""

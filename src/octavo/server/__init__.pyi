@@ -1,8 +1,9 @@
 from .admission import Admission as Admission, Ticket as Ticket
+from .app import cors as cors, make_app as make_app
 from .body_route import BodyRoute as BodyRoute
 from .config import HttpConfig as HttpConfig, ServerConfig as ServerConfig
 from .connection import most_connections as most_connections
-from .engine_facts import EngineFacts as EngineFacts
+from .engine_facts import EngineFacts as EngineFacts, facts_of as facts_of
 from .errors import ApiError as ApiError, as_api_error as as_api_error, overloaded as overloaded
 from .exchange import (
     IGNORED_FIELDS as IGNORED_FIELDS,
@@ -26,5 +27,6 @@ from .metrics import CONTENT_TYPE as CONTENT_TYPE, METRICS as METRICS
 from .offload_view import OffloadReport as OffloadReport, ReadOffload as ReadOffload, view_tiers as view_tiers
 from .page import read_page as read_page
 from .refusals import REFUSALS as REFUSALS
+from .service import Service as Service
 from .serving import Server as Server, http_settings as http_settings, open_socket as open_socket, url_of as url_of
 from .tenants import Tenant as Tenant, quotas_of as quotas_of, read_tenants as read_tenants, tenant_of as tenant_of

@@ -70,13 +70,14 @@ def make_app(service: Service, *, is_crowded: Callable[[], bool], tenants: Seque
     )
     return Starlette(
         routes=list(chain.from_iterable(routes.values())),
-        middleware=[*_cors(config.cors_origins), gate],
+        middleware=[*cors(config.cors_origins), gate],
         exception_handlers=dict(REFUSALS),
     )
 
 
-def _cors(origins: Sequence[str]) -> list[Middleware]:
-    """Before the gate: a browser asks without a key whether a page may send one, and shows a page refusals too."""
+def cors(origins: Sequence[str]) -> list[Middleware]:
+    """For pages of other sites. It stands before the gate: a browser asks without a key whether a page may send one,
+    and shows a page refusals too."""
     if not origins:
         return []
     told = (IGNORED_FIELDS, "retry-after")

@@ -5,13 +5,14 @@ from importlib import import_module
 
 from ray import serve
 
+from octavo.ray import OctavoRouter
 from rigs.publishing_engine import WITH_STATE, WITHOUT_STATE, Publishing
 
 ROUTERS = []
 """Of this process, the newest last."""
 
 
-class SeenRouter(import_module("octavo.router.ray_serve").OctavoRouter):
+class SeenRouter(OctavoRouter):
     """Can be found by a test."""
 
     def initialize_state(self, **options):

@@ -1,7 +1,7 @@
 """`OctavoRouter`: Ray Serve asks it which replica of a deployment gets a request. It needs Ray (`octavo[ray]`).
 
     @serve.deployment(request_router_config=RequestRouterConfig(
-        request_router_class="octavo.router.ray_serve.OctavoRouter", request_routing_stats_period_s=1))
+        request_router_class="octavo.ray.OctavoRouter", request_routing_stats_period_s=1))
 
 replicas    say where their events are: `record_routing_stats` returns {"octavo": {"kv_events_endpoints": {0: "tcp://..."}}},
             with the fields of a worker of `SelectionService`
@@ -18,10 +18,12 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, TypeAlias
 
+import ray
 from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
 
 from octavo.errors import InputError
-from octavo.router.selection.service import SelectionService
+from octavo.events import is_local
+from octavo.router import SelectionService
 from octavo.server import ApiError
 
 _logger = logging.getLogger(__name__)
@@ -69,7 +71,8 @@ class OctavoRouter(RequestRouter):
 
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
         """The deployment has these replicas now; what they tell may have changed."""
-        self._begin(self._follow({one.replica_id.unique_id: _told_by(one) for one in replicas}))
+        here = ray.get_runtime_context().get_node_id()
+        self._begin(self._follow({one.replica_id.unique_id: told_by(one, here) for one in replicas}))
         super().update_replicas(replicas)
 
     async def choose_replicas(
@@ -139,6 +142,18 @@ class OctavoRouter(RequestRouter):
         task.add_done_callback(self._tasks.discard)
 
 
-def _told_by(replica: RunningReplica) -> Mapping[str, Any]:
+def told_by(replica: RunningReplica, here: str) -> Mapping[str, Any]:
+    """What a replica tells; nothing if its events stay on another machine than this one."""
     told = replica.routing_stats.get(_OURS)
-    return told if isinstance(told, Mapping) else {}
+    if not isinstance(told, Mapping):
+        return {}
+    events = told.get("kv_events_endpoints", {})
+    if replica.node_id != here and any(map(is_local, events.values())):
+        _logger.warning(
+            "replica %s takes part by its load alone: its events are at %s on another machine; publish them on all "
+            "addresses there, with keys (kv_events=tcp://*:* kv_events_keys=FOLDER)",
+            replica.replica_id.unique_id,
+            ", ".join(events.values()),
+        )
+        return {}
+    return told

@@ -1,0 +1,22 @@
+"""Where the `octavo` command begins and ends."""
+
+import sys
+from collections.abc import Sequence
+
+from octavo.cli.exit_codes import INTERRUPTED
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """The exit code of a command line. Bad input ends in one line on stderr and code 2,
+    a dead engine in code 1, Ctrl-C in code 130."""
+    try:
+        from octavo.cli.command import run_command  # Ctrl-C during this import is caught here too
+
+        return run_command(arguments)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def main() -> None:
+    """The console script."""
+    sys.exit(run())

@@ -1,0 +1,104 @@
+"""`EngineReplica`: the deployment of an engine. It answers what the ingress hands on, as `octavo serve` does."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import ExitStack
+from typing import Any
+
+import ray
+from ray import serve
+from starlette.types import Message
+
+from octavo.cli import build_engine, require_engine
+from octavo.engine import check_before_loading
+from octavo.errors import EngineDiedError
+from octavo.ray.arguments import Arguments
+from octavo.ray.handed import AnswerPart, HandedRequest, Head
+from octavo.server import EngineFacts, Service, facts_of, make_app, quotas_of, read_tenants
+
+_logger = logging.getLogger(__name__)
+_EVERYWHERE = ("*", "0.0.0.0", "[::]")  # noqa: S104 - compared, not bound
+
+
+class EngineReplica:
+    """One engine, and OpenAI's API over it."""
+
+    def __init__(self, arguments: Arguments) -> None:
+        require_engine()
+        context = serve.get_replica_context()
+        self._stack = ExitStack()
+        settings = self._stack.enter_context(arguments.open(rank=context.rank.rank))
+        server = settings.server
+        tenants = () if server.tenants is None else read_tenants(server.tenants)
+        check_before_loading(settings.engine, settings.offload)
+        served = build_engine(
+            settings.engine, settings.offload, quotas=quotas_of(tenants), model_name=server.model_name
+        )
+        self._engine = served.engine
+        service = Service(served.engine, server, read_offload=served.read_offload)
+        self._app = make_app(service, is_crowded=lambda: False, tenants=tenants)
+        self._name = context.replica_id.unique_id
+        self._told = _told_by(facts_of(served.engine.engine, model=server.model_name))
+
+    def record_routing_stats(self) -> dict[str, Any]:
+        """Ray asks for it, for the request router."""
+        return {"octavo": self._told}
+
+    def check_health(self) -> None:
+        """Ray asks for it, and starts a replica anew that is not well."""
+        if (error := self._engine.error) is not None:
+            raise EngineDiedError(error)
+
+    async def answer(self, request: HandedRequest, **_: Any) -> AsyncIterator[AnswerPart]:
+        """The answer's head, then its body as it comes. The other arguments are the request router's."""
+        messages: asyncio.Queue[Message | None] = asyncio.Queue(maxsize=1)
+        answering = asyncio.create_task(self._run_app(request, messages))
+        try:
+            while (message := await messages.get()) is not None:
+                if message["type"] == "http.response.start":
+                    yield Head(status=message["status"], headers=list(message["headers"]), replica=self._name)
+                elif body := message.get("body"):
+                    yield body
+        finally:  # Ray closes the iterator when the client has gone
+            answering.cancel()
+
+    async def __del__(self) -> None:
+        """Ray calls it when the replica has answered what it had."""
+        if hasattr(self, "_engine"):
+            await self._engine.close(timeout_s=0)
+        self._stack.close()
+
+    async def _run_app(self, request: HandedRequest, messages: "asyncio.Queue[Message | None]") -> None:
+        bodies = [request.body]
+
+        async def receive() -> Message:
+            if not bodies:
+                await asyncio.Event().wait()  # who goes away is told by cancelling this
+            return {"type": "http.request", "body": bodies.pop(), "more_body": False}
+
+        try:
+            await self._app(request.scope, receive, messages.put)
+        except Exception:
+            _logger.exception("a request failed")
+        await messages.put(None)
+
+
+def _told_by(facts: EngineFacts) -> dict[str, Any]:
+    """What the request router must know to read the engine's events."""
+    if facts.events is None:
+        return {}
+    replay = None if facts.replay is None else _reachable(facts.replay)
+    return {
+        "kv_events_endpoints": {"0": _reachable(facts.events)},
+        "replay_endpoint": replay,
+        "hash_algorithm": facts.hash_algorithm,
+        "hash_seed": facts.hash_seed,
+    }
+
+
+def _reachable(endpoint: str) -> str:
+    """For other machines, where the engine listens on all addresses."""
+    for everywhere in _EVERYWHERE:
+        endpoint = endpoint.replace(f"//{everywhere}:", f"//{ray.util.get_node_ip_address()}:")
+    return endpoint
