@@ -19,13 +19,13 @@ with warnings.catch_warnings(action="ignore"):  # Ray's own
 
 from rigs.publishing_engine import TOKENS
 from rigs.ray_replicas import ROUTERS, Replica
+from rigs.running_ray import PATIENCE_S
 
 pytestmark = [
     pytest.mark.fleet,
     pytest.mark.timeout(600),  # Ray starts five processes
     pytest.mark.filterwarnings("ignore"),
 ]
-PATIENCE_S = 60
 
 
 @pytest.fixture(scope="module")

@@ -11,11 +11,11 @@ from ray import serve
 from starlette.types import Message
 
 from octavo.cli import build_engine, require_engine
-from octavo.engine import check_before_loading
+from octavo.engine import Engine, check_before_loading
 from octavo.errors import EngineDiedError
 from octavo.ray.arguments import Arguments
 from octavo.ray.handed import AnswerPart, HandedRequest, Head
-from octavo.server import EngineFacts, Service, facts_of, make_app, quotas_of, read_tenants
+from octavo.server import Service, make_app, quotas_of, read_tenants
 
 _logger = logging.getLogger(__name__)
 _EVERYWHERE = ("*", "0.0.0.0", "[::]")  # noqa: S104 - compared, not bound
@@ -39,7 +39,7 @@ class EngineReplica:
         service = Service(served.engine, server, read_offload=served.read_offload)
         self._app = make_app(service, is_crowded=lambda: False, tenants=tenants)
         self._name = context.replica_id.unique_id
-        self._told = _told_by(facts_of(served.engine.engine, model=server.model_name))
+        self._told = _told_by(served.engine.engine)
 
     def record_routing_stats(self) -> dict[str, Any]:
         """Ray asks for it, for the request router."""
@@ -84,16 +84,17 @@ class EngineReplica:
         await messages.put(None)
 
 
-def _told_by(facts: EngineFacts) -> dict[str, Any]:
+def _told_by(engine: Engine) -> dict[str, Any]:
     """What the request router must know to read the engine's events."""
-    if facts.events is None:
+    endpoints = [_reachable(endpoint) for endpoint in engine.event_endpoints]
+    if not endpoints:
         return {}
-    replay = None if facts.replay is None else _reachable(facts.replay)
+    hasher = engine.manager.hasher
     return {
-        "kv_events_endpoints": {"0": _reachable(facts.events)},
-        "replay_endpoint": replay,
-        "hash_algorithm": facts.hash_algorithm,
-        "hash_seed": facts.hash_seed,
+        "kv_events_endpoints": {"0": endpoints[0]},
+        "replay_endpoint": endpoints[1] if len(endpoints) > 1 else None,
+        "hash_algorithm": hasher.algorithm,
+        "hash_seed": hasher.seed,
     }
 
 

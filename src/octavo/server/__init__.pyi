@@ -3,7 +3,7 @@ from .app import cors as cors, make_app as make_app
 from .body_route import BodyRoute as BodyRoute
 from .config import HttpConfig as HttpConfig, ServerConfig as ServerConfig
 from .connection import most_connections as most_connections
-from .engine_facts import EngineFacts as EngineFacts, facts_of as facts_of
+from .engine_facts import EngineFacts as EngineFacts
 from .errors import ApiError as ApiError, as_api_error as as_api_error, overloaded as overloaded
 from .exchange import (
     IGNORED_FIELDS as IGNORED_FIELDS,
