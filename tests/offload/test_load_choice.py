@@ -30,6 +30,12 @@ def choose(chooser, whole, part=None, *, alone=1000, ahead=0):
     return chooser.choose(whole, part, tokens_alone=alone, tokens_ahead=ahead)
 
 
+def probes(chooser, sizes, seconds):
+    """How many chunks are read for the measurement's sake, after each of 640 reads that were refused."""
+    reads = [(1, size) for size in sizes]
+    return [chooser.chunks_to_probe(reads, number, lambda _: seconds) for number in range(1, 641)]
+
+
 def test_the_quickest_way_is_taken(chooser):
     assert choose(chooser, way(10, 50)) is Outlook.LOAD
     assert choose(chooser, way(10, 150)) is Outlook.COMPUTE
@@ -41,6 +47,18 @@ def test_the_quickest_way_is_taken(chooser):
 def test_a_load_is_free_while_others_compute(chooser):
     assert choose(chooser, way(10, 150), ahead=1000) is Outlook.LOAD
     assert choose(chooser, way(10, 350), ahead=1000) is Outlook.COMPUTE
+
+
+def test_computing_costs_those_too_who_have_loaded_before_it_ends(chooser):
+    """It takes 1 s, and loading 1.11 s: who needs the device after half of that waits for the rest."""
+    whole = way(10, 50, reading_s=0.6)
+
+    def choice(*loads_end_in, ahead=0):
+        return chooser.choose(whole, None, tokens_alone=1000, tokens_ahead=ahead, loads_end_in=loads_end_in)
+
+    assert choice() is Outlook.COMPUTE
+    assert choice(0.5) is Outlook.LOAD
+    assert choice(0.99, 1.5, 3.0) is Outlook.COMPUTE, "they come when it has ended"
 
 
 def test_what_is_unknown_is_tried():
@@ -55,8 +73,9 @@ def test_what_was_slow_is_tried_now_and_then(chooser):
     assert chosen.count(Outlook.LOAD) == 10
     reads = [choose(chooser, way(10, 50, reading_s=9.0)) for _ in range(640)]
     assert set(reads) == {Outlook.COMPUTE}, "nobody waits for a tier that is known to be slow"
-    probes = [num_bytes for num_bytes in map(chooser.bytes_to_probe, range(640)) if num_bytes]
-    assert probes == [LEAST_BYTES, 4 * LEAST_BYTES] * 20
+    assert [count for count in probes(chooser, [LEAST_BYTES] * 9, seconds=0.1) if count] == [4, 1] * 20
+    assert [count for count in probes(chooser, [LEAST_BYTES // 4] * 99, seconds=0.1) if count] == [16, 4] * 20
+    assert [count for count in probes(chooser, [9 * LEAST_BYTES] * 9, seconds=9.0) if count] == [1, 1] * 20, "not more"
 
 
 @pytest.mark.parametrize(("rule", "outlook"), [(LoadRule.ALWAYS, Outlook.LOAD), (LoadRule.NEVER, Outlook.COMPUTE)])
@@ -95,10 +114,23 @@ def test_a_tier_that_has_become_quick_is_found_out_by_what_nobody_waits_for(choo
     line = MovingLine(least=LEAST_BYTES)
     line.note(100 * MB, 100.0)
     assert choose(chooser, way(10, 64, reading_s=line.seconds_for(64 * MB))) is Outlook.COMPUTE
-    for num_bytes in map(chooser.bytes_to_probe, range(640)):
-        line.note(num_bytes, 0.05 + num_bytes / (1000 * MB))
+    for count in probes(chooser, [LEAST_BYTES] * 9, seconds=0.1):
+        line.note(count * LEAST_BYTES, 0.05 + count * LEAST_BYTES / (1000 * MB))
     assert line.seconds_for(64 * MB) == pytest.approx(0.114, rel=0.1)
     assert choose(chooser, way(10, 64, reading_s=line.seconds_for(64 * MB))) is Outlook.LOAD
+
+
+def test_amounts_alike_leave_a_latency_as_it_was_known():
+    """Probes of one chunk: the latency that larger reads have told is not taken for a low rate."""
+    line = MovingLine()
+    for amount in (100, 1000) * 10:
+        line.note(amount, 0.05 + amount / 10_000)
+    for _ in range(200):
+        line.note(100, 0.06)
+    assert line.seconds_for(1000) == pytest.approx(0.15, rel=0.01)
+    for _ in range(200):
+        line.note(100, 0.01)
+    assert line.seconds_for(100) == pytest.approx(0.01), "unless it has become quicker than that"
 
 
 def test_more_that_took_less_gives_no_negative_times():

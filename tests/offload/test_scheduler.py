@@ -200,18 +200,36 @@ def test_what_takes_longer_to_load_than_to_compute_is_computed():
     assert served.stats.loads_too_slow == 1
 
 
-def test_of_reads_that_seem_too_slow_one_in_sixteen_measures_the_tier_again():
+def test_of_reads_that_seem_too_slow_the_first_and_one_in_sixteen_measure_the_tier_again():
     """What it reads can be measured; here that is all, as chunks are tiny."""
     served = Served("window + full", tiers=[NaiveTier(1 << 20)])
     served.serve_offloaded()
     served.lose_memory()
     served.offload.note_prefill(1_000_000, 1.0)
     served.offloading_manager._promotions._speeds[0].note(8 << 20, 800.0)
-    for number in range(1, 17):
+    for number in range(1, 19):
         assert served.offload.prepare(served.begin(PROMPT).blocks, served.now) is Readiness.READY
         assert served.stats.loads_too_slow == number
-        assert served.offloading_manager.status().chunks_being_promoted == (0 if number < 16 else 10)
+        assert served.offloading_manager.status().chunks_being_promoted == (10 if number in (1, 17) else 0)
+        served.settle()
+        served.lose_memory()
     served.settle()
+
+
+def test_a_read_under_way_counts_for_what_its_time_has_left_of_it():
+    tier = FaultyTier(NaiveTier(1 << 20))
+    served = Served(tiers=[tier])
+    served.serve_offloaded()
+    served.lose_memory()
+    tier.fault = TierFault.HANGS
+    manager = served.offloading_manager
+    manager._promotions._speeds[0].note(8 << 20, float(8 << 20))  # a byte a second, as if it had been measured
+    assert served.offload.prepare(served.begin(PROMPT).blocks, served.now) is Readiness.WAIT
+    num_bytes = manager.seconds_to_read({}, waits_for_others=True)
+    assert num_bytes > 0
+    served.poll()
+    assert manager.seconds_to_read({}, waits_for_others=True) == pytest.approx(num_bytes - 0.01, abs=1e-6)
+    served.offload.close()
 
 
 def test_who_is_preempted_resumes():

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import assert_never
 
-from octavo.chunks import ChunkCopy, GroupOffloadConfig, LookupResult, OffloadKey, TransferResult, WantedChunk
+from octavo.chunks import ChunkCopy, GroupOffloadConfig, LookupResult, OffloadKey, TransferResult
 from octavo.ids import NO_ROW, GroupIdx, enumerate_groups
 from octavo.offload.device import Device, HeldPages
 from octavo.offload.load_choice import LoadChooser, LoadRule, Outlook, Way
@@ -264,30 +264,43 @@ class Loader:
         if not is_in_memory:
             part = self._plan(state, IN_MEMORY)
         num_tokens = state.request.num_tokens
+        whole_way = self._way(state, plan)
+        part_way = None if part is None else self._way(state, part)
         state.outlook = self.chooser.choose(
-            self._way(state, plan),
-            None if part is None else self._way(state, part),
+            whole_way,
+            part_way,
             tokens_alone=num_tokens - plan.num_device_tokens,
             tokens_ahead=self._tokens_ahead(state),
+            loads_end_in=self._loads_end_in(state, now),
         )
+        way = part_way if state.outlook is Outlook.LOAD_PART else whole_way
+        if way is not None and state.outlook is not Outlook.COMPUTE:
+            state.load_ends_at = now + self.chooser.loading_s(way)
         chosen = {Outlook.LOAD: plan, Outlook.LOAD_PART: part, Outlook.COMPUTE: None}[state.outlook]
         state.tokens_to_compute = num_tokens - (plan.num_device_tokens if chosen is None else chosen.num_tokens)
         if chosen is not plan:
             self.num_cut_short += chosen is not None
             self.num_too_slow += chosen is None
             if not is_in_memory:
-                self._probe(state, plan, self.chooser.bytes_to_probe(self.num_too_slow + self.num_cut_short), now)
+                self._probe(state, plan, now)
         return chosen
 
-    def _probe(self, state: RequestOffloadState, plan: LoadPlan, num_bytes: int, now: float) -> None:
-        """Reads the first chunks of what was refused, so many bytes of them, for the measurement's sake."""
-        wanted: list[WantedChunk] = []
-        for page_bytes, group, part in zip(self._page_sizes, state.groups, plan.groups, strict=True):
-            for chunk in part.chunks:
-                if num_bytes > 0 and chunk.stands is not LookupResult.HIT:
-                    wanted.append(group.wanted_chunk(chunk.first_block, chunk.num_blocks, chunk.held_blocks))
-                    num_bytes -= chunk.held_blocks.bit_count() * page_bytes
-        self._manager.promote(wanted, now, now + self._patience_s)
+    def _probe(self, state: RequestOffloadState, plan: LoadPlan, now: float) -> None:
+        """Reads some chunks of what was refused, for the measurement's sake."""
+        below = [
+            (
+                group.wanted_chunk(chunk.first_block, chunk.num_blocks, chunk.held_blocks),
+                chunk.held_blocks.bit_count() * page_bytes,
+            )
+            for page_bytes, group, part in zip(self._page_sizes, state.groups, plan.groups, strict=True)
+            for chunk in part.chunks
+            if chunk.stands is LookupResult.RETRY
+        ]
+        depths = self._manager.depths_of([wanted.key for wanted, _ in below])
+        reads = [(depths.get(wanted.key, 0), num_bytes) for wanted, num_bytes in below]
+        num_refused = self.num_too_slow + self.num_cut_short
+        count = self.chooser.chunks_to_probe(reads, num_refused, self._manager.seconds_to_read)
+        self._manager.promote([wanted for wanted, _ in below[:count]], now, now + self._patience_s)
 
     def _way(self, state: RequestOffloadState, plan: LoadPlan) -> Way:
         """What loading takes that goes as far as the plan."""
@@ -316,6 +329,14 @@ class Loader:
             for other in self._requests.values()
             if other is not state and other.phase is LoadPhase.READY
         )
+
+    def _loads_end_in(self, asking: RequestOffloadState, now: float) -> list[float]:
+        """The seconds until the others that wait for loads have them, as was expected when they were chosen."""
+        return [
+            state.load_ends_at - now
+            for state in self._requests.values()
+            if state is not asking and state.phase is not LoadPhase.READY and state.load_ends_at is not None
+        ]
 
     def _begin(self, state: RequestOffloadState, plan: LoadPlan, *, is_whole: bool) -> bool:
         """Pins chunks and pages and submits the copy, or changes nothing."""

@@ -277,11 +277,11 @@ class OffloadingManager:
                 stands[place] = LookupResult.HIT_PENDING if is_coming else LookupResult.MISS
         return stands
 
-    def seconds_to_read(self, num_bytes: Mapping[int, int], *, waits_for_others: bool) -> float:
+    def seconds_to_read(self, num_bytes: Mapping[int, int], *, waits_for_others: bool = False) -> float:
         """How many seconds the tiers need for these bytes, by place in `media`, after all reads asked for before; zero
         while nothing was measured. `waits_for_others`: some of those reads are wanted too."""
         by_tier = {depth - 1: count for depth, count in num_bytes.items()}
-        return self._promotions.seconds_to_read(by_tier, waits_for_others=waits_for_others)
+        return self._promotions.seconds_to_read(by_tier, self._now, waits_for_others=waits_for_others)
 
     def poll(self, now: float) -> None:
         """Once per step: ends of the tiers' jobs, deadlines, what waits to be written to the tiers."""

@@ -29,8 +29,7 @@ class _Read(NamedTuple):
     tenants: list[bytes]
     deadline: float
     begun: float
-    num_bytes: int
-    num_queued: int
+    num_queued: float
     """These bytes and those that the tier had to read before them."""
 
 
@@ -76,20 +75,25 @@ class Promotions:
     def heads_being_written(self) -> list[Slot]:
         return [head for read in self._reads.values() for head in read.heads]
 
-    def seconds_to_read(self, num_bytes: Mapping[int, int], *, waits_for_others: bool) -> float:
+    def seconds_to_read(self, num_bytes: Mapping[int, int], now: float, *, waits_for_others: bool) -> float:
         """The seconds until these bytes, by tier, are in memory, after all reads that are queued. `waits_for_others`:
         some of the queued reads are wanted too."""
         return max(
             (
-                speed.seconds_for(self._queued_bytes(lower) + num_bytes.get(rank, 0))
-                for rank, (lower, speed) in enumerate(zip(self._lowers, self._speeds, strict=True))
+                speed.seconds_for(self._queued_bytes(rank, now) + num_bytes.get(rank, 0))
+                for rank, speed in enumerate(self._speeds)
                 if waits_for_others or num_bytes.get(rank)
             ),
             default=0.0,
         )
 
-    def _queued_bytes(self, lower: LowerTier) -> int:
-        return sum(read.num_bytes for read in self._reads.values() if read.lower is lower)
+    def _queued_bytes(self, rank: int, now: float) -> float:
+        """What a tier has still to read: a read that is under way has brought what its time allows."""
+        lower, speed = self._lowers[rank], self._speeds[rank]
+        left = (
+            read.num_queued - speed.amount_in(now - read.begun) for read in self._reads.values() if read.lower is lower
+        )
+        return max(0.0, max(left, default=0.0))
 
     def has_failed(self, key: OffloadKey) -> bool:
         """Whether it is not to be read now."""
@@ -217,8 +221,7 @@ class Promotions:
             tenants=[chunk.tenant for chunk, _ in batch],
             deadline=deadline,
             begun=now,
-            num_bytes=num_bytes,
-            num_queued=self._queued_bytes(lower) + num_bytes,
+            num_queued=self._queued_bytes(self._lowers.index(lower), now) + num_bytes,
         )
         return len(batch) == num_asked
 

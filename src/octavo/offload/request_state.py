@@ -113,6 +113,8 @@ class RequestOffloadState:
     """What was chosen for it; None: nothing was, or there is nothing to choose."""
     is_late: bool = False
     """Whether it went on without what it had waited for."""
+    load_ends_at: float | None = None
+    """When what it loads was expected to be on the device, as it was chosen."""
     tokens_to_compute: int = MOST_TOKENS
     """As far as the choice tells."""
     was_counted: bool = False

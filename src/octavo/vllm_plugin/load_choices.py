@@ -10,7 +10,7 @@ search can end are found ahead, over all groups together:
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
 
@@ -90,8 +90,12 @@ class LoadChoices:
         self.num_cut_short += outlook is Outlook.LOAD_PART
         if outlook is Outlook.LOAD or way.is_in_memory:
             return LoadChoice(outlook=outlook)
-        num_bytes = self.chooser.bytes_to_probe(self.num_too_slow + self.num_cut_short)
-        return LoadChoice(outlook=outlook, to_probe=list(found.first_below(num_bytes)))
+        below = [(key, num_bytes) for key, num_bytes, stands in found.chunks if stands is LookupResult.RETRY]
+        depths = self._manager.depths_of([key for key, _ in below])
+        reads = [(depths.get(key, 0), num_bytes) for key, num_bytes in below]
+        num_refused = self.num_too_slow + self.num_cut_short
+        count = self.chooser.chunks_to_probe(reads, num_refused, self._manager.seconds_to_read)
+        return LoadChoice(outlook=outlook, to_probe=[key for key, _ in below[:count]])
 
     def patience_s(self, request: WaitingRequest) -> float | None:
         """How long to wait for tiers that are still to say what they have; None: loads always pay."""
@@ -212,12 +216,3 @@ class Found:
                 start, num_bytes = max(first, run.start), chunks.group.chunk_bytes
                 keys, stands = chunks.keys(start, run.stop), chunks.stands(start, run.stop)
                 self.chunks += zip(keys, repeat(num_bytes), stands)
-
-    def first_below(self, num_bytes: int) -> Iterator[OffloadKey]:
-        """Chunks below memory, until they have so many bytes."""
-        for key, chunk_bytes, stands in self.chunks:
-            if num_bytes <= 0:
-                return
-            if stands is LookupResult.RETRY:
-                num_bytes -= chunk_bytes
-                yield key
