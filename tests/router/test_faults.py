@@ -1,9 +1,6 @@
 """Engines that are killed or paused under load: no request is lost that had not begun to answer."""
 
-import re
 import signal
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,35 +8,17 @@ import httpx
 import pytest
 
 from octavo.engine import save_tiny_model
+from rigs.octavo_process import OctavoProcess
 from rigs.running_router import RunningRouter
 
 NUM_CLIENTS = 10
 BODY = {"model": "llama", "max_tokens": 60, "temperature": 0, "ignore_eos": True, "stream": True}
 
 
-class EngineProcess:
-    """`octavo serve` as a process that can be killed."""
-
-    def __init__(self, folder):
-        flags = ["--port", "0", "--device-memory", "16MiB", "--max-model-len", "512", "--served-model-name", "llama"]
-        flags += ["--kv-events", "tcp://127.0.0.1:0", "--kv-events-replay", "tcp://127.0.0.1:0"]
-        command = [sys.executable, "-c", "from octavo.cli import main; main()", "serve", *flags, str(folder)]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        for line in self._process.stdout:
-            if found := re.search(r"http://127\.0\.0\.1:\d+", line):
-                self.url = found[0]
-                break
-
-    @property
-    def name(self):
-        return self.url.removeprefix("http://")
-
-    def signal(self, number):
-        self._process.send_signal(number)
-
-    def close(self):
-        self._process.kill()
-        self._process.communicate()
+def start_engine(folder):
+    flags = ["--port", "0", "--device-memory", "16MiB", "--max-model-len", "512", "--served-model-name", "llama"]
+    flags += ["--kv-events", "tcp://127.0.0.1:0", "--kv-events-replay", "tcp://127.0.0.1:0"]
+    return OctavoProcess("serve", *flags, str(folder))
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +31,7 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP])
 def test_an_engine_that_is_killed_or_paused_under_load(folder, running, fault):
     with ThreadPoolExecutor(2) as starting:
-        engines = [running(engine) for engine in starting.map(EngineProcess, [folder] * 2)]
+        engines = [running(engine) for engine in starting.map(start_engine, [folder] * 2)]
     router = running(RunningRouter([engine.url for engine in engines]))
     router.wait_until_known(2)
     whole = threading.Semaphore(0)

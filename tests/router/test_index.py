@@ -31,12 +31,14 @@ class Fleet(RuleBasedStateMachine):
         self.values = {"hash_block_size": HASH_BLOCK_SIZE, "draft_groups": drafts, "clears_all_media": clears}
         self.index = FleetIndex(self.specs, **self.values)
         self.views = {}
+        self.silent = set()
 
     @rule(name=st.sampled_from(NAMES), is_complete=st.booleans())
     def come_or_go(self, name, is_complete):
         if name in self.views:
             self.index.remove_engine(name)
             del self.views[name]
+            self.silent.discard(name)
         else:
             self.index.add_engine(name, is_complete=is_complete)
             self.views[name] = GroupView(self.specs, is_complete=is_complete, **self.values)
@@ -71,6 +73,15 @@ class Fleet(RuleBasedStateMachine):
         name = self.some_engine(data)
         self.index.resync(name)
         self.views[name].resync()
+        self.silent.discard(name)
+
+    @precondition(lambda self: self.views)
+    @rule(data=st.data())
+    def silence(self, data):
+        """Until it tells something."""
+        name = self.some_engine(data)
+        self.index.silence(name)
+        self.silent.add(name)
 
     @precondition(lambda self: self.views)
     @rule(data=st.data(), media=st.none() | st.sets(MEDIA, min_size=1), num_tokens=LENGTHS)
@@ -80,12 +91,12 @@ class Fleet(RuleBasedStateMachine):
         engines = data.draw(st.sets(st.sampled_from(sorted(self.views)), min_size=1))
         alone = {name: self.views[name].longest_resume(HASHES, num_tokens, **question).num_tokens for name in engines}
         together = self.index.resumes(HASHES, num_tokens, engines=engines, **question)
-        assert together == {name: tokens for name, tokens in alone.items() if tokens}
+        assert together == {name: tokens for name, tokens in alone.items() if tokens and name not in self.silent}
 
     @invariant()
     def tells_what_it_does_not_know(self):
         for name, view in getattr(self, "views", {}).items():
-            assert self.index.is_complete(name) == view.is_complete
+            assert self.index.is_complete(name) == (view.is_complete and name not in self.silent)
             assert self.index.num_dropped_events(name) == view.num_dropped_events
 
     @invariant()
@@ -102,6 +113,7 @@ class Fleet(RuleBasedStateMachine):
         name = self.some_engine(data)
         self.index.apply(name, [event])
         self.views[name].apply([event])
+        self.silent.discard(name)
 
     def some_engine(self, data):
         return data.draw(st.sampled_from(sorted(self.views)))

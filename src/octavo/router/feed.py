@@ -38,7 +38,7 @@ class Feed(ABC):
             case Resync():
                 self._forget()
             case Silence():
-                self._forget()
+                self._silence()
                 member.go_blind(f"it has been silent for {item.silent_s:.0f} s")
 
     def _check_rank(self, told: int | None) -> None:
@@ -60,13 +60,18 @@ class Feed(ABC):
         if self.member.index is not None:
             self.member.index.resync(self.member.name)
 
+    def _silence(self) -> None:
+        if self.member.index is not None:
+            self.member.index.silence(self.member.name)
+
 
 class PlannedFeed(Feed):
-    """Of an engine that told its plan."""
+    """Of an engine that told its plan. It counts as silent until its first batch comes."""
 
     def __init__(self, member: Member, index: FleetIndex) -> None:
         super().__init__(member)
         index.add_engine(member.name)
+        index.silence(member.name)
         member.index = index
 
     def _apply(self, item: Delivered) -> None:

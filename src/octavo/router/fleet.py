@@ -4,9 +4,9 @@
     health    GET /health at an interval; a request that cannot be delivered counts too
     events    from its own socket into the index that it shares with all engines of the same plan and hashes
 
-An engine that restarts is empty until it says otherwise. While one cannot be reached, its blocks stay known, since
-requests do not go there, and since its events tell later what went meanwhile, or that this is not known. Of an engine
-that owes three heartbeats, what it may have removed is forgotten.
+An engine that restarts is empty until it says otherwise: its facts name another life. While one cannot be reached, its
+blocks stay known, since requests do not go there, and since its events tell later what went meanwhile, or that this is
+not known. While an engine owes three heartbeats, its blocks do not count.
 """
 
 import asyncio
@@ -159,13 +159,13 @@ class Fleet:
                     await self._ask_health(member)
                 elif (facts := await self._ask_facts(member)) is not None:
                     _logger.info("engine %s serves %s", member.name, facts.model)
-                    member.lost = ""
                     if facts != member.facts:
                         member.blind = ""
                         await reading.stop()
                         self._indexes.forget(member)
                         member.facts = facts
                         reading.start(listen(member, facts, self._indexes))
+                    member.lost = ""
                 await asyncio.sleep(HEALTH_INTERVAL_S)
 
     async def _ask_facts(self, member: Member) -> EngineFacts | None:
@@ -175,18 +175,19 @@ class Fleet:
             if member.learns_plan:  # vLLM, or another server of OpenAI's API
                 return read_models(await self._get(member, "/v1/models"), member.address)
             return read_facts(answer)
-        except (httpx.HTTPError, msgspec.MsgspecError) as error:
+        except (httpx.HTTPError, TimeoutError, msgspec.MsgspecError) as error:
             self._lose(member, f"GET /engine: {_reason(error)}")
             return None
 
     async def _get(self, member: Member, path: str) -> httpx.Response:
-        return await self.client.get(f"{member.address.url}{path}", headers=self._headers, timeout=_HEALTH_TIMEOUT_S)
+        """TimeoutError if the whole answer does not come in time."""
+        async with asyncio.timeout(_HEALTH_TIMEOUT_S):
+            return await self.client.get(f"{member.address.url}{path}", headers=self._headers, timeout=None)
 
     async def _ask_health(self, member: Member) -> None:
         try:
-            answer = await self.client.get(f"{member.address.url}/health", timeout=_HEALTH_TIMEOUT_S)
-            answer.raise_for_status()
-        except httpx.HTTPError as error:
+            (await self._get(member, "/health")).raise_for_status()
+        except (httpx.HTTPError, TimeoutError) as error:
             self._lose(member, f"GET /health: {_reason(error)}")
 
     def _lose(self, member: Member, problem: str) -> None:

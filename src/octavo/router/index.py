@@ -34,6 +34,7 @@ class FleetIndex:
         self._blocks = HeldBlocks(specs, hash_block_size=hash_block_size, clears_all_media=clears_all_media)
         self._draft_groups = frozenset(draft_groups)
         self._engines: dict[str, Holder] = {}
+        self._silent: set[str] = set()
 
     @classmethod
     def of_plan(cls, plan: PublishedPlan) -> "FleetIndex":
@@ -74,6 +75,7 @@ class FleetIndex:
         self._engines[name] = self._blocks.add_holder(is_complete=is_complete)
 
     def remove_engine(self, name: str) -> None:
+        self._silent.discard(name)
         self._blocks.remove_holder(self._engines.pop(name))
 
     def move_engine(self, name: str, to: "FleetIndex") -> None:
@@ -81,15 +83,23 @@ class FleetIndex:
         holder = self._engines[name]
         to.add_engine(name, is_complete=holder.is_complete)
         to._blocks.take_over(to._engines[name], self._blocks, holder)  # noqa: SLF001 - of the same class
+        if name in self._silent:
+            to.silence(name)
         self.remove_engine(name)
 
     def apply(self, name: str, events: Iterable[AnyEvent]) -> None:
-        """Takes one batch of an engine's events."""
+        """Takes one batch of an engine's events, which is silent no more."""
+        self._silent.discard(name)
         self._blocks.apply(self._engines[name], events)
 
     def resync(self, name: str) -> None:
         """The engine's blocks are unknown: forget those that it may have removed."""
+        self._silent.discard(name)
         self._blocks.resync(self._engines[name])
+
+    def silence(self, name: str) -> None:
+        """Nobody knows how the engine is: its blocks do not count until it tells of itself."""
+        self._silent.add(name)
 
     def restart(self, name: str) -> None:
         """The engine began anew: it holds nothing until it says so."""
@@ -108,7 +118,7 @@ class FleetIndex:
 
     def is_complete(self, name: str) -> bool:
         """Whether all is known that the engine holds. If not, it may resume more or less than `resumes` says."""
-        return self._engines[name].is_complete
+        return self._engines[name].is_complete and name not in self._silent
 
     def num_dropped_events(self, name: str) -> int:
         return self._engines[name].num_dropped_events
@@ -130,7 +140,7 @@ class FleetIndex:
         nothing is left out. Without `needs_checkpoints`, recurrent state is taken to be there: an engine that has the
         attention of a prefix makes a checkpoint at its end when the next request shares it.
         """
-        asked = self._engines if engines is None else {name: self._engines[name] for name in engines}
+        asked = self._audible(engines)
         groups = self._groups(hashes, encoder_hashes, media)
         if not needs_checkpoints:
             groups = _without_checkpoints(groups)
@@ -138,11 +148,22 @@ class FleetIndex:
 
     def read(self, hashes: Sequence[ExternalHash], num_tokens: int) -> tuple[dict[str, int], dict[str, int]]:
         """`resumes` with and without `needs_checkpoints`; who holds the blocks is looked up once."""
-        groups, request = self._groups(hashes, (), None), ResumePoint(num_tokens, num_tokens)
-        resumes = _resumes(groups, request, self._engines)
+        groups, request, engines = (
+            self._groups(hashes, (), None),
+            ResumePoint(num_tokens, num_tokens),
+            self._audible(),
+        )
+        resumes = _resumes(groups, request, engines)
         if not self.has_checkpoints:
             return resumes, resumes
-        return resumes, _resumes(_without_checkpoints(groups), request, self._engines)
+        return resumes, _resumes(_without_checkpoints(groups), request, engines)
+
+    def _audible(self, names: Iterable[str] | None = None) -> Mapping[str, Holder]:
+        """Of these engines, or of all."""
+        if names is None and not self._silent:
+            return self._engines
+        names = self._engines if names is None else names
+        return {name: self._engines[name] for name in names if name not in self._silent}
 
     def _groups(
         self,

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from itertools import chain
+from secrets import token_hex
 
 import msgspec
 from starlette.applications import Starlette
@@ -96,6 +97,7 @@ class _PlainRoutes:
         self._service = service
         self._states = PageStates(service)
         self._created = int(time.time())
+        self._life = token_hex(8)
         self._page = read_page(__package__)
 
     async def models(self, request: Request) -> Response:
@@ -138,7 +140,8 @@ class _PlainRoutes:
 
     async def engine(self, request: Request) -> Response:
         """What a router needs to know."""
-        return _json(facts_of(self._service.engine.engine, model=self._service.config.model_name))
+        engine, model = self._service.engine.engine, self._service.config.model_name
+        return _json(facts_of(engine, model=model, life=self._life))
 
     async def state(self, request: Request) -> Response:
         """What the page shows."""

@@ -19,12 +19,14 @@ class EngineFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     replay: str | None = None
     hash_algorithm: str
     hash_seed: str
+    life: str = ""
+    """A new one at each start: an engine that names another one has forgotten what it held on its device."""
     adapters: dict[str, str] = {}
     """LoRA adapters by the name that requests use as their model; where each lies takes part in its hashes."""
 
 
-def facts_of(engine: Engine, *, model: str) -> EngineFacts:
-    """The facts of an engine under the name of its model."""
+def facts_of(engine: Engine, *, model: str, life: str) -> EngineFacts:
+    """The facts of an engine under the name of its model, since it was started."""
     try:
         plan = published_plan(engine.manager.config)
     except InputError:  # the engine warned of it when it started
@@ -39,4 +41,5 @@ def facts_of(engine: Engine, *, model: str) -> EngineFacts:
         replay=endpoints[1],
         hash_algorithm=hasher.algorithm,
         hash_seed=hasher.seed,
+        life=life,
     )

@@ -10,16 +10,11 @@ from octavo.server import open_socket, url_of
 from rigs.running_server import RunningServer
 
 
-class RunningRouter:
-    """A router on a free port, and what tests ask of it."""
+class RouterAt:
+    """What tests ask of a router."""
 
-    def __init__(self, engines, *, look_up=look_up, **config):
-        config = RouterConfig(port=0, engines=tuple(engines), shutdown_timeout_s=0, **config)
-        listener = open_socket(config)
-        self.url = url_of(listener)
-        self.server = RouterServer(config, look_up=look_up)
-        self._thread = threading.Thread(target=self.server.run, kwargs={"sockets": [listener]})
-        self._thread.start()
+    def __init__(self, url):
+        self.url = url
 
     def client(self, **options):
         return httpx.Client(base_url=self.url, timeout=60, **options)
@@ -48,16 +43,28 @@ class RunningRouter:
         told = {engine.name: engine.num_published() for engine in engines}
         self.wait_until(lambda seen: all(e["event_batches"] >= told.get(e["name"], 0) for e in seen["engines"]))
 
+
+class RunningRouter(RouterAt):
+    """A router on a free port, in a thread."""
+
+    def __init__(self, engines, *, look_up=look_up, **config):
+        config = RouterConfig(port=0, engines=tuple(engines), shutdown_timeout_s=0, **config)
+        listener = open_socket(config)
+        super().__init__(url_of(listener))
+        self.server = RouterServer(config, look_up=look_up)
+        self._thread = threading.Thread(target=self.server.run, kwargs={"sockets": [listener]})
+        self._thread.start()
+
     def close(self):
         self.server.should_exit = True
         self._thread.join()
 
 
 class RoutedEngine(RunningServer):
-    """An engine that publishes its events on free ports."""
+    """An engine that publishes its events, by default on free ports."""
 
-    def __init__(self, model, **options):
-        endpoints = PublisherConfig(endpoint="tcp://127.0.0.1:0", replay_endpoint="tcp://127.0.0.1:0")
+    def __init__(self, model, *, events="tcp://127.0.0.1:0", replay="tcp://127.0.0.1:0", **options):
+        endpoints = PublisherConfig(endpoint=events, replay_endpoint=replay)
         super().__init__(model, kv_events=endpoints, **options)
 
     @property
