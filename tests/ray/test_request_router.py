@@ -38,6 +38,7 @@ def ray_machine():
         object_store_memory=100 << 20,
         runtime_env={"env_vars": {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}},
     )
+    serve.start(proxy_location="Disabled")  # a proxy that is not up in time would end the test
     yield
     serve.shutdown()
     ray.shutdown()
