@@ -1,4 +1,4 @@
-"""The embedded engine: Hugging Face models over Octavo's pool. This is its lower half, which computes steps."""
+"""The embedded engine: it computes Hugging Face models over Octavo's pool of pages. Its server is `octavo.server`."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""What may be asked of a model: prompts of its own tokens, and parameters that it can follow."""
+"""Checks of a request: its prompt has tokens of the model's own, and the model can follow its parameters."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,7 @@ def check_prompt(token_ids: Sequence[int], vocab_size: int) -> np.ndarray:
 
 
 def check_params(params: SamplingParams, vocab_size: int, *, has_tokenizer: bool) -> None:
-    """Raises InputError where this model cannot follow them."""
+    """Raises InputError for parameters that this model cannot follow."""
     if params.stop and not has_tokenizer:
         raise InputError("stop strings need a tokenizer, and the model's folder has none")
     if params.stop_token_ids and max(params.stop_token_ids) >= vocab_size:

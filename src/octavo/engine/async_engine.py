@@ -30,15 +30,15 @@ _logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 _GRACE_S = 15.0
-"""How long closing waits, beyond its timeout, for the step that is under way and for slower media to be written."""
+"""Seconds that `close` waits beyond its timeout for the step under way and for writes to slower media."""
 _RESET_TIMEOUT_S = 10.0
 _LOOK_AT_RESET_S = 0.005
 _MOST_CALLS = 1024
-"""Calls that wait for their turn, beside submissions and aborts; more are refused."""
+"""The most calls that may wait for their turn, beside submissions and aborts; more are refused."""
 
 
 class _Command(NamedTuple):
-    """Something for the engine's thread to do between two steps, or to refuse once there are no more."""
+    """Something that the engine's thread does between two steps, or refuses once the engine has ended."""
 
     run: Callable[[], None]
     refuse: Callable[[], None]
@@ -50,16 +50,16 @@ class AsyncEngine:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._streams: dict[str, RequestStream] = {}
-        """Touched by the engine's thread only, but for its length."""
+        """The open streams by request id. Only the engine's thread touches them; others read their number."""
         self._ids = count(1)
         self._most_requests = engine.scheduler.limits.max_waiting + engine.scheduler.limits.max_num_seqs
         self._wakeup = threading.Condition()
-        """Guards what follows."""
+        """Guards all attributes below."""
         self._commands: deque[_Command] = deque()
         self._close_at: float | None = None
-        """When what has not finished is aborted; None while the engine is open."""
+        """When unfinished requests are aborted; None while the engine is open."""
         self._rests_for: float | None = 0.0
-        """How long the engine may sleep with nothing to compute; None: until somebody wakes it."""
+        """Seconds that an engine without requests may sleep; None until somebody wakes it."""
         self._error: BaseException | None = None
         self._is_done = False
         self._num_submitting = 0
@@ -68,12 +68,12 @@ class AsyncEngine:
 
     @property
     def engine(self) -> Engine:
-        """For what never changes: tokenizer, limits, plan. Anything else is to be asked through `call`."""
+        """The engine, for what never changes: tokenizer, limits, plan. Use `call` for anything else."""
         return self._engine
 
     @property
     def error(self) -> BaseException | None:
-        """What the engine has died of."""
+        """The error that ended the engine, or None."""
         return self._error
 
     @property
@@ -92,7 +92,7 @@ class AsyncEngine:
         request_id: str | None = None,
         hints: Sequence[Hint] = (),
     ) -> RequestStream:
-        """Puts a request into the queue. What is wrong with it is raised here, and nothing is held then."""
+        """Puts a request into the queue. An error in the request is raised here, and then nothing is kept of it."""
         params = params or SamplingParams()
         stream = RequestStream(request_id or f"request-{next(self._ids)}", params.n, self._abort)
 
@@ -130,7 +130,7 @@ class AsyncEngine:
                 yield output
 
     async def call(self, function: Callable[[Engine], _T]) -> _T:
-        """What a function says of the engine, between two steps, in the engine's thread."""
+        """Runs a function on the engine's thread between two steps, and returns its result."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[_T] = loop.create_future()
 
@@ -166,7 +166,7 @@ class AsyncEngine:
         return True
 
     async def snapshot(self) -> EngineSnapshot:
-        """The engine between two steps."""
+        """A snapshot of the engine between two steps."""
         return await self.call(Engine.snapshot)
 
     async def close(self, timeout_s: float = 30.0) -> bool:
@@ -201,7 +201,7 @@ class AsyncEngine:
             self._end()
 
     def _wait_for_work(self) -> bool:
-        """Sleeps until there is something to do, for an engine at rest too. False: it is time to end."""
+        """Sleeps until there is something to do. False when it is time to end."""
         with self._wakeup:
             if not self._commands and not self._engine.has_unfinished:
                 if self._close_at is not None:
@@ -256,13 +256,13 @@ class AsyncEngine:
     # ---- helpers ---------------------------------------------------------------------------------------------------
 
     def _abort(self, stream: RequestStream) -> None:
-        """From any thread: nobody reads the stream any more."""
+        """Aborts a stream that nobody reads any more. Any thread may call it."""
         with self._wakeup:
             if not self._is_done:
                 self._send(_Command(lambda: self._drop(stream), lambda: None))
 
     def _send(self, command: _Command) -> None:
-        """The caller holds the condition's lock."""
+        """Queues a command. The caller holds the condition's lock."""
         self._commands.append(command)
         self._wakeup.notify()
 
@@ -273,7 +273,7 @@ class AsyncEngine:
 
 
 def _tell(loop: asyncio.AbstractEventLoop, future: "asyncio.Future[_T]", answer: "_T | Exception") -> None:
-    """Ends a future of another thread's loop."""
+    """Ends a future that belongs to another thread's loop."""
 
     def set_answer() -> None:
         if future.done():  # cancelled: nobody wants to know

@@ -1,4 +1,4 @@
-"""What one step computes: sequences with their new tokens, and the logits that come back."""
+"""The input of one step, sequences with their new tokens, and its output, logits."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,12 +18,12 @@ class ScheduledSequence:
     """The tokens to compute, at positions `num_computed_tokens` and after."""
     num_computed_tokens: int
     block_tables: Sequence[Sequence[int]]
-    """By group of the plan, the rows of the request's table. They are read during the step and not kept."""
+    """Per group of the plan, the rows of the request's block table. They are read during the step only."""
     num_draft_tokens: int = 0
-    """The last so many of `token_ids` are drafts. Recurrent state after token i goes to the i-th running page, so
-    that the accepted one can be picked; otherwise only the state after the last token is kept, in the first."""
+    """The number of drafts at the end of `token_ids`. The recurrent state after the i-th token goes to the i-th running
+    page, so that the one after the last accepted token can be picked. Without drafts only the last state is kept."""
     wants_all_logits: bool = False
-    """Logits of every token: for a prompt's log-probabilities, and to verify drafts."""
+    """Logits of every token are wanted: for a prompt's log-probabilities, or to verify drafts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,9 +35,9 @@ class StepBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepLogits:
-    """What a step computed."""
+    """The logits of one step."""
 
     last: torch.Tensor
-    """(num_sequences, vocab): after each sequence's last token, in the batch's order."""
+    """(num_sequences, vocab): the logits after each sequence's last token, in the batch's order."""
     all_positions: Mapping[int, torch.Tensor]
-    """(number of its tokens, vocab) of each sequence that wants all, by its place in the batch."""
+    """By index in the batch, the logits (tokens, vocab) of each sequence that wants all."""

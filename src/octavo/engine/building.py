@@ -1,4 +1,4 @@
-"""From an `EngineConfig` to the parts of an engine: model, plan, manager, runner, tokenizer."""
+"""Makes the parts of an engine from its `EngineConfig`: model, plan, manager, runner, tokenizer."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +24,7 @@ from octavo.units import format_bytes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineParts:
-    """What an engine is made of."""
+    """The parts of an engine."""
 
     runner: ModelRunner
     manager: KVCacheManager
@@ -43,7 +43,7 @@ def build_parts(config: EngineConfig) -> EngineParts:
     plan = plan_for(model, config)
     hasher = BlockHasher(hash_block_size=plan.hash_block_size, algorithm=config.hash_algorithm, seed=config.hash_seed)
     with _refusing_too_large_a_pool(plan):
-        runner = ModelRunner(model, plan)  # first: what counts the pages of a pool that cannot be had is large too
+        runner = ModelRunner(model, plan)  # first: the tables of a pool that cannot be had are too large too
         manager = KVCacheManager(
             plan,
             hasher=hasher,
@@ -77,7 +77,7 @@ def _refusing_too_large_a_pool(plan: KVCacheConfig) -> Iterator[None]:
 
 
 def plan_for(model: CausalModel, config: EngineConfig) -> KVCacheConfig:
-    """The memory plan. A context that was asked for must fit; the model's own may be shortened."""
+    """The memory plan. A context that was asked for must fit; the model's own may be shortened to fit."""
     check_context(config, model.max_model_len)
     geometry = CacheGeometry(attention_block_size=config.attention_block_size, state_block_size=config.state_block_size)
     return plan_kv_cache(

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration is told before weights are read, which takes minutes for a large model."""
+"""Checks of a configuration before weights are read, which takes minutes for a large model."""
 
 from octavo.engine.compatibility import check_together
 from octavo.engine.config import EngineConfig
@@ -9,8 +9,8 @@ from octavo.recording import check_recording
 
 
 def check_before_loading(engine: EngineConfig, offload: OffloadConfig | None) -> None:
-    """OctavoError for all that can be known without weights and a pool: what contradicts, a disk that cannot be used, a
-    recording that is there, a device that is not, a model that is not served, a context that it was not made for."""
+    """Raises OctavoError for what is known to be wrong without weights and a pool: settings that contradict each
+    other, an unusable disk, an existing recording, a missing device, a model that is not served, too long a context."""
     check_together(engine, offload)
     for spec in () if offload is None else offload.tiers:
         spec.check()
@@ -20,7 +20,7 @@ def check_before_loading(engine: EngineConfig, offload: OffloadConfig | None) ->
 
 
 def check_context(engine: EngineConfig, longest: int) -> None:
-    """InputError if a longer context is asked for than the model was made for."""
+    """Raises InputError for a longer context than the model was made for."""
     if engine.max_model_len is not None and engine.max_model_len > longest:
         raise InputError(
             f"max_model_len = {engine.max_model_len:,} is more than the {longest:,} positions that the model was made "

@@ -1,12 +1,12 @@
 """`Detokenizer`: one choice's tokens as text, piece by piece, in whole characters.
 
-Tokens do not decode one by one: a character may need several, and a decoder may treat a text's first token otherwise
-than the same token later. So a window of tokens is decoded again with each new one, and what it gains is new text:
+Tokens do not decode one by one: a character may need several, and the first token of a text may decode differently. So
+a window of tokens is decoded again with each new token, and the text that it gains is new:
 
     tokens    [ ...done... ][ context ][ recent ]      window = context + recent
     text                    [ emitted       ][new]     replacement characters at the end may still become others
 
-When the window has grown and its text is whole, it is moved on, and what was recent becomes the context.
+When the window is long enough and ends in a whole character, it moves on, and its recent tokens become the context.
 """
 
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ from typing import Protocol
 from octavo.engine.stop_strings import StopStrings
 
 _WINDOW_TOKENS = 8
-"""Recent tokens that are gathered before the window moves: each move costs one decoding more."""
+"""Recent tokens that gather before the window moves: each move costs one more decoding."""
 _MOST_WINDOW_TOKENS = 64
-"""Bytes that have made no character in so many tokens will never make one."""
+"""Bytes that made no character in this many tokens never will."""
 _INCOMPLETE = "\N{REPLACEMENT CHARACTER}"
 
 
 class TokenDecoder(Protocol):
-    """What turns tokens into text; the `tokenizers.Tokenizer` behind any fast tokenizer of Hugging Face."""
+    """Turns tokens into text. The `tokenizers.Tokenizer` behind Hugging Face's fast tokenizers is one."""
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str: ...
 
@@ -39,18 +39,18 @@ class Detokenizer:
         self._skip_special_tokens = skip_special_tokens
         self._window: list[int] = []
         self._num_context = 0
-        """Tokens of the window whose text was emitted before the window moved here."""
+        """Tokens of the window that were emitted before the window moved here."""
         self._num_emitted = 0
-        """Characters of the window's text that are known already."""
+        """Characters of the window's text that were emitted or are held back by stop strings."""
         self._num_tokens = 0
 
     @property
     def stop_string(self) -> str | None:
-        """The stop string that has ended the text."""
+        """The stop string that ended the text, or None."""
         return None if self._stop is None else self._stop.found
 
     def push(self, token_id: int) -> str:
-        """The new text that may be emitted now."""
+        """Adds a token, and returns the new text that may be emitted."""
         self._num_tokens += 1
         self._window.append(token_id)
         text = self._decode(self._window)
@@ -62,7 +62,7 @@ class Detokenizer:
         return self._check_stop(piece)
 
     def flush(self) -> str:
-        """The rest, as no token will follow: half a character is emitted as what its bytes decode to."""
+        """The rest of the text after the last token. Half a character is emitted as its bytes decode."""
         piece = self._check_stop(self._take(self._decode(self._window)))
         return piece if self._stop is None else piece + self._stop.flush()
 

@@ -4,9 +4,9 @@
     rows with a top-p alone     the largest logits, as many as turn out to be needed; their share is of all tokens
     all others                  the whole row
 
-A draw is one number of the sequence's own generator, looked up in the running sum of its own row's weights, in the
-order of the vocabulary. What is looked at in a row depends on its own parameters alone. So what a seeded request gets
-does not depend on its neighbours in the batch.
+A draw takes one number of the sequence's own generator and finds it in the running sum of its row's weights, in the
+order of the vocabulary. A row's candidates depend on its own parameters alone. So a seeded request's tokens do not
+depend on its neighbours in the batch.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,20 +20,20 @@ from octavo.engine.sampling_state import SamplingState
 
 _NUCLEUS_CANDIDATES = 128
 _MORE_CANDIDATES = 8
-"""A nucleus is looked for among so many tokens, then among so many times more, and so on."""
+"""A nucleus is first looked for among this many tokens, then among this many times more, and so on."""
 _MIN_BLOCK = 4
-"""Of logits; in smaller ones, looking for the largest by blocks gains nothing."""
+"""The least logits of a block. Smaller blocks do not make the search for the largest faster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidates:
-    """What the tokens of some rows are drawn from."""
+    """The tokens that some rows draw from, with their weights."""
 
     rows: Sequence[int]
     ids: torch.Tensor | None
-    """(rows, candidates), ascending; None: the whole vocabulary."""
+    """(rows, candidates), ascending; None for the whole vocabulary."""
     weights: torch.Tensor
-    """(rows, candidates): probabilities up to a factor of each row; 0 for tokens that are left out."""
+    """(rows, candidates): probabilities up to a factor per row; 0 for tokens that are left out."""
 
 
 def draw_tokens(logits: torch.Tensor, states: Sequence[SamplingState]) -> list[int]:
@@ -52,7 +52,7 @@ def draw_tokens(logits: torch.Tensor, states: Sequence[SamplingState]) -> list[i
 
 
 def find_candidates(logits: torch.Tensor, params: Sequence[SamplingParams]) -> Iterator[Candidates]:
-    """What each row's token is drawn from. Every row comes once, with others that are treated alike."""
+    """The candidates of all rows, each row once, in groups that are treated alike."""
     vocab_size = logits.shape[-1]
     alike: dict[tuple[int, bool], list[int]] = {}
     for row, wishes in enumerate(params):
@@ -94,7 +94,7 @@ def find_largest(numbers: torch.Tensor, count: int) -> tuple[torch.Tensor, torch
 
 
 def _find_nuclei(logits: torch.Tensor, rows: Sequence[int], params: Sequence[SamplingParams]) -> Iterator[Candidates]:
-    """Rows with a top-p and no top-k."""
+    """The candidates of rows with a top-p and no top-k."""
     totals = _weights(logits, params).sum(-1, dtype=torch.float64)
     count = min(_NUCLEUS_CANDIDATES, logits.shape[-1])
     while rows:
@@ -120,7 +120,7 @@ def _weights(logits: torch.Tensor, params: Sequence[SamplingParams]) -> torch.Te
 
 
 def _cut_to_nucleus(weights: torch.Tensor, totals: torch.Tensor, params: Sequence[SamplingParams]) -> torch.Tensor:
-    """Of weights that descend, the first ones that make up `top_p` of the total; 0 for the rest."""
+    """Keeps the first of the descending weights that make up `top_p` of `total`; the others become 0."""
     if all(p.top_p == 1 for p in params):
         return weights
     before = weights.cumsum(-1, dtype=torch.float64) - weights

@@ -4,8 +4,8 @@
     step          schedule -> run the model -> sample -> settle: commit, fork, end, or make room for the next step
     abort         between two steps
 
-A step whose forward fails ends the requests in it with an error. Their pages hold anything, and are given back
-unpublished; everybody else goes on.
+If a step's forward pass fails, the requests in it end with an error. Their pages are freed unpublished, as they may
+hold anything; all other requests go on.
 """
 
 import logging
@@ -45,13 +45,13 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 _LONGEST_WAIT_S = 0.02
-"""For a transfer, when nothing can be computed: new requests are looked at after it."""
+"""The longest wait for a transfer when nothing can be computed; then new requests are looked at."""
 _HOUSEKEEPING_S = 0.5
-"""Tiers sync what they have accepted within some time, also when nothing more comes."""
+"""The interval at which tiers are polled without transfers, so that they sync accepted chunks in time."""
 
 
 class Engine:
-    """One model on one device, and all requests for it. Not thread-safe: see `AsyncEngine`."""
+    """One model on one device, with all its requests. Not thread-safe: see `AsyncEngine`."""
 
     def __init__(
         self,
@@ -103,8 +103,8 @@ class Engine:
         *,
         make_offload: "Callable[[KVCacheManager, ModelRunner], OffloadHooks] | None" = None,
     ) -> Self:
-        """Loads the model, plans its cache and allocates the pool. The publisher of events starts first, so that a
-        port that is taken is told before anything slow is done."""
+        """Loads the model, plans its cache and allocates the pool. The publisher of events starts first, so that a port
+        in use is noticed before anything slow begins."""
         from octavo.engine.building import build_parts  # it imports transformers, which takes seconds
 
         with ExitStack() as opened:
@@ -131,7 +131,7 @@ class Engine:
 
     @property
     def max_model_len(self) -> int:
-        """The longest context, of prompt and output."""
+        """The longest context: prompt and output together."""
         return self.manager.config.limits.max_model_len
 
     @property
@@ -147,9 +147,9 @@ class Engine:
         cache_salt: str | None = None,
         hints: Sequence[Hint] = (),
     ) -> None:
-        """Puts a request into the queue, or raises and holds nothing of it.
+        """Puts a request into the queue, or raises and keeps nothing of it.
 
-        Requests share what is cached only under the same `cache_salt`. `hints` are for what lies below the device.
+        Requests share what is cached only under the same `cache_salt`. `hints` go to offloading.
         """
         params = params or SamplingParams()
         if request_id in self._requests:
@@ -178,7 +178,7 @@ class Engine:
         self.counters.prompt_tokens += len(prompt)
 
     def abort(self, request_id: str) -> list[RequestOutput]:
-        """Ends a request now, and returns its last outputs. One that has ended already is not an error."""
+        """Ends a request now, and returns its last outputs; none if it has already ended."""
         request = self._requests.find(request_id)
         if request is None:
             return []
@@ -187,13 +187,13 @@ class Engine:
         return outputs
 
     def abort_all(self) -> list[RequestOutput]:
-        """Ends every request."""
+        """Ends all requests."""
         return [output for request_id in self._requests.ids for output in self.abort(request_id)]
 
     # ---- steps -----------------------------------------------------------------------------------------------------
 
     def step(self) -> list[RequestOutput]:
-        """Computes what can be computed now, and returns what is new."""
+        """Computes what can be computed now, and returns the new outputs."""
         began = self._clock()
         if self._offload is not None:
             self._offload.poll(began)
@@ -215,8 +215,8 @@ class Engine:
         return outputs
 
     def rest(self) -> float | None:
-        """What is to be done while there are no requests: transfers end, tiers write out. Returns how soon to ask
-        again, in seconds; None where nothing will ever be to do."""
+        """Works on while there are no requests: transfers end, tiers write. Returns the seconds until the next call;
+        None if none is needed."""
         self._progress.note_rest()
         if self._offload is None and self._event_feed is None:
             return None
@@ -237,15 +237,15 @@ class Engine:
         self._publish_events()
 
     def is_reset_durable(self) -> bool:
-        """Whether no process finds again what `reset_prefix_cache` forgot, also if this one is killed now."""
+        """Whether all that `reset_prefix_cache` forgot stays forgotten, even if this process is killed now."""
         return self._offload is None or self._offload.is_reset_durable(self._clock())
 
     def offload_stats(self) -> OffloadStats | None:
-        """What loads and stores have done; None without offloading."""
+        """Counts of loads and stores; None without offloading."""
         return None if self._offload is None else self._offload.stats()
 
     def snapshot(self) -> EngineSnapshot:
-        """The engine as it is now."""
+        """A snapshot of the engine now."""
         return take_snapshot(
             self.manager,
             self.counters,
@@ -255,7 +255,7 @@ class Engine:
         )
 
     def close(self, *, flush_timeout_s: float = 10.0) -> None:
-        """Ends all requests, writes out what is on its way to slower media, and closes what was opened."""
+        """Ends all requests, finishes writes to slower media, and closes what was opened."""
         self.abort_all()
         if self._offload is not None:
             self._offload.flush(flush_timeout_s, self._clock)
@@ -276,7 +276,7 @@ class Engine:
         self.scheduler.commit([chunk for chunk in chunks if not chunk.is_last], now)
         outputs: list[RequestOutput] = []
         sampled: list[tuple[Chunk, Choice, int]] = []
-        """A choice that ends its chunk, or was forked there, and its row of logits."""
+        """A chunk, a choice that a token is to be sampled for at its end, and the row of its logits."""
         for row, chunk in enumerate(chunks):
             if not chunk.is_last:
                 continue
@@ -291,7 +291,7 @@ class Engine:
         return outputs
 
     def _fork(self, chunk: Chunk, now: float) -> list[Choice]:
-        """The choices that go on from the end of a chunk: all of a request whose prompt it ends."""
+        """The choices that continue from the end of a chunk: all of a request if the chunk ends its prompt."""
         choice = chunk.choice
         if choice.num_seats == 1:
             return [choice]
@@ -299,7 +299,7 @@ class Engine:
         return self.scheduler.fork(choice, self._new_blocks_id)
 
     def _end_at_dead_ends(self, sampled: list[tuple[Chunk, Choice, int]], now: float) -> list[RequestOutput]:
-        """Choices whose grammars let nothing follow end as they are, and leave the list."""
+        """Ends choices whose grammars allow no next token, and removes them from the list."""
         outputs: list[RequestOutput] = []
         for chunk, choice, _ in sampled:
             if (reason := choice.find_dead_end()) is not None:
@@ -335,7 +335,7 @@ class Engine:
         return outputs
 
     def _finish(self, choice: Choice, chunk: Chunk, now: float) -> None:
-        """A choice that has come to its end with the last token of a chunk."""
+        """Ends a choice at the last token of a chunk."""
         if choice.blocks.num_computed_tokens < chunk.end:
             self.scheduler.commit([Chunk(choice, chunk.start, chunk.end)], now)
         self.scheduler.finish(choice, now)
@@ -358,7 +358,7 @@ class Engine:
             self._failed_copy = error
 
     def _fail_if_copies_failed(self) -> list[RequestOutput]:
-        """Pages that were to be moved may be anybody's: everything that runs ends, and nothing stays cached."""
+        """If copies failed, ends all that runs and forgets the cache, as any page may hold anything."""
         if self._failed_copy is None:
             return []
         error, self._failed_copy = self._failed_copy, None
@@ -367,7 +367,7 @@ class Engine:
         return outputs
 
     def _wait_or_give_up(self) -> list[RequestOutput]:
-        """Nothing could be scheduled: transfers hold pages, or requests wait for them."""
+        """Handles a step in which nothing could be scheduled: transfers hold pages, or requests wait for them."""
         self._publish_events()
         if self._offload is not None and (self.scheduler.is_waiting_for_loads or self._offload.has_pending_work()):
             self._offload.wait(_LONGEST_WAIT_S)
@@ -378,7 +378,7 @@ class Engine:
         return self._requests.fail([stuck.request], RuntimeError("the empty pool has no room for the request"))
 
     def _relieve(self, now: float) -> None:
-        """No request gets further: says so, and does what there is to do about it."""
+        """Logs that no request makes progress, and lets the oldest go on alone."""
         self.counters.stalls += 1
         _logger.warning(
             "no request gets further, with %d running and %d waiting; the oldest goes on alone until it ends",

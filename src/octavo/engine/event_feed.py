@@ -1,4 +1,4 @@
-"""`EventFeed`: what changed in the prefix cache, on the device and below it, handed to a publisher step by step."""
+"""`EventFeed`: hands the changes of the prefix cache, on the device and below it, to a publisher after each step."""
 
 import logging
 import time
@@ -25,7 +25,7 @@ HEARTBEAT_S = 10.0
 
 
 def published_plan(config: KVCacheConfig) -> PublishedPlan:
-    """What an engine with this plan tells routers. InputError if a group has a resume rule that no plan can tell."""
+    """The plan as routers get it. Raises InputError for a group whose resume rule cannot be published."""
     return PublishedPlan.of_specs(
         [group.spec for group in config.groups],
         hash_block_size=config.hash_block_size,
@@ -36,7 +36,7 @@ def published_plan(config: KVCacheConfig) -> PublishedPlan:
 
 
 class EventFeed:
-    """A manager that was made with `enable_events`, and who is told of its changes."""
+    """Publishes the changes of a manager that was made with `enable_events`."""
 
     def __init__(
         self, manager: KVCacheManager, publisher: EventPublisher, *, clock: Callable[[], float] = time.time
@@ -63,19 +63,19 @@ class EventFeed:
         return self._publisher.endpoints
 
     def follow(self, take_events: Callable[[], list[AnyEvent]]) -> None:
-        """Publishes what this gives too: the changes of the media below the device."""
+        """Publishes the events of this source too: the changes on media below the device."""
         self._take_more = take_events
 
     def publish(self) -> None:
-        """Publishes the plan if it is due, then one batch with all that changed since the last one, if anything did."""
+        """Publishes the plan when it is due, then one batch with all changes since the last one, if there are any."""
         now = self._clock()
         if not now < self._next_heartbeat <= now + HEARTBEAT_S:  # the clock may jump
             self._next_heartbeat = now + HEARTBEAT_S
             self._publisher.publish(KVEventBatch(ts=now, events=[], plan=self._plan))
-        below = self._take_more()  # first: what is cleared there is cleared everywhere
+        below = self._take_more()  # first: a reset of the media below resets the device too
         events = below + self._source.messages(self._manager.take_changes())
         cleared = [event for event in events if isinstance(event, AllBlocksCleared)]
-        if len(cleared) > 1:  # one reset: a second word of it would take back what was stored below since the first
+        if len(cleared) > 1:  # one reset: a second event would also clear what was stored below since the first
             events = [cleared[0], *(event for event in events if not isinstance(event, AllBlocksCleared))]
         if events:
             self._publisher.publish(KVEventBatch(ts=now, events=events))

@@ -11,17 +11,17 @@ from octavo.engine.statistics import EngineCounters
 
 
 class StepRunner(Protocol):
-    """What computes: `ModelRunner`, as the engine sees it."""
+    """What `Forward` needs of a `ModelRunner`."""
 
     def execute(self, allocations: Iterable[Allocation]) -> None:
         """Makes the copies of allocations, in order."""
 
     def run(self, batch: StepBatch) -> StepLogits:
-        """Computes a step. If it raises, the pages that its sequences were writing hold anything."""
+        """Computes a step. If it raises, the pages that its sequences were writing may hold anything."""
 
 
 class Forward:
-    """Runs chunks through a runner, and takes the time."""
+    """Runs chunks through a runner, and measures the time."""
 
     def __init__(
         self,
@@ -59,13 +59,13 @@ class Forward:
         computed, prefilled = sum(sizes), sum(size for size in sizes if size > 1)
         self._counters.forward_s += seconds
         self._counters.prefill_tokens_computed += prefilled
-        if 2 * prefilled > computed:  # in other steps, decodes take the time
+        if 2 * prefilled > computed:  # in other steps, decodes take most of the time
             for note in self._note_prefill:
                 note(prefilled, seconds * prefilled / computed)
 
 
 def _note_prompt_logprobs(chunk: Chunk, logits: StepLogits, row: int) -> None:
-    """What a chunk's logits say about the prompt's tokens, each about the one after its own."""
+    """Notes the log-probabilities of a chunk's prompt tokens: each position's logits are about the next token."""
     request = chunk.choice.request
     known = request.prompt_logprobs
     first = len(known) - 1  # the position whose logits are wanted next

@@ -1,4 +1,4 @@
-"""How much memory a device has left, for a pool that is given as a share of it."""
+"""The memory that a device has left, for a pool given as a share of it."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def free_bytes_of(device: torch.device, *, meminfo: Path = _MEMINFO, cgroup: Path = _CGROUP) -> int:
-    """Free bytes of a GPU; for a CPU what the system can give without swapping, within a container's limit."""
+    """Free bytes of a GPU; for a CPU, those that the system gives without swapping, within a container's limit."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     rooms = [int(line.split()[1]) << 10 for line in _lines(meminfo) if line.startswith("MemAvailable:")]

@@ -11,7 +11,7 @@ from octavo.why import WhyLog
 
 
 class LiveRequests:
-    """By id. Whatever ends here has given back its pages, and is counted; whoever follows requests is told."""
+    """The requests by id. A choice that ends here is freed, counted and recorded."""
 
     def __init__(
         self, scheduler: Scheduler, counters: EngineCounters, *, why: WhyLog | None, recorder: RequestRecorder | None
@@ -39,7 +39,7 @@ class LiveRequests:
         self._requests[request.request_id] = request
 
     def end(self, request: Request, reason: FinishReason, error: str | None = None) -> list[RequestOutput]:
-        """Ends what is left of a request, wherever it stands."""
+        """Ends all choices of a request that have not ended, wherever they are."""
         outputs: list[RequestOutput] = []
         for choice in request.choices:
             if choice.finish_reason is None:
@@ -51,14 +51,14 @@ class LiveRequests:
         return outputs
 
     def fail(self, requests: Iterable[Request], error: Exception) -> list[RequestOutput]:
-        """A step has failed, and all requests in it end."""
+        """Ends all requests of a step that failed."""
         self._counters.failed_steps += 1
         message = f"computing a step failed: {type(error).__name__}: {error}"
         unique = dict.fromkeys(requests)
         return [output for request in unique for output in self.end(request, FinishReason.ERROR, message)]
 
     def note_end(self, choice: Choice) -> None:
-        """A choice has come to its own end."""
+        """Notes that a choice ended by itself."""
         assert choice.finish_reason is not None
         request, blocks = choice.request, choice.blocks
         self._counters.count_finished(choice.finish_reason)

@@ -1,4 +1,4 @@
-"""`OffloadHooks`: what the scheduler tells whoever moves blocks to slower media and back, and asks of them.
+"""`OffloadHooks`: the calls of the engine's scheduler to offloading, which moves blocks to slower media and back.
 
 All calls come from the engine's one thread, in the order of a request's life:
 
@@ -18,29 +18,29 @@ __all__ = ["OffloadHooks", "OffloadStats", "Readiness"]
 
 
 class OffloadHooks(BelowDevice, Protocol):
-    """The offload side of an engine, as the engine sees it. Times are of the engine's monotonic clock."""
+    """Offloading, as the engine sees it. Times are of the engine's monotonic clock."""
 
     def arrived(self, request: RequestBlocks, now: float) -> None:
-        """The request waits for its turn."""
+        """A request has entered the queue."""
 
     def hint(self, request_id: str, hints: Sequence[Hint]) -> None:
-        """What a client knows of the request's resume points; before it arrives, by the id of its blocks."""
+        """A client's knowledge of the request's resume points; told before it arrives, by the id of its blocks."""
 
     def prepare(self, request: RequestBlocks, now: float, *, may_borrow: bool = True) -> Readiness:
-        """READY: the request may be admitted, with what the device has now. WAIT: ask again in the next step; that
-        ends by a deadline. NO_ROOM: ask again, and let nobody younger in. With `may_borrow` it may be lent pages."""
+        """READY: the request may be admitted, with what the device has now. WAIT: ask again in the next step, until a
+        deadline. NO_ROOM: ask again, and let nobody younger in. With `may_borrow`, pages may be lent to it."""
 
     def started(self, request: RequestBlocks) -> None:
-        """The request holds its pages itself by now, or is not to wait for a load any more."""
+        """The request now holds its pages itself, or is not to wait for a load any more."""
 
     def call_in(self, request: RequestBlocks) -> bool:
-        """Takes back the pages that were lent to a waiting request; False if it has none. It will be prepared again."""
+        """Takes back the pages lent to a waiting request, which is then prepared again. False if it has none."""
 
     def holds_pages(self) -> bool:
-        """Whether transfers under way hold pages, which come back without anybody's doing."""
+        """Whether transfers hold pages, which they will free by themselves."""
 
     def computed(self, request: RequestBlocks, now: float) -> None:
-        """A part of a prompt was committed, or a decode step that had something to publish."""
+        """A part of a prompt was committed, or a decode step with something to publish."""
 
     def finished(self, request: RequestBlocks, now: float) -> None:
         """The request came to its end, and was freed."""
@@ -52,34 +52,34 @@ class OffloadHooks(BelowDevice, Protocol):
         """The request was cancelled or failed, at any point of its life, and was freed."""
 
     def poll(self, now: float) -> None:
-        """Called once a step, before scheduling."""
+        """Brings transfers forward. Called once a step, before scheduling."""
 
     def has_pending_work(self) -> bool:
         """Whether transfers are in flight, or requests wait for them."""
 
     def wait(self, timeout_s: float) -> None:
-        """Blocks until a transfer ends, or time is up."""
+        """Blocks until a transfer ends, at most this long."""
 
     def note_prefill(self, tokens: int, seconds: float) -> None:
-        """What computing a prompt costs."""
+        """Notes how long computing prompt tokens took."""
 
     def resumed_from(self, request: RequestBlocks) -> Mapping[str, int]:
-        """By medium, how many of the tokens that the request resumed were loaded for it."""
+        """By medium, the number of loaded tokens among those that the request resumed."""
 
     def stats(self) -> OffloadStats:
         """Counts since the start."""
 
     def take_events(self) -> list[AnyEvent]:
-        """What changed on the media below the device since the last call."""
+        """The changes on media below the device since the last call."""
 
     def reset(self, *, tiers: bool = True) -> None:
-        """Everything that is cached below the device is forgotten; without `tiers`, what is in memory."""
+        """Forgets all that is cached below the device; without `tiers`, in memory only."""
 
     def is_reset_durable(self, now: float) -> bool:
-        """Whether no process finds again what a `reset` forgot, also if this one is killed now."""
+        """Whether all that a `reset` forgot stays forgotten, even if this process is killed now."""
 
     def flush(self, timeout_s: float, clock: Callable[[], float]) -> bool:
-        """Writes out what is on its way; False where time was up."""
+        """Finishes writes that are under way; False if the time was not enough."""
 
     def close(self) -> None:
         """Ends all transfers and threads."""

@@ -1,4 +1,4 @@
-"""From an `OffloadConfig` to the slower side of the embedded engine."""
+"""Makes the offloading of the embedded engine from an `OffloadConfig`."""
 
 import logging
 import os
@@ -31,7 +31,7 @@ def offload_maker(
     quotas: Mapping[str, int] = MappingProxyType({}),
     model_name: str = "",
 ) -> MakeOffload:
-    """What `Engine.from_config` wants as `make_offload`; to be called before the model is loaded, so that weights that
+    """The argument `make_offload` of `Engine.from_config`. Call it before the model is loaded, so that weights that
     change meanwhile are noticed. In the folder `digests` it may remember digests of weights, so that a restart need not
     read them. By `model_name` a person knows whose the chunks are; by default it is the folder's."""
     check_together(engine, offload)

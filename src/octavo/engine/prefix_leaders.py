@@ -1,12 +1,12 @@
-"""`PrefixLeaders`: who is computing which prefix now, so that equal prompts that arrive together compute it once.
+"""`PrefixLeaders`: which choice is computing which prefix, so that equal prompts that arrive together compute it once.
 
-Blocks are found once they are committed. So a request whose prefix is just being computed waits until then:
+Blocks can be found only once they are committed. So a request whose prefix is being computed waits until then:
 
     leader     [ computed      | being computed              ]
     follower   [ shared with the leader .......... ] its own
                                   ^ until: the last boundary in it at which it will be possible to resume
 
-A choice follows one leader in its life, and no longer than that one is running. So nobody waits for ever.
+A choice follows one leader in its life, and only while that one runs. So no choice waits for ever.
 """
 
 from bisect import bisect_left
@@ -18,7 +18,7 @@ from octavo.specs import last_boundary
 
 
 class PrefixLeaders:
-    """The choices of one step that compute a prompt, by the first block of it."""
+    """The choices of one step that compute a prompt, by their first block."""
 
     def __init__(self, manager: KVCacheManager) -> None:
         self._manager = manager
@@ -30,12 +30,12 @@ class PrefixLeaders:
         self._by_first_block.clear()
 
     def add(self, choice: Choice) -> None:
-        """The choice computes a part of its prompt in this step."""
+        """Notes that the choice computes a part of its prompt in this step."""
         if choice.blocks.hashed and choice.blocks.generation == self._manager.pool.generation:
             self._by_first_block[choice.blocks.hashed[0]] = choice
 
     def find(self, choice: Choice) -> Leader | None:
-        """Whom a waiting choice should let go first, if anybody."""
+        """The leader that a waiting choice should follow, if there is one."""
         hashed = choice.blocks.hashed
         leader = self._by_first_block.get(hashed[0]) if hashed else None
         if leader is None:
@@ -48,7 +48,7 @@ class PrefixLeaders:
         return None if until is None else Leader(choice=leader, until=until)
 
     def _last_resumable(self, leader: RequestBlocks, shared: int) -> int | None:
-        """The last boundary of the shared tokens that the leader has not committed yet, and will keep."""
+        """The last boundary of the shared tokens at which the leader will keep a resume point, and has not yet."""
         computed = leader.num_computed_tokens
         if not self._has_checkpoints:
             last = shared // self._config.resume_granularity * self._config.resume_granularity
@@ -57,6 +57,6 @@ class PrefixLeaders:
 
 
 def _num_shared_blocks(first: RequestBlocks, second: RequestBlocks) -> int:
-    """Hashes are chained: from the first that differs on, all do."""
+    """The number of equal leading hashes. As hashes are chained, all after the first difference differ too."""
     most = min(len(first.hashed), len(second.hashed))
     return bisect_left(range(most), x=True, key=lambda block: first.hashed[block] != second.hashed[block])

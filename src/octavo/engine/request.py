@@ -1,7 +1,7 @@
-"""A request as the engine sees it: what was asked, and a `Choice` for each of the `n` outputs.
+"""A request as the engine sees it: what the client asked for, and a `Choice` for each of the `n` outputs.
 
 A request begins with one choice. When its prompt is computed, the others are forked from it. From then on each choice
-is scheduled, preempted and ended for itself.
+is scheduled, preempted and ended separately.
 """
 
 from collections.abc import Mapping
@@ -21,23 +21,23 @@ class Request:
     request_id: str
     params: SamplingParams
     arrival: int
-    """Requests that came later have larger numbers."""
+    """The number of the request: later ones have larger numbers."""
     num_prompt_tokens: int
     eos_token_ids: frozenset[int]
     max_output_tokens: int
-    """What `max_tokens` and the longest context allow."""
+    """The most output tokens that `max_tokens` and the longest context allow."""
     decoder: TokenDecoder | None
     arrival_s: float = 0.0
-    """Since the engine began."""
+    """Seconds from the engine's start to the request's arrival."""
     choices: list["Choice"] = field(default_factory=list)
     cached_tokens: Mapping[str, int] = field(default_factory=dict)
     has_started: bool = False
     prompt_logprobs: list[TokenLogprobs | None] = field(default_factory=lambda: [None])
-    """By position, as far as it is computed."""
+    """By position, as far as they are computed."""
 
     @property
     def wants_prompt_logprobs(self) -> bool:
-        """Whether some of the prompt's log-probabilities are still to be computed; then nothing may be resumed."""
+        """Whether log-probabilities of the prompt are still to be computed. Until then nothing may be resumed."""
         return self.params.prompt_logprobs is not None and len(self.prompt_logprobs) < self.num_prompt_tokens
 
     @property
@@ -51,7 +51,7 @@ class Request:
         return len(self.choices) == self.params.n and all(choice.finish_reason is not None for choice in self.choices)
 
     def end_unforked(self, reason: FinishReason, error: str | None) -> list[RequestOutput]:
-        """The only news of the choices that were never forked."""
+        """The only outputs of the choices that were never forked."""
         return [
             RequestOutput(
                 request_id=self.request_id,
@@ -67,14 +67,14 @@ class Request:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Leader:
-    """Another choice that is computing a prefix which this one can resume from, once it has got to `until`."""
+    """Another choice that is computing a shared prefix. This one can resume from it once `until` is committed."""
 
     choice: "Choice"
     until: int
 
 
 class Choice:
-    """One output of a request, in the making: the unit that is scheduled."""
+    """One output of a request while it is generated: the unit that is scheduled."""
 
     __slots__ = (
         "_detokenizer",
@@ -99,17 +99,17 @@ class Choice:
         self.request = request
         self.index = index
         self.age = request.arrival, index
-        """Smaller is older: older choices go first, and younger ones give up their pages for them."""
+        """A smaller age is older. Older choices go first, and younger ones give up their pages for them."""
         self.blocks = blocks
         self.sampling = sampling
         self.num_output_tokens = 0
         self.num_seats = 1
-        """Choices that this one stands for: all that are to be forked from it, itself included."""
+        """The choices that this one stands for: itself, and those still to be forked from it."""
         self.leader: Leader | None = None
         self.has_followed = False
-        """Whether it has been held back for a leader once; it never is again."""
+        """Whether it has waited for a leader before; it waits for one only once."""
         self.most_computed = 0
-        """The most tokens that it ever had computed, which a preemption does not lower."""
+        """The most tokens that it ever had computed; a preemption does not lower it."""
         self.short_since: float | None = None
         """When it began to wait for pages that transfers hold."""
         self.finish_reason: FinishReason | None = None
@@ -120,38 +120,38 @@ class Choice:
 
     @classmethod
     def first_of(cls, request: Request, blocks: RequestBlocks) -> "Choice":
-        """The choice that computes the prompt."""
+        """A request's first choice, which computes the prompt."""
         choice = cls(request, 0, blocks, SamplingState(request.params, sorted(request.stop_ids)))
         choice.num_seats = request.params.n
         request.choices.append(choice)
         return choice
 
     def fork(self, index: int, blocks: RequestBlocks) -> "Choice":
-        """Another choice for the same prompt, before any token was sampled."""
+        """One more choice for the same prompt, before any token is sampled."""
         twin = Choice(self.request, index, blocks, self.sampling.fork(self.request.params.for_choice(index)))
         self.request.choices.append(twin)
         return twin
 
     def take(self, token_id: int, logprobs: TokenLogprobs | None) -> RequestOutput:
-        """The news after a token was sampled. Sets `finish_reason` where the choice ends with it."""
+        """Takes a sampled token, and returns the new output. Sets `finish_reason` if the choice ends with it."""
         self.num_output_tokens += 1
         text = self._judge(token_id)
         return self._output((token_id,), text, None if logprobs is None else (logprobs,))
 
     def find_dead_end(self) -> str | None:
-        """Asks the grammar which tokens may come next. If none may, the reason."""
+        """Asks the grammar which tokens may come next. Returns the reason if there are none."""
         grammar = self.sampling.grammar
         if grammar is None or grammar.find_allowed():
             return None
         return f"the grammar cannot be followed: {grammar.why_broken or 'nothing may come next'}"
 
     def end(self, reason: FinishReason, error: str | None = None) -> RequestOutput:
-        """The last news of a choice that ends for another reason than its tokens."""
+        """The last output of a choice that ends for another reason than its tokens."""
         self.finish_reason = reason
         return self._output((), "" if self._detokenizer is None else self._detokenizer.flush(), None, error)
 
     def _judge(self, token_id: int) -> str:
-        """Whether the choice ends with this token; returns the text that it brings."""
+        """Decides whether the choice ends with this token; returns the text that the token adds."""
         params, detokenizer = self.request.params, self._detokenizer
         may_stop = self.num_output_tokens >= params.min_tokens
         if may_stop and token_id in self._stop_ids:

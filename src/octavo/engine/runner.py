@@ -34,17 +34,17 @@ from octavo.specs import AttentionSpec, KVCacheSpec, MambaSpec, MLAAttentionSpec
 class ModelRunner:
     """One model on one device, and the pool that its cache lies in.
 
-    Its caller guarantees one call at a time. After a `run` that failed, the pages that its sequences were writing hold
-    anything: those requests must be preempted, and nothing of the step be committed.
+    The caller makes one call at a time. After a `run` that failed, the pages that its sequences were writing may hold
+    anything: the caller must preempt those requests and commit nothing of the step.
     """
 
     def __init__(self, model: CausalModel, config: KVCacheConfig) -> None:
-        """The pool is allocated here. `config` is a plan for the model's own specs."""
+        """Allocates the pool. `config` is a plan for the model's own specs."""
         self.model = model
         self.config = config
         self.pages = DevicePages(config, model.device)
         self._attention: dict[int, tuple[GroupIdx, AttentionPages | LatentPages]] = {}
-        """By layer, its group and its pages."""
+        """By layer: its group and its pages."""
         self._states: dict[int, tuple[GroupIdx, StatePages, ModelLayer]] = {}
         homes = {name: index for index, group in enumerate_groups(config.groups) for name in group.layer_names}
         for layer in model.layers:
@@ -58,12 +58,12 @@ class ModelRunner:
         }
 
     def execute(self, allocations: Iterable[Allocation]) -> None:
-        """Does the copies of a step's allocations, which are given in the order in which they were made."""
+        """Makes the copies of a step's allocations, in the order in which they were made."""
         self.pages.execute(allocations)
 
     @torch.inference_mode()
     def run(self, batch: StepBatch) -> StepLogits:
-        """Computes a step of at least one sequence, whose allocations have been executed."""
+        """Computes a step of at least one sequence. Its allocations must have been executed."""
         row = pack(batch)
         attention = {group_idx: planner.plan(row) for group_idx, planner in self._attention_planners.items()}
         states = {group_idx: planner.plan(row) for group_idx, planner in self._state_planners.items()}
@@ -83,7 +83,7 @@ class ModelRunner:
     # ---- helpers -------------------------------------------------------------------------------------------------
 
     def _bind(self, layer: ModelLayer, homes: Mapping[str, GroupIdx]) -> None:
-        """Finds the layer's place in the pages."""
+        """Finds the layer's part of the pages."""
         if layer.attention is not None:
             group_idx, offset, spec = self._place(layer.attention_name, homes)
             assert isinstance(spec, AttentionSpec)

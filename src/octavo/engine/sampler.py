@@ -3,7 +3,7 @@
     logits  ->  penalties, forbidden tokens, grammars  ->  greedy: the largest
                                                        ->  random: see `octavo.engine.drawing`
 
-Log-probabilities are of the logits as they came.
+Log-probabilities are those of the model's logits, before any of this.
 """
 
 from collections.abc import Sequence
@@ -19,23 +19,23 @@ from octavo.engine.sampling_state import SamplingState
 
 
 class SampledSequence(NamedTuple):
-    """Whose a row of logits is."""
+    """The sequence that a row of logits belongs to."""
 
     state: SamplingState
     tokens: Sequence[int]
-    """All that are known."""
+    """All known tokens, those of the prompt included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledTokens:
-    """The answer, row by row."""
+    """The sampled tokens, row by row."""
 
     token_ids: Sequence[int]
     logprobs: Sequence[TokenLogprobs | None]
 
 
 class Sampler:
-    """Chooses tokens. It keeps nothing: what a sequence needs is in its `SamplingState`."""
+    """Chooses tokens. It has no state: each sequence has its own `SamplingState`."""
 
     def sample(self, logits: torch.Tensor, sequences: Sequence[SampledSequence]) -> SampledTokens:
         """One token for each row of `logits` (len(sequences), vocab)."""
@@ -87,7 +87,7 @@ class Sampler:
 
 
 def find_logprobs(logits: torch.Tensor, token_ids: Sequence[int], num_top: int) -> list[TokenLogprobs]:
-    """How likely each row's token is, its rank, and the most likely ones."""
+    """Each row's log-probability and rank of its token, and the most likely tokens."""
     logprobs = logits.float().log_softmax(-1)
     chosen = logprobs.gather(1, torch.tensor(token_ids, device=logits.device)[:, None])
     ranks = (logprobs > chosen).count_nonzero(-1) + 1
@@ -101,14 +101,14 @@ def find_logprobs(logits: torch.Tensor, token_ids: Sequence[int], num_top: int) 
 
 
 def _most_likely(logits: torch.Tensor) -> list[int]:
-    """The largest of each row."""
+    """The most likely token of each row."""
     if logits.device.type == "cpu" and logits.dtype == torch.float32:
-        return list(logits.numpy().argmax(-1).tolist())  # several times as fast as torch's
+        return list(logits.numpy().argmax(-1).tolist())  # several times as fast as torch's argmax
     return list(logits.argmax(-1).tolist())
 
 
 def _penalize(logits: torch.Tensor, rows: Sequence[int], sequences: Sequence[SampledSequence]) -> None:
-    """Penalties of these rows, in place: they touch only tokens that a sequence has had."""
+    """Applies penalties to these rows in place; only tokens that a sequence has had change."""
     counts = [sequence.state.counts(sequence.tokens) for sequence in sequences]
     num_ids = [len(of_one.ids) for of_one in counts]
     params = [sequence.state.params for sequence in sequences]

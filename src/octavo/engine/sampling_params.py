@@ -7,49 +7,49 @@ from octavo.engine.grammars import Grammar
 from octavo.errors import InputError
 
 MAX_LOGPROBS = 128
-"""Alternatives that are listed for one token."""
+"""The most alternatives that are listed for one token."""
 MAX_STOP_STRINGS = 64
 MAX_STOP_STRING_CHARS = 1024
 MAX_CHOICES = 256
 _NUM_SEEDS = 1 << 64
 _LEAST_TEMPERATURE = 1e-5
-"""Below it, all but the most likely token would vanish anyway, and logits divided by it overflow."""
+"""Below it, all tokens but the most likely vanish anyway, and logits divided by it overflow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
-    """A request's wishes. Names and meanings are those of OpenAI's API and of vLLM."""
+    """What a request asks of sampling. Names and meanings are those of OpenAI's API and of vLLM."""
 
     max_tokens: int | None = None
-    """Output tokens; None goes on to the longest context, 0 computes the prompt and ends."""
+    """The most output tokens. None: up to the longest context. 0: the prompt is computed, and nothing more."""
     min_tokens: int = 0
-    """Before so many output tokens, nothing but `max_tokens` and the context ends the request."""
+    """Before this many output tokens, only `max_tokens` and the longest context end the request."""
     temperature: float = 1.0
-    """0, or less than 1e-5, takes the most likely token, whatever the other numbers say."""
+    """0, or less than 1e-5: the most likely token, whatever the other parameters say."""
     top_p: float = 1.0
     top_k: int = 0
-    """0 and -1 mean all."""
+    """0 or -1: all tokens."""
     min_p: float = 0.0
-    """Tokens less likely than this share of the most likely one are left out."""
+    """Tokens whose probability is less than this share of the most likely one's are left out."""
     repetition_penalty: float = 1.0
-    """Divides (or multiplies, below zero) the logits of tokens in prompt and output."""
+    """Divides the logits of tokens in prompt and output; those below zero are multiplied."""
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     seed: int | None = None
     """The same prompt, parameters and seed give the same tokens, whatever else is in the batch."""
     stop: tuple[str, ...] = ()
-    """The text ends before the first of these."""
+    """The text ends before the first of these strings."""
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     n: int = 1
-    """Outputs for the prompt, which is computed once."""
+    """The number of outputs for the prompt, which is computed once."""
     logprobs: int | None = None
-    """The log-probability of each output token, and so many alternatives."""
+    """The number of alternatives that each output token's log-probability comes with; None for no log-probabilities."""
     prompt_logprobs: int | None = None
-    """The same for each prompt token; the prompt is then computed in full, whatever is cached."""
+    """The same for each prompt token. The prompt is then computed in full, whatever is cached."""
     skip_special_tokens: bool = True
     grammar: Grammar | None = None
-    """What the text must be; it ends where nothing may follow. Made by the engine's `grammars.compile`."""
+    """The form of the text, made by the engine's `grammars.compile`. The text ends where nothing may follow."""
 
     def __post_init__(self) -> None:
         self._check_whole_numbers()
@@ -69,7 +69,7 @@ class SamplingParams:
         return self.repetition_penalty != 1 or self.presence_penalty != 0 or self.frequency_penalty != 0
 
     def for_choice(self, index: int) -> "SamplingParams":
-        """What one of `n` choices samples with: with a seed of its own, or all would be equal."""
+        """The parameters of one of `n` choices. Each has its own seed, or all would be equal."""
         return self if self.seed is None or index == 0 else replace(self, seed=(self.seed + index) % _NUM_SEEDS)
 
     def _check_whole_numbers(self) -> None:

@@ -1,5 +1,5 @@
-"""`SamplingState`: what sampling remembers of one choice: its random numbers, the tokens that penalties count, and
-its place in a grammar."""
+"""`SamplingState`: one choice's state in sampling: random numbers, token counts for penalties, position in a
+grammar."""
 
 from collections.abc import Sequence
 from copy import deepcopy
@@ -14,7 +14,7 @@ _DRAW_BITS = 32
 
 
 class SamplingState:
-    """One choice's part of the sampler. What it holds besides numbers is there only under penalties."""
+    """One choice's part of the sampler. It counts tokens only if there are penalties."""
 
     def __init__(self, params: SamplingParams, stop_ids: Sequence[int]) -> None:
         self.params = params
@@ -24,13 +24,13 @@ class SamplingState:
         self.is_plain = (
             params.is_greedy and not params.has_penalties and not params.min_tokens and params.grammar is None
         )
-        """Whether the token is simply the most likely one."""
+        """Whether sampling just takes the most likely token."""
         self.grammar = None if params.grammar is None else params.grammar.begin()
         self.token_counts: TokenCounts | None = None
         self._random = Random(params.seed)  # noqa: S311 - nothing secret hangs on it
 
     def fork(self, params: SamplingParams) -> "SamplingState":
-        """The state of another choice of the same request, before any of its tokens was sampled."""
+        """The state of another choice of the same request, before any token is sampled."""
         twin = SamplingState(params, self.stop_ids)
         twin.num_output_tokens = self.num_output_tokens
         twin.token_counts = deepcopy(self.token_counts)
@@ -41,17 +41,17 @@ class SamplingState:
         return self.num_output_tokens < self.params.min_tokens and bool(self.stop_ids)
 
     def draw(self) -> float:
-        """A number from 0 up to, and never so near 1 that rounding could make it 1."""
+        """A random number from 0 up, not so near 1 that rounding could make it 1."""
         return self._random.getrandbits(_DRAW_BITS) / (1 << _DRAW_BITS)
 
     def counts(self, tokens: Sequence[int]) -> "TokenCounts":
-        """The counts for penalties, made with the first token: then all that are known are the prompt's."""
+        """The counts for penalties, made with the first output token, when only the prompt is known."""
         if self.token_counts is None:
             self.token_counts = TokenCounts(tokens)
         return self.token_counts
 
     def record(self, token_id: int) -> None:
-        """The token was chosen."""
+        """Notes the chosen token."""
         self.num_output_tokens += 1
         if self.token_counts is not None:
             self.token_counts.record(token_id)
@@ -60,23 +60,23 @@ class SamplingState:
 
 
 class TokenCounts:
-    """Which tokens a choice has had, each once, and how often each was put out."""
+    """The distinct tokens that a choice has had, and how often each was put out."""
 
     def __init__(self, prompt: Sequence[int]) -> None:
         self._ids = np.unique(np.asarray(prompt, dtype=np.int64))
         self._in_output = np.zeros(len(self._ids), dtype=np.float32)
         self._num_ids = len(self._ids)
-        """The rest of both arrays is room for more."""
+        """The used length of both arrays; the rest is room to grow."""
         self._places = {token_id: place for place, token_id in enumerate(self._ids.tolist())}
 
     @property
     def ids(self) -> npt.NDArray[np.int64]:
-        """In the prompt or the output."""
+        """The tokens in the prompt or the output."""
         return self._ids[: self._num_ids]
 
     @property
     def in_output(self) -> npt.NDArray[np.float32]:
-        """How often each of `ids` was put out."""
+        """The number of times that each of `ids` was put out."""
         return self._in_output[: self._num_ids]
 
     def record(self, token_id: int) -> None:

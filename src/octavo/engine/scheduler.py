@@ -6,15 +6,15 @@ A step's tokens are given out in this order, up to `max_step_tokens`:
     prefills    a chunk of what running choices lack, the oldest first
     admissions  a chunk of waiting choices, in the order of arrival, while there are seats and pages
 
-Whoever is older goes first, and the oldest running choice always goes on: the plan holds one longest request. Where it
+Older choices go first, and the oldest running choice always goes on: the plan has room for one longest request. If it
 finds no page, pages come from these, in this order:
 
     loans       pages that were loaded ahead for waiting choices, the youngest borrower's first
     transfers   pages that loads and stores hold: a copy to or from host memory gives them back soon
     preemption  the youngest running choice gives up its pages and goes back to the queue
 
-So only running choices and transfers can keep a page from it. A younger choice that finds no page keeps what it has
-and waits for its turn. While some choice waits for a page, nobody new comes in.
+A younger choice that finds no page keeps its own pages and waits for its turn. While some choice waits for a page, no
+new one is admitted.
 
     waiting --admit--> running --finish--> gone
        ^------preempt------'           abort and fail: from anywhere
@@ -32,9 +32,9 @@ from octavo.engine.statistics import EngineCounters
 from octavo.errors import EngineBusyError, InputError, RequestTooLargeError
 
 PREPARED_AHEAD = 16
-"""Waiting choices at the head of the queue that are looked at in a step, so that loads overlap with others' compute."""
+"""Waiting choices, oldest first, that are prepared in a step: their loads overlap with others' compute."""
 PATIENCE_S = 0.5
-"""How long a choice waits for pages that transfers hold, before younger choices are preempted for it."""
+"""Seconds that a choice waits for pages that transfers hold, before younger choices are preempted for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,12 +43,12 @@ class SchedulerLimits:
 
     max_step_tokens: int
     max_num_seqs: int
-    """Choices that run at once."""
+    """The most choices that run at once."""
     max_waiting: int
-    """Choices that wait; more are refused."""
+    """The most choices that wait; more are refused."""
 
 
-@dataclass(frozen=True, slots=True)  # one for each choice and step: positional, as that is what making it costs
+@dataclass(frozen=True, slots=True)  # one per choice and step: positional, as keywords cost time
 class Chunk:
     """Tokens `[start, end)` of a choice, to be computed in this step."""
 
@@ -58,7 +58,7 @@ class Chunk:
 
     @property
     def is_last(self) -> bool:
-        """Whether all known tokens are computed with it, so that the next one is sampled."""
+        """Whether it computes all known tokens, so that the next one is sampled."""
         return self.end == len(self.choice.blocks.tokens)
 
 
@@ -75,8 +75,8 @@ class Scheduler:
         offload: OffloadHooks | None = None,
         note_start: Callable[[Choice], None] | None = None,
     ) -> None:
-        """`execute` makes an allocation's copies at once: before anything else reads or writes the pages. `note_start`
-        is told once for each request when it starts."""
+        """`execute` makes an allocation's copies at once, before anything else reads or writes the pages. `note_start`
+        is called once per request, when it starts."""
         self.manager = manager
         self.limits = limits
         self.waiting: dict[Choice, None] = {}
@@ -89,20 +89,20 @@ class Scheduler:
         self._note_start = note_start
         self._leaders = PrefixLeaders(manager)
         self._prepared: set[Choice] = set()
-        """Waiting choices that were looked at: no other can have borrowed pages."""
+        """Waiting choices that offloading has prepared. No others can have borrowed pages."""
         self._alone: Choice | None = None
-        """While it has not ended, nobody else comes in."""
+        """Until this choice ends, no other is admitted."""
         self._step: dict[Choice, Chunk] = {}
         self._budget = 0
         self._is_short_of_pages = False
-        """Whether a running choice found no page in this step but at the price of others."""
+        """Whether in this step there was no free page for a running choice."""
         self._num_seats_taken = 0
         self.is_waiting_for_loads = False
-        """Whether some choice was not let into the last step because something is on its way to it."""
+        """Whether some choice was not admitted in the last step because a load for it is under way."""
 
     def find_stuck(self) -> Choice | None:
-        """After a step in which nothing was scheduled, with no transfer under way: the choice for which not even the
-        empty pool has room."""
+        """The choice for which even the empty pool has no room. Ask it after a step that scheduled nothing, with no
+        transfer under way."""
         if self.is_waiting_for_loads:
             return None
         return next(iter(self.running or self.waiting), None)
@@ -110,7 +110,7 @@ class Scheduler:
     # ---- requests come and go --------------------------------------------------------------------------------------
 
     def check(self, num_prompt_tokens: int, num_choices: int) -> None:
-        """Refuses what could never run, and what there is no place for now."""
+        """Refuses a request that could never run, or for which the queue is full."""
         if num_choices > self.limits.max_num_seqs:
             raise InputError(
                 f"n = {num_choices} is more than the {self.limits.max_num_seqs} sequences that run at once"
@@ -126,21 +126,21 @@ class Scheduler:
             raise EngineBusyError(f"{len(self.waiting):,} requests are waiting already; try again later")
 
     def add(self, choice: Choice, now: float) -> None:
-        """The choice waits for its turn."""
+        """Puts a choice into the queue."""
         self.waiting[choice] = None
         if self._offload is not None and not choice.request.wants_prompt_logprobs:
             self._offload.arrived(choice.blocks, now)
 
     def abort(self, choice: Choice) -> None:
-        """The choice ends now, at any point of its life but within a step."""
+        """Ends the choice now, at any point of its life but within a step."""
         self._remove(choice)
         self.manager.free(choice.blocks)
         if self._offload is not None:
             self._offload.aborted(choice.blocks)
 
     def let_oldest_go_on_alone(self, now: float) -> None:
-        """Between two steps: the oldest running choice, or else the oldest that waits, has the pool for itself until it
-        ends, and waits for no load."""
+        """The oldest running choice, or else the oldest waiting one, has the pool for itself until it ends, and waits
+        for no load. Called between two steps."""
         while len(self.running) > 1:
             self._preempt(next(reversed(self.running)), now)
         while self._call_in_loan():
@@ -152,7 +152,7 @@ class Scheduler:
     # ---- a step ----------------------------------------------------------------------------------------------------
 
     def schedule(self, now: float) -> list[Chunk]:
-        """What to compute now. Room for all of it is allocated, and the copies for it are made."""
+        """The chunks to compute now. Their pages are allocated, and the copies are made."""
         self._step, self._budget, self._is_short_of_pages = {}, self.limits.max_step_tokens, False
         self._schedule_decodes(now)
         self._schedule_prefills(now)
@@ -160,7 +160,7 @@ class Scheduler:
         return list(self._step.values())
 
     def commit(self, chunks: Iterable[Chunk], now: float) -> None:
-        """These chunks are computed, and no token follows from them: parts of prompts, and choices that end."""
+        """Commits computed chunks that no sampled token follows: parts of prompts, and choices that end."""
         for chunk in chunks:
             blocks = chunk.choice.blocks
             self.manager.commit(blocks, chunk.end)
@@ -168,7 +168,7 @@ class Scheduler:
                 self._offload.computed(blocks, now)
 
     def continue_with(self, chunks: Sequence[Chunk], token_ids: Sequence[int], now: float) -> None:
-        """These choices' known tokens are computed, and a token was sampled for each, with which they go on."""
+        """Commits choices whose known tokens are all computed, each with the sampled token with which it goes on."""
         eventful = self.manager.decode_step([chunk.choice.blocks for chunk in chunks], token_ids)
         for _, allocation in eventful:
             if allocation is not None:
@@ -189,11 +189,11 @@ class Scheduler:
         return choices
 
     def append(self, choice: Choice, token_id: int) -> None:
-        """A token was sampled for a choice that has been committed; room for it is found in the next step."""
+        """Appends a sampled token to a committed choice; the next step finds room for it."""
         self.manager.append_tokens(choice.blocks, (token_id,))
 
     def finish(self, choice: Choice, now: float) -> None:
-        """A choice that was committed has come to its end."""
+        """Ends a committed choice."""
         self._remove(choice)
         self.manager.free(choice.blocks)
         if self._offload is not None:
@@ -227,7 +227,7 @@ class Scheduler:
                 self._leaders.add(choice)
 
     def _make_room(self, choice: Choice, end: int, now: float) -> bool:
-        """Pages for a running choice's tokens up to `end`, at the price of loans and of younger choices."""
+        """Finds pages for a running choice's tokens up to `end`, if need be those of loans and of younger choices."""
         while (allocation := self.manager.allocate(choice.blocks, end)) is None:
             self._is_short_of_pages = True
             if self._call_in_loan():
@@ -241,8 +241,8 @@ class Scheduler:
         return True
 
     def _call_in_loan(self, needy: Choice | None = None) -> bool:
-        """Takes back what the youngest borrower has. For a waiting choice: only from younger ones, and if nothing runs
-        also what it has itself, as pages on loan cannot be moved together."""
+        """Takes back the pages of the youngest borrower. For a waiting choice only younger borrowers count, and if
+        nothing runs also itself, as pages on loan cannot be moved together."""
         if self._offload is None:
             return False
         for borrower in sorted(self._prepared, key=lambda choice: choice.age, reverse=True):
@@ -253,7 +253,7 @@ class Scheduler:
         return False
 
     def _are_pages_coming_back(self, choice: Choice, now: float) -> bool:
-        """Whether transfers hold pages that the choice should wait for."""
+        """Whether the choice should wait for pages that transfers hold."""
         if self._offload is None or not self._offload.holds_pages():
             return False
         if choice.short_since is None:
@@ -273,7 +273,7 @@ class Scheduler:
         self.counters.preemptions += 1
 
     def _admit(self, now: float) -> None:
-        """Lets waiting choices in, and has loads begun for those that cannot come in yet."""
+        """Admits waiting choices, and begins loads for those that cannot be admitted yet."""
         has_seat, has_room = self._alone not in self.running, not self._is_short_of_pages
         self.is_waiting_for_loads = False
         for choice in [self._alone] if self._alone in self.waiting else list(islice(self.waiting, PREPARED_AHEAD)):
@@ -284,11 +284,11 @@ class Scheduler:
             while has_seat and has_room and readiness is not Readiness.WAIT:
                 if readiness is Readiness.READY and self._try_to_start(choice):
                     break
-                has_room = self._call_in_loan(choice)  # if not, nobody overtakes it, nor borrows what comes free
+                has_room = self._call_in_loan(choice)  # if not, no younger one overtakes it or borrows freed pages
                 readiness = self._prepare(choice, now, may_borrow=has_room)
 
     def _is_following(self, choice: Choice) -> bool:
-        """Whether the choice waits for another one, which computes its prefix."""
+        """Whether the choice waits for a leader, which computes its prefix."""
         if choice.leader is None and not choice.has_followed and not choice.request.wants_prompt_logprobs:
             choice.leader = self._leaders.find(choice)
             choice.has_followed = choice.leader is not None
@@ -309,7 +309,7 @@ class Scheduler:
         return readiness
 
     def _try_to_start(self, choice: Choice) -> bool:
-        """Resumes a waiting choice and makes room for its first chunk, or changes nothing."""
+        """Resumes a waiting choice and allocates its first chunk, or changes nothing."""
         blocks = choice.blocks
         bypasses_cache = choice.request.wants_prompt_logprobs
         resume: ResumePlan | None = None if bypasses_cache else self.manager.find_resume(blocks)
@@ -360,7 +360,7 @@ class Scheduler:
 
 
 def _enqueue(queue: dict[Choice, None], choice: Choice) -> None:
-    """Puts a choice where its age belongs; nearly always that is the end."""
+    """Puts a choice into the queue by its age, nearly always at the end."""
     youngest = next(reversed(queue), choice)
     queue[choice] = None
     if choice.age < youngest.age:

@@ -1,4 +1,4 @@
-"""What an engine did and how full its pool is: counters that only grow, and snapshots taken between two steps."""
+"""What an engine did and how full its pool is: counters that only grow, and snapshots between two steps."""
 
 from collections.abc import Mapping
 from copy import deepcopy
@@ -17,25 +17,25 @@ class EngineCounters:
     failed_steps: int = 0
     requests: int = 0
     prompt_tokens: int = 0
-    """Of the requests that came in."""
+    """Prompt tokens of the requests that came in."""
     prefill_tokens_computed: int = 0
-    """Computed in chunks, also again after a preemption."""
+    """Tokens computed in chunks, those computed again after a preemption included."""
     output_tokens: int = 0
     tokens_resumed: dict[str, int] = field(default_factory=dict)
-    """By medium."""
+    """Tokens that were resumed, by medium."""
     tokens_asked: int = 0
-    """Tokens of all choices when they started: what could have been resumed, and what could not."""
+    """Tokens of all choices when they started, resumed or not."""
     tokens_missed_by_group: dict[int, int] = field(default_factory=dict)
-    """Tokens that might have been resumed, by the group that lacked something."""
+    """Tokens that were not resumed because a group lacked something, by that group."""
     choices_finished: dict[str, int] = field(default_factory=dict)
-    """By reason."""
+    """Choices that have ended, by reason."""
     preemptions: int = 0
     stalls: int = 0
-    """Times that no request got further though there was work: see `ProgressWatch`."""
+    """Times that no request made progress though there was work: see `ProgressWatch`."""
     forward_s: float = 0.0
-    """Time in the model."""
+    """Seconds in the model."""
     step_s: float = 0.0
-    """Time in steps that computed something, the model included."""
+    """Seconds in steps that computed something, the model included."""
 
     def count_resumed(self, by_medium: Mapping[str, int]) -> None:
         for medium, tokens in by_medium.items():
@@ -45,7 +45,7 @@ class EngineCounters:
         self.choices_finished[reason.value] = self.choices_finished.get(reason.value, 0) + 1
 
     def take_cache_stats(self, manager: KVCacheManager) -> None:
-        """Adds what the manager counted since the last time."""
+        """Adds the manager's counts since the last time."""
         stats = manager.take_stats()
         self.tokens_asked += stats.tokens_asked
         for group, tokens in stats.tokens_missed_by_group.items():
@@ -63,14 +63,14 @@ class GroupOccupancy:
     page_bytes: int
     page_class: int | None
     held_blocks: int
-    """In the tables of requests; a page that several share counts once."""
+    """Blocks in the tables of requests; a page that several share counts once."""
     indexed_blocks: int
-    """That can be found, held or not."""
+    """Blocks that can be found, held or not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassOccupancy:
-    """One page class: pages of one size."""
+    """The use of one page class: pages of one size."""
 
     page_bytes: int
     pages_per_sheet: int
@@ -99,7 +99,7 @@ class EngineSnapshot:
 def take_snapshot(
     manager: KVCacheManager, counters: EngineCounters, *, num_running: int, num_waiting: int, is_stalled: bool
 ) -> EngineSnapshot:
-    """Counts what the cache has seen since the last time, and copies."""
+    """Adds the cache's new counts to the counters, and takes the snapshot."""
     counters.take_cache_stats(manager)
     config = manager.config
     return EngineSnapshot(
@@ -116,7 +116,7 @@ def take_snapshot(
 
 
 def group_occupancy(manager: KVCacheManager) -> tuple[GroupOccupancy, ...]:
-    """How much of the pool each group has. Takes time in proportion to the blocks that are held."""
+    """How much of the pool each group has. Its time grows with the number of held blocks."""
     held: list[set[int]] = [set() for _ in manager.config.groups]
     for request in manager.requests.values():
         for rows, table in zip(held, request.tables, strict=True):
@@ -137,7 +137,7 @@ def group_occupancy(manager: KVCacheManager) -> tuple[GroupOccupancy, ...]:
 
 
 def class_occupancy(manager: KVCacheManager) -> tuple[ClassOccupancy, ...]:
-    """How the pages of each class are used."""
+    """The use of the pages of each class."""
     return tuple(
         ClassOccupancy(
             page_bytes=page_class.page_bytes,

@@ -1,4 +1,4 @@
-"""`StopStrings`: finds the end of a text that arrives in pieces, and holds back what may be its beginning.
+"""`StopStrings`: ends a text that arrives in pieces at a stop string, and holds back what may be the beginning of one.
 
 text so far   [ emitted ............ ][ held back ]
 a new piece                           [ held back ][ piece ]     searched for stop strings
@@ -9,16 +9,16 @@ from collections.abc import Sequence
 
 
 class StopStrings:
-    """The stop strings of one choice, and the text that waits to be told from one."""
+    """The stop strings of one choice, and the text that is held back."""
 
     def __init__(self, strings: Sequence[str]) -> None:
         self._strings = tuple(strings)
         self._held = ""
         self.found: str | None = None
-        """The string that ended the text."""
+        """The stop string that ended the text, or None."""
 
     def push(self, piece: str) -> str:
-        """The text that may be emitted now that `piece` has arrived. After a match there is nothing more."""
+        """Adds `piece`, and returns the text that may be emitted now: none after a match."""
         if self.found is not None:
             return ""
         text = self._held + piece
@@ -32,12 +32,12 @@ class StopStrings:
         return text[: len(text) - keep]
 
     def flush(self) -> str:
-        """What was held back, as nothing more will come."""
+        """The text that was held back, as no more will come."""
         text, self._held = self._held, ""
         return text
 
     def _longest_beginning(self, text: str) -> int:
-        """How many of the last characters begin some stop string."""
+        """The number of last characters that begin some stop string."""
         longest = max((len(string) for string in self._strings), default=1) - 1
         for count in range(min(longest, len(text)), 0, -1):
             if any(string.startswith(text[-count:]) for string in self._strings):

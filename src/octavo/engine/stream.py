@@ -1,7 +1,7 @@
-"""`RequestStream`: what one client has not read yet of its request, between the engine's thread and an event loop.
+"""`RequestStream`: a request's outputs that its client has not read yet, from the engine's thread to an event loop.
 
-The engine never waits for a client. What is not read is merged: there is at most one output for each choice, and its
-length is bounded by the request's own. Whoever ends before the request does, aborts it.
+The engine never waits for a client. Unread outputs are merged: there is at most one for each choice, and the request
+bounds its length. A reader who leaves early aborts the request.
 """
 
 import asyncio
@@ -15,16 +15,16 @@ from octavo.errors import EngineClosedError
 
 
 class RequestStream:
-    """An asynchronous iterator over a request's outputs; ends when all choices have finished. For one reader."""
+    """An asynchronous iterator over a request's outputs, for one reader. It ends when all choices have finished."""
 
     def __init__(self, request_id: str, num_choices: int, abort: Callable[["RequestStream"], None]) -> None:
         self.request_id = request_id
         self.loop = asyncio.get_running_loop()
         self._abort = abort
         self._has_news = asyncio.Event()
-        """Touched in the loop only."""
+        """Touched only in the loop."""
         self._lock = threading.Lock()
-        """Guards what follows."""
+        """Guards all attributes below."""
         self._pending: dict[int, RequestOutput] = {}
         self._num_unfinished = num_choices
         self._error: str | None = None
@@ -32,7 +32,7 @@ class RequestStream:
     # ---- the engine's thread ---------------------------------------------------------------------------------------
 
     def put(self, output: RequestOutput) -> bool:
-        """Adds news. True: the reader may be asleep, and is to be woken (`wake`, in its loop)."""
+        """Adds outputs. True if the reader may be asleep: then `wake` is to be called in its loop."""
         with self._lock:
             was_empty = not self._pending
             earlier = self._pending.get(output.index)
@@ -41,13 +41,13 @@ class RequestStream:
         return was_empty
 
     def fail(self, error: str) -> None:
-        """Nothing more will come."""
+        """Ends the stream with an error."""
         with self._lock:
             self._error = error
 
     @property
     def is_finished(self) -> bool:
-        """Whether the engine has said all there is to say."""
+        """Whether all outputs have been put."""
         with self._lock:
             return self._num_unfinished == 0 or self._error is not None
 
@@ -86,6 +86,6 @@ class RequestStream:
 
 
 def wake_all(streams: Iterable[RequestStream]) -> None:
-    """Wakes readers of one loop, in it: one call for all news of a step."""
+    """Wakes the readers of one loop, called in it once for all outputs of a step."""
     for stream in streams:
         stream.wake()

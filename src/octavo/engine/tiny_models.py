@@ -1,7 +1,7 @@
 """Tiny Hugging Face models of the families that the engine serves: seeded, made in a second, saved like real ones.
 
-Their weights are spread widely, and so their logits: two ways to compute the same token agree on it. Windows, chunks
-and chunked scans are short, so that prompts of a hundred tokens cross them.
+Their weights, and so their logits, are spread widely: rounding does not change which token is the most likely. Windows,
+chunks and chunked scans are short, so that prompts of a hundred tokens cross them.
 """
 
 from collections.abc import Mapping
@@ -76,7 +76,7 @@ _CHAT_TEMPLATE = (
     "<tool_call>\n{{ {'name': call.function.name, 'arguments': call.function.arguments} | tojson }}\n</tool_call>"
     "{% endfor %}{{ '\n' }}{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
 )
-"""With calls of tools as Hermes and Qwen write them."""
+"""With tool calls as Hermes and Qwen write them."""
 
 TINY_MODELS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "llama": ("LlamaConfig", {}),
@@ -195,7 +195,7 @@ TINY_MODELS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         },
     ),
 }
-"""By name: the class of the config, and what its model has beside the common shape."""
+"""By name: the class of the config, and the model's settings beside the common shape."""
 
 
 def tiny_config(name: str, **overrides: Any) -> PreTrainedConfig:
@@ -224,20 +224,20 @@ def build_tiny_model(name: str, *, seed: int = 0, **overrides: Any) -> PreTraine
 
 
 def save_tiny_model(name: str, folder: Path, *, seed: int = 0, **overrides: Any) -> None:
-    """A folder with config, weights and a tokenizer, as one downloads them."""
+    """Saves a folder with config, weights and a tokenizer, like one that is downloaded."""
     build_tiny_model(name, seed=seed, **overrides).save_pretrained(folder)
     _byte_tokenizer().save_pretrained(folder)
 
 
 def _disturb_vectors(model: PreTrainedModel) -> None:
-    """Norms and biases that are all one or all zero would hide mistakes."""
+    """Makes norms and biases random: all ones or all zeros would hide mistakes."""
     for name, parameter in model.named_parameters():
         if parameter.dim() == 1 and "A_log" not in name and "dt" not in name:
             parameter.data += 0.1 * torch.randn_like(parameter)
 
 
 def _byte_tokenizer() -> PreTrainedTokenizerFast:
-    """Every byte is a token, after the special ones; the ids above stand for themselves."""
+    """A tokenizer with one token per byte after the special ones; the ids above stand for themselves."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     words = ["<pad>", "<s>", "</s>", *alphabet]
     words += [f"<{index}>" for index in range(len(words), VOCAB_SIZE)]

@@ -1,4 +1,4 @@
-"""A model folder's tokenizer, and the tokens with which the model ends its outputs. Never over the network."""
+"""A model folder's tokenizer, and the tokens that end the model's outputs. Nothing is read over the network."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 
 
 class FastTokenizer(Protocol):
-    """A fast tokenizer of Hugging Face, as far as the engine and its server use it."""
+    """What the engine and its server use of a Hugging Face fast tokenizer."""
 
     chat_template: Any
     backend_tokenizer: TokenDecoder
@@ -24,13 +24,13 @@ class FastTokenizer(Protocol):
 
 
 def load_tokenizer(folder: str | Path) -> FastTokenizer | None:
-    """The folder's tokenizer; None where it has none: then prompts and outputs are token ids only."""
+    """The folder's tokenizer. None if it has none: then prompts and outputs are token ids only."""
     folder = Path(folder)
     if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
         return None
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False, use_fast=True)
-    except Exception as error:  # whatever a tokenizer's files make its loader raise
+    except Exception as error:  # a tokenizer's files can make its loader raise anything
         raise ModelConfigError(f"{folder}: the tokenizer cannot be loaded: {error}") from error
     if not getattr(tokenizer, "is_fast", False):
         raise ModelConfigError(f"{folder}: {type(tokenizer).__name__} is not a fast tokenizer; add a tokenizer.json")
@@ -38,7 +38,7 @@ def load_tokenizer(folder: str | Path) -> FastTokenizer | None:
 
 
 class AddedToken(NamedTuple):
-    """A text that is one token, whatever stands around it."""
+    """A text that is one token, whatever is around it."""
 
     token_id: int
     is_special: bool
@@ -52,7 +52,7 @@ def find_added_token(tokenizer: FastTokenizer, text: str) -> AddedToken | None:
 
 
 def read_eos_token_ids(folder: str | Path) -> frozenset[int]:
-    """The tokens that end an output: of generation_config.json, or where that names none, of config.json."""
+    """The tokens that end an output: from generation_config.json, or else from config.json."""
     for name in ("generation_config.json", "config.json"):
         path = Path(folder) / name
         if path.is_file():

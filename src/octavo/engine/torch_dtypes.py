@@ -1,4 +1,4 @@
-"""The border between torch's element types and the plan's."""
+"""Translates between torch's element types and the plan's."""
 
 import torch
 
@@ -14,17 +14,17 @@ _CACHE_DTYPES = {dtype: cache_dtype for cache_dtype, dtype in _TORCH_DTYPES.item
 
 
 def torch_dtype(dtype: CacheDType) -> torch.dtype:
-    """The type of the tensors in which a cache of this type is kept."""
+    """The torch type of a cache of this type."""
     return _TORCH_DTYPES[dtype]
 
 
 def cache_dtype(dtype: torch.dtype) -> CacheDType:
-    """The plan's name of a tensor's type."""
+    """The plan's name of a torch type."""
     return _CACHE_DTYPES[dtype]
 
 
 def parse_dtype(name: str) -> torch.dtype:
-    """The type in which a model computes, from what a person wrote."""
+    """The type in which a model computes, parsed from a setting."""
     try:
         return _TORCH_DTYPES[CacheDType.parse(name)]
     except (SpecError, KeyError):

@@ -8,13 +8,13 @@ from octavo.why import BelowDevice, WhyLog
 
 
 def make_why_log(manager: KVCacheManager, below: BelowDevice | None) -> WhyLog | None:
-    """None where nobody notes what the pool gives up: without prefix caching."""
+    """The log, or None without prefix caching: then nothing records what the pool evicts."""
     departures = manager.pool.departures
     return None if departures is None else WhyLog(manager, departures, below)
 
 
 def start_noter(why: WhyLog | None, age: Callable[[], float]) -> Callable[[Choice], None] | None:
-    """To be called once for each request. `age`: seconds since the engine began."""
+    """The function that the scheduler calls once per request. `age` is the seconds since the engine began."""
     if why is None:
         return None
 

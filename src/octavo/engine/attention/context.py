@@ -9,7 +9,7 @@ from octavo.engine.cache import AttentionPages, AttentionStep, LatentPages
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerContext:
-    """The step's keys and values of one layer, which its pages hold too, and what is to be read of the rest.
+    """The step's keys and values of one layer, and the reads of earlier ones from its pages.
 
     A model carries it from its cache update to its attention, in the place of keys and values; layers that share the
     keys and values of another just carry it further.

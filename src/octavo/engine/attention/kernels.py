@@ -1,4 +1,4 @@
-"""Attention of some queries to some keys, as dense tensors."""
+"""Attention of queries to keys, as dense tensors."""
 
 from dataclasses import dataclass
 
@@ -13,13 +13,13 @@ class ScoreRule:
     scale: float
     softcap: float | None = None
     sinks: torch.Tensor | None = None
-    """(heads): a learned score of each head that takes its share of the weights and gives nothing."""
+    """(heads): a learned score per head that takes its share of the weights and adds nothing to the output."""
 
 
 def attend(
     queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None, rule: ScoreRule
 ) -> torch.Tensor:
-    """Queries (sequences, heads, tokens, size) over keys and values of as many heads or fewer; the same for values.
+    """Outputs of queries (sequences, heads, tokens, size) over keys and values of as many heads or fewer.
 
     `mask` is added to the scores; without one it is plain causal: as many keys as queries, none sees a later one.
     """
@@ -44,7 +44,7 @@ def attend(
 def _attend_by_hand(
     queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None, rule: ScoreRule
 ) -> torch.Tensor:
-    """What torch's fused attention has no argument for."""
+    """Attention with score rules for which torch's fused attention has no argument."""
     sequences, heads, tokens, size = queries.shape
     grouped = (sequences, keys.shape[1], heads // keys.shape[1] * tokens)
     scores = queries.reshape(*grouped, size) @ keys.transpose(-1, -2) * rule.scale

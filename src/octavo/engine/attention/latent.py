@@ -51,13 +51,13 @@ def _absorbed(
     in_latent_space = by_head[..., :key_size] @ weights.keys
     single_queries = torch.cat((in_latent_space, by_head[..., key_size:]), -1).transpose(0, 1)[:, :, None]
     latents = pages.gather(single.rows, single.num_sequences)
-    # The latents are the values too, with the rotated keys: fused kernels want values as long as keys.
+    # The latents, with the rotated keys, are the values too: fused kernels want values as long as keys.
     output = attend(single_queries, latents, latents, single.mask, rule)[:, :, 0, :rank]
     return (output.transpose(0, 1) @ weights.values.transpose(1, 2)).transpose(0, 1)[None]
 
 
 def _latents(pages: LatentPages, context: LayerContext, tile: TileReads) -> tuple[torch.Tensor, torch.Tensor]:
-    """Latents and rotated keys that a tile sees."""
+    """The latents and rotated keys that a tile sees."""
     if tile.rows is None:
         return context.keys[:, :, tile.tokens], context.values[:, :, tile.tokens]
     stored = pages.gather(tile.rows, 1)[:, :, : tile.num_context_tokens]

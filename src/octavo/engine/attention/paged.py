@@ -23,7 +23,7 @@ def attend_pages(queries: torch.Tensor, context: LayerContext, rule: ScoreRule) 
 
 
 def join_outputs(outputs: list[torch.Tensor]) -> torch.Tensor:
-    """The packed row of outputs (1, tokens, heads, size)."""
+    """Joins the outputs to the packed row (1, tokens, heads, size)."""
     return (outputs[0] if len(outputs) == 1 else torch.cat(outputs, 1)).contiguous()
 
 

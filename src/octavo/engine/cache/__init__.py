@@ -1,4 +1,4 @@
-"""The cache of a running model: typed views of the pool's pages, and what each step reads and writes there."""
+"""The cache of a running model: typed views of the pool's pages, and each step's reads and writes."""
 
 from octavo.engine.cache.attention_step import AttentionStep, AttentionStepPlanner, SingleReads, TileReads
 from octavo.engine.cache.bound_states import BoundStates, StateKey

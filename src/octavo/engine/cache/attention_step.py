@@ -1,8 +1,8 @@
-"""What a step reads and writes in one group of attention layers: made once, used by all layers of the group.
+"""A step's reads and writes in one group of attention layers, found once for all layers of the group.
 
-A sequence with one token reads all blocks that it may see. Sequences are read together, padded to the longest of
-them: cheap where they are about as long, so the row of them is cut where the padding would cost more than another
-call. A chunk reads for itself, in tiles: one for what sees nothing before itself, and others of bounded size.
+A sequence with one token reads all blocks that it may see. Neighbours are read together, padded to the longest of them.
+The row of them is cut where the padding would cost more than another call. A chunk is read alone, in tiles: one for the
+tokens that see nothing before the chunk, and others of bounded size.
 
     positions     first visible ........ queries ........ end
     blocks        [ first block | ...       | last block ]      a mask hides what is outside
@@ -21,13 +21,13 @@ from octavo.ids import GroupIdx
 from octavo.specs import KVCacheSpec, ceil_div
 
 _MAX_PADDING_BLOCKS = 64
-"""Reading so many blocks of 16 tokens costs about what another call does."""
+"""Reading this many blocks of 16 tokens costs about as much as another call."""
 _MAX_SCORES = 1 << 22
-"""Queries times keys of one tile: it bounds a mask to 16 MiB of fp32."""
+"""The most scores, queries times keys, of one tile: a mask has at most 16 MiB of fp32."""
 _MIN_TILE_TOKENS = 64
 _MIN_WINDOW_TILE_TOKENS = 128
-"""Where queries do not all see the same past, a tile computes scores for nothing, the more the longer it is; shorter
-ones than these save less than a call costs."""
+"""The least tokens of a tile whose queries see different pasts. Longer tiles compute more scores for nothing; shorter
+ones than this save less than a call costs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,21 +37,21 @@ class SingleReads:
     tokens: slice
     num_sequences: int
     rows: torch.Tensor
-    """Equally many for each sequence, one after the other."""
+    """The pages to read, equally many per sequence, one sequence after the other."""
     mask: torch.Tensor
     """(sequences, 1, 1, tokens read), to be added to scores."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TileReads:
-    """A run of a chunk's tokens, and the context that it sees."""
+    """A run of a chunk's tokens, and the context that they see."""
 
     tokens: slice
     num_context_tokens: int
     rows: torch.Tensor | None = None
-    """None: the tile sees nothing before itself, and each query all of it: its own keys and values are all there is."""
+    """The pages to read. None: the tile's own keys and values are its whole context."""
     mask: torch.Tensor | None = None
-    """(1, 1, tile, context), to be added to scores. None with no rows: plain causal."""
+    """(1, 1, tile, context), to be added to scores. None, if `rows` is None too: plain causal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,11 +59,11 @@ class AttentionStep:
     """One group's part of a step."""
 
     write_rows: torch.Tensor
-    """By token of the packed row, the page that its keys and values go to."""
+    """Per token of the packed row, the page that its keys and values go to."""
     write_slots: torch.Tensor
-    """And the slot in that page."""
+    """Per token, its slot in that page."""
     new_rows: tuple[int, ...]
-    """Pages that the step begins and does not fill."""
+    """Pages that the step begins and does not fill. Their rest must be cleared."""
     singles: tuple[SingleReads, ...]
     tiles: tuple[TileReads, ...]
 
@@ -88,7 +88,7 @@ class AttentionStepPlanner:
         )
 
     def _pages_written(self, packed: PackedSequence) -> Sequence[int]:
-        """By token."""
+        """The page of each token's block."""
         if packed.num_tokens == 1:
             return (self._table(packed)[packed.position // self._block_size],)
         pages = [page for page in self._pages(packed, packed.position, packed.end_position) for _ in self._slots]
@@ -162,7 +162,7 @@ class AttentionStepPlanner:
 
 
 def cut_by_length(lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Runs of neighbours to read together: one ends where padding all others to its longest would cost too much."""
+    """Cuts neighbours into runs to read together; one ends where padding all others to its longest costs too much."""
     start, longest = 0, 0
     for index, length in enumerate(lengths):
         if index > start and (longest - length) * (len(lengths) - index) > _MAX_PADDING_BLOCKS:
@@ -174,15 +174,15 @@ def cut_by_length(lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def _padded(pages: Sequence[int], num_blocks: int) -> Sequence[int]:
-    """A mask hides the padding; a page of the sequence's own holds numbers for sure."""
+    """The rows, padded with one of the sequence's own pages, which holds numbers for sure; a mask hides the padding."""
     return [*pages, *[pages[-1]] * (num_blocks - len(pages))]
 
 
 def _cut_tile(first: Positions, start: int) -> tuple[int, int]:
-    """How many tokens before `start` a tile sees that begins there, and where it ends. `first` is what is visible to
-    each query from there on."""
+    """For a tile that begins at `start`: the tokens before it that it sees, and its end. `first` is the first position
+    that each query sees, from `start` on."""
     num_past = start - int(first[0])
-    if not num_past:  # plain causal, as far as queries see the same beginning
+    if not num_past:  # plain causal, as far as all queries see the same first token
         return 0, start + int(np.searchsorted(first, start, side="right"))
     # The most tokens t for which t * (past + t) scores fit the bound.
     most = (isqrt(num_past**2 + 4 * _MAX_SCORES) - num_past) // 2

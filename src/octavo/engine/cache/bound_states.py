@@ -1,4 +1,4 @@
-"""`BoundStates`: one layer's states of a segment's sequences, while its mixer computes that segment."""
+"""`BoundStates`: one layer's states of a segment's sequences while its mixer computes that segment."""
 
 from collections.abc import Sequence
 
@@ -8,13 +8,13 @@ from octavo.engine.cache.layer_pages import StatePages
 from octavo.engine.cache.state_step import StateSegment
 
 StateKey = tuple[str, int]
-"""Name and index under which a model asks for a tensor of a layer's state."""
+"""The name and index by which a model asks for a tensor of a layer's state."""
 
 
 class BoundStates:
-    """Tensors (sequences, *shape) by key. A mixer may change them in place, or put others in their stead.
+    """Tensors (sequences, *shape) by key. A mixer may change or replace them.
 
-    One sequence works on its page; the states of several are gathered, and written back at the end.
+    A single sequence works on its page; the states of several are gathered, and written back at the end.
     """
 
     def __init__(self, pages: StatePages, keys: Sequence[StateKey], segment: StateSegment) -> None:

@@ -15,7 +15,7 @@ class TokenPages:
 
     page    | token 0: first vectors of all heads, second vectors of all heads | token 1: ... |
 
-    So both come with one copy of whole pages: indexing the slots takes 3.4 times as long.
+    So one copy of whole pages brings both. Indexing the slots takes 3.4 times as long.
     """
 
     def __init__(self, pages: DevicePages, group_idx: GroupIdx, offset_bytes: int, spec: AttentionSpec) -> None:
@@ -28,7 +28,7 @@ class TokenPages:
         self._slots = self._rows.view(-1, spec.block_size, self._token_size)
 
     def write(self, rows: torch.Tensor, slots: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> None:
-        """Puts vectors (1, heads, tokens, size) into the slots of the rows, one of each for every token."""
+        """Writes vectors (1, heads, tokens, size) to slots of rows, one row and slot per token."""
         by_token = [vectors[0].transpose(0, 1).flatten(1) for vectors in (first, second)]
         self._slots[rows, slots] = torch.cat(by_token, -1)
 
@@ -50,7 +50,7 @@ class AttentionPages(TokenPages):
 
 
 class LatentPages(TokenPages):
-    """Latents of one layer with their rotated keys, which the spec counts as one vector."""
+    """Latents of one layer with their rotated keys. Its spec counts them as one vector."""
 
     def gather(self, rows: torch.Tensor, num_sequences: int) -> torch.Tensor:
         """(sequences, 1, tokens, rank + size of a rotated key) of equally many rows per sequence."""
@@ -58,11 +58,11 @@ class LatentPages(TokenPages):
 
 
 class StatePages:
-    """The recurrent state of one layer: in each page its tensors, one after the other."""
+    """The recurrent state of one layer: each page holds its tensors one after the other."""
 
     def __init__(self, pages: DevicePages, group_idx: GroupIdx, offset_bytes: int, spec: MambaSpec) -> None:
         self.tensors = [
             pages.typed_view(group_idx, offset_bytes + start, prod(shape), torch_dtype(dtype)).view(-1, *shape)
             for start, shape, dtype in zip(spec.tensor_offsets, spec.shapes, spec.dtypes, strict=True)
         ]
-        """(num_blocks, *shape) each, in the order of the spec."""
+        """One tensor (num_blocks, *shape) per tensor of the spec, in its order."""

@@ -1,10 +1,10 @@
-"""How the sequences of a step lie in one packed row of tokens.
+"""The packed row: all tokens of a step's sequences, one sequence after the other.
 
     tokens    d d d d d | chunk chunk | chunk chunk chunk | ...
               one each  | the others, the shorter first
 
-Of equally many tokens, those with the longest context stand first. So sequences that are computed together are
-neighbours: recurrent layers want equally many tokens, and single tokens attend to contexts of nearly equal length.
+Sequences with equally many tokens are sorted by context, the longest first. So those that are computed together are
+neighbours: recurrent layers batch equally many tokens, and single tokens attend to contexts of nearly equal length.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from octavo.engine.batch import ScheduledSequence, StepBatch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedSequence:
-    """A sequence's place: its tokens [start, end) of the row are at `position` and after."""
+    """A sequence in the packed row. Its tokens [start, end) of the row are at `position` and after in the sequence."""
 
     sequence: ScheduledSequence
     batch_index: int
@@ -59,7 +59,7 @@ class PackedRow:
         return self.sequences[self.num_single :]
 
     def tokens_with_logits(self) -> tuple[list[int], list[slice]]:
-        """Tokens whose logits are wanted, and by place in the batch the part of them that is the sequence's."""
+        """The tokens of the row whose logits are wanted, and by index in the batch each sequence's part of them."""
         tokens: list[int] = []
         parts = [slice(0)] * len(self.sequences)
         for packed in self.sequences:
@@ -70,7 +70,7 @@ class PackedRow:
 
 
 def pack(batch: StepBatch) -> PackedRow:
-    """The packed row of a batch of at least one sequence with at least one token each."""
+    """Packs a batch of at least one sequence, each with at least one token."""
     assert batch.sequences, "a step needs a sequence"
     assert all(sequence.token_ids for sequence in batch.sequences), "a scheduled sequence needs tokens"
     packed: list[PackedSequence] = []

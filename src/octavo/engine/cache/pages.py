@@ -10,10 +10,10 @@ from octavo.planning import KVCacheConfig
 
 
 class DevicePages:
-    """One int8 tensor (num_sheets, sheet_bytes), cut as the plan says. Only views of it are handed out."""
+    """The pool, one int8 tensor (num_sheets, sheet_bytes), cut as the plan says. Callers get only views of it."""
 
     def __init__(self, config: KVCacheConfig, device: torch.device) -> None:
-        """MemoryError if the device does not have that much."""
+        """Raises MemoryError if the device has too little memory."""
         self.config = config
         self.pool = _allocate(config.num_sheets, config.sheet_bytes, device)
         self._classes = [self.pool.view(-1, page_class.page_bytes) for page_class in config.page_classes]
@@ -31,12 +31,12 @@ class DevicePages:
         return self._classes[page_class]
 
     def typed_view(self, group_idx: GroupIdx, offset_bytes: int, num_elements: int, dtype: torch.dtype) -> torch.Tensor:
-        """(num_blocks, num_elements) of `dtype`, from `offset_bytes` on in each page of the group."""
+        """(num_blocks, num_elements) of `dtype`, starting `offset_bytes` into each page of the group."""
         size_bytes = num_elements * dtype.itemsize
         return self.group_view(group_idx)[:, offset_bytes : offset_bytes + size_bytes].view(dtype)
 
     def execute(self, allocations: Iterable[Allocation]) -> None:
-        """Copies what the manager asks for: the allocations in order, of each its moves and then its copies."""
+        """Makes the manager's copies: allocation by allocation, of each the moves and then the copies."""
         for allocation in allocations:
             for move in allocation.moves:
                 view = self._classes[move.page_class]
@@ -46,7 +46,7 @@ class DevicePages:
                 view[copy.destination].copy_(view[copy.source])
 
     def clear(self, group_idx: GroupIdx, rows: Sequence[int]) -> None:
-        """Fills these pages with zeros. What a page held before is arbitrary bits, and a NaN survives any mask."""
+        """Fills these pages with zeros: unused ones hold arbitrary bits, and a NaN survives any mask."""
         view = self.group_view(group_idx)
         for row in rows:
             view[row].zero_()
@@ -55,5 +55,5 @@ class DevicePages:
 def _allocate(num_sheets: int, sheet_bytes: int, device: torch.device) -> torch.Tensor:
     try:
         return torch.zeros(num_sheets, sheet_bytes, dtype=torch.int8, device=device)
-    except (RuntimeError, TypeError) as error:  # what torch says depends on the device, and on how much it is too much
+    except (RuntimeError, TypeError) as error:  # torch's error depends on the device, and on how much memory is missing
         raise MemoryError(str(error).partition("\n")[0]) from error

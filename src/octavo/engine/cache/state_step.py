@@ -1,7 +1,7 @@
-"""What a step reads and writes in one group of recurrent layers.
+"""A step's reads and writes in one group of recurrent layers.
 
-A recurrent mixer gets the packed row segment by segment: sequences with equally many tokens as one batch, and one with
-drafts token by token, since any of them may be the last that is accepted.
+A recurrent mixer computes the packed row segment by segment: sequences with equally many tokens as one batch, and a
+sequence with drafts token by token, since any of them may be the last that is accepted.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,16 +16,16 @@ from octavo.ids import GroupIdx
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateSegment:
-    """Tokens that a mixer computes in one call: equally many of each of its sequences."""
+    """Tokens that a mixer computes in one call, equally many per sequence."""
 
     tokens: slice
     num_sequences: int
     read_rows: torch.Tensor
-    """By sequence, the page with the state before its tokens."""
+    """Per sequence, the page with the state before its tokens."""
     write_rows: torch.Tensor
-    """By sequence, the page that the state after them goes to."""
+    """Per sequence, the page for the state after its tokens."""
     in_place_row: int | None
-    """The page, where there is one sequence that reads and writes the same."""
+    """The page of a single sequence that reads and writes the same one; otherwise None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class StateStep:
     """One group's part of a step."""
 
     new_rows: tuple[int, ...]
-    """Pages of sequences that begin: the state before the first token is zero."""
+    """Pages of sequences that begin. They must be cleared: the state before the first token is zero."""
     segments: tuple[StateSegment, ...]
 
 

@@ -1,4 +1,4 @@
-"""Which positions a query sees: the counterpart of a spec's resume rule, token by token."""
+"""Which positions a query sees: a spec's resume rule, token by token."""
 
 from math import inf
 
@@ -12,7 +12,7 @@ Positions = npt.NDArray[np.int64]
 
 
 def first_visible(spec: KVCacheSpec, queries: Positions) -> Positions:
-    """The first position that each query may look at. It may look at all from there to itself."""
+    """The first position that each query sees. It sees all from there to itself."""
     match spec:
         case SlidingWindowSpec():  # the window counts the query's own token
             return np.maximum(queries - (spec.sliding_window - 1), 0)

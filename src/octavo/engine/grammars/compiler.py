@@ -1,7 +1,7 @@
 """`GrammarCompiler`: from a grammar's text to a `Grammar` for one model's tokens, by llguidance.
 
 Texts are Lark grammars with llguidance's additions (`%json {...}`), or what `json_grammar` and `regex_grammar` make.
-Compiling a large one takes a second or two: not for the engine's thread.
+Compiling a large one takes a second or two, too long for the engine's thread.
 """
 
 import json
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 MOST_GRAMMAR_CHARS = 64 << 10
 _MOST_KEPT = 64
 _LIMITS = {
-    "max_lexer_states": 16_000,  # a choice may hold so many, of 1 to 2 KiB each
+    "max_lexer_states": 16_000,  # a choice may hold this many, of 1 to 2 KiB each
     "step_lexer_fuel": 100_000,
-    "step_max_items": 20_000,  # for a token: some 10 ms at most
+    "step_max_items": 20_000,  # per token: some 10 ms at most
     "max_items_in_row": 8_000,  # objects of up to 2,000 properties
     "max_grammar_size": 50_000,
     "verbose_errors": False,
 }
 _BEGINNINGS = ("", '{"')
-"""Where a grammar that is too large shows it: where its first text, and the first of its properties, may begin."""
+"""Texts at which a grammar that is too large fails: where its first text, or its first property, may begin."""
 _WHITESPACE = r"[ \n\r\t]{1,32}"
-"""Between JSON's tokens. Without a bound, some models write nothing else."""
+"""Whitespace between JSON's tokens. Without a bound, some models write nothing else."""
 
 
 class GrammarCompiler:
-    """Compiles one grammar at a time and keeps the last ones. From any thread."""
+    """Compiles one grammar at a time and keeps the latest. Any thread may call it."""
 
     def __init__(self, tokenizer: "FastTokenizer", vocab_size: int, eos_token_ids: Collection[int]) -> None:
         self._tokenizer = tokenizer
@@ -46,12 +46,12 @@ class GrammarCompiler:
         self._eos_token_ids = frozenset(eos_token_ids) or _own_eos(tokenizer, vocab_size)
         self._lock = Lock()
         self._tokens: LLTokenizer | None = None
-        """Made with the first grammar: it takes seconds for a large vocabulary."""
+        """Made with the first grammar, as it takes seconds for a large vocabulary."""
         self._kept: OrderedDict[str, Grammar] = OrderedDict()
-        """By text, the least recently used first."""
+        """Compiled grammars by text, the least recently used first."""
 
     def compile(self, text: str) -> Grammar:
-        """The grammar; InputError says why the text is none, or none that an answer could follow."""
+        """Compiles a grammar. Raises InputError for a text that is no grammar, or one that no answer could follow."""
         if len(text) > MOST_GRAMMAR_CHARS:
             raise InputError(
                 f"the grammar has {len(text):,} characters, and may have {MOST_GRAMMAR_CHARS:,}; make it smaller"
@@ -89,19 +89,19 @@ class GrammarCompiler:
 
 
 def json_grammar(schema: Mapping[str, Any], *, is_strict: bool = True) -> str:
-    """The text of a grammar of JSON under a schema. One that is not strict ignores keywords that cannot be enforced."""
+    """A grammar of JSON under a schema. If it is not strict, keywords that cannot be enforced are ignored."""
     return f"start: {json_rule(schema, is_strict=is_strict)}"
 
 
 def json_rule(schema: Mapping[str, Any], *, is_strict: bool = True) -> str:
-    """JSON under a schema, within a rule of a Lark grammar."""
+    """A rule of a Lark grammar for JSON under a schema."""
     guidance = {"whitespace_pattern": _WHITESPACE, "coerce_one_of": True, "lenient": not is_strict}
     with _refusing():
         return f"%json {json.dumps({**schema, 'x-guidance': guidance})}"
 
 
 def regex_grammar(pattern: str) -> str:
-    """The text of a grammar of what matches a regular expression as a whole, in JSON Schema's sense."""
+    """A grammar of texts that a regular expression matches as a whole, in JSON Schema's sense."""
     library = _llguidance()
     with _refusing():
         return f"start: /{library.regex_to_lark(pattern, use_ascii='dw')}/"
@@ -109,7 +109,7 @@ def regex_grammar(pattern: str) -> str:
 
 @contextmanager
 def _refusing() -> Iterator[None]:
-    """Whatever a text makes the library stumble over, a panic too, is the text's fault: InputError."""
+    """Turns whatever the library raises for a text, even a panic, into InputError."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit, InputError):

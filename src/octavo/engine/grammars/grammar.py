@@ -1,7 +1,7 @@
 """`Grammar`: a compiled grammar; `GrammarState`: how far one choice has come in it.
 
-A state moves with every token of its choice and with nothing else. So a preempted choice goes on where it was, and a
-choice that resumes from a cache has the same state as one that does not.
+Only its choice's own tokens move a state. So a preempted choice goes on where it was, and resuming from a cache changes
+nothing.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Grammar:
-    """What a text must be. It never changes, and any number of choices may follow it at once."""
+    """The form of a text. It is immutable, and any number of choices may follow it at once."""
 
     __slots__ = ("_start", "end_ids", "tokens", "vocab_size")
 
@@ -25,34 +25,34 @@ class Grammar:
         self.tokens = tokens
         self.vocab_size = vocab_size
         self.end_ids = frozenset(end_ids)
-        """Tokens that end a text, and are no part of it."""
+        """Tokens that end a text, and are not part of it."""
 
     def begin(self) -> "GrammarState":
-        """For a choice without tokens."""
+        """The state of a choice without tokens."""
         return GrammarState(self._start.deep_copy(), self)
 
 
 class GrammarState:
-    """One choice's place in its grammar. Nothing here raises: what the library cannot do breaks the state, and then
-    nothing may follow."""
+    """One choice's position in its grammar. Nothing here raises: an error of the library breaks the state, and then no
+    token is allowed."""
 
     __slots__ = ("_failure", "_matcher", "allowed", "grammar")
 
     def __init__(self, matcher: "LLMatcher", grammar: Grammar) -> None:
         self._matcher = matcher
         self._failure = ""
-        """What the library raised."""
+        """The error of the library that broke the state; empty if none did."""
         self.grammar = grammar
         self.allowed: npt.NDArray[np.bool_] | None = None
-        """By token, whether it may come next, once `find_allowed` has found out."""
+        """Per token, whether it may come next; None until `find_allowed` has found out."""
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing may follow."""
+        """Whether the text is complete and nothing may follow."""
         return not self.why_broken and self._matcher.is_stopped()
 
     def find_allowed(self) -> bool:
-        """Finds what may come next. False: nothing can, or the grammar is too ambiguous here to say."""
+        """Finds the tokens that may come next. False if there is none, or the grammar is too ambiguous here."""
         self.allowed = None
         with self._breaking():
             bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
@@ -63,8 +63,8 @@ class GrammarState:
         return not self.why_broken and self.allowed is not None and bool(self.allowed.any())
 
     def _spell_out(self, allowed: npt.NDArray[np.bool_]) -> None:
-        """Where text is forced that is also a special token's, llguidance allows that token alone, and would not take
-        it. Allows instead the longest plain token that the text begins with."""
+        """If the forced text is also a special token's, llguidance allows that token alone, and then rejects it. Allows
+        instead the longest plain token that the text begins with."""
         forced = int(allowed.argmax())
         if self._matcher.validate_tokens([forced]):
             return
@@ -74,25 +74,25 @@ class GrammarState:
             allowed[token_id] = True
 
     def accept(self, token_id: int) -> None:
-        """The token was chosen. One that the grammar cannot take breaks it: then `find_allowed` finds nothing."""
+        """Moves on by the chosen token. A token that the grammar cannot take breaks the state."""
         self.allowed = None
         with self._breaking():
             self._matcher.consume_token(token_id)
 
     def try_accept(self, token_ids: Sequence[int]) -> bool:
-        """Whether these tokens may come next; if so, they have."""
+        """Moves on by these tokens if the grammar allows them all; returns whether it did."""
         with self._breaking():
             return self._matcher.try_consume_tokens(list(token_ids)) == len(token_ids)
         return False
 
     @property
     def why_broken(self) -> str:
-        """What the grammar stumbled over; empty if it did not."""
+        """Why the state is broken; empty if it is not."""
         return self._failure or self._matcher.get_error().partition("\n")[0]
 
     @contextmanager
     def _breaking(self) -> Iterator[None]:
-        """A panic of the library is no Exception, and must not end the engine's thread either."""
+        """Catches every error of the library: a panic is no Exception, and must not end the engine's thread."""
         try:
             yield
         except (KeyboardInterrupt, SystemExit):

@@ -1,4 +1,4 @@
-"""Hugging Face models behind one narrow interface: nothing above this package knows whose they are."""
+"""Hugging Face models behind one narrow interface. Nothing above this package imports transformers' models."""
 
 from octavo.engine.models.causal_model import CausalModel
 from octavo.engine.models.layers import AttentionShape, CacheGeometry, ModelLayer, StateTensor

@@ -16,13 +16,13 @@ from octavo.specs import KVCacheSpec
 
 _CHUNK_SIZE_NAMES = ("mamba_chunk_size", "chunk_size")
 _DELTA_RULE_CHUNK = 64
-"""Gated delta nets compute a prompt in chunks of so many tokens, and no config says it."""
+"""Tokens per chunk in which gated delta nets compute a prompt; no config names it."""
 
 
 class CausalModel:
     """A model that computes packed rows of tokens over pages.
 
-    It takes the Hugging Face model over: that computes nothing but steps from then on.
+    It takes over the Hugging Face model, which then computes steps only.
     """
 
     def __init__(self, model: PreTrainedModel, family: str) -> None:
@@ -55,12 +55,12 @@ class CausalModel:
 
     @property
     def tokens_per_chunk(self) -> int:
-        """In chunks of so many tokens recurrent layers compute a prompt; cutting it elsewhere wastes part of one."""
+        """Tokens per chunk in which recurrent layers compute a prompt; a cut elsewhere wastes part of a chunk."""
         sizes = [getattr(self._config, name, None) for name in _CHUNK_SIZE_NAMES]
         return next((int(size) for size in sizes if size), _DELTA_RULE_CHUNK)
 
     def kv_cache_specs(self, geometry: CacheGeometry | None = None) -> Mapping[str, KVCacheSpec]:
-        """What each layer keeps, by name: what the planner makes groups of."""
+        """The spec of each layer, by name: the planner's input."""
         geometry = geometry or CacheGeometry()
         specs: dict[str, KVCacheSpec] = {}
         for layer in self.layers:

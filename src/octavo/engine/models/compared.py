@@ -1,8 +1,8 @@
-"""Whether a config asks for nothing but what was compared with plain Hugging Face.
+"""Checks that a config uses only what was compared with plain Hugging Face.
 
 A family's `model_type` says little: a stray `sliding_window` or a bidirectional mask changes what each token reads, and
-the model does not fail, it talks nonsense. So each key of a config must be as in the config that was compared, which is
-the tiny model's of its family, or one of these:
+the model talks nonsense instead of failing. So each key of a config must be as in the config that was compared, which
+is the tiny model's of its family, or one of these:
 
     sizes      any number where a number was compared, and any list of numbers
     kinds      a list of names, such as `layer_types`, with the names that were compared
@@ -52,20 +52,20 @@ _ALSO: Mapping[str, tuple[object, ...]] = {
     "position_embedding_type": (None, "nope", "rope"),
     "use_bidirectional_attention": (None, False),
 }  # fmt: skip
-"""Values that change linear layers, norms and activations, or that mean the same."""
+"""Values that need no comparison: they change linear layers, norms and activations, or mean the same."""
 
 _MAY_BE_ABSENT = frozenset(("final_logit_softcapping", "head_dim", "q_lora_rank"))
-"""Numbers that may be None, and the other way round."""
+"""Numbers that may be None where a number was compared, and the other way round."""
 
 _SIZES_OF_A_LAYER = {"head_dim", "num_key_value_heads"}
-"""What a layer may have of its own, in `per_layer_config`."""
+"""Keys that `per_layer_config` may set for one layer."""
 
 _STATIC_ROPE = ("default", "linear", "llama3", "proportional", "yarn")
 _ROPE_KEYS = ("rope_parameters", "rope_scaling")
 
 
 class _Complaint(NamedTuple):
-    """A key that was not compared with this value."""
+    """A key whose value was not compared."""
 
     key: str
     value: object
@@ -79,7 +79,7 @@ class _Complaint(NamedTuple):
 
 
 def check_compared(config: Any) -> None:
-    """Raises UnsupportedModelError for a key of a served family's config that asks for anything else."""
+    """Raises UnsupportedModelError for a config with a key whose value was not compared."""
     model_type, values = config.model_type, config.to_dict()
     for key in _ROPE_KEYS:
         _check_rope(model_type, key, values.get(key))
@@ -103,7 +103,7 @@ def _find_complaint(values: Mapping[str, Any], compared: Mapping[str, Any]) -> _
 
 @cache
 def _compared_configs(model_type: str) -> Sequence[Mapping[str, Any]]:
-    """All of a family; a config must be like one of them as a whole."""
+    """All configs of a family that were compared; a new one must match one of them as a whole."""
     if model_type in COMPARISON.served:
         overrides = [{}, *COMPARISON.served[model_type].also]
         return [tiny_config(model_type, **override).to_dict() for override in overrides]
@@ -127,7 +127,7 @@ def _is_compared(key: str, value: object, compared: Mapping[str, Any]) -> bool:
 
 
 def _check_rope(model_type: str, key: str, rope: object) -> None:
-    """Angles that depend on the longest position of a step would change with the requests that share the step."""
+    """Refuses angles that depend on the longest position of a step: they would change with the other requests in it."""
     if not isinstance(rope, Mapping):
         return
     kind = rope.get("rope_type", rope.get("type", "default"))

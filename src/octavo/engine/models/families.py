@@ -1,7 +1,7 @@
 """The families of models that the engine serves, and those that it refuses with a reason.
 
-A family is served only where its tokens have been compared with those of plain Hugging Face: a model whose cache is
-read wrongly does not fail, it talks nonsense.
+A family is served only if its tokens were compared with those of plain Hugging Face: a model whose cache is read
+wrongly talks nonsense instead of failing.
 """
 
 from types import MappingProxyType
@@ -33,7 +33,7 @@ NAMED = MappingProxyType(
         "zamba2": "Zamba2",
     }
 )
-"""By the `model_type` of the text model: families with tiny models made by hand, for what is special about them."""
+"""By the text model's `model_type`: families with handwritten tiny models, as something in them is special."""
 
 REFUSED = MappingProxyType(
     {
@@ -49,7 +49,7 @@ REFUSED = MappingProxyType(
 
 
 def check_family(model_type: str, text_model_type: str) -> str:
-    """The name of the family. UnsupportedModelError where it is not served.
+    """The name of the family. Raises UnsupportedModelError if it is not served.
 
     The two types differ where the text model is one part of several; the other parts are left out.
     """

@@ -1,4 +1,4 @@
-"""The attention function that Hugging Face models call, and what latent attention needs beside it."""
+"""The attention function that Hugging Face models call, and the additions for latent attention."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ _NAME = "octavo"
 
 
 def use_paged_attention(model: PreTrainedModel) -> None:
-    """From now on the model attends over pages, and computes with nothing but a `StepCache`."""
+    """Makes the model attend over pages. From then on it computes with a `StepCache` only."""
     # Nothing is registered with AttentionMaskInterface: a model then makes no masks of its own.
     AttentionInterface.register(_NAME, _attention)
     model.set_attn_implementation(_NAME)
@@ -41,7 +41,7 @@ def _attention(
 
 
 def _keep_latents(module: Any) -> None:
-    """The attention function gets latents, and decides itself whether they are expanded."""
+    """Hands latents to the attention function, which decides itself whether to expand them."""
     by_head = module.kv_b_proj.weight.detach().unflatten(0, (module.num_heads, -1))
     keys, values = by_head.split((module.qk_nope_head_dim, module.v_head_dim), 1)
     module.octavo_latent_weights = LatentWeights(keys=keys, values=values, expand=module.expand_kv)

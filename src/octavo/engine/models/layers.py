@@ -1,4 +1,4 @@
-"""What each layer of a model keeps, and the specs that say so to the planner."""
+"""What each layer of a model keeps, and the specs that tell the planner."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -18,7 +18,7 @@ from octavo.specs import (
 )
 
 _MIN_STATE_BLOCK_TOKENS = 128
-"""A checkpoint weighs as much as dozens of attention blocks, and cutting a prompt more finely slows its computing."""
+"""A checkpoint weighs as much as dozens of attention blocks, and cutting a prompt more finely slows computing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,17 +27,17 @@ class CacheGeometry:
 
     attention_block_size: int = 16
     state_block_size: int | None = None
-    """Distance of the boundaries at which recurrent state may be kept. None: a multiple of the model's own chunks."""
+    """Tokens between boundaries at which recurrent state may be kept. None: a multiple of the model's chunks."""
     num_speculative_tokens: int = 0
 
     def state_block_for(self, tokens_per_chunk: int) -> int:
-        """The block size of recurrent state in a model that computes it in such chunks."""
+        """The block size of recurrent state in a model with this chunk size."""
         return self.state_block_size or ceil_div(_MIN_STATE_BLOCK_TOKENS, tokens_per_chunk) * tokens_per_chunk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionShape:
-    """Keys and values of one layer."""
+    """The keys and values of one layer."""
 
     reach: Literal["full", "window", "chunk", "latent"]
     num_kv_heads: int
@@ -45,7 +45,7 @@ class AttentionShape:
     value_size: int
     dtype: torch.dtype
     reach_tokens: int = 0
-    """Length of the window or the chunk."""
+    """The length of the window or of the chunk of attention."""
 
     def spec(self, block_size: int) -> AttentionSpec:
         dtype = cache_dtype(self.dtype)
@@ -68,7 +68,7 @@ class AttentionShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateTensor:
-    """One tensor of a layer's recurrent state, by the name under which the model asks for it."""
+    """One tensor of a layer's recurrent state, under the name by which the model asks for it."""
 
     name: Literal["conv", "recurrent"]
     index: int

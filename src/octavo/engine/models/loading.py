@@ -1,4 +1,4 @@
-"""From a folder to a `CausalModel`: never over the network, and with an error that a person can act on."""
+"""Loads a `CausalModel` from a local folder, never over the network, with errors that a person can act on."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,11 +27,11 @@ def load_model(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AboutModel:
-    """What a folder says of its model without its weights."""
+    """What a folder tells about its model without its weights."""
 
     config: Any
     text_config: Any
-    """The part of `config` that is about text; the same where there is no other."""
+    """The text part of `config`; `config` itself where there is no other part."""
     family: str
 
     @property
@@ -41,7 +41,7 @@ class AboutModel:
 
 
 def read_about(folder: Path, device: str | torch.device = "cpu") -> AboutModel:
-    """Refuses, before any weight is read, a model that cannot be served on this device."""
+    """Reads the config, and refuses a model that cannot be served on this device before any weight is read."""
     _check_device(device)
     _check_folder(folder)
     config = _read_config(folder)
@@ -75,7 +75,7 @@ def _check_folder(folder: Path) -> None:
 def _read_config(folder: Path) -> Any:
     try:
         return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except Exception as error:  # whatever a config's own checks raise
+    except Exception as error:  # a config's own checks may raise anything
         raise ModelConfigError(f"{folder / 'config.json'} cannot be read: {error}") from error
 
 

@@ -1,4 +1,4 @@
-"""Mamba-1 scans that go on from a state. Hugging Face's begin every multi-token call from zero, without a word."""
+"""Mamba-1 scans that continue from a state. Hugging Face's multi-token calls silently begin from zero."""
 
 import inspect
 from collections.abc import Callable
@@ -19,13 +19,13 @@ class ResumableScan:
 
     @classmethod
     def give_to(cls, mixer: Any) -> Callable[..., torch.Tensor]:
-        """The mixer's forward, with this scan where it would call the other; any other mixer's as it is."""
+        """The mixer's forward with this scan in place of Hugging Face's; other mixers keep their own."""
         function = inspect.unwrap(type(mixer).forward)
         if _SCAN not in function.__code__.co_names:
             forward: Callable[..., torch.Tensor] = mixer.forward
             return forward
         scan = cls()
-        # A copy of the function that sees another global: other models in this process keep theirs.
+        # A copy of the function with another global, so that other models in this process keep theirs.
         seen = {**function.__globals__, _SCAN: scan.scan}
         resumable = FunctionType(function.__code__, seen, function.__name__, function.__defaults__)
         method = MethodType(resumable, mixer)

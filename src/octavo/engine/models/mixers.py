@@ -1,6 +1,6 @@
-"""Recurrent mixers of Hugging Face's on a packed row: each segment by itself, with the states of its sequences.
+"""Runs Hugging Face's recurrent mixers over a packed row, each segment alone with the states of its sequences.
 
-A mixer takes its input as one sequence; over a packed row it would run the state of one request into the next.
+A mixer takes its input for one sequence; over a whole packed row one request's state would run into the next.
 """
 
 import inspect
@@ -17,7 +17,7 @@ _STATE_GETTERS = frozenset({"get_conv_state", "get_recurrent_state"})
 
 
 def run_mixers_by_segment(model: nn.Module) -> set[int]:
-    """Wraps every module of the model that asks the cache for a state; returns the indices of their layers."""
+    """Wraps all modules of the model that ask the cache for a state; returns the indices of their layers."""
     mixers: list[Any] = [module for module in model.modules() if _asks_for_state(module)]
     for mixer in mixers:
         mixer.forward = _by_segment(ResumableScan.give_to(mixer), mixer.layer_idx)

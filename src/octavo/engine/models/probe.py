@@ -1,4 +1,4 @@
-"""Finding out what each layer of a model keeps: by running two tokens and looking at what was stored."""
+"""Finds out what each layer of a model keeps, by running two tokens and looking at the cache."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -14,9 +14,9 @@ _PROBE_TOKENS = (1, 2)
 
 
 def probe_layers(model: PreTrainedModel) -> tuple[ModelLayer, ...]:
-    """The layers of a model, in order. UnsupportedModelError where one keeps what no spec describes.
+    """The layers of a model, in order. UnsupportedModelError if no spec describes what one keeps.
 
-    The model still has an attention and a cache of Hugging Face's own.
+    The model must still have Hugging Face's own attention and cache.
     """
     config: Any = model.config.get_text_config(decoder=True)
     cache = DynamicCache(config=config)
@@ -24,7 +24,7 @@ def probe_layers(model: PreTrainedModel) -> tuple[ModelLayer, ...]:
     try:
         with torch.inference_mode():
             model(input_ids=tokens, past_key_values=cache, use_cache=True)
-    except Exception as error:  # whatever a model's own code raises
+    except Exception as error:  # a model's own code may raise anything
         raise UnsupportedModelError(f"{config.model_type} cannot compute {len(tokens[0])} tokens: {error}") from error
     kinds = getattr(config, "layer_types", None) or ()
     latent_layers = {m.layer_idx for m in model.modules() if hasattr(m, "expand_kv")}

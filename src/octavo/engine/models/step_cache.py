@@ -1,8 +1,8 @@
 """`StepCache`: what a Hugging Face model sees as `past_key_values` while it computes one step.
 
-Attention layers hand in the step's keys and values, which go to pages, and get a `LayerContext` in their place, which
-the model carries to its attention function. Recurrent layers run segment by segment (`octavo.engine.models.mixers`) and
-get the states of the segment's sequences.
+Attention layers hand in the step's keys and values, which are written to pages. In return they get a `LayerContext`,
+which the model carries to its attention function. Recurrent layers run segment by segment
+(`octavo.engine.models.mixers`) and get the states of the segment's sequences.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,7 +26,7 @@ from octavo.engine.cache import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerState:
-    """Pages with the state of one layer, and the order of its tensors in them."""
+    """The pages with one layer's state, and the order of the tensors in them."""
 
     pages: StatePages
     keys: tuple[StateKey, ...]
@@ -36,7 +36,7 @@ class LayerState:
 class StepCache:
     """The cache of one step. Its method names and arguments are Hugging Face's."""
 
-    # Asked for before a model decides that it needs no masks.
+    # Models ask for it before they decide that they need no masks.
     is_sliding = is_linear = is_dummy = ()
     is_compileable = False
 
@@ -46,7 +46,7 @@ class StepCache:
         attention: Mapping[int, tuple[AttentionPages | LatentPages, AttentionStep]],
         states: Mapping[int, LayerState],
     ) -> None:
-        """By layer."""
+        """All arguments are by layer."""
         self._offsets = positions - torch.arange(len(positions), device=positions.device)
         self._attention = attention
         self._states = states
@@ -63,7 +63,7 @@ class StepCache:
         return context, context
 
     def get_seq_length(self, layer_idx: int = 0) -> torch.Tensor:
-        """By token: models that add `arange(tokens)` to it get the true positions."""
+        """Per token, the number that a model adds to `arange(tokens)` to get the token's true position."""
         return self._offsets
 
     # ---- recurrent state -----------------------------------------------------------------------------------------
@@ -73,7 +73,7 @@ class StepCache:
 
     @contextmanager
     def bound(self, layer_idx: int, segment: StateSegment) -> Iterator[None]:
-        """Within it, a mixer that computes this segment reads and writes the states of the segment's sequences."""
+        """While it is open, a mixer computes this segment and reads and writes the states of its sequences."""
         layer = self._states[layer_idx]
         self._bound = BoundStates(layer.pages, layer.keys, segment)
         yield
@@ -89,7 +89,7 @@ class StepCache:
     def update_conv_state(
         self, conv_states: torch.Tensor, layer_idx: int, state_idx: int = 0, **_kwargs: object
     ) -> torch.Tensor:
-        """Returns the new inputs of the convolution with those before them."""
+        """Returns the new inputs of the convolution, preceded by the last ones before them."""
         key = "conv", state_idx
         state = self._current.find(key)
         assert state is not None
@@ -108,7 +108,7 @@ class StepCache:
         return self._bound
 
     def has_previous_state(self, layer_idx: int | None = None, state_idx: int | None = None) -> bool:
-        """A sequence that begins has a state of zeros."""
+        """Always true: a sequence that begins has a state of zeros."""
         return True
 
     def is_recording_past(self, layer_idx: int) -> bool:
