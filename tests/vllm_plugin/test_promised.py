@@ -79,6 +79,18 @@ def test_a_window_that_needs_nothing_is_not_stored():
     assert stored(promised((FULL, 1), (one, 100)), 1, 10 * BLOCK + 1) == list(range(10, 20))
 
 
+@pytest.mark.parametrize(("block", "window"), [(128, 128), (16, 512), (16, 1024)])
+def test_of_a_long_prompt_where_windows_are_five_of_six_at_most_two_fifths_are_stored(block, window):
+    """As in Gemma 3."""
+    full = FullAttentionSpec(block_size=block, num_kv_heads=1, head_size=1)
+    windows = SlidingWindowSpec(block_size=block, num_kv_heads=1, head_size=1, sliding_window=window)
+    chunks = promised((full, 1), (windows, 5))
+    plan = chunks.plan(4000, 0)
+    offered = range(block, 4001, block)
+    of_windows = sum(chunks.is_needed(plan, 1, end) for end in offered)
+    assert 0 < len(offered) + 5 * of_windows <= 0.4 * 6 * len(offered)
+
+
 def ends(chunks, group_idx, num_prompt_tokens, *, known_tokens=0):
     """The promised boundaries at which a chunk of this group ends, in blocks, within 20 blocks."""
     plan = chunks.plan(num_prompt_tokens, known_tokens)
