@@ -6,10 +6,12 @@ from octavo.errors import InputError
 from octavo.events import (
     BlockStored,
     Delivered,
+    Heard,
     KVEventBatch,
     PublishedGroup,
     Resync,
     ResyncReason,
+    Silence,
     encode_batch,
     external_hashes,
 )
@@ -130,6 +132,19 @@ def test_hashes_that_cover_the_next_tokens_are_found_out_once_they_can_be(ahead)
     assert engine.member.index.resumes(hashes, len(TOKENS) + 2) == {"a:1": 64}
     others = external_hashes(hasher.hash_tokens([*TOKENS, 9, 9], PLAIN))
     assert engine.member.index.resumes(others, len(TOKENS) + 2) == {"a:1": 48}
+
+
+def test_blocks_of_a_silent_engine_count_when_it_is_heard_again():
+    engine = Follower()
+    problem = engine.member.blind
+    for item in (Silence(silent_s=30.0), Heard()):
+        engine.feed.take(item)
+    assert engine.member.blind == problem, "its plan is as unknown as before"
+    engine.feed.take(delivered(stored(0, FULL, hashes_of(FULL))))
+    engine.feed.take(Silence(silent_s=30.0))
+    assert (engine.resumes(), engine.member.blind) == ({}, "it has been silent for 30 s")
+    engine.feed.take(Heard())
+    assert (engine.resumes(), engine.member.blind) == ({"a:1": 64}, "")
 
 
 @pytest.mark.parametrize(("is_from_start", "is_complete"), [(True, True), (False, False)])

@@ -70,7 +70,7 @@ def record(
 ) -> None:
     """Keep events in a file, one JSON object on each line."""
     from octavo.cli.events_file import Recorder
-    from octavo.events import Resync, Silence
+    from octavo.events import Heard, Resync, Silence
     from octavo.units import parse_bytes
 
     try:
@@ -88,6 +88,8 @@ def record(
                 continue
             if isinstance(item, Silence):
                 print_error(f"silence: nothing for {item.silent_s:.0f} s")
+                continue
+            if isinstance(item, Heard):
                 continue
             if not recorder.add(item, received=time.time()):
                 print_error(f"{file} is full: --max-bytes {max_bytes}")

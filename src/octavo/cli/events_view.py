@@ -12,6 +12,7 @@ from octavo.events import (
     BlockStored,
     Delivered,
     ExternalHash,
+    Heard,
     Resync,
     Silence,
     SubscriberItem,
@@ -24,12 +25,15 @@ _MOST_TIMESTAMP = 1e11
 
 
 def lines(item: SubscriberItem, *, group: int | None, as_json: bool) -> Iterator[str]:
-    """One line for a resync or a silence, and one for each event that concerns the group."""
+    """One line for a resync, a silence or its end, and one for each event that concerns the group."""
     if isinstance(item, Resync):
         yield _resync_json(item) if as_json else _resync_line(item)
         return
     if isinstance(item, Silence):
         yield _silence_json(item) if as_json else _silence_line(item)
+        return
+    if isinstance(item, Heard):
+        yield _heard_json(item) if as_json else _heard_line(item)
         return
     for event in item.batch.events:
         if group is None or isinstance(event, AllBlocksCleared) or event.group_idx == group:
@@ -70,12 +74,23 @@ def _resync_line(item: Resync) -> str:
 
 
 def _silence_line(item: Silence) -> str:
-    who = _printable(item.topic) if item.topic else item.endpoint
-    return f"SILENCE of {who}: nothing for {item.silent_s:.0f} s; it has ended, hangs, or cannot be reached"
+    return f"SILENCE of {_who(item)}: nothing for {item.silent_s:.0f} s; it has ended, hangs, or cannot be reached"
 
 
 def _silence_json(item: Silence) -> str:
     return json.dumps({"type": "Silence", "topic": item.topic, "silent_s": round(item.silent_s, 1)})
+
+
+def _heard_line(item: Heard) -> str:
+    return f"HEARD {_who(item)} again; it has nothing new to tell"
+
+
+def _heard_json(item: Heard) -> str:
+    return json.dumps({"type": "Heard", "topic": item.topic})
+
+
+def _who(item: Silence | Heard) -> str:
+    return _printable(item.topic) if item.topic else item.endpoint
 
 
 def _event_json(item: Delivered, event: AnyEvent) -> str:

@@ -29,6 +29,7 @@ from .publisher import (
 from .publisher_config import PublisherConfig as PublisherConfig
 from .session import (
     Delivered as Delivered,
+    Heard as Heard,
     Resync as Resync,
     ResyncReason as ResyncReason,
     Silence as Silence,

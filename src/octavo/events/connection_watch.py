@@ -35,6 +35,8 @@ class ConnectionWatch:
         self._was_connected = self._was_lost = self._was_refused = False
         self.reconnect_at: float | None = None
         """When `look` connects by itself."""
+        self.lost_at: float | None = None
+        """Since when there is no connection, where there was one. Of a socket that is bound nobody knows whose."""
         self.monitor: Socket = context.socket(zmq.PAIR)
         self.monitor.setsockopt(zmq.RCVHWM, 0)  # or ZMQ's own thread would wait for it to be read
         address = f"inproc://octavo-monitor-{id(self)}"
@@ -72,11 +74,13 @@ class ConnectionWatch:
             _logger.warning("%s and this subscriber do not accept each other's keys", self._endpoint)
         if event == zmq.EVENT_DISCONNECTED:
             self._was_lost = True
-            self.reconnect_at = None if self._is_bound else now + _GIVEN_UP_S
+            if not self._is_bound:
+                self.reconnect_at = now + _GIVEN_UP_S
+                self.lost_at = self.lost_at or now
             return False
         self.reconnect_at = None
         if event != zmq.EVENT_HANDSHAKE_SUCCEEDED:
             return False
         is_new = self._was_lost or not self._was_connected
-        self._was_connected = True
+        self._was_connected, self.lost_at = True, None
         return is_new

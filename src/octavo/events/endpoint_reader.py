@@ -14,9 +14,10 @@ import zmq
 
 from octavo.errors import InputError, WireError
 from octavo.events.connection_watch import ConnectionWatch, NewConnection
+from octavo.events.followed_publisher import FollowedPublisher
 from octavo.events.keys import secure_subscriber
 from octavo.events.replay import END_SEQUENCE
-from octavo.events.session import Delivered, PublisherSession, Resync, Silence, SubscriberItem, Verdict
+from octavo.events.session import Delivered, Heard, PublisherSession, Resync, Silence, SubscriberItem, Verdict
 from octavo.events.skim import skim_batch
 from octavo.events.sockets import Context, Socket, open_endpoint
 from octavo.events.subscriber_config import SourceConfig, SubscriberConfig
@@ -28,7 +29,6 @@ _BYTES_PER_TURN = 1 << 17
 _RECONNECT_MS = 50
 _RECONNECT_MAX_MS = 2000
 _HEARTBEATS_MISSED = 3
-_HEARTBEATS_UNTIL_SILENT = 3
 _SECOND_LOOK_S = 0.2
 """The first replay may be answered before the subscription takes effect, so replay is asked again after this time."""
 _RECHECK_AFTER_FAILURE_S = 60.0
@@ -36,6 +36,7 @@ _RECHECK_AFTER_FAILURE_S = 60.0
 _LEAST_FRAME_BYTES = 4096
 """The bound of a frame is never lower than this, so that a topic fits even under a small payload limit."""
 _END = encode_sequence(END_SEQUENCE)
+_NEVER = float("inf")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,17 +60,6 @@ class SubscriberStats:
     resyncs: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
-class _Publisher:
-    session: PublisherSession
-    topic: bytes | None
-    """None until the first message names it."""
-    heard_at: float = 0.0
-    patience_s: float = float("inf")
-    """How long the publisher may be silent, once its plan has told its heartbeat."""
-    is_silent: bool = False
-
-
 class _Message(NamedTuple):
     topic: bytes
     sequence: int
@@ -81,7 +71,7 @@ class _Message(NamedTuple):
 class _Replay:
     """One request to a replay endpoint. It has a socket of its own, so that two answers cannot mix."""
 
-    publisher: _Publisher
+    publisher: FollowedPublisher
     socket: Socket
     held: _Message | None
     give_up_at: float
@@ -106,15 +96,15 @@ class EndpointReader:
         self._counters = counters
         self._max_frame_bytes = max(config.limits.max_payload_bytes, _LEAST_FRAME_BYTES)
         self._topics = tuple(topic.encode() for topic in source.topics)
-        self._publishers: dict[bytes, _Publisher] = {}
-        self._unnamed: _Publisher | None = None
+        self._publishers: dict[bytes, FollowedPublisher] = {}
+        self._unnamed: FollowedPublisher | None = None
         """The publisher that replay is asked about before its first message came."""
         self._waiting: deque[_Message] = deque()
         """Live messages of one turn. They wait until the caller wants an item and no replay is running."""
-        self._to_verify: deque[_Publisher] = deque()
+        self._to_verify: deque[FollowedPublisher] = deque()
         self._replay: _Replay | None = None
         self._recheck_at: float | None = None
-        self._to_recheck: deque[_Publisher] = deque()
+        self._to_recheck: deque[FollowedPublisher] = deque()
         self._open()
 
     @property
@@ -122,8 +112,8 @@ class EndpointReader:
         """When `read` must be called even if no message comes."""
         recheck_at = None if self._replay is not None else self._recheck_at
         replay_s = None if self._replay is None else self._replay.give_up_at
-        silent_at = min((p.heard_at + p.patience_s for p in self._audible()), default=None)
-        times = (self._watch.reconnect_at, replay_s, recheck_at, silent_at)
+        silent_at = min(map(self._silent_at, self._publishers.values()), default=_NEVER)
+        times = (self._watch.reconnect_at, replay_s, recheck_at, None if silent_at == _NEVER else silent_at)
         return min((t for t in times if t is not None), default=None)
 
     @property
@@ -192,7 +182,7 @@ class EndpointReader:
         self._to_recheck.clear()
         self._recheck_later(now, _SECOND_LOOK_S)
 
-    def _all_publishers(self) -> deque[_Publisher]:
+    def _all_publishers(self) -> deque[FollowedPublisher]:
         return deque([*self._publishers.values(), *([] if self._unnamed is None else [self._unnamed])])
 
     def _recheck_later(self, now: float, seconds: float) -> None:
@@ -264,6 +254,8 @@ class EndpointReader:
             replay.num_messages += 1
             if frames == [b"", b"", _END, b""]:
                 self._apply(replay.publisher, session.replay_ended(), replay.held, now)
+                if replay.publisher.answers(now):
+                    self._items.append(Heard(topic=_text(replay.publisher.topic or b""), endpoint=self.endpoint))
             elif replay.num_messages > self._config.max_replay_messages:
                 replay.give_up_at = now
                 break
@@ -276,17 +268,15 @@ class EndpointReader:
             self._recheck_later(now, max(self._config.recheck_s, _RECHECK_AFTER_FAILURE_S))
             self._apply(replay.publisher, session.replay_failed(), replay.held, now)
 
-    def _audible(self) -> list[_Publisher]:
-        """The publishers whose silence is to be noticed."""
-        return [p for p in self._publishers.values() if not p.is_silent and p.patience_s < float("inf")]
+    def _silent_at(self, publisher: FollowedPublisher) -> float:
+        return publisher.silent_at(lost_at=self._watch.lost_at, patience_s=self._config.lost_s)
 
     def _notice_silence(self, now: float) -> None:
-        for publisher in self._audible():
-            silent_s = now - publisher.heard_at
-            if silent_s >= publisher.patience_s:
+        for publisher in self._publishers.values():
+            if now >= self._silent_at(publisher):
                 publisher.is_silent = True
                 topic = _text(publisher.topic or b"")
-                self._items.append(Silence(silent_s=silent_s, topic=topic, endpoint=self.endpoint))
+                self._items.append(Silence(silent_s=publisher.silent_s(now), topic=topic, endpoint=self.endpoint))
 
     def _take_replayed(self, replay: _Replay, frames: list[bytes], now: float) -> None:
         message = _message(frames[1:]) if frames[0] == b"" else None
@@ -306,7 +296,7 @@ class EndpointReader:
         else:
             self._apply(publisher, verdict, message, now)
 
-    def _apply(self, publisher: _Publisher, verdict: Verdict, message: _Message | None, now: float) -> None:
+    def _apply(self, publisher: FollowedPublisher, verdict: Verdict, message: _Message | None, now: float) -> None:
         """Carries out the verdict of a session."""
         held = self._replay.held if self._replay is not None else message
         is_replayed = self._replay is not None and message is not held
@@ -321,7 +311,7 @@ class EndpointReader:
         if verdict.replay_from is not None:
             self._replay = self._ask(publisher, verdict.replay_from, held, now)
 
-    def _deliver(self, publisher: _Publisher, message: _Message, now: float, *, is_replayed: bool) -> None:
+    def _deliver(self, publisher: FollowedPublisher, message: _Message, now: float, *, is_replayed: bool) -> None:
         try:
             decode = decode_batch if self._config.with_tokens else skim_batch
             batch = decode(message.payload, limits=self._config.limits)
@@ -331,8 +321,7 @@ class EndpointReader:
             return
         self._counters.delivered += 1
         if batch.plan is not None and batch.plan.heartbeat_s is not None:
-            publisher.patience_s = _HEARTBEATS_UNTIL_SILENT * batch.plan.heartbeat_s
-            publisher.heard_at = publisher.heard_at or now
+            publisher.promised(batch.plan.heartbeat_s, now)
         self._items.append(
             Delivered(
                 sequence=message.sequence,
@@ -344,11 +333,11 @@ class EndpointReader:
             )
         )
 
-    def _emit_resync(self, publisher: _Publisher, resync: Resync) -> None:
+    def _emit_resync(self, publisher: FollowedPublisher, resync: Resync) -> None:
         self._counters.resyncs += 1
         self._items.append(replace(resync, topic=_text(publisher.topic or b""), endpoint=self.endpoint))
 
-    def _ask(self, publisher: _Publisher, start: int, held: _Message | None, now: float) -> _Replay:
+    def _ask(self, publisher: FollowedPublisher, start: int, held: _Message | None, now: float) -> _Replay:
         assert self._source.replay_endpoint is not None
         self._counters.replays += 1
         socket = self._context.socket(zmq.DEALER)
@@ -364,11 +353,11 @@ class EndpointReader:
             self._replay.socket.close(linger=0)
             self._replay = None
 
-    def _new_publisher(self, topic: bytes | None) -> _Publisher:
+    def _new_publisher(self, topic: bytes | None) -> FollowedPublisher:
         session = PublisherSession(can_replay=self._source.replay_endpoint is not None)
-        return _Publisher(session=session, topic=topic)
+        return FollowedPublisher(session=session, topic=topic)
 
-    def _name(self, topic: bytes) -> _Publisher:
+    def _name(self, topic: bytes) -> FollowedPublisher:
         """The publisher of a new topic: the unnamed publisher if there is one."""
         publisher = self._unnamed or self._new_publisher(None)
         self._unnamed = None

@@ -74,15 +74,24 @@ class Resync:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Silence:
-    """Nothing came from a publisher for three of the heartbeats that its plan promises: it has ended, hangs, or cannot
-    be reached. Its next batch ends the silence."""
+    """A publisher has ended, hangs, or cannot be reached: nothing came for three of the heartbeats that its plan
+    promises; or, where it promises none, its connection was lost for `lost_s` and replay has no answer either. Its next
+    batch, `Resync` or `Heard` ends the silence."""
 
     silent_s: float
     topic: str = ""
     endpoint: str = ""
 
 
-SubscriberItem: TypeAlias = Delivered | Resync | Silence
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    """A silent publisher can be reached again, and has nothing new to tell."""
+
+    topic: str = ""
+    endpoint: str = ""
+
+
+SubscriberItem: TypeAlias = Delivered | Resync | Silence | Heard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

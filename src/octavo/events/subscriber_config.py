@@ -50,6 +50,8 @@ class SubscriberConfig:
     """The most publishers at one endpoint; messages of further topics are counted and skipped."""
     heartbeat_s: float = 5.0
     """The interval of ZMQ's pings; after three without an answer the connection is made anew. 0: no pings."""
+    lost_s: float = 30.0
+    """A publisher without heartbeats counts as silent when its connection has been lost for so long."""
 
     def __post_init__(self) -> None:
         if not self.sources:
@@ -59,6 +61,6 @@ class SubscriberConfig:
                 raise InputError(f"{name} must be 1 or more, not {getattr(self, name)}")
         if not 0 < self.replay_timeout_s < float("inf"):
             raise InputError(f"replay_timeout_s must be more than 0, not {self.replay_timeout_s}")
-        for name in ("recheck_s", "heartbeat_s"):
+        for name in ("recheck_s", "heartbeat_s", "lost_s"):
             if not 0 <= getattr(self, name) < 1 << 16:
                 raise InputError(f"{name} must be 0 or more, not {getattr(self, name)}")

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from octavo.errors import InputError, WireError
-from octavo.events import AnyEvent, Delivered, Resync, Silence, SubscriberItem, decode_batch
+from octavo.events import AnyEvent, Delivered, Heard, Resync, Silence, SubscriberItem, decode_batch
 from octavo.router.index import FleetIndex
 from octavo.router.indexes import Indexes
 from octavo.router.member import Member
@@ -14,6 +14,7 @@ from octavo.router.plan_learner import PlanLearner
 _logger = logging.getLogger(__name__)
 _MOST_WAITING = 1024
 """Batches that are kept until the plan is known; then the oldest go."""
+_NO_PLAN = "its plan is not known yet: it has stored nothing since the router looks"
 
 
 class Feed(ABC):
@@ -37,6 +38,8 @@ class Feed(ABC):
                 self._begin_anew()
             case Resync():
                 self._forget()
+            case Heard():
+                self._heard()
             case Silence():
                 self._silence()
                 member.go_blind(f"it has been silent for {item.silent_s:.0f} s")
@@ -59,6 +62,11 @@ class Feed(ABC):
     def _forget(self) -> None:
         if self.member.index is not None:
             self.member.index.resync(self.member.name)
+
+    def _heard(self) -> None:
+        if self.member.index is not None:
+            self.member.index.apply(self.member.name, ())
+        self.member.blind = "" if self.member.index is not None else _NO_PLAN
 
     def _silence(self) -> None:
         if self.member.index is not None:
@@ -89,7 +97,7 @@ class LearningFeed(Feed):
         self._learner = learner
         self._waiting: list[Delivered] = []
         self._is_complete = True
-        member.blind = "its plan is not known yet: it has stored nothing since the router looks"
+        member.blind = _NO_PLAN
 
     def _apply(self, item: Delivered) -> None:
         plan = item.batch.plan

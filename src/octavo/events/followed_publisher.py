@@ -1,0 +1,51 @@
+"""`FollowedPublisher`: one publisher of an endpoint, what was heard of it, and when it counts as silent."""
+
+from dataclasses import dataclass
+
+from octavo.events.session import PublisherSession
+
+_HEARTBEATS_UNTIL_SILENT = 3
+_NEVER = float("inf")
+
+
+@dataclass(slots=True, kw_only=True)
+class FollowedPublisher:
+    """A publisher and its session. One that promises heartbeats is silent when they do not come; another, such as
+    vLLM's, when its connection is lost and replay is not answered either."""
+
+    session: PublisherSession
+    topic: bytes | None = None
+    """None until the first message names it."""
+    heard_at: float = 0.0
+    """When its last live message came."""
+    answered_at: float = 0.0
+    """When its last answer of replay was complete."""
+    is_silent: bool = False
+    _patience_s: float | None = None
+    """How long it may be silent. None: it has promised no heartbeat."""
+
+    def promised(self, heartbeat_s: float, now: float) -> None:
+        """Its plan has told its heartbeat."""
+        self._patience_s = _HEARTBEATS_UNTIL_SILENT * heartbeat_s
+        self.heard_at = self.heard_at or now
+
+    def silent_at(self, *, lost_at: float | None, patience_s: float) -> float:
+        """When it becomes silent, if nothing is heard until then; `lost_at`: when its connection was lost, if it is.
+        `patience_s` is for publishers without heartbeats."""
+        if self.is_silent:
+            return _NEVER
+        if self._patience_s is not None:
+            return self.heard_at + self._patience_s
+        return _NEVER if lost_at is None else max(lost_at, self.answered_at) + patience_s
+
+    def silent_s(self, now: float) -> float:
+        """For how long nothing was heard."""
+        return now - (self.heard_at if self._patience_s is not None else max(self.heard_at, self.answered_at))
+
+    def answers(self, now: float) -> bool:
+        """It has answered replay. Whether that ends a silence: not where heartbeats are missing."""
+        self.answered_at = now
+        was_silent = self.is_silent and self._patience_s is None
+        if was_silent:
+            self.is_silent = False
+        return was_silent
