@@ -3,8 +3,8 @@
     submit      a request arrives
     run_until   steps are computed, one after the other, until the clock has come to a moment
 
-Where a step has nothing but decodes, several steps are taken at once: until a request fills a block or ends, another
-arrives, or a transfer ends. Nobody who waits can come in before that. What the manager and the media see is the same.
+If all requests decode, several steps are taken at once: until a request fills a block or ends, another arrives, or a
+transfer ends. No waiting request can be admitted before that, and manager and media see no difference.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,18 +38,18 @@ _HASHES = "xxh3_128"
 _MOST_STEPS = 1 << 30
 _LEAST_S = 1e-6
 _DEADLINES_EVERY_S = 0.25
-"""How soon to look again while a request waits for its load, whose deadline is seconds away."""
+"""Seconds of the clock between two looks at a request whose load has a deadline."""
 _ONCE_MORE_S = 0.01
-"""How soon to look again, when a request waits and no transfer says when it ends."""
+"""Seconds of the clock to the next look, if a request waits and no transfer tells its end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimConfig:
-    """One engine: its plan, its media, and how fast they are."""
+    """The configuration of one engine: its plan, its media, and how fast they are."""
 
     plan: KVCacheConfig
     memory_bytes: int = 0
-    """0: nothing is offloaded."""
+    """0 turns offloading off."""
     disk_bytes: int = 0
     policy: str = "resume_points"
     speeds: Speeds = field(default_factory=Speeds)
@@ -59,20 +59,20 @@ class SimConfig:
 
 
 class Watcher(Protocol):
-    """Who is told what an engine does when it does it, as a router is."""
+    """Is told what an engine does at the time when it does it, as a router is."""
 
     def changed(self, now: float, events: Sequence[AnyEvent]) -> None:
-        """Blocks came and went, on the device or below it."""
+        """Blocks were stored or removed, on the device or below it."""
 
     def begun(self, now: float, outcome: Outcome) -> None:
         """A request has its first token."""
 
     def ended(self, now: float, outcome: Outcome) -> None:
-        """A request is answered."""
+        """A request has its last token."""
 
 
 class SimulatedEngine:
-    """An engine whose model is a model of time."""
+    """An engine in which a model of time takes the place of computing."""
 
     def __init__(self, config: SimConfig) -> None:
         self.now = 0.0
@@ -135,18 +135,18 @@ class SimulatedEngine:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing would happen if its clock went on."""
+        """Whether nothing would happen if its clock advanced."""
         return not self._running and not (self.offload is not None and self.offload.has_pending_work())
 
     @property
     def num_waiting_tokens(self) -> int:
-        """Prompt tokens that are not computed yet: what a newcomer waits for."""
+        """Prompt tokens that are not computed yet: a new request waits for them."""
         return sum(
             max(0, choice.request.num_prompt_tokens - choice.blocks.num_computed_tokens) for choice in self._running
         )
 
     def submit(self, number: int, asked: TraceRequest) -> None:
-        """A request arrives now, or did while a step was computed."""
+        """A request arrives now, or arrived while a step was computed."""
         prompt = asked.prompt()
         name = str(number)
         blocks = self.manager.begin_request(name, prompt)
@@ -166,23 +166,23 @@ class SimulatedEngine:
         self.scheduler.add(choice, self.now)
 
     def run_until(self, end: float) -> None:
-        """Computes until the clock is at `end` or beyond, or nothing is left to compute."""
+        """Computes until the clock reaches `end`, or nothing is left to compute."""
         while self._running and self.now < end:
             self._step(end)
         self._rest(end)
 
     def bytes_stored(self) -> dict[str, int]:
-        """Since the start, by medium."""
+        """Bytes stored since the start, by medium."""
         links = {"memory": self.worker and self.worker.stores, "disk": self.disk and self.disk.writes}
         return {medium: link.num_bytes for medium, link in links.items() if link}
 
     def bytes_loaded(self) -> dict[str, int]:
-        """Since the start, by the medium that was read."""
+        """Bytes loaded since the start, by the medium that was read."""
         links = {"memory": self.worker and self.worker.loads, "disk": self.disk and self.disk.reads}
         return {medium: link.num_bytes for medium, link in links.items() if link}
 
     def bytes_used(self) -> dict[str, int]:
-        """Now, by medium."""
+        """Bytes on each medium now."""
         if self.offload is None:
             return {}
         status = self.offload.status()
@@ -190,11 +190,11 @@ class SimulatedEngine:
         return {"memory": in_memory} | {medium: tier.bytes_used for medium, tier in status.tiers}
 
     def finish(self) -> None:
-        """Computes what is left."""
+        """Computes all that is left."""
         self.run_until(inf)
 
     def _rest(self, end: float) -> None:
-        """Nothing is to be computed: transfers go on until they have ended, or the clock is at `end`."""
+        """Lets transfers go on, with nothing to compute, until they have ended or the clock reaches `end`."""
         self._note_changes()
         while self.offload is not None and self.now < end and self.offload.has_pending_work():
             self.now = max(min(end, self._next_transfer_end(self.now + _ONCE_MORE_S)), self.now + _LEAST_S)
@@ -228,14 +228,14 @@ class SimulatedEngine:
         self._settle(chunks)
 
     def _note_prefill(self, chunks: Sequence[Chunk], seconds: float) -> None:
-        """As the engine does: of steps that decodes do not rule."""
+        """Notes the time of steps that mostly compute prompts, as the engine does."""
         computed = sum(chunk.end - chunk.start for chunk in chunks)
         prefilled = sum(chunk.end - chunk.start for chunk in chunks if not self._is_decode(chunk))
         if self.offload is not None and 2 * prefilled > computed:
             self.offload.note_prefill(prefilled, seconds * prefilled / computed)
 
     def _take_several(self, chunks: list[Chunk], step_s: float, end: float) -> list[Chunk]:
-        """The chunks of several steps of decodes in one, all but the last step's time having passed."""
+        """One step that stands for several steps of decodes; the time of all but the last has passed."""
         quiet = min(chunk.choice.blocks.quiet_until - chunk.end for chunk in chunks)
         left = min(self._running[chunk.choice].num_left(chunk.choice) for chunk in chunks)
         until = min(end, self._next_transfer_end(inf))
@@ -256,7 +256,7 @@ class SimulatedEngine:
         return several
 
     def _wait(self, end: float) -> None:
-        """Nothing can be computed: a transfer must end first."""
+        """Lets the clock go on until a transfer ends, as nothing can be computed."""
         stuck = self.scheduler.find_stuck()
         if stuck is not None:
             raise InputError(
@@ -304,7 +304,7 @@ class SimulatedEngine:
     # ---- what became of it -----------------------------------------------------------------------------------------
 
     def _judge_new(self, chunks: Sequence[Chunk]) -> None:
-        """Requests that start with this step: how much they resumed, and why not more."""
+        """Notes of each request that starts in this step how much it resumed, and why not more."""
         for chunk in chunks:
             choice = chunk.choice
             outcome = self._running[choice].outcome
@@ -329,7 +329,7 @@ class SimulatedEngine:
 
 
 class _Progress:
-    """One request in the making."""
+    """One request while it is served."""
 
     __slots__ = ("_output", "_own", "outcome")
 
@@ -337,7 +337,7 @@ class _Progress:
         self.outcome = outcome
         self._output = output
         self._own = own & 0x7FFFFFFF
-        """What stands for tokens that the trace does not know; no other request has it."""
+        """A number for tokens that the trace does not know. No other request has it."""
 
     def num_left(self, choice: Choice) -> int:
         return choice.request.max_output_tokens - choice.num_output_tokens

@@ -1,10 +1,10 @@
-"""Speeds fitted to what `octavo bench serve --json` measured, request by request.
+"""Fits speeds to the requests that `octavo bench serve --json` measured.
 
     first token     a step, the new prompt tokens at a rate, and the pairs of a new token and a token before it
     other tokens    a step, and something for each request that decodes with it
 
-The first is fitted to requests that had the server to themselves, since others wait for each other. The second needs a
-file of many at once too; with one request at a time the share of a request is not told, and stays.
+The first is fitted to requests that were alone on the server, since others wait for each other. The second also needs a
+file of many requests at once: without one, the time per request stays as given.
 """
 
 from collections.abc import Sequence
@@ -21,9 +21,9 @@ from octavo.sim.speeds import Speeds
 
 _LEAST_ALONE = 8
 _LEAST_SPREAD = 2.0
-"""The longest of the new prompts over the shortest: prompts of one length tell no rate."""
+"""The least ratio of the longest new prompt to the shortest: prompts of one length tell no rate."""
 _LEAST_GROWTH = 0.01
-"""The part of the longest time that the prompt's length must explain."""
+"""The least part of the longest time that must come from the prompt's length."""
 _LEAST_STEP_S = 1e-6
 _HOW = "octavo bench serve URL --trace TRACE --limit 50 --concurrency 1 --json > FILE"
 
@@ -43,7 +43,7 @@ class _Measured(msgspec.Struct, frozen=True):
 
 
 def read_speeds(paths: Sequence[Path], otherwise: Speeds) -> Speeds:
-    """`otherwise`, with the speeds of computing replaced by those that the files tell together."""
+    """`otherwise`, with its speeds of computing replaced by those that all the files together tell."""
     samples = [sample for path in paths for sample in _read(path)]
     step_s, per_token, per_pair = _fit_first_token(samples)
     step_s, per_request = _fit_decode(samples, step_s, otherwise.decode_s_per_request)
@@ -66,7 +66,7 @@ def _read(path: Path) -> Sequence[_Sample]:
 
 
 def _fit_first_token(samples: Sequence[_Sample]) -> list[float]:
-    """Seconds of a step, for a new token, and for a pair."""
+    """Seconds of a step, per new token, and per pair of tokens."""
     alone = [s for s in samples if s.open_requests <= 1 and s.first_token_s > 0 and s.prompt_tokens > s.cached_tokens]
     new = np.array([s.prompt_tokens - s.cached_tokens for s in alone], dtype=float)
     if len(alone) < _LEAST_ALONE:
@@ -85,7 +85,7 @@ def _fit_first_token(samples: Sequence[_Sample]) -> list[float]:
 
 
 def _fit_decode(samples: Sequence[_Sample], step_s: float, per_request: float) -> tuple[float, float]:
-    """Seconds of a step, and for each request in it; those given, as far as the samples do not tell."""
+    """Seconds of a step, and per request in it. What the samples do not tell stays as given."""
     decoding = [s for s in samples if s.between_tokens_s > 0]
     if not decoding:
         return step_s, per_request
@@ -98,7 +98,7 @@ def _fit_decode(samples: Sequence[_Sample], step_s: float, per_request: float) -
 
 
 def _fit_from_zero(causes: Sequence[Numbers], seconds: Numbers) -> list[float]:
-    """How many seconds each cause has per unit, none of them negative; relative errors count alike."""
+    """The seconds per unit of each cause, none negative, that fit best. Relative errors count alike."""
     kept = list(range(len(causes)))
     while kept:
         weighted = np.stack([causes[index] / seconds for index in kept], axis=1)

@@ -1,6 +1,6 @@
 """Why a request could not resume all that had been computed before it.
 
-`octavo.why` has the rule. The simulator knows of every block whether it was ever kept, and where it is.
+`octavo.why` has the rule. The simulator knows whether each block was ever kept, and where it is.
 """
 
 from collections.abc import Sequence
@@ -16,16 +16,16 @@ from octavo.why import Cause, find_loss
 
 
 class LossJudge:
-    """Remembers which blocks were ever computed and kept, and says what a request has lost."""
+    """Remembers which blocks were ever computed and kept, and finds what a request lost."""
 
     def __init__(self, plan: KVCacheConfig) -> None:
         self._plan = plan
         self._has_draft = any(group.is_draft for group in plan.groups)
         self._seen: set[BlockHash] = set()
-        """Hash blocks whose tokens some request has computed, or is computing."""
+        """Hash blocks whose tokens a request has computed, or is computing."""
         self._ever_kept: list[set[BlockHash]] = [set() for _ in plan.groups]
         self._kept: list[dict[BlockHash, int]] = [{} for _ in plan.groups]
-        """By group: the number of media that have a block."""
+        """Per group: the number of media that have each block."""
 
     def note_device(self, changes: CacheChanges) -> None:
         for group_idx, hashes in changes.removed.items():
@@ -41,7 +41,7 @@ class LossJudge:
                 self._stored(get_offload_group_idx(key), (get_offload_block_hash(key),))
 
     def judge(self, outcome: Outcome, blocks: RequestBlocks, num_resumed: int) -> None:
-        """A request starts, with so many tokens resumed. Its prompt is something that was seen from now on."""
+        """Judges a request that starts, with this many tokens resumed. From now on its prompt counts as seen."""
         granule = self._plan.resume_granularity
         most = last_boundary(blocks.num_prompt_tokens, granule, has_draft=self._has_draft)
         num_seen = self._num_seen_tokens(blocks) // granule * granule
@@ -52,11 +52,11 @@ class LossJudge:
         self._seen.update(blocks.hashed)
 
     def note_end(self, blocks: RequestBlocks) -> None:
-        """A request has ended: its answer was computed too."""
+        """Notes that a request has ended: its output was computed too."""
         self._seen.update(blocks.hashed)
 
     def _num_seen_tokens(self, blocks: RequestBlocks) -> int:
-        """Hashes are chained: once one was never seen, none after it was."""
+        """The tokens up to the first hash that was never seen. As hashes are chained, none after it was seen."""
         seen = self._seen
         count = next((index for index, name in enumerate(blocks.hashed) if name not in seen), len(blocks.hashed))
         return count * self._plan.hash_block_size

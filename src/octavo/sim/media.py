@@ -1,6 +1,6 @@
 """Media that take time and hold no bytes: a worker between device and memory, and a tier below it.
 
-Both are clients of the real contracts. They know the virtual time from `poll` and from their owner's clock.
+Both implement the real contracts. They get the virtual time from `poll` and from their owner's clock.
 """
 
 import mmap
@@ -14,17 +14,17 @@ from octavo.tiers import Tier, TierState, TierStatus
 from octavo.transfer import OffloadingWorker
 
 _RECORD_BYTES = 4096
-"""A record on a disk is a multiple of it."""
+"""A disk's records are multiples of this size."""
 _MAP_NORESERVE = 0x4000
-"""Linux: no promise that there is memory for it. Python names it from 3.13 on."""
+"""Linux: memory is not reserved. Python names the flag from 3.13 on."""
 _MOST_QUEUED_S = 2.0
-"""A disk that is busy for longer refuses stores, as a bounded queue does."""
+"""A disk that is busy for longer than this refuses stores, as a bounded queue does."""
 
 Clock = Callable[[], float]
 
 
 def empty_arena(num_slots: int, slot_bytes: int) -> HostArena:
-    """An arena of any size that takes no memory, as nobody touches it."""
+    """An arena of any size that takes no memory, as it is never written."""
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
     return HostArena(num_slots, slot_bytes, memory=mmap.mmap(-1, num_slots * slot_bytes, flags=flags))
 
@@ -40,18 +40,18 @@ class Link:
         self._clock = clock
 
     def seconds_for(self, num_bytes: int) -> float:
-        """Without a queue before it."""
+        """The seconds for this many bytes without a queue."""
         return num_bytes / self._bytes_per_s
 
     def send(self, num_bytes: int) -> float:
-        """When so many bytes will have arrived."""
+        """Queues this many bytes, and returns when they will have arrived."""
         self.num_bytes += num_bytes
         self.free_at = max(self.free_at, self._clock()) + num_bytes / self._bytes_per_s
         return self.free_at + self._latency_s
 
 
 class SimulatedWorker(OffloadingWorker):
-    """Transfers that end when their bytes would have been copied."""
+    """A worker whose transfers end at the time when their bytes would have been copied."""
 
     def __init__(self, page_sizes: Sequence[int], bytes_per_s: float, clock: Clock) -> None:
         self._page_sizes = page_sizes
@@ -59,7 +59,7 @@ class SimulatedWorker(OffloadingWorker):
         self.stores = Link(bytes_per_s, 0.0, clock)
         self.loads = Link(bytes_per_s, 0.0, clock)
         self._ends: dict[int, tuple[float, float]] = {}
-        """Job -> when it ends, and how long it takes."""
+        """By job: when it ends, and how long it takes."""
 
     def submit_store(self, job_id: int, chunks: Sequence[ChunkCopy]) -> None:
         self._send(job_id, self.stores, chunks)
@@ -77,11 +77,11 @@ class SimulatedWorker(OffloadingWorker):
         return min((end for end, _ in self._ends.values()), default=None)
 
     def wait(self, job_ids: Sequence[int], timeout_s: float) -> bool:
-        """Time passes elsewhere."""
+        """Does nothing, as virtual time passes elsewhere."""
         return not self._ends.keys() & set(job_ids)
 
     def wait_any(self, timeout_s: float) -> None:
-        """Time passes elsewhere."""
+        """Does nothing, as virtual time passes elsewhere."""
 
     def close(self) -> None:
         self._ends.clear()
@@ -104,9 +104,9 @@ class _Job(NamedTuple):
 
 
 class SimulatedDisk(Tier):
-    """A disk that gives up the least recently used chunks when its budget is full.
+    """A disk that evicts the least recently used chunks when its budget is full.
 
-    The real one is a log, which keeps what is in use when it turns: the same order, in coarser steps.
+    The real one is a log that keeps used chunks when it turns: the same order, in coarser steps.
     """
 
     medium: ClassVar[str] = "disk"
@@ -120,7 +120,7 @@ class SimulatedDisk(Tier):
         self._held: OrderedDict[OffloadKey, _Held] = OrderedDict()
         self._jobs: dict[int, _Job] = {}
         self._changes: dict[OffloadKey, bool] = {}
-        """Key -> whether it is there now."""
+        """By key: whether it was stored last, or removed."""
         self._num_evicted = 0
 
     def lookup(self, keys: Sequence[OffloadKey]) -> list[int]:
@@ -188,11 +188,11 @@ class SimulatedDisk(Tier):
         self._jobs = {job_id: job._replace(stored=()) for job_id, job in self._jobs.items()}
 
     def is_reset_durable(self) -> bool:
-        """Nothing here outlives the process."""
+        """Always true: nothing here outlives the process."""
         return True
 
     def flush(self, timeout_s: float) -> bool:
-        """Nothing here outlives the process."""
+        """Does nothing: nothing here outlives the process."""
         return True
 
     def status(self) -> TierStatus:

@@ -1,4 +1,4 @@
-"""What memory and disk cost, and what the computing that they save is worth."""
+"""The cost of memory and disk, and the value of the computing that they save."""
 
 from dataclasses import dataclass
 
@@ -11,25 +11,25 @@ _HOURS_PER_MONTH = 730
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """In any currency."""
+    """Prices, in any currency."""
 
     memory: float = 0.0
-    """A GiB of host memory, for a month."""
+    """The price of a GiB of host memory for a month."""
     disk: float = 0.0
-    """A GiB of disk, for a month."""
+    """The price of a GiB of disk for a month."""
     gpu_hour: float = 0.0
-    """One engine's device, for an hour."""
+    """The price of one engine's device for an hour."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worth:
-    """One configuration's memory and disk, by the hour."""
+    """The cost and the value of one configuration's memory and disk, per hour."""
 
     cost: float
     saved: float
     """The price of the device's time that computing the loaded tokens would have taken."""
     tokens_per_money: float | None
-    """Tokens that were loaded rather than computed; None where nothing is paid."""
+    """Loaded tokens per unit of money; None if memory and disk cost nothing."""
 
     @property
     def net(self) -> float:
@@ -37,7 +37,7 @@ class Worth:
 
 
 def worth_of(report: SimReport, config: SimConfig, prices: Prices, *, num_engines: int) -> Worth:
-    """What is resumed from the device is there anyway, and does not count."""
+    """Judges memory and disk. Tokens resumed from the device do not count, as they need neither."""
     cost = (
         num_engines * (config.memory_bytes * prices.memory + config.disk_bytes * prices.disk) / _GIB / _HOURS_PER_MONTH
     )

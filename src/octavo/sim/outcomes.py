@@ -1,4 +1,4 @@
-"""What became of one simulated request."""
+"""The outcome of one simulated request."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,11 +17,11 @@ class Outcome:
     first_token_s: float | None = None
     end_s: float | None = None
     resumed: Mapping[str, int] = field(default_factory=dict)
-    """Tokens by medium."""
+    """Resumed tokens by medium."""
     num_seen_tokens: int = 0
-    """Tokens up to the last boundary that any request had computed before: no cache could resume more."""
+    """Tokens up to the last boundary that requests had computed before: no cache could resume more."""
     num_lost_tokens: int = 0
-    """Of these, tokens that were computed again."""
+    """The part of these that was computed again."""
     cause: Cause | None = None
     lost_group: GroupIdx | None = None
     """The first group that lacked a block."""

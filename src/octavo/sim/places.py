@@ -10,9 +10,9 @@ from octavo.sim.routed import RoutedPlace
 from octavo.sim.traces import TraceRequest
 
 Place = Callable[[int, TraceRequest], int]
-"""From a request and its number in the trace to the engine that gets it. The engines' clocks are at its arrival."""
+"""Picks the engine of a request, given its number in the trace. The engines' clocks are at its arrival."""
 MakePlace = Callable[[Sequence[SimulatedEngine]], Place]
-"""Makes it for engines that have not begun."""
+"""Makes a `Place` for engines that have not begun."""
 
 
 def round_robin(engines: Sequence[SimulatedEngine]) -> Place:
@@ -26,7 +26,7 @@ def at_random(engines: Sequence[SimulatedEngine]) -> Place:
 
 
 def least_loaded(engines: Sequence[SimulatedEngine]) -> Place:
-    """The engine with the fewest prompt tokens to compute, then the fewest requests, then by chance."""
+    """The engine with the fewest prompt tokens to compute, then with the fewest requests, then by chance."""
     chooser = _chooser()
 
     def place(_number: int, _request: TraceRequest) -> int:
@@ -38,14 +38,14 @@ def least_loaded(engines: Sequence[SimulatedEngine]) -> Place:
 
 
 def sticky(engines: Sequence[SimulatedEngine]) -> Place:
-    """A session stays where it was first sent; a new one goes anywhere.
+    """A session stays on the engine that it was first sent to; a new one goes to any.
 
-    Where the trace names no sessions, a request goes on with the longest earlier prompt that it begins with, if it is
-    the first to do so.
+    If the trace names no sessions, a request continues the longest earlier prompt that it begins with, unless another
+    request has continued it.
     """
     chooser = _chooser()
     engine_of: dict[str | int, int] = {}
-    """By session, or by the last full block of a prompt that no other has gone on with."""
+    """By session, or by the last full block of a prompt that no other request has continued."""
 
     def place(_number: int, request: TraceRequest) -> int:
         if request.session:
@@ -72,4 +72,4 @@ PLACEMENTS: Mapping[str, MakePlace] = {
     "longest_prefix": partial(RoutedPlace, knows_all_groups=False),
     "octavo": RoutedPlace,
 }
-"""By the name that a command line gives."""
+"""By name on the command line."""

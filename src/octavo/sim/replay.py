@@ -19,12 +19,12 @@ def replay(
     make_place: MakePlace = round_robin,
     note_progress: Callable[[int], None] = lambda _: None,
 ) -> SimReport:
-    """Serves the whole trace. A KeyboardInterrupt ends it early: the report is then about what was served."""
+    """Serves the whole trace. KeyboardInterrupt ends it early: the report is then about the requests served so far."""
     check_room(trace, config)
     engines = [SimulatedEngine(config) for _ in range(num_engines)]
     place = make_place(engines)
     busy: dict[int, SimulatedEngine] = {}
-    """By index. The clocks of all others stand still, so that a large fleet costs what it computes."""
+    """By index. The clocks of all others stand still, so that idle engines of a large fleet cost nothing."""
     is_whole = True
     try:
         for number, request in enumerate(trace.requests):
@@ -47,7 +47,7 @@ def replay(
 
 
 def check_room(trace: Trace, config: SimConfig) -> None:
-    """The plan's longest context is the trace's, or a request would be refused in the middle."""
+    """Checks that the plan has room for the trace's longest request, or one would be refused on the way."""
     longest = config.plan.limits.max_model_len
     if trace.longest > longest:
         raise InputError(

@@ -1,4 +1,4 @@
-"""What a simulation found, as data."""
+"""The results of a simulation, as data."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,47 +17,47 @@ _A_WHILE_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lost:
-    """Tokens that were computed again though they had been computed before."""
+    """Tokens that were computed again, though requests had computed them before."""
 
     cause: str
     group: str
-    """The kind of the first group that lacked a block, with its number; empty if none did."""
+    """The kind and number of the first group that lacked a block; empty if none did."""
     num_tokens: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimReport:
-    """The whole trace, or what was served of it."""
+    """The results of the whole trace, or of the part that was served."""
 
     is_whole: bool
     num_requests: int
     prompt_tokens: int
     output_tokens: int
     seen_tokens: int
-    """Prompt tokens that some request had computed before: no cache could resume more."""
+    """Prompt tokens that requests had computed before: no cache could resume more."""
     resumed_tokens: Mapping[str, int]
-    """By medium."""
+    """Resumed tokens by medium."""
     lost: Sequence[Lost]
     ttft_mean_s: float
     ttft_p50_s: float
     ttft_p99_s: float
     arrivals_s: float
-    """From the first request's arrival to the last one's."""
+    """Seconds from the first request's arrival to the last one's."""
     duration_s: float
-    """From the first request's arrival to the last one's end."""
+    """Seconds from the first request's arrival to the last one's end."""
     loaded_tokens: int
     """Tokens that were resumed from other media than the device."""
     loaded_s: float
-    """How long computing these would have taken."""
+    """Seconds that computing these tokens would have taken."""
     bytes_stored: Mapping[str, int]
     bytes_loaded: Mapping[str, int]
     bytes_used: Mapping[str, int]
-    """On each medium, at the end, over all engines."""
+    """Bytes on each medium at the end, over all engines."""
     preemptions: int
 
     @property
     def is_overloaded(self) -> bool:
-        """Whether the engines were too slow for the requests, so that these waited for each other more and more."""
+        """Whether the engines were too slow for the requests, so that these waited longer and longer."""
         return self.is_whole and self.duration_s > _OVERLOAD * self.arrivals_s + _A_WHILE_S
 
     @property
@@ -100,7 +100,7 @@ def make_report(config: SimConfig, engines: Sequence[SimulatedEngine], *, is_who
 
 
 def _loaded_s(outcome: Outcome, speeds: Speeds) -> float:
-    """What computing the request's loaded tokens would have taken; they follow those of the device."""
+    """Seconds that computing the request's loaded tokens would have taken. They follow those of the device."""
     return speeds.prefill_s(outcome.resumed.get(DEVICE, 0), outcome.num_resumed_tokens)
 
 

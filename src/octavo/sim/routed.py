@@ -1,6 +1,6 @@
-"""`RoutedPlace`: the router's own index and costs over a simulated fleet, told of it by the engines' events.
+"""`RoutedPlace`: the router's own index and costs over a simulated fleet, fed by the engines' events.
 
-An engine's step may end after the next request's arrival. The router hears of it when it ends, not before.
+An engine's step may end after the next request's arrival. The router learns of it at its end, not before.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ _LONG_PROMPT_BLOCKS = 1 << 20
 class RoutedPlace:
     """Sends each request where `octavo route` would.
 
-    Without `knows_all_groups` the index counts full attention only, as routers do that look for the longest prefix; the
+    Without `knows_all_groups` the index counts full attention only, like routers that look for the longest prefix;
     costs are the same.
     """
 
@@ -38,9 +38,9 @@ class RoutedPlace:
         self._placement = Placement(Random(seed))  # noqa: S311 - nothing secret hangs on it
         self._names = [str(number) for number in range(len(engines))]
         self._open: dict[int, _Sent] = {}
-        """By number in the trace."""
+        """Open requests by their number in the trace."""
         self._news: list[tuple[float, int, Callable[[], None]]] = []
-        """A heap of what the engines have told, by the time when it is known here."""
+        """A heap of what the engines told, by the time when the router learns of it."""
         self._order = count()
         for name, engine in zip(self._names, engines, strict=True):
             self.index.add_engine(name)
@@ -63,16 +63,16 @@ class RoutedPlace:
         return int(choice.engine)
 
     def tell(self, when: float, news: Callable[[], None]) -> None:
-        """Something becomes known at that time."""
+        """Queues something that the router learns at that time."""
         heappush(self._news, (when, next(self._order), news))
 
     def begun(self, number: int, when: float) -> None:
-        """The request has its first token, which another router may have sent."""
+        """A request has its first token. Another router may have sent it."""
         if number in self._open:
             self._placement.first_token(self._open[number].reservation, when)
 
     def ended(self, number: int) -> None:
-        """The request is answered."""
+        """A request is answered."""
         sent = self._open.pop(number, None)
         if sent is not None:
             self._placement.end(sent.reservation)
@@ -84,9 +84,9 @@ class RoutedPlace:
 
 
 class SeveralRouters:
-    """Routers beside each other, of which each request meets one by chance.
+    """Several routers side by side; each request meets one of them by chance.
 
-    They share nothing: each hears of blocks by the engines' events, and of requests only of its own.
+    They share nothing: each learns of blocks by the engines' events, and knows only its own requests.
     """
 
     def __init__(self, engines: Sequence[SimulatedEngine], *, num_routers: int) -> None:
@@ -106,7 +106,7 @@ class _Sent:
 
 @dataclass(frozen=True, slots=True)
 class _Watcher:
-    """Of one engine."""
+    """Tells the routers what one engine does."""
 
     place: RoutedPlace
     name: str
@@ -122,7 +122,7 @@ class _Watcher:
 
 
 def _attention_only(plan: PublishedPlan) -> PublishedPlan:
-    """The plan as if a resume needed nothing of groups that do not need the whole prefix."""
+    """The plan, as if only groups that need the whole prefix mattered for a resume."""
     return msgspec.structs.replace(plan, groups=[_if_whole_prefix(group) for group in plan.groups])
 
 

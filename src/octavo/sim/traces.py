@@ -1,4 +1,4 @@
-"""Traces of requests: who asked when, for how many tokens, and which blocks of them are equal.
+"""Traces: the requests' arrival times, their numbers of tokens, and which of their blocks are equal.
 
 Three forms are read, told apart by their first record, one JSON object a line (the second also as one JSON list):
 
@@ -34,7 +34,7 @@ BAILIAN_BLOCK_TOKENS = 16
 
 Tokens = npt.NDArray[np.int32]
 _MOST_TOKENS = 1 << 30
-"""Of one request. More is no trace of a language model."""
+"""The most tokens of one request. More cannot be a language model's."""
 _ASSISTANTS = ("gpt", "assistant", "model", "chatgpt", "bing", "bard")
 _LARGEST_ID = (1 << 31) - 1
 
@@ -47,20 +47,20 @@ class TraceRequest:
     num_prompt_tokens: int
     num_output_tokens: int
     block_ids: Tokens
-    """An id for each block of the prompt, and of the output if the trace knows it; the last may be short."""
+    """An id for each block of the prompt, and of the output if the trace knows it; the last block may be short."""
     block_tokens: int
     knows_output: bool = True
-    """Whether the ids go on after the prompt."""
+    """Whether the ids include the output."""
     session: str = ""
-    """Requests of one conversation have the same; empty where the trace does not tell."""
+    """The same for all requests of one conversation; empty if the trace does not tell."""
     resumed: Mapping[str, int] | None = None
-    """Of a recording: tokens that were resumed, by medium."""
+    """In a recording: the resumed tokens, by medium."""
 
     def prompt(self) -> Tokens:
         return np.repeat(self.block_ids, self.block_tokens)[: self.num_prompt_tokens]
 
     def output(self) -> Tokens:
-        """As many tokens of the output as the trace knows."""
+        """The tokens of the output, as far as the trace knows them."""
         known = np.repeat(self.block_ids, self.block_tokens if self.knows_output else 0)
         return known[self.num_prompt_tokens : self.num_prompt_tokens + self.num_output_tokens]
 
@@ -71,11 +71,11 @@ class Trace:
 
     requests: Sequence[TraceRequest]
     block_tokens: int
-    """The trace tells nothing about shorter prefixes."""
+    """Tokens per block. The trace tells nothing about shorter prefixes."""
 
     @classmethod
     def of_prompts(cls, prompts: Iterable[Sequence[int]], *, block_tokens: int, interval_s: float) -> Self:
-        """Prompts as their blocks, one after the other; each is answered with one token."""
+        """A trace of prompts given as blocks, one after the other; each is answered with one token."""
         requests = [
             TraceRequest(
                 arrival_s=number * interval_s,
@@ -95,12 +95,12 @@ class Trace:
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest request, with its output."""
+        """The tokens of the longest request, output included."""
         return max(request.num_prompt_tokens + request.num_output_tokens for request in self.requests)
 
 
 def read_trace(path: Path, *, block_tokens: int | None = None, most_requests: int | None = None) -> Trace:
-    """Reads a trace. `block_tokens`: of its ids, where the file does not tell and the usual size is wrong."""
+    """Reads a trace. `block_tokens`: its ids' block size, if the file does not tell it and the usual one is wrong."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -181,7 +181,7 @@ def _read_hash_ids(records: Iterable[Mapping[str, Any]], block_tokens: int | Non
 
 
 def _read_conversations(records: Iterable[Mapping[str, Any]]) -> Iterator[TraceRequest]:
-    """Conversations come one after the other, a turn a second; words stand for tokens."""
+    """Reads conversations, one after the other, a turn per second. Words stand for tokens."""
     ticks = count()
     for number, record in enumerate(records, start=1):
         said: list[int] = []
@@ -200,14 +200,14 @@ def _read_conversations(records: Iterable[Mapping[str, Any]]) -> Iterator[TraceR
 
 
 def _turns_of(record: Mapping[str, Any], number: int) -> Iterator[tuple[object, str]]:
-    """Who said what."""
+    """The speaker and the text of each turn."""
     turns = record.get("conversations", record.get("messages"))
     if not isinstance(turns, list):
         raise _BadRecordError(number, "conversations must be a list of turns")
     for turn in turns:
         text = turn.get("value", turn.get("content", "")) if isinstance(turn, dict) else None
         who = turn.get("from", turn.get("role")) if isinstance(turn, dict) else None
-        if isinstance(text, list):  # parts of a content; only texts count
+        if isinstance(text, list):  # a content's parts; only texts count
             text = " ".join(str(part.get("text", "")) for part in text if isinstance(part, dict))
         if who is None or not isinstance(text, str | None) or not {"value", "content"} & turn.keys():
             raise _BadRecordError(number, "a turn has from and value, or role and content, a text")
@@ -229,7 +229,7 @@ def _read_recording(records: Sequence[Mapping[str, Any]], block_tokens: int | No
         prompt = _count(record, "prompt_tokens", number, least=1)
         output = _count(record, "output_tokens", number, least=0)
         num_blocks = -(-(prompt + output) // size)
-        tail = [known.of_nobody()] * max(0, num_blocks - len(hashes))  # what follows the last full block
+        tail = [known.of_nobody()] * max(0, num_blocks - len(hashes))  # blocks after the last full one
         yield TraceRequest(
             arrival_s=_number(record, "arrival_s", number),
             num_prompt_tokens=prompt,
@@ -241,7 +241,7 @@ def _read_recording(records: Sequence[Mapping[str, Any]], block_tokens: int | No
 
 
 class _Ids:
-    """Numbers from 1 on, in the order in which names come."""
+    """Numbers from 1 on, in the order in which names first come."""
 
     def __init__(self) -> None:
         self._numbers: dict[int, int] = {}
@@ -251,7 +251,7 @@ class _Ids:
         return [numbers.setdefault(name, len(numbers) + 1) for name in names]
 
     def of_nobody(self) -> int:
-        """One that no other request has."""
+        """A number that no other request has."""
         return self._numbers.setdefault(-len(self._numbers) - 1, len(self._numbers) + 1)
 
 
