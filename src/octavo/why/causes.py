@@ -1,7 +1,7 @@
-"""Why a request could not resume all that had been computed before it: the causes, and the rule that finds them.
+"""The causes for which a request could not resume all that had been computed before it, and the rule that finds them.
 
 At the last boundary that earlier requests had computed, the resume rule names the blocks that are needed. The first
-group that lacks one gives the cause. Engine and simulator ask the same rule, each with its own knowledge of blocks.
+group that lacks one gives the cause. Engine and simulator use the same rule, each with its own knowledge of blocks.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,11 +24,11 @@ class Cause(StrEnum):
     EVICTED = "evicted"
     """It was kept, and every copy has gone."""
     TOO_LATE = "too late"
-    """It is there, but loading it was not worth it, or did not end in time."""
+    """It is there, but loading it was not worth the time, or did not end in time."""
 
 
 _WORST_FIRST = (Cause.NEVER_KEPT, Cause.DAMAGED, Cause.EVICTED)
-"""Where a group lacks several blocks for several reasons: what no medium could have mended comes first."""
+"""If a group lacks several blocks for several reasons, the first of these is the cause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,14 +37,14 @@ class Loss:
 
     cause: Cause
     group_idx: GroupIdx | None = None
-    """The first group that lacked a block; None where nothing is missing."""
+    """The first group that lacked a block; None if no block was missing."""
     block: int | None = None
     """The first block with this cause."""
     num_missing: int = 0
 
 
 BecameOf = Callable[[GroupIdx, Sequence[int]], Sequence[Cause | None]]
-"""What became of blocks of one group, named by their place in the sequence; None: they are there."""
+"""For blocks of one group, given by index in the sequence: why each is missing; None if it is there."""
 
 
 def find_loss(plan: KVCacheConfig, blocks: RequestBlocks, num_tokens: int, became_of: BecameOf) -> Loss:

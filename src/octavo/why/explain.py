@@ -1,4 +1,4 @@
-"""From the records of a `WhyLog` to the report of one request, with what is found by comparing it with others."""
+"""Makes the report of one request from the records of a `WhyLog`, by comparing it with other requests."""
 
 from collections.abc import Sequence
 
@@ -22,8 +22,8 @@ def explain(
     cold_starts: Sequence[str] = (),
     tenant: bytes | None = None,
 ) -> WhyReport | None:
-    """None where no record is the request's. With `tenant`, nobody else's requests are looked at: whoever may not
-    share a cache with others is not to learn what they asked."""
+    """The report, or None if the request has no record. With `tenant`, only this tenant's requests are compared:
+    tenants that do not share a cache must not learn of each other's prompts."""
     seen = [record for record in records if tenant is None or record.tenant == tenant]
     place = next((place for place, record in enumerate(seen) if record.request_id == request_id), None)
     if place is None:
@@ -98,8 +98,8 @@ def _left(departure: Departure, record: StartRecord, names: dict[str, str]) -> L
 def _nearest(
     config: KVCacheConfig, record: StartRecord, earlier: Sequence[StartRecord]
 ) -> tuple[Differs | None, StartRecord | None]:
-    """The earlier request whose prompt is most like it, the newest of several; or one whose prompt was the same as far
-    as it can be resumed."""
+    """The earlier request with the most similar prompt, the newest of several; or one with the same prompt as far as it
+    can be resumed."""
     size = config.hash_block_size
     best: tuple[StartRecord, Difference] | None = None
     for other in reversed(earlier):

@@ -1,7 +1,7 @@
-"""`Fingerprint`: what a prompt was, as far as two prompts can be compared by it, and never its tokens.
+"""`Fingerprint`: digests of a prompt by which two prompts can be compared, and never its tokens.
 
-A digest for each block of its tokens alone, without what came before it, and one for each part of the identity. Digests
-are made with a key that this process draws and keeps for itself, so nobody can look texts up by them.
+Each block has a digest of its own tokens, without those before them, and each part of the identity has one. Digests are
+made with a random key that stays in this process, so nobody can look texts up by them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,26 +19,26 @@ _DIGEST_BYTES = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Fingerprint:
-    """One prompt's."""
+    """The fingerprint of one prompt."""
 
     blocks: NDArray[np.uint64]
-    """By full hash block."""
+    """A digest for each full hash block."""
     parts: Mapping[str, bytes]
-    """By name, of what the request had of it: `cache_salt`, `lora`, ..."""
+    """By name, a digest of each part of the identity that the request had: `cache_salt`, `lora`, ..."""
     images: tuple[tuple[int, int, bytes], ...] = ()
-    """First token, number of tokens and digest of each."""
+    """First token, number of tokens and digest of each image."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """Where two prompts part."""
+    """The first difference between two prompts."""
 
     block: int
     """The first hash block that differs."""
     parts: tuple[str, ...]
-    """What differs there: `tokens`, `image`, or a part of the identity."""
+    """What differs in it: `tokens`, `image`, or a part of the identity."""
     num_equal_blocks: int
-    """Blocks with the same tokens at the same place, before and after it."""
+    """Blocks with the same tokens at the same index, before and after it."""
 
 
 class FingerprintMaker:
@@ -76,7 +76,7 @@ class FingerprintMaker:
 
 
 def compare(one: Fingerprint, other: Fingerprint, block_tokens: int) -> Difference | None:
-    """Where the prompts part, within the blocks that both have; None if they do not."""
+    """The first difference within the blocks that both have; None if there is none."""
     both = min(len(one.blocks), len(other.blocks))
     equal = one.blocks[:both] == other.blocks[:both]
     tokens_part = both if equal.all() else int(np.argmin(equal))

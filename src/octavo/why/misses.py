@@ -1,5 +1,5 @@
-"""`MissReport`: what a request of another engine asked the tiers for and did not get. The engine alone knows where the
-request resumed; the tiers know which chunk was missing, and what became of it.
+"""`MissReport`: what a request of another engine, such as vLLM, asked the tiers for and did not get. Only the engine
+knows where the request resumed; the tiers know which chunk was missing, and why.
 
     looked -> looked -> ... -> report      the first miss of each group counts: an engine stops there, or turns to less
 """
@@ -17,27 +17,27 @@ from octavo.why.report import Left
 from octavo.why.story import how_it_left
 
 MARK = "octavo why "
-"""Stands before the report in a line of a log."""
+"""Precedes the report in a line of a log."""
 
 
 class Missed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The first chunk of a group that was asked for and not there."""
+    """The first chunk of a group that was asked for and not found."""
 
     group: int
     kind: str
     tokens_until: int
-    """Where the chunk ends in the sequence."""
+    """The token at which the chunk ends in the sequence."""
     cause: Cause
     left: list[Left] = []
     may_have_left_earlier: bool = False
 
 
 class MissReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One request, as the tiers saw it."""
+    """The misses of one request, as the tiers saw them."""
 
     request_id: str
     found: dict[str, int]
-    """Chunks that were there or on their way, by group."""
+    """Per group, chunks that were found or on their way."""
     missed: list[Missed]
     gave_up_waiting: bool = False
     gave_up_loading: bool = False
@@ -45,7 +45,7 @@ class MissReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Looks:
-    """What one request has asked for so far."""
+    """The chunks that one request has asked for so far."""
 
     __slots__ = ("found", "is_over", "missed")
 
@@ -53,11 +53,11 @@ class Looks:
         self.found: dict[OffloadKey, None] = {}
         self.missed: dict[GroupIdx, tuple[int, list[Departure]]] = {}
         self.is_over = False
-        """It loads or stores by now: what it asks for later it has lost to a preemption."""
+        """Whether it loads or stores by now: what it asks for later, a preemption has lost."""
 
 
 class MissLog:
-    """What became of the chunks that requests ask for."""
+    """Notes what was found of the chunks that requests ask for."""
 
     def __init__(
         self, departures: Departures, groups: Sequence[GroupOffloadConfig], cold_starts: Iterable[str] = ()
@@ -67,7 +67,7 @@ class MissLog:
         self._cold_start = "; ".join(cold_starts)
 
     def looked(self, looks: Looks, key: OffloadKey, tokens_until: int, *, is_there: bool) -> None:
-        """A request asks for a chunk. It may ask again in a later step, when another answer counts."""
+        """A request asks for a chunk. If it asks again in a later step, the later answer counts."""
         if looks.is_over:
             return
         group_idx = get_offload_group_idx(key)
@@ -109,7 +109,7 @@ class MissLog:
 
 
 def find_report(lines: Iterable[str], request_id: str) -> MissReport | None:
-    """The last report of a request in a log. An engine may add to the id that its client got: `cmpl-1a2b-0-9f3c`."""
+    """The last report of a request in a log. An engine may lengthen the id that its client got: `cmpl-1a2b-0-9f3c`."""
     last = None
     for line in lines:
         _, mark, text = line.partition(MARK)
@@ -125,7 +125,7 @@ def find_report(lines: Iterable[str], request_id: str) -> MissReport | None:
 
 
 def tell_misses(report: MissReport) -> Iterator[str]:
-    """In sentences."""
+    """The report in sentences."""
     found = ", ".join(f"{count:,} of group {group}" for group, count in report.found.items()) or "none"
     yield f"{report.request_id} asked memory and tiers for chunks; there were: {found}."
     for missed in report.missed:

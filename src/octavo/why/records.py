@@ -1,7 +1,7 @@
-"""`WhyLog`: a bounded ring of records, one for each request that has started, with what was found at that moment.
+"""`WhyLog`: a bounded ring of records, one for each request that started, with what was known at that moment.
 
-The engine's thread only looks up what it needs, once per request and never per token. Sentences and comparisons with
-other requests are made by whoever asks (`explain`), from records that do not change any more.
+The engine's thread only looks up what it needs, once per request and never per token. Sentences and comparisons are
+made when somebody asks (`explain`), from records that no longer change.
 """
 
 import time
@@ -21,9 +21,9 @@ from octavo.why.fingerprint import Fingerprint, FingerprintMaker
 
 MOST_RECORDS = 1024
 _MOST_FINGERPRINTS = 1 << 20
-"""Blocks of all records, of 8 bytes each."""
+"""The most blocks in the fingerprints of all records, of 8 bytes each."""
 _MOST_SEEN = 1 << 17
-"""Blocks that are known to have been computed, at the least."""
+"""The least number of blocks that are remembered as computed."""
 CAUSE_OF = {
     Leaving.EVICTED: Cause.EVICTED,
     Leaving.QUOTA: Cause.EVICTED,
@@ -33,7 +33,7 @@ CAUSE_OF = {
 
 
 class BelowDevice(Protocol):
-    """What lies below the device, as far as it can say why. `octavo.offload.OffloadScheduler` can."""
+    """The side below the device, as far as it can tell why. `octavo.offload.OffloadScheduler` can."""
 
     @property
     def cold_starts(self) -> Sequence[str]: ...
@@ -44,14 +44,14 @@ class BelowDevice(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartRecord:
-    """What was found when a request started."""
+    """What was known when a request started."""
 
     request_id: str
     blocks_id: str
-    """As departures name the request."""
+    """The request's name in departures."""
     tenant: bytes
     generation: int
-    """Grows with each reset."""
+    """The number of resets before it."""
     started_at: float
     waited_s: float
     bypassed: bool
@@ -66,13 +66,13 @@ class StartRecord:
     loss: Loss | None
     load: LoadStory | None
     departures: Sequence[Departure]
-    """Of the missing block."""
+    """The departures of the missing block."""
     has_forgotten: bool
     fingerprint: Fingerprint
 
 
 class WhyLog:
-    """One engine's. Only its thread calls; records may be read anywhere."""
+    """The log of one engine. Only the engine's thread writes; any thread may read records."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class WhyLog:
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`departures` is told by `manager`'s pool, and by what lies below."""
+        """`manager`'s pool and the side below it write to `departures`."""
         self.config = manager.config
         self.cold_starts = () if below is None else tuple(below.cold_starts)
         self._has_draft = any(group.is_draft for group in self.config.groups)
@@ -98,11 +98,11 @@ class WhyLog:
         self._generation = 0
 
     def note_prefill(self, tokens: int, seconds: float) -> None:
-        """What computing a prompt costs."""
+        """Notes how long computing prompt tokens took."""
         self._prefill.note(tokens, seconds)
 
     def records(self) -> tuple[StartRecord, ...]:
-        """Oldest first."""
+        """All records, the oldest first."""
         return tuple(self._records.values())
 
     def started(
@@ -114,7 +114,7 @@ class WhyLog:
         waited_s: float,
         bypassed: bool = False,
     ) -> None:
-        """A request starts, at `blocks.num_computed_tokens`."""
+        """A request starts, resumed at `blocks.num_computed_tokens`."""
         config, num_resumed = self.config, blocks.num_computed_tokens
         most = last_boundary(blocks.num_prompt_tokens, config.resume_granularity, has_draft=self._has_draft)
         num_before, before_by = (num_resumed, "") if bypassed else self._computed_before(blocks, most)
@@ -146,21 +146,21 @@ class WhyLog:
         )
 
     def ended(self, request_id: str, blocks: RequestBlocks) -> None:
-        """A request has come to its end: others may go on from what it has computed."""
+        """A request has ended: others may continue from what it has computed."""
         hashes = blocks.hashed[: blocks.num_computed_tokens // self.config.hash_block_size]
         known = bisect_left(hashes, True, key=lambda name: not self._seen.is_young(name))
         self._seen.put(hashes[known:], request_id)
 
     def reset(self) -> None:
-        """All that was cached is forgotten."""
+        """Notes that all that was cached is forgotten."""
         self._generation += 1
         self._seen.clear()
 
     # ---- helpers -----------------------------------------------------------------------------------------------
 
     def _computed_before(self, blocks: RequestBlocks, most: int) -> tuple[int, str]:
-        """The last boundary up to which others have computed the same, and one who has. Hashes are chained: once one
-        was never seen, none after it was."""
+        """The last boundary up to which others have computed the same tokens, and the id of one of them. As hashes are
+        chained, none is known after the first that is not."""
         hashes, granule = blocks.hashed, self.config.resume_granularity
         known = bisect_left(hashes, True, key=lambda name: name not in self._seen)
         by = (self._seen.get(hashes[known - 1]) or "") if known else ""
@@ -191,7 +191,7 @@ class WhyLog:
         return self._departures_of_block(blocks, loss.group_idx, loss.block)
 
     def _departures_of_block(self, blocks: RequestBlocks, group_idx: GroupIdx, block: int) -> list[Departure]:
-        """The last one from each medium, the newest last."""
+        """The last departure of a block from each medium, the newest last."""
         own = make_offload_key(blocks.hashes(group_idx)[block], group_idx)
         keys = {own} if self._below is None else {own, *self._below.chunks_of(blocks, group_idx, block)}
         by_medium: dict[str, Departure] = {}

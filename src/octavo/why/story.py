@@ -14,7 +14,7 @@ _HOW = {
 
 
 def tell(report: WhyReport) -> list[str]:
-    """What a person reads, the result first."""
+    """The sentences of a report, the result first."""
     return [*_result(report), *_loss(report), *_near_miss(report)]
 
 
@@ -65,7 +65,7 @@ def _about_block(cause: Cause, boundary: int, missing: Missing) -> Iterator[str]
 
 
 def how_it_left(left: Left) -> str:
-    """One departure."""
+    """One departure in words."""
     rule = f" ({left.rule})" if left.rule else ""
     by = f", for {left.by}" if left.by else ""
     return f"On {left.medium} it was {_HOW.get(left.how, left.how)} {left.seconds_before:.1f} s before{by}{rule}."
