@@ -1,4 +1,4 @@
-"""From a model's layers and an amount of memory to a plan: groups, pages, sheets, and what they hold."""
+"""From a model's layers and an amount of memory to a plan: groups, pages, sheets, and their capacity."""
 
 from octavo.planning.capacity import Capacity, Waste, blocks_of_request, measure_capacity
 from octavo.planning.gpus import GPU_MEMORY_GIB, cache_bytes

@@ -1,4 +1,4 @@
-"""What a plan holds, and what it wastes and why."""
+"""How much a plan holds, and how much it wastes, by cause."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -13,15 +13,15 @@ class Waste:
     """Bytes that hold no cache content, by cause. They are counted with the pool as full as it gets."""
 
     layer_padding: int
-    """Layers' own padding, and what aligns layers within a page."""
+    """Layers' own padding, and the alignment of layers within a page."""
     page_padding: int
-    """What makes pages equal parts of a sheet."""
+    """Padding that makes pages equal parts of a sheet."""
     reserved: int
     """Rows that no request owns: sinks and null rows."""
     open_sheets: int
-    """Pages left over in the last sheet of each class."""
+    """Unused pages of the last sheet of each class."""
     unleased_sheets: int
-    """Sheets that are left, too few for anything more."""
+    """Sheets that are left over, too few for anything more."""
     remainder: int
     """Memory beyond the last whole sheet."""
 
@@ -32,12 +32,12 @@ class Waste:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """The most that the pool holds of requests with a given context length."""
+    """The most requests of a given context length that the pool holds."""
 
     context: int
     requests_at_once: int
     tokens: int
-    """Tokens of all these requests and of one more, as long as still fits."""
+    """Tokens of these requests, and of the longest one that still fits."""
     blocks_per_request: tuple[int, ...]
     waste: Waste
     waste_fraction: float

@@ -1,4 +1,4 @@
-"""Memory of GPUs by name, and what a model's weights leave of it for the cache."""
+"""The memory of GPUs by name, and how much of it a model's weights leave for the cache."""
 
 from collections.abc import Mapping
 
@@ -18,13 +18,13 @@ GPU_MEMORY_GIB: Mapping[str, int] = {
     "rtx4090": 24,
     "rtx5090": 32,
 }
-"""As they are sold; drivers keep a little of it."""
+"""As sold, in GiB; drivers keep a little of it."""
 USED_PERCENT = 90
-"""What engines usually take of a GPU; the rest is for activations, graphs and the driver."""
+"""The percentage of a GPU that engines usually take; the rest is for activations, graphs and the driver."""
 
 
 def cache_bytes(gpu: str, weight_bytes: int, num_ranks: int) -> int:
-    """What one rank has for the cache on such a GPU, beside its equal share of the weights."""
+    """The bytes that one rank has for the cache on such a GPU, beside its equal share of the weights."""
     size = GPU_MEMORY_GIB.get(gpu.lower())
     if size is None:
         raise InputError(f"gpu {gpu!r} is not known; known are {', '.join(GPU_MEMORY_GIB)}")

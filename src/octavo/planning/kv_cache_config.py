@@ -16,12 +16,12 @@ from octavo.specs import RequestLimits, UniformTypeKVCacheSpecs, ceil_div
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageClass:
-    """Pages of one size, as a sheet is cut into them."""
+    """Pages of one size, into which a sheet is cut."""
 
     page_bytes: int
     pages_per_sheet: int
     num_blocks: int
-    """Rows of the class's view of the whole pool. The one truth about how many blocks there are."""
+    """Rows of the class's view of the whole pool. No other number of blocks counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,35 +58,35 @@ class KVCacheGroupSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KVCacheConfig:
-    """The memory plan of one rank. Whoever allocates, indexes or offloads blocks takes its numbers from here."""
+    """The memory plan of one rank. All code that allocates, indexes or offloads blocks takes its numbers from here."""
 
     groups: tuple[KVCacheGroupSpec, ...]
     page_classes: tuple[PageClass, ...]
     sheet_bytes: int
     num_sheets: int
     memory_bytes: int
-    """What was given; `num_sheets * sheet_bytes` of it is used."""
+    """The memory that was given; `num_sheets * sheet_bytes` of it is used."""
     alignment_bytes: int
     hash_block_size: int
     resume_granularity: int
     checkpoint_interval_tokens: int | None
-    """How far apart the checkpoints of recurrent state lie; None takes them only at promised boundaries."""
+    """Tokens between checkpoints of recurrent state; None takes them only at promised boundaries."""
     limits: RequestLimits
 
     def class_of(self, group: KVCacheGroupSpec) -> PageClass | None:
         return None if group.page_class is None else self.page_classes[group.page_class]
 
     def why_nothing_resumes(self) -> str | None:
-        """A sentence where no request of these limits can ever be resumed, whatever is cached."""
+        """A sentence if no request within these limits can ever be resumed, whatever is cached; else None."""
         has_draft = any(group.is_draft for group in self.groups)
         return why_nothing_resumes(self.resume_granularity, self.limits.max_model_len, has_draft=has_draft)
 
     def sheets_for(self, blocks_per_group: Sequence[int]) -> int:
-        """Sheets that hold these blocks of each group beside the reserved ones, without fragmentation."""
+        """The sheets that hold these blocks of each group beside the reserved ones, without fragmentation."""
         return sum(self.sheets_by_class(blocks_per_group))
 
     def sheets_by_class(self, blocks_per_group: Sequence[int]) -> list[int]:
-        """The same for each page class."""
+        """The same sheets, by page class."""
         pages = [0] * len(self.page_classes)
         for group, blocks in zip(self.groups, blocks_per_group, strict=True):
             if group.page_class is not None:

@@ -1,4 +1,4 @@
-"""Specs + bytes -> `KVCacheConfig`, or a refusal that carries the numbers and the remedy."""
+"""Makes a `KVCacheConfig` of specs and bytes, or refuses with the numbers and the remedy."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -21,7 +21,7 @@ from octavo.units import format_bytes
 
 DEFAULT_ALIGNMENT_BYTES = 256
 CHECKPOINT_SHARE_OF_ATTENTION = 4
-"""Checkpoints weigh at most one part in so many of the attention cache that grows beside them."""
+"""Attention cache grows at least this many times as fast as the checkpoints beside it."""
 
 
 def plan_kv_cache(

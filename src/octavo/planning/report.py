@@ -22,9 +22,9 @@ class GroupReport(msgspec.Struct, frozen=True, kw_only=True):
     """How far the group's layers look back: a sliding window, or a chunk of local attention. None for all others."""
     block_size: int
     page_size_bytes: int
-    """Cache content of one block of all layers, without padding."""
+    """Bytes of content in one block of all layers, without padding."""
     padded_page_bytes: int
-    """What one block takes of the pool."""
+    """Bytes that one block takes of the pool."""
     pages_per_sheet: int
     num_blocks: int
     grows_with_context: bool
@@ -36,7 +36,7 @@ class GroupReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ContextReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What the same pool holds of requests with another context."""
+    """The capacity of the same pool for requests with another context."""
 
     context: int
     requests_at_once: int
@@ -67,14 +67,14 @@ class VllmReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlanReport(msgspec.Struct, frozen=True, kw_only=True):
-    """A memory plan of one rank and what it holds."""
+    """A memory plan of one rank and its capacity."""
 
     format_version: Literal[1] = FORMAT_VERSION
     model: str
     notes: list[str]
     tensor_parallel_size: int
     weight_bytes: int | None
-    """Of all ranks together, from files or estimated; None where it is not known."""
+    """The weights of all ranks together, from files or estimated; None if not known."""
     memory_bytes: int
     context: int
     groups: list[GroupReport]

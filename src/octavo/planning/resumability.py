@@ -1,4 +1,4 @@
-"""Configurations under which no request can ever be resumed: they work, and compute every prompt anew."""
+"""Configurations under which no request can ever be resumed: they work, but compute every prompt anew."""
 
 from octavo.specs import last_boundary
 

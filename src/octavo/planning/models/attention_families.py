@@ -1,4 +1,4 @@
-"""Families of attention only: which of their layers look how far."""
+"""Families with attention only, and how far each of their layers looks."""
 
 from dataclasses import replace
 

@@ -68,7 +68,7 @@ class ConfigView:
         return value
 
     def flag(self, key: str) -> bool:
-        """A switch that is off where the key is absent."""
+        """A switch; False if the key is absent."""
         value = self._get(key)
         if value is None:
             return False
@@ -81,7 +81,7 @@ class ConfigView:
         return None if value is None else self._checked_word(key, value)
 
     def find_pattern(self, key: str) -> str | None:
-        """Text of which every letter stands for a layer."""
+        """Text in which every letter stands for a layer."""
         value = self._get(key)
         if value is not None and not isinstance(value, str):
             raise self.problem(key, f"must be text, not {shown(value)}")

@@ -1,4 +1,4 @@
-"""Families with an encoder: what the decoder caches of itself, and of the encoder's output."""
+"""Families with an encoder: their decoder caches its own tokens, and the encoder's output."""
 
 from octavo.planning.models.attention import Heads, attention_spec, kv_heads_per_rank
 from octavo.planning.models.model import Model

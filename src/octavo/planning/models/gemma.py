@@ -32,7 +32,7 @@ def _words(model: Model, *, interval: int) -> tuple[str, ...]:
 
 
 def _num_owners(model: Model, words: tuple[str, ...]) -> int:
-    """How many layers have a cache of their own; the rest share those."""
+    """The number of layers with a cache of their own; the others share those."""
     num_shared = model.view.count("num_kv_shared_layers", minimum=0)
     num_owners = len(words) - num_shared
     if num_owners < 1 or not set(words[num_owners:]) <= set(words[:num_owners]):
@@ -43,7 +43,7 @@ def _num_owners(model: Model, words: tuple[str, ...]) -> int:
 
 
 def _overrides(model: Model, words: tuple[str, ...]) -> dict[int, ConfigView]:
-    """The view that each layer with heads of its own is read through."""
+    """For each layer with heads of its own, the view through which it is read."""
     view = model.view
     written = view.find_part("per_layer_config")
     if written is not None:  # transformers 5 saves it, with keys such as "05"

@@ -1,4 +1,4 @@
-"""An architecture that no family knows: a guess from the usual keys, or a refusal."""
+"""An architecture that no family knows is guessed from the usual keys, or refused."""
 
 from octavo.planning.models.attention_families import full_every, read_full, read_windowed
 from octavo.planning.models.latent import read_latent
@@ -30,7 +30,7 @@ _UNGUESSABLE_KEYS = (
 
 
 def read_unknown(model: Model) -> Layers:
-    """Attention as the usual keys describe it. A note says from which."""
+    """Reads attention from the usual keys. A note names them."""
     view = model.view
     odd = [key for key in _UNGUESSABLE_KEYS if view.has(key)]
     if odd:

@@ -37,7 +37,7 @@ def read_indexed_latent(model: Model) -> Layers:
 
 
 def _sparse_latent_spec(model: Model) -> MLAAttentionSpec:
-    """Sparse kernels read fp8 latents only in their packed record."""
+    """The latent as sparse kernels read it: fp8 only in their packed record."""
     plain = latent_spec(model)
     if plain.dtype is not CacheDType.FP8_E4M3:
         return plain
@@ -55,7 +55,7 @@ def _sparse_latent_spec(model: Model) -> MLAAttentionSpec:
 
 
 def _indexer_spec(model: Model) -> MLAAttentionSpec:
-    """fp8 values and their scales, whatever the type of the main cache is."""
+    """The indexer's fp8 values and their scales, whatever the type of the main cache is."""
     size = model.view.count("index_head_dim")
     if size % INDEXER_SCALE_GROUP:
         raise model.view.problem("index_head_dim", f"= {size} is not a multiple of {INDEXER_SCALE_GROUP}")

@@ -26,7 +26,7 @@ _TOP_KEYS = ("architecture", "layers", "max_encoder_tokens", "max_model_len")
 
 
 def read_layers_file(path: Path | str, *, block_size: int = 16) -> ModelLayers:
-    """The layers that the file lists. `block_size` is that of entries which give none."""
+    """The layers that the file lists. `block_size` is for entries that give none."""
     path = Path(path)
     document = read_yaml_file(path, holds="a list of layers")
     unknown = [key for key in document if key not in _TOP_KEYS]
@@ -94,7 +94,7 @@ def _built(where: str, spec_class: type[KVCacheSpec], values: Mapping[object, ob
 
 
 def _converted(where: str, hint: Any, value: object) -> object:
-    """The value as a field of type `hint` wants it. A type that YAML cannot spell is the class's own to check."""
+    """The value as a field of type `hint` takes it. A type that YAML cannot write is checked by the class itself."""
     arguments = get_args(hint)
     if get_origin(hint) in (Union, types.UnionType):
         if value is None and type(None) in arguments:

@@ -76,9 +76,9 @@ def read_falcon_h1(model: Model) -> Layers:
 
 
 def read_zamba2(model: Model) -> Layers:
-    """Zamba 2: Mamba 2 everywhere, and before some layers a shared attention block, whose heads are twice as large.
+    """Zamba 2: Mamba 2 in every layer, and before some a shared attention block, whose heads are twice as large.
 
-    The block's weights are shared; what it caches at each place is not.
+    The block's weights are shared, its cache at each layer is not.
     """
     view = model.view
     words = view.find_words("layers_block_type") or view.find_words("layer_types")

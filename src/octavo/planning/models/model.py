@@ -1,4 +1,4 @@
-"""What a family's reader works with: the model's configuration, and what a person asked for."""
+"""The input of a family's reader: the model's configuration, and what a person asked for."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
@@ -26,12 +26,12 @@ class Target:
     model_dtype: CacheDType
     tensor_parallel_size: int
     state_dtype: CacheDType | None = None
-    """Of recurrent state; None is what the config says."""
+    """The type of recurrent state; None takes the config's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """One model being read. `notes` grows with what a reader had to guess."""
+    """One model being read. Readers add their guesses to `notes`."""
 
     view: ConfigView
     target: Target
@@ -48,7 +48,7 @@ class Model:
         return number
 
     def layer_words(self, *keys: str, default: Callable[[int], str], known: Collection[str]) -> tuple[str, ...]:
-        """The type of each layer: as the first of `keys` that is there lists them, else by index."""
+        """The type of each layer: from the first of `keys` that is there, else by index."""
         for key in keys:
             words = self.view.find_words(key)
             if words is not None:
@@ -56,7 +56,7 @@ class Model:
         return tuple(default(index) for index in range(self.num_layers))
 
     def numbered_words(self, key: str, words: tuple[str, ...]) -> tuple[str, ...] | None:
-        """The type of each layer where a list gives it as an index into `words`; None without that list."""
+        """The type of each layer, where a list gives it as an index into `words`; None without such a list."""
         numbers = self.view.find_counts(key)
         if numbers is None:
             return None
@@ -83,13 +83,13 @@ class Model:
         )
 
     def unsplittable(self, what: str, total: int, *, otherwise: str = "") -> ModelConfigError:
-        """`otherwise` is the second way that is barred too."""
+        """The error for a share that is not whole. `otherwise` is the second way that is barred too."""
         ranks = f"over tensor_parallel_size = {self.target.tensor_parallel_size}"
         how = f"can neither be split {ranks} nor {otherwise}" if otherwise else f"cannot be split {ranks}"
         return ModelConfigError(f"{self.view.source}: {what} = {total} {how}")
 
     def per_rank(self, total: int, what: str) -> int:
-        """This rank's share of something that cannot be replicated."""
+        """This rank's share of a number that cannot be replicated."""
         ranks = self.target.tensor_parallel_size
         if total % ranks:
             raise self.unsplittable(what, total)

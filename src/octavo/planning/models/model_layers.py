@@ -1,4 +1,4 @@
-"""What readers of models hand over: every layer's spec, in model order."""
+"""The output of a model's reader: every layer's spec, in model order."""
 
 from dataclasses import dataclass
 
@@ -20,8 +20,8 @@ class ModelLayers:
     max_model_len: int | None
     max_encoder_tokens: int = 0
     has_mamba2_state: bool = False
-    """Whether its recurrent layers are Mamba 2, whose kernels can write a checkpoint from inside a prefill."""
+    """Whether its recurrent layers are Mamba 2, whose kernels can write a checkpoint within a prefill."""
     weight_bytes: int | None = None
-    """Of all ranks together; None where neither files nor the config say."""
+    """The weights of all ranks together; None if neither the files nor the config tell."""
     notes: tuple[str, ...] = ()
-    """What was guessed or defaulted, one plain sentence each."""
+    """Guesses and defaults, one plain sentence each."""

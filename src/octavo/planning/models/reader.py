@@ -19,7 +19,7 @@ from octavo.settings import shown
 from octavo.specs import CacheDType
 
 _TEXT_PARTS = ("text_config", "llm_config", "language_config", "thinker_config")
-"""Where multimodal models keep their language model."""
+"""Keys under which multimodal models keep their language model."""
 _MAX_NESTED_PARTS = 4
 _LENGTH_KEYS = (
     "max_position_embeddings",
@@ -31,7 +31,7 @@ _LENGTH_KEYS = (
     "seq_length",
 )
 _SIGNS_OF_LAYERS = ("pattern", "interval", "every_n", "swa", "chunk", "hybrid")
-"""Parts of names of keys that say which layers differ, and how."""
+"""Parts of key names that tell which layers differ, and how."""
 _SIGNS_OF_OTHER_THINGS = (
     "activation_sparsity",
     "bias",
@@ -125,7 +125,7 @@ def _read(model: Model, family: Family | None) -> ModelLayers:
 
 
 def _estimated_weight_bytes(model: Model, family: Family | None) -> int | None:
-    """Of all ranks together, whatever one rank's share of the layers is."""
+    """Bytes of all ranks together, whatever one rank's share of the layers is."""
     if family is None:
         return None
     view = ConfigView(model.view.values, source=model.view.source, defaults=family.defaults)
@@ -134,7 +134,7 @@ def _estimated_weight_bytes(model: Model, family: Family | None) -> int | None:
 
 
 def _refuse_unread_layout(model: Model, family: Family | None) -> None:
-    """A key that smells of differing layers must have been read. The reader of a known family may go by a list of all
+    """Refuses a key that hints at differing layers and was not read. The reader of a known family may use a list of all
     layers instead, and knows that the chunks of a scan (`mamba_chunk_size`) are not cached."""
     view = model.view
     if family is not None and any(view.has(key) for key in _LISTS_OF_LAYERS):
@@ -168,7 +168,7 @@ def _parsed_json(path: Path) -> Mapping[str, object]:
 
 
 def _nested_parts(view: ConfigView) -> list[ConfigView]:
-    """The configuration, and within it the parts that lead to the language model, which is last."""
+    """The configuration, and its parts that lead to the language model, which comes last."""
     parts = [view]
     for _ in range(_MAX_NESTED_PARTS):
         inner = next((key for key in _TEXT_PARTS if parts[-1].has(key)), None)

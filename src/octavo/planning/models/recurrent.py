@@ -23,8 +23,8 @@ def mamba2_state(
     default_dtype: CacheDType | None = None,
     convolves_groups: bool = True,
 ) -> MambaSpec:
-    """Heads are split over ranks, and so are groups; a single group is replicated. `convolves_groups` says whether what
-    the groups share goes through the convolution too."""
+    """Heads are split over ranks, and so are groups; a single group is replicated. `convolves_groups`: the shared part
+    of groups goes through the convolution too."""
     ranks = model.target.tensor_parallel_size
     heads = model.per_rank(num_heads, "the number of SSM heads")
     if num_groups % ranks and num_groups != 1:
@@ -53,7 +53,7 @@ def short_conv_state(model: Model, *, channels: int, conv_kernel: int) -> MambaS
 
 
 def ssm_dtype(model: Model, default: CacheDType | None = None) -> CacheDType:
-    """The type of the state proper: what a person or the config asks for, else the family's, else the model's."""
+    """The type of the state itself: the person's or the config's, else the family's, else the model's."""
     if model.target.state_dtype is not None:
         return model.target.state_dtype
     for key in ("mamba_ssm_cache_dtype", "mamba_ssm_dtype"):

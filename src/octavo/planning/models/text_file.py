@@ -9,11 +9,11 @@ from octavo.errors import InputError
 from octavo.settings import shown
 
 MAX_FILE_BYTES = 16 * 2**20
-"""A config of the largest models has some tens of kilobytes."""
+"""Configs of the largest models have some tens of kilobytes."""
 
 
 def read_text_file(path: Path, error: type[InputError]) -> str:
-    """The file's text; `error` says why there is none."""
+    """The file's text; `error` makes the error that says why it cannot be read."""
     try:
         if not path.exists():
             raise error(f"{path}: no such file")
@@ -32,7 +32,7 @@ def read_text_file(path: Path, error: type[InputError]) -> str:
 
 
 def read_yaml_file(path: Path, *, holds: str) -> Mapping[object, object]:
-    """The keys and values of a file that a person wrote; `holds` says what they are."""
+    """The keys and values of a file that a person wrote; `holds` names its content."""
     text = read_text_file(path, InputError)
     try:
         document: object = yaml.safe_load(text)

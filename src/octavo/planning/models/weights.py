@@ -1,8 +1,8 @@
 """How large a model's weights are: from its safetensors files, else estimated from its config.
 
 The estimate counts the matrices of embeddings, attention, recurrent layers, feed-forward blocks and experts in the
-shapes that nearly all families share. Families with others and quantised models are left out: a wrong number is worse
-than none.
+shapes that nearly all families share. Families with other shapes and quantised models have no estimate: a wrong number
+is worse than none.
 """
 
 import json
@@ -28,12 +28,12 @@ _ODD_FAMILIES = (
     "whisper",
     "zamba2",
 )
-"""Beginnings of model types that share blocks, embed per layer, or shape them in ways of their own."""
+"""Beginnings of model types that share blocks, embed per layer, or have matrices of other shapes."""
 _NUM_EXPERTS = ("n_routed_experts", "num_local_experts", "num_experts")
 
 
 def stored_weight_bytes(folder: Path) -> int | None:
-    """Bytes of the weights that lie beside a config; None where there are none."""
+    """Bytes of the weights beside a config; None if there are none."""
     index = folder / _INDEX
     if index.is_file():
         try:
@@ -49,7 +49,7 @@ def stored_weight_bytes(folder: Path) -> int | None:
 
 
 def estimated_weight_bytes(view: ConfigView, layers: Layers, dtype: CacheDType) -> int | None:
-    """Bytes of the weights by the config, with `layers` as all ranks together hold them; None where it cannot tell."""
+    """Bytes of the weights by the config, with all ranks' `layers`; None if it cannot tell."""
     if str(view.values.get("model_type", "")).startswith(_ODD_FAMILIES) or view.has("quantization_config"):
         return None
     try:
@@ -93,7 +93,7 @@ def _attention_layer(view: ConfigView, hidden: int) -> int:
 
 
 def _state_layer(spec: MambaSpec, hidden: int, *, is_convolution: bool) -> int:
-    """A projection to what the convolution and a gate take, and one back."""
+    """The projections from the layer's input to the convolution and a gate, and back."""
     if is_convolution:
         return 4 * hidden * hidden
     state = spec.shapes[-1]

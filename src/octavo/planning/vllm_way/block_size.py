@@ -30,7 +30,7 @@ HYBRID_MLA_BLOCK_TOKENS = 128
 
 
 def layers_as_vllm_sizes_them(layers: Mapping[str, KVCacheSpec], block_size: int) -> dict[str, KVCacheSpec]:
-    """The layers that keep something, with vLLM's block size and state pages padded to attention's."""
+    """The layers that keep something, with vLLM's block size, and state pages padded to attention's."""
     kept = {name: _normalised(spec) for name, spec in layers.items() if not isinstance(spec, EncoderOnlyAttentionSpec)}
     attention = [spec for spec in kept.values() if isinstance(spec, AttentionSpec)]
     states = [spec for spec in kept.values() if isinstance(spec, MambaSpec)]
@@ -44,14 +44,14 @@ def layers_as_vllm_sizes_them(layers: Mapping[str, KVCacheSpec], block_size: int
 
 
 def _normalised(spec: KVCacheSpec) -> KVCacheSpec:
-    """Equal formats as equal values: a value as long as its key is said in two ways."""
+    """The spec with one form for equal formats: a value as long as its key can be written in two ways."""
     if isinstance(spec, AttentionSpec) and spec.head_size_v is None:
         return replace(spec, head_size_v=spec.head_size)
     return spec
 
 
 def _main_attention(attention: Iterable[AttentionSpec]) -> AttentionSpec:
-    """What a config's number and size of heads describe: the first full attention, else the first at all."""
+    """The layer whose heads the config's keys describe: the first full attention, else the first at all."""
     attention = list(attention)
     return next((spec for spec in attention if isinstance(spec, FullAttentionSpec)), attention[0])
 
@@ -73,7 +73,7 @@ def _is_plain_mla(spec: AttentionSpec) -> bool:
 def _grown_for_state(
     attention: Iterable[AttentionSpec], states: Iterable[MambaSpec], token_bytes: int, block_size: int
 ) -> tuple[int, int]:
-    """The block size of a hybrid, and the page that it gives to attention and state alike."""
+    """The block size of a hybrid, and the page size that attention and state then share."""
     latent = any(isinstance(spec, MLAAttentionSpec) for spec in attention)
     unit = max(block_size, HYBRID_MLA_BLOCK_TOKENS if latent else KERNEL_BLOCK_TOKENS)
     state_bytes = max(spec.unpadded_page_size_bytes for spec in states)

@@ -1,4 +1,4 @@
-"""How vLLM divides the memory among its groups, and what it reports of it.
+"""How vLLM divides the memory among its groups, and the figures that it reports.
 
 All groups draw block ids from one pool. An id costs the bytes of the widest group, whichever group takes it:
 
@@ -43,7 +43,7 @@ class VllmGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VllmPlan:
-    """What vLLM makes of the layers."""
+    """vLLM's plan for the layers."""
 
     groups: tuple[VllmGroup, ...]
     bytes_per_block: int
@@ -127,7 +127,7 @@ def _blocks_of_request(group: Group, limits: RequestLimits, spare_states: int) -
 
 
 def _blocks_of_layer(spec: KVCacheSpec, limits: RequestLimits, spare_states: int) -> int:
-    """The most blocks that vLLM lets a request of the longest length hold. Not Octavo's bounds, which are its own."""
+    """The most blocks that vLLM lets a request of the longest length hold. Octavo's own bounds differ."""
     longest = limits.max_model_len
     match spec:
         case MambaSpec():  # the running states, and the one that was cached at the last boundary
