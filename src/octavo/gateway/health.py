@@ -1,4 +1,4 @@
-"""`Health`: gRPC's health service, as Gateways and Kubernetes ask it."""
+"""`Health`: gRPC's health service, which Gateways and Kubernetes ask."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -12,7 +12,7 @@ _ALIVE = "liveness"
 
 
 class Health(health_pb2_grpc.HealthServicer):
-    """Alive while it answers; ready while a request would find an engine."""
+    """Alive while it answers; ready while an engine takes requests."""
 
     def __init__(self, is_ready: Callable[[], bool]) -> None:
         self._is_ready = is_ready
@@ -20,7 +20,7 @@ class Health(health_pb2_grpc.HealthServicer):
     async def Check(  # noqa: N802 - the protocol's name
         self, request: health_pb2.HealthCheckRequest, context: grpc.aio.ServicerContext
     ) -> health_pb2.HealthCheckResponse:
-        """What is so now."""
+        """The state now."""
         status = self._status(request.service)
         if status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no service {request.service!r} here")
@@ -29,7 +29,7 @@ class Health(health_pb2_grpc.HealthServicer):
     async def Watch(  # noqa: N802 - the protocol's name
         self, request: health_pb2.HealthCheckRequest, context: grpc.aio.ServicerContext
     ) -> AsyncIterator[health_pb2.HealthCheckResponse]:
-        """What is so now, and whenever it changes."""
+        """The state now, and whenever it changes."""
         told = None
         while True:
             if (status := self._status(request.service)) != told:

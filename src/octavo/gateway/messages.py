@@ -1,4 +1,4 @@
-"""The endpoint picker protocol, version 1.0, in Envoy's messages: what a picker answers, and what it is told."""
+"""The endpoint picker protocol, version 1.0, in Envoy's messages: those that a picker sends, and those it reads."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,7 +9,7 @@ from envoy.type.v3.http_status_pb2 import HttpStatus
 from octavo.server import ApiError
 
 DESTINATION = "x-gateway-destination-endpoint"
-"""Of a request: the header, and the key of the dynamic metadata, that say where it goes."""
+"""The header, and the key of the dynamic metadata, that tell a request's destination."""
 _METADATA = "envoy.lb"
 _SUBSET_METADATA = "envoy.lb.subset_hint"
 _SUBSET = "x-gateway-destination-endpoint-subset"
@@ -18,7 +18,7 @@ _MOST_BYTES_OF_PIECE = 48 << 10
 
 
 def destination(endpoints: Sequence[str], headers: dict[str, str]) -> ext_proc.ProcessingResponse:
-    """To the request's head: where the request goes, and headers that it gets beside."""
+    """The answer to a request's head: its destination, and headers to add."""
     told = ",".join(endpoints)
     answer = ext_proc.ProcessingResponse(
         request_headers=ext_proc.HeadersResponse(
@@ -32,7 +32,7 @@ def destination(endpoints: Sequence[str], headers: dict[str, str]) -> ext_proc.P
 
 
 def refusal(error: ApiError) -> ext_proc.ProcessingResponse:
-    """The client's answer, which comes from no engine."""
+    """An answer of the picker's own to the client; no engine gets the request."""
     headers = {"content-type": "application/json", **error.headers}
     return ext_proc.ProcessingResponse(
         immediate_response=ext_proc.ImmediateResponse(
@@ -42,7 +42,7 @@ def refusal(error: ApiError) -> ext_proc.ProcessingResponse:
 
 
 def request_pieces(pieces: Sequence[bytes], *, is_last: bool) -> Iterator[ext_proc.ProcessingResponse]:
-    """The request's body, handed on as it came. Its last piece ends it, if no trailers follow."""
+    """The request's body, handed on unchanged. Its last piece ends it, if no trailers follow."""
     parts = [
         piece[at : at + _MOST_BYTES_OF_PIECE] for piece in pieces for at in range(0, len(piece), _MOST_BYTES_OF_PIECE)
     ]
@@ -52,7 +52,7 @@ def request_pieces(pieces: Sequence[bytes], *, is_last: bool) -> Iterator[ext_pr
 
 
 def response_piece(body: ext_proc.HttpBody) -> ext_proc.ProcessingResponse:
-    """A piece of the answer, handed on."""
+    """A piece of the answer's body, handed on unchanged."""
     return ext_proc.ProcessingResponse(response_body=_piece(body.body, is_last=body.end_of_stream))
 
 
@@ -62,7 +62,7 @@ RESPONSE_TRAILERS = ext_proc.ProcessingResponse(response_trailers=ext_proc.Trail
 
 
 def read_headers(headers: ext_proc.HttpHeaders) -> dict[str, str]:
-    """By name, in small letters."""
+    """The headers by name, in small letters."""
     return {one.key: one.raw_value.decode("latin-1") or one.value for one in headers.headers.headers}
 
 

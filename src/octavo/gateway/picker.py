@@ -1,4 +1,4 @@
-"""`Picker`: which engine a request should go to, as addresses that a Gateway understands."""
+"""`Picker`: chooses the engine of a request, and tells its address to a Gateway."""
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -11,15 +11,15 @@ from octavo.router import UNREAD, Choice, Decisions, Fleet, LookUp, PromptReader
 from octavo.server import ApiError, Tenant, tenant_of
 
 _ADDRESS_LASTS_S = 5.0
-"""Names are looked up again after this time."""
+"""Seconds after which names are looked up again."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Picked:
-    """Where a request goes. `begun` and `end` must follow."""
+    """The engines picked for a request. `begun` and `end` must follow."""
 
     endpoints: tuple[str, ...]
-    """`10.0.0.5:8000`; the first is the choice, the others follow if it does not answer."""
+    """Addresses such as `10.0.0.5:8000`: first the choice, then those to try if it does not answer."""
     fleet: Fleet
     sent: Reservation
     expecting: AbstractContextManager[None]
@@ -27,14 +27,14 @@ class Picked:
     is_open: bool = True
 
     def begun(self) -> None:
-        """A piece of its answer has come."""
+        """Notes that a piece of the answer has come."""
         if not self.sent.has_begun:
             now = time.monotonic()
             self.fleet.placement.first_token(self.sent, now)
             self.note_first_token(now - self.sent.sent_at)
 
     def end(self) -> None:
-        """It is answered, or nobody waits for it any more."""
+        """Notes that the request is answered, or given up."""
         if self.is_open:
             self.is_open = False
             self.expecting.__exit__(None, None, None)
@@ -53,7 +53,7 @@ class Picker:
         tenants: Sequence[Tenant] = (),
         look_up: LookUp = look_up,
     ) -> None:
-        """`look_up` finds the engines' addresses. `note_first_token` is told the seconds that a first token took."""
+        """`look_up` finds the engines' addresses. `note_first_token` gets the seconds that each first token took."""
         self._fleet = fleet
         self._reader = PromptReader(fleet)
         self._addresses = _Addresses(look_up)
@@ -65,7 +65,7 @@ class Picker:
     async def pick(
         self, body: bytes | None, headers: Mapping[str, str], *, path: str = "", allowed: Collection[str] | None = None
     ) -> Picked:
-        """The engine for a request, of `allowed` endpoints if there are any. ApiError where there is none."""
+        """Picks a request's engine, out of `allowed` endpoints if there are any. Raises ApiError if there is none."""
         self.decisions.num_requests += 1
         tenant = tenant_of(self._tenants, headers.get("authorization", "").encode())
         read = UNREAD if body is None else await self._reader.read(body, headers, tenant)
@@ -104,7 +104,7 @@ class _Addresses:
         self._known: dict[str, tuple[str, float]] = {}
 
     async def of(self, fleet: Fleet) -> dict[str, str]:
-        """By engine that takes requests now, or did when it was asked. One that cannot be looked up is left out."""
+        """By engine, the address; one that cannot be looked up is left out."""
         urls = {name: fleet.members[name].address.url for name in fleet.ready}
         self._known = {name: known for name, known in self._known.items() if name in fleet.members}
         found: dict[str, str] = {}
@@ -122,7 +122,7 @@ class _Addresses:
         port = parts.port or (443 if parts.scheme == "https" else 80)
         try:
             hosts = await self._look_up(parts.hostname or "", port)
-            host = min(hosts, key=lambda host: (":" in host, host))  # the same each time, and IPv4 before IPv6
+            host = min(hosts, key=lambda host: (":" in host, host))  # the same choice each time, and IPv4 before IPv6
         except (OSError, UnicodeError, ValueError):
             return None
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,4 +1,4 @@
-"""`Processor`: what a Gateway tells of each HTTP request, and what it is answered (ext_proc, full duplex).
+"""`Processor`: answers a Gateway's messages about each HTTP request (ext_proc, full duplex).
 
     head, pieces of the body     kept until the body has ended, since the prompt decides
     end of the body              the destination, then the body as it came
@@ -72,7 +72,7 @@ class _Exchange:
         self._is_stream = False
 
     async def take(self, message: ext_proc.ProcessingRequest) -> list[ext_proc.ProcessingResponse]:
-        """The answers to one message. ApiError refuses the request."""
+        """The answers to one message. Raises ApiError to refuse the request."""
         answers: list[ext_proc.ProcessingResponse] = []
         match message.WhichOneof("request"):
             case "request_headers":
@@ -98,7 +98,7 @@ class _Exchange:
         return answers
 
     def close(self) -> None:
-        """Nothing follows."""
+        """Ends the exchange: no message follows."""
         if self._picked is not None:
             self._picked.end()
 
@@ -114,7 +114,7 @@ class _Exchange:
         return destination(self._picked.endpoints, self._own_key())
 
     def _own_key(self) -> dict[str, str]:
-        """A tenant's request keeps its own, by which engines know whose it is."""
+        """The engines' key, unless a tenant's request brings its own, by which engines know the tenant."""
         key = self._config.engine_api_key
         return {} if key is None or self._config.tenants is not None else {"authorization": f"Bearer {key}"}
 
@@ -128,6 +128,6 @@ class _Exchange:
 
     def _note_piece(self, body: ext_proc.HttpBody) -> None:
         if self._picked is not None and self._is_stream and body.body:
-            self._picked.begun()  # of any other answer, nobody can say when its first token came
+            self._picked.begun()  # of other answers, nobody can tell when their first token came
         if body.end_of_stream:
             self.close()

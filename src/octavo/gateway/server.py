@@ -23,7 +23,7 @@ _CONNECT_TIMEOUT_S = 5.0
 
 
 class PickerServer:
-    """A picker that serves until it is asked to end. Lives in one event loop."""
+    """A picker that serves until `end`. It lives in one event loop."""
 
     def __init__(self, config: PickerConfig) -> None:
         self._config = config
@@ -38,14 +38,14 @@ class PickerServer:
         self._ending = asyncio.Event()
         self._status = config.status
         self.status_url: str | None = None
-        """Where the page is, once the server is open."""
+        """The page's URL, once the server is open."""
 
     def end(self) -> None:
-        """No new requests; the open ones may go on for a while."""
+        """Takes no new requests; the open ones may go on for a while."""
         self._ending.set()
 
     async def serve(self, on_open: Callable[[str], None]) -> None:
-        """Until `end`. `on_open` is told the address. InputError if nobody can listen there."""
+        """Serves until `end`. `on_open` gets the address. Raises InputError if the address cannot be used."""
         server = grpc.aio.server()
         external_processor_pb2_grpc.add_ExternalProcessorServicer_to_server(
             Processor(self.picker, self.admission, self._config), server
@@ -67,7 +67,7 @@ class PickerServer:
 
     @asynccontextmanager
     async def _telling(self) -> AsyncIterator[None]:
-        """Within, the status is told over HTTP, if it is asked for."""
+        """Serves the status over HTTP while it is open, if that is configured."""
         if self._status is None:
             yield
             return

@@ -13,7 +13,7 @@ from octavo.server import REFUSALS, Gate, HttpConfig, http_settings, most_connec
 
 
 class StatusServer(uvicorn.Server):
-    """Serves until `should_exit`. Signals are the picker's."""
+    """Serves until `should_exit`. It leaves signals to the picker."""
 
     def __init__(self, routes: FleetRoutes, config: HttpConfig) -> None:
         """The key of the configuration is the operator's."""
@@ -31,5 +31,5 @@ class StatusServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """None of them."""
+        """Captures no signals."""
         yield

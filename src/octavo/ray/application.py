@@ -14,13 +14,13 @@ from octavo.ray.replica import EngineReplica
 
 _ROUTER = "octavo.ray.OctavoRouter"
 _STATS_PERIOD_S = 1.0
-"""How soon the request router hears where a new replica's events are."""
+"""The seconds in which the request router learns where a new replica's events are."""
 
 
 def app(told: dict[str, str]) -> Application:
     """Engines of one model, and OpenAI's API before them. InputError names what is wrong with the arguments."""
     arguments = Arguments.of(told)
-    with arguments.open():  # what is wrong with it is told here, and not in the log of a replica
+    with arguments.open():  # errors are raised here, and not in the log of a replica
         pass
     engines = serve.deployment(
         EngineReplica,
@@ -41,7 +41,7 @@ def app(told: dict[str, str]) -> Application:
 
 
 def _most_requests(values: Mapping[str, object]) -> int:
-    """What an engine may hold; it refuses more itself."""
+    """The most requests that Ray hands to an engine; the engine refuses more itself."""
     bounds = ("max_num_seqs", "max_waiting")
     defaults = {field.name: field.default for field in fields(EngineConfig)}
     return sum(int(str(values.get(f"engine.{name}", defaults[name]))) for name in bounds)

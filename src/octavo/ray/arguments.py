@@ -1,4 +1,4 @@
-"""`Arguments`: what a person tells `serve run octavo.ray:app`, as `name=value`.
+"""`Arguments`: the arguments of `serve run octavo.ray:app`, written `name=value`.
 
 A name is that of a flag of `octavo serve`, with underscores (`max_num_seqs=32`, `memory=16GiB`), or of a field of
 `RayConfig`. `config=FILE` is a file as `octavo serve --config` takes it, and may have a section `ray`.
@@ -39,7 +39,7 @@ class RayConfig(Settings, frozen=True, kw_only=True):
 
 _CATALOGUE = Catalogue.of("serve run octavo.ray:app", {**SERVE_SECTIONS, "ray": ("Ray Serve", RayConfig)})
 _NOT_HERE = frozenset({"server.host", "server.port", "engine.record"})
-"""Ray has a server; and the replicas cannot all write one file."""
+"""Settings that make no sense here: Ray has its own server, and replicas cannot all write one file."""
 _BY_NAME = {
     setting.flag.removeprefix("--").replace("-", "_"): key
     for key, setting in _CATALOGUE.settings.items()
@@ -48,7 +48,7 @@ _BY_NAME = {
 _TINY, _CONFIG = "tiny", "config"
 _LOOPBACK = "tcp://127.0.0.1:*"
 _EVENTS = {"engine.kv_events.endpoint": _LOOPBACK, "engine.kv_events.replay": _LOOPBACK}
-"""Where nothing else is said: any free ports, which each replica tells."""
+"""Defaults of the events' endpoints: any free ports, which each replica reports."""
 _EVENTS_KEYS = "engine.kv_events.keys"
 _DEVICE = "engine.device"
 _DISK = "offload.disk.path"
@@ -56,16 +56,16 @@ _DISK = "offload.disk.path"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arguments:
-    """All of them, checked. They travel to the replicas, which find the model."""
+    """All arguments, checked. They travel to the replicas, which find the model."""
 
     values: Mapping[str, object]
-    """By the key of the setting."""
+    """Values by the key of the setting."""
     tiny: str | None
     ray: RayConfig
 
     @classmethod
     def of(cls, told: Mapping[str, object], environment: Mapping[str, str] = os.environ) -> "Arguments":
-        """InputError names what is wrong."""
+        """Checks the arguments. Raises InputError that names what is wrong."""
         for name in told:
             if name not in (*_BY_NAME, _TINY, _CONFIG):
                 raise InputError(unknown_name("argument", name, sorted([*_BY_NAME, _TINY, _CONFIG])))
@@ -82,7 +82,7 @@ class Arguments:
 
     @contextmanager
     def open(self, *, rank: int = 0) -> Iterator[ServeSettings]:
-        """The configurations of one replica, by its rank, while the model's folder is there."""
+        """The configurations of the replica with this rank, while the model's folder is open."""
         given = self._given(rank)
         named = None if MODEL not in given or self.tiny is not None else str(given[MODEL].value)
         with open_model(named, tiny=self.tiny) as found:
@@ -90,7 +90,7 @@ class Arguments:
 
     @property
     def server(self) -> ServerConfig:
-        """That of the engines, but for the model's name, which is known where the model is."""
+        """The server's configuration, the same for all engines. The model's name is set where the model is found."""
         told = {key.removeprefix("server."): value for key, value in self.values.items() if key.startswith("server.")}
         return ServerConfig.from_mapping({"served_model_name": "of the engines"} | told)
 
@@ -100,12 +100,12 @@ class Arguments:
 
     @property
     def events_keys(self) -> str | None:
-        """The folder with the keys of the engines' events, for the request router too."""
+        """The folder with the keys of the engines' events; the request router needs it too."""
         folder = self.values.get(_EVENTS_KEYS)
         return None if folder is None else str(folder)
 
     def _given(self, rank: int) -> GivenValues:
-        """Each replica has a folder of its own in that for the disk."""
+        """The values for one replica: it has its own folder within the disk tier's."""
         disk = self.values.get(_DISK)
         own = {} if disk is None else {_DISK: str(Path(str(disk)) / f"replica-{rank}")}
         return gather(_CATALOGUE, {**self.values, **own}, {}, None)

@@ -1,4 +1,4 @@
-"""What goes from the ingress to a replica and back: `HandedRequest`, then a `Head`, then the pieces of the body."""
+"""The messages between ingress and replica: `HandedRequest`, and back a `Head` and then the pieces of the body."""
 
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -8,7 +8,7 @@ from octavo.server import Headers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandedRequest:
-    """A client's request, as a replica gets it."""
+    """A client's request as a replica gets it."""
 
     method: str
     path: str
@@ -17,7 +17,7 @@ class HandedRequest:
 
     @property
     def scope(self) -> dict[str, Any]:
-        """For the replica's application."""
+        """The request as ASGI's scope, for the replica's application."""
         return {
             "type": "http",
             "asgi": {"version": "3.0"},
@@ -36,12 +36,12 @@ class HandedRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """How an answer begins."""
+    """The beginning of an answer."""
 
     status: int
     headers: Headers
     replica: str
-    """Whose it is."""
+    """The replica that answers."""
 
 
 AnswerPart: TypeAlias = Head | bytes

@@ -1,7 +1,6 @@
-"""`Ingress`: the deployment that clients reach. It finds out a prompt's tokens and hands the request to an engine.
+"""`Ingress`: the deployment that clients reach. It finds the prompt's tokens and hands the request to an engine.
 
-An engine that is lost before its answer has begun costs no request: another one gets it. Once a byte has gone to the
-client, none does.
+If an engine is lost before its answer has begun, another one gets the request; not once a byte has gone to the client.
 """
 
 import logging
@@ -45,12 +44,12 @@ from octavo.server import (
 _logger = logging.getLogger(__name__)
 
 MOST_OPEN = 4096
-"""Requests at once; more are refused."""
+"""The most open requests; more are refused."""
 _GENERATING = ("/v1/completions", "/v1/chat/completions", "/v1/responses")
 _ABOUT_TOKENS = ("/tokenize", "/detokenize")
 _ABOUT_MODELS = ("/v1/models", "/v1/models/{name:path}")
 _NOT_HANDED_BACK = b"access-control-"
-"""The ingress says itself which pages may read an answer."""
+"""Headers that only the ingress sets: it decides which pages may read an answer."""
 
 
 @serve.ingress()
@@ -62,7 +61,7 @@ class Ingress:
         self._config = arguments.server
 
     def __serve_build_asgi_app__(self) -> Starlette:
-        """Ray calls it, in the replica."""
+        """Ray calls this in the ingress's replica."""
         config = self._config
         admission = Admission(most_requests=MOST_OPEN, most_bytes=config.max_buffered_bytes)
         metrics = HttpMetrics(CollectorRegistry())
@@ -99,7 +98,7 @@ class Ingress:
             await exchange.relay(HTTPStatus(head.status), headers, cast("AsyncIterator[bytes]", parts))
 
     async def _hand_on(self, asked: Request) -> Response:
-        """A request without a body."""
+        """Hands on a request without a body."""
         path = asked.scope["path"].removeprefix(asked.scope.get("root_path", ""))
         head, body = await self._whole(HandedRequest(method="GET", path=path, headers=asked.headers.raw))
         answer = Response(body, head.status)
@@ -107,7 +106,7 @@ class Ingress:
         return answer
 
     async def _question(self, request: HandedRequest, tenant: str | None) -> dict[str, Any]:
-        """What the request router is told of a prompt. Of one that cannot be read, nothing: an engine says why."""
+        """The router's question about a prompt; empty for one that cannot be read: an engine says why."""
         session = short_text(dict(request.headers).get(SESSION.encode(), b"").decode("latin-1"))
         try:
             fields = msgspec.json.decode(request.body, type=dict[str, Any])
@@ -135,7 +134,7 @@ class Ingress:
             return head, b"".join([cast("bytes", part) async for part in parts])
 
     async def _ask(self, request: HandedRequest, question: dict[str, Any]) -> AsyncGenerator[AnswerPart]:
-        """An engine's answer: of another one, if it is lost before it has begun."""
+        """An engine's answer. If the engine is lost before it begins, another engine is asked."""
         for is_last in (False, False, True):
             call, has_begun = self._engines.remote(request, **question), False
             try:
@@ -148,7 +147,7 @@ class Ingress:
             else:
                 return
             finally:
-                call.cancel()  # of an answer that has ended, nothing
+                call.cancel()  # does nothing once the answer has ended
 
 
 class _HandedRoute(BodyRoute):

@@ -1,4 +1,4 @@
-"""`EngineReplica`: the deployment of an engine. It answers what the ingress hands on, as `octavo serve` does."""
+"""`EngineReplica`: the deployment of an engine. It answers what the ingress hands on, like `octavo serve`."""
 
 import asyncio
 import logging
@@ -42,11 +42,11 @@ class EngineReplica:
         self._told = _told_by(served.engine.engine)
 
     def record_routing_stats(self) -> dict[str, Any]:
-        """Ray asks for it, for the request router."""
+        """Ray asks for it on behalf of the request router."""
         return {"octavo": self._told}
 
     def check_health(self) -> None:
-        """Ray asks for it, and starts a replica anew that is not well."""
+        """Ray asks for it, and restarts a replica that is not well."""
         if (error := self._engine.error) is not None:
             raise EngineDiedError(error)
 
@@ -64,7 +64,7 @@ class EngineReplica:
             answering.cancel()
 
     async def __del__(self) -> None:
-        """Ray calls it when the replica has answered what it had."""
+        """Ray calls it when the replica has answered all its requests."""
         if hasattr(self, "_engine"):
             await self._engine.close(timeout_s=0)
         self._stack.close()
@@ -74,7 +74,7 @@ class EngineReplica:
 
         async def receive() -> Message:
             if not bodies:
-                await asyncio.Event().wait()  # who goes away is told by cancelling this
+                await asyncio.Event().wait()  # a client that leaves cancels this
             return {"type": "http.request", "body": bodies.pop(), "more_body": False}
 
         try:
@@ -99,7 +99,7 @@ def _told_by(engine: Engine) -> dict[str, Any]:
 
 
 def _reachable(endpoint: str) -> str:
-    """For other machines, where the engine listens on all addresses."""
+    """The endpoint for other machines, if the engine listens on all addresses."""
     for everywhere in _EVERYWHERE:
         endpoint = endpoint.replace(f"//{everywhere}:", f"//{ray.util.get_node_ip_address()}:")
     return endpoint

@@ -36,24 +36,24 @@ _OF_WORKERS = (
     "hash_algorithm",
     "hash_seed",
 )
-"""Of the fields of a worker, those that a replica tells."""
+"""The fields of a worker of `SelectionService` that a replica reports."""
 _OF_QUESTIONS = ("token_ids", "cache_salt", "lora_name", "session_id")
 _OURS = "octavo"
 
 ReadCall: TypeAlias = Callable[[Sequence[Any], Mapping[str, Any]], Mapping[str, Any]]
-"""From a call's arguments to the fields of a question of `SelectionService`; without `token_ids` the loads decide."""
+"""Reads the fields of a `SelectionService` question from a call's arguments; without `token_ids` the loads decide."""
 
 
 def read_keywords(_: Sequence[Any], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The fields of a question that stand in a call's keywords."""
+    """The fields of a question among a call's keywords."""
     return {name: kwargs[name] for name in _OF_QUESTIONS if kwargs.get(name) is not None}
 
 
 class OctavoRouter(RequestRouter):
     """Sends a call where its prompt can really be resumed and where the fewest tokens wait.
 
-    A replica that tells no events takes part by its load alone. One that is full, as far as Ray knows, is not chosen
-    while another one has room.
+    A replica without events is judged by its load alone. A full one, as far as Ray knows, is chosen only if all are
+    full.
     """
 
     def initialize_state(self, *, read_call: str = f"{__name__}:read_keywords", keys: str | None = None) -> None:
@@ -62,15 +62,15 @@ class OctavoRouter(RequestRouter):
         self._read_call: ReadCall = resolve_name(read_call)
         self._service = SelectionService(keys=None if keys is None else Path(keys))
         self._told: dict[str, Mapping[str, Any]] = {}
-        """By replica."""
+        """By replica, its last report."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def known(self) -> list[dict[str, Any]]:
-        """All replicas, and what is known of each."""
+        """All replicas with what is known of each."""
         return self._service.workers()
 
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
-        """The deployment has these replicas now; what they tell may have changed."""
+        """Takes the deployment's replicas, and their reports."""
         here = ray.get_runtime_context().get_node_id()
         self._begin(self._follow({one.replica_id.unique_id: told_by(one, here) for one in replicas}))
         super().update_replicas(replicas)
@@ -94,22 +94,22 @@ class OctavoRouter(RequestRouter):
         return [[by_id[chosen["worker_id"]]]]
 
     def on_request_completed(self, replica_id: ReplicaID, internal_request_id: str) -> None:
-        """Whatever came of it."""
+        """Notes that a request has ended, in whatever way."""
         self._begin(self._free(internal_request_id))
 
     async def _reserve(self, request_id: str, call: PendingRequest, allowed: Iterable[str]) -> dict[str, Any]:
-        """A call for which Ray asks again was not taken where it was meant to go."""
+        """Reserves a replica. If Ray asks again for a call, the earlier replica did not take it."""
         await self._free(request_id)
         try:
             question = {"token_ids": [], **self._read_call(call.args, call.kwargs)}
-        except Exception as error:  # somebody else's function; the call would wait forever
+        except Exception as error:  # a user's function: if it raised, the call would wait forever
             raise InputError(f"its tokens cannot be read: {type(error).__name__}: {error}") from error
         return await self._service.select_and_reserve(
             question | {"selection_id": request_id, "allowed_worker_ids": list(allowed)}
         )
 
     async def _prefill(self, request_id: str, expected_s: float) -> None:
-        """Ray does not tell when an answer begins, so a prompt counts as computed when that was expected."""
+        """Counts a prompt as computed at the expected time: Ray does not tell when an answer begins."""
         await asyncio.sleep(expected_s)
         with suppress(ApiError):
             await self._service.prefill_complete(request_id)
@@ -136,14 +136,14 @@ class OctavoRouter(RequestRouter):
             await self._service.upsert_worker({"worker_id": name})
 
     def _begin(self, work: Coroutine[None, None, None]) -> None:
-        """In the loop where Ray calls; in the order of the calls."""
+        """Runs a job in the loop in which Ray calls, in the order of the calls."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
 
 def told_by(replica: RunningReplica, here: str) -> Mapping[str, Any]:
-    """What a replica tells; nothing if its events stay on another machine than this one."""
+    """A replica's report; empty if its events stay on another machine."""
     told = replica.routing_stats.get(_OURS)
     if not isinstance(told, Mapping):
         return {}
