@@ -10,13 +10,13 @@ Row = NewType("Row", int)
 """A row of a page class on the device: where a block of a group lies."""
 
 NO_ROW = Row(-1)
-"""Where a block of a chunk is not wanted."""
+"""In place of a row: this block of the chunk is not wanted."""
 
 Slot = NewType("Slot", int)
 """A slot of the arena in host memory. A chunk of several slots is known by the first, its head."""
 
 GroupIdx = NewType("GroupIdx", int)
-"""A group's place in the plan. 0 and None differ: None is "no group"."""
+"""A group's index in the plan. 0 and None differ: None is "no group"."""
 
 _T = TypeVar("_T")
 

@@ -1,10 +1,10 @@
-"""`RequestRecorder`: a file with what a simulation needs of each request that ended, and never a word of its text.
+"""`RequestRecorder`: a file with what a simulation needs to know of each request, and nothing of its text.
 
     {"octavo_recording": 1, "block_tokens": 16}
     {"arrival_s": 0.02, "prompt_tokens": 40, "output_tokens": 9, "blocks": [2811.., 977..], ...}
 
-A block is told by 48 bits of its hash, which names its tokens and all before it. A thread writes, so that a slow disk
-holds up nobody. What it cannot take in time is dropped and counted; a disk that fails ends the recording.
+A block is named by 48 bits of its hash, which depends on its tokens and all before it. A thread writes, so that a slow
+disk delays no request. Requests beyond its queue are dropped and counted; a disk that fails ends the recording.
 """
 
 import json
@@ -22,7 +22,7 @@ RECORDING_VERSION = 1
 
 _HASH_BYTES = 6
 _MOST_WAITING = 4096
-"""Requests that wait to be written; more are dropped."""
+"""The most requests that wait to be written; more are dropped."""
 _FLUSH_S = 1.0
 
 _logger = logging.getLogger(__name__)
@@ -56,14 +56,14 @@ class RequestRecorder:
         num_prompt_tokens: int,
         num_output_tokens: int,
     ) -> None:
-        """A request has ended. `hashes`: of its full blocks, not changed any more; `resumed`: tokens by medium."""
+        """Notes a request that ended. `hashes`: of its full blocks, and final; `resumed`: tokens by medium."""
         try:
             self._waiting.put_nowait(_Ended(arrival_s, num_prompt_tokens, num_output_tokens, hashes, resumed))
         except Full:
             self.num_dropped += 1
 
     def close(self, timeout_s: float = 10.0) -> None:
-        """Writes what waits, within the time."""
+        """Writes what waits, as far as the time allows."""
         try:
             self._waiting.put(None, timeout=timeout_s)
         except Full:
@@ -82,7 +82,7 @@ class RequestRecorder:
                 self.num_dropped += 1
 
     def _write_next(self, file: TextIO) -> bool:
-        """False at the end."""
+        """Writes the next request. False at the end."""
         try:
             ended = self._waiting.get(timeout=_FLUSH_S)
         except Empty:
@@ -102,7 +102,7 @@ class RequestRecorder:
 
 
 def check_recording(path: Path) -> None:
-    """InputError if a recording cannot be made there. Leaves nothing."""
+    """Raises InputError if a recording cannot be made there. Leaves no file."""
     _create(path).close()
     path.unlink()
 

@@ -4,8 +4,8 @@
     mine = "my_package:MyPolicy"
 
 A class may stand as `"module:Class"`, which is imported on first use. The same registration twice changes nothing; a
-conflicting one raises and names both. Where a package conflicts with another package, everybody who asks for that
-key is told, and nobody else. What is built in cannot be replaced. A package that fails hides no other.
+conflicting one raises and names both. If two packages conflict, only a lookup of that key raises. What is built in
+cannot be replaced. A package that fails does not affect others.
 """
 
 import logging
@@ -30,14 +30,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginFailure:
-    """A package's entry point that was refused; nothing that it had registered remains."""
+    """A package's entry point that was refused; nothing that it registered remains."""
 
     name: str
     cause: str
 
 
 class Registry(Generic[K, V]):
-    """Values by key. Entry points are taken in once, before the first key that nobody has registered is looked up."""
+    """Values by key. Entry points are loaded once, at the first lookup of a key that is not registered yet."""
 
     def __init__(
         self,
@@ -48,8 +48,8 @@ class Registry(Generic[K, V]):
         is_same: Callable[[V, V], bool],
         remedy: str,
     ) -> None:
-        """`bring` registers what an entry point of the group names, and may raise anything. `remedy` is for somebody
-        whose registration conflicts."""
+        """`bring` registers what an entry point of the group names, and may raise anything. `remedy` tells the owner of
+        a conflicting registration what to do."""
         self._group = group
         self._built_in = built_in
         self._bring = bring
@@ -59,10 +59,10 @@ class Registry(Generic[K, V]):
         """Guards the fields below. Never held while a module is imported: the thread that imports it may want it."""
         self._entries = dict(built_in)
         self._conflicts: dict[K, str] = {}
-        """Keys that two packages registered differently, with what is wrong."""
+        """Keys that two packages registered differently, each with the complaint."""
         self._failures: list[PluginFailure] = []
         self._plugins_lock = threading.RLock()
-        """Held while entry points are taken in, so that a lookup in another thread waits for all of them."""
+        """Held while entry points are loaded, so that a lookup in another thread waits for all of them."""
         self._has_plugins = False
 
     def register(self, key: K, value: V) -> None:
@@ -103,7 +103,7 @@ class Registry(Generic[K, V]):
             return tuple(self._failures)
 
     def load_plugins(self) -> None:
-        """Takes in all entry points of the group, the first time only."""
+        """Loads all entry points of the group, the first time only."""
         with self._plugins_lock:
             if self._has_plugins:
                 return
@@ -127,7 +127,7 @@ class Registry(Generic[K, V]):
 
     @contextmanager
     def undone_if_it_fails(self, is_undone: Callable[[K], bool]) -> Iterator[None]:
-        """What is registered inside is forgotten if the block raises, as far as `is_undone` says so of its key."""
+        """Forgets what is registered inside if the block raises, as far as `is_undone` says so of its key."""
         with self._lock:
             before = set(self._entries)
         try:
@@ -181,7 +181,7 @@ class ClassRegistry(Generic[T]):
         return sorted(self._classes.keys())
 
     def find(self, name: str) -> type[T]:
-        """InputError if nobody knows the name, or what it stands for cannot be imported."""
+        """The class of a name. Raises InputError if the name is unknown, or its class cannot be imported."""
         found = self._classes.find(name)
         if found is None:
             raise InputError(f"{self._noun} {name!r} is not known; choose one of: {', '.join(self.names())}")

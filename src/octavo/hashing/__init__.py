@@ -1,8 +1,8 @@
 """Chained block hashes: `h_i = H(h_(i-1), tokens of block i, extra keys of block i)`.
 
-Equal hashes mean that the KV of one request may be given to another, so everything that changes KV takes part:
-tokens, `RequestIdentity`, seed. What does not differ within one engine (the model, the page layout) is the
-namespace's matter. Why these algorithms: docs/decisions/0003-block-hashes.md.
+Equal hashes mean that the KV of one request may be given to another, so everything that changes KV takes part: tokens,
+`RequestIdentity`, seed. What is the same for one engine's requests (the model, the page layout) is in the namespace.
+Why these algorithms: docs/decisions/0003-block-hashes.md.
 """
 
 from octavo.hashing.algorithms import DEFAULT_ALGORITHM, DEFAULT_SEED, HASH_ALGORITHMS

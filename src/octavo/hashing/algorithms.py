@@ -6,7 +6,7 @@ A message is `tokens || extra keys`, and what is hashed is `parent || message`. 
     fixed length    | fixed length                                | the rest
 
 so different (parent, tokens, extra keys) are different bytes. The first parent, the root, digests the algorithm's name,
-the block size and the seed: chains of different ones start apart and stay apart, at no cost per block.
+the block size and the seed: their chains are different from the start, at no cost per block.
 """
 
 from abc import ABC, abstractmethod
@@ -51,12 +51,12 @@ class HashAlgorithm(ABC):
         """The second part of a block's message."""
 
     def lookahead_message(self, keys: ExtraKeys, following: Sequence[int]) -> bytes:
-        """The same where the hash covers the tokens after the block."""
+        """The second part, where the hash also covers the tokens after the block."""
         return cbor2.dumps((keys or None, *following), canonical=True)
 
     @abstractmethod
     def chain(self, parent: BlockHash, messages: list[bytes]) -> list[BlockHash]:
-        """The hashes of consecutive blocks: the one loop per block, so it holds a hash call and nothing else."""
+        """The hashes of consecutive blocks. It is the one loop per block, so it only hashes."""
 
 
 class _Int32Algorithm(HashAlgorithm):
@@ -95,14 +95,14 @@ class Sha256Int32(_Int32Algorithm):
 class Xxh3Int32(_Int32Algorithm):
     """Fast, and not collision-resistant: who can choose prompts can make two with one hash, and get another's KV.
 
-    Only for engines all of whose users trust each other.
+    Only for engines whose users all trust each other.
     """
 
     name = "xxh3_128"
     digest_size_bytes = 16
 
     def __init__(self, *, hash_block_size: int) -> None:
-        from xxhash import xxh3_128_digest  # not everywhere that vLLM runs, and only this algorithm needs it
+        from xxhash import xxh3_128_digest  # some systems with vLLM lack it, and only this algorithm needs it
 
         super().__init__(hash_block_size=hash_block_size)
         self._hash: Callable[[bytes], bytes] = xxh3_128_digest

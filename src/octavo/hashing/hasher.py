@@ -1,4 +1,4 @@
-"""`BlockHasher` hashes the full blocks of a request, and later the blocks that it has grown."""
+"""`BlockHasher` hashes the full blocks of a request, and later those that fill while it grows."""
 
 from array import array
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from octavo.hashing.identity import RequestIdentity
 from octavo.ids import BlockHash
 
 Tokens: TypeAlias = NDArray[np.int32] | Sequence[int]
-"""An array is much the faster: converting a list costs as much as hashing it."""
+"""An array is much faster: converting a list costs as much as hashing it."""
 _Hash = TypeVar("_Hash")
 
 

@@ -1,4 +1,4 @@
-"""What tells two requests with equal tokens apart: `RequestIdentity`, and the extra keys it puts into block hashes.
+"""`RequestIdentity`: what tells requests with equal tokens apart, and the extra keys that it puts into block hashes.
 
 Every key is a tuple that starts with the name of its source, so that no value of one source can be taken for a value
 of another. Keys, their order and the blocks they belong to are vLLM 0.32's, so that hashes and events of both join;
@@ -57,7 +57,7 @@ class PromptEmbeds:
             )
 
     def digest(self, tokens: range) -> bytes:
-        """The digest of the rows of `tokens`; past the end of the prompt there are none, and it is that of nothing."""
+        """The digest of the rows of `tokens`; that of no bytes past the end of the prompt."""
         rows = memoryview(self.data)[tokens.start * self.bytes_per_token : tokens.stop * self.bytes_per_token]
         return sha256(rows).digest()
 
@@ -143,7 +143,7 @@ class RequestIdentity:
 
 
 PLAIN = RequestIdentity()
-"""A request of nothing but tokens."""
+"""The identity of a request that has only tokens."""
 
 
 def _require_text(value: object, name: str) -> None:

@@ -1,4 +1,4 @@
-"""The identity under which bytes may be reused: a digest of all that decides what they mean."""
+"""The identity under which bytes may be reused: a digest of everything that decides their meaning."""
 
 from octavo.namespace.identity import (
     FORMAT_VERSION,

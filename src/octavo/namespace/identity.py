@@ -1,8 +1,8 @@
-"""Under which identity bytes may be reused: the namespace, and which requests may leave anything behind.
+"""The namespace, under which bytes may be reused, and which requests may leave bytes behind.
 
-A namespace digests all that decides a chunk's bytes apart from its key: a difference in any of it is another
-namespace, so a mismatch is a miss and never wrong output. What differs between requests of one engine (tokens, LoRA,
-salt) is in the block hashes: `octavo.hashing`.
+A namespace digests all that decides a chunk's bytes apart from its key. Any difference makes another namespace, so a
+mismatch is a miss and never wrong output. What differs between requests of one engine (tokens, LoRA, salt) is in the
+block hashes: `octavo.hashing`.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from octavo.hashing import RequestIdentity
 from octavo.planning import KVCacheConfig
 
 FORMAT_VERSION = 1
-"""Of chunks: raised when what their bytes mean changes."""
+"""The version of chunks, raised when the meaning of their bytes changes."""
 NAMESPACE_BYTES = 16
 _MAGIC, _FAMILY_MAGIC = b"octavo-namespace-1", b"octavo-family-1"
 
@@ -26,14 +26,14 @@ class CacheIdentity:
     """All that decides what an engine's chunks hold."""
 
     model_digest: bytes
-    """Of the content of the weights and the resolved config: `digest_weights`."""
+    """The digest of the weights and the resolved config: `digest_weights`."""
     dtype: str
-    """What the cache is really held in, after every default and override."""
+    """The type in which the cache is really held, after every default and override."""
     config: KVCacheConfig
     """Page layout and geometry: groups, specs, the offsets and the order of layers. How much memory there is, and how
     it is cut into sheets, does not matter: a chunk's bytes do not depend on it."""
     blocks_per_chunk: tuple[int, ...]
-    """By group."""
+    """Blocks per chunk, by group."""
     hash_algorithm: str
     hash_seed: str
     attention_backend: str
@@ -55,7 +55,7 @@ def make_family(model_digests: Sequence[bytes]) -> bytes:
 
 
 def identity_fields(identity: CacheIdentity) -> dict[str, object]:
-    """What the namespace digests, by name."""
+    """The parts that the namespace digests, by name."""
     if not identity.model_digest:
         raise InputError("a namespace needs the digest of the model's weights: see digest_weights")
     if len(identity.blocks_per_chunk) != len(identity.config.groups):

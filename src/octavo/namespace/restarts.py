@@ -1,5 +1,5 @@
-"""Whose a namespace is: each engine leaves the parts of its identity beside what a tier keeps. The next one with
-another namespace says which parts differ, so why a restart is cold; `octavo cache ls` shows them.
+"""Tells whose a namespace is: each engine leaves the parts of its identity beside a tier's chunks. An engine with
+another namespace logs which parts differ, and so why its start is cold; `octavo cache ls` shows them.
 
     namespace-<hex>.json      {"dtype": "bfloat16", "model_digest": "9f86d081884c7d65", ..., "model": "qwen3-next"}
 """
@@ -15,10 +15,10 @@ from pathlib import Path
 from octavo.namespace.identity import CacheIdentity, encode, identity_fields
 
 LABELS = ("model", "plan")
-"""What a person knows an engine by. They are no part of the identity, and no reason for a cold start."""
+"""Names by which a person knows an engine. They are not part of the identity, and never a reason for a cold start."""
 _NAME = re.compile(r"namespace-([0-9a-f]{32})\.json")
 _LONGEST_PART = 60
-"""Characters; a longer part is written as a digest."""
+"""The most characters of a part; a longer one is written as a digest."""
 _LONGEST_LABEL = 200
 _MOST_PARTS = 64
 _MOST_FILES = 16
@@ -96,7 +96,7 @@ def _shown(part: object) -> str:
 
 
 def _read(path: Path) -> dict[str, object]:
-    """Whoever may write to the folder may have written it: empty if it is not what `_write` writes."""
+    """The file's content; empty if it is not as `_write` writes it: others may write to the folder."""
     file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(file, "rb") as stream, suppress(ValueError, RecursionError):
         parts = json.loads(stream.read(_MOST_BYTES))
@@ -106,7 +106,7 @@ def _read(path: Path) -> dict[str, object]:
 
 
 def _write(path: Path, parts: Mapping[str, str]) -> None:
-    """Whole or not at all."""
+    """Writes the whole file or nothing."""
     draft = path.with_suffix(f".{os.getpid()}.tmp")
     file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:

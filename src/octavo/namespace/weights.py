@@ -17,15 +17,15 @@ from octavo.namespace.identity import encode
 
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
 _CONFIGURATION = (".json", ".py")
-"""All of them: the config, quantisation, the index that says which tensor is where, a model's own code."""
+"""The ends of names of configuration files: the config, quantisation, the index of tensors, a model's own code."""
 _MEMORY_NAME = "weights-digests.json"
 _MEMORY_VERSION = 2
 _MOST_REMEMBERED = 10_000
 _PIECE_BYTES = 16 << 20
 
 Stamp = tuple[int, int, int, int, int]
-"""Of a file: size, time of modification, time of change, inode, device. Nobody can set the time of change, so a change
-in place that keeps size and time of modification is a change here."""
+"""A file's size, time of modification, time of change, inode and device. Nobody can set the time of change, so it shows
+even a change that keeps size and time of modification."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,11 +34,11 @@ class WeightStamps:
 
     files: Mapping[str, Stamp]
     changed_ns: int
-    """When a file, a folder or a link on the way to them last changed, since the epoch."""
+    """When a file, a folder or a link on the way to them last changed, in ns since the epoch."""
 
 
 def stamp_weights(folder: Path | str) -> WeightStamps:
-    """To be taken before the weights are loaded."""
+    """The present stamps. Take them before the weights are loaded."""
     root = Path(folder).absolute()
     files = _model_files(root)
     try:
@@ -120,7 +120,7 @@ class _Memory:
             if known is not None and known[0] == stamp:
                 return known[1]
             digest = _digest_file(file)
-            if _stamp(file) == stamp:  # else it changed meanwhile
+            if _stamp(file) == stamp:  # else it changed while it was read
                 self._known.pop(path, None)
                 self._known[path] = stamp, digest
                 self._is_new = True
@@ -129,7 +129,7 @@ class _Memory:
         return digest
 
     def save(self) -> None:
-        """Whole or not at all; where it cannot be written, the next start reads again."""
+        """Writes the whole file or nothing; if it cannot, the next start reads the weights again."""
         if self._path is None or not self._is_new:
             return
         files = dict(list(self._known.items())[-_MOST_REMEMBERED:])

@@ -1,19 +1,18 @@
-"""`Discards`: tables that nobody uses any more, freed a few items at a time. To free a million keys at once takes tens
-of milliseconds."""
+"""`Discards`: frees unused tables a few items at a time. A million keys at once would take tens of milliseconds."""
 
 from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
 Part = dict[Any, Any] | deque[Any] | list[Any]
-"""A container that was given up, with all that is in it. Nobody else looks into it."""
+"""A container that was given up, with all that is in it. No other code looks into it."""
 
 _COST_OF_A_PART = 8
-"""In items."""
+"""The cost of freeing a part, in items."""
 
 
 class Discards:
-    """Containers that were given up. They are emptied in no order."""
+    """Containers that were given up. They are emptied in any order."""
 
     def __init__(self) -> None:
         self._parts: list[Part] = []

@@ -1,6 +1,6 @@
 """`LinkedLists`: numbers in doubly linked lists, kept in two flat arrays.
 
-    list 0    0 <-> 7 <-> 4 <-> 9 <-> 0        a list is a ring, and its own number is the ring's beginning
+    list 0    0 <-> 7 <-> 4 <-> 9 <-> 0        a list is a ring that begins with its own number
 
 A number is in one list at most. Every operation takes constant time, and the garbage collector has nothing to follow.
 """
@@ -21,11 +21,11 @@ class LinkedLists:
 
     @property
     def size(self) -> int:
-        """The first number that is not known."""
+        """The first number that is not known yet."""
         return len(self._next)
 
     def grow(self) -> None:
-        """One number more, in no list."""
+        """Adds one number, in no list."""
         self._next.append(_NOWHERE)
         self._prev.append(_NOWHERE)
 
@@ -37,13 +37,13 @@ class LinkedLists:
         return None if number == list_ else number
 
     def append(self, list_: int, number: int) -> None:
-        """As the last; the number is in no list."""
+        """Makes it the last; it must be in no list."""
         before = self._prev[list_]
         self._next[number], self._prev[number] = list_, before
         self._next[before] = self._prev[list_] = number
 
     def prepend(self, list_: int, number: int) -> None:
-        """As the first; the number is in no list."""
+        """Makes it the first; it must be in no list."""
         self.insert_after(list_, number)
 
     def insert_after(self, before: int, number: int) -> None:
@@ -52,7 +52,7 @@ class LinkedLists:
         self._prev[following] = self._next[before] = number
 
     def remove(self, number: int) -> None:
-        """Takes it out of its list, if it is in one."""
+        """Takes the number out of its list, if it is in one."""
         following, before = self._next[number], self._prev[number]
         if following != _NOWHERE:
             self._next[before], self._prev[following] = following, before
@@ -65,7 +65,7 @@ class LinkedLists:
             number = self._next[number]
 
     def check_invariants(self) -> None:
-        """For tests: both arrays tell the same."""
+        """For tests: checks that both arrays agree."""
         seen = [number for list_ in range(self.num_lists) for number in self.items(list_)]
         assert len(seen) == len(set(seen))
         for number, following in enumerate(self._next):

@@ -27,11 +27,11 @@ MAX_SLOTS = (1 << _SLOT_BITS) - 1
 """The most slots of one key."""
 
 _NONE = -1
-"""As a run's neighbour."""
+"""In place of a run's neighbour: there is none."""
 
 
 class RecencyTable:
-    """Where keys are, in orders that share it. A key is in one of them at a time; to move it costs no other look."""
+    """The run of each key, for orders that share it. A key is in one order at a time; moving it takes one lookup."""
 
     def __init__(self) -> None:
         self.entries = ShardedDict(_NONE)
@@ -48,13 +48,13 @@ class RecencyOrder:
     def __init__(self, table: RecencyTable | None = None) -> None:
         table = table or RecencyTable()
         self.num_slots = 0
-        """Of all keys."""
+        """The slots of all keys."""
         self._entries = table.entries.shards
         self._run_numbers = table.run_numbers
         self._runs: dict[int, dict[bytes, None]] = {}
         """The sealed runs' keys, oldest first, blanks among them."""
         self._live: dict[int, int] = {}
-        """How many of them are no blanks."""
+        """The number of keys in each run that are not blanks."""
         self._older: dict[int, int] = {}
         self._newer: dict[int, int] = {}
         self._oldest = self._newest = _NONE
@@ -65,13 +65,13 @@ class RecencyOrder:
         return len(self._open) + sum(self._live.values())
 
     def __iter__(self) -> Iterator[bytes]:
-        """In no order."""
+        """All keys, in no order."""
         for number in self._runs:
             yield from self._keys_of(number)
         yield from self._open
 
     def parts(self) -> Sequence[Part]:
-        """What it keeps beside its table."""
+        """The containers of the order, without its table."""
         return [*self._runs.values(), self._open]
 
     def __contains__(self, key: bytes) -> bool:
@@ -79,7 +79,7 @@ class RecencyOrder:
         return number == self._open_number or number in self._live
 
     def add(self, key: bytes, num_slots: int) -> None:
-        """A new key, as the newest."""
+        """Adds a new key as the newest."""
         self._entries[key[0]][key] = self._open_number << _SLOT_BITS | num_slots
         self.num_slots += num_slots
         self._open[key] = None
@@ -87,7 +87,7 @@ class RecencyOrder:
             self._seal()
 
     def extend(self, keys: Sequence[bytes], slots: Sequence[int]) -> None:
-        """New keys, the last as the newest."""
+        """Adds new keys; the last becomes the newest."""
         entries, start = self._entries, 0
         self.num_slots += sum(slots)
         while start < len(keys):
@@ -104,7 +104,7 @@ class RecencyOrder:
             start = stop
 
     def renew(self, keys: Iterable[bytes]) -> None:
-        """The keys among these that are there become the newest, the last the very newest."""
+        """Makes those of these keys that are there the newest; the last of them becomes the very newest."""
         entries, runs, live = self._entries, self._runs, self._live
         open_keys, open_number = self._open, self._open_number
         for key in keys:
@@ -126,7 +126,7 @@ class RecencyOrder:
                 open_keys, open_number = self._open, self._open_number
 
     def pop(self, key: bytes) -> int | None:
-        """Takes a key out. Its slots, or None if it was not there."""
+        """Takes a key out, and returns its slots; None if it was not there."""
         shard = self._entries[key[0]]
         entry = shard.get(key, _NONE)
         number = entry >> _SLOT_BITS
@@ -149,7 +149,7 @@ class RecencyOrder:
         return next(self._keys_of(self._oldest))
 
     def pop_oldest(self, num_slots: int) -> tuple[list[bytes], list[int]]:
-        """Takes out the oldest keys, until they have at least `num_slots` or all are out: keys and slots."""
+        """Takes out the oldest keys until they have at least `num_slots`, or all are out: keys and slots."""
         keys: list[bytes] = []
         slots: list[int] = []
         entries = self._entries
@@ -163,7 +163,7 @@ class RecencyOrder:
         return keys, slots
 
     def move_oldest(self, num_slots: int, to: "RecencyOrder") -> tuple[list[bytes], list[int]]:
-        """The same, but they become the newest of another order of this table."""
+        """The same, but the keys become the newest of another order of this table."""
         keys: list[bytes] = []
         slots: list[int] = []
         for number, taken, slots_of_taken in self._take_oldest(num_slots):
@@ -202,7 +202,7 @@ class RecencyOrder:
         return (keys, slots) if sum(slots) <= most_slots else None
 
     def _take_part(self, number: int, num_slots: int) -> tuple[list[bytes], list[int]]:
-        """The first keys of a run that together have at least `num_slots` slots. The run has enough of them."""
+        """The first keys of a run that together have at least `num_slots` slots; the run must have that many."""
         keys: list[bytes] = []
         slots: list[int] = []
         entries, base, run = self._entries, number << _SLOT_BITS, self._runs[number]
@@ -221,7 +221,7 @@ class RecencyOrder:
         return keys, slots
 
     def _adopt(self, number: int, run: dict[bytes, None], num_slots: int, num_keys: int) -> None:
-        """A run of another order of the table becomes the newest, its entries as they are."""
+        """Makes a run of another order of the table the newest; its entries stay as they are."""
         if self._open:
             self._seal()
         self.num_slots += num_slots
@@ -256,7 +256,7 @@ class RecencyOrder:
         return self._oldest
 
     def _seal(self) -> None:
-        """The open run becomes the newest sealed one."""
+        """Makes the open run the newest sealed one."""
         self._append(self._open_number, self._open, len(self._open))
         self._open = {}
         self._open_number = next(self._run_numbers)
@@ -268,7 +268,7 @@ class RecencyOrder:
         self._link(number, _NONE)
 
     def _blank(self, number: int, count: int = 1) -> None:
-        """Fewer keys in a sealed run."""
+        """Notes that a sealed run has fewer keys."""
         live = self._live[number] = self._live[number] - count
         if live * 4 < len(self._runs[number]) or not live:
             self._rewrite(number)
@@ -299,7 +299,7 @@ class RecencyOrder:
         self._link(self._older.pop(number), self._newer.pop(number))
 
     def _link(self, older: int, newer: int) -> None:
-        """Makes neighbours of two runs, or one the end of the order."""
+        """Makes two runs neighbours, or one the end of the order."""
         if older == _NONE:
             self._oldest = newer
         else:

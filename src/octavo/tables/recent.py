@@ -2,7 +2,7 @@
 
     young [ keys put since the last turn ]   old [ those before ]   gone
 
-Keys that are put together stay together. So a reader who finds the last key of a chain finds its first keys too.
+Keys that are put together are forgotten together. So if the last key of a chain is there, its first keys are too.
 """
 
 from collections.abc import Sequence
@@ -15,10 +15,10 @@ V = TypeVar("V")
 
 
 class Recent(Generic[K, V]):
-    """Keys and values of late. Work per call is in proportion to the keys given."""
+    """The newest keys and their values. Work per call is in proportion to the keys given."""
 
     def __init__(self, most: int) -> None:
-        """`most`: keys of one generation."""
+        """`most`: the most keys of one generation."""
         self.has_forgotten = False
         """Whether a key may be missing because it is old."""
         self._most = most
@@ -37,11 +37,11 @@ class Recent(Generic[K, V]):
         return self._old.get(key) if found is None else found
 
     def is_young(self, key: K) -> bool:
-        """Whether it was put since the last turn."""
+        """Whether it is among the young."""
         return key in self._young
 
     def put(self, keys: Sequence[K], value: V) -> None:
-        """These keys are the newest, all with one value."""
+        """Puts these keys as the newest, all with one value."""
         self._gone.free(2 * len(keys) + 1)
         self._young.update(dict.fromkeys(keys, value))
         if len(self._young) >= self._most:

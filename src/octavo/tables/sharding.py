@@ -24,20 +24,20 @@ _V = TypeVar("_V")
 
 
 class ShardedDict(Generic[_V]):
-    """Key -> value. A key that is not there has the value `missing`."""
+    """A mapping; a key that is not there has the value `missing`."""
 
     __slots__ = ("missing", "shards")
 
     def __init__(self, missing: _V) -> None:
         self.missing = missing
         self.shards: list[dict[bytes, _V]] = _make_shards()
-        """The parts, by first byte. Hot loops take `shards[key[0]]` themselves, which saves a call per key."""
+        """The parts, by first byte. Hot loops use `shards[key[0]]` directly, which saves a call per key."""
 
     def get(self, key: bytes) -> _V:
         return self.shards[key[0]].get(key, self.missing)
 
     def find(self, keys: Iterable[bytes]) -> list[_V]:
-        """The values of many keys."""
+        """The values of these keys."""
         shards, missing = self.shards, self.missing
         return [shards[key[0]].get(key, missing) for key in keys]
 
@@ -53,7 +53,7 @@ class ShardedDict(Generic[_V]):
         return list({id(shard): shard for shard in self.shards}.values())
 
     def items(self) -> Iterator[tuple[bytes, _V]]:
-        """In no order."""
+        """All keys and values, in no order."""
         for part in self.parts():
             yield from part.items()
 
