@@ -15,9 +15,7 @@ import argparse
 import asyncio
 import os
 import random
-import shutil
-import signal
-import subprocess
+import sys
 import tempfile
 import time
 from abc import ABC, abstractmethod
@@ -36,7 +34,9 @@ from octavo.ids import BlockHash, GroupIdx
 from octavo.offload import SharedConfig
 from octavo.tiers import Tier, TierContext
 
-SCRIPTS = Path(__file__).parents[1] / "scripts"
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "lib"))
+from rigs.store_servers import MissingError, serving
+
 CHUNKS_PER_JOB = 16
 MOST_JOB_KIB = 16 << 10
 TOKENS_PER_CHUNK = 64
@@ -199,10 +199,6 @@ def move(tier: Tier, submit: Callable[..., bool], work: Work, buffers: list[memo
 # ---- stores ---------------------------------------------------------------------------------------------------------
 
 
-class MissingError(Exception):
-    """What a store needs is not installed."""
-
-
 class Place(ABC):
     """A store, and its client's own way of putting and getting."""
 
@@ -305,17 +301,20 @@ async def at_depth(depth: int, calls: list[Callable[[], Awaitable[object]]]) -> 
 
 
 @contextmanager
+def new_folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="bench-stores-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+@contextmanager
 def start_folder() -> Iterator[Place]:
-    folder = tempfile.mkdtemp(prefix="bench-stores-")
-    try:
+    with new_folder() as folder:
         yield Objects({"url": f"file://{folder}"})
-    finally:
-        shutil.rmtree(folder)
 
 
 @contextmanager
 def start_s3() -> Iterator[Place]:
-    with serving("start_object_store.sh") as told:
+    with new_folder() as folder, serving("start_object_store.sh", folder) as told:
         os.environ.update({name: told[name] for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")})
         yield Objects({"url": "s3://octavo/bench", "endpoint": told["ENDPOINT"]})
 
@@ -326,29 +325,8 @@ def start_redis() -> Iterator[Place]:
         import redis  # noqa: F401
     except ImportError:
         raise MissingError("the package redis") from None
-    with serving("start_redis.sh") as told:
+    with new_folder() as folder, serving("start_redis.sh", folder) as told:
         yield RedisServer({"url": told["TCP_URL"]})
-
-
-@contextmanager
-def serving(script: str) -> Iterator[dict[str, str]]:
-    folder = tempfile.mkdtemp(prefix="bench-stores-")
-    process = subprocess.Popen([str(SCRIPTS / script), folder], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    try:
-        told = {}
-        for line in process.stdout:
-            if line.strip() == "READY":
-                break
-            name, _, value = line.strip().partition("=")
-            told[name] = value
-        else:
-            raise MissingError(f"{script} ended with {process.wait()}")
-        yield told
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.communicate()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 STARTS = {"file": start_folder, "s3": start_s3, "redis": start_redis}

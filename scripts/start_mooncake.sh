@@ -30,7 +30,8 @@ trap 'exit 0' TERM INT
 starts() {
     local name=$1 port=$2
     shift 2
-    "$python" -c "from mooncake.cli${name#master} import main; main()" "$@" > "$folder/$name.log" 2>&1 &
+    "$(dirname "$0")/end_with_parent.sh" $$ "$python" -c "from mooncake.cli${name#master} import main; main()" "$@" \
+        > "$folder/$name.log" 2>&1 &
     pids+=($!)
     until (: < "/dev/tcp/127.0.0.1/$port") 2> /dev/null; do
         kill -0 "${pids[-1]}" 2> /dev/null || {

@@ -7,6 +7,8 @@
 #
 # Needs Debian's packages radosgw, ceph-mon, ceph-osd and ceph-base, and ends with 77 where they are not installed.
 set -euo pipefail
+scripts=$(realpath "$(dirname "$0")")
+bound() { exec "$scripts/end_with_parent.sh" $$ "$@"; }
 
 for tool in radosgw radosgw-admin ceph-mon ceph-osd ceph monmaptool ceph-authtool; do
     command -v "$tool" >/dev/null || {
@@ -78,17 +80,17 @@ ceph_now() { timeout 20 ceph --connect-timeout 15 "$@"; }
 ceph-authtool --create-keyring keyring --gen-key -n mon. --cap mon 'allow *' >/dev/null
 monmaptool --create --fsid "$cluster" --addv a "[v1:127.0.0.1:$monitor]" monmap >/dev/null
 ceph-mon -i a --mkfs --monmap monmap --keyring keyring
-ceph-mon -i a -f >log/mon.out 2>&1 &
+bound ceph-mon -i a -f >log/mon.out 2>&1 &
 pids+=($!)
 await "the monitor" ceph_now -s
 osd=$(cat /proc/sys/kernel/random/uuid)
 ceph_now osd new "$osd" >/dev/null
 ceph_now osd crush add osd.0 1.0 host=h root=default >/dev/null 2>&1
 ceph-osd -i 0 --mkfs --osd-uuid "$osd" >log/mkfs.out 2>&1
-ceph-osd -i 0 -f >log/osd.out 2>&1 &
+bound ceph-osd -i 0 -f >log/osd.out 2>&1 &
 pids+=($!)
 await "the storage daemon" bash -c 'timeout 20 ceph osd stat | grep -q "1 up"'
-radosgw -n client.rgw.a -f >log/rgw.out 2>&1 &
+bound radosgw -n client.rgw.a -f >log/rgw.out 2>&1 &
 pids+=($!)
 await "the gateway" python3 -c "import urllib.request as r; r.urlopen('http://127.0.0.1:$gateway', timeout=2)"
 timeout 60 radosgw-admin user create --uid octavo --display-name Octavo --access-key octavo --secret-key octavo-secret \

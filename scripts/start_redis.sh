@@ -43,7 +43,7 @@ appendonly no
 databases 4
 user octavo on >octavo-secret ~octavo* +get +set +getrange +pexpire +del +unlink +scan +memory|usage +select
 CONF
-"$kind-server" "$folder/redis.conf" > "$folder/redis.log" &
+"$(dirname "$0")/end_with_parent.sh" $$ "$kind-server" "$folder/redis.conf" > "$folder/redis.log" &
 server=$!
 trap 'kill "$server" 2> /dev/null || true; wait' EXIT
 trap 'exit 0' TERM INT

@@ -2,27 +2,18 @@
 
 import re
 import signal
-import subprocess
-import sys
 
 import httpx
 import pytest
 
+from rigs.octavo_process import start_octavo
+
 pytest.importorskip("torch", reason="needs the engine: pip install 'octavo[engine]'")
-
-
-def started(*arguments):
-    return subprocess.Popen(
-        [sys.executable, "-c", "from octavo.cli import main; main()", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_says_where_it_is_and_ends_when_asked(number):
-    process = started("route", "--engine", "http://127.0.0.1:9", "--port", "0")
+    process = start_octavo("route", "--engine", "http://127.0.0.1:9", "--port", "0")
     said = re.match(r"Routing to 1 engine: OpenAI's API at (\S+)/v1, the fleet at ", process.stdout.readline())
     assert httpx.get(f"{said[1]}/health").status_code == 503
     process.send_signal(number)
@@ -31,7 +22,7 @@ def test_it_says_where_it_is_and_ends_when_asked(number):
 
 
 def test_engines_stand_beside_the_flag_too():
-    process = started("route", "http://127.0.0.1:9", "--engine", "http://127.0.0.1:19", "--port", "0")
+    process = start_octavo("route", "http://127.0.0.1:9", "--engine", "http://127.0.0.1:19", "--port", "0")
     try:
         assert process.stdout.readline().startswith("Routing to 2 engines: ")
     finally:
@@ -40,7 +31,7 @@ def test_engines_stand_beside_the_flag_too():
 
 
 def test_an_engine_that_was_never_reached_is_named_once():
-    process = started("route", "http://127.0.0.1:9", "--port", "0")
+    process = start_octavo("route", "http://127.0.0.1:9", "--port", "0")
     line = process.stderr.readline()
     process.send_signal(signal.SIGTERM)
     _, rest = process.communicate()
@@ -50,7 +41,7 @@ def test_an_engine_that_was_never_reached_is_named_once():
 
 @pytest.mark.parametrize("engine", ["127.0.0.1:1", "http://a,events"])
 def test_an_engine_that_cannot_be_read_is_named(engine):
-    process = started("route", "--engine", engine, "--port", "0")
+    process = start_octavo("route", "--engine", engine, "--port", "0")
     _, errors = process.communicate()
     assert (process.returncode, errors.startswith(f"octavo: engine {engine!r}")) == (2, True)
 
@@ -61,7 +52,7 @@ def test_a_router_without_engines_says_what_it_needs(octavo):
 
 
 def test_an_engine_is_drained_by_its_name(octavo):
-    process = started("route", "http://127.0.0.1:9", "--port", "0", "--operator-api-key", "mine")
+    process = start_octavo("route", "http://127.0.0.1:9", "--port", "0", "--operator-api-key", "mine")
     try:
         url = re.search(r"at (http://\S+)/v1", process.stdout.readline())[1]
         drain = ("route", "drain", "127.0.0.1:9", "--url", url, "--api-key")

@@ -19,6 +19,8 @@ from octavo.engine import Engine, EngineConfig, SamplingParams, save_tiny_model
 from octavo.events import Delivered, SourceConfig, Subscriber, SubscriberConfig
 from octavo.offload import OffloadConfig
 from octavo.server import ServerConfig
+from rigs.octavo_process import start_octavo
+from rigs.processes import bound
 
 BODY = {"prompt": "p" * 200, "max_tokens": 4, "temperature": 0}
 
@@ -32,24 +34,8 @@ def model_folder(tmp_path_factory):
 
 @contextmanager
 def serving(folder, *flags):
-    command = [
-        sys.executable,
-        "-c",
-        "from octavo.cli import main; main()",
-        "serve",
-        "--port",
-        "0",
-        "--log-level",
-        "warning",
-    ]
-    command += flags
-    command += [] if folder is None else [folder]
-    process = subprocess.Popen(
-        [str(part) for part in command],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    flags += () if folder is None else (folder,)
+    process = start_octavo("serve", "--port", "0", "--log-level", "warning", *flags)
     try:
         yield process, process.stdout.readline()
     finally:
@@ -185,7 +171,7 @@ def test_an_engine_that_dies_takes_the_process_with_it(model_folder, part):
     )
     flags = ["serve", model_folder, "--port", "0", "--max-model-len", "512", "--device-memory", "16MiB"]
     command = [sys.executable, "-c", program, *map(str, flags)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(bound(command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         line = process.stdout.readline()
         if part == "step":
             with suppress(httpx.HTTPError):

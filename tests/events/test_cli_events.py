@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 from dataclasses import dataclass
 
@@ -19,9 +18,9 @@ from octavo.events.publisher_config import PublisherConfig
 from octavo.events.session import Delivered
 from octavo.events.subscriber import Subscriber
 from octavo.events.subscriber_config import SourceConfig, SubscriberConfig
+from rigs.octavo_process import start_octavo
 
 LOOPBACK = "tcp://127.0.0.1:0"
-OCTAVO = [sys.executable, "-W", "error", "-c", "from octavo.cli import main; main()"]
 PATIENCE_S = 60.0
 
 
@@ -212,7 +211,7 @@ def test_bad_input_is_one_line(octavo, arguments, complaint):
 
 
 def started(*arguments, **options):
-    return subprocess.Popen([*OCTAVO, *map(str, arguments)], stderr=subprocess.PIPE, text=True, **options)
+    return start_octavo(*arguments, python=["-W", "error"], **options)
 
 
 def test_ctrl_c_ends_it_cleanly():

@@ -30,8 +30,7 @@ def folder(tmp_path_factory):
 
 @pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP])
 def test_an_engine_that_is_killed_or_paused_under_load(folder, running, fault):
-    with ThreadPoolExecutor(2) as starting:
-        engines = [running(engine) for engine in starting.map(start_engine, [folder] * 2)]
+    engines = [running(start_engine(folder)) for _ in range(2)]
     router = running(RunningRouter([engine.url for engine in engines]))
     router.wait_until_known(2)
     whole = threading.Semaphore(0)

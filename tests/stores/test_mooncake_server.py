@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from urllib.request import urlopen
@@ -16,6 +15,7 @@ from octavo.errors import InputError
 from octavo.testing import tier_driver
 from octavo.tiers import TierContext, TierState, spec_from_config
 from rigs.objects_suite import PATIENT, ObjectsSuite
+from rigs.processes import children_of, command_of
 
 pytestmark = [pytest.mark.stores, pytest.mark.timeout(300)]
 LONG_S = 3600.0
@@ -212,21 +212,11 @@ def test_a_master_that_hangs_costs_a_deadline_and_no_more(own_pool, bench):
     bench.comes_to(driver, lambda: driver.store(WANTED) or driver.load(WANTED), frozenset())
 
 
-def children():
-    for folder in Path("/proc").iterdir():
-        with suppress(OSError, IndexError):
-            if (
-                folder.name.isdigit()
-                and int((folder / "stat").read_text().rpartition(")")[2].split()[1]) == os.getpid()
-            ):
-                yield int(folder.name), (folder / "cmdline").read_text()
-
-
 def test_its_own_process_may_die(pool, bench):
     driver = bench.open(pool)
     assert driver.store(WANTED) == frozenset()
-    for pid, command in children():
-        if "worker.py" in command:
+    for pid in children_of(os.getpid()):
+        if "worker.py" in command_of(pid):
             os.kill(pid, signal.SIGKILL)
     bench.comes_to(driver, lambda: driver.load(WANTED), frozenset())
 

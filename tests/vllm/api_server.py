@@ -13,6 +13,8 @@ from typing import NamedTuple
 import openai
 import psutil
 
+from rigs.processes import bound
+
 _START_S = 180
 
 
@@ -23,9 +25,22 @@ class Server(NamedTuple):
     def client(self) -> openai.OpenAI:
         return openai.OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0)
 
+    def wait_until_ready(self) -> None:
+        with self.client().with_options(max_retries=_START_S * 2, timeout=_START_S) as client:
+            client.models.list()
+
 
 @contextmanager
 def serving(model: str, folder: Path, *options: str) -> Iterator[Server]:
+    """A server that is ready."""
+    with starting(model, folder, *options) as server:
+        server.wait_until_ready()
+        yield server
+
+
+@contextmanager
+def starting(model: str, folder: Path, *options: str) -> Iterator[Server]:
+    """A server that may not be ready yet."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -44,11 +59,11 @@ def serving(model: str, folder: Path, *options: str) -> Iterator[Server]:
     command += ["--max-model-len", "1024", "--max-num-seqs", "4", "--kv-cache-memory-bytes", str(64 << 20)]
     command += options
     log = folder / "server.log"
-    with log.open("w") as output, subprocess.Popen(command, stdout=output, stderr=output, env=environ) as process:
+    with (
+        log.open("w") as output,
+        subprocess.Popen(bound(command), stdout=output, stderr=output, env=environ) as process,
+    ):
         try:
-            url = f"http://127.0.0.1:{port}/v1"
-            with openai.OpenAI(base_url=url, api_key="none", max_retries=_START_S * 2, timeout=_START_S) as client:
-                client.models.list()
             yield Server(psutil.Process(process.pid), f"http://127.0.0.1:{port}")
         except BaseException:
             print(log.read_text()[-6000:])

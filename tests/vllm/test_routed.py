@@ -2,14 +2,13 @@
 
 import json
 import random
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
 import openai
 import pytest
 import zmq
-from api_server import serving
+from api_server import Server, starting
 from plugin_process import make_model
 
 pytest.importorskip("starlette")
@@ -21,22 +20,23 @@ pytestmark = [pytest.mark.vllm, pytest.mark.timeout(400)]
 NUM_REQUESTS = 10
 
 
-def start(stack: ExitStack, model: str, folder: Path) -> str:
-    """An engine with events; how the router is told of it."""
+def start(stack: ExitStack, model: str, folder: Path) -> tuple[Server, str]:
+    """An engine with events, which is not ready yet; how the router is told of it."""
     folder.mkdir()
     events, replay = (f"ipc://{folder}/{name}" for name in ("events", "replay"))
     config = {"enable_kv_cache_events": True, "publisher": "zmq", "endpoint": events, "replay_endpoint": replay}
     options = ("--kv-events-config", json.dumps(config), "--prefix-caching-hash-algo", "sha256_cbor")
-    server = stack.enter_context(serving(model, folder, *options, "--enable-prompt-tokens-details"))
-    return f"{server.url},events={events},replay={replay}"
+    server = stack.enter_context(starting(model, folder, *options, "--enable-prompt-tokens-details"))
+    return server, f"{server.url},events={events},replay={replay}"
 
 
 @pytest.mark.parametrize("family", ["gemma3"])
 def test_predicted_and_resumed_tokens_agree(family: str, tmp_path: Path) -> None:
     model = make_model(family, tmp_path / "model")
     with ExitStack() as stack:
-        with ThreadPoolExecutor(2) as starting:
-            engines = list(starting.map(lambda name: start(stack, model, tmp_path / name), ["a", "b"]))
+        servers, engines = zip(*(start(stack, model, tmp_path / name) for name in "ab"), strict=True)
+        for server in servers:
+            server.wait_until_ready()
         router = RunningRouter(engines)
         stack.callback(router.close)
         router.wait_until(lambda seen: all(engine["is_reachable"] for engine in seen["engines"]))
@@ -64,7 +64,7 @@ def test_predicted_and_resumed_tokens_agree(family: str, tmp_path: Path) -> None
         assert router.look()["decisions"][-1]["num_tokens"] == told.usage.prompt_tokens
 
 
-def settle(router: RunningRouter, engines: list[str]) -> None:
+def settle(router: RunningRouter, engines: tuple[str, ...]) -> None:
     """Until the router has taken in what the engines have published. Their replay endpoints tell how much that is."""
     told = {engine.split(",")[0].removeprefix("http://"): count_published(engine) for engine in engines}
     router.wait_until(lambda seen: all(engine["event_batches"] >= told[engine["name"]] for engine in seen["engines"]))

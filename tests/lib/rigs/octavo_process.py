@@ -1,22 +1,31 @@
-"""`OctavoProcess`: a command that serves over HTTP, as a process that can be killed."""
+"""`octavo` as a process, and `OctavoProcess`: one that serves over HTTP, and can be killed."""
 
 import re
 import subprocess
 import sys
+from functools import cached_property
+
+from rigs.processes import bound
+
+
+def start_octavo(*arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, python=()):
+    """The command line in a process that does not outlive this one; with further options for Python."""
+    command = [sys.executable, *python, "-c", "from octavo.cli import main; main()", *arguments]
+    return subprocess.Popen(bound(command), stdout=stdout, stderr=stderr, text=True)
 
 
 class OctavoProcess:
     """Ready when it has told its address."""
 
-    def __init__(self, command, *arguments):
-        program = [sys.executable, "-c", "from octavo.cli import main; main()"]
-        self._process = subprocess.Popen(
-            [*program, command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
+    def __init__(self, *arguments):
+        self._process = start_octavo(*arguments, stderr=subprocess.DEVNULL)
+
+    @cached_property
+    def url(self):
         for line in self._process.stdout:
             if found := re.search(r"http://127\.0\.0\.1:\d+", line):
-                self.url = found[0]
-                break
+                return found[0]
+        raise AssertionError(f"it ended with {self._process.wait()}")
 
     @property
     def name(self):

@@ -1,41 +1,24 @@
 """Fixtures: real servers of stores, where their packages are installed. A conftest takes those that it wants."""
 
-import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
-SCRIPTS = Path(__file__).parents[3] / "scripts"
-_CANNOT_RUN = 77
+from rigs import store_servers
 
 
 @contextmanager
 def serving(script: str, folder: Path, *options: str) -> Iterator[dict[str, str]]:
-    """What a script says of the server that it has started."""
-    command = [str(SCRIPTS / script), str(folder), *options]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        told = {}
-        assert process.stdout is not None
-        assert process.stderr is not None
-        for line in process.stdout:
-            name, _, value = line.strip().partition("=")
-            told[name] = value
-            if name == "READY":
-                break
-        else:
-            reason = process.stderr.read()
-            if process.wait() == _CANNOT_RUN:
-                pytest.skip(reason)
-            pytest.fail(reason)
+    """What a script says of its server; the test is skipped where that is not installed."""
+    with ExitStack() as stack:
+        try:
+            told = stack.enter_context(store_servers.serving(script, folder, *options))
+        except store_servers.MissingError as missing:
+            pytest.skip(str(missing))
         yield told
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
 
 
 @pytest.fixture(scope="session")

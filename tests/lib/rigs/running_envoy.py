@@ -10,6 +10,7 @@ import httpx
 import yaml
 
 from octavo.gateway import PickerConfig, PickerServer
+from rigs.processes import bound
 
 TYPE = "type.googleapis.com/envoy.extensions"
 
@@ -81,7 +82,7 @@ class RunningEnvoy:
             "--drain-time-s",
             "0",
         ]
-        self._process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        self._process = subprocess.Popen(bound(command), stderr=subprocess.DEVNULL)
         self.url = self._find_port(folder / "admin")
 
     def _find_port(self, file):
