@@ -64,6 +64,10 @@ def test_engines_side_by_side_over_a_folder(tmp_path: Path) -> None:
     compare_side_by_side({"url": f"file://{tmp_path}/store"}, tmp_path)
 
 
+def test_engines_side_by_side_over_s3(server: str, tmp_path: Path) -> None:
+    compare_side_by_side({"url": f"s3://octavo/{tmp_path.name}", "endpoint": server}, tmp_path)
+
+
 def test_engines_side_by_side_over_redis(redis: dict[str, str], tmp_path: Path) -> None:
     pytest.importorskip("redis")
     compare_side_by_side({"url": redis["TCP_URL"]}, tmp_path)
