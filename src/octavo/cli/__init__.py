@@ -1,4 +1,4 @@
-"""The `octavo` command: views over what the packages below compute."""
+"""The `octavo` command: it shows what the packages below compute."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""`octavo bench serve`: a workload against any server that speaks OpenAI's API, and what it took."""
+"""`octavo bench serve`: sends a workload to any server that speaks OpenAI's API, and measures it."""
 
 from pathlib import Path
 from typing import Annotated

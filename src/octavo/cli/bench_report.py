@@ -1,4 +1,4 @@
-"""A benchmark's numbers, as a table and as JSON."""
+"""A benchmark's figures, as a table and as JSON."""
 
 from collections.abc import Sequence
 from io import StringIO
@@ -16,12 +16,12 @@ _PERCENTILES = (50, 90, 99)
 
 
 def percentile(ordered: Sequence[float], percent: int) -> float | None:
-    """The smallest value that so many percent do not exceed."""
+    """The smallest value that at least `percent` percent of the values do not exceed."""
     return ordered[max(0, ceil(len(ordered) * percent / 100) - 1)] if ordered else None
 
 
 def summarise(measured: Measured) -> dict[str, Any]:
-    """All numbers, by name."""
+    """All figures by name."""
     times = {
         "time_to_first_token_s": measured.first_token_s,
         "inter_token_latency_s": measured.between_tokens_s,
@@ -50,12 +50,12 @@ def summarise(measured: Measured) -> dict[str, Any]:
 
 
 def to_json(measured: Measured) -> str:
-    """For programs."""
+    """The figures as JSON."""
     return msgspec.json.format(msgspec.json.encode(summarise(measured))).decode() + "\n"
 
 
 def show_report(measured: Measured) -> str:
-    """For people."""
+    """Prints the figures for people."""
     drawn = StringIO()
     console = Console(file=drawn, width=80, highlight=False)
     console.print(_times(measured))

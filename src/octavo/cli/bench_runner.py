@@ -1,4 +1,4 @@
-"""Runs a benchmark's sessions against a server: so many requests at once, each timed token by token."""
+"""Runs a benchmark's sessions against a server: several requests at once, each timed token by token."""
 
 import asyncio
 import time
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _MOST_ERROR_KINDS = 20
-"""Errors beyond these are counted together."""
+"""The most kinds of errors that are counted separately; others are counted together."""
 _OTHER_ERRORS = "other errors"
 _MOST_SAMPLES = 4096
-"""Requests that are told one by one; of a longer run, the first."""
+"""The most requests that are reported one by one: the first ones of a longer run."""
 _JSON = {"Content-Type": "application/json"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchTarget:
-    """Who is measured, and with how many requests at once."""
+    """The server to measure, and the number of requests at once."""
 
     base_url: str
     headers: dict[str, str]
@@ -47,14 +47,14 @@ class Sample(NamedTuple):
     cached_tokens: int
     first_token_s: float
     between_tokens_s: float
-    """The median; 0 where there was one token only."""
+    """The median; 0 if there was only one token."""
     open_requests: float
-    """How many were open at once, this one included: the mean of its start and its end."""
+    """Open requests, this one included: the mean of its start and its end."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Measured:
-    """What all requests took together."""
+    """The measurements of all requests."""
 
     seconds: float = 0.0
     num_succeeded: int = 0
@@ -62,13 +62,13 @@ class Measured:
     output_tokens: int = 0
     cached_tokens: int = 0
     cached_by_medium: Counter[str] = field(default_factory=Counter)
-    """Of servers that tell the medium."""
+    """Cached tokens by medium, for servers that tell it."""
     first_token_s: "array[float]" = field(default_factory=lambda: array("d"))
     between_tokens_s: "array[float]" = field(default_factory=lambda: array("d"))
     request_s: "array[float]" = field(default_factory=lambda: array("d"))
     samples: list[Sample] = field(default_factory=list)
     num_open: int = 0
-    """Requests that are open now."""
+    """The number of requests that are open now."""
     errors: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -81,7 +81,7 @@ class Measured:
 
 
 def run_bench(target: BenchTarget, sessions: Sequence[Session], *, shows_progress: bool) -> Measured:
-    """Runs all sessions to their end."""
+    """Runs all sessions to the end."""
     measured = Measured()
     num_requests = sum(len(session.turns) for session in sessions)
     progress = Progress(
@@ -119,7 +119,7 @@ async def _run_all(
 
 
 class _SessionBench:
-    """Holds one session. What fails is counted, and ends it."""
+    """Runs one session. An error is counted, and ends the session."""
 
     def __init__(
         self, client: httpx.AsyncClient, model: str, measured: Measured, advance: "Callable[[int], None]"
@@ -130,7 +130,7 @@ class _SessionBench:
         self._advance = advance
 
     async def run(self, session: Session) -> None:
-        """Turn after turn."""
+        """Sends turn after turn."""
         await self._run(session)
         session.prompt.clear()
 
@@ -179,7 +179,7 @@ class _SessionBench:
 
 
 class _Stopwatch:
-    """One request's times and numbers. They count only if the request comes to its end."""
+    """Times and counts one request. They count only if the request ends well."""
 
     def __init__(self, num_open: int) -> None:
         self.token_ids: list[int] = []
@@ -190,7 +190,7 @@ class _Stopwatch:
         self._usage: dict[str, Any] = {}
 
     def note(self, message: dict[str, Any]) -> None:
-        """An event came."""
+        """Notes an event of the answer."""
         if isinstance(usage := message.get("usage"), dict):
             self._usage = usage
         choices = message.get("choices")
@@ -209,7 +209,7 @@ class _Stopwatch:
         self._last = now
 
     def add_to(self, measured: Measured) -> None:
-        """The request came to its end."""
+        """Adds the finished request to the measurements."""
         if self._first_token_s is None:
             raise InputError("the answer held no token")
         measured.num_succeeded += 1

@@ -1,7 +1,7 @@
-"""What `octavo bench serve` asks for: sessions, each of which is requests that follow one another.
+"""The workload of `octavo bench serve`: sessions of requests that follow one another.
 
-A request of a trace is a session of its own. A conversation is one with several: each prompt is the former one, its
-answer, and something new.
+Each request of a trace is its own session. A conversation is a session of several requests: each prompt is the last
+one, its answer, and new tokens.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -15,50 +15,50 @@ import msgspec
 from octavo.errors import InputError
 
 _TRACE_BLOCK_TOKENS = 512
-"""What a hash id of Mooncake's traces stands for."""
+"""Tokens per hash id of Mooncake's traces."""
 _LOWEST_TOKEN = 3
-"""Those below are special in most vocabularies."""
+"""The least token id in use: those below are special in most vocabularies."""
 _MOST_LINE_BYTES = 16 << 20
 _SHARED, _OWN, _BLOCK, _ANSWER = range(4)
-"""Kinds of synthetic text, so that none is another's."""
+"""Kinds of synthetic text, so that no two have tokens in common."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tokens:
-    """A source of synthetic text: the same ids for the same name, and nothing in common otherwise."""
+    """A source of synthetic text: equal names give equal ids, and different ones unrelated ids."""
 
     vocab_size: int
     seed: int
 
     def make(self, count: int, *name: int) -> list[int]:
-        """So many token ids."""
+        """Makes `count` token ids."""
         random = Random(repr((self.seed, *name)))  # noqa: S311 - not for secrets
         return random.choices(range(_LOWEST_TOKEN, self.vocab_size), k=count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """One request: what it adds to the session's prompt, and how long its answer is to be."""
+    """One request: the tokens that it adds to the session's prompt, and the length of its answer."""
 
     new_token_ids: Callable[[], list[int]]
-    """Made when it is sent: a trace's prompts together would fill the memory."""
+    """Makes the tokens when they are sent: all prompts of a trace together would fill the memory."""
     output_tokens: int
 
 
 @dataclass(slots=True, kw_only=True)
 class Session:
-    """Requests that follow one another, for one run of a benchmark."""
+    """Requests that follow one another, in one run of a benchmark."""
 
     start_s: float = 0.0
-    """When the first is sent, after the benchmark's start."""
+    """Seconds from the benchmark's start until the first request is sent."""
     turns: list[Turn]
     tokens: Tokens
     number: int
     prompt: list[int] = field(default_factory=list)
-    """As far as the session has come."""
+    """The tokens of the session so far."""
 
     def hear(self, token_ids: list[int], output_tokens: int) -> None:
-        """An answer becomes part of the prompt. A server that does not tell its tokens is taken to have said others."""
+        """Adds an answer to the prompt. If the server does not tell its tokens, others stand in for them."""
         self.prompt += token_ids or self.tokens.make(output_tokens, _ANSWER, self.number, len(self.prompt))
 
 
@@ -96,7 +96,7 @@ def read_trace(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationShape:
-    """How long conversations are."""
+    """The lengths of conversations."""
 
     shared_tokens: int
     turn_tokens: int
@@ -105,7 +105,7 @@ class ConversationShape:
 
 
 def hold_conversations(tokens: Tokens, shape: ConversationShape, count: int) -> list[Session]:
-    """So many conversations that begin alike."""
+    """`count` conversations that begin alike."""
     shared = tokens.make(shape.shared_tokens, _SHARED)
     return [
         Session(

@@ -37,7 +37,7 @@ def list_namespaces(directory: _Directory, *, json: _Json = False) -> None:
     if json:
         _write_json(content)
         return
-    from octavo.cli.cache_view import show_namespaces  # rich is slow to import, and JSON needs none of it
+    from octavo.cli.cache_view import show_namespaces  # rich is slow to import, and JSON does not need it
 
     write_output(show_namespaces(content))
 
@@ -57,7 +57,7 @@ def stat(directory: _Directory, *, json: _Json = False) -> None:
 @app.command()
 def verify(directory: _Directory, *, json: _Json = False) -> None:
     """Read and check every record; exit with 1 if any is damaged."""
-    from octavo.tiers.disk import verify_directory  # numpy, which help needs not
+    from octavo.tiers.disk import verify_directory  # numpy, which help does not need
 
     found = verify_directory(directory)
     if json:

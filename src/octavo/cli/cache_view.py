@@ -14,7 +14,7 @@ from octavo.units import format_bytes
 
 _MOST_COLUMNS = 100
 _SHOWN_OF_NAMESPACE = 16
-"""Characters: more than enough for `clear --namespace`, which takes the first ones."""
+"""The characters of a namespace that are shown; `clear --namespace` needs only the first few."""
 _AGES = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
@@ -39,7 +39,7 @@ def show_namespaces(content: DirectoryContent) -> str:
 
 
 def _owners(content: DirectoryContent) -> Table:
-    """Whose each namespace is. All text is as a file says it, so none of it is read as markup."""
+    """Whose each namespace is. Names come from files, so none of the text is read as markup."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for name in ("namespace", "model", "dtype", "codec", "layers"):
         table.add_column(name, no_wrap=name == "namespace", overflow="fold")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import httpx
 
 _JOINER = "\N{ZERO WIDTH JOINER}"
-"""A format character that emoji need. Others reorder what is shown."""
+"""A format character that emoji need. Others, which reorder the text, are hidden."""
 _PROMPT = "> "
 _HELP = "/reset forgets the conversation, /quit ends (or Ctrl+D)\n"
 
@@ -44,7 +44,7 @@ def chat(
 
 
 class Conversation:
-    """What was said so far, and with whom."""
+    """The messages so far, and the server."""
 
     def __init__(self, client: "httpx.Client", model: str, system: str | None, wishes: dict[str, Any]) -> None:
         self._client = client
@@ -52,14 +52,14 @@ class Conversation:
         self._system = [] if system is None else [{"role": "system", "content": system}]
         self.messages: list[dict[str, str]] = [*self._system]
         self.resumed = ""
-        """What the server says of the last turn's prompt; empty if it says nothing."""
+        """How much of the last prompt was resumed, as the server tells it; empty if it does not."""
 
     def reset(self) -> None:
-        """Only what the model is told first stays."""
+        """Forgets all messages but the first instructions."""
         self.messages = [*self._system]
 
     def say(self, text: str) -> Iterator[str]:
-        """The answer, piece by piece. A turn that fails is not remembered; one that is cut short is, so far."""
+        """Yields the answer piece by piece. A failed turn is forgotten; one that is cut short is kept so far."""
         import httpx
 
         from octavo.cli.serve_client import complaint_of, describe, events
@@ -90,7 +90,7 @@ class Conversation:
 
 
 def talk(conversation: Conversation, ask: Callable[[], str | None]) -> None:
-    """Turn after turn, until somebody wants no more."""
+    """Takes turn after turn, until the user ends it."""
     while (line := ask()) is not None:
         match line.strip():
             case "":
@@ -120,13 +120,13 @@ def _answer(conversation: Conversation, text: str) -> None:
 
 
 def printable(text: str) -> str:
-    """Text as a terminal may show it: a model's control characters could move the cursor, or worse."""
+    """The text as a terminal may show it: a model's control characters could move the cursor, or do worse."""
     return "".join(c for c in text if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cf", "Cs") or c == _JOINER)
 
 
 def _ask() -> str | None:
     with suppress(ImportError):
-        import readline  # noqa: F401 - lines can be edited then
+        import readline  # noqa: F401 - makes input lines editable
     try:
         return input(_PROMPT)
     except EOFError:
@@ -135,7 +135,7 @@ def _ask() -> str | None:
 
 
 def _resumed_in(message: dict[str, Any]) -> str:
-    """What the message says of the prompt's tokens; empty if nothing."""
+    """How much of the prompt was resumed, by the server's message; empty if nothing."""
     try:
         usage = message["usage"]
         prompt, resumed = usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"]
@@ -146,7 +146,7 @@ def _resumed_in(message: dict[str, Any]) -> str:
 
 
 def _text_of(message: dict[str, Any]) -> str:
-    """A server's message may be anything."""
+    """The text in a server's message, which may hold anything."""
     try:
         text = message["choices"][0]["delta"].get("content")
     except (LookupError, TypeError, AttributeError):

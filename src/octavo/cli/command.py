@@ -1,4 +1,4 @@
-"""All commands behind one name, and what becomes of their errors."""
+"""All commands under one name, and the handling of their errors."""
 
 import sys
 from collections.abc import Sequence
@@ -111,6 +111,6 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
 
 
 def _path_of(error: Exception) -> str:
-    """The command that could not read its arguments: `octavo serve`."""
+    """The command that could not read its arguments, such as `octavo serve`."""
     context = getattr(error, "ctx", None)
     return "octavo" if context is None else str(context.command_path)

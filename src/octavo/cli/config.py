@@ -81,7 +81,7 @@ def _row(setting: Setting) -> str:
 
 
 def _check_together(given: GivenValues, catalogue: Catalogue) -> None:
-    """InputError if values do not go together; the model is looked for by `octavo serve` only."""
+    """Raises InputError if values contradict each other. Only `octavo serve` looks for the model."""
     if catalogue is ROUTE:
         router_settings_from(given)
     elif catalogue is EPP:
@@ -117,7 +117,7 @@ def _text_of(name: str, setting: Setting, given: Given | None) -> str:
 
 
 def _source_of(given: Given | None) -> str:
-    """A file is named without the key, which stands there already."""
+    """The source of a value. A file is named without the key, which is already on the line."""
     return "default" if given is None else given.source.removesuffix(f": {given.setting.key}")
 
 

@@ -44,7 +44,7 @@ def demo(
     kinds = kind or list(KINDS)
     for wrong in [name for name in kinds if name not in KINDS]:
         raise InputError(f"--kind {wrong!r} is not one of {', '.join(map(repr, KINDS))}")
-    torch.set_num_threads(1)  # figures that other work on the machine disturbs less
+    torch.set_num_threads(1)  # figures vary less with other work on the machine
     write_output(introduction())
     results: list[KindResult] = []
     with TemporaryDirectory(prefix="octavo-demo-") as folder:
@@ -58,7 +58,7 @@ def demo(
 
 @contextmanager
 def _progress(kind: str) -> Iterator[Callable[[str], None]]:
-    """A bar for the turns over one model, to be told of each; it leaves the terminal at the end."""
+    """A progress bar for the turns over one model. It disappears at the end."""
     from octavo.cli.demo_chat import NUM_STEPS
 
     columns = TextColumn("{task.description}"), BarColumn(bar_width=20), TimeElapsedColumn()
@@ -90,7 +90,7 @@ def show_kind(result: "KindResult") -> str:
 
 
 def conclusion(results: "list[KindResult]") -> str:
-    """The sentence to repeat, or the kinds whose answers differ."""
+    """The sentence to remember, or the kinds whose answers differ."""
     from octavo.cli.demo_chat import MEDIA
 
     wrong = [f"{result.num_differing} with {result.kind}" for result in results if result.num_differing]
@@ -110,7 +110,7 @@ def exit_code(results: "list[KindResult]") -> int:
 
 
 def times(ratio: float) -> str:
-    """Rounded down: no ratio says more than was measured."""
+    """The ratio, rounded down: it never claims more than was measured."""
     return f"{int(ratio):,}" if ratio >= 10 else f"{int(ratio * 10) / 10:.1f}"
 
 

@@ -1,8 +1,8 @@
 """The demonstration: a chat about a long document, over a small model of each kind of layers.
 
-A chat's next turn comes with all that was said before. The same turns are served by an engine that computes everything
-again, and by engines that find what was computed before in the prefix cache, in memory, and after a restart on disk.
-The first token must come sooner, and no answer may differ by a token.
+Each turn of a chat repeats all turns before it. The same turns are served by an engine that computes everything again,
+and by engines that find the earlier turns in the prefix cache, in memory, and after a restart on disk. The first token
+must come sooner, and no answer may differ by a token.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +24,7 @@ DEVICE = "from the prefix cache"
 MEMORY = "from memory"
 DISK = "from disk, after a restart"
 MEDIA: Mapping[str, str] = {DEVICE: "device", MEMORY: "memory", DISK: "disk"}
-"""The ways in which turns begin sooner, one turn each, and the medium that most tokens then come from."""
+"""The ways in which turns begin sooner, one turn each, with the medium that most tokens come from."""
 
 _VOCABULARY = 256
 """Token ids that every tiny model has."""
@@ -32,7 +32,7 @@ _QUESTION_TOKENS = 40
 _ANSWER_TOKENS = 8
 NUM_TURNS = 1 + len(MEDIA)
 NUM_STEPS = 2 * NUM_TURNS + 3
-"""Turns that one kind takes: the chat twice, and three of another chat."""
+"""The turns of one kind: the chat twice, and three of another chat."""
 DOCUMENT_TOKENS = 3000
 _OFFLOAD: Mapping[str, Any] = {"memory": "128MiB"}
 _DISK_SIZE = "256MiB"
@@ -68,7 +68,7 @@ KINDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "latent": ("deepseek_v3", {**_SHAPE, **_LATENTS, "moe_intermediate_size": 256}),
     "sinks + window": ("gpt_oss", {**_SHAPE, "intermediate_size": 256, "head_dim": 32, "sliding_window": 256}),
 }
-"""By the kinds of its layers: the family of a model, and the sizes with which its prefill costs something."""
+"""By the kinds of its layers: a model's family, and sizes large enough for its prefill to take time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,12 +79,12 @@ class Turn:
     answer: tuple[int, ...]
     first_token_s: float
     resumed: Mapping[str, int]
-    """By medium, the tokens that were not computed."""
+    """By medium, the tokens that were resumed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindResult:
-    """The chat's turns over one model, computed again and served from what was kept."""
+    """The chat's turns over one model, computed again and resumed."""
 
     kind: str
     family: str
@@ -93,15 +93,15 @@ class KindResult:
 
     @property
     def num_differing(self) -> int:
-        """Answers that differ by a token or more."""
+        """The number of answers that differ by at least one token."""
         return sum(ours.answer != theirs.answer for ours, theirs in zip(self.computed, self.served, strict=True))
 
     def turn(self, way: str) -> Turn:
-        """The turn that was served in one of the `MEDIA`."""
+        """The turn that resumed from this one of the `MEDIA`."""
         return self.served[1 + list(MEDIA).index(way)]
 
     def first_token_s(self, way: str) -> float:
-        """Of what was computed, the turn that the rest of the machine delayed least; the first also warms up."""
+        """The computed turn that other work on the machine delayed least; the first one also warms up."""
         if way == COMPUTED:
             return min(turn.first_token_s for turn in self.computed[1:])
         return self.turn(way).first_token_s
@@ -132,7 +132,7 @@ def run_kind(
     chat, other = _Chat(document_tokens), _Chat(document_tokens, seed=1)
     with closing(Engine.from_config(caching, make_offload=offload_maker(caching, offload))) as engine:
         serve(engine, other, COMPUTED)
-        serve(engine, other, DEVICE)  # warms up what computes the end of a prompt
+        serve(engine, other, DEVICE)  # warms up the end of a prompt
         served = [serve(engine, chat, COMPUTED), serve(engine, chat, DEVICE)]
         serve(engine, other, MEMORY)  # pushes the chat out of the device
         served.append(serve(engine, chat, MEMORY))
@@ -142,7 +142,7 @@ def run_kind(
 
 
 class _Chat:
-    """Questions about a document, with all that was said so far."""
+    """Questions about a document, with all turns so far."""
 
     def __init__(self, document_tokens: int, *, seed: int = 0) -> None:
         self._random = np.random.default_rng(seed)
@@ -178,7 +178,7 @@ class _Chat:
 
 
 def _config_for_one_chat(model: Path, max_model_len: int) -> EngineConfig:
-    """With a pool that holds one chat at its longest, and no second one."""
+    """A configuration whose pool holds one chat at its longest, and no second one."""
     loaded = load_model(model)
     pool_bytes = 1 << 20
     config = EngineConfig(model=model, max_model_len=max_model_len, state_block_size=64)

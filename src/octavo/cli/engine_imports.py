@@ -9,8 +9,9 @@ _NEEDED_BY_GATEWAYS = ("grpc", "grpc_health", "envoy")
 
 
 def require_engine() -> None:
-    """InputError, with the remedy, where the engine's packages are not installed. Hugging Face's own progress bars and
-    advice are turned off: a command has its own."""
+    """Raises InputError, with the remedy, if the engine's packages are not installed.
+
+    Hugging Face's own progress bars and advice are turned off: a command has its own."""
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
         raise InputError(f"this command runs a model and needs {', '.join(missing)}: pip install 'octavo[engine]'")
@@ -21,7 +22,7 @@ def require_engine() -> None:
 
 
 def require_gateway() -> None:
-    """InputError, with the remedy, where an endpoint picker's packages are not installed."""
+    """Raises InputError, with the remedy, if an endpoint picker's packages are not installed."""
     require_engine()
     if missing := [name for name in _NEEDED_BY_GATEWAYS if find_spec(name) is None]:
         raise InputError(f"this command speaks gRPC and needs {', '.join(missing)}: pip install 'octavo[engine,epp]'")

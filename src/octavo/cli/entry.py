@@ -1,4 +1,4 @@
-"""Where the `octavo` command begins and ends."""
+"""The beginning and the end of the `octavo` command."""
 
 import sys
 from collections.abc import Sequence

@@ -43,7 +43,7 @@ def epp(
 
 
 async def _serve(config: PickerConfig) -> None:
-    """Until a signal asks it to end."""
+    """Serves until a signal ends it."""
     from octavo.gateway import PickerServer
 
     server = PickerServer(config)

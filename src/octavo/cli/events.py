@@ -157,6 +157,6 @@ def _subscriber(
 
 
 def _check_crosses_processes(endpoint: str) -> None:
-    """A command is a process of its own, so it would wait forever at an endpoint that is within one."""
+    """Refuses an endpoint within one process: a command is its own process, and would wait there forever."""
     if endpoint.startswith("inproc://"):
         raise InputError(f"{endpoint!r} is within one process; write tcp://HOST:PORT, tcp://*:PORT or ipc://PATH")

@@ -19,14 +19,14 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     """One message, as it came. As JSON, the payload is in base64."""
 
     topic: str
-    """A topic that is no text is kept as far as it is one."""
+    """The topic; one that is not text is kept as far as it is."""
     sequence: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
     received: float
     payload: bytes
 
 
 class Recorder:
-    """A new file that holds whole lines at any time, whatever happens to the disk or the process that writes it."""
+    """A new file that holds whole lines at any time, even if the disk or the writing process fails."""
 
     def __init__(self, path: Path, *, max_bytes: int) -> None:
         self.num_bytes = 0
@@ -40,7 +40,7 @@ class Recorder:
             raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
 
     def add(self, item: Delivered, *, received: float) -> bool:
-        """Appends a message. False if it does not fit any more; then nothing is written."""
+        """Appends a message. False if it does not fit any more: then nothing is written."""
         recorded = Recorded(
             topic=item.topic.encode(errors="replace").decode(),
             sequence=item.sequence,
@@ -88,7 +88,7 @@ def read_recorded(path: Path) -> Iterator[Recorded]:
 
 
 def _check_is_file(path: Path) -> None:
-    """A pipe would wait for its writer, and could not be read twice. The null device is as good as an empty file."""
+    """Refuses a pipe, which would wait for its writer and cannot be read twice. The null device is an empty file."""
     if path.exists() and not path.is_file() and not path.samefile(os.devnull):
         raise InputError(f"{path}: not a file; name one that `octavo events record` made")
 

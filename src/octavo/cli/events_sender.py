@@ -1,4 +1,4 @@
-"""Sends recorded messages to whoever subscribes, at the pace at which they read."""
+"""Sends recorded messages to subscribers, as fast as they read."""
 
 from types import TracebackType
 from typing import Self
@@ -33,7 +33,7 @@ class RecordSender:
             raise
 
     def wait_for_subscriber(self) -> None:
-        """InputError if none comes."""
+        """Raises InputError if no subscriber comes."""
         if not self._socket.poll(self._timeout_ms):
             raise InputError(f"nobody subscribed at {self.endpoint} within {self._timeout_ms / 1000:g} s")
 

@@ -21,7 +21,7 @@ from octavo.events import (
 _HASHES_SHOWN = 3
 _DIGITS_SHOWN = 8
 _MOST_TIMESTAMP = 1e11
-"""In the year 5138: what is beyond is not a time."""
+"""In the year 5138: larger numbers are not times."""
 
 
 def lines(item: SubscriberItem, *, group: int | None, as_json: bool) -> Iterator[str]:
@@ -133,7 +133,7 @@ def _name(topic: str, rank: int | None) -> str:
 
 
 def _printable(text: str) -> str:
-    """What a publisher sends must not command the terminal."""
+    """The text with "?" for control characters: a publisher must not command the terminal."""
     return "".join(c if c.isprintable() else "?" for c in text)
 
 

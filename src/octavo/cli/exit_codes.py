@@ -1,4 +1,4 @@
-"""What `octavo` says with its exit code."""
+"""The exit codes of `octavo`."""
 
 FAILED = 1
 BAD_INPUT = 2

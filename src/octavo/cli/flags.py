@@ -1,4 +1,4 @@
-"""How the texts of flags are read."""
+"""Reads the texts of flags."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

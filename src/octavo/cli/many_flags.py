@@ -1,5 +1,5 @@
-"""`ManyFlagsCommand`: a command with a dozen flags or more. Its help has them by section, each name whole and on a line
-of its own, as a table leaves little room beside long names in a terminal of 80 columns.
+"""`ManyFlagsCommand`: a command with a dozen flags or more. Its help lists them by section, each whole name on its own
+line: in a terminal of 80 columns, a table leaves little room beside long names.
 
     Engine:
       --dtype auto|bfloat16|float32
@@ -11,7 +11,7 @@ from typing import Any
 from typer.core import TyperCommand
 
 _INDENT = 4
-"""Of the text below a flag."""
+"""The indent of the text below a flag."""
 
 
 class ManyFlagsCommand(TyperCommand):

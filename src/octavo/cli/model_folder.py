@@ -1,4 +1,4 @@
-"""Where a model lies that a person names: a path, or a name in the local cache of Hugging Face's hub.
+"""Finds the model that a person names: by a path, or by a name in the local cache of Hugging Face's hub.
 
 Nothing is downloaded and no package of the hub's is needed. In the cache, `refs/main` holds the name of the newest
 snapshot: `models--google--gemma-3-270m/snapshots/NAME/config.json`.
@@ -20,7 +20,7 @@ _MOST_REF_BYTES = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundModel:
-    """A folder with config, weights and tokenizer, and the name that people know it by."""
+    """A folder with config, weights and tokenizer, and the model's name."""
 
     folder: Path
     name: str
@@ -28,7 +28,7 @@ class FoundModel:
 
 @contextmanager
 def open_model(model: str | None, *, tiny: str | None) -> Iterator[FoundModel]:
-    """The model that is to be served: named by `model`, or a tiny one of a family, which is there until the end."""
+    """The model to serve: the one that `model` names, or a tiny one of a family, which is deleted at the end."""
     match model, tiny:
         case str(), None:
             folder = find_model(model)
@@ -54,7 +54,7 @@ def _save_tiny(family: str, folder: Path) -> None:
 def find_model(name: str, *, files: str = "") -> Path:
     """The path itself where there is one or where it cannot be a name of the hub; else the newest cached snapshot.
 
-    InputError says how to get a model that is not there; `files` are those that suffice, if not all are needed.
+    InputError says how to get a model that is not there; `files` are those that are needed, if not all.
     """
     if not is_hub_name(name):
         return Path(name)
@@ -66,7 +66,7 @@ def find_model(name: str, *, files: str = "") -> Path:
 
 
 def is_hub_name(name: str) -> bool:
-    """Whether the hub could have a model of this name, and no file or folder here has it."""
+    """Whether this can be a name on the hub, and no file or folder here has it."""
     is_file_name = name.endswith((".json", ".yaml", ".yml"))
     return _HUB_NAME.fullmatch(name) is not None and not is_file_name and not Path(name).exists()
 
@@ -84,7 +84,7 @@ def find_snapshot(name: str) -> Path | None:
 
 
 def hub_cache() -> Path:
-    """The folder of the hub's cache, as its own tools find it."""
+    """The folder of the hub's cache, found in the same way as the hub's own tools do."""
     if cache := os.environ.get("HF_HUB_CACHE"):
         return Path(cache).expanduser()
     home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"

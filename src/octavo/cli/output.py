@@ -1,4 +1,4 @@
-"""Where a command's text goes: a report to stdout, one line of complaint to stderr."""
+"""A command's output: a report on stdout, a complaint of one line on stderr."""
 
 import os
 import sys
@@ -11,8 +11,8 @@ from octavo.errors import InputError
 
 
 def write_output(text: str) -> bool:
-    """Writes text whole. A reader that stops reading, such as `head`, is no error: False says that he did."""
-    if sys.stdout is None:  # closed by whoever started the command
+    """Writes the whole text. False if the reader stopped reading, as `head` does: that is no error."""
+    if sys.stdout is None:  # closed by the process that started the command
         raise InputError("there is no standard output to write to")
     try:
         sys.stdout.write(text)
@@ -33,8 +33,8 @@ def print_error(message: str) -> None:
 
 
 def discard_output() -> None:
-    """What is still buffered must not fail again when the interpreter exits."""
+    """Discards buffered text, so that writing it does not fail again when the interpreter exits."""
     if sys.stdout is None:
         return
-    with suppress(UnsupportedOperation):  # nothing that a file descriptor stands behind
+    with suppress(UnsupportedOperation):  # an output without a file descriptor
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -124,13 +124,13 @@ def plan(
         # Not msgspec's own encoder: it refuses numbers of more than 64 bits.
         write_output(json_module.dumps(msgspec.to_builtins(report), indent=2, ensure_ascii=False) + "\n")
     else:
-        from octavo.cli.plan_view import show_plan  # a third of the start-up time, and JSON needs none of it
+        from octavo.cli.plan_view import show_plan  # a third of the start-up time, and JSON does not need it
 
         write_output(show_plan(report))
 
 
 def _memory_bytes(memory: str | None, gpu: str | None, weight_bytes: int | None, num_ranks: int) -> int:
-    """For the cache of one rank."""
+    """The memory for one rank's cache."""
     if gpu is None:
         memory_bytes = bytes_of("--memory", _DEFAULT_MEMORY if memory is None else memory)
         if memory_bytes > _MOST_MEMORY_BYTES:
@@ -151,7 +151,7 @@ class _Question:
     model: ModelLayers
     memory_bytes: int
     contexts: Sequence[int]
-    """What was asked for; the plan is made for the longest."""
+    """The contexts that were asked for; the plan is made for the longest."""
     step_tokens: int
     block_size: int
     hash_block_size: int | None

@@ -1,4 +1,4 @@
-"""A client of any server that speaks OpenAI's API: where it is, what it serves, and the events of its streams."""
+"""A client of any server that speaks OpenAI's API: its address, its models, and the events of its streams."""
 
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -10,7 +10,7 @@ from octavo.errors import InputError
 
 _CONNECT_TIMEOUT_S = 10.0
 _READ_TIMEOUT_S = 600.0
-"""Between two pieces of an answer: a long prompt's first token takes a while."""
+"""The longest wait between two pieces of an answer: a long prompt's first token takes a while."""
 _MOST_ERROR_CHARS = 300
 _DATA = "data:"
 _DONE = "[DONE]"
@@ -19,7 +19,7 @@ TIMEOUT = httpx.Timeout(_READ_TIMEOUT_S, connect=_CONNECT_TIMEOUT_S)
 
 
 def base_url_of(url: str) -> str:
-    """The address under which `/v1/...` lies, of an address with or without it."""
+    """The address before `/v1/...`, from one with or without `/v1`."""
     text = url if "://" in url else f"http://{url}"
     try:
         parsed = httpx.URL(text)
@@ -31,7 +31,7 @@ def base_url_of(url: str) -> str:
 
 
 def headers_of(api_key: str | None) -> dict[str, str]:
-    """What shows the key, if there is one. InputError for a key that no server can have, as none is served under it."""
+    """The header with the key, if there is one. Raises InputError for a key that no server accepts."""
     if api_key is None:
         return {}
     if not (api_key and api_key.isascii() and api_key.isprintable()):
@@ -40,7 +40,7 @@ def headers_of(api_key: str | None) -> dict[str, str]:
 
 
 def ask(client: httpx.Client, method: str, path: str) -> httpx.Response:
-    """The server's answer; InputError if it has none, or refuses."""
+    """The server's answer. Raises InputError if there is none, or it is a refusal."""
     server = str(client.base_url).rstrip("/")
     try:
         response = client.request(method, path)
@@ -64,12 +64,12 @@ def find_model(client: httpx.Client) -> str:
 
 
 def describe(error: Exception) -> str:
-    """Some errors have no words."""
+    """The error in words, even if it has none itself."""
     return str(error) or type(error).__name__
 
 
 def complaint_of(status: int, body: bytes) -> str:
-    """What a server says when it refuses."""
+    """The reason in a server's refusal."""
     try:
         message = msgspec.json.decode(body)["error"]["message"]
     except (msgspec.DecodeError, LookupError, TypeError, UnicodeDecodeError):
@@ -78,7 +78,7 @@ def complaint_of(status: int, body: bytes) -> str:
 
 
 def parse_event(line: str) -> dict[str, Any] | None:
-    """A stream's line as its message; None for lines that carry none, and for the last."""
+    """The message in a stream's line; None for lines without one, and for the last."""
     if not line.startswith(_DATA):
         return None
     data = line[len(_DATA) :].strip()

@@ -1,4 +1,4 @@
-"""From the settings of `octavo serve` to an engine with all its tiers, and a server that runs."""
+"""Makes an engine with all its tiers from the settings of `octavo serve`, and runs the server."""
 
 import logging
 import os
@@ -42,15 +42,15 @@ _OPEN_TO_ALL = "anybody who reaches this address may use the model: add --api-ke
 
 
 class ServedEngine(NamedTuple):
-    """An engine that runs, and how to look at its tiers."""
+    """A running engine, and a way to look at its tiers."""
 
     engine: AsyncEngine
     read_offload: ReadOffload | None
 
 
 def run_server(settings: ServeSettings) -> None:
-    """Serves until it is asked to end; EngineDiedError if the engine dies before. The ports are opened before the model
-    is loaded."""
+    """Serves until it is asked to end. Raises EngineDiedError if the engine dies before. Ports are opened before the
+    model is loaded."""
     server = settings.server
     set_up_logs(server)
     if sys.stderr.isatty() and not server.log_json:
@@ -76,7 +76,7 @@ def run_server(settings: ServeSettings) -> None:
 
 
 def announce(server: ServerConfig, url: str, engine: Engine) -> None:
-    """Says where the server and its events are, and warns of a context in which nothing can be resumed."""
+    """Prints where the server and its events are, and warns of a context in which nothing can be resumed."""
     plan = engine.manager.config
     if engine.manager.is_caching and (reason := plan.why_nothing_resumes()):
         print_error(reason)
@@ -89,7 +89,7 @@ def announce(server: ServerConfig, url: str, engine: Engine) -> None:
 
 
 def tell_facts(served: ServedEngine) -> None:
-    """Logs what the plan is, and which tiers there are."""
+    """Logs the plan and the tiers."""
     plan = served.engine.engine.manager.config
     for index, group in enumerate(plan.groups):
         _logger.info(
@@ -114,7 +114,7 @@ def tell_facts(served: ServedEngine) -> None:
 
 @contextmanager
 def _telling_time(what: str) -> Iterator[None]:
-    """Logs when something long begins, that it goes on, and how long it took."""
+    """Logs when a long task begins, that it goes on, and how long it took."""
     began, is_done = time.monotonic(), threading.Event()
 
     def tell() -> None:
@@ -155,5 +155,5 @@ def build_engine(
 
 
 def _digests_folder() -> Path:
-    """Where a model's digest is remembered, so that a restart need not read its weights."""
+    """The folder with the digests of models, so that a restart need not read their weights."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "octavo" / "digests"

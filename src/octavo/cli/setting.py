@@ -34,28 +34,28 @@ _UNITS = ("_bytes", "_seconds", "_s")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One value that a person can give, and its names."""
+    """A value that a person can give, and its names."""
 
     key: str
-    """In a file: `offload.disk.size`."""
+    """Its name in a file: `offload.disk.size`."""
     flag: str
     owner: type[Settings]
     field: msgspec.structs.FieldInfo
     text: str
-    """What it is, in plain words."""
+    """Its description, in plain words."""
     turned_on_by: str | None = None
-    """The key of the first setting of its section, where that is a section of a section."""
+    """The key of the first setting of its section, if that is a section within a section."""
     turns_on_section: bool = False
-    """Whether it is that first setting."""
+    """Whether it is the first setting of such a section, and so turns it on."""
 
     @property
     def variable(self) -> str:
-        """In the environment."""
+        """Its name in the environment."""
         return "OCTAVO_" + self.flag.removeprefix("--").replace("-", "_").upper()
 
     @property
     def default(self) -> object:
-        """None where there is none, or where it is found out later."""
+        """The default; None if there is none, or it is found later."""
         default = self.field.default
         return None if self.turns_on_section or default in (msgspec.NODEFAULT, (), "") else default
 
@@ -84,11 +84,11 @@ class Setting:
 
     @property
     def description(self) -> str:
-        """The kind of value."""
+        """The kind of its value."""
         return describe(self.field.type)
 
     def check(self, value: object, *, name: str) -> object:
-        """A value as the struct takes it, where text may stand for any. InputError calls the setting `name`."""
+        """The checked value as the struct takes it, read from text if need be. InputError calls the setting `name`."""
         with naming(name):
             read = read_text(self.field, value) if isinstance(value, str) else value
         self.owner.check_value(self.field, read, key=name)
@@ -97,17 +97,17 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Catalogue:
-    """All that one command can be told."""
+    """All settings of one command."""
 
     command: str
     sections: Mapping[str, str]
-    """The sections of its file, and what they are called."""
+    """The sections of its file, with their titles."""
     settings: Mapping[str, Setting]
-    """By key, in the order of their declaration."""
+    """The settings by key, in the order of their declaration."""
 
     @classmethod
     def of(cls, command: str, sections: Mapping[str, tuple[str, type[Settings]]]) -> "Catalogue":
-        """Of structs, by the file's sections."""
+        """The catalogue of these structs, by the file's sections."""
         settings = {
             setting.key: setting
             for section, (_, owner) in sections.items()
@@ -142,7 +142,7 @@ def _settings_of(owner: type[Settings], path: str, section: str = "") -> Iterato
 
 
 def _section_of(kind: Any) -> type[Settings] | None:
-    """The struct, where a field is one."""
+    """The struct of a field that is one; else None."""
     members = [one for one in get_args(kind) or (kind,) if isinstance(one, type) and issubclass(one, Settings)]
     return members[0] if members and get_origin(kind) not in (tuple, Literal) else None
 

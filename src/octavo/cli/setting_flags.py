@@ -1,4 +1,4 @@
-"""All settings as the parameters of a command, so that Typer shows and reads them."""
+"""Settings as the parameters of a command, so that Typer shows and reads them."""
 
 from collections.abc import Callable, Iterator, Sequence
 from inspect import Parameter, Signature
@@ -26,13 +26,13 @@ def with_settings(catalogue: Catalogue) -> Callable[[Callable[..., None]], Calla
 
 
 def values_by_key(catalogue: Catalogue, parameters: dict[str, Any]) -> dict[str, object]:
-    """What was given on the command line, by the settings' keys."""
+    """The values on the command line, by the settings' keys."""
     by_name = {_name_of(setting): key for key, setting in catalogue.settings.items()}
     return {by_name[name]: _joined(value) for name, value in parameters.items()}
 
 
 def _joined(value: object) -> object:
-    """A flag that may be given several times."""
+    """The values of a flag that may be given several times, as one."""
     return (",".join(value) or None) if isinstance(value, list) else value
 
 
@@ -56,7 +56,7 @@ def _parameter_of(setting: Setting, catalogue: Catalogue) -> Parameter:
 
 
 def _help_of(setting: Setting) -> str:
-    """What it is, what holds where it is left out, and whether it may be given again."""
+    """The flag's help: its description, its default, and whether it may be repeated."""
     default = "" if setting.default is None else f" Default: {shown_value(setting, setting.default)}"
     unit = " s" if default and metavar_of(setting) == "TIME" else ""
     again = " May be given several times." if setting.is_repeated else ""
@@ -69,7 +69,7 @@ def _panel_of(setting: Setting, catalogue: Catalogue) -> str:
 
 
 def metavar_of(setting: Setting) -> str:
-    """One word for the kind of value."""
+    """One word for the kind of its value."""
     name, description = setting.field.name, setting.description
     words = {"_bytes": "SIZE", "_s": "TIME", "_tokens": "TOKENS", "_len": "TOKENS"}
     for end, word in words.items():
@@ -80,7 +80,7 @@ def metavar_of(setting: Setting) -> str:
 
 
 def shown_value(setting: Setting, value: object) -> str:
-    """A value as a person writes it."""
+    """A value as a person would write it."""
     match value:
         case bool():
             return "true" if value else "false"

@@ -1,4 +1,4 @@
-"""The values that are in force, and where each comes from: flags over environment over file over defaults."""
+"""The values in force, and their sources: flags before environment before file before defaults."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -19,22 +19,22 @@ from octavo.settings import shown, unknown_name
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """A value that somebody gave."""
+    """A value that a person gave."""
 
     setting: Setting
     value: object
     source: str
-    """Its name there: a flag, a variable, or a file and a key."""
+    """The name of its source: a flag, a variable, or a file and a key."""
 
 
 GivenValues = dict[str, Given]
-"""By key."""
+"""Values by the setting's key."""
 
 
 def gather(
     catalogue: Catalogue, flags: Mapping[str, object], environment: Mapping[str, str], file: Path | None
 ) -> GivenValues:
-    """What is in force of what was given, each value checked. `flags` are by key; None was not given."""
+    """The values in force, each checked. `flags` are by key; None is a flag that was not given."""
     given: GivenValues = {}
     if file is not None:
         given |= {one.setting.key: one for one in _read_settings_file(file, catalogue)}
@@ -54,7 +54,7 @@ def gather(
 
 
 def catalogue_of(file: Path) -> Catalogue:
-    """The command that a file of settings is for, by its sections; `octavo serve` where none is known."""
+    """The catalogue of the command that a file is for, by its sections; that of `octavo serve` if none is known."""
     sections = _read_sections(file).keys()
     return next((one for one in CATALOGUES if one.sections.keys() & sections), SERVE)
 
@@ -64,7 +64,7 @@ def _read_sections(file: Path) -> Mapping[object, object]:
 
 
 def _read_settings_file(file: Path, catalogue: Catalogue) -> Iterator[Given]:
-    """What a file says. InputError names an unknown key or a wrong value."""
+    """The values in a file. Raises InputError that names an unknown key or a wrong value."""
     for name, section in _read_sections(file).items():
         if name not in catalogue.sections:
             raise InputError(f"{file}: {unknown_name('section', name, list(catalogue.sections))}")
@@ -97,7 +97,7 @@ def _checked(setting: Setting, value: object, name: str) -> Given:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeSettings:
-    """The configurations that `octavo serve` is made of."""
+    """The configurations for `octavo serve`."""
 
     engine: EngineConfig
     server: ServerConfig
@@ -105,7 +105,7 @@ class ServeSettings:
 
 
 def settings_from(given: GivenValues, *, folder: Path, model_name: str) -> ServeSettings:
-    """The configurations of a model that was found. InputError if values do not go together."""
+    """The configurations for a model that was found. Raises InputError if values contradict each other."""
     tree = _as_tree(given, SERVE)
     server = {"served_model_name": model_name} | tree["server"]
     settings = ServeSettings(
@@ -118,22 +118,22 @@ def settings_from(given: GivenValues, *, folder: Path, model_name: str) -> Serve
 
 
 def router_settings_from(given: GivenValues) -> RouterConfig:
-    """The configuration of a router. InputError if values do not go together."""
+    """The configuration of a router. Raises InputError if values contradict each other."""
     return RouterConfig.from_mapping(_as_tree(given, ROUTE)["router"])
 
 
 def picker_settings_from(given: GivenValues) -> PickerConfig:
-    """The configuration of an endpoint picker. InputError if values do not go together."""
+    """The configuration of an endpoint picker. Raises InputError if values contradict each other."""
     return PickerConfig.from_mapping(_as_tree(given, EPP)["picker"])
 
 
 def selection_settings_from(given: GivenValues) -> SelectionConfig:
-    """The configuration of a selection service. InputError if values do not go together."""
+    """The configuration of a selection service. Raises InputError if values contradict each other."""
     return SelectionConfig.from_mapping(_as_tree(given, SELECT)["select"])
 
 
 def _offload_from(section: dict[str, Any]) -> OffloadConfig | None:
-    """None: nothing is wanted below the device. A policy must be a known one even then."""
+    """The configuration of offloading; None if none is wanted. The policy must be a known one even then."""
     if section.keys() & {"memory", "disk", "shared", "tiers"}:
         return OffloadConfig.from_mapping(section)
     if "policy" in section:

@@ -1,4 +1,4 @@
-"""Text from a command line, a variable or a file, as the value of a setting: `2m` for seconds, `32k` for tokens."""
+"""Reads text from a command line, a variable or a file as a setting's value: `2m` for seconds, `32k` for tokens."""
 
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
@@ -27,7 +27,7 @@ _PARSED = (inspect.IntType, inspect.FloatType, inspect.DictType, inspect.ListTyp
 
 
 def read_text(field: msgspec.structs.FieldInfo, text: str) -> Any:
-    """The value that the text stands for, still to be checked. InputError says how to write it."""
+    """The value of the text, which still has to be checked. InputError says how to write it."""
     if field.type is bool:
         if text.lower() not in _SWITCH:
             raise InputError(f"{shown(text)} is neither true nor false")
@@ -42,16 +42,16 @@ def read_text(field: msgspec.structs.FieldInfo, text: str) -> Any:
     if is_list_of_text(kind):
         return [part.strip() for part in text.split(",") if part.strip()]
     is_parsed = any(isinstance(one, _PARSED) for one in kinds_of(kind))
-    return _parsed(text) if is_parsed else text  # text, paths, sizes and names to choose from
+    return _parsed(text) if is_parsed else text  # text, paths, sizes and choices
 
 
 def is_list_of_text(kind: Any) -> bool:
-    """In text, commas part its members."""
+    """Whether it is a list, whose members commas separate in text."""
     return get_origin(kind) is tuple and get_args(kind)[0] is str
 
 
 def kinds_of(kind: Any) -> Iterator[inspect.Type]:
-    """The members of a type, each with and without what is noted about it."""
+    """The members of a type, each with and without its annotations."""
     info = inspect.type_info(kind)
     members = info.types if isinstance(info, inspect.UnionType) else (info,)
     for member in members:

@@ -4,7 +4,7 @@
     24 pages    █▌█▌█▌█▌█▌█▌█▌█▌█▌█▌█▌█▌█▌█▌█▌█▌█▌█▌     too narrow for padding
     480 pages   ▊▊▊▊▊▊▊▊▊▊▊▊▊▊▊▊▊▊▊▊▊▊▊▊▊▊▊▊▊▊▊▊▊▊▊▊     a cell stands for several pages
 
-The bars are one sheet, so the width at which they end together most nearly is taken.
+Each bar is the same sheet, so the width is taken at which their ends differ least.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ class Bar:
 
 
 def sheet_picture(cuts: Sequence[tuple[int, float]], width: int) -> list[Bar]:
-    """The bars for cuts into so many pages, each filled with content to such a fraction."""
+    """The bars for cuts into these numbers of pages, each with this fraction of content."""
     counts = [pages for pages, _ in cuts]
     widths = range(width, max(1, int(width * _LEAST_SHARE_OF_WIDTH)), -1)
     best = min(widths, key=lambda w: sum(w - _drawn_width(pages, w) for pages in counts), default=max(1, width))
@@ -36,7 +36,7 @@ def _drawn_width(pages: int, width: int) -> int:
 
 
 def _num_cells(pages: int, width: int) -> int:
-    """The most cells that stand for equally many pages each."""
+    """The most cells that each stand for equally many pages."""
     return max(n for n in range(1, width + 1) if pages % n == 0)
 
 

@@ -1,4 +1,4 @@
-"""`octavo simulate`: what a cache would bring, before anybody buys it."""
+"""`octavo simulate`: what a cache would bring before anybody buys it."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -123,7 +123,7 @@ def simulate(
 def _answer(
     questions: "Sequence[Question]", asked: "Trace", prices: "Prices | None"
 ) -> "tuple[list[tuple[Question, SimReport]], list[Worth] | None]":
-    """What each question brings, and what that is worth."""
+    """The results of the questions, and their value in money."""
     from octavo.sim import worth_of
 
     config_of_question = {each: config_of(each, asked) for each in questions}  # a wrong value is told before minutes
@@ -146,7 +146,7 @@ def _shown(
     as_json: bool,
 ) -> str:
     if as_json:
-        from octavo.cli.simulate_view import to_json as show  # rich, which JSON needs not
+        from octavo.cli.simulate_view import to_json as show  # rich, which JSON does not need
     else:
         from octavo.cli.simulate_view import show_results as show
     return show(asked, results, swept=swept, worths=worths)

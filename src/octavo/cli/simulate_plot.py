@@ -16,7 +16,7 @@ _FORMATS = (".svg", ".png")
 
 
 def check_plot(path: Path) -> None:
-    """Before minutes of simulation: the kind of the file, and the library that draws."""
+    """Checks the kind of the file and the drawing library before minutes of simulation."""
     if path.suffix not in _FORMATS:
         raise InputError(f"--plot: {str(path)!r} must end in {' or '.join(_FORMATS)}")
     if find_spec("matplotlib") is None:
@@ -24,7 +24,7 @@ def check_plot(path: Path) -> None:
 
 
 def draw(path: Path, results: "Sequence[tuple[Question, SimReport]]", swept: str) -> None:
-    """Shares of prompt tokens by medium, stacked, under the ceiling."""
+    """Draws shares of prompt tokens by medium, stacked, under the ceiling."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -43,7 +43,7 @@ def draw(path: Path, results: "Sequence[tuple[Question, SimReport]]", swept: str
     axes.set_ylabel("prompt tokens resumed, %")
     axes.margins(x=0)
     axes.legend(loc="upper left", bbox_to_anchor=(0.0, 0.93))
-    metadata = {"Date": None} if path.suffix == ".svg" else None  # the same curve is the same file
+    metadata = {"Date": None} if path.suffix == ".svg" else None  # the same curve makes the same file
     try:
         with rc_context({"svg.hashsalt": "octavo", "svg.fonttype": "none"}):
             figure.savefig(path, metadata=metadata)

@@ -1,4 +1,4 @@
-"""`Question`: one configuration that is to be tried on a trace; and the questions that flags ask."""
+"""`Question`: one configuration to try on a trace, and the questions that flags ask."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +21,7 @@ _PRICED = ("memory", "disk", "gpu-hour")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """One configuration that is to be tried on a trace."""
+    """One configuration to try on a trace."""
 
     model: Path
     block_size: int
@@ -61,14 +61,14 @@ def config_of(question: Question, trace: "Trace") -> "SimConfig":
 
 
 def questions_of(question: Question, *, sweep: str | None, compare: str | None) -> list[Question]:
-    """The question itself, with the one that it is compared with, or a whole sweep."""
+    """The question itself, with the one to compare it with, or all of a sweep."""
     if sweep is not None:
         return _sweep(question, sweep)
     return [question] if compare is None else [question, _compared(question, compare)]
 
 
 def parse_prices(asked: str) -> "Prices":
-    """`memory=3,disk=0.08,gpu-hour=2.5`."""
+    """Reads prices such as `memory=3,disk=0.08,gpu-hour=2.5`."""
     from octavo.sim import Prices
 
     prices: dict[str, float] = {}
@@ -88,7 +88,7 @@ def parse_prices(asked: str) -> "Prices":
 
 
 def _sweep(question: Question, asked: str) -> list[Question]:
-    """`memory=16GiB..512GiB`, or `..512GiB:12`: sizes between the two, each as many times the one before."""
+    """Reads `memory=16GiB..512GiB`, or `..512GiB:12`: sizes between the two, each larger by the same factor."""
     key, _, values = asked.partition("=")
     ends, _, points = values.partition(":")
     first, is_range, last = ends.partition("..")

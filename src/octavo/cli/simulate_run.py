@@ -1,4 +1,4 @@
-"""Runs simulations: one in this process, several on as many cores, with a bar that estimates the rest."""
+"""Runs simulations: one in this process, several on as many cores, with a bar that estimates the remaining time."""
 
 import os
 import signal
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 _LOOK_EVERY_S = 0.2
 _STOP = -1
 _shared: Any = None
-"""In a worker process: the number of requests that each simulation has served; at `_STOP`, 1 once all are to end."""
+"""In a worker process: the requests that each simulation has served; at `_STOP`, 1 once all must end."""
 
 
 def ask_all(questions: Sequence[Question], trace: "Trace") -> "list[tuple[Question, SimReport]]":
-    """The answers, or those that there are when it is interrupted."""
+    """The results, or those so far if it is interrupted."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -73,14 +73,14 @@ def _ask_several(
 
 
 def _start_worker(shared: Any) -> None:
-    global _shared  # noqa: PLW0603 - the only way in for what is shared
+    global _shared  # noqa: PLW0603 - the only way to give workers shared memory
     _shared = shared
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the command tells when to stop
     Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _end_with_parent() -> None:
-    """A worker never learns that the command was killed: it would compute on, and then wait for ever."""
+    """Ends a worker whose command was killed: it would compute on, and then wait for ever."""
     command = parent_process()
     assert command is not None, "a worker has a parent"
     command.join()

@@ -32,7 +32,7 @@ _KNEE_SHARE = 0.95
 
 
 def to_json(trace: "Trace", results: "Results", *, swept: str | None, worths: "Worths" = None) -> str:
-    """For programs."""
+    """The results as JSON."""
     answers: list[dict[str, object]] = [
         {
             "configuration": {"model": str(question.model)} | _settings(question),
@@ -49,7 +49,7 @@ def to_json(trace: "Trace", results: "Results", *, swept: str | None, worths: "W
 
 
 def show_results(trace: "Trace", results: "Results", *, swept: str | None, worths: "Worths" = None) -> str:
-    """For people."""
+    """Prints the results for people."""
     drawn = StringIO()
     in_colour = True if sys.stdout is not None and sys.stdout.isatty() else None
     console = Console(file=drawn, width=80, force_terminal=in_colour, highlight=False)
@@ -184,5 +184,5 @@ def _size_text(value: str) -> str:
 
 
 def size_in_gib(value: str) -> float:
-    """For an axis."""
+    """A size in GiB, for an axis."""
     return parse_bytes(value) / (1 << 30)

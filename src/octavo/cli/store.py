@@ -175,7 +175,7 @@ def delete(
 def _spec(
     url: str, endpoint: str | None, region: str | None, ca_file: Path | None, key_file: Path | None = None
 ) -> "RemoteSpec":
-    from octavo.offload import SharedConfig  # what help needs not
+    from octavo.offload import SharedConfig  # help does not need it
 
     given = {"endpoint": endpoint, "region": region, "ca_file": ca_file, "key_file": key_file}
     return SharedConfig.from_mapping({"url": url} | {name: str(value) for name, value in given.items() if value}).spec
@@ -209,7 +209,7 @@ def _delete(keeper: "StoreKeeper", chosen: "Iterable[StoredItem]", *, is_dry: bo
 
 @contextmanager
 def _telling(verb: str, keeper: "StoreKeeper") -> "Iterator[Callable[[Share], None]]":
-    """Progress on a terminal."""
+    """Shows progress on a terminal."""
     from rich.console import Console  # slow to import
     from rich.progress import Progress, TextColumn, TimeElapsedColumn
 

@@ -65,7 +65,7 @@ def vllm_check(
 
 
 def _require_model(model: str) -> None:
-    """What looks like a folder must be one; other names vLLM may find."""
+    """Refuses a missing folder; vLLM may find other names."""
     if model.startswith(("/", ".", "~")) and not (Path(model) / "config.json").is_file():
         raise InputError(f"{model} holds no model: there is no config.json in it")
 
@@ -91,5 +91,5 @@ def _extra_config(memory: str, disk: Path | None, disk_size: str, policy: str | 
         config |= {"disk": str(disk), "disk_size": disk_size}
     if policy is not None:
         config["policy"] = policy
-    PluginConfig.from_extra_config(config)  # now, and not when an engine has been started for nothing
+    PluginConfig.from_extra_config(config)  # checked before engines start
     return config

@@ -4,8 +4,8 @@
     with it                 storing, vLLM's own hits, from memory
     with it, again          from disk, if there is one
 
-Where nothing is to be found on the device, its cache is forgotten before each prompt. Prompts are served one at a
-time, so that what shares a batch rounds no sum differently.
+For the passes without hits on the device, its cache is forgotten before each prompt. Prompts are served one at a time,
+as other requests in a batch change how sums are rounded.
 """
 
 import random
@@ -23,13 +23,13 @@ from octavo.errors import InputError
 
 _MARK = "OCTAVO-CHECK "
 _FIRST_TOKEN = 100
-"""Ids below are often special."""
+"""The least token id in use: those below are often special."""
 _WARM_UP_TOKENS = 8
-"""Less than a block, so that nothing of it is kept, and more than the one that vLLM's CPU kernels do not take."""
+"""Less than a block, so that none of it is kept, and more than one token, which vLLM's CPU kernels do not take."""
 
 
 class CheckTask(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be served, and how."""
+    """The prompts of one engine, and how to serve them."""
 
     model: str
     num_prompts: int
@@ -39,17 +39,17 @@ class CheckTask(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     vllm_args: dict[str, Any]
     extra_config: dict[str, Any] | None
-    """Of the plug-in; None without it."""
+    """The configuration of the plug-in; None without it."""
 
 
 class Pass(msgspec.Struct, frozen=True, kw_only=True):
-    """All prompts, once."""
+    """One pass over all prompts."""
 
     answers: list[list[int]]
     cached_tokens: int
-    """Of prompts, not computed."""
+    """Prompt tokens that were not computed."""
     loaded_tokens: int
-    """Of these, loaded by the plug-in."""
+    """The part of these that the plug-in loaded."""
     loaded_bytes: int
     first_token_s: list[float]
 
@@ -68,7 +68,7 @@ _FORGETS_DEVICE = (COLD, MEMORY, DISK)
 
 
 def require_vllm() -> None:
-    """InputError if there is none here, or one that the plug-in does not know."""
+    """Raises InputError if there is no vLLM, or one that the plug-in does not know."""
     if find_spec("vllm") is None:
         raise InputError("vLLM is not installed here: pip install 'octavo[vllm]', or use the environment that has it")
     from octavo.vllm_plugin import load_adapter  # which imports vLLM
@@ -77,7 +77,7 @@ def require_vllm() -> None:
 
 
 def run_check(task: CheckTask, *, has_disk: bool, tell: Callable[[str], None]) -> Measured:
-    """`tell` hears what is being done: each engine takes a while to start."""
+    """Runs the check. `tell` gets each step as it begins: each engine takes a while to start."""
     tell("vLLM without the plug-in ...")
     passes = _in_own_process(msgspec.structs.replace(task, extra_config=None), (COLD, DEVICE))
     tell("vLLM with the plug-in ...")
@@ -121,7 +121,7 @@ _REMEDIES = (
         ),
     ),
 )
-"""Causes in vLLM's words, and what to do in this command's."""
+"""Causes in vLLM's words, with the remedy in this command's."""
 
 
 def explain_cause(log: str) -> str:
@@ -132,7 +132,7 @@ def explain_cause(log: str) -> str:
 
 
 def find_cause(log: str) -> str:
-    """The first error that is no mere consequence of another; else the last line."""
+    """The first error that is not a mere consequence of another; else the last line."""
     lines = [_OF_VLLM_LOG.sub("", line) for line in log.splitlines() if line.strip()]
     for place, line in enumerate(lines):
         found = _CAUSE.fullmatch(line)
@@ -143,7 +143,7 @@ def find_cause(log: str) -> str:
 
 
 def _serve(task: CheckTask, names: Sequence[str]) -> dict[str, Pass]:
-    """In the engine's process."""
+    """Serves the prompts, in the engine's process."""
     from vllm import LLM  # this process is for nothing else
 
     arguments = {"enable_prefix_caching": True, "disable_log_stats": False, "seed": 0} | task.vllm_args
@@ -154,7 +154,7 @@ def _serve(task: CheckTask, names: Sequence[str]) -> dict[str, Pass]:
             "kv_connector_extra_config": {
                 "spec_name": "OctavoOffloadingSpec",
                 "spec_module_path": "octavo.vllm_plugin",
-                "loads": "always",  # all that is there is to be compared
+                "loads": "always",  # all that is stored is to be compared
                 **task.extra_config,
             },
         }
@@ -203,7 +203,7 @@ def _generate(llm: Any, prompt: list[int], num_tokens: int) -> Any:
 
 
 def _loaded(llm: Any) -> tuple[int, int]:
-    """Tokens and bytes that came from the plug-in, so far."""
+    """Tokens and bytes that the plug-in has loaded so far."""
     values = {metric.name: metric.value for metric in llm.get_metrics() if hasattr(metric, "value")}
     names = ("vllm:external_prefix_cache_hits", "vllm:kv_offload_load_bytes")
     tokens, num_bytes = (int(values.get(name, 0)) for name in names)

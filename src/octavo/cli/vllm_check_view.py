@@ -1,7 +1,7 @@
-"""What `octavo vllm-check` has found, as a table, and what is wrong with it.
+"""The results of `octavo vllm-check` as a table, and the problems in them.
 
-An answer after a load is right if vLLM gave it when it loaded nothing, in any of the engines: in bfloat16 a sum is
-rounded differently where an engine lies differently in memory, with or without the plug-in.
+An answer after a load is right if vLLM gave it without a load in any of the engines: in bfloat16, sums are rounded
+differently if an engine lies differently in memory, with or without the plug-in.
 """
 
 from io import StringIO
@@ -41,7 +41,7 @@ def show_check(measured: Measured) -> str:
 
 
 def find_problem(measured: Measured) -> str | None:
-    """What a person should know before using the plug-in here."""
+    """A problem that a person should know before using the plug-in here."""
     for name in (MEMORY, DISK):
         served = measured.passes.get(name)
         if served is None:
@@ -60,7 +60,7 @@ def find_problem(measured: Measured) -> str | None:
 
 
 def show_gain(measured: Measured) -> str:
-    """What the plug-in brought, where nothing is wrong."""
+    """Prints the gain of the plug-in, if there is no problem."""
     cold = median(measured.passes[COLD].first_token_s)
     gains = []
     for name in (MEMORY, DISK):
@@ -81,11 +81,11 @@ def _of_vllm_itself(measured: Measured) -> str:
 
 
 def _count_unlike(measured: Measured, served: Pass) -> int:
-    """Answers unlike those after vLLM's own hits."""
+    """The number of answers that differ from those after vLLM's own hits."""
     return sum(a != b for a, b in zip(served.answers, measured.passes[DEVICE].answers, strict=True))
 
 
 def _count_wrong(measured: Measured, served: Pass) -> int:
-    """Answers that were never given without a load."""
+    """The number of answers that were never given without a load."""
     right = [known.answers for known in measured.passes.values() if not known.loaded_tokens]
     return sum(all(answer != known[place] for known in right) for place, answer in enumerate(served.answers))

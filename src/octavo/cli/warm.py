@@ -1,4 +1,4 @@
-"""`octavo warm`: prompts that are known to come are computed and kept before traffic arrives."""
+"""`octavo warm`: computes and keeps expected prompts before traffic arrives."""
 
 from pathlib import Path
 from typing import Annotated

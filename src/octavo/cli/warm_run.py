@@ -1,6 +1,6 @@
-"""`Warmer`: sends the prompts of a file, some at once, and counts what came of them.
+"""`Warmer`: sends the prompts of a file, some at once, and counts the results.
 
-Each is asked for one token: the server then has all of the prompt, and what it promises of it goes to its tiers.
+Each asks for one token: the server then has the whole prompt, and stores the promised chunks in its tiers.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from octavo.errors import InputError
 
 _MOST_BYTES = 1 << 30
 _MOST_TRIES = 30
-"""Of one prompt, while the server says that it is busy."""
+"""The most tries of one prompt while the server says that it is busy."""
 _PAUSE_S = 1.0
 _TOLD_EVERY_S = 5.0
 _CHAT, _COMPLETION = "/v1/chat/completions", "/v1/completions"
@@ -27,16 +27,16 @@ _BUSY = (httpx.codes.TOO_MANY_REQUESTS, httpx.codes.SERVICE_UNAVAILABLE)
 
 
 class PromptLine(NamedTuple):
-    """One line of the file that is a request."""
+    """One line of the file, a request."""
 
     where: str
-    """File and line."""
+    """The file and the line."""
     route: str
     body: dict[str, Any]
 
 
 def read_prompts(file: Path) -> list[PromptLine]:
-    """All of the file, or InputError with the first line that is no prompt. Empty lines are left out."""
+    """All prompts of the file; empty lines are skipped. InputError names the first line that is no prompt."""
     try:
         with file.open("rb") as stream:
             data = stream.read(_MOST_BYTES + 1)
@@ -91,7 +91,7 @@ class Warmer:
         self._began = self._told_at = clock()
 
     async def run(self, parallel: int) -> None:
-        """Until all were sent. A prompt that is refused is told by its line, and does not stop the others."""
+        """Sends all prompts. A refused one is reported with its line, and does not stop the others."""
         await asyncio.gather(*(self._work() for _ in range(min(parallel, self._num_prompts))))
 
     def summary(self) -> str:
