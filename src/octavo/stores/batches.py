@@ -1,16 +1,16 @@
-"""Many values, a bounded number in each round trip."""
+"""Cuts many values into round trips of a bounded number."""
 
 from collections.abc import Iterator, Sequence
 
 from octavo.chunks import OffloadKey, SequenceNames
 
 _FIRST_BLOCKS = 256
-"""Of each group, in the first round trip; each further one asks for twice as many."""
+"""The blocks of each group in the first round trip; each further one asks for twice as many."""
 _BATCH_VALUES = 4096
 
 
 def waves(sequence: SequenceNames) -> Iterator[list[OffloadKey]]:
-    """The keys of all groups up to the same token, from the start of the sequence."""
+    """The keys of all groups up to the same token, from the start of the sequence, a round trip at a time."""
     tokens_per_block = min((chain.tokens_per_block for chain in sequence.chains if chain.keys), default=0)
     done, tokens = 0, _FIRST_BLOCKS * tokens_per_block
     while keys := [
@@ -23,7 +23,7 @@ def waves(sequence: SequenceNames) -> Iterator[list[OffloadKey]]:
 
 
 def batches(num_bytes: Sequence[int], most_bytes: int) -> Iterator[list[int]]:
-    """Places, in order, whose values go in one round trip. A value that is alone may be larger."""
+    """Indices, in order, of values that fit into one round trip. A value that is alone may be larger."""
     batch: list[int] = []
     total = 0
     for place, size in enumerate(num_bytes):

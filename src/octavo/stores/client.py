@@ -1,4 +1,4 @@
-"""`RemoteClient`: what one kind of store does for `RemoteTier`."""
+"""`RemoteClient`: the part of `RemoteTier` that one kind of store supplies."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -9,12 +9,12 @@ from octavo.errors import TierError
 
 
 class StoreDownError(TierError):
-    """The store did not do what it was asked, and may do so later: it is not reached, or fails."""
+    """The store failed or was not reached; it may work later."""
 
     def __init__(self, sentence: str, remedy: str = "") -> None:
         super().__init__(f"{sentence}; {remedy}" if remedy else sentence)
         self.remedy = remedy
-        """For what does not go away by itself."""
+        """The advice for an error that does not go away by itself."""
 
 
 class StoreBusyError(StoreDownError):
@@ -22,17 +22,17 @@ class StoreBusyError(StoreDownError):
 
 
 class HeldChunk(NamedTuple):
-    """What is known of a chunk that the store has."""
+    """What is known of a chunk in the store."""
 
     held_blocks: int
     num_bytes: int
-    """Of the chunk itself, without its envelope."""
+    """The bytes of the chunk itself, without its envelope."""
     where: Any = None
-    """The client's own: where it finds the envelope."""
+    """Where the envelope is; only the client reads it."""
 
 
 class OutgoingChunk(NamedTuple):
-    """A chunk that is to be stored."""
+    """A chunk to be stored."""
 
     key: OffloadKey
     held_blocks: int
@@ -46,40 +46,40 @@ class OutgoingChunk(NamedTuple):
 class RemoteClient(ABC):
     """One store under one namespace.
 
-    The tier calls `expect` on the engine's thread, where it must not wait, and all else on its own loop, several calls
-    at once. It limits the time of each call by cancelling it. A client raises StoreDownError where the store did not
-    work; a chunk that the store does not have is an answer, and no error. It never changes what it was given.
+    The tier calls `expect` on the engine's thread, where it must not wait, and all other methods on its own loop,
+    several at once. It limits the time of each call by cancelling it. A client raises StoreDownError if the store did
+    not work; a chunk that the store lacks is an answer, not an error. A client never changes its arguments.
     """
 
     medium: ClassVar[str]
     generation: int = 0
-    """Grows when somebody has reset the store: of all that was known nothing is there any more."""
+    """Grows when an engine has reset the store: nothing that was known before is there any more."""
 
     def expect(self, sequence: SequenceNames) -> None:  # noqa: B027 - only some stores file chunks by sequence
-        """Chunks of this sequence will be looked for or stored."""
+        """Tells that chunks of this sequence will be looked for or stored."""
 
     @abstractmethod
     async def probe(self) -> None:
-        """One small call: StoreDownError unless the store works."""
+        """Makes one small call. Raises StoreDownError unless the store works."""
 
     @abstractmethod
     async def find(self, sequence: SequenceNames) -> Mapping[OffloadKey, HeldChunk]:
-        """What the store has of the sequence, in few round trips whatever its length."""
+        """Finds the store's chunks of the sequence, in few round trips whatever its length."""
 
     @abstractmethod
     async def put(self, chunks: Sequence[OutgoingChunk], is_wanted: Callable[[], bool]) -> list[HeldChunk | None]:
-        """By place: what the store has now; None where it did not take the chunk. `is_wanted` is False after a reset:
-        what the client then writes must be found by nobody after `forget_all`."""
+        """By index: the chunk in the store now; None if the store did not take it. `is_wanted` is False after a reset:
+        then no engine may find what the client writes, once `forget_all` has returned."""
 
     @abstractmethod
     async def get(self, wanted: Sequence[tuple[OffloadKey, HeldChunk]]) -> "list[memoryview | StoreDownError | None]":
-        """By place: the envelope, which the tier verifies; an error where the store did not work for this chunk, though
-        it did for others; None where it does not have the chunk any more."""
+        """By index: the envelope, which the tier verifies; an error if the store failed for this chunk only; None if
+        the store lacks the chunk by now."""
 
     @abstractmethod
     async def forget_all(self) -> None:
-        """A reset: no engine finds any more what was stored before, once this returns."""
+        """A reset: once it returns, no engine finds what was stored before."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Ends connections."""
+        """Closes connections."""

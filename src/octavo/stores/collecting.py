@@ -1,7 +1,7 @@
-"""Deleting from a store beside running engines: an engine that finds something gone computes it.
+"""Deletes from a store beside running engines: an engine computes again what it does not find.
 
-All there is to know stands in the store, so a run that was cut off is gone on with by another one. Memory does not grow
-with the number of items: one listing counts bytes by second, a second one deletes.
+All state is in the store, so another run continues one that was cut off. Memory does not grow with the number of items:
+one listing counts bytes per second, a second one deletes.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -11,20 +11,20 @@ from octavo.stores.inventory import Inventory, Share
 from octavo.stores.keeper import StoredItem, StoreKeeper
 
 _AT_ONCE = 1000
-"""Items that one request deletes."""
+"""The most items that one request deletes."""
 
 
 @dataclass(slots=True)
 class Expiry:
-    """Which items are to go: those of former epochs, those that are too old, and then the oldest."""
+    """Chooses the items to delete: those of former epochs, those that are too old, and then the oldest."""
 
     before_s: int
-    """Whatever was stored before this second goes."""
+    """Items stored before this second are deleted."""
     at_cut_bytes: int
-    """So many bytes of what was stored in that second go too."""
+    """Of the items stored in that second, this many bytes are deleted too."""
 
     def takes(self, found: StoredItem) -> bool:
-        """Asked once for each item."""
+        """Whether to delete an item. Asked once for each."""
         if found.is_former or found.modified_s is None:
             return found.is_former
         if found.modified_s < self.before_s:
@@ -36,7 +36,7 @@ class Expiry:
 
 
 def expire(inventory: Inventory, *, most_bytes: int | None, before_s: int) -> Expiry:
-    """Afterwards the store holds at most so many bytes, and nothing that was stored before a second since 1970."""
+    """Deletes until the store holds at most this many bytes, and nothing from before a second since 1970."""
     kept = {second: num_bytes for second, num_bytes in inventory.seconds.items() if second >= before_s}
     excess = 0 if most_bytes is None else sum(kept.values()) - most_bytes
     for second in sorted(kept):
@@ -52,7 +52,7 @@ def expire(inventory: Inventory, *, most_bytes: int | None, before_s: int) -> Ex
 def delete_items(
     keeper: StoreKeeper, chosen: Iterable[StoredItem], *, is_dry: bool, tell: Callable[[Share], None]
 ) -> Share:
-    """What has gone, or would go. `tell` hears of it as it grows."""
+    """Deletes items, and returns how much is gone, or would be. `tell` gets the count as it grows."""
     gone = Share()
     for batch in _batches(chosen):
         if not is_dry:

@@ -2,8 +2,8 @@
 
     [176 bytes: magic, version, held blocks, length, key id, nonce, namespace, key, checksum][payload][tag, 16 bytes]
 
-An envelope says whose bytes it holds, so it is verified wherever it was found: a store that gives back another chunk,
-another namespace's, half of one or anything else is noticed. The tag is there if the payload is encrypted.
+An envelope names its chunk and namespace, so it can be verified wherever it was found: it shows if a store returns
+another chunk, another namespace's, half of one or anything else. The tag is there if the payload is encrypted.
 """
 
 from enum import Enum
@@ -24,7 +24,7 @@ _NO_KEY_ID, _NO_NONCE = bytes(8), bytes(24)
 MOST_KEY_BYTES = 80
 _HEADER_BYTES = _HEADER.size
 MOST_ENVELOPE_BYTES = _HEADER_BYTES + _TAG_BYTES
-"""What an envelope adds to a chunk, at most."""
+"""The most bytes that an envelope adds to a chunk."""
 
 
 KEY_VARIABLE = "OCTAVO_STORE_KEY"
@@ -34,15 +34,15 @@ SUMMARY_BYTES = _SUMMARY.size
 
 
 class Draft(NamedTuple):
-    """An envelope that is being made."""
+    """An envelope in the making."""
 
     envelope: memoryview
     payload: memoryview
-    """Whoever made the draft writes the chunk here, and then has it sealed."""
+    """The chunk's bytes are written here before the envelope is sealed."""
 
 
 class Envelopes:
-    """Of one namespace and one key. For one thread."""
+    """Makes and opens the envelopes of one namespace and one key, for one thread."""
 
     def __init__(self, namespace: bytes, cipher: RecordCipher | None = None) -> None:
         self.namespace = cipher.namespace(namespace) if cipher else namespace
@@ -51,11 +51,11 @@ class Envelopes:
         self._memory = SpareMemory()
 
     def size(self, num_bytes: int) -> int:
-        """Of the envelope of a chunk of so many bytes."""
+        """The size of the envelope of a chunk of this many bytes."""
         return _HEADER_BYTES + num_bytes + self._tag_bytes
 
     def draft(self, num_bytes: int) -> Draft:
-        """For a chunk of so many bytes. What is not encrypted lies where it is stored from."""
+        """Begins the envelope of a chunk of this many bytes. Unless it is encrypted, the chunk is stored from there."""
         envelope = self._memory.lend(self.size(num_bytes))
         return Draft(envelope, self._memory.lend(num_bytes) if self._cipher else envelope[_HEADER_BYTES:])
 
@@ -72,7 +72,7 @@ class Envelopes:
         return envelope
 
     def open(self, envelope: memoryview, key: OffloadKey, held_blocks: int, num_bytes: int) -> memoryview | None:
-        """The payload, if the envelope is whole and holds exactly what was asked for."""
+        """The payload, if the envelope is whole and holds exactly the chunk that was asked for."""
         if len(envelope) != self.size(num_bytes):
             return None
         if not _is_sound(envelope, self.namespace, key, held_blocks, num_bytes):
@@ -86,12 +86,12 @@ class Envelopes:
 
 
 class Finding(Enum):
-    """What somebody without an engine sees of a chunk in a store."""
+    """The state of a chunk in a store, as far as it can be seen without an engine."""
 
     WHOLE = "whole"
-    """Its checksum says so; it is not encrypted, or with another key."""
+    """Its checksum is right; it is not encrypted, or with another key."""
     AUTHENTIC = "authentic"
-    """Whoever wrote it had the key."""
+    """It was written by somebody with the key."""
     FORGED = "forged: it does not open with the key that it names"
     DAMAGED = "damaged"
     BAD_INDEX = "its index is damaged"
@@ -104,7 +104,7 @@ class Finding(Enum):
 def examine(
     envelope: memoryview, identity: tuple[OffloadKey, bytes, int], num_bytes: int, cipher: RecordCipher | None
 ) -> Finding:
-    """`identity` is key, namespace and held blocks: the namespace as names in the store have it, made with the key."""
+    """Examines an envelope. `identity`: key, namespace as names in the store have it, and held blocks."""
     key, namespace, held_blocks = identity
     if not _is_sound(envelope, namespace, key, held_blocks, num_bytes):
         return Finding.DAMAGED
@@ -118,7 +118,7 @@ def examine(
 
 
 def _is_sound(envelope: memoryview, namespace: bytes, key: OffloadKey, held_blocks: int, num_bytes: int) -> bool:
-    """Whether an envelope is whole and says that it holds this. Who made it, only a key can tell."""
+    """Whether an envelope is whole and names this chunk. Only a key can tell who made it."""
     if len(envelope) < _HEADER_BYTES:
         return False
     magic, version, key_bytes, zero, held, length, _, _, whose, name, checksum = _HEADER.unpack_from(envelope)
@@ -148,6 +148,6 @@ def summarize(start: bytes | memoryview) -> tuple[int, int] | None:
 
 
 def _checksum(envelope: memoryview) -> bytes:
-    """Over everything but itself."""
+    """The checksum of all but the checksum itself."""
     start = xxh3_128_digest(envelope[: _HEADER_BYTES - _CHECKSUM_BYTES])
     return xxh3_128_digest(start + xxh3_128_digest(envelope[_HEADER_BYTES:]))

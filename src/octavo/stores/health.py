@@ -1,4 +1,4 @@
-"""`StoreHealth`: a store is turned off when three calls fail in a row, or when it throttles one."""
+"""`StoreHealth`: turns a store off when three calls fail in a row, or when it throttles one."""
 
 from octavo.stores.client import StoreBusyError, StoreDownError
 from octavo.tiers import Health
@@ -15,7 +15,7 @@ class StoreHealth(Health):
         self._num_failures = 0
 
     def failed(self, error: StoreDownError) -> None:
-        """A call did not work, or came too late."""
+        """Notes that a call failed, or ended too late."""
         self._num_failures += 1
         if self._num_failures >= _MOST_FAILURES or isinstance(error, StoreBusyError):
             self.degrade(str(error))

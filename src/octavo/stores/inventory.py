@@ -1,4 +1,4 @@
-"""`Inventory`: what a store holds, counted by namespace, tenant and age."""
+"""`Inventory`: the content of a store, counted by namespace, tenant and age."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -9,12 +9,12 @@ from octavo.stores.keeper import StoredItem
 
 @dataclass(slots=True)
 class Share:
-    """Items that have something in common."""
+    """The count of items that have something in common."""
 
     count: int = 0
     num_bytes: int = 0
     oldest_s: int | None = None
-    """Since 1970, of the oldest one that has a time."""
+    """Seconds since 1970 of the oldest item with a time."""
 
     def add(self, found: StoredItem) -> None:
         times = [time for time in (self.oldest_s, found.modified_s) if time is not None]
@@ -25,21 +25,21 @@ class Share:
 
 @dataclass(slots=True)
 class Inventory:
-    """Of a whole store. It grows with namespaces, tenants and seconds, and not with items."""
+    """The counts of a whole store. It grows with namespaces, tenants and seconds, but not with items."""
 
     total: Share = field(default_factory=Share)
     former: Share = field(default_factory=Share)
-    """What resets have left behind."""
+    """Items that resets have left behind."""
     namespaces: dict[tuple[str, int | str, bool, str], Share] = field(default_factory=dict)
     """By family, epoch, whether that is a former one, and namespace."""
     tenants: dict[str, Share] = field(default_factory=dict)
     seconds: Counter[int] = field(default_factory=Counter)
-    """Bytes of what is not of a former epoch, by the second in which it was stored."""
+    """Bytes outside former epochs, by the second in which they were stored."""
     others: int = 0
-    """What no engine has stored. Nothing touches it."""
+    """Items that no engine has stored. Nothing touches them."""
 
     def counting(self, entries: Iterable[StoredItem | None]) -> Iterator[StoredItem]:
-        """What engines have stored, counted as it goes by."""
+        """Counts items that engines have stored, as they pass."""
         for found in entries:
             if found is None:
                 self.others += 1

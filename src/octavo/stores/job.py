@@ -1,4 +1,4 @@
-"""Stores and loads of a remote tier: the job, and how its bytes go between buffers and the store's client."""
+"""The stores and loads of a remote tier, and how their bytes go between buffers and the store's client."""
 
 import asyncio
 import logging
@@ -15,18 +15,18 @@ from octavo.tiers import BufferGuard, gather, gives_checksum, scatter, total_byt
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _TURN_BYTES = 256 << 10
-"""What is copied before others have their turn."""
+"""Bytes that are copied before other tasks have their turn."""
 
 
 class RemoteJob:
-    """A store or a load that is under way."""
+    """A store or a load under way."""
 
     def __init__(self, job_id: int, chunks: Sequence[ChunkBytes], *, is_store: bool) -> None:
         self.job_id = job_id
         self.chunks = chunks
         self.is_store = is_store
         self.is_wanted = True
-        """False after a reset: it may have no effect any more."""
+        """False after a reset: then it must have no effect."""
         self.num_bytes = sum(total_bytes(chunk.buffers) for chunk in chunks)
         self.guard = BufferGuard()
         self.begun = time.monotonic()
@@ -34,9 +34,9 @@ class RemoteJob:
         self.corrupt: set[int] = set()
         self.gone: set[int] = set()
         self.forgotten: set[OffloadKey] = set()
-        """Removed since it was submitted."""
+        """Keys that were removed since it was submitted."""
         self.held: dict[int, HeldChunk] = {}
-        """By place: what the store has."""
+        """By index: the chunk in the store."""
         self.seconds = 0.0
         self.error: StoreDownError | None = None
         self.future: Future[None] | None = None
@@ -83,7 +83,7 @@ class Mover:
         job.failed |= job.gone | job.corrupt
 
     async def _draft(self, job: RemoteJob, replaces: Sequence[bool]) -> tuple[list[int], list[OutgoingChunk]]:
-        """Copies and seals what is whole, and fails what is not. Nothing of a job that is cancelled."""
+        """Copies and seals whole chunks, and fails the others. Does nothing for a cancelled job."""
         places, outgoing, turn = [], [], 0
         for place, chunk in enumerate(job.chunks):
             draft = self._envelopes.draft(total_bytes(chunk.buffers))
@@ -108,7 +108,7 @@ class Mover:
 
 
 async def attempt(call: Callable[[], Awaitable[T]], timeout_s: float) -> tuple[T | None, StoreDownError | None]:
-    """The answer, or why there is none."""
+    """The answer of a call, or the error that it ended with."""
     try:
         return await asyncio.wait_for(call(), timeout_s), None
     except TimeoutError:

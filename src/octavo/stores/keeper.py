@@ -1,6 +1,6 @@
-"""`StoreKeeper`: a shared store without an engine: what it holds, whether that is whole, and deleting it.
+"""`StoreKeeper`: counts, verifies and deletes the content of a shared store without an engine.
 
-Names alone tell what there is: to count and to delete takes no key and no byte of a chunk.
+Names alone tell the content: counting and deleting need no key and no byte of a chunk.
 """
 
 from abc import ABC, abstractmethod
@@ -13,16 +13,16 @@ from octavo.tiers.disk import RecordCipher
 
 
 class StoredItem(NamedTuple):
-    """What engines have stored under one name: an object with some chunks, or a value with one."""
+    """One name that engines have stored: an object with some chunks, or a value with one."""
 
     name: str
     num_bytes: int
     modified_s: int | None
-    """Since 1970, by the store's clock; None where the store does not tell."""
+    """Seconds since 1970, by the store's clock; None if the store does not tell."""
     family: str
     epoch: int | str
     is_former: bool
-    """Whether a reset has left it behind. It stays so."""
+    """Whether a reset has left it behind. Once true, it stays true."""
     namespace: str
     tenant: str
     """The digest of a salt in hex, or `shared`."""
@@ -32,27 +32,27 @@ class StoreKeeper(ABC):
     """One store, of all engines. Its methods wait, and `find` may run in several threads."""
 
     items: ClassVar[str] = "objects"
-    """What the store calls them."""
+    """The store's word for its items."""
     own_expiry: ClassVar[str] = ""
-    """Where the store itself ends what is old or too much: how, in a sentence. `gc` then takes no age and no size."""
+    """A sentence on how the store itself limits age or size, if it does. Then `gc` takes no age and no size."""
 
     def __init__(self, url: str) -> None:
         self.url = url
-        """Without a password."""
+        """The url without a password."""
 
     @abstractmethod
     def entries(self) -> Iterator[StoredItem | None]:
-        """All there is, page by page; None for what no engine has stored. What changes meanwhile may be left out."""
+        """All items, page by page; None for one that no engine stored. Those that change meanwhile may be missing."""
 
     @abstractmethod
     def find(self, item: StoredItem, cipher: RecordCipher | None) -> list[Finding]:
-        """What its chunks are, read to the last byte; [BAD_INDEX] where it does not tell its chunks, and nothing where
-        it has gone meanwhile."""
+        """The findings of its chunks, read to the last byte; [BAD_INDEX] if it does not list its chunks, and empty if
+        it is gone."""
 
     @abstractmethod
     def delete(self, items: Sequence[StoredItem]) -> None:
-        """A thousand at most. One that has gone is no error."""
+        """Deletes a thousand items at most. One that is already gone is no error."""
 
     @abstractmethod
     def asking(self) -> AbstractContextManager[None]:
-        """Around all calls: TierError, a sentence with the store's url, for what its client raises."""
+        """Goes around all calls. Turns the client's errors into TierError, a sentence with the store's url."""

@@ -1,4 +1,4 @@
-"""`KnownChunks`: what a tier knows of a shared store. The store may have more."""
+"""`KnownChunks`: the chunks that a tier knows to be in a shared store. The store may have more."""
 
 from collections.abc import Iterable, Sequence
 
@@ -9,13 +9,13 @@ MOST_KNOWN = 1 << 18
 
 
 class KnownChunks:
-    """Chunks that were found or stored. The one that was used longest ago is forgotten for another."""
+    """Chunks that were found or stored. The least recently used one is forgotten for a new one."""
 
     def __init__(self) -> None:
         self._held: dict[OffloadKey, HeldChunk] = {}
-        """The one that was used last comes last."""
+        """The most recently used one is last."""
         self._removed: dict[OffloadKey, None] = {}
-        """What this engine was told to forget, though the store has it for others. The oldest gives way."""
+        """Chunks that this engine must not find, though the store has them for others. The oldest is dropped."""
         self._changes = ChangeLog()
 
     def __len__(self) -> int:
@@ -36,7 +36,7 @@ class KnownChunks:
                 self._held[key] = held
 
     def found(self, key: OffloadKey, held: HeldChunk) -> None:
-        """The store has it; what was stored here since is newer."""
+        """Notes that the store has these; a chunk that was stored here since is newer."""
         if key not in self._removed and key not in self._held:
             self._add(key, held)
 
@@ -51,17 +51,17 @@ class KnownChunks:
             self._held[key] = held
 
     def is_replaced_by(self, key: OffloadKey, held_blocks: int) -> bool:
-        """Whether the store may have the key with other blocks, or damaged, so that a store must not spare itself."""
+        """Whether the store may have the key with other blocks, or damaged, so that it must be stored again."""
         held = self._held.get(key)
         return key in self._removed or (held is not None and held.held_blocks != held_blocks)
 
     def gone(self, keys: Iterable[OffloadKey]) -> None:
-        """The store does not have them, or not whole."""
+        """Notes that the store lacks these, or has them damaged."""
         there = [key for key in keys if self._held.pop(key, None) is not None]
         self._changes.removed(there)
 
     def remove(self, keys: Sequence[OffloadKey]) -> None:
-        """They are not to be found any more, until they are stored here again: unwanted, or damaged."""
+        """Makes these not found, as they are unwanted or damaged, until they are stored here again."""
         self.gone(keys)
         self._removed.update(dict.fromkeys(keys))
         while len(self._removed) > MOST_KNOWN:

@@ -11,7 +11,7 @@ _JOIN_S = 5.0
 
 
 class LoopThread:
-    """Starts at once, and ends with `close`."""
+    """A thread that starts at once, and ends with `close`."""
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
@@ -20,12 +20,12 @@ class LoopThread:
         self._thread.start()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
-        """Begins in the order of the calls."""
+        """Starts coroutines in the order of the calls."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def close(self, last: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """Cancels what still runs, and does `last` when nothing does: a call that loses its connection to `last` would
-        open another one. In bounded time; a thread that hangs in a call is left behind."""
+        """Cancels all that runs, and then runs `last`: a call that loses its connection to `last` would open another
+        one. Takes bounded time; a thread that hangs in a call is left behind."""
         if self._thread.is_alive():
             self._last = last
             self._loop.call_soon_threadsafe(self._loop.stop)

@@ -31,15 +31,15 @@ class RemoteSpec(OffloadingSpec):
 
     @abstractmethod
     def open_client(self, context: TierContext, namespace: bytes) -> RemoteClient:
-        """Opens no connection. InputError, with the remedy, for what is wrong with the URL or an option."""
+        """Opens no connection. Raises InputError, with the remedy, for an error in the URL or an option."""
 
     @abstractmethod
     def open_keeper(self) -> StoreKeeper:
-        """Opens no connection, as `open_client`."""
+        """Opens no connection, like `open_client`."""
 
     @abstractmethod
     async def try_store(self) -> None:
-        """Writes, reads and deletes something small. StoreDownError, with a remedy for what stays as it is."""
+        """Writes, reads and deletes a small value. Raises StoreDownError, with a remedy if the error will stay."""
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
@@ -50,7 +50,7 @@ class RemoteSpec(OffloadingSpec):
         return True
 
     def check(self) -> None:
-        """What does not go away by itself is an error; a store that is not reached now is not."""
+        """Raises TierError for an error that will stay; a store that is not reached now gets a warning."""
         self.find_cipher()
         url = self.config.shown_url
         try:
@@ -69,5 +69,5 @@ class RemoteSpec(OffloadingSpec):
         return RemoteTier(client, envelopes, what=what, limits=self.config.limits)
 
     def find_cipher(self) -> RecordCipher | None:
-        """InputError for a key that is none."""
+        """Raises InputError for text that is not a key."""
         return find_cipher(self.config.key_file, os.environ, variable=KEY_VARIABLE, what=self.config.what)

@@ -4,8 +4,8 @@
     store    buffers --loop: copied, verified, sealed--> client.put --> reported
     load     loop: client.get --> verified --copied--> buffers --> reported
 
-Each call of the client has a deadline. A chunk that the store does not have, or not whole, is a miss; a store that
-does not work three times in a row is left alone but for a probe now and then (`health`).
+Each call of the client has a deadline. A chunk that the store lacks, or has damaged, is a miss; a store that fails
+three times in a row gets only a probe now and then (`health`).
 """
 
 import time
@@ -27,7 +27,7 @@ from octavo.tiers import Tier, TierStatus, total_bytes
 T = TypeVar("T")
 _DISCONNECT_S = 2.0
 _MOST_ANSWERS = 4096
-"""Sequences that were asked for; the oldest is forgotten for another."""
+"""The most sequences whose answers are remembered; the oldest is forgotten first."""
 _COUNTERS = (
     "stored",
     "store_refused",
@@ -49,7 +49,7 @@ class RemoteTier(Tier):
     def __init__(
         self, client: RemoteClient, envelopes: Envelopes, *, what: str, limits: RemoteLimits | None = None
     ) -> None:
-        """`what`: the store as messages name it."""
+        """`what` is the store's name in messages."""
         self.medium = client.medium  # type: ignore[misc]  # a class has it, but for this one
         self._client = client
         self._mover = Mover(client, envelopes)
@@ -59,13 +59,13 @@ class RemoteTier(Tier):
         self._loop = LoopThread(f"octavo-{client.medium}")
         self._jobs: dict[int, RemoteJob] = {}
         self._ended: deque[tuple[int, Callable[[], None]]] = deque()
-        """What the loop has to say, and the client's generation then; `poll` does it on the engine's thread."""
+        """Ended work of the loop, with the client's generation at that time; `poll` takes it on the engine's thread."""
         self._finished: list[TierResult] = []
         self._answers: dict[object, float | None] = {}
-        """By sequence: until when its answer holds; None while it is under way."""
+        """By sequence: the time until which its answer holds; None while it is asked."""
         self._num_resets = 0
         self._generation = client.generation
-        """The one that `_known` is of."""
+        """The generation to which `_known` belongs."""
         self._resets_under_way = 0
         self._resets: list[Future[None]] = []
         self._owes_reset = False
@@ -153,7 +153,7 @@ class RemoteTier(Tier):
     # ---- all of it ----------------------------------------------------------------------------------------------
 
     def remove(self, keys: Sequence[OffloadKey]) -> None:
-        """This engine does not find them any more. The store keeps them for others."""
+        """This engine does not find the keys any more. The store keeps them for others."""
         for job in self._jobs.values():
             job.forgotten.update(keys)
         self._known.remove(keys)
@@ -214,7 +214,7 @@ class RemoteTier(Tier):
         has_room = not others or (
             len(others) < self._limits.queue_jobs and num_bytes + job.num_bytes <= self._limits.queue_bytes
         )
-        if is_store:  # of two stores of one key nobody could say which comes last
+        if is_store:  # of two stores of one key, none could tell which one comes last
             under_way = {chunk.key for other in others for chunk in other.chunks}
             has_room = has_room and under_way.isdisjoint(chunk.key for chunk in chunks)
         if not self._is_usable or not has_room:
@@ -223,7 +223,7 @@ class RemoteTier(Tier):
         return job
 
     def _take_ended(self) -> None:
-        """In its order: what was stored in a generation is there, though its store was the first to see it."""
+        """Takes results in order, each in its generation: a store may be the first to see a new one."""
         generation = self._client.generation
         while self._ended:
             ended_in, tell = self._ended.popleft()
@@ -238,7 +238,7 @@ class RemoteTier(Tier):
             self._answers.clear()
 
     def _end(self, job: RemoteJob) -> None:
-        """The loop is done with a job."""
+        """Takes the result of a job."""
         if job.error is not None:
             self._health.failed(job.error)
         elif job.held:
@@ -267,7 +267,7 @@ class RemoteTier(Tier):
         self._lose([job.chunks[place] for place in job.failed])
 
     def _lose(self, chunks: Sequence[ChunkBytes]) -> None:
-        """Nobody knows whether the store has taken these: it may have replaced what is known."""
+        """Forgets chunks that a failed store may have replaced."""
         self._known.remove([c.key for c in chunks if self._known.is_replaced_by(c.key, c.held_blocks)])
 
     def _found(self, name: object, found: Mapping[OffloadKey, HeldChunk], num_resets: int) -> None:
@@ -313,8 +313,8 @@ class RemoteTier(Tier):
     async def _in_one_generation(
         self, call: Callable[[], Awaitable[T]], timeout_s: float
     ) -> tuple[T | None, StoreDownError | None]:
-        """The answer, or why there is none. A call that another engine's reset overtook is made again: where it found
-        or put things, nobody looks any more."""
+        """The answer, or the error. A call during which another engine reset the store is made again, as no engine
+        looks into the old generation any more."""
         while True:
             generation = self._client.generation
             answer, error = await attempt(call, timeout_s)
@@ -330,7 +330,7 @@ class RemoteTier(Tier):
         self._tell(lambda: self._probed(error, has_reset=owes_reset))
 
     async def _run(self, job: RemoteJob, work: Callable[[], Awaitable[None]], timeout_s: float) -> None:
-        """Does the work of a job, and tells that it has ended, however."""
+        """Does the work of a job, and reports its end in any case."""
         _, job.error = await self._in_one_generation(work, timeout_s)
         if job.error is not None:
             job.failed = set(range(len(job.chunks)))

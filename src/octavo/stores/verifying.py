@@ -1,4 +1,4 @@
-"""Reading all of a store, several items at once."""
+"""Reads all of a store, several items at once."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -10,13 +10,13 @@ from octavo.tiers.disk import RecordCipher
 
 _AT_ONCE = 8
 _BYTES_AT_ONCE = 256 << 20
-"""Of what is being read. An item that is alone may be larger."""
+"""The most bytes that are read at once. An item that is alone may be larger."""
 
 
 def find_all(
     keeper: StoreKeeper, chosen: Iterable[StoredItem], cipher: RecordCipher | None
 ) -> Iterator[tuple[StoredItem, list[Finding]]]:
-    """What each one's chunks are, in order."""
+    """The findings of each item's chunks, in order."""
     under_way: deque[tuple[StoredItem, Future[list[Finding]]]] = deque()
 
     def has_room(item: StoredItem) -> bool:

@@ -3,8 +3,8 @@
     octavo:FAMILY:EPOCH:NAMESPACE:TENANT:KEY    an envelope
     octavo:FAMILY                               EPOCH, a random name; whoever changes it has reset the family
 
-An object is gone when the master wants room, or when the machine that holds it leaves: a miss. Without a family's epoch
-all its objects are, so the epoch is pinned, and lies on up to three machines.
+An object goes when the master needs room, or when the machine that holds it leaves: a miss. Without its epoch a family
+would lose all its objects, so the epoch is pinned, and lies on up to three machines.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ class MooncakeClient(RemoteClient):
         return held
 
     async def put(self, chunks: Sequence[OutgoingChunk], is_wanted: Callable[[], bool]) -> list[HeldChunk | None]:
-        """What another engine has stored is not written again, unless it is something else."""
+        """Stores chunks. One that another engine has stored is written again only if it differs."""
         folders = {tenant: await self._follow(tenant) for tenant in {chunk.tenant for chunk in chunks}}
         names = [folders[chunk.tenant] + chunk.key.hex() for chunk in chunks]
         there = await self._summaries(names)
@@ -100,7 +100,7 @@ class MooncakeClient(RemoteClient):
     # ---- helpers ------------------------------------------------------------------------------------------------
 
     async def _follow(self, tenant: bytes = b"") -> str:
-        """What the names of the tenant's chunks begin with, in the epoch that another engine may have begun."""
+        """The beginning of the names of the tenant's chunks, in the epoch that another engine may have begun."""
         async with self._resetting:
             pass  # what begins after a reset is in its epoch
         asked = [(self._family, _EPOCH_BYTES)]
@@ -120,7 +120,7 @@ class MooncakeClient(RemoteClient):
         self._epoch = epoch
 
     async def _summaries(self, names: Sequence[str]) -> list[tuple[int, int] | None]:
-        """Held blocks and bytes of each; None of one that is not there, or is no envelope."""
+        """Held blocks and bytes of each; None for one that is not there, or is no envelope."""
         answers = await self._read("read_starts", [(name, SUMMARY_BYTES) for name in names])
         _raise_if_down(answers)
         return [None if isinstance(answer, int) else summarize(answer) for answer in answers]
@@ -139,7 +139,7 @@ def _envelope(answer: bytes | int) -> "memoryview | StoreDownError | None":
 
 
 def _raise_if_down(answers: Sequence[bytes | int]) -> None:
-    """StoreDownError if nothing worked."""
+    """Raises StoreDownError if nothing worked."""
     codes = [answer for answer in answers if isinstance(answer, int)]
     if codes and len(codes) == len(answers) and all(map(is_down, codes)):
         raise explain(codes[0])

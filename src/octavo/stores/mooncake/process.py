@@ -1,7 +1,7 @@
-"""`LibraryProcess`: a process that has Mooncake's library, as the loop's thread drives it.
+"""`LibraryProcess`: the process with Mooncake's library, as the loop's thread drives it.
 
-A call of the library blocks, up to half a minute where a machine has died, and can neither be cancelled nor, at the
-end of a process, be left behind. So a process of its own makes the calls. Bytes go through memory that both see.
+A call of the library blocks, up to half a minute where a machine has died, and can neither be cancelled nor, at the end
+of a process, be left behind. So a process of its own makes the calls. Bytes go through shared memory.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ _WORKER = Path(__file__).parent / "worker.py"
 _LANES = 4
 _START_S = 60.0
 _STUCK_S = 120.0
-"""A process that has not answered by then is ended: the library's own limits have passed."""
+"""Seconds without an answer after which a process is ended: the library's own limits are shorter."""
 _MOST_LINE_BYTES = 4 << 20
 _ENVIRONMENT = {
     "MC_LOG_LEVEL": "ERROR",
@@ -34,7 +34,7 @@ _ENVIRONMENT = {
     "MC_TCP_PROGRESS_TIMEOUT_SEC": "5",
     "MC_TCP_STATUS_TIMEOUT_SEC": "5",
 }
-"""How soon the library gives up. What a person has set is stronger."""
+"""How soon the library gives up. A person's own variables have precedence."""
 
 
 class LibraryProcess:
@@ -56,10 +56,10 @@ class LibraryProcess:
         for lane in range(_LANES):
             self._free.put_nowait(lane)
         self._asked: dict[int, tuple[asyncio.Future[list[int]], asyncio.TimerHandle]] = {}
-        """By lane. The process uses a lane until it has answered, even if nobody waits any more."""
+        """The open requests, by lane. The process uses a lane until it has answered, even if the caller has gone."""
 
     async def write(self, do: str, values: Sequence[tuple[str, bytes | memoryview]]) -> list[int]:
-        """`write`, `replace`, `keep` or `keep_other`. By place: 0, or an error."""
+        """`write`, `replace`, `keep` or `keep_other`. By index: 0, or an error."""
         async with self._lane() as lane:
             at = lane * self.lane_bytes
             for _, value in values:
@@ -68,7 +68,7 @@ class LibraryProcess:
             return await self._ask(lane, do, [name for name, _ in values], [len(value) for _, value in values])
 
     async def read(self, do: str, asked: Sequence[tuple[str, int]]) -> list[bytes | int]:
-        """`read` or `read_starts`, at most so many bytes of each. By place: bytes, or an error."""
+        """`read` or `read_starts`, at most this many bytes of each. By index: bytes, or an error."""
         sizes = [num_bytes for _, num_bytes in asked]
         async with self._lane() as lane:
             codes = await self._ask(lane, do, [name for name, _ in asked], sizes)
@@ -79,7 +79,7 @@ class LibraryProcess:
             ]
 
     async def start(self) -> None:
-        """StoreDownError unless the process is there, and has joined the pool."""
+        """Raises StoreDownError unless the process runs and has joined the pool."""
         if self._is_closed:
             raise StoreDownError("it is closed")
         if self._starting is None or (self._starting.done() and self._process is None):
@@ -88,7 +88,7 @@ class LibraryProcess:
             raise error
 
     async def close(self) -> None:
-        """The process leaves the pool, and ends. One that does not is ended when this is cancelled."""
+        """Lets the process leave the pool and end. If this is cancelled, the process is killed."""
         self._is_closed = True
         try:
             if self._starting is not None:
@@ -120,7 +120,7 @@ class LibraryProcess:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[list[int]] = loop.create_future()
         self._asked[lane] = future, loop.call_later(_STUCK_S, process.popen.kill)
-        with suppress(OSError):  # who takes answers notices too
+        with suppress(OSError):  # the reader of answers notices too
             await process.ask({"lane": lane, "do": do, "names": names, "sizes": sizes})
         return await future
 
@@ -150,7 +150,7 @@ class LibraryProcess:
             while answer := await process.answer():
                 future, timer = self._asked.pop(answer["lane"])
                 timer.cancel()
-                if future.done():  # nobody waits any more
+                if future.done():  # the caller has gone
                     self._free.put_nowait(answer["lane"])
                 elif "error" in answer:
                     future.set_exception(StoreDownError(answer["error"]))
@@ -186,7 +186,7 @@ class _Process:
         await self.requests.drain()
 
     async def answer(self) -> dict[str, Any]:
-        """Nothing when the process has ended."""
+        """An answer; None when the process has ended."""
         try:
             line = await self.answers.readline()
         except OSError:

@@ -36,7 +36,7 @@ class MooncakeSpec(RemoteSpec):
         )
 
     async def try_store(self) -> None:
-        """Joins the pool, and gives it nothing."""
+        """Joins the pool, and gives it no memory."""
         library = self._open(msgspec.structs.replace(self.config, segment_bytes=None), 1)
         try:
             await library.start()

@@ -1,10 +1,10 @@
-"""What Mooncake's numbers mean, and what is wrong with a pool as one sentence with the remedy."""
+"""The meaning of Mooncake's error numbers, and a sentence with the remedy for what is wrong with a pool."""
 
 from octavo.stores.client import StoreDownError
 
 _HAS_NO_ROOM, _HAS_OTHER_SIZE = -200, -600
 _OF_THE_OBJECT = range(-799, -699)
-"""It is not there, not whole yet, or somebody uses it."""
+"""The object is missing, not whole yet, or in use."""
 _SENTENCES = {
     _HAS_NO_ROOM: "the pool has no room: give it some with segment_size, or with mooncake_client",
     -800: "a machine that holds a part of the pool does not answer",
@@ -14,12 +14,12 @@ _SENTENCES = {
 
 
 def is_missing(code: int) -> bool:
-    """Whether an object cannot be had for now, and the store works."""
+    """Whether an object is not to be had now, though the store works."""
     return code in _OF_THE_OBJECT
 
 
 def has_other_size(code: int) -> bool:
-    """Whether an object is longer than what was asked for may be, or shorter."""
+    """Whether an object is longer or shorter than the one asked for."""
     return code == _HAS_OTHER_SIZE
 
 
@@ -33,7 +33,7 @@ def explain(code: int) -> StoreDownError:
 
 
 def explain_start(answer: dict[str, str]) -> StoreDownError:
-    """Why the process with the library did not begin."""
+    """The reason why the process with the library did not start."""
     error = answer["error"]
     if answer.get("of") == "import":
         return StoreDownError(

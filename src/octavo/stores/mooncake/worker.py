@@ -1,7 +1,7 @@
-"""What the process with Mooncake's library runs. The library blocks and may hang or crash, as an engine must not.
+"""The program of the process with Mooncake's library, which may block, hang or crash, as an engine must not.
 
-A request is a line of JSON on stdin, an answer one on stdout. Their bytes lie in memory that both processes see: a lane
-of it has one request at a time, whose values lie there one after another. The process ends when stdin does.
+A request is a line of JSON on stdin, an answer one on stdout. Their bytes are in shared memory: each lane of it holds
+one request at a time, with its values one after another. The process ends when stdin does.
 
 This file is run by its path, and imports nothing of Octavo: the process starts quickly.
 """
@@ -26,8 +26,8 @@ _MOST_REPLICAS = 3
 
 
 class Library:
-    """Mooncake's library, with the memory of the lanes. What it answers is a number for each name: bytes, or an error
-    if below zero."""
+    """Mooncake's library, with the memory of the lanes. Its answer is a number for each name: bytes, or an error below
+    zero."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         from mooncake.store import MooncakeDistributedStore, ReplicateConfig
@@ -79,7 +79,7 @@ class Library:
         return self._kept if is_kept else self._once
 
     def _read_starts(self, at: int, names: Sequence[str], starts: Sequence[int], sizes: Sequence[int]) -> list[int]:
-        """Of many names, few may be there: those that are not cost one round trip together."""
+        """Reads the beginnings of many names, of which few may be there; all others cost one round trip together."""
         answers = [_MISSING if code == 0 else min(code, 0) for code in self._store.batch_is_exist(names)]
         there = [place for place, code in enumerate(answers) if code == 0]
         if there:
@@ -100,7 +100,7 @@ def serve(library: Library, tell: Callable[..., None], num_lanes: int) -> None:
         try:
             codes = library.do(request["do"], request["lane"], request["names"], request["sizes"])
             tell(lane=request["lane"], codes=codes)
-        except Exception as error:  # noqa: BLE001 - of the library; the engine goes on
+        except Exception as error:  # noqa: BLE001 - the library's error; the engine goes on
             tell(lane=request["lane"], error=f"{type(error).__name__}: {error}")
 
     lanes = ThreadPoolExecutor(num_lanes)
@@ -129,8 +129,8 @@ def main() -> None:
         return
     tell(is_ready=True)
     serve(library, tell, settings["lanes"])
-    if settings["segment_bytes"]:  # tells the master
-        signal.alarm(_CLOSE_S)  # the end, whatever the library waits for
+    if settings["segment_bytes"]:  # gives memory to the pool
+        signal.alarm(_CLOSE_S)  # ends the process, whatever the library waits for
         library.close()
     os._exit(0)
 

@@ -1,4 +1,4 @@
-"""`Charts`: where the objects of a sequence are filed.
+"""`Charts`: the names under which the objects of a sequence are filed.
 
 A sequence is cut into stretches of about 1,024 tokens, and these into eighths. An object holds chunks that end in one
 stretch, and is filed under three blocks of the sequence, by their hashes:
@@ -25,26 +25,26 @@ _MOST_PLACED = 1 << 18
 
 
 class Place(NamedTuple):
-    """Where a chunk that ends at one block is filed."""
+    """The name under which a chunk is filed, by the block where it ends."""
 
     position: int
-    """Of the block in its sequence."""
+    """The block's index in its sequence."""
     stretch: str
     eighth: str
     block: str
 
 
 class Stretch(NamedTuple):
-    """A part of a reader's sequence: what to list, and what to look for."""
+    """A part of a reader's sequence: what to list, and which names to look for."""
 
     name: str
     eighths: Sequence[str]
     blocks: Sequence[tuple[str, str]]
-    """Eighth and name of each."""
+    """The eighth and the name of each block."""
 
 
 class Charts:
-    """Places of chunks, by key. The one that was charted first is forgotten for another."""
+    """Where chunks are filed, by key. The oldest entry is forgotten for a new one."""
 
     def __init__(self) -> None:
         self._places: dict[OffloadKey, Place] = {}
@@ -53,7 +53,7 @@ class Charts:
         return self._places.get(key)
 
     def chart(self, sequence: SequenceNames) -> None:
-        """Notes where chunks of the sequence go, as far as that is not known."""
+        """Notes where chunks of the sequence are filed, as far as that is not known yet."""
         main = _finest(sequence)
         if main is None:
             return
@@ -89,13 +89,13 @@ def stretches(sequence: SequenceNames) -> list[Stretch]:
 
 
 def _finest(sequence: SequenceNames) -> ChunkChain | None:
-    """The chain with the smallest blocks; None for a sequence without one."""
+    """The block hashes of the group with the smallest blocks; None for a sequence without blocks."""
     main = min(sequence.chains, key=lambda chain: chain.tokens_per_block, default=None)
     return main if main is not None and main.keys else None
 
 
 def _sizes(main: ChunkChain) -> tuple[int, int]:
-    """Blocks of a stretch, and of an eighth."""
+    """The blocks of a stretch, and of an eighth."""
     eighth = max(1, _STRETCH_TOKENS // _EIGHTHS // main.tokens_per_block)
     return eighth * _EIGHTHS if main.tokens_per_block * _EIGHTHS <= _STRETCH_TOKENS else eighth, eighth
 

@@ -7,7 +7,7 @@ A lookup takes at most four round trips, whatever the length of the prompt:
     3  listings by eighth and block, where thousands of sequences part (two round trips at the most)
     4  ends of the objects on the prompt's own sequence, side by side
 
-A prompt that nobody knows takes the first alone. Listings and ends of objects are remembered for a while.
+An unknown prompt takes only the first. Listings and ends of objects are remembered for a while.
 """
 
 import asyncio
@@ -26,11 +26,11 @@ from octavo.stores.objects.troubles import explain, is_beyond_its_end
 T = TypeVar("T")
 _FIRST_STRETCHES = 4
 _MOST_LISTED = 1000
-"""One page of a listing. A longer one is told by its parts."""
+"""The names of one page of a listing. A longer list is read in parts."""
 _MOST_AT_ONCE = 32
-"""Requests under way."""
+"""The most requests under way."""
 _MOST_REMEMBERED = 4096
-"""Indexes of objects; the oldest is forgotten for another."""
+"""The most indexes of objects that are remembered; the oldest is forgotten first."""
 _NOBODY = "shared"
 
 
@@ -53,9 +53,9 @@ class ObjectsClient(RemoteClient):
         self._epochs = Epochs(store, self._family)
         self._epoch: int | None = None
         self._indexes: dict[str, Index] = {}
-        """By path."""
+        """Indexes of objects, by path."""
         self._damaged: dict[str, None] = {}
-        """Objects that are not what their name or an index says: they are written anew. The oldest is forgotten."""
+        """Objects that differ from their name or an index: they are written again. The oldest is forgotten first."""
         self._at_once = asyncio.Semaphore(_MOST_AT_ONCE)
 
     def expect(self, sequence: SequenceNames) -> None:
@@ -131,12 +131,12 @@ class ObjectsClient(RemoteClient):
             self._enter(self._epochs.current)
 
     async def close(self) -> None:
-        """obstore closes its connections itself."""
+        """Does nothing: obstore closes its connections itself."""
 
     # ---- helpers ------------------------------------------------------------------------------------------------
 
     async def _follow(self, *, is_forced: bool = False) -> None:
-        """Goes on to the epoch that another engine may have begun."""
+        """Moves on to the epoch that another engine may have begun."""
         self._enter(await self._limited(self._epochs.refresh(is_forced=is_forced)))
 
     def _enter(self, epoch: int) -> None:
@@ -163,7 +163,7 @@ class ObjectsClient(RemoteClient):
         return {path: size for path, size in listed.items() if path.rpartition("/")[0] in own}
 
     async def _list(self, folder: str) -> tuple[dict[str, int], bool]:
-        """One page: paths and sizes, and whether that is all."""
+        """One page: paths and sizes, and whether it is the only one."""
         import obstore
 
         async def first_page() -> list[Any]:
@@ -201,7 +201,7 @@ class ObjectsClient(RemoteClient):
             [(chunk.key, chunk.held_blocks, chunk.num_bytes, chunk.envelope) for chunk in chunks],
         )
         mode: Any = "overwrite" if replaces else "create"
-        with suppress(AlreadyExistsError):  # equal work, by another engine
+        with suppress(AlreadyExistsError):  # the same work, done by another engine
             await self._limited(obstore.put_async(self._store, path, packed, mode=mode, use_multipart=False))
         self._damaged.pop(path, None)
         self._indexes.pop(path, None)
@@ -212,7 +212,7 @@ class ObjectsClient(RemoteClient):
         return wheres
 
     async def _get_ranges(self, path: str, places: Sequence[_Where]) -> list[memoryview | None]:
-        """By place. Ranges that are neighbours are read as one."""
+        """Envelopes by index. Neighbouring ranges are read as one."""
         runs: list[list[int]] = []
         for number in sorted(range(len(places)), key=lambda number: places[number].offset):
             last = places[runs[-1][-1]] if runs else None
@@ -235,7 +235,7 @@ class ObjectsClient(RemoteClient):
         return parts
 
     async def _get_range(self, path: str, start: int, end: int) -> memoryview | None:
-        """None where the object is gone, or is not the one that an index was of."""
+        """The bytes of a range; None if the object is gone, or is not the one that the index describes."""
         import obstore
         from obstore.exceptions import GenericError
 
@@ -266,7 +266,7 @@ class ObjectsClient(RemoteClient):
 
 @asynccontextmanager
 async def _asking() -> AsyncIterator[None]:
-    """What obstore raises means that the store did not work."""
+    """Turns obstore's errors into StoreDownError."""
     from obstore.exceptions import BaseError
 
     try:
@@ -278,7 +278,7 @@ async def _asking() -> AsyncIterator[None]:
 
 
 async def _each(call: Callable[..., Awaitable[T]], arguments: Iterable[tuple[Any, ...]]) -> list[T | StoreDownError]:
-    """Answers and errors, by place. If all are errors, the store did not work."""
+    """Answers and errors, by index. If all are errors, the store did not work."""
 
     async def answer(its: tuple[Any, ...]) -> T | StoreDownError:
         try:

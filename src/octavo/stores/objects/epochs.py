@@ -1,6 +1,6 @@
 """`Epochs`: resets of a shared store. Objects are filed under the epoch in which they were stored.
 
-A reset begins the next epoch with one conditional put; what was stored before is found by nobody from then on, and a
+A reset begins the next epoch with one conditional put; from then on no engine finds what was stored before, and a
 collector deletes it. Engines look for a new epoch every few seconds while they ask.
 """
 
@@ -25,7 +25,7 @@ class Epochs:
         """Held while the epoch changes."""
 
     async def refresh(self, *, is_forced: bool = False) -> int:
-        """The epoch, as far as was known a few seconds ago."""
+        """The epoch as known a few seconds ago, or looked up now."""
         async with self._lock:
             if is_forced or self._clock() >= self._look_at:
                 self.current = max(self.current, await self._last())
@@ -41,7 +41,7 @@ class Epochs:
             while True:
                 try:
                     await obstore.put_async(self._store, f"{self._folder}/{epoch:08d}", b"octavo", mode="create")
-                except AlreadyExistsError:  # another engine's; it may have stored in it already
+                except AlreadyExistsError:  # another engine has begun it, and may have stored in it already
                     epoch += 1
                 else:
                     self.current = epoch

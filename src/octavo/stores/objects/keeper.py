@@ -75,7 +75,7 @@ class ObjectsKeeper(StoreKeeper):
             raise TierError(f"{self.url}: {explain(error)}") from error
 
     def _find_epoch(self, family: str) -> int:
-        """The present one: epochs only grow, so what is former stays so."""
+        """The present epoch. Epochs only grow, so a former one stays former."""
         import obstore
 
         names = (

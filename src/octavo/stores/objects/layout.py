@@ -2,9 +2,9 @@
 
     [envelope][envelope]...[index][trailer, 40 bytes]
 
-The index says which chunks the object has, and where; the trailer says how long the index is, and verifies it. So the
-end of an object is enough to know what it has, and a range of it to have one chunk. Every parser takes bytes that
-anybody may have written, and answers None for what is not whole.
+The index tells the object's chunks and their ranges; the trailer tells the index's length, and verifies it. So the end
+of an object tells its chunks, and one range of it is one chunk. Parsers take bytes that anybody may have written, and
+return None for damaged ones.
 """
 
 from collections.abc import Sequence
@@ -21,9 +21,9 @@ _VERSION = 1
 _TRAILER = Struct("<8sH2xIQ16s")
 TRAILER_BYTES = _TRAILER.size
 MOST_CHUNKS = 256
-"""In one object."""
+"""The most chunks of one object."""
 TAIL_BYTES = 64 << 10
-"""The index and trailer of any object are not longer."""
+"""The most bytes of an object's index and trailer."""
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
@@ -32,18 +32,18 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     key: bytes
     held_blocks: int
     num_bytes: int
-    """Of the chunk."""
+    """The bytes of the chunk."""
     offset: int
     length: int
-    """Of its envelope."""
+    """The bytes of its envelope."""
 
 
 class Index(msgspec.Struct, frozen=True, kw_only=True):
-    """What an object has."""
+    """The content of an object."""
 
     namespace: bytes
     written_ns: int
-    """Since 1970, by the writer's clock: of two objects with one key, the later one counts."""
+    """Nanoseconds since 1970, by the writer's clock: of two objects with one key, the later one counts."""
     chunks: list[Entry]
 
 
@@ -52,7 +52,7 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def name_object(chunks: Sequence[tuple[bytes, int, int]]) -> str:
-    """Of what an object has, by key, held blocks and bytes: equal work has equal names."""
+    """A name made of the chunks' keys, held blocks and bytes: equal content has equal names."""
     digest = blake2b(digest_size=8, person=b"octavo object")
     digest.update(_encoder.encode(chunks))
     return digest.hexdigest()
@@ -61,7 +61,7 @@ def name_object(chunks: Sequence[tuple[bytes, int, int]]) -> str:
 def pack_object(
     namespace: bytes, written_ns: int, chunks: Sequence[tuple[bytes, int, int, memoryview]]
 ) -> list[bytes | memoryview]:
-    """Of key, held blocks, bytes and envelope of each chunk. An object is these pieces, one after the other."""
+    """Packs key, held blocks, bytes and envelope of each chunk. The pieces, one after the other, are the object."""
     parts: list[bytes | memoryview] = []
     entries, offset = [], 0
     for key, held_blocks, num_bytes, envelope in chunks:
@@ -74,7 +74,7 @@ def pack_object(
 
 
 def parse_tail(tail: memoryview, object_bytes: int, namespace: bytes) -> Index | None:
-    """From the last bytes of an object of so many bytes."""
+    """The index in the last bytes of an object of this size."""
     if len(tail) < TRAILER_BYTES:
         return None
     magic, version, index_bytes, body_bytes, checksum = _TRAILER.unpack_from(tail, len(tail) - TRAILER_BYTES)

@@ -30,7 +30,7 @@ class ObjectsSpec(RemoteSpec):
     def open_keeper(self) -> StoreKeeper:
         scheme, _, folder = self.config.url.partition("://")
         if scheme == "file" and not Path(folder).is_dir():
-            raise InputError(f"{folder}: there is no such folder")  # opening it would make it
+            raise InputError(f"{folder}: there is no such folder")  # opening it would create it
         return ObjectsKeeper(open_store(self.config), self.config.shown_url)
 
     async def try_store(self) -> None:

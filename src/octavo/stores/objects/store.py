@@ -1,4 +1,4 @@
-"""The store of a URL, through obstore, and a sentence with the remedy for what is wrong with an option."""
+"""Opens the store of a URL with obstore; errors in an option become a sentence with the remedy."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -9,11 +9,11 @@ from octavo.stores.objects.config import ObjectsConfig
 from octavo.stores.objects.troubles import explain, first_line
 
 _CLIENT_TIMEOUT_S = 60.0
-"""Behind the tier's own deadlines."""
+"""A limit of obstore's own, longer than the tier's deadlines."""
 
 
 def open_store(config: ObjectsConfig) -> Any:
-    """Opens no connection. InputError, with the remedy, for what is wrong with the URL or an option."""
+    """Opens no connection. Raises InputError, with the remedy, for an error in the URL or an option."""
     try:
         from obstore import store as stores  # an optional dependency
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""What obstore's errors mean: one sentence, and the remedy where the trouble does not go away by itself."""
+"""The meaning of obstore's errors: one sentence, with the remedy if the trouble does not go away by itself."""
 
 import re
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ _RIGHTS = "give credentials that may list, read, write and delete there (environ
 
 class _Trouble(NamedTuple):
     signs: Sequence[str]
-    """Any of them in the error's text. The first trouble that has one counts."""
+    """Texts, one of which is in the error's message. The first trouble that matches counts."""
     sentence: str
     remedy: str = ""
 
@@ -73,7 +73,7 @@ _TROUBLES = (
 
 
 def explain(error: Exception) -> StoreDownError:
-    """Of an error that obstore raised."""
+    """The explanation of an error that obstore raised."""
     text = f"{type(error).__name__} {error}"
     answer = " ".join(found[1] for pattern in (_STATUS, _CODE) if (found := pattern.search(text)))
     for trouble in _TROUBLES:
@@ -85,10 +85,10 @@ def explain(error: Exception) -> StoreDownError:
 
 
 def first_line(error: BaseException) -> str:
-    """What a person needs of obstore's message, which goes on for a page."""
+    """The useful part of obstore's message, which goes on for a page."""
     return str(error).partition("\n")[0].strip() or type(error).__name__
 
 
 def is_beyond_its_end(error: Exception) -> bool:
-    """Whether an object is shorter than what was asked for."""
+    """Whether an object is shorter than the range that was asked for."""
     return "status code: 416" in str(error) or "InvalidRange" in str(error)

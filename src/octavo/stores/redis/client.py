@@ -3,9 +3,8 @@
     octavo:FAMILY:EPOCH:NAMESPACE:TENANT:KEY    an envelope, with a time to live
     octavo:FAMILY                               EPOCH, a random name; whoever changes it has reset the family
 
-Many values are asked for in one round trip, the epoch too, and no more of a value than a chunk can have. A prompt that
-nobody knows costs one round trip, for its first blocks; of one that is known, ever longer parts are asked for until one
-has nothing.
+One round trip reads many values and the epoch, and no more of a value than a chunk can have. An unknown prompt costs
+one round trip, for its first blocks; of a known one, longer and longer parts are asked for until one has nothing.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -20,9 +19,9 @@ from octavo.stores.envelope import MOST_ENVELOPE_BYTES, SUMMARY_BYTES, summarize
 from octavo.stores.redis.troubles import explain
 
 _BATCH_BYTES = 8 << 20
-"""The most of one round trip, so that others have their turn."""
+"""The most bytes of one round trip, so that others have their turn."""
 _MOST_VALUE_BYTES = 256 << 20
-"""A larger chunk is not taken: a server refuses values of 512 MiB, and serves others while it moves none as large."""
+"""A larger chunk is refused: a server refuses values of 512 MiB, and moving such a value stops it for all others."""
 _NOBODY = "shared"
 
 
@@ -39,7 +38,7 @@ class RedisClient(RemoteClient):
         self._most_chunk_bytes = most_chunk_bytes
         self._keep_ms = max(1, round(keep_s * 1000))
         self._epoch = b""
-        """Nothing until it is asked for."""
+        """Empty until it is read."""
 
     async def probe(self) -> None:
         async with _asking():
@@ -94,11 +93,11 @@ class RedisClient(RemoteClient):
     # ---- helpers ------------------------------------------------------------------------------------------------
 
     async def _follow(self) -> None:
-        """Goes on to the epoch that another engine may have begun."""
+        """Moves on to the epoch that another engine may have begun."""
         await self._take(await self._redis.get(self._family))
 
     async def _take(self, epoch: bytes | None) -> None:
-        if epoch is None:  # a new server, or one that has lost it: what was stored before is found by nobody
+        if epoch is None:  # a new server, or one that has lost its data: no engine finds what was stored before
             await self._redis.set(self._family, token_hex(8), nx=True)
             epoch = await self._redis.get(self._family)
         if epoch is None:
@@ -110,7 +109,7 @@ class RedisClient(RemoteClient):
         self._epoch = epoch
 
     def _folder(self, tenant: bytes) -> str:
-        """What the names of the tenant's chunks begin with."""
+        """The beginning of the names of the tenant's chunks."""
         return f"{self._family}:{self._epoch[:32].hex()}:{self._namespace}:{tenant.hex() or _NOBODY}:"
 
     async def _put_batch(
@@ -168,7 +167,7 @@ class RedisClient(RemoteClient):
 
 @asynccontextmanager
 async def _asking() -> AsyncIterator[None]:
-    """A server that does not work is down, and no other error."""
+    """Turns errors of the server into StoreDownError."""
     from redis.exceptions import RedisError  # an optional dependency
 
     try:

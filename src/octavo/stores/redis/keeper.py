@@ -14,7 +14,7 @@ from octavo.tiers.disk import RecordCipher
 _NAME = re.compile(r"(octavo:[0-9a-f]+):([0-9a-f]+):([0-9a-f]{32}):([0-9a-f]+|shared):((?:[0-9a-f]{2})+)")
 _MARK = re.compile(r"octavo:[0-9a-f]+")
 _LISTED = 1000
-"""Names that one round trip looks at."""
+"""The names that one round trip looks at."""
 
 
 class RedisKeeper(StoreKeeper):
@@ -80,7 +80,7 @@ class RedisKeeper(StoreKeeper):
         for name in names:
             if (parts := found.get(name)) is None:
                 yield None
-            elif sizes[name] is not None:  # it has not gone meanwhile
+            elif sizes[name] is not None:  # it is still there
                 family, epoch, namespace, tenant, _ = parts.groups()
                 is_former = epoch != marks[family]
                 family = family.removeprefix("octavo:")

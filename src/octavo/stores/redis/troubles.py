@@ -1,4 +1,4 @@
-"""What is wrong with a server, as one sentence with the remedy."""
+"""Explains errors of a server in one sentence with the remedy."""
 
 from octavo.stores.client import StoreDownError
 
