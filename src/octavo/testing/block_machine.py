@@ -29,7 +29,7 @@ from octavo.testing.naive_request import NaiveRequest, StepPlan
 from octavo.testing.small_models import SmallModel
 
 SPARE_MEMORY = (0.3, 0, 1.0)
-"""Beside one longest request, as a share of it."""
+"""The pool's memory beyond one longest request, as a share of it."""
 _MOST_REQUESTS = 6
 
 
@@ -57,13 +57,13 @@ WHICH = st.integers(0, 59)
 
 
 class BlockMachine(RuleBasedStateMachine):
-    """The calls of an engine in any order that the contract allows."""
+    """An engine's calls, in any order that the contract allows."""
 
     def __init__(self, plans: Sequence[KVCacheConfig]) -> None:
         super().__init__()
         self.plans = plans
         self.history: list[list[int]] = []
-        """Tokens of requests that ended: the next turn of a conversation begins with them."""
+        """Tokens of requests that ended: the next turn of a conversation begins with one of them."""
 
     @initialize(
         size=st.integers(0, 2), is_caching=st.sampled_from([True, True, True, False]), watches_events=st.booleans()
@@ -118,7 +118,7 @@ class BlockMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.engine.requests)
     @rule(which=WHICH)
     def look_up(self, which: int) -> None:
-        """What it finds may be stale when it is taken up."""
+        """Looks up a resume point. It may be stale when it is used."""
         request = self._pick(which)
         if not request.blocks.is_started:
             self.engine.look_up(request)
@@ -126,8 +126,8 @@ class BlockMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.engine.requests)
     @rule(data=st.data(), rounds=st.integers(1, 6), all_at_once=st.booleans())
     def serve(self, data: st.DataObject, rounds: int, all_at_once: bool) -> None:
-        """Steps of several requests. Mostly all are committed before the next step is scheduled, sometimes some are
-        not; where one has no room, it waits, or another is preempted for it."""
+        """Steps of several requests. Mostly all are committed before the next step is scheduled, sometimes not. A
+        request without room waits, or another is preempted for it."""
         for _ in range(rounds):
             requests = list(self.engine.requests.values())
             if not all_at_once:
@@ -159,7 +159,7 @@ class BlockMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.engine.requests)
     @rule(data=st.data(), steps=st.integers(1, 12))
     def decode(self, data: st.DataObject, steps: int) -> None:
-        """Steps of a batch, as an engine decodes: the ones that are at it go on together."""
+        """Steps of a batch, as an engine decodes: the same requests go on together."""
         for _ in range(steps):
             batch = [request for request in self.engine.requests.values() if self._is_decoding(request)]
             if not batch:
@@ -172,7 +172,7 @@ class BlockMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.engine.requests)
     @rule(which=WHICH, respects_cuts=st.booleans(), really=st.sampled_from([False] * 4 + [True]))
     def run_alone(self, which: int, respects_cuts: bool, really: bool) -> None:
-        """Whatever is cached and however pages lie, one request alone runs to its end."""
+        """One request alone runs to its end, whatever is cached and wherever pages lie."""
         request = self._pick(which)
         if really and request.num_known < self.config.limits.max_model_len:
             self._preempt_all_but(request)
@@ -243,7 +243,7 @@ class BlockMachine(RuleBasedStateMachine):
         return step.end == request.num_known and len(step.sampled) == 1 and not step.num_rejected
 
     def _plan_step(self, data: st.DataObject, request: NaiveRequest) -> StepPlan | None:
-        """A prefill chunk or a decode step, with or without drafts; None where the request can do nothing now."""
+        """A prefill chunk or a decode step, with or without drafts; None if the request can do nothing now."""
         limits = self.config.limits
         if not request.blocks.is_started and data.draw(st.sampled_from([True, True, False]), label="looks up"):
             self.engine.look_up(request)
@@ -286,7 +286,7 @@ class BlockMachine(RuleBasedStateMachine):
         )
 
     def _may_go_on(self, request: NaiveRequest) -> bool:
-        """Whether a step may be scheduled before the last one is committed: not if that decides where to go on."""
+        """Whether a step may be scheduled before the last commit: not if that decides where to go on."""
         step = request.in_flight[-1]
         has_drafts = step.num_rejected > 0 or len(step.sampled) > 1
         picks_a_state = self.has_many_states and step.start >= request.blocks.num_prompt_tokens

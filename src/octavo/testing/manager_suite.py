@@ -1,4 +1,4 @@
-"""What every manager of a kind of cache must do, as a suite that its test subclasses:
+"""The contract of a manager of a kind of cache, as a suite that its test subclasses:
 
 class TestReferenceWindowManager(SingleTypeKVCacheManagerSuite):
     def specs(self):
@@ -21,7 +21,7 @@ class KVCacheManagerSuite:
     """The contract of a device cache, for the models that a subclass names."""
 
     max_examples = 25
-    """Random runs for each model."""
+    """The number of random runs for each model."""
 
     def models(self) -> Sequence[SmallModel]:
         """The models to check."""
@@ -32,7 +32,7 @@ class KVCacheManagerSuite:
             check_block_manager(model, max_examples=self.max_examples)
 
     def test_a_prompt_is_computed_once(self) -> None:
-        """Nothing was evicted in between, so a second request resumes at the last boundary."""
+        """If nothing is evicted in between, a second request resumes at the last boundary."""
         for engine in self._engines():
             config = engine.config
             identity, num_encoder_tokens = self._encoder_input(engine)
@@ -83,12 +83,12 @@ class KVCacheManagerSuite:
 
 
 class SingleTypeKVCacheManagerSuite(KVCacheManagerSuite):
-    """The contract of a manager: the one that is registered for the specs that a subclass names."""
+    """The contract of the manager that is registered for the specs that a subclass names."""
 
     def specs(self) -> Sequence[KVCacheSpec]:
-        """The specs to check: one for each of the manager's ways to behave."""
+        """The specs to check: one for each way in which the manager can behave."""
         raise TypeError(f"{type(self).__name__} must override specs()")
 
     def models(self) -> Sequence[SmallModel]:
-        """Each beside full attention with smaller pages and with larger ones."""
+        """Each spec beside full attention, with smaller pages and with larger ones."""
         return [small_model(spec, full(spec.block_size, heads=heads)) for spec in self.specs() for heads in (1, 3)]

@@ -1,10 +1,10 @@
-"""A naive engine with a naive memory, to hold a `KVCacheManager` against: sets, lists and dicts, nothing clever.
+"""A naive engine with a naive memory, to compare a `KVCacheManager` with: sets, lists and dicts, nothing clever.
 
-The trick is a model of the bytes. `NaiveDevice` says for every page what was written to each of its slots: which
-prefix of which request, in which group, under which weights. `NaiveEngine` does what an engine does: it makes the
-moves and copies that it is told to, in order, then each request of the step reads all that its layers read and
-writes what it computes. So every way to hand out a page twice, too early or too late ends in a slot with
-somebody else's prefix, and is found where it is read, or where the prefix index promises it.
+The trick is a model of the bytes. `NaiveDevice` knows what was last written to each slot of every page: which prefix of
+which request, in which group, under which weights. `NaiveEngine` does what an engine does: it makes the moves and
+copies that it is told to, in order, then each request of the step reads all that its layers read and writes what it
+computes. So if a page is handed out twice, too early or too late, a slot holds another request's prefix, which is
+noticed when it is read, or when the prefix index promises it.
 
 Everything that the manager answers is compared with what the naive side knows: the resume point with the largest one
 that `NaiveIndex` finds by a scan, events with the index, counts with a recount, and the pool after a refusal with the
@@ -37,7 +37,7 @@ class NaiveEngine:
         self.consumers: list[set[BlockHash]] = [set() for _ in self.config.groups]
         self._num_begun = 0
         self.num_moves = 0
-        """Pages that were moved so far."""
+        """The number of pages that were moved so far."""
 
     # ---- what an engine does -----------------------------------------------------------------------------------
 
@@ -62,7 +62,7 @@ class NaiveEngine:
         return self._add(request)
 
     def begin_again(self, request: NaiveRequest) -> NaiveRequest:
-        """The same prompt once more."""
+        """Begins another request with the same prompt."""
         self._num_begun += 1
         blocks = self.manager.begin_again(request.blocks, f"r{self._num_begun}")
         twin = NaiveRequest(
@@ -76,7 +76,7 @@ class NaiveEngine:
         return self._add(twin)
 
     def fork(self, request: NaiveRequest) -> NaiveRequest:
-        """A second request that goes on from the first one's computed tokens."""
+        """Begins a second request that continues the first one's computed tokens."""
         self._num_begun += 1
         assert not request.in_flight
         twin = NaiveRequest(
@@ -92,13 +92,13 @@ class NaiveEngine:
         return self._add(twin)
 
     def look_up(self, request: NaiveRequest) -> ResumePlan:
-        """Asks for the resume point, and checks that it is the largest one, and why."""
+        """Looks up the resume point, and checks that it is the largest, and the reason that is given."""
         plan = request.plan = self.manager.find_resume(request.blocks)
         self.index.check_plan(request, plan)
         return plan
 
     def schedule(self, step_plans: Iterable[StepPlan]) -> list[bool]:
-        """Makes room for some requests and runs one step with those that got it. Returns which did."""
+        """Makes room for some requests and runs one step with those that got it, which it returns."""
         allocated: list[tuple[StepPlan, Allocation, int]] = []
         answers = []
         for step in step_plans:
@@ -123,7 +123,7 @@ class NaiveEngine:
         return answers
 
     def run(self, allocated: Sequence[tuple[StepPlan, Allocation, int]]) -> None:
-        """The device's part of a step: moves and copies as they came, then reads, then writes."""
+        """The device's part of a step: moves and copies in their order, then reads, then writes."""
         for _, allocation, _ in allocated:
             self.execute(allocation)
         for step, _, start in allocated:
@@ -142,7 +142,7 @@ class NaiveEngine:
             self.device.copy(page_class, copy.source, copy.destination)
 
     def commit(self, request: NaiveRequest) -> None:
-        """The oldest step in flight is done."""
+        """Commits the oldest step in flight."""
         step = request.in_flight.popleft()
         self.manager.append_tokens(request.blocks, step.sampled)
         self.index.learn_hashes(request)
@@ -150,7 +150,7 @@ class NaiveEngine:
         assert request.computed == step.end - step.num_rejected
 
     def decode_step(self, requests: Sequence[NaiveRequest], sampled: Sequence[int]) -> list[NaiveRequest]:
-        """Commits a step of each and schedules the next one. Returns the requests that have no room for it."""
+        """Commits a step of each and schedules the next. Returns the requests without room for it."""
         tokens = []
         for request in requests:
             step = request.in_flight.popleft()
@@ -172,8 +172,8 @@ class NaiveEngine:
         return refused
 
     def prefill(self, request: NaiveRequest, *, respects_cuts: bool = True, sampled: int = 0) -> int:
-        """Resumes a request that has not started and computes all that is known of it, alone and in as few steps as
-        may be. Returns where it resumed."""
+        """Resumes a request that has not started and computes all its known tokens, alone and in the fewest steps.
+        Returns where it resumed."""
         resumed = start = self.look_up(request).num_tokens
         num_known = request.num_known
         while start < num_known:
@@ -187,7 +187,7 @@ class NaiveEngine:
         return resumed
 
     def decode(self, request: NaiveRequest, sampled: Iterable[int]) -> None:
-        """Steps of one token each."""
+        """Decodes in steps of one token each."""
         for token in sampled:
             step = StepPlan(request=request, num_tokens=request.num_known, sampled=(token,))
             assert self.schedule([step]) == [True]
@@ -195,7 +195,7 @@ class NaiveEngine:
             self.check()
 
     def serve(self, tokens: Sequence[int], identity: RequestIdentity = PLAIN, *, num_encoder_tokens: int = 0) -> int:
-        """One request from its beginning to its end, with one token of output. Returns where it resumed."""
+        """Runs one request from beginning to end, with one token of output. Returns where it resumed."""
         request = self.begin(tokens, identity, num_encoder_tokens=num_encoder_tokens)
         resumed = self.prefill(request)
         self.free(request)
@@ -213,12 +213,12 @@ class NaiveEngine:
         request.truncate(request.num_known)
 
     def reset(self) -> None:
-        """New weights."""
+        """Forgets all, as for new weights."""
         self.manager.reset_prefix_cache()
         self.weights += 1
 
     def take_changes(self) -> None:
-        """A consumer follows the events; afterwards it knows the index."""
+        """Takes the events, as a consumer does, and checks that they lead to the index."""
         changes = self.manager.take_changes()
         if changes.was_cleared:
             self.consumers = [set() for _ in self.consumers]
@@ -242,7 +242,7 @@ class NaiveEngine:
     # ---- checks ------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """After every step: the manager agrees with itself, and with the bytes."""
+        """Checks that the manager agrees with itself and with the bytes. Called after every step."""
         self.manager.check_invariants(self.held_by_transfers())
         self._check_usage()
         self.index.check_pages(self.device, self.weights)
@@ -250,11 +250,11 @@ class NaiveEngine:
             self._check_tables(request)
 
     def held_by_transfers(self) -> Iterable[tuple[int, int]]:
-        """(group, row) that are held beside requests, once for each time."""
+        """The (group, row) that transfers hold, once for each time."""
         return ()
 
     def check_nothing_leaks(self) -> None:
-        """After all requests have ended: nothing is held but reserved rows."""
+        """Checks, after all requests have ended, that only reserved rows are held."""
         assert not self.manager.requests
         held = sum(usage.held_pages for usage in self.manager.usage())
         class_of = [group.page_class for group in self.config.groups]
@@ -269,9 +269,9 @@ class NaiveEngine:
         assert all(tokens > 0 for tokens in stats.tokens_missed_by_group.values())
 
     def snapshot(self) -> object:
-        """All that a refused allocation must leave as it was, which is all that anybody could tell.
+        """All that a refused allocation must leave unchanged.
 
-        An empty sheet may have been given back: nobody can tell.
+        It may give back empty sheets: that cannot be seen.
         """
         pool = self.manager.pool
         classes = []
@@ -289,7 +289,7 @@ class NaiveEngine:
         return classes, [dict(index) for index in pool.indexes], pool.generation, requests
 
     def _check_usage(self) -> None:
-        """Free + held + cached = all."""
+        """Checks that free, held and cached pages are all pages."""
         pool = self.manager.pool
         leased = 0
         for cls, usage, pages in zip(self.config.page_classes, self.manager.usage(), pool.classes, strict=True):
@@ -318,7 +318,7 @@ class NaiveEngine:
             assert kept <= needed, f"group {group_idx} keeps {sorted(kept - needed)} in vain"
 
     def _check_reads(self, request: NaiveRequest, start: int) -> None:
-        """What a step that starts here reads is there, and the request's own."""
+        """Checks that all that a step reads is there, and is the request's own."""
         for group_idx, group in enumerate_groups(self.config.groups):
             if group.page_class is None:
                 continue
@@ -337,7 +337,7 @@ class NaiveEngine:
         return request
 
     def _note_start(self, step: StepPlan) -> int:
-        """A request got its first room. Returns where it starts."""
+        """Notes that a request got its first pages. Returns where it starts."""
         request = step.request
         start = request.computed
         limit = request.plan.num_tokens if request.plan else 0
@@ -350,7 +350,7 @@ class NaiveEngine:
         return start
 
     def _note_step(self, step: StepPlan, start: int) -> None:
-        """A step is under way: what it will sample is known to nobody but us."""
+        """Notes a step under way. Only this side knows the token that it will sample."""
         request = step.request
         num_rejected = step.num_drafts - step.num_accepted
         is_sampling = step.num_tokens - step.num_drafts >= len(request.tokens)

@@ -7,11 +7,11 @@ from collections.abc import Hashable
 from typing import NamedTuple
 
 STATE_SLOT = -1
-"""A page of recurrent state has one slot, which no token has."""
+"""The slot in a page of recurrent state, which belongs to no token."""
 
 
 class Slot(NamedTuple):
-    """What stands in one slot of a page."""
+    """The content of one slot of a page."""
 
     group: int
     prefix: int
@@ -19,7 +19,7 @@ class Slot(NamedTuple):
 
 
 class Prefixes:
-    """Numbers every prefix of every kind of request. A prefix's number stands for all that its KV depends on."""
+    """Numbers all prefixes of all kinds of requests. A prefix's number stands for all that its KV depends on."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[int, Hashable], int] = {}
@@ -35,7 +35,7 @@ class Prefixes:
         return number
 
     def last(self, prefix: int, count: int) -> list[int]:
-        """The last `count` prefixes on the way to this one, the shortest first."""
+        """The last `count` prefixes up to this one, the shortest first."""
         path = []
         for _ in range(count):
             path.append(prefix)

@@ -1,6 +1,6 @@
-"""What a prefix index holds, as the naive side knows it: which prefix each hash stands for.
+"""A naive prefix index: the prefix that each hash stands for.
 
-So it knows what the index promises, and finds the largest point to resume at by a scan, from the last boundary down.
+So it knows what the real index promises, and finds the largest resume point by a scan from the last boundary down.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,7 +24,7 @@ class NaiveIndex:
         self._lookahead = self.config.resume_granularity if any(g.is_draft for g in self.config.groups) else 0
 
     def learn_hashes(self, request: NaiveRequest) -> None:
-        """Notes which prefix each hash stands for. A request whose encoder input has no name is not in the cache."""
+        """Notes the prefix of each hash. A request with unnamed encoder input is not in the cache."""
         if request.blocks.num_encoder_tokens and request.blocks.identity.encoder_digest is None:
             return
         num_hashed = request.num_known // self.config.hash_block_size
@@ -45,7 +45,7 @@ class NaiveIndex:
                 prefix_of.setdefault(block_hash, prefix)
 
     def check_plan(self, request: NaiveRequest, plan: ResumePlan) -> None:
-        """It resumes at the largest point there is, and says why at no larger one."""
+        """Checks that the plan resumes at the largest point, and gives the right reason for no larger one."""
         best = self.largest_resume(request, [group for group, _ in enumerate_groups(self.config.groups)])
         assert plan.num_tokens == best, f"resumes at {plan.num_tokens}, could at {best}"
         whole = [i for i, group in enumerate_groups(self.config.groups) if needs_whole_prefix(group.spec.rule)]
@@ -60,7 +60,7 @@ class NaiveIndex:
         self._check_found_blocks(request, plan)
 
     def check_pages(self, device: NaiveDevice, weights: int) -> None:
-        """Whatever can be found has all its bytes, and they are nobody else's."""
+        """Checks that all pages that can be found have all their bytes, which are no other request's."""
         for group_idx, index in enumerate_groups(self.manager.pool.indexes):
             group = self.config.groups[group_idx]
             for block_hash, row in index.items():
@@ -77,7 +77,7 @@ class NaiveIndex:
                     assert page.get(slot) == Slot(group_idx, known, weights), f"group {group_idx}, slot {slot}"
 
     def largest_resume(self, request: NaiveRequest, groups: Iterable[GroupIdx]) -> int:
-        """By a scan, from the last boundary down."""
+        """The largest resume point, found by a scan from the last boundary down."""
         granularity = self.config.resume_granularity
         groups = list(groups)
         top = self._largest_boundary(request)
@@ -102,7 +102,7 @@ class NaiveIndex:
         )
 
     def _published(self) -> list[set[int]]:
-        """By group, the prefixes that its index promises."""
+        """The prefixes that each group's index promises."""
         return [
             {prefix_of[block_hash] for block_hash in index}
             for prefix_of, index in zip(self._prefix_of, self.manager.pool.indexes, strict=True)

@@ -1,4 +1,4 @@
-"""What the layers of a group read and write in a step, as the model is defined.
+"""What the layers of a group read and write in a step, by the definition of the model.
 
 A slot is (row, slot in the page, prefix that stands there or will).
 """
@@ -54,7 +54,7 @@ def slots_written(
 
 
 def tokens_read(spec: KVCacheSpec, point: ResumePoint) -> set[int]:
-    """The past tokens that computing token n reads, as the model is defined."""
+    """The past tokens that computing token n reads, by the definition of the model."""
     n = point.num_tokens
     if isinstance(spec, UniformTypeKVCacheSpecs):
         return {token for layer in spec.distinct for token in tokens_read(layer, point)}
@@ -64,7 +64,7 @@ def tokens_read(spec: KVCacheSpec, point: ResumePoint) -> set[int]:
         return set(range(max(0, n - spec.sliding_window + 1), n))
     if isinstance(spec, ChunkedLocalAttentionSpec):
         return {token for token in range(n) if token // spec.attention_chunk_size == n // spec.attention_chunk_size}
-    size = spec.block_size  # another's kind: all that it says it needs
+    size = spec.block_size  # a plug-in's kind: all blocks that it says it needs
     needed = [range(r.start * size, min(n, r.stop * size)) for r in spec.needed_blocks(point)]
     return {token for tokens in needed for token in tokens}
 
@@ -76,7 +76,7 @@ def num_running_states(spec: KVCacheSpec) -> int:
 
 
 def states_written(request: NaiveRequest, spec: KVCacheSpec, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """(place in the table, last token) of the states that a step leaves behind."""
+    """(index in the table, last token) of the states that a step leaves."""
     is_decoding = start >= request.blocks.num_prompt_tokens
     if is_decoding and num_running_states(spec) > 1 and end - start <= num_running_states(spec):
         return ((i, start + i) for i in range(end - start))

@@ -8,7 +8,7 @@ from octavo.blocks import RequestBlocks, ResumePlan
 from octavo.testing.naive_device import Prefixes
 
 _WRONG_TOKEN = 1 << 20
-"""A rejected draft, which no prompt has."""
+"""A rejected draft; no prompt has this token."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -28,20 +28,20 @@ class NaiveRequest:
 
     blocks: RequestBlocks
     numbering: Prefixes
-    """All requests' in common."""
+    """The prefixes, shared by all requests."""
     root: int
     encoder_root: int
     tokens: list[int]
-    """The known ones, and those that steps in flight will sample."""
+    """The known tokens, and those that steps in flight will sample."""
     prefixes: list[int] = field(default_factory=list)
     in_flight: deque[Step] = field(default_factory=deque)
     num_hashed: int = -1
-    """Hash blocks whose hashes are known to us."""
+    """The number of known hashes."""
     first_weights: int = 0
-    """Under which it started; what it reads is no older."""
+    """The weights under which it started; what it reads is no older."""
     plan: ResumePlan | None = None
     within_plan: bool = True
-    """Whether its steps stay within what the memory plan reckons with."""
+    """Whether its steps stay within the limits of the memory plan."""
 
     @property
     def num_known(self) -> int:
@@ -65,7 +65,7 @@ class NaiveRequest:
         del self.tokens[num_tokens:], self.prefixes[num_tokens:]
 
     def prefixes_written(self, end: int) -> list[int]:
-        """What the newest step, which ends here, stands on and writes: after a rejected draft, nobody's prefixes."""
+        """The prefixes that the newest step reads and writes; after a rejected draft, no request has them."""
         is_right = end - self.in_flight[-1].num_rejected
         written = list(self.prefixes[:is_right])
         for _ in range(is_right, end):
@@ -79,14 +79,14 @@ class NaiveRequest:
 
 @dataclass(slots=True, kw_only=True)
 class StepPlan:
-    """What an engine wants to do with one request in its next step."""
+    """An engine's plan for the next step of one request."""
 
     request: NaiveRequest
     num_tokens: int
-    """Compute up to here, drafts included."""
+    """The token up to which to compute, drafts included."""
     num_accepted: int = 0
     num_drafts: int = 0
     num_lookahead_tokens: int = 0
     must_fit_tokens: int = 0
     sampled: Sequence[int] = (0,)
-    """Accepted drafts, and the token after them; used where the step reaches the end of what is known."""
+    """Accepted drafts, and the token after them; used if the step reaches the end of the known tokens."""

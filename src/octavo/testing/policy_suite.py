@@ -1,10 +1,10 @@
-"""What every `EvictionPolicy` must do, as a suite that its test subclasses:
+"""The contract of an `EvictionPolicy`, as a suite that its test subclasses:
 
 class TestMyPolicy(EvictionPolicySuite):
     policy_class = MyPolicy
 
-A state machine plays a tier of a few slots against a naive model of the contract. Sequences share prefixes, chunks of
-one group differ in size, and readers hold what is to be given up.
+A state machine runs a tier of a few slots against a naive model of the contract. Sequences share prefixes, chunks of
+one group differ in size, and readers hold chunks that are to be evicted.
 """
 
 from collections import Counter
@@ -31,7 +31,7 @@ from octavo.tables import Discards
 
 TOKENS_PER_CHUNK = 8
 _NUM_CHUNKS = 5
-"""Of the longest sequence."""
+"""The number of chunks of the longest sequence."""
 
 
 def policy_group(spec: KVCacheSpec) -> GroupOffloadConfig:
@@ -54,7 +54,7 @@ GROUPS: Sequence[Sequence[GroupOffloadConfig]] = (
     (WINDOW, STATE),
     (FULL, CROSS),
 )
-"""The shapes of models that the suite plays with."""
+"""The shapes of models that the suite tries."""
 
 
 def block_hash_of(path: Sequence[int]) -> BlockHash:
@@ -128,7 +128,7 @@ class PolicyMachine(RuleBasedStateMachine):
         self.policy_class = policy_class
         self.groups = groups
         self.slots: dict[OffloadKey, int] = {}
-        """Of what the tier has."""
+        """The number of slots of each chunk in the tier."""
         self.readers: Counter[OffloadKey] = Counter()
 
     @initialize(num_slots=st.integers(4, 40))
@@ -142,7 +142,7 @@ class PolicyMachine(RuleBasedStateMachine):
 
     @rule(path=PATHS, start=st.integers(0, _NUM_CHUNKS), sizes=st.lists(st.integers(1, 3), min_size=4, max_size=4))
     def store(self, path: list[int], start: int, sizes: list[int]) -> None:
-        """The chunks of a sequence from `start` that the tier lacks, as far as there is or can be made room."""
+        """Stores the chunks of a sequence from `start` that the tier lacks, as far as room can be made."""
         chunks = [
             chunk
             for group_idx in range(len(self.groups))
@@ -173,7 +173,7 @@ class PolicyMachine(RuleBasedStateMachine):
 
     @rule(path=PATHS, group=st.integers(0, 3))
     def touch(self, path: list[int], group: int) -> None:
-        """A sequence, of which the tier may have all or nothing."""
+        """Touches a sequence, of which the tier may have all or nothing."""
         group_idx = group % len(self.groups)
         self.policy.touch([chunk_of(path[:stop], GroupIdx(group_idx)).key for stop in range(1, len(path) + 1)])
 
@@ -183,7 +183,7 @@ class PolicyMachine(RuleBasedStateMachine):
 
     @rule(path=PATHS, weight=st.sampled_from([0.0, 1.0, 2.0, 1000.0]))
     def weigh(self, path: list[int], weight: float) -> None:
-        """Nothing is kept for ever by it: `evict` still gives up all that is idle."""
+        """Weighs chunks. That keeps none for ever: `evict` can still give up all idle ones."""
         self.policy.weigh(block_hash_of(path), weight)
 
     @precondition(lambda self: self.slots)
@@ -215,7 +215,7 @@ class PolicyMachine(RuleBasedStateMachine):
             discards = Discards()
             discards.add(self.policy.clear())
             while discards:
-                discards.free(3)  # nothing of it is in use
+                discards.free(3)  # none of it is in use
             self.slots.clear()
             self.readers.clear()
 
@@ -228,7 +228,7 @@ class PolicyMachine(RuleBasedStateMachine):
             self.policy.check_invariants()
 
     def teardown(self) -> None:
-        """When all readers are done, all can be given up."""
+        """Checks that all chunks can be evicted when no reader is left."""
         if not hasattr(self, "policy"):
             return
         self.policy.unpin(list(self.readers.elements()))

@@ -35,7 +35,7 @@ class SmallModel:
     checkpoint_interval_tokens: int | None = None
 
     def plan(self, spare: float) -> KVCacheConfig:
-        """A plan with memory for one longest request, and a share of that more."""
+        """A plan with memory for one longest request, and this share more."""
         return self._plan(int(self._smallest_memory() * (1 + spare)))
 
     def _smallest_memory(self) -> int:
@@ -98,7 +98,7 @@ def small_model(
     hash_block_size: int | None = None,
     checkpoint_interval_tokens: int | None = None,
 ) -> SmallModel:
-    """A model of these layers, and of a draft model's."""
+    """A model of these layers, and those of a draft model."""
     names = {f"layers.{i}": layer for i, layer in enumerate(layers)}
     draft_names = {f"draft.{i}": layer for i, layer in enumerate(drafts)}
     return SmallModel(
@@ -143,4 +143,4 @@ MODEL_EXAMPLES: Mapping[str, SmallModel] = {
     "blocks of 48 with hashes of 16": small_model(full(48), window(20, block_size=16, heads=2), hash_block_size=16),
     "a window of one token": small_model(window(1), full()),
 }
-"""All that a device cache is tested on."""
+"""The models with which a device cache is tested."""

@@ -1,4 +1,4 @@
-"""What every `KVCacheSpec` must do, as a suite that its test subclasses:
+"""The contract of a `KVCacheSpec`, as a suite that its test subclasses:
 
 class TestReferenceWindowSpec(KVCacheSpecSuite):
     def specs(self):
@@ -33,7 +33,7 @@ class KVCacheSpecSuite:
     """The contract of a spec. A subclass names the specs; it may override a test with a reason."""
 
     max_tokens = 20_000
-    """The longest request that is tried."""
+    """The tokens of the longest request that is tried."""
 
     def specs(self) -> SearchStrategy[KVCacheSpec] | Sequence[KVCacheSpec]:
         """The specs to check: a strategy, or a few."""

@@ -1,4 +1,4 @@
-"""Hypothesis strategies: any spec of any kind, the layers of any shape of model, and any memory of blocks."""
+"""Hypothesis strategies: specs of all kinds, the layers of models of all shapes, and sets of blocks in memory."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -51,10 +51,10 @@ MODEL_SHAPES: Mapping[str, tuple[type[KVCacheSpec], ...]] = {
     "chunked-local": (ChunkedLocalAttentionSpec, FullAttentionSpec),
     "cross-attention": (FullAttentionSpec, CrossAttentionSpec),
 }
-"""What every part is tested on, at least: the kinds of a model's groups."""
+"""Shapes of models, by the kinds of their groups: every part is tested on all of them."""
 
 BLOCK_SIZES: SearchStrategy[int] = st.sampled_from([16, 1, 3, 32, 48, 64, 256, 528])
-"""Powers of two, and what kernels and page sizes of hybrids lead to."""
+"""Powers of two, and sizes that come of kernels and page sizes of hybrids."""
 
 _SPANS = st.one_of(st.integers(1, 300), st.sampled_from([512, 1024, 4096, 8192]))
 
@@ -127,7 +127,7 @@ class BlockSet:
 
 @st.composite
 def block_sets(draw: st.DrawFn, num_blocks: int) -> BlockSet:
-    """What may be there of `num_blocks`: all but a few, runs, or only a few."""
+    """Sets of `num_blocks` that may be there: all but a few, runs, or only a few."""
     blocks = st.integers(0, max(0, num_blocks - 1))
     everything = set(range(num_blocks))
     few = draw(st.sets(blocks, max_size=4)) & everything

@@ -1,6 +1,6 @@
 """`TierDriver` drives one tier as an engine does, with chunks whose bytes follow from their key and mask.
 
-So whatever a tier returns can be checked by content, however often a key was stored, removed or evicted.
+So what a tier returns can be checked by content, however often a key was stored, removed or evicted.
 """
 
 import random
@@ -24,11 +24,11 @@ _MOST_NUMBERS = 600
 _SLOT_BYTES = 1024
 _DEADLINE_S = 60.0
 UNTOUCHED = 0xA5
-"""What the buffers of a load hold before it."""
+"""The bytes in a load's buffers before the load."""
 
 
 class Chunk(NamedTuple):
-    """A key, and which blocks it is stored or asked for with."""
+    """A key, and the blocks with which it is stored or asked for."""
 
     key: OffloadKey
     held_blocks: int = ALL_BLOCKS
@@ -59,31 +59,31 @@ class PendingLoad(NamedTuple):
 
 
 class TierDriver:
-    """One tier, its jobs, and what it has announced."""
+    """One tier, its jobs, and the changes that it announced."""
 
     def __init__(
         self, tier: Tier, await_progress: Callable[[Tier], None], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.tier = tier
         self.announced: set[OffloadKey] = set()
-        """Stored and not removed, by its changes."""
+        """Keys that its changes stored and did not remove."""
         self.loads: dict[int, PendingLoad] = {}
         self.stores: dict[int, list[Chunk]] = {}
         self.failed: dict[int, frozenset[int]] = {}
-        """Of jobs that were reported: what failed."""
+        """Per job that was reported, the chunks that failed."""
         self._await_progress = await_progress
         self._clock = clock
         self._next_id = 1
         tier.ask(ALL_KEYS, wants_answer=False)
 
     def await_answer(self) -> None:
-        """Polls until the tier knows what it has."""
+        """Polls until the tier knows which chunks it has."""
         self.poll_until(lambda: not self.tier.ask(ALL_KEYS), "an answer")
 
     # Jobs
 
     def submit_store(self, wanted: Sequence[Chunk], damaged: Collection[int] = ()) -> int | None:
-        """The job, or None if it was refused. Memory of chunks at `damaged` places is not what it was."""
+        """Submits a store; returns the job, or None if it was refused. Chunks at `damaged` indices have wrong bytes."""
         job_id = self._take_id()
         memory = [bytearray(c.content) for c in wanted]
         checksums = [xxh3_64_intdigest(m) for m in memory]
@@ -109,14 +109,14 @@ class TierDriver:
         return job_id
 
     def cancel(self, job_id: int) -> list[bytearray]:
-        """The memory of a load, which nobody writes to any more."""
+        """Cancels a load and returns its memory, to which nothing writes any more."""
         self.tier.cancel(job_id)
         self.stores.pop(job_id, None)
         load = self.loads.pop(job_id, None)
         return load.memory if load else []
 
     def poll(self) -> list[int]:
-        """The jobs that were reported. Checks every byte of the loads among them."""
+        """Returns the jobs that were reported, and checks every byte of the loads among them."""
         reported = []
         for job_id, failed, _ in self.tier.poll(self._clock()):
             assert (job_id in self.stores) != (job_id in self.loads), f"job {job_id} was reported, and is not under way"
@@ -131,7 +131,7 @@ class TierDriver:
         return reported
 
     def finish(self, job_id: int | None) -> frozenset[int]:
-        """Polls until the job is reported: what failed of it."""
+        """Polls until the job is reported; returns the chunks that failed."""
         assert job_id is not None, "the tier has refused the job"
         self.poll_until(lambda: job_id in self.failed, f"job {job_id} to end")
         return self.failed[job_id]
@@ -160,7 +160,7 @@ class TierDriver:
         return self.finish(self.submit_load(wanted, lengths))
 
     def found(self, numbers: Iterable[int]) -> list[int]:
-        """Masks, by number of the key."""
+        """The masks found, by the key's number."""
         self.await_answer()
         return self.tier.lookup([key(number) for number in numbers])
 
@@ -172,12 +172,12 @@ class TierDriver:
         self.announced = (self.announced - set(changes.removed)) | set(changes.stored)
 
     def announce(self) -> None:
-        """Forgets what was told, and asks for all of it anew."""
+        """Forgets the announced keys, and asks the tier to announce all again."""
         self.announced = set()
         self.tier.announce()
 
     def adopt(self, keys: Sequence[OffloadKey]) -> None:
-        """What a tier has kept from before is there without being announced."""
+        """Takes the chunks that a tier has kept from before: they are there without an announcement."""
         self.await_answer()
         self.announced = {k for k, mask in zip(keys, self.tier.lookup(keys), strict=True) if mask}
 

@@ -1,8 +1,8 @@
 """A Hypothesis state machine that runs a `Tier` against a naive dict, restarts included.
 
-A tier decides alone what it keeps, so the dict says what it may answer: a mask under which the key was stored since
-the last reset, or a miss. What it must answer follows from its own changes: once nothing is under way, a key is found
-if and only if it was announced as stored and not as removed.
+A tier decides itself what it keeps, so the dict tells which answers are allowed: a mask under which the key was stored
+since the last reset, or a miss. Which answer is required follows from the tier's changes: once nothing is under way, a
+key is found if and only if it was announced as stored and not as removed.
 """
 
 import shutil
@@ -34,7 +34,7 @@ _KEYS = [key(number) for number in range(_NUM_KEYS)]
 
 
 class TierRig(Protocol):
-    """What the machine needs of a `TierSuite`, which says what each is."""
+    """What the machine needs of a `TierSuite`; the suite documents it."""
 
     is_durable: ClassVar[bool]
     budget_bytes: ClassVar[int]
@@ -62,7 +62,7 @@ def check_tier(suite: TierRig, folder: Path, *, max_examples: int, step_count: i
 
 
 class TierMachine(RuleBasedStateMachine):
-    """One tier in a folder of its own."""
+    """A machine over one tier in its own folder."""
 
     def __init__(self, suite: TierRig, folder: Path) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class TierMachine(RuleBasedStateMachine):
         self._folder = Path(tempfile.mkdtemp(dir=folder))
         self._driver: TierDriver
         self._masks: dict[OffloadKey, set[int]] = {}
-        """By key: under which masks it was stored since the last reset."""
+        """By key, the masks under which it was stored since the last reset."""
 
     @initialize()
     def open(self) -> None:
@@ -80,7 +80,7 @@ class TierMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "_driver"):
             self._driver.tier.close()
-        shutil.rmtree(self._folder, ignore_errors=True)  # what was cancelled may still be written
+        shutil.rmtree(self._folder, ignore_errors=True)  # cancelled chunks may still be written
 
     @rule(wanted=_CHUNKS | _RUNS)
     def store(self, wanted: list[Chunk]) -> None:
@@ -126,12 +126,12 @@ class TierMachine(RuleBasedStateMachine):
 
     @rule()
     def ask(self) -> None:
-        """Answers may come at any time, and change nothing that is known."""
+        """Asks for chunks. Answers may come at any time, and change nothing that is known."""
         self._driver.tier.ask(ALL_KEYS)
 
     @rule()
     def announce(self) -> None:
-        """Others forget what they were told, and are told all of it anew."""
+        """Lets the tier announce all again, as for consumers that forgot."""
         if type(self._driver.tier).announce is not Tier.announce:
             self._driver.announce()
 

@@ -1,10 +1,10 @@
-"""What every `Tier` must do, as a suite that its test subclasses:
+"""The contract of a `Tier`, as a suite that its test subclasses:
 
 class TestNaiveTier(TierSuite):
     def open_tier(self, folder, namespace):
         return NaiveTier(self.budget_bytes)
 
-Bytes are compared by content; the state machine (`tier_machine`) runs it against a naive dict, restarts included.
+Bytes are compared by content; a state machine (`tier_machine`) runs the tier against a naive dict, restarts included.
 """
 
 import time
@@ -37,18 +37,18 @@ class TierSuite:
     """The contract of a tier. A subclass opens one; it may override a test with a reason."""
 
     is_durable: ClassVar[bool] = False
-    """Whether what was flushed is there when the same folder is opened again."""
+    """Whether flushed chunks are there when the same folder is opened again."""
     budget_bytes: ClassVar[int] = 1 << 18
-    """Of the tier that `open_tier` makes: room for at least six chunks of `MAX_CHUNK_BYTES`."""
+    """The budget of the tier that `open_tier` makes: room for at least six chunks of `MAX_CHUNK_BYTES`."""
     machine_examples: ClassVar[int] = 25
-    """Runs of the state machine."""
+    """The number of runs of the state machine."""
 
     def open_tier(self, folder: Path, namespace: bytes) -> Tier:
         """A tier for chunks of up to `MAX_CHUNK_BYTES`."""
         raise TypeError(f"{type(self).__name__} must override open_tier()")
 
     def bytes_on_medium(self, folder: Path) -> int:
-        """What can be counted from outside, such as the sizes of files."""
+        """The bytes on the medium, as counted from outside, by the sizes of files for example."""
         return 0
 
     def await_progress(self, tier: Tier) -> None:
@@ -208,7 +208,7 @@ class TierSuite:
             assert driver.load([Chunk(k) for k in found]) == frozenset()
 
     def test_its_queue_is_bounded(self, tmp_path: Path) -> None:
-        """However much is asked, it refuses sooner than it goes wrong, and goes on."""
+        """It refuses some of too many stores, and goes on."""
         with self.driver(tmp_path) as driver:
             jobs = [driver.submit_store(chunks([number % 5])) for number in range(3000)]
             assert driver.tier.status().bytes_used <= self.budget_bytes

@@ -1,6 +1,6 @@
-"""Traffic that policies meet: prompts as lists of blocks, of many kinds.
+"""Kinds of traffic for policies: prompts as lists of blocks.
 
-Equal numbers are equal blocks after equal beginnings: [1, 2, 3] and then [1, 2, 7] share two blocks.
+Equal numbers are equal blocks after equal prefixes: [1, 2, 3] and then [1, 2, 7] share two blocks.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ _Prompts = Iterator[list[int]]
 
 
 class _Blocks:
-    """Blocks that no prompt had before."""
+    """Makes blocks that no prompt had before."""
 
     def __init__(self) -> None:
         self._next = 1
@@ -76,7 +76,7 @@ def _chats(chooser: Random, blocks: _Blocks, count: int) -> _Prompts:
 
 
 def _shared_prompts(chooser: Random, blocks: _Blocks, count: int) -> _Prompts:
-    """Many users of some long instructions, of which few are asked for often."""
+    """Many users of some long instructions, few of which are common."""
     systems = [blocks.fresh(chooser.randrange(6, 14)) for _ in range(12)]
     weights = [1 / (place + 1) for place in range(12)]
     for _ in range(count):
@@ -84,7 +84,7 @@ def _shared_prompts(chooser: Random, blocks: _Blocks, count: int) -> _Prompts:
 
 
 def _many_documents(chooser: Random, blocks: _Blocks, count: int) -> _Prompts:
-    """So many that none is known to be asked for often before it is given up."""
+    """So many documents that each is evicted before a policy can see that it is asked for often."""
     documents = [blocks.fresh(chooser.randrange(3, 14)) for _ in range(200)]
     weights = [1 / (place + 1) ** 0.9 for place in range(200)]
     for _ in range(count):
@@ -92,7 +92,7 @@ def _many_documents(chooser: Random, blocks: _Blocks, count: int) -> _Prompts:
 
 
 def _recency(chooser: Random, blocks: _Blocks, count: int) -> _Prompts:
-    """Mostly what was asked for lately."""
+    """Mostly prompts that were asked for lately."""
     documents: list[list[int]] = []
     for _ in range(count):
         if not documents or chooser.random() < 0.3:
@@ -126,5 +126,5 @@ TRAFFIC = tuple(_KINDS)
 
 
 def make_traffic(kind: str, count: int, *, seed: int) -> _Prompts:
-    """So many prompts of a kind of `TRAFFIC`."""
+    """`count` prompts of a kind of `TRAFFIC`."""
     return _KINDS[kind](Random(seed), _Blocks(), count)  # noqa: S311 - nothing secret

@@ -1,4 +1,4 @@
-"""What every `OffloadingWorker` must do, as a suite that its test subclasses:
+"""The contract of an `OffloadingWorker`, as a suite that its test subclasses:
 
 class TestCpuWorker(OffloadingWorkerSuite):
     def worker(self, caches, slots, *, take_checksums):
@@ -39,17 +39,17 @@ _shared = settings(suppress_health_check=[HealthCheck.differing_executors])
 
 _TIMEOUT_S = 60.0
 _UNTOUCHED = 0xA5
-"""What slots hold before a store."""
+"""The bytes in slots before a store."""
 
 Bytes = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Host:
-    """Caches over memory of a device, and an arena."""
+    """Caches over a device's memory, and an arena."""
 
     memory: Sequence[torch.Tensor]
-    """int8, each one piece; the caches are views of these, and may overlap."""
+    """int8 tensors, each in one piece; the caches are views of them, and may overlap."""
     caches: CanonicalKVCaches
     slots: Bytes
 
@@ -62,7 +62,7 @@ class _Host:
         return [piece.reshape(-1).cpu().numpy().view(np.uint8).copy() for piece in self.memory]
 
     def parts(self, image: Sequence[Bytes], group_idx: GroupIdx, row: int) -> list[Bytes]:
-        """Where a block's bytes lie in an image, in the order in which they are offloaded."""
+        """The parts of a block in an image, in the order in which they are offloaded."""
         parts = []
         for ref in self.caches.group_refs[group_idx]:
             rows = self.caches.tensors[ref.tensor_idx].tensor
@@ -77,7 +77,7 @@ class _Host:
         return b"".join(part.tobytes() for part in self.parts(image, group_idx, row))
 
     def put_block(self, image: Sequence[Bytes], group_idx: GroupIdx, row: int, content: bytes) -> None:
-        """What a load of that block does."""
+        """Writes a block's bytes into an image, as a load does."""
         for part in self.parts(image, group_idx, row):
             part[:] = np.frombuffer(content[: len(part)], np.uint8)
             content = content[len(part) :]
@@ -260,7 +260,7 @@ class OffloadingWorkerSuite:
         return _Host(memory=[pool], caches=caches, slots=_arena(slot_bytes))
 
     def _scattered_host(self, *, slot_bytes: int, words: int) -> _Host:
-        """Two overlaid groups of two tensors each, a third with a gap in its rows; sizes in whole words or not."""
+        """Two overlaid groups of two tensors each, and a third with a gap in its rows; sizes in whole words or not."""
         first, second = (_random_bytes(20 * n * words).to(self.device).view(20, n * words) for n in (24, 40))
         tensors = (
             CanonicalKVCacheTensor(tensor=first, page_size_bytes=24 * words),
@@ -281,7 +281,7 @@ def _plan(model: str) -> KVCacheConfig:
 
 
 def _arena(slot_bytes: int) -> Bytes:
-    """Slots for a few chunks, and some beside."""
+    """An arena with slots for a few chunks, and some more."""
     return np.full((20 + (1 << 14) // slot_bytes, slot_bytes), _UNTOUCHED, np.uint8)
 
 
@@ -302,7 +302,7 @@ def _only_result(worker: OffloadingWorker, job_id: int) -> TransferResult:
 
 @st.composite
 def _chunks(draw: st.DrawFn, host: _Host) -> list[ChunkCopy]:
-    """Chunks of any groups, whose slots are neighbours or anywhere."""
+    """Chunks of any groups, with slots that are neighbours or anywhere."""
     rng = Random(draw(st.integers(0, 1 << 32)))  # noqa: S311 - a permutation at once; drawing it takes long
     free_slots = list(range(len(host.slots)))
     if draw(st.booleans()):
@@ -320,7 +320,7 @@ def _chunks(draw: st.DrawFn, host: _Host) -> list[ChunkCopy]:
 
 @st.composite
 def _other_rows(draw: st.DrawFn, host: _Host, chunks: Sequence[ChunkCopy]) -> list[ChunkCopy]:
-    """The same chunks for other rows, some of their blocks left out."""
+    """The same chunks for other rows, without some of their blocks."""
     free_rows = _free_rows(host, Random(draw(st.integers(0, 1 << 32))))  # noqa: S311 - as above
     loads = []
     for chunk in chunks:
@@ -336,7 +336,7 @@ def _copy(group_idx: int, rows: Iterable[int], slots: Iterable[int]) -> ChunkCop
 
 
 def _free_rows(host: _Host, rng: Random) -> Callable[[GroupIdx], Iterator[int]]:
-    """Gives rows of a group that share no byte with those given before, of whichever group."""
+    """Gives rows of a group that share no byte with those given before, of any group."""
     is_taken = [np.zeros_like(content) for content in host.image()]
 
     def rows_of(group_idx: GroupIdx) -> Iterator[int]:
