@@ -191,7 +191,7 @@ class ClassRegistry(Generic[T]):
             raise InputError(f"{self._noun} {name!r}: {error}") from error
 
     def scoped(self, *, fresh: bool = False) -> AbstractContextManager[None]:
-        """As `Registry.scoped`."""
+        """Like `Registry.scoped`."""
         return self._classes.scoped(fresh=fresh)
 
     def _bring(self, entry_point: EntryPoint) -> None:

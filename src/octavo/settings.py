@@ -53,13 +53,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """A configuration. However it is made, from a person's mapping or in Python, its values have been checked."""
 
     what: ClassVar[str] = ""
-    """What is configured, for messages."""
+    """The name of what is configured, for messages."""
     readers: ClassVar[Mapping[type, Callable[[object], Any]]] = MappingProxyType({})
-    """For types that msgspec does not know: a function that makes one of a person's value, or raises InputError."""
+    """Per type that msgspec does not know: a function that reads a person's value, or raises InputError."""
 
     @classmethod
     def from_mapping(cls, config: object) -> Self:
-        """InputError names a wrong key or value, and the right ones."""
+        """Reads a person's mapping. InputError names a wrong key or value, and the right ones."""
         try:
             return msgspec.convert(config, cls, dec_hook=cls._read)
         except msgspec.ValidationError as error:
@@ -74,7 +74,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @classmethod
     def check_value(cls, field: msgspec.structs.FieldInfo, value: object, *, key: str) -> Any:
-        """One field's value, read. InputError calls it `key`."""
+        """The checked value of one field. InputError calls it `key`."""
         try:
             return msgspec.convert(value, field.type, dec_hook=cls._read)
         except msgspec.ValidationError as error:
@@ -86,7 +86,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @classmethod
     def _read(cls, kind: type, value: object) -> object:
-        """msgspec's hook. It wants a ValueError, and adds the place."""
+        """msgspec's hook. msgspec wants a ValueError, and adds where the value stands."""
         if isinstance(value, kind):
             return value
         try:
@@ -163,7 +163,7 @@ def unknown_name(noun: str, name: object, known: list[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """One step after the other into a configuration and its type."""
+    """Where a value stands: goes step by step into a configuration and its type."""
 
     kind: Any
     value: Any
@@ -221,7 +221,7 @@ def _unknown(name: str, kind: Any) -> str:
 
 
 def _fields(kind: Any) -> Iterator[msgspec.structs.FieldInfo]:
-    """Of a struct, which may be optional."""
+    """The fields of a struct type, which may be optional."""
     for one in _alternatives(kind):
         if isinstance(one, type) and issubclass(one, msgspec.Struct):
             yield from msgspec.structs.fields(one)

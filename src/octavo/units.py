@@ -24,7 +24,7 @@ def parse_bytes(text: str) -> int:
 
 
 def parse_tokens(text: str) -> int:
-    """128k is 131072 tokens, as model cards count; a bare number is tokens, and whole."""
+    """128k is 131072 tokens, as model cards count; a bare number is a whole number of tokens."""
     match = re.fullmatch(_NUMBER + r"([km]?)", text.lower(), re.ASCII)
     if match is None:
         raise InputError(f"{text!r} is not a number of tokens; write it like 131072, 128k or 1m")

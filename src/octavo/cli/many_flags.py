@@ -18,7 +18,7 @@ class ManyFlagsCommand(TyperCommand):
     """One command; Typer shows its parameters."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Without tables."""
+        """Writes the help without tables."""
         self.rich_markup_mode = None
         super().format_help(ctx, formatter)
 

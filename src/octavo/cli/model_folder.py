@@ -52,7 +52,7 @@ def _save_tiny(family: str, folder: Path) -> None:
 
 
 def find_model(name: str, *, files: str = "") -> Path:
-    """The path itself where there is one or where it cannot be a name of the hub; else the newest cached snapshot.
+    """The path itself if it exists or cannot be a name on the hub; else the newest cached snapshot.
 
     InputError says how to get a model that is not there; `files` are those that are needed, if not all.
     """

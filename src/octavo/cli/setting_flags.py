@@ -13,7 +13,7 @@ _INNER_PANELS = {"disk": "Disk", "shared": "Shared store", "kv_events": "KV even
 
 
 def with_settings(catalogue: Catalogue) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """For a command: a parameter for each setting beside its own. It gets them by name in `settings`."""
+    """Gives a command a parameter for each setting, beside its own. It gets their values by name in `settings`."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = Signature.from_callable(command, eval_str=True).parameters.values()

@@ -22,7 +22,7 @@ _READERS: Mapping[str, Callable[[str], float]] = MappingProxyType(
         "_len": parse_tokens,
     }
 )
-"""By the unit in which a field's name ends."""
+"""The reader for each unit with which a field's name can end."""
 _PARSED = (inspect.IntType, inspect.FloatType, inspect.DictType, inspect.ListType, inspect.VarTupleType)
 
 

@@ -31,7 +31,7 @@ class TokenLogprobs(NamedTuple):
 
 
 PromptLogprobs = Sequence[TokenLogprobs | None]
-"""By position; the first token has none, as nothing comes before it."""
+"""One per position; the first token has None, as nothing comes before it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

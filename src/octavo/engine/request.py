@@ -33,7 +33,7 @@ class Request:
     cached_tokens: Mapping[str, int] = field(default_factory=dict)
     has_started: bool = False
     prompt_logprobs: list[TokenLogprobs | None] = field(default_factory=lambda: [None])
-    """By position, as far as they are computed."""
+    """Those of the prompt by position, as far as they are computed."""
 
     @property
     def wants_prompt_logprobs(self) -> bool:

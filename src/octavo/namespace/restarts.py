@@ -39,9 +39,9 @@ def brief(value: object) -> str:
 
 
 def why_cold(folder: Path, namespace: bytes, parts: Mapping[str, str]) -> str:
-    """In one line, which parts differ from the identity that used the folder last; empty if this one has used it
-    before, or if nobody has. Leaves the parts in the folder for the next engine. A folder that cannot be read or
-    written is left alone."""
+    """One line that names the parts in which this identity differs from the last one in the folder; empty if this one
+    was there before, or none was. Leaves the parts there for the next engine. Ignores a folder that cannot be read or
+    written."""
     own = folder / description_name(namespace.hex())
     try:
         known = sorted(folder.glob("namespace-*.json"), key=lambda path: path.lstat().st_mtime_ns)
@@ -66,7 +66,7 @@ def described_namespace(file_name: str) -> str | None:
 
 
 def read_description(folder: Path, namespace: str) -> dict[str, str]:
-    """What an engine left about a namespace. Short printable text, whatever the file holds; empty without one."""
+    """An engine's description of a namespace: short printable text, whatever the file holds; empty without a file."""
     try:
         parts = _read(folder / description_name(namespace))
     except OSError:

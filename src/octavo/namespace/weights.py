@@ -60,10 +60,9 @@ def digest_weights(
 ) -> bytes:
     """32 bytes for the content of a model's weights and its resolved config.
 
-    `loaded` says how the files were before they were loaded: WeightsChangedError if they are not so any more, as nobody
-    knows then what was loaded. `overrides` is what the engine changed of the config (RoPE scaling, the longest
-    context): anything that `octavo.namespace.encode` takes. With a `cache_dir`, files that are as they were are not
-    read again.
+    `loaded` holds the stamps from before loading: WeightsChangedError is raised if they differ now, as it is unknown
+    then what was loaded. `overrides` are the engine's changes of the config (RoPE scaling, the longest context): any
+    value that `octavo.namespace.encode` takes. With a `cache_dir`, unchanged files are not read again.
     """
     root = Path(folder)
     files = _model_files(root)

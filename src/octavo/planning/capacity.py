@@ -73,7 +73,7 @@ def measure_capacity(config: KVCacheConfig, context: int | None = None) -> Capac
 
 
 def blocks_of_request(config: KVCacheConfig, num_tokens: int) -> tuple[int, ...]:
-    """The most blocks of each group that a request of so many tokens ever holds."""
+    """The most blocks of each group that a request with this many tokens ever holds."""
     limits = replace(config.limits, max_model_len=num_tokens)
     return tuple(group.spec.max_blocks_per_request(limits) for group in config.groups)
 

@@ -31,7 +31,7 @@ class Inventory:
     former: Share = field(default_factory=Share)
     """Items that resets have left behind."""
     namespaces: dict[tuple[str, int | str, bool, str], Share] = field(default_factory=dict)
-    """By family, epoch, whether that is a former one, and namespace."""
+    """The items by family, epoch, whether that is a former one, and namespace."""
     tenants: dict[str, Share] = field(default_factory=dict)
     seconds: Counter[int] = field(default_factory=Counter)
     """Bytes outside former epochs, by the second in which they were stored."""

@@ -178,8 +178,8 @@ class RecencyOrder:
         return keys, slots
 
     def _take_oldest(self, num_slots: int) -> Iterator[tuple[int | None, list[bytes], list[int]]]:
-        """The oldest keys with their slots, run by run. A whole run has its number, and is the caller's to unlink;
-        keys of a part of one are in no run any more. Their entries are the caller's to see to."""
+        """The oldest keys with their slots, run by run. The caller must unlink a whole run, which comes with its
+        number. Keys of a partial run are in no run any more. The caller must update the entries of all."""
         missing = num_slots
         while missing > 0 and (number := self._oldest_sealed()) != _NONE:
             whole = self._whole_run(number, missing)

@@ -1,6 +1,6 @@
 """What the layers of a group read and write in a step, by the definition of the model.
 
-A slot is (row, slot in the page, prefix that stands there or will).
+A slot is (row, slot in the page, prefix that is or will be in it).
 """
 
 from collections.abc import Iterator, Sequence

@@ -14,7 +14,7 @@ _PROBE_TOKENS = (1, 2)
 
 
 def probe_layers(model: PreTrainedModel) -> tuple[ModelLayer, ...]:
-    """The layers of a model, in order. UnsupportedModelError if no spec describes what one keeps.
+    """The layers of a model, in order. Raises UnsupportedModelError if no spec describes what one keeps.
 
     The model must still have Hugging Face's own attention and cache.
     """

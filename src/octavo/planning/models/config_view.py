@@ -36,7 +36,7 @@ class ConfigView:
         return ConfigView(self.values, source=self.source, path=self.path, defaults=defaults)
 
     def overlaid(self, other: "ConfigView") -> "ConfigView":
-        """The same object with the keys of another in front."""
+        """This object, in which the keys of another one have precedence."""
         merged = ConfigView({**self.values, **other.values}, source=self.source, path=self.path, defaults=self.defaults)
         merged.defaulted, merged.asked = self.defaulted, self.asked
         return merged

@@ -30,7 +30,7 @@ Group = dict[str, KVCacheSpec]
 
 
 def groups_as_vllm_makes_them(layers: Mapping[str, KVCacheSpec]) -> list[Group]:
-    """The groups, in vLLM's order, with the block and page sizes that vLLM ends up with; PlanError where it refuses."""
+    """The groups, in vLLM's order, with vLLM's final block and page sizes. Raises PlanError if vLLM refuses."""
     _refuse_what_is_not_modelled(layers)
     if not layers:
         return []

@@ -115,9 +115,8 @@ class RedisClient(RemoteClient):
     async def _put_batch(
         self, chunks: Sequence[OutgoingChunk], names: Sequence[str], places: Sequence[int], held: list[HeldChunk | None]
     ) -> None:
-        """What another engine has stored is not written over, unless it is something else. `places` were looked for not
-        long ago, so it is seldom there, and a store is one round trip. A server that is full takes nothing, and is not
-        down."""
+        """Stores values. One that another engine has stored is overwritten only if it differs. `places` were looked up
+        not long ago, so that is rare, and a store is one round trip. A full server takes nothing, and is not down."""
         from redis.exceptions import OutOfMemoryError
 
         async def write(places: Sequence[int], *, is_new: bool) -> dict[int, Any]:
