@@ -114,7 +114,7 @@ class _Exchange:
         return destination(self._picked.endpoints, self._own_key())
 
     def _own_key(self) -> dict[str, str]:
-        """The engines' key, unless a tenant's request brings its own, by which engines know the tenant."""
+        """The header with the engines' key; none with tenants, as engines know a tenant by its own key."""
         key = self._config.engine_api_key
         return {} if key is None or self._config.tenants is not None else {"authorization": f"Bearer {key}"}
 

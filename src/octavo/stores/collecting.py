@@ -36,7 +36,7 @@ class Expiry:
 
 
 def expire(inventory: Inventory, *, most_bytes: int | None, before_s: int) -> Expiry:
-    """Deletes until the store holds at most this many bytes, and nothing from before a second since 1970."""
+    """The deletions that leave at most `most_bytes` in the store, and nothing from before the second `before_s`."""
     kept = {second: num_bytes for second, num_bytes in inventory.seconds.items() if second >= before_s}
     excess = 0 if most_bytes is None else sum(kept.values()) - most_bytes
     for second in sorted(kept):
