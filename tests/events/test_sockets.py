@@ -3,11 +3,13 @@ publisher's state, or it has said that it does not know."""
 
 import asyncio
 import gc
+import select
 import threading
 import time
 from pathlib import Path
 
 import pytest
+import zmq
 
 from octavo.errors import InputError
 from octavo.events.messages import BlockRemoved, KVEventBatch
@@ -69,6 +71,32 @@ def test_a_busy_source_does_not_silence_another():
                     return
                 busy.send(sequence)
             pytest.fail("only the busy source was heard")
+
+
+@pytest.mark.parametrize("num_turns", range(6))
+def test_a_reader_that_is_cancelled_ends_whatever_comes_at_that_moment(num_turns):
+    async def read(reader):
+        async for _ in reader:
+            pass
+
+    async def play():
+        with Peer() as peer, subscriber(peer, recheck_s=PATIENCE_S) as reader:
+            peer.await_subscriber(reader)
+            peer.send(0)
+            take(reader, 1)
+            reading = asyncio.create_task(read(reader))
+            for _ in range(20):
+                await asyncio.sleep(0)  # it waits, with a time limit
+            descriptors = [socket.getsockopt(zmq.FD) for socket in reader._sockets()]
+            peer.send(1)
+            assert any(select.select(descriptors, [], [], PATIENCE_S))
+            for _ in range(num_turns):
+                await asyncio.sleep(0)
+            reading.cancel()
+            await asyncio.wait([reading], timeout=PATIENCE_S)
+            assert reading.cancelled()
+
+    asyncio.run(play())
 
 
 def test_everything_in_order():
@@ -283,7 +311,8 @@ def test_asyncio():
                 publisher.publish(batch(number))
                 if number % 20 == 0:
                     await asyncio.sleep(0)
-            items = await asyncio.wait_for(reading, PATIENCE_S)
+            async with asyncio.timeout(PATIENCE_S):
+                items = await reading
             assert told(items) == list(range(200))
             waiting = asyncio.create_task(reader.poll_async())
             await asyncio.sleep(0)
@@ -293,7 +322,8 @@ def test_asyncio():
             waiting = asyncio.create_task(reader.poll_async())
             await asyncio.sleep(0)
             reader.close()
-            assert await asyncio.wait_for(waiting, PATIENCE_S) is None
+            async with asyncio.timeout(PATIENCE_S):
+                assert await waiting is None
 
     asyncio.run(play())
 

@@ -200,7 +200,8 @@ class Subscriber:
         try:
             if not any(can_read(socket) for socket in sockets):
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(has_changed.wait(), timeout_s)
+                    async with asyncio.timeout(timeout_s):
+                        await has_changed.wait()
         finally:
             for descriptor in descriptors:
                 loop.remove_reader(descriptor)

@@ -110,7 +110,8 @@ class Mover:
 async def attempt(call: Callable[[], Awaitable[T]], timeout_s: float) -> tuple[T | None, StoreDownError | None]:
     """The answer of a call, or the error that it ended with."""
     try:
-        return await asyncio.wait_for(call(), timeout_s), None
+        async with asyncio.timeout(timeout_s):
+            return await call(), None
     except TimeoutError:
         return None, StoreDownError(f"it has not answered within {timeout_s:g} s")
     except StoreDownError as error:

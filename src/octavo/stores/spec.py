@@ -54,13 +54,17 @@ class RemoteSpec(OffloadingSpec):
         self.find_cipher()
         url = self.config.shown_url
         try:
-            asyncio.run(asyncio.wait_for(self.try_store(), _PROBE_S))
+            asyncio.run(self._probe())
         except TimeoutError:
             _log.warning("%s does not answer; it is tried again while the engine runs", url)
         except StoreDownError as error:
             if error.remedy:
                 raise TierError(f"{self.config.what}: {url}: {error}") from None
             _log.warning("%s does not work; it is tried again while the engine runs: %s", url, error)
+
+    async def _probe(self) -> None:
+        async with asyncio.timeout(_PROBE_S):
+            await self.try_store()
 
     def build(self, context: TierContext) -> Tier:
         envelopes = Envelopes(context.namespace, self.find_cipher())
