@@ -16,7 +16,7 @@ msgspec's errors, for the bodies of requests too.
 import ast
 import re
 import reprlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from inspect import getsource
@@ -24,7 +24,7 @@ from itertools import pairwise
 from pathlib import Path
 from textwrap import dedent
 from types import MappingProxyType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NoReturn, Self, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NoReturn, Self, Union, cast, get_args, get_origin
 
 import msgspec
 from msgspec import Meta, inspect
@@ -54,6 +54,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     what: ClassVar[str] = ""
     """The name of what is configured, for messages."""
+    joined: ClassVar[tuple[type["Settings"], ...]] = ()
+    """Whose settings these are too (`joined_settings`)."""
     readers: ClassVar[Mapping[type, Callable[[object], Any]]] = MappingProxyType({})
     """Per type that msgspec does not know: a function that reads a person's value, or raises InputError."""
 
@@ -121,11 +123,32 @@ def explain(error: msgspec.ValidationError, config: object, kind: Any, *, key: s
     return Complaint(key=place.key, sentence=f"{subject} must be {describe(place.kind)}, not {shown(place.value)}")
 
 
+def joined_settings(base: type[Settings], kinds: Sequence[type[Settings]]) -> type[Settings]:
+    """The base with all that its kinds add to it: a struct cannot inherit from several."""
+    make_field: Any = msgspec.field  # it takes a default or a factory, and NODEFAULT for the other one
+    added = [
+        (
+            field.name,
+            field.type,
+            make_field(name=field.encode_name, default=field.default, default_factory=field.default_factory),
+        )
+        for kind in kinds
+        for field in msgspec.structs.fields(kind)
+        if field.name not in base.__struct_fields__
+    ]
+    joined: Any = msgspec.defstruct(
+        "Joined", added, bases=(base,), namespace={"joined": tuple(kinds)}, frozen=True, kw_only=True
+    )
+    return cast("type[Settings]", joined)
+
+
 def texts_of(kind: type[Settings]) -> dict[str, str]:
     """The docstring below each field, by the field's name: the one text for help and docs."""
     texts: dict[str, str] = {}
     for cls in reversed(kind.__mro__):
-        if issubclass(cls, Settings) and cls is not Settings:
+        for joined in vars(cls).get("joined", ()):
+            texts |= texts_of(joined)
+        if issubclass(cls, Settings) and cls is not Settings and not vars(cls).get("joined"):
             (body,) = ast.parse(dedent(getsource(cls))).body
             texts |= _texts_in(body)
     return texts

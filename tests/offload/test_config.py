@@ -3,10 +3,16 @@
 import re
 
 import pytest
+from msgspec.structs import fields
 
 from octavo.chunks import LookupResult
 from octavo.errors import InputError, NotEnoughMemoryError
 from octavo.offload.config import OffloadConfig, make_offloading_manager
+from octavo.offload.shared import SharedConfig
+from octavo.settings import texts_of
+from octavo.stores.mooncake import MooncakeConfig
+from octavo.stores.objects import ObjectsConfig
+from octavo.stores.redis import RedisConfig
 from rigs.offload_world import GROUPS, key_of, wanted
 
 NAMESPACE = bytes(16)
@@ -47,6 +53,15 @@ class TestMapping:
         (mooncake,) = OffloadConfig.from_mapping({"memory": "1MiB", "shared": shared}).tiers
         assert (mooncake.name, mooncake.config.segment_bytes, mooncake.config.protocol) == ("mooncake", 1 << 30, "rdma")
 
+    def test_a_shared_store_has_the_settings_of_each_kind_and_is_none_of_them(self):
+        kinds = [MooncakeConfig, ObjectsConfig, RedisConfig]
+        shared = {field.name: (field.encode_name, field.default) for field in fields(SharedConfig)}
+        for kind in kinds:
+            assert not issubclass(SharedConfig, kind)
+            assert {field.name: (field.encode_name, field.default) for field in fields(kind)}.items() <= shared.items()
+            texts = texts_of(kind)
+            assert {name: texts[name] for name in set(texts) - {"url"}}.items() <= texts_of(SharedConfig).items()
+
     @pytest.mark.parametrize(
         ("config", "named"),
         [
@@ -78,21 +93,21 @@ class TestMapping:
                 "shared.url must be s3://bucket/prefix, gs://, az://, file",
             ),
             (
-                {"memory": "1MiB", "shared": {"url": "redis://a", "endpoint": "http://b"}},
-                "shared: endpoint and region are for object stores: leave them out",
+                {"memory": "1MiB", "shared": {"url": "redis://a", "endpoint": "http://b", "path_style": False}},
+                "shared: endpoint and path_style are for object stores: leave them out",
             ),
             (
                 {"memory": "1MiB", "shared": {"url": "mooncake://a:1", "region": "b"}},
-                "shared: endpoint and region are for object stores: leave them out",
+                "shared: region is for object stores: leave it out",
             ),
             (
                 {"memory": "1MiB", "shared": {"url": "s3://bucket", "segment_size": "1GiB"}},
-                "shared: segment_size, buffer_size, protocol, device, host and metadata_server are for Mooncake",
+                "shared: segment_size is for Mooncake: leave it out",
             ),
             ({"memory": "1MiB", "shared": {"url": "mooncake://a"}}, "or mooncake://host:port, not 'mooncake://a'"),
             (
                 {"memory": "1MiB", "shared": {"url": "s3://bucket", "keep_seconds": 60}},
-                "shared: keep_seconds is for Redis: give the bucket a lifecycle rule instead",
+                "shared: keep_seconds is for Redis (a bucket has lifecycle rules): leave it out",
             ),
             ({"memory": "1MiB", "tiers": DISK}, "tiers must be a list"),
             ({"memory": "1MiB", "tiers": ["disk"]}, "a tier is a mapping with a type (disk, "),

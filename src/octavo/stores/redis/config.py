@@ -26,4 +26,4 @@ class RedisConfig(RemoteConfig, frozen=True, kw_only=True):
     """A server that engines share: redis://host:port/db, rediss://host:port/db with TLS, or unix:///path?db=0. Without
     a password in it, OCTAVO_REDIS_PASSWORD may hold one."""
     keep_s: Seconds = field(name="keep_seconds", default=7 * 86400.0)
-    """How long the server keeps a chunk after it was stored or loaded."""
+    """How long Redis keeps a chunk after it was stored or loaded. A bucket has lifecycle rules instead."""
