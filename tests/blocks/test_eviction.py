@@ -4,7 +4,7 @@ from octavo.testing import full, window
 
 
 def cached_blocks(engine, tokens, group=0):
-    """The places in the sequence of the blocks that can be found."""
+    """The indices in the sequence of the blocks that can be found."""
     request = engine.begin(tokens)
     index = engine.manager.pool.indexes[group]
     found = [block for block, block_hash in enumerate(request.blocks.hashes(group)) if block_hash in index]

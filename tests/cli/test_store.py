@@ -64,8 +64,8 @@ def test_verify(octavo, store):
     assert (ran.code, ran.out.rpartition(": ")[2]) == (0, "0 damaged\n")
     (path, *_) = sorted(objects(store))
     packed = bytearray((store / path).read_bytes())
-    for place, says in ((300, "chunk 0 of 1 is damaged"), (len(packed) - 50, "its index is damaged")):
-        (store / path).write_bytes(packed[:place] + bytes([packed[place] ^ 1]) + packed[place + 1 :])
+    for index, says in ((300, "chunk 0 of 1 is damaged"), (len(packed) - 50, "its index is damaged")):
+        (store / path).write_bytes(packed[:index] + bytes([packed[index] ^ 1]) + packed[index + 1 :])
         ran = octavo("store", "verify", f"file://{store}")
         assert ran.code == 1
         assert ran.out.splitlines()[0] == f"{path}: {says}"

@@ -81,7 +81,7 @@ def make_own(config_class: Any, more: Mapping[str, Any]) -> dict[str, Any]:
     own = {key: value for key, value in SMALL.items() if known.get(key) is not None} | dict(more)
     kinds = list(dict.fromkeys(known.get("layer_types") or ()))
     if len(kinds) > 1:
-        own["layer_types"] = [kinds[place % len(kinds)] for place in range(4)]
+        own["layer_types"] = [kinds[index % len(kinds)] for index in range(4)]
     return own
 
 

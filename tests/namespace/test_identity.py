@@ -230,7 +230,7 @@ def test_a_damaged_memory_is_no_memory(model, tmp_path):
         kept.write_bytes(damaged)
         assert digest_weights(model, memory) == digest
     entries = json.loads(whole)
-    kept.write_text(json.dumps({**entries, "files": {place: ["x"] for place in entries["files"]}}))
+    kept.write_text(json.dumps({**entries, "files": {name: ["x"] for name in entries["files"]}}))
     assert digest_weights(model, memory) == digest
 
 

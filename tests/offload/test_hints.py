@@ -33,7 +33,7 @@ class Hinted(Served):
     def scan(self, count=24, *, uses=1):
         for number in range(count):
             for _ in range(uses):
-                self.serve_hinted([2000 + 50 * number + place for place in range(30)])
+                self.serve_hinted([2000 + 50 * number + index for index in range(30)])
         self.forget()
 
     def outcome(self, kind, outcome):
@@ -85,7 +85,7 @@ def test_it_goes_when_it_is_released(model):
 def test_where_everything_is_retained_what_is_new_is_stored(model):
     engine = Hinted(model)
     for number in range(20):
-        prompt = [3000 + 50 * number + place for place in range(30)]
+        prompt = [3000 + 50 * number + index for index in range(30)]
         engine.serve_hinted(prompt, retain())
         engine.forget()
         assert engine.serve_hinted(prompt) == BOUNDARY
@@ -115,13 +115,13 @@ def test_a_part_shorter_than_a_block_is_no_point():
 @pytest.mark.parametrize("model", MODELS)
 def test_a_demoted_prompt_goes_first(model):
     engine = Hinted(model)
-    prompts = [[3000 + 50 * number + place for place in range(30)] for number in range(3)]
+    prompts = [[3000 + 50 * number + index for index in range(30)] for number in range(3)]
     for number, prompt in enumerate(prompts):
         engine.serve_hinted(prompt, *([Hint(kind=HintKind.DEMOTE)] if number == 2 else []))
     assert engine.outcome(HintKind.DEMOTE, HintOutcome.TAKEN) >= 1
     number = 0
     while not engine.offload.status().counters["evicted"]:
-        engine.serve_hinted([5000 + 50 * number + place for place in range(30)])
+        engine.serve_hinted([5000 + 50 * number + index for index in range(30)])
         number += 1
     engine.forget()
     assert engine.serve_hinted(prompts[2]) < BOUNDARY

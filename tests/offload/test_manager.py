@@ -29,7 +29,7 @@ class TestStores:
         chunks = [wanted(0), wanted(1, group_idx=1)]
         keys = [chunk.key for chunk in chunks]
         prepared = world.manager.prepare_store(chunks)
-        assert prepared.places == [0, 1]
+        assert prepared.indices == [0, 1]
         assert [len(slots) for slots in prepared.slots] == [1, 3]
         assert world.manager.lookup(keys) == [HIT_PENDING, HIT_PENDING]
         assert world.manager.prepare_load(keys) is None
@@ -41,7 +41,7 @@ class TestStores:
         world.store(wanted(0))
         prepared = world.manager.prepare_store([wanted(1)])
         again = world.manager.prepare_store([wanted(0), wanted(1), wanted(2), wanted(2)])
-        assert again.places == [2]
+        assert again.indices == [2]
         world.manager.complete_store(prepared.job_id, failed=[0])
         world.manager.complete_store(again.job_id, failed=[0])
 
@@ -84,7 +84,7 @@ class TestStores:
 
     def test_a_job_is_completed_once_and_as_it_was_prepared(self, world):
         prepared = world.manager.prepare_store([wanted(0)])
-        with pytest.raises(OffloadError, match="none at place 1"):
+        with pytest.raises(OffloadError, match="none at index 1"):
             world.manager.complete_store(prepared.job_id, failed=[1])
         with pytest.raises(OffloadError, match="1 chunks, but 2 checksums"):
             world.manager.complete_store(prepared.job_id, checksums=[1, 2])
@@ -154,7 +154,7 @@ class TestReset:
         assert world.manager.lookup([key_of(0), key_of(1), chunks[0].key]) == [MISS, MISS, MISS]
         assert world.manager.status().free_slots == NUM_SLOTS - 4
         again = world.manager.prepare_store(chunks)
-        assert again.places == [0]
+        assert again.indices == [0]
         assert not set(again.slots[0]) & {*store.slots[0], *load.slots[0]}
         world.manager.complete_store(store.job_id)
         assert world.manager.lookup([chunks[0].key]) == [HIT_PENDING]

@@ -56,7 +56,7 @@ class ManagerMachine(RuleBasedStateMachine):
         prepared = self.manager.prepare_store(chunks)
         if prepared is None:
             assert self.manager.lookup([chunk.key for chunk in chunks]) == before
-        elif prepared.places:
+        elif prepared.indices:
             self.stores.append((chunks, prepared, self.stored_since_reset))
 
     @precondition(lambda self: self.stores)
@@ -65,8 +65,8 @@ class ManagerMachine(RuleBasedStateMachine):
         """A device writes late: until now the slots were nobody else's."""
         chunks, prepared, stored = self.stores.pop(which % len(self.stores))
         checksums = self.world.write_store(chunks, prepared)
-        failed = {place for place in failed if place < len(prepared.places)}
-        stored.update(chunks[place].key for i, place in enumerate(prepared.places) if i not in failed)
+        failed = {index for index in failed if index < len(prepared.indices)}
+        stored.update(chunks[index].key for i, index in enumerate(prepared.indices) if i not in failed)
         self.manager.complete_store(prepared.job_id, failed, checksums)
 
     @rule(numbers=NUMBERS, group_idx=GROUP)

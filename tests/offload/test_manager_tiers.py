@@ -39,7 +39,7 @@ class TestTiersBelow:
         below.fault = TierFault.HANGS
         assert tiered.manager.promote([wanted(0)], 0, 5) == [HIT_PENDING]
         assert tiered.manager.promote([wanted(0)], 1, 50) == [HIT_PENDING]
-        assert tiered.manager.prepare_store([wanted(0)]).places == []
+        assert tiered.manager.prepare_store([wanted(0)]).indices == []
         assert below.num_reads == {key_of(0): 1}
 
     def test_a_late_promotion_is_a_miss_and_its_tier_is_left_alone_ever_longer(self, tiered, below):

@@ -17,9 +17,9 @@ class ObjectsKeeperSuite(KeeperSuite):
     def store(self, folder):
         return open_store(ObjectsConfig.from_mapping(self.settings(folder)))
 
-    def spoil(self, folder, name, place):
+    def spoil(self, folder, name, index):
         packed = bytearray(obstore.get(self.store(folder), name).bytes())
-        packed[place] ^= 4
+        packed[index] ^= 4
         obstore.put(self.store(folder), name, bytes(packed))
 
     def put(self, folder, name):
@@ -54,9 +54,9 @@ class TestRedis(KeeperSuite):
     def settings(self, folder):
         return {"url": self.url}
 
-    def spoil(self, folder, name, place):
-        (byte,) = self.server.getrange(name, place, place)
-        self.server.setrange(name, place, bytes([byte ^ 4]))
+    def spoil(self, folder, name, index):
+        (byte,) = self.server.getrange(name, index, index)
+        self.server.setrange(name, index, bytes([byte ^ 4]))
 
     def put(self, folder, name):
         self.server.set(name, b"somebody else's")

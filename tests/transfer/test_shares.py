@@ -250,7 +250,7 @@ def test_workers_write_as_some_ranks_and_read_as_others(
     if num_slots > NUM_SLOTS:
         return
     slots = [Slot(slot) for slot in (range(num_slots) if in_order else random.permutation(NUM_SLOTS)[:num_slots])]
-    rows = [Row(5 - place) for place in range(num_blocks)]
+    rows = [Row(5 - index) for index in range(num_blocks)]
     for rank in store:
         for row, page in zip(rows, blocks, strict=True):
             rank.fill(row, scatter(page, [rank.share])[0])
@@ -258,13 +258,13 @@ def test_workers_write_as_some_ranks_and_read_as_others(
         assert rank.worker.wait([1], 60)
     chunk = np.concatenate(blocks)
     assert np.array_equal(arena[slots].reshape(-1)[: len(chunk)], chunk)
-    wanted = [row if place != 1 else NO_ROW for place, row in enumerate(rows)]
+    wanted = [row if index != 1 else NO_ROW for index, row in enumerate(rows)]
     for rank in load:
         rank.worker.submit_load(2, [ChunkCopy(GroupIdx(0), wanted, slots)])
         assert rank.worker.wait([2], 60)
-        for place, (row, page) in enumerate(zip(rows, blocks, strict=True)):
+        for index, (row, page) in enumerate(zip(rows, blocks, strict=True)):
             expected = scatter(page, [rank.share])[0]
-            assert np.array_equal(rank.content(row), np.zeros_like(expected) if place == 1 else expected)
+            assert np.array_equal(rank.content(row), np.zeros_like(expected) if index == 1 else expected)
     for rank in (*store, *load):
         assert not rank.worker.get_finished()[0].failed
         rank.worker.close()

@@ -29,11 +29,11 @@ def scenario_stress(
     ]
     answers: list[list[int] | None] = []
     batch = num_requests // 10
-    for place in range(10):
+    for index in range(10):
         if disk is not None and below is not None:
             disk.next_trouble(below)
-        first = place * batch
-        resets = below is not None and place == 6
+        first = index * batch
+        resets = below is not None and index == 6
         answers += serve_crowd(llm, prompts[first : first + batch], first=first, resets=resets)
     metrics = {m.name: m.value for m in llm.get_metrics() if hasattr(m, "value")}
     report: dict[str, Any] = {
@@ -57,11 +57,11 @@ def serve_crowd(llm: LLM, prompts: list[list[int]], *, first: int, resets: bool)
     queue = llm.llm_engine
     sampling = SamplingParams(temperature=0, max_tokens=48, ignore_eos=True, detokenize=False)
     answers: list[list[int] | None] = [None] * len(prompts)
-    for place, prompt in enumerate(prompts):
-        salt = {"cache_salt": "own"} if place % 5 == 4 else {}
-        queue.add_request(str(first + place), {"prompt_token_ids": prompt, **salt}, sampling)
+    for index, prompt in enumerate(prompts):
+        salt = {"cache_salt": "own"} if index % 5 == 4 else {}
+        queue.add_request(str(first + index), {"prompt_token_ids": prompt, **salt}, sampling)
     given_up = list(range(3, len(prompts), 7))
-    aborts = {1 + 8 * i: place for i, place in enumerate(given_up)}
+    aborts = {1 + 8 * i: index for i, index in enumerate(given_up)}
     num_steps = 0
     while queue.has_unfinished_requests():
         for output in queue.step():
@@ -71,8 +71,8 @@ def serve_crowd(llm: LLM, prompts: list[list[int]], *, first: int, resets: bool)
             queue.abort_request([str(first + aborts.pop(num_steps))])
         if resets and num_steps == 20:
             queue.reset_prefix_cache(reset_connector=True)
-    for place in given_up:
-        answers[place] = None
+    for index in given_up:
+        answers[index] = None
     return answers
 
 
@@ -107,10 +107,10 @@ def serve_after_failure(
     answers: dict[str, list[int]] = {}
     while (waiting or queue.has_unfinished_requests()) and not below.is_stuck():
         while waiting and (len(waiting) > is_late or below.counters()["load_failed"] > failures):
-            place, prompt = waiting.pop(0)
-            queue.add_request(str(place), {"prompt_token_ids": prompt}, sampling, priority=-place * is_late)
+            index, prompt = waiting.pop(0)
+            queue.add_request(str(index), {"prompt_token_ids": prompt}, sampling, priority=-index * is_late)
         answers |= {output.request_id: list(output.outputs[0].token_ids) for output in queue.step()}
-    return [answers.get(str(place)) for place in range(len(prompts))]
+    return [answers.get(str(index)) for index in range(len(prompts))]
 
 
 def fail_next_load() -> None:

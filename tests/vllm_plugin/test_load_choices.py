@@ -156,7 +156,7 @@ def test_the_first_refusal_and_then_one_in_sixteen_measure_the_tier_again():
     world.tier_takes(100.0)
     choices = [world.choose() for _ in range(32)]
     assert {choice.outlook for choice in choices} == {Outlook.LOAD_PART}
-    probes = [place for place, choice in enumerate(choices, 1) if choice.to_probe]
+    probes = [index for index, choice in enumerate(choices, 1) if choice.to_probe]
     assert probes == [1, 17]
     assert choices[0].to_probe == [world.key(0, block) for block in range(2, BLOCKS)]
 

@@ -167,19 +167,19 @@ class ClassPages:
     def publish(self, group: GroupIdx, rows: Sequence[Row], hashes: Sequence[BlockHash]) -> Sequence[int]:
         """Enters held rows into a group's index; a hash that is there keeps its row if somebody holds that.
 
-        Returns the places of the hashes that were new.
+        Returns the indices of the hashes that were new.
         """
-        index, hash_of = self._indexes[group], self.hash_of
-        if len(rows) > _FEW and index.keys().isdisjoint(hashes):
-            index.update(zip(hashes, rows, strict=True))
+        rows_of, hash_of = self._indexes[group], self.hash_of
+        if len(rows) > _FEW and rows_of.keys().isdisjoint(hashes):
+            rows_of.update(zip(hashes, rows, strict=True))
             for row, block_hash in zip(rows, hashes, strict=True):
                 hash_of[row] = block_hash
             return range(len(rows))
         new = []
-        for place, (row, block_hash) in enumerate(zip(rows, hashes, strict=True)):
-            if index.setdefault(block_hash, row) == row:
+        for index, (row, block_hash) in enumerate(zip(rows, hashes, strict=True)):
+            if rows_of.setdefault(block_hash, row) == row:
                 hash_of[row] = block_hash
-                new.append(place)
+                new.append(index)
             else:
                 self._add_copy(group, row, block_hash)
         return new

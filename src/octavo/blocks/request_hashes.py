@@ -72,7 +72,7 @@ class RequestHasher:
         return hashes_for_block_size(hashes, self._hash_block_size, block_size)
 
     def _encoder_hashes(self, request: RequestBlocks, block_size: int) -> list[BlockHash]:
-        """Names for an encoder's blocks: its input's digest and the block's place, in the request's identity."""
+        """Names for an encoder's blocks: its input's digest and the block's index, in the request's identity."""
         num_blocks = ceil_div(request.num_encoder_tokens, block_size)
-        places = np.arange(num_blocks * self._hash_block_size, dtype=np.int32)
-        return self._hasher.hash_tokens(places, request.identity)
+        indices = np.arange(num_blocks * self._hash_block_size, dtype=np.int32)
+        return self._hasher.hash_tokens(indices, request.identity)

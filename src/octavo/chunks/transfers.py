@@ -40,7 +40,7 @@ class TransferResult(NamedTuple):
     failed: frozenset[int]
     """Places of chunks in the job."""
     checksums: Sequence[int] = ()
-    """Of a store, by place, if the worker was made to take them."""
+    """Of a store, by index, if the worker was made to take them."""
     seconds: float | None = None
     """How long the bytes took. Not how long it was until somebody asked: a copy that ends in the middle of a step is
     seen at the step's end. None where nobody measured."""

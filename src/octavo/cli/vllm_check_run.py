@@ -134,10 +134,10 @@ def explain_cause(log: str) -> str:
 def find_cause(log: str) -> str:
     """The first error that is not a mere consequence of another; else the last line."""
     lines = [_OF_VLLM_LOG.sub("", line) for line in log.splitlines() if line.strip()]
-    for place, line in enumerate(lines):
+    for index, line in enumerate(lines):
         found = _CAUSE.fullmatch(line)
         if found and not found["said"].startswith(_CONSEQUENCES):
-            more = lines[place + 1 : place + 2]
+            more = lines[index + 1 : index + 2]
             return " ".join([found["said"], *(text.strip() for text in more if text.startswith("  Value error"))])
     return lines[-1] if lines else "it said nothing"
 

@@ -88,4 +88,4 @@ def _count_unlike(measured: Measured, served: Pass) -> int:
 def _count_wrong(measured: Measured, served: Pass) -> int:
     """The number of answers that were never given without a load."""
     right = [known.answers for known in measured.passes.values() if not known.loaded_tokens]
-    return sum(all(answer != known[place] for known in right) for place, answer in enumerate(served.answers))
+    return sum(all(answer != known[index] for known in right) for index, answer in enumerate(served.answers))

@@ -43,9 +43,9 @@ def draw_tokens(logits: torch.Tensor, states: Sequence[SamplingState]) -> list[i
     for found in find_candidates(logits, [state.params for state in states]):
         sums = found.weights.cumsum(-1, dtype=torch.float64)
         # The first running sum above the draw: never a token of weight 0, which does not raise the sum.
-        places = torch.searchsorted(sums, draws[found.rows] * sums[:, -1:], right=True)
-        places.clamp_(max=sums.shape[-1] - 1)
-        drawn = places if found.ids is None else found.ids.gather(1, places)
+        indices = torch.searchsorted(sums, draws[found.rows] * sums[:, -1:], right=True)
+        indices.clamp_(max=sums.shape[-1] - 1)
+        drawn = indices if found.ids is None else found.ids.gather(1, indices)
         for row, token_id in zip(found.rows, drawn[:, 0].tolist(), strict=True):
             token_ids[row] = token_id
     return token_ids
@@ -89,8 +89,8 @@ def find_largest(numbers: torch.Tensor, count: int) -> tuple[torch.Tensor, torch
     if rest := size - num_blocks * block:
         values = torch.cat((values, numbers[:, -rest:]), -1)
         ids = torch.cat((ids, torch.arange(size - rest, size, device=numbers.device).expand(len(ids), -1)), -1)
-    values, places = values.topk(count)
-    return values, ids.gather(1, places)
+    values, indices = values.topk(count)
+    return values, ids.gather(1, indices)
 
 
 def _find_nuclei(logits: torch.Tensor, rows: Sequence[int], params: Sequence[SamplingParams]) -> Iterator[Candidates]:
@@ -101,12 +101,12 @@ def _find_nuclei(logits: torch.Tensor, rows: Sequence[int], params: Sequence[Sam
         largest, ids = find_largest(logits, count)
         kept = _cut_to_nucleus(_weights(largest, params), totals, params)
         is_whole = (kept[:, -1] == 0).tolist() if count < logits.shape[-1] else [True] * len(rows)
-        done = [place for place, whole in enumerate(is_whole) if whole]
+        done = [index for index, whole in enumerate(is_whole) if whole]
         if done:
-            yield _in_order([rows[place] for place in done], ids[done], kept[done])
-        wider = [place for place, whole in enumerate(is_whole) if not whole]
+            yield _in_order([rows[index] for index in done], ids[done], kept[done])
+        wider = [index for index, whole in enumerate(is_whole) if not whole]
         logits, totals = logits[wider], totals[wider]
-        rows, params = [rows[place] for place in wider], [params[place] for place in wider]
+        rows, params = [rows[index] for index in wider], [params[index] for index in wider]
         count = min(count * _MORE_CANDIDATES, logits.shape[-1])
 
 
@@ -129,8 +129,8 @@ def _cut_to_nucleus(weights: torch.Tensor, totals: torch.Tensor, params: Sequenc
 
 
 def _in_order(rows: Sequence[int], ids: torch.Tensor, weights: torch.Tensor) -> Candidates:
-    ids, places = ids.sort(-1)
-    return Candidates(rows=rows, ids=ids, weights=weights.gather(1, places))
+    ids, indices = ids.sort(-1)
+    return Candidates(rows=rows, ids=ids, weights=weights.gather(1, indices))
 
 
 def _column(numbers: Sequence[float], like: torch.Tensor) -> torch.Tensor:

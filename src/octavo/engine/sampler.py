@@ -116,14 +116,14 @@ def _penalize(logits: torch.Tensor, rows: Sequence[int], sequences: Sequence[Sam
     def by_token(*of_each: float) -> torch.Tensor:
         return torch.from_numpy(np.repeat(np.array(of_each, np.float32), num_ids)).to(logits.device)
 
-    places = (
+    indices = (
         torch.from_numpy(np.repeat(np.array(rows), num_ids)).to(logits.device),
         torch.from_numpy(np.concatenate([of_one.ids for of_one in counts])).to(logits.device),
     )
     in_output = torch.from_numpy(np.concatenate([of_one.in_output for of_one in counts])).to(logits.device)
     repetition = by_token(*(p.repetition_penalty for p in params))
-    values = logits[places]
+    values = logits[indices]
     values = torch.where(values > 0, values / repetition, values * repetition)
     values -= by_token(*(p.frequency_penalty for p in params)) * in_output
     values -= by_token(*(p.presence_penalty for p in params)) * (in_output > 0)
-    logits[places] = values
+    logits[indices] = values

@@ -67,7 +67,7 @@ class TokenCounts:
         self._in_output = np.zeros(len(self._ids), dtype=np.float32)
         self._num_ids = len(self._ids)
         """The used length of both arrays; the rest is room to grow."""
-        self._places = {token_id: place for place, token_id in enumerate(self._ids.tolist())}
+        self._indices = {token_id: index for index, token_id in enumerate(self._ids.tolist())}
 
     @property
     def ids(self) -> npt.NDArray[np.int64]:
@@ -80,11 +80,11 @@ class TokenCounts:
         return self._in_output[: self._num_ids]
 
     def record(self, token_id: int) -> None:
-        place = self._places.setdefault(token_id, self._num_ids)
-        if place == self._num_ids:
-            if place == len(self._ids):
-                self._ids = np.resize(self._ids, 2 * place)
-                self._in_output = np.resize(self._in_output, 2 * place)
-            self._ids[place], self._in_output[place] = token_id, 0
+        index = self._indices.setdefault(token_id, self._num_ids)
+        if index == self._num_ids:
+            if index == len(self._ids):
+                self._ids = np.resize(self._ids, 2 * index)
+                self._in_output = np.resize(self._in_output, 2 * index)
+            self._ids[index], self._in_output[index] = token_id, 0
             self._num_ids += 1
-        self._in_output[place] += 1
+        self._in_output[index] += 1

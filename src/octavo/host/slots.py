@@ -1,6 +1,6 @@
 """Which chunk lies in which slots: an index of keys, and chains of slots.
 
-A chunk is known by the first of its slots, its *head*. What is known about it lies in arrays at that place, so that a
+A chunk is known by the first of its slots, its *head*. What is known about it lies in arrays at that index, so that a
 million chunks are a few flat buffers that the garbage collector has nothing to follow in:
 
     index        key -> head              a `ShardedDict`: it never stops its caller to grow

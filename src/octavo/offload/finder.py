@@ -38,17 +38,17 @@ class ChunkFinder:
         """By key: which blocks the nearest copy has (ALL_BLOCKS, a bit mask, 0 where there is none): in memory, on its
         way there, or on the first tier that has it."""
         masks = self._resident.masks(keys)
-        for place in [place for place, mask in enumerate(masks) if not mask]:
-            masks[place] = self._storing.get(keys[place], 0) or self._promotions.reading.get(keys[place], 0)
+        for index in [index for index, mask in enumerate(masks) if not mask]:
+            masks[index] = self._storing.get(keys[index], 0) or self._promotions.reading.get(keys[index], 0)
         for lower in self._lowers:
-            missing = [place for place, mask in enumerate(masks) if not mask]
-            found = lower.masks([keys[place] for place in missing])
-            for place, mask in zip(missing, found, strict=True):
-                masks[place] = mask
+            missing = [index for index, mask in enumerate(masks) if not mask]
+            found = lower.masks([keys[index] for index in missing])
+            for index, mask in zip(missing, found, strict=True):
+                masks[index] = mask
         return masks
 
     def depths_of(self, keys: Sequence[OffloadKey]) -> dict[OffloadKey, int]:
-        """For those of these that are there, the place in `media` of what they come from."""
+        """For those of these that are there, the index in `media` of what they come from."""
         depths: dict[OffloadKey, int] = {}
         missing = list(keys)
         sides: list[ResidentChunks | LowerTier] = [self._resident, *self._lowers]
@@ -59,7 +59,7 @@ class ChunkFinder:
         return depths
 
     def missing(self, chunks: Sequence[WantedChunk]) -> tuple[list[int], list[int], list[OffloadKey]]:
-        """Places and wanted blocks of chunks that are neither there nor on their way; keys of those that are there."""
+        """Indices and wanted blocks of chunks that are neither there nor on their way; keys of those that are there."""
         storing, reading, table = self._storing, self._promotions.reading, self._resident.table
         keys = [chunk[0] for chunk in chunks]
         masks = self._sizes.masks(chunks)
@@ -72,31 +72,31 @@ class ChunkFinder:
             and distinct.isdisjoint(reading)
         ):
             return list(range(len(keys))), masks, []  # all new, as mostly: nothing to look at one by one
-        places: list[int] = []
+        indices: list[int] = []
         there: list[OffloadKey] = []
-        for place, (key, head, mask) in enumerate(zip(keys, heads, masks, strict=True)):
+        for index, (key, head, mask) in enumerate(zip(keys, heads, masks, strict=True)):
             if key in storing or key in reading or key not in distinct:
                 continue
             distinct.discard(key)
             if head != NO_CHUNK and not mask & ~table.mask(head):
                 there.append(key)
             else:
-                places.append(place)
-        return places, [masks[place] for place in places], there
+                indices.append(index)
+        return indices, [masks[index] for index in indices], there
 
     def _look_further(self, keys: Sequence[OffloadKey], results: list[LookupResult]) -> None:
         """Replaces MISS where a chunk is on its way, or on a tier below."""
         storing, promotions = self._storing, self._promotions
         missing: list[int] = []
-        for place, result in enumerate(results):
+        for index, result in enumerate(results):
             if result is LookupResult.MISS:
-                key = keys[place]
+                key = keys[index]
                 if key in storing or key in promotions.reading:
-                    results[place] = LookupResult.HIT_PENDING
+                    results[index] = LookupResult.HIT_PENDING
                 elif self._lowers and not promotions.has_failed(key):
-                    missing.append(place)
+                    missing.append(index)
         for lower in self._lowers:
-            found = lower.masks([keys[place] for place in missing])
-            for place, mask in zip(missing, found, strict=True):
+            found = lower.masks([keys[index] for index in missing])
+            for index, mask in zip(missing, found, strict=True):
                 if mask:
-                    results[place] = LookupResult.RETRY
+                    results[index] = LookupResult.RETRY

@@ -27,15 +27,15 @@ class StoreJob(NamedTuple):
     generation: int
 
     def without(self, failed: Collection[int], checksums: Sequence[int]) -> tuple["StoreJob", Sequence[int]]:
-        """What is left of it, and of its chunks' checksums, where chunks at these places failed."""
-        good = [place for place in range(len(self.chunks)) if place not in failed]
+        """What is left of it, and of its chunks' checksums, where the chunks at these indices failed."""
+        good = [index for index in range(len(self.chunks)) if index not in failed]
         rest = self._replace(
-            chunks=[self.chunks[place] for place in good],
-            counts=[self.counts[place] for place in good],
-            heads=[self.heads[place] for place in good],
-            masks=[self.masks[place] for place in good],
+            chunks=[self.chunks[index] for index in good],
+            counts=[self.counts[index] for index in good],
+            heads=[self.heads[index] for index in good],
+            masks=[self.masks[index] for index in good],
         )
-        return rest, [checksums[place] for place in good] if checksums else ()
+        return rest, [checksums[index] for index in good] if checksums else ()
 
 
 class Jobs:
@@ -58,7 +58,7 @@ class Jobs:
         load = self._loads.get(job_id)
         if load is None:
             raise OffloadError(f"there is no load {job_id}: it was completed before, or never prepared")
-        _require_places(job_id, failed, len(load.keys))
+        _require_indices(job_id, failed, len(load.keys))
         return self._loads.pop(job_id)
 
     def add_store(
@@ -80,7 +80,7 @@ class Jobs:
         store = self._stores.get(job_id)
         if store is None:
             raise OffloadError(f"there is no store {job_id}: it was completed before, or never prepared")
-        _require_places(job_id, failed, len(store.chunks))
+        _require_indices(job_id, failed, len(store.chunks))
         if checksums and len(checksums) != len(store.chunks):
             raise OffloadError(f"store {job_id} has {len(store.chunks)} chunks, but {len(checksums)} checksums came")
         del self._stores[job_id]
@@ -116,7 +116,7 @@ class Jobs:
         assert set(self.storing) == {chunk.key for store in wanted for chunk in store.chunks}
 
 
-def _require_places(job_id: int, places: Collection[int], num_chunks: int) -> None:
-    for place in places:
-        if not 0 <= place < num_chunks:
-            raise OffloadError(f"job {job_id} has {num_chunks} chunks: there is none at place {place}")
+def _require_indices(job_id: int, indices: Collection[int], num_chunks: int) -> None:
+    for index in indices:
+        if not 0 <= index < num_chunks:
+            raise OffloadError(f"job {job_id} has {num_chunks} chunks: there is none at index {index}")

@@ -54,7 +54,7 @@ class _Load:
     is_whole: bool
     """False: memory does not hold all chunks at once, and this is what it held."""
     brings: Sequence[tuple[GroupIdx, OffloadKey, list[int]]]
-    """By place in the job: group, chunk, and the blocks that it brings."""
+    """By index in the job: group, chunk, and the blocks that it brings."""
     num_bytes: int
 
 
@@ -171,8 +171,8 @@ class Loader:
 
     def _publish(self, load: _Load, failed: Collection[int]) -> None:
         arrived: dict[GroupIdx, list[int]] = {}
-        for place, (group_idx, key, blocks) in enumerate(load.brings):
-            if place not in failed:
+        for index, (group_idx, key, blocks) in enumerate(load.brings):
+            if index not in failed:
                 arrived.setdefault(group_idx, []).extend(blocks)
                 self.num_loaded_blocks[group_idx, load.state.depths.get(key, 0)] += len(blocks)
         for group_idx, blocks in arrived.items():
@@ -374,12 +374,12 @@ def _copies_of(
     num_bytes = 0
     chunks = [(group_idx, chunk) for group_idx, part in enumerate_groups(plan.groups) for chunk in part.chunks]
     wanted = [dict(destinations) for destinations in pages.destinations]
-    for place, (group_idx, chunk) in enumerate(chunks):
+    for index, (group_idx, chunk) in enumerate(chunks):
         held: Sequence[int] = (chunk.first_block,)
         if chunk.num_blocks > 1:
-            held = blocks_in_mask(chunk.first_block, held_mask(prepared.held_blocks[place], chunk.num_blocks))
+            held = blocks_in_mask(chunk.first_block, held_mask(prepared.held_blocks[index], chunk.num_blocks))
         rows = [wanted[group_idx].pop(block, NO_ROW) for block in held]
-        copies.append(ChunkCopy(group_idx, rows, prepared.slots[place], prepared.checksums[place]))
+        copies.append(ChunkCopy(group_idx, rows, prepared.slots[index], prepared.checksums[index]))
         brings.append((group_idx, chunk.key, [block for block, row in zip(held, rows, strict=True) if row >= 0]))
         num_bytes += len(held) * page_sizes[group_idx]
     return copies, brings, num_bytes

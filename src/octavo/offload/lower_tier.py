@@ -266,11 +266,11 @@ class LowerTier:
         return is_taken
 
     def _known(self, results: Sequence[TierResult]) -> list[TierResult]:
-        """One for each job that is under way and has ended. Its places must be the job's."""
+        """One for each job that is under way and has ended. Its indices must be the job's."""
         known = {result.job_id: result for result in results if result.job_id in self._jobs}
         for job_id, failed, _ in known.values():
             if not failed <= frozenset(range(self._jobs[job_id])):
-                raise OffloadError(f"job {job_id} of {self._jobs[job_id]} chunks failed at places {set(failed)}")
+                raise OffloadError(f"job {job_id} of {self._jobs[job_id]} chunks failed at indices {set(failed)}")
         for job_id in known:
             del self._jobs[job_id]
         return list(known.values())

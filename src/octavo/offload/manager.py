@@ -139,7 +139,7 @@ class OffloadingManager:
         return [lower.cold_start for lower in self._below.lowers if lower.cold_start]
 
     def depths_of(self, keys: Sequence[OffloadKey]) -> dict[OffloadKey, int]:
-        """For those of these that are there, the place in `media` of what they come from."""
+        """For those of these that are there, the index in `media` of what they come from."""
         return self._finder.depths_of(keys)
 
     def touch(self, keys: Sequence[OffloadKey]) -> None:
@@ -193,12 +193,12 @@ class OffloadingManager:
         )
 
     def complete_load(self, job_id: int, failed: Collection[int] = ()) -> None:
-        """The load has ended. Chunks at failed places are forgotten: their bytes are not what was stored."""
-        load, index = self._jobs.end_load(job_id, failed), self._resident.index
+        """The load has ended. Chunks at failed indices are forgotten: their bytes are not what was stored."""
+        load, resident = self._jobs.end_load(job_id, failed), self._resident.index
         if failed:
             self._counters["load_failed"] += len(failed)
             self._resident.drop(
-                [load.keys[place] for place in failed if index.get(load.keys[place]) == load.heads[place]],
+                [load.keys[index] for index in failed if resident.get(load.keys[index]) == load.heads[index]],
                 Leaving.DAMAGED,
             )
         self._resident.remove_readers(load.keys, load.heads)
@@ -213,11 +213,11 @@ class OffloadingManager:
         blocks and not on their way. Atomic: None, and nothing has changed, if there is no room. `promises` reach the
         policy when the store has ended. With `for_tiers` there is no room either while a tier below that works has so
         much to write that it would not get all of these."""
-        places, masks, there = self._finder.missing(chunks)
+        indices, masks, there = self._finder.missing(chunks)
         if self._tenants:
-            places, masks = self._tenants.fitting(chunks, places, masks)
-        if len(places) < len(chunks):
-            chunks = [chunks[place] for place in places]
+            indices, masks = self._tenants.fitting(chunks, indices, masks)
+        if len(indices) < len(chunks):
+            chunks = [chunks[index] for index in indices]
         keys = [chunk[0] for chunk in chunks]
         counts = self._sizes.num_slots(keys, masks)
         must_wait = for_tiers and self._below.is_behind(sum(counts), self._jobs.num_slots_being_stored)
@@ -230,7 +230,7 @@ class OffloadingManager:
         job_id = self._jobs.add_store(chunks, counts, [chain[0] for chain in slots], masks, promises)
         if not chunks:
             self._promise(promises)
-        return PreparedStore(job_id=job_id, places=places, slots=slots)
+        return PreparedStore(job_id=job_id, indices=indices, slots=slots)
 
     def complete_store(
         self,
@@ -240,7 +240,7 @@ class OffloadingManager:
         *,
         stays_in_memory: bool = False,
     ) -> None:
-        """The store has ended: by place in `PreparedStore.places`, what failed and the checksums, if they were taken.
+        """The store has ended: by index in `PreparedStore.indices`, what failed and the checksums, if they were taken.
         The others can be loaded from now on, and go to the tiers below unless they are to stay in memory."""
         store = self._jobs.end_store(job_id, failed, checksums)
         self._counters["store_failed"] += len(failed)
@@ -248,9 +248,9 @@ class OffloadingManager:
             self._resident.abandon(store.heads)
             return
         if self._tenants:
-            failed = [*failed, *self._tenants.lost_places(store.chunks)]
+            failed = [*failed, *self._tenants.lost_indices(store.chunks)]
         if failed:
-            self._resident.abandon(store.heads[place] for place in set(failed))
+            self._resident.abandon(store.heads[index] for index in set(failed))
             store, checksums = store.without(failed, checksums)
         keys = [chunk[0] for chunk in store.chunks]
         chunks = stored_chunks(store.chunks, store.counts)
@@ -266,19 +266,19 @@ class OffloadingManager:
         """Starts to read those that are RETRY into memory, as many from the front as there is room for, and says where
         each stands now, for its wanted blocks: HIT has them all. A key that is on its way already is not read again,
         and keeps its deadline. Read chunks stay in memory until they were loaded once, or their deadline has passed."""
-        places, _, there = self._finder.missing(chunks)
-        wanted = [chunks[place] for place in places if not self._promotions.has_failed(chunks[place].key)]
+        indices, _, there = self._finder.missing(chunks)
+        wanted = [chunks[index] for index in indices if not self._promotions.has_failed(chunks[index].key)]
         if wanted and deadline > now:
             self._promotions.start(wanted, there, now, deadline)
         stands = self.lookup([chunk.key for chunk in chunks])
-        for place in places:
-            if stands[place] is LookupResult.HIT:  # with fewer blocks than are wanted
-                is_coming = chunks[place].key in self._promotions.reading
-                stands[place] = LookupResult.HIT_PENDING if is_coming else LookupResult.MISS
+        for index in indices:
+            if stands[index] is LookupResult.HIT:  # with fewer blocks than are wanted
+                is_coming = chunks[index].key in self._promotions.reading
+                stands[index] = LookupResult.HIT_PENDING if is_coming else LookupResult.MISS
         return stands
 
     def seconds_to_read(self, num_bytes: Mapping[int, int], *, waits_for_others: bool = False) -> float:
-        """How many seconds the tiers need for these bytes, by place in `media`, after all reads asked for before; zero
+        """How many seconds the tiers need for these bytes, by index in `media`, after all reads asked for before; zero
         while nothing was measured. `waits_for_others`: some of those reads are wanted too."""
         by_tier = {depth - 1: count for depth, count in num_bytes.items()}
         return self._promotions.seconds_to_read(by_tier, self._now, waits_for_others=waits_for_others)
@@ -388,11 +388,11 @@ class OffloadingManager:
         for point in promises:
             self._policy.promise(point)
 
-    def _arrived(self, keys: Sequence[OffloadKey], place: int) -> None:
+    def _arrived(self, keys: Sequence[OffloadKey], index: int) -> None:
         """Other tiers get what was read from this one, where they lack it."""
         if self._tenants:
             keys = self._tenants.drop_lost(keys)
-        self._write_through(keys, read_from=place)
+        self._write_through(keys, read_from=index)
 
     def _write_through(self, keys: Sequence[OffloadKey], *, read_from: int | None = None) -> None:
         self._below.write(keys, read_from=read_from)

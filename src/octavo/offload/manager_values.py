@@ -12,14 +12,14 @@ class PreparedStore(NamedTuple):
     """A store that is to be carried out: write these chunks to these slots, then `complete_store(job_id, ...)`."""
 
     job_id: int
-    places: list[int]
+    indices: list[int]
     """Of the chunks given, those that have to be written. Empty: all was there, and the job is over already."""
     slots: list[Sequence[Slot]]
-    """Where each of `places` goes."""
+    """Where each of `indices` goes."""
 
 
 class PreparedLoad(NamedTuple):
-    """Chunks that stay where they are until `complete_load(job_id, ...)`. By place in the keys given:"""
+    """Chunks that stay where they are until `complete_load(job_id, ...)`. By index in the keys given:"""
 
     job_id: int
     slots: list[Sequence[Slot]]

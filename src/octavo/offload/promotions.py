@@ -122,17 +122,17 @@ class Promotions:
         read = self._reads.pop(result.job_id)
         for chunk in read.chunks:
             del self.reading[chunk.key]
-        good = [place for place in range(len(read.chunks)) if place not in result.failed]
-        bad = [place for place in range(len(read.chunks)) if place in result.failed]
-        chunks = [read.chunks[place] for place in good]
+        good = [index for index in range(len(read.chunks)) if index not in result.failed]
+        bad = [index for index in range(len(read.chunks)) if index in result.failed]
+        chunks = [read.chunks[index] for index in good]
         keys = [chunk.key for chunk in chunks]
-        self._resident.abandon(read.heads[place] for place in bad)
+        self._resident.abandon(read.heads[index] for index in bad)
         self._resident.publish(
             chunks,
-            [read.heads[place] for place in good],
-            [read.masks[place] for place in good],
+            [read.heads[index] for index in good],
+            [read.masks[index] for index in good],
             [NO_CHECKSUM] * len(good),
-            [read.tenants[place] for place in good],
+            [read.tenants[index] for index in good],
         )
         self._hold(result.job_id, keys, read.deadline)
         if good:
@@ -141,9 +141,9 @@ class Promotions:
             self._speeds[self._lowers.index(read.lower)].note(read.num_queued, seconds)
         self.num_read += len(good)
         self.num_failed += len(bad)
-        read.lower.could_not_read([read.chunks[place].key for place in bad])
-        for place in bad:
-            self._failed[read.chunks[place].key] = now + self._limits.first_pause_s
+        read.lower.could_not_read([read.chunks[index].key for index in bad])
+        for index in bad:
+            self._failed[read.chunks[index].key] = now + self._limits.first_pause_s
         return keys
 
     def loaded(self, keys: Sequence[OffloadKey]) -> None:

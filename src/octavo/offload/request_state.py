@@ -107,8 +107,8 @@ class RequestOffloadState:
     num_loaded_tokens: int = 0
     """By how much loads have moved its resume point."""
     depths: dict[OffloadKey, int] = field(default_factory=dict)
-    """Chunks that it waited for, and how far below memory they were, as a place in the manager's `media`. Once they are
-    in memory they no longer show it."""
+    """The chunks that it waited for, each with the index in the manager's `media` of what it lay on. In memory they no
+    longer show it."""
     outlook: Outlook | None = None
     """What was chosen for it; None: nothing was, or there is nothing to choose."""
     is_late: bool = False

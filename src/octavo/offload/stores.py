@@ -218,7 +218,7 @@ class Storer:
                 return False
             self._make_smaller(job)
             return True
-        if prepared.places:
+        if prepared.indices:
             self._copy(prepared, chunks, rows)
         self._submitted(job, is_whole=is_whole)
         return True
@@ -247,15 +247,15 @@ class Storer:
     def _copy(self, prepared: PreparedStore, chunks: Sequence[ChunkOnDevice], rows: Sequence[list[Row]]) -> None:
         held: dict[GroupIdx, list[Row]] = {}
         copies, num_bytes = [], 0
-        for place, slots in zip(prepared.places, prepared.slots, strict=True):
-            group_idx = chunks[place].group_idx
-            held.setdefault(group_idx, []).extend(rows[place])
-            copies.append(ChunkCopy(group_idx, rows[place], slots))
-            num_bytes += len(rows[place]) * self._groups[group_idx].page_size_bytes
+        for index, slots in zip(prepared.indices, prepared.slots, strict=True):
+            group_idx = chunks[index].group_idx
+            held.setdefault(group_idx, []).extend(rows[index])
+            copies.append(ChunkCopy(group_idx, rows[index], slots))
+            num_bytes += len(rows[index]) * self._groups[group_idx].page_size_bytes
         for group_idx, own in held.items():
             self._device.hold(group_idx, own)
         self._stores[prepared.job_id] = _Store(
-            rows=tuple(held.items()), keys=[chunks[place].chunk.key for place in prepared.places], num_bytes=num_bytes
+            rows=tuple(held.items()), keys=[chunks[index].chunk.key for index in prepared.indices], num_bytes=num_bytes
         )
         self._bytes_in_flight += num_bytes
         self.num_stored_chunks += len(copies)

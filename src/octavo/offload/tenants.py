@@ -38,15 +38,15 @@ class Tenants:
         return Room(quota, 1 - self._quotas.used_bytes(tenant) / quota if quota else 0.0, is_memory=False)
 
     def fitting(
-        self, chunks: Sequence[WantedChunk], places: Sequence[int], masks: Sequence[int]
+        self, chunks: Sequence[WantedChunk], indices: Sequence[int], masks: Sequence[int]
     ) -> tuple[list[int], list[int]]:
-        """Of the chunks at `places`, with these blocks: those that their tenants' quotas have room for at all."""
-        owned = [self._owned(chunks[place], mask) for place, mask in zip(places, masks, strict=True)]
+        """Of the chunks at `indices`, with these blocks: those that their tenants' quotas have room for at all."""
+        owned = [self._owned(chunks[index], mask) for index, mask in zip(indices, masks, strict=True)]
         refused = self._quotas.too_many(owned)
         self.num_refused += len(refused)
         fits = [chunk.key not in refused for chunk in owned]
         return (
-            [place for place, is_in in zip(places, fits, strict=True) if is_in],
+            [index for index, is_in in zip(indices, fits, strict=True) if is_in],
             [mask for mask, is_in in zip(masks, fits, strict=True) if is_in],
         )
 
@@ -55,9 +55,9 @@ class Tenants:
         if chunks:
             self._make_room([self._owned(chunk, mask) for chunk, mask in zip(chunks, masks, strict=True)])
 
-    def lost_places(self, chunks: Sequence[WantedChunk]) -> list[int]:
+    def lost_indices(self, chunks: Sequence[WantedChunk]) -> list[int]:
         """Of stored chunks: those that made room for others while they were stored."""
-        return [place for place, chunk in enumerate(chunks) if self._quotas.has_lost(chunk.key, chunk.tenant)]
+        return [index for index, chunk in enumerate(chunks) if self._quotas.has_lost(chunk.key, chunk.tenant)]
 
     def drop_lost(self, keys: Sequence[OffloadKey]) -> list[OffloadKey]:
         """Of chunks that were read into memory: those that may stay. The others made room while they were read."""

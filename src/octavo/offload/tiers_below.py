@@ -87,9 +87,9 @@ class TiersBelow:
     # ---- writing ------------------------------------------------------------------------------------------------
 
     def write(self, keys: Sequence[OffloadKey], *, read_from: int | None = None) -> None:
-        """To all tiers that lack them; but not to the one, by its place, that they were read from."""
-        for place, writes in enumerate(self._writes):
-            if place != read_from:
+        """To all tiers that lack them; but not to the one, by its index, that they were read from."""
+        for index, writes in enumerate(self._writes):
+            if index != read_from:
                 writes.add(keys)
 
     def renew(self, keys: Sequence[OffloadKey]) -> None:
@@ -117,11 +117,11 @@ class TiersBelow:
 
     def poll(self, now: float, arrived: Callable[[Sequence[OffloadKey], int], None]) -> None:
         """Once per step: ends of the tiers' jobs, deadlines, what waits to be written. `arrived` is told the keys that
-        were read into memory, and the place of the tier that they come from."""
-        for place, (lower, writes) in enumerate(zip(self.lowers, self._writes, strict=True)):
+        were read into memory, and the index of the tier that they come from."""
+        for index, (lower, writes) in enumerate(zip(self.lowers, self._writes, strict=True)):
             for result in lower.poll(now):
                 if not writes.finish(result):
-                    arrived(self.promotions.finish(result, now), place)
+                    arrived(self.promotions.finish(result, now), index)
             writes.expire(now)
             if lower.is_broken:
                 writes.give_up()

@@ -83,9 +83,9 @@ class Hazards:
     def begin(self, class_: int, now: int) -> int:
         """A life. Its number."""
         life = self._num_lives
-        place = life % _MOST_LIVES
-        self._ghosts.pop(self._ghost[place], None)
-        self._born[place], self._class[place], self._waits[place], self._ghost[place] = now, class_, 1, b""
+        index = life % _MOST_LIVES
+        self._ghosts.pop(self._ghost[index], None)
+        self._born[index], self._class[index], self._waits[index], self._ghost[index] = now, class_, 1, b""
         self._num_lives = life + 1
         if not life % _UPDATE_AFTER:
             self._follow(now)
@@ -96,11 +96,11 @@ class Hazards:
         """The point is used, or one that follows it. Its own use ends this life."""
         if life < self._num_lives - _MOST_LIVES:
             return
-        place = life % _MOST_LIVES
-        age = self.age_of(now - self._born[place])
-        (self._own if is_own else self._path)[self._class[place], age] += 1
+        index = life % _MOST_LIVES
+        age = self.age_of(now - self._born[index])
+        (self._own if is_own else self._path)[self._class[index], age] += 1
         if is_own:
-            self._waits[place] = 0
+            self._waits[index] = 0
 
     def end(self, life: int) -> None:
         """What was begun is no life: another class is known now, or the point was none."""
@@ -124,9 +124,9 @@ class Hazards:
         for age, begin in enumerate(self.ages):
             hand = max(oldest, self._hands[age])
             while hand < self._num_lives and now - self._born[hand % _MOST_LIVES] >= begin:
-                place = hand % _MOST_LIVES
-                if self._waits[place] or not age:
-                    self._reached[self._class[place], age] += 1
+                index = hand % _MOST_LIVES
+                if self._waits[index] or not age:
+                    self._reached[self._class[index], age] += 1
                 hand += 1
             self._hands[age] = hand
 

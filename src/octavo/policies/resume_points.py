@@ -138,8 +138,8 @@ class ResumePointPolicy(EvictionPolicy):
         """What is stored again was given up too early."""
         points, suffix = self._points, self._main_group.suffix
         found = points.hazards.take_ghosts([chunk[0] for chunk in chunks if chunk[0][-4:] == suffix])
-        for place, (key, life) in enumerate(found, start=1):
-            points.hazards.use(life, points.now, is_own=place == len(found))
+        for index, (key, life) in enumerate(found, start=1):
+            points.hazards.use(life, points.now, is_own=index == len(found))
             if len(self._returned) >= _MOST_RETURNED:
                 self._returned.clear()
             self._returned[key] = None
@@ -249,8 +249,8 @@ class ResumePointPolicy(EvictionPolicy):
         if group.spec.indexes_decoder_tokens and not self._full_point(block_hash):
             number = self._stretches.find(key)
             if number:
-                place = self._stretches.starts[number] + self._stretches.keys[number].index(key)
-                self._add_full_point((place + 1) * group.tokens_per_chunk, block_hash)
+                index = self._stretches.starts[number] + self._stretches.keys[number].index(key)
+                self._add_full_point((index + 1) * group.tokens_per_chunk, block_hash)
 
     def _add_full_point(self, num_tokens: int, block_hash: BlockHash) -> None:
         """Adds no point if a chunk that it needs is not there."""

@@ -91,9 +91,9 @@ class SafetyNet:
         point = stretches.points[tip]
         if not point or stretches.is_pinned(tip) or self._points.is_weighed(point):
             return None
-        place = stretches.starts[number] + stretches.keys[number].index(key)
-        if (place + 1) % per_unit and stretches.keys[tip][-1] != key:
+        index = stretches.starts[number] + stretches.keys[number].index(key)
+        if (index + 1) % per_unit and stretches.keys[tip][-1] != key:
             return None
         end, chunk_slots = stretches.starts[tip] + len(stretches.keys[tip]), stretches.chunk_slots[tip]
         wanted = (end - -(-num_slots // chunk_slots)) // per_unit * per_unit
-        return point, (end - max(place // per_unit * per_unit, wanted)) * chunk_slots
+        return point, (end - max(index // per_unit * per_unit, wanted)) * chunk_slots

@@ -97,7 +97,7 @@ class CompletionWriter:
         tokens: list[TokenLogprobs | int] = [*choice.logprobs]
         if self._request.echo:
             known = choice.prompt_logprobs or ()
-            of_prompt = [token or prompt.token_ids[place] for place, token in enumerate(known)]
+            of_prompt = [token or prompt.token_ids[index] for index, token in enumerate(known)]
             tokens = [*of_prompt, *tokens]
         return completion_logprobs(tokens, self._name)
 

@@ -34,7 +34,7 @@ def hints_on_parts(messages: Sequence[ChatMessage], text: str, tokens_before: Ca
     the template has changed is not found, and its mark has no effect."""
     hints: list[Hint] = []
     start = 0
-    for place, message in enumerate(messages):
+    for index, message in enumerate(messages):
         for part in message.content if isinstance(message.content, list) else ():
             own = (part.text or "").strip()
             found = text.find(own, start)
@@ -43,7 +43,7 @@ def hints_on_parts(messages: Sequence[ChatMessage], text: str, tokens_before: Ca
             if part.cache_control is not None:
                 if len(hints) == _MOST_PARTS:
                     raise bad_request(
-                        f"at most {_MOST_PARTS} parts may have cache_control", param=f"messages[{place}].content"
+                        f"at most {_MOST_PARTS} parts may have cache_control", param=f"messages[{index}].content"
                     )
                 hints.append(_retain(_lifetime_of(part.cache_control), tokens_before(start) if found >= 0 else 0))
         if isinstance(message.content, str):

@@ -84,7 +84,7 @@ class PromptReader:
         continues = bool(request.continue_final_message)
         generates = not continues if request.add_generation_prompt is None else request.add_generation_prompt
         form = find_format(template_of(tokenizer))
-        messages = [_as_template_sees(message, place, form) for place, message in enumerate(request.messages)]
+        messages = [_as_template_sees(message, index, form) for index, message in enumerate(request.messages)]
         text = _apply_template(
             lambda: tokenizer.apply_chat_template(
                 messages,
@@ -149,21 +149,21 @@ def _longest_token_chars(tokenizer: FastTokenizer) -> int:
 
 
 def _all(items: list[Any], kind: type) -> list[Any]:
-    for place, item in enumerate(items):
+    for index, item in enumerate(items):
         if not isinstance(item, kind):
             raise bad_request(
-                "prompt must be text, token ids, or a list of one of them; it is mixed", param=f"prompt[{place}]"
+                "prompt must be text, token ids, or a list of one of them; it is mixed", param=f"prompt[{index}]"
             )
     return items
 
 
-def _as_template_sees(message: ChatMessage, place: int, form: ToolFormat | None) -> dict[str, Any]:
+def _as_template_sees(message: ChatMessage, index: int, form: ToolFormat | None) -> dict[str, Any]:
     parts = message.content
     if isinstance(parts, list):
         for part in parts:
             if part.type != "text" or part.text is None:
                 raise bad_request(
-                    f"only text is served, not {part.type!r}", param=f"messages[{place}].content", code="unsupported"
+                    f"only text is served, not {part.type!r}", param=f"messages[{index}].content", code="unsupported"
                 )
         parts = "\n".join(part.text or "" for part in parts)
     wants_text = form is not None and form.wants_text

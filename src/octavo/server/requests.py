@@ -239,10 +239,10 @@ def decode(body: bytes | bytearray, decoder: msgspec.json.Decoder[_T]) -> _T:
 
 def _check_tools(tools: Sequence[Tool], choice: str | NamedTool | None) -> None:
     names: set[str] = set()
-    for place, tool in enumerate(tools):
-        at = f"tools[{place}].function.name"
+    for index, tool in enumerate(tools):
+        at = f"tools[{index}].function.name"
         if tool.type != "function":
-            raise bad_request(f"tools are functions, not {tool.type!r}", param=f"tools[{place}].type")
+            raise bad_request(f"tools are functions, not {tool.type!r}", param=f"tools[{index}].type")
         if not _TOOL_NAME.fullmatch(tool.function.name):
             raise bad_request(f"a tool's name must match {_TOOL_NAME.pattern}, not {tool.function.name!r}", param=at)
         if tool.function.name in names:

@@ -99,11 +99,11 @@ class Service:
         tokenizer, most = self._tokenizer, self.engine.engine.vocab_size
         if tokenizer is None:
             raise bad_request("the model's folder has no tokenizer", param="tokens", code="no_tokenizer")
-        for place, token_id in enumerate(token_ids):
+        for index, token_id in enumerate(token_ids):
             if not 0 <= token_id < most:
                 raise bad_request(
                     f"token ids must be whole numbers from 0 to {most - 1:,}, not {shown(token_id)}",
-                    param=f"tokens[{place}]",
+                    param=f"tokens[{index}]",
                 )
         return await asyncio.to_thread(lambda: str(tokenizer.decode(token_ids, skip_special_tokens=False)))
 

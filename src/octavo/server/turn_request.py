@@ -127,7 +127,7 @@ class TurnRequest(msgspec.Struct, kw_only=True):
             reasoning_effort=None if self.reasoning is None else self.reasoning.effort,
             cache_salt=self.cache_salt,
             chat_template_kwargs=self.chat_template_kwargs,
-            tools=[_as_tool(tool, f"tools[{place}]") for place, tool in enumerate(self.tools or ())] or None,
+            tools=[_as_tool(tool, f"tools[{index}]") for index, tool in enumerate(self.tools or ())] or None,
             tool_choice=_as_choice(self.tool_choice),
             parallel_tool_calls=self.parallel_tool_calls,
         )
@@ -161,13 +161,13 @@ class TurnRequest(msgspec.Struct, kw_only=True):
 def _add_items(messages: list[ChatMessage], items: list[InputItem]) -> None:
     """A thought goes with what the assistant did next. One without a text is another server's, and left out."""
     thought = ""
-    for place, item in enumerate(items):
+    for index, item in enumerate(items):
         if item.type == "reasoning":
-            thought = _as_thought(item.content, f"input[{place}].content")
+            thought = _as_thought(item.content, f"input[{index}].content")
             continue
         if thought and item.type == "function_call":
             messages.append(ChatMessage(role=_ASSISTANT))
-        _add_item(messages, item, f"input[{place}]")
+        _add_item(messages, item, f"input[{index}]")
         if thought and messages[-1].role == _ASSISTANT:
             messages[-1].reasoning_content = thought
         thought = ""

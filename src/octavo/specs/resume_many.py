@@ -51,25 +51,25 @@ def longest_resumes(groups: Sequence[GroupHolders], request: ResumePoint, holder
     waiting = [0] * top
     waiting.append(holders)
     carried = 0
-    for place in range(top, 0, -1):
-        carried |= waiting[place]
-        here = carried & able[place - 1]
+    for index in range(top, 0, -1):
+        carried |= waiting[index]
+        here = carried & able[index - 1]
         if not here:
             continue
         carried ^= here
         for search in parting:
-            here = search.part(place, here, waiting)
+            here = search.part(index, here, waiting)
             if not here:
                 break
         else:
-            yield place * step, here
+            yield index * step, here
     carried |= waiting[0]
     if carried:
         yield 0, carried
 
 
 class _GroupSearch:
-    """One group's answers at falling boundaries. A place is a boundary's number: its tokens over the granularity."""
+    """One group's answers at falling boundaries. An index is a boundary's number: its tokens over the granularity."""
 
     def __init__(self, group: GroupHolders, request: ResumePoint, step: int) -> None:
         self.group = group
@@ -99,9 +99,9 @@ class _GroupSearch:
         held = list(self.group.holders[ratio - 1 : top * ratio : ratio])
         return held + [0] * (top - len(held))
 
-    def part(self, place: int, holders: int, waiting: list[int]) -> int:
+    def part(self, index: int, holders: int, waiting: list[int]) -> int:
         """Those that can resume at a boundary. The others go to the largest one below that they may resume at."""
-        for needed in self._needed(place):
+        for needed in self._needed(index):
             missing = holders & ~self._with_all(needed)
             if not missing:
                 continue
@@ -111,19 +111,19 @@ class _GroupSearch:
                 length = _first_without(run, missing, length)
                 gone = missing & ~run[length]
                 missing ^= gone
-                waiting[min(place - 1, self._place_without(needed.start + length))] |= gone
+                waiting[min(index - 1, self._index_without(needed.start + length))] |= gone
             if not holders:
                 break
         return holders
 
-    def _needed(self, place: int) -> tuple[range, ...]:
+    def _needed(self, index: int) -> tuple[range, ...]:
         _, num_prompt_tokens, num_encoder_tokens = self._request
-        point = ResumePoint(place * self._step, num_prompt_tokens, num_encoder_tokens)
+        point = ResumePoint(index * self._step, num_prompt_tokens, num_encoder_tokens)
         return blocks_to_resume(self.group.spec, point, is_draft=self.group.is_draft, granularity=self._step)
 
-    def _num_blocks(self, place: int) -> int:
+    def _num_blocks(self, index: int) -> int:
         """Up to a boundary, and a draft group's witness."""
-        return (place * self._step + self._lookahead) // self.group.spec.block_size
+        return (index * self._step + self._lookahead) // self.group.spec.block_size
 
     def _with_all(self, needed: range) -> int:
         """Those that have all these blocks. A window is the end of one stretch as long, and the beginning of the next:
@@ -159,7 +159,7 @@ class _GroupSearch:
         held = list(self.group.holders[blocks.start : blocks.stop])
         return held + [0] * (len(blocks) - len(held))
 
-    def _place_without(self, missing: int) -> int:
+    def _index_without(self, missing: int) -> int:
         """The largest boundary for a holder that lacks a block which is needed further up."""
         if not self.group.spec.indexes_decoder_tokens:
             return 0  # it is needed wherever the decoder stands

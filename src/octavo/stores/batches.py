@@ -26,11 +26,11 @@ def batches(num_bytes: Sequence[int], most_bytes: int) -> Iterator[list[int]]:
     """Indices, in order, of values that fit into one round trip. A value that is alone may be larger."""
     batch: list[int] = []
     total = 0
-    for place, size in enumerate(num_bytes):
+    for index, size in enumerate(num_bytes):
         if batch and (len(batch) == _BATCH_VALUES or total + size > most_bytes):
             yield batch
             batch, total = [], 0
-        batch.append(place)
+        batch.append(index)
         total += size
     if batch:
         yield batch

@@ -52,29 +52,29 @@ class Mover:
 
     async def store(self, job: RemoteJob, replaces: Sequence[bool]) -> None:
         async with self._drafting:  # jobs in turn, so that one is sent while the next is copied
-            places, outgoing = await self._draft(job, replaces)
-        for place, held in zip(
-            places, await self._client.put(outgoing, lambda: job.is_wanted) if outgoing else [], strict=True
+            indices, outgoing = await self._draft(job, replaces)
+        for index, held in zip(
+            indices, await self._client.put(outgoing, lambda: job.is_wanted) if outgoing else [], strict=True
         ):
             if held is None:
-                job.failed.add(place)
+                job.failed.add(index)
             else:
-                job.held[place] = held
+                job.held[index] = held
 
     async def load(self, job: RemoteJob) -> None:
-        places = list(job.held)
-        wanted = [(job.chunks[place].key, job.held[place]) for place in places]
-        for place, envelope in zip(places, await self._client.get(wanted) if wanted else [], strict=True):
-            chunk = job.chunks[place]
+        indices = list(job.held)
+        wanted = [(job.chunks[index].key, job.held[index]) for index in indices]
+        for index, envelope in zip(indices, await self._client.get(wanted) if wanted else [], strict=True):
+            chunk = job.chunks[index]
             if envelope is None:
-                job.gone.add(place)
+                job.gone.add(index)
                 continue
             if isinstance(envelope, StoreDownError):
-                job.failed.add(place)
+                job.failed.add(index)
                 continue
-            payload = self._envelopes.open(envelope, chunk.key, *job.held[place][:2])
+            payload = self._envelopes.open(envelope, chunk.key, *job.held[index][:2])
             if payload is None:
-                job.corrupt.add(place)
+                job.corrupt.add(index)
                 continue
             with job.guard.access() as is_allowed:
                 if not is_allowed:
@@ -84,27 +84,27 @@ class Mover:
 
     async def _draft(self, job: RemoteJob, replaces: Sequence[bool]) -> tuple[list[int], list[OutgoingChunk]]:
         """Copies and seals whole chunks, and fails the others. Does nothing for a cancelled job."""
-        places, outgoing, turn = [], [], 0
-        for place, chunk in enumerate(job.chunks):
+        indices, outgoing, turn = [], [], 0
+        for index, chunk in enumerate(job.chunks):
             draft = self._envelopes.draft(total_bytes(chunk.buffers))
             with job.guard.access() as is_allowed:
                 if not is_allowed:
                     return [], []
                 gather(chunk.buffers, draft.payload)
             if not gives_checksum(draft.payload, chunk.checksum):
-                job.failed.add(place)
+                job.failed.add(index)
                 continue
             envelope = self._envelopes.seal(draft, chunk.key, chunk.held_blocks)
-            places.append(place)
+            indices.append(index)
             num_bytes = len(draft.payload)
             outgoing.append(
-                OutgoingChunk(chunk.key, chunk.held_blocks, num_bytes, envelope, chunk.tenant, replaces[place])
+                OutgoingChunk(chunk.key, chunk.held_blocks, num_bytes, envelope, chunk.tenant, replaces[index])
             )
             turn += num_bytes
             if turn >= _TURN_BYTES:
                 turn = 0
                 await asyncio.sleep(0)
-        return places, outgoing
+        return indices, outgoing
 
 
 async def attempt(call: Callable[[], Awaitable[T]], timeout_s: float) -> tuple[T | None, StoreDownError | None]:

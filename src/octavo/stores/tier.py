@@ -123,12 +123,12 @@ class RemoteTier(Tier):
         if job is None:
             self._counters["load_refused"] += len(chunks)
             return False
-        for place, chunk in enumerate(chunks):
+        for index, chunk in enumerate(chunks):
             held = self._known.get(chunk.key)
             if held is not None and held[:2] == (chunk.held_blocks, total_bytes(chunk.buffers)):
-                job.held[place] = held
+                job.held[index] = held
             else:
-                job.failed.add(place)
+                job.failed.add(index)
         job.future = self._loop.submit(self._run(job, lambda: self._mover.load(job), self._limits.load_s))
         return True
 
@@ -248,8 +248,8 @@ class RemoteTier(Tier):
         if job.is_store:
             self._end_store(job)
         else:
-            self._known.gone(job.chunks[place].key for place in job.gone)
-            self._known.remove([job.chunks[place].key for place in job.corrupt])
+            self._known.gone(job.chunks[index].key for index in job.gone)
+            self._known.remove([job.chunks[index].key for index in job.corrupt])
             self._counters["corrupt"] += len(job.corrupt)
         kind, did = ("store", "stored") if job.is_store else ("load", "loaded")
         self._counters[f"{kind}_failed"] += len(job.failed)
@@ -259,12 +259,12 @@ class RemoteTier(Tier):
     def _end_store(self, job: RemoteJob) -> None:
         if not job.is_wanted:
             job.failed = set(range(len(job.chunks)))
-        for place, chunk in enumerate(job.chunks):
+        for index, chunk in enumerate(job.chunks):
             if chunk.key in job.forgotten:
-                job.failed.add(place)
-            if place not in job.failed:
-                self._known.stored(chunk.key, job.held[place])
-        self._lose([job.chunks[place] for place in job.failed])
+                job.failed.add(index)
+            if index not in job.failed:
+                self._known.stored(chunk.key, job.held[index])
+        self._lose([job.chunks[index] for index in job.failed])
 
     def _lose(self, chunks: Sequence[ChunkBytes]) -> None:
         """Forgets chunks that a failed store may have replaced."""

@@ -206,8 +206,8 @@ class RecencyOrder:
         keys: list[bytes] = []
         slots: list[int] = []
         entries, base, run = self._entries, number << _SLOT_BITS, self._runs[number]
-        place = 0
-        for place, key in enumerate(run, 1):  # noqa: B007  # where it stopped
+        index = 0
+        for index, key in enumerate(run, 1):  # noqa: B007  # where it stopped
             slots_of_key = entries[key[0]].get(key, _NONE) - base
             if not 0 <= slots_of_key <= MAX_SLOTS:
                 continue
@@ -216,7 +216,7 @@ class RecencyOrder:
             num_slots -= slots_of_key
             if num_slots <= 0:
                 break
-        self._runs[number] = dict.fromkeys(islice(run, place, None))
+        self._runs[number] = dict.fromkeys(islice(run, index, None))
         self._blank(number, len(keys))
         return keys, slots
 

@@ -87,8 +87,8 @@ class TierDriver:
         job_id = self._take_id()
         memory = [bytearray(c.content) for c in wanted]
         checksums = [xxh3_64_intdigest(m) for m in memory]
-        for place in damaged:
-            memory[place][-1] ^= 1
+        for index in damaged:
+            memory[index][-1] ^= 1
         jobs = [
             ChunkBytes(c.key, _slots(m), c.held_blocks, checksum)
             for c, m, checksum in zip(wanted, memory, checksums, strict=True)
@@ -123,8 +123,8 @@ class TierDriver:
             self.stores.pop(job_id, None)
             load = self.loads.pop(job_id, None)
             if load is not None:
-                for place, (asked, memory) in enumerate(zip(*load, strict=True)):
-                    assert place in failed or memory == asked.content, f"wrong bytes of {asked}"
+                for index, (asked, memory) in enumerate(zip(*load, strict=True)):
+                    assert index in failed or memory == asked.content, f"wrong bytes of {asked}"
             self.failed[job_id] = failed
             reported.append(job_id)
         self.take_changes()

@@ -30,7 +30,7 @@ def _scans(chooser: Random, blocks: _Blocks, count: int) -> _Prompts:
 def _one_hit_wonders(chooser: Random, blocks: _Blocks, count: int) -> _Prompts:
     """Some documents are asked for often, most prompts once."""
     documents = [blocks.fresh(chooser.randrange(4, 16)) for _ in range(20)]
-    weights = [1 / (place + 1) for place in range(20)]
+    weights = [1 / (index + 1) for index in range(20)]
     for _ in range(count):
         is_known = chooser.random() < 0.6
         known = chooser.choices(documents, weights)[0]
@@ -78,7 +78,7 @@ def _chats(chooser: Random, blocks: _Blocks, count: int) -> _Prompts:
 def _shared_prompts(chooser: Random, blocks: _Blocks, count: int) -> _Prompts:
     """Many users of some long instructions, few of which are common."""
     systems = [blocks.fresh(chooser.randrange(6, 14)) for _ in range(12)]
-    weights = [1 / (place + 1) for place in range(12)]
+    weights = [1 / (index + 1) for index in range(12)]
     for _ in range(count):
         yield chooser.choices(systems, weights)[0] + blocks.fresh(chooser.randrange(1, 8))
 
@@ -86,7 +86,7 @@ def _shared_prompts(chooser: Random, blocks: _Blocks, count: int) -> _Prompts:
 def _many_documents(chooser: Random, blocks: _Blocks, count: int) -> _Prompts:
     """So many documents that each is evicted before a policy can see that it is asked for often."""
     documents = [blocks.fresh(chooser.randrange(3, 14)) for _ in range(200)]
-    weights = [1 / (place + 1) ** 0.9 for place in range(200)]
+    weights = [1 / (index + 1) ** 0.9 for index in range(200)]
     for _ in range(count):
         yield chooser.choices(documents, weights)[0] + blocks.fresh(1)
 

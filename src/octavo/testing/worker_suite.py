@@ -69,8 +69,8 @@ class _Host:
             start = rows.data_ptr() + row * rows.stride(0) + ref.offset
             for piece, content in zip(self.memory, image, strict=True):
                 if piece.data_ptr() <= start < piece.data_ptr() + len(content):
-                    place = start - piece.data_ptr()
-                    parts.append(content[place : place + ref.page_size_bytes])
+                    offset = start - piece.data_ptr()
+                    parts.append(content[offset : offset + ref.page_size_bytes])
         return parts
 
     def block(self, image: Sequence[Bytes], group_idx: GroupIdx, row: int) -> bytes:
@@ -147,21 +147,21 @@ class OffloadingWorkerSuite:
             worker.submit_store(1, chunks)
             sums = _only_result(worker, 1).checksums
             sealed = [chunk._replace(checksum=sum_) for chunk, sum_ in zip(chunks, sums, strict=True)]
-            for place in damaged:
-                offset = data.draw(st.integers(0, len(host.in_slots(chunks[place])) - 1), label="offset")
+            for index in damaged:
+                offset = data.draw(st.integers(0, len(host.in_slots(chunks[index])) - 1), label="offset")
                 slot_idx, byte = divmod(offset, host.slots.shape[1])
-                host.slots[chunks[place].slots[slot_idx], byte] ^= 1 << data.draw(st.integers(0, 7), label="bit")
+                host.slots[chunks[index].slots[slot_idx], byte] ^= 1 << data.draw(st.integers(0, 7), label="bit")
             for piece in host.memory:
                 piece.fill_(0x77)
             untouched, erased = host.image(), host.image()
-            for place, chunk in enumerate(chunks):
+            for index, chunk in enumerate(chunks):
                 size = host.caches.page_size_bytes(chunk.group_idx)
                 content = host.in_slots(chunk)
                 for i, row in enumerate(chunk.rows):
                     block = content[i * size : (i + 1) * size]
-                    if place not in damaged:
+                    if index not in damaged:
                         host.put_block(untouched, chunk.group_idx, row, block)
-                    host.put_block(erased, chunk.group_idx, row, bytes(size) if place in damaged else block)
+                    host.put_block(erased, chunk.group_idx, row, bytes(size) if index in damaged else block)
             worker.submit_load(2, sealed)
             assert _only_result(worker, 2).failed == damaged
         assert _equal(host.image(), untouched) or _equal(host.image(), erased)

@@ -33,12 +33,12 @@ class Piece(NamedTuple):
     apart on each side."""
 
     block: int
-    """Of the chunk, by place."""
+    """Of the chunk, by index."""
     tensor_idx: int
     row_stride: int
     row_offset: int
     slot: Slot
-    """Of the chunk, by place."""
+    """Of the chunk, by index."""
     slot_offset: int
     num_bytes: int
     times: int = 1
@@ -49,7 +49,7 @@ class Piece(NamedTuple):
 class ChunkBatch(NamedTuple):
     """Chunks of one job that are cut alike."""
 
-    places: Sequence[int]
+    indices: Sequence[int]
     """In the job."""
     rows: Ints
     """(chunks, blocks); -1 for a block that a load leaves out."""
@@ -62,8 +62,8 @@ class ChunkBatch(NamedTuple):
 
     def keep(self, chosen: Sequence[int]) -> "ChunkBatch":
         """Only the chunks at these indices of the batch."""
-        places = [self.places[i] for i in chosen]
-        return self._replace(places=places, rows=self.rows[chosen], slots=self.slots[chosen])
+        indices = [self.indices[i] for i in chosen]
+        return self._replace(indices=indices, rows=self.rows[chosen], slots=self.slots[chosen])
 
 
 class CopyPlanner:
@@ -91,7 +91,7 @@ class CopyPlanner:
     def plan(self, chunks: Sequence[ChunkCopy], *, is_load: bool) -> list[ChunkBatch]:
         """The batches of a job; InvalidTransferError if rows or slots are not there."""
         batches: list[ChunkBatch] = []
-        for places, group_idx, row_lists, slot_lists in _alike(chunks):
+        for indices, group_idx, row_lists, slot_lists in _alike(chunks):
             num_blocks, num_slots = len(row_lists[0]), len(slot_lists[0])
             chunk_bytes = self._check_sizes(group_idx, num_blocks, num_slots)
             rows, slots = _table(row_lists), _table(slot_lists)
@@ -99,11 +99,11 @@ class CopyPlanner:
             _check_range("row", rows, first_row, self._caches.num_blocks(group_idx), group_idx)
             _check_range("slot", slots, 0, self._num_slots, group_idx)
             neighbouring = (slots[:, 1:] - slots[:, :-1] == 1).all(axis=1)
-            whole = ChunkBatch(places, rows, slots, chunk_bytes, (), True, bool(is_load and (rows < 0).any()))
+            whole = ChunkBatch(indices, rows, slots, chunk_bytes, (), True, bool(is_load and (rows < 0).any()))
             for together in (True, False):
                 chosen = np.flatnonzero(neighbouring == together).tolist()
                 if chosen:
-                    batch = whole if len(chosen) == len(places) else whole.keep(chosen)
+                    batch = whole if len(chosen) == len(indices) else whole.keep(chosen)
                     pieces = self._pieces_of(group_idx, num_blocks, together, is_load)
                     batches.append(batch._replace(pieces=pieces, has_neighbouring_slots=together))
         return batches
@@ -143,22 +143,22 @@ class CopyPlanner:
         ref_ends = (*ref_starts[1:], share.page_bytes)
         for i in range(run.times):
             begin = run.page_start + i * run.page_stride
-            place = block * share.whole_bytes + run.whole_start + i * run.whole_stride
+            offset = block * share.whole_bytes + run.whole_start + i * run.whole_stride
             end = begin + run.num_bytes
             while begin < end:
                 ref_idx = bisect_right(ref_starts, begin) - 1
-                num_bytes = min(end, ref_ends[ref_idx], begin + slot_bytes - place % slot_bytes) - begin
+                num_bytes = min(end, ref_ends[ref_idx], begin + slot_bytes - offset % slot_bytes) - begin
                 ref = refs[ref_idx]
                 yield Piece(
                     block=block,
                     tensor_idx=ref.tensor_idx,
                     row_stride=int(self._caches.tensors[ref.tensor_idx].tensor.stride(0)),
                     row_offset=ref.offset + begin - ref_starts[ref_idx],
-                    slot=Slot(place // slot_bytes),
-                    slot_offset=place % slot_bytes,
+                    slot=Slot(offset // slot_bytes),
+                    slot_offset=offset % slot_bytes,
                     num_bytes=num_bytes,
                 )
-                begin, place = begin + num_bytes, place + num_bytes
+                begin, offset = begin + num_bytes, offset + num_bytes
 
 
 def _whole(page_bytes: int) -> PageShare:
@@ -195,7 +195,7 @@ Lists = Sequence[Sequence[int]]
 
 
 def _alike(chunks: Sequence[ChunkCopy]) -> Iterator[tuple[Sequence[int], GroupIdx, Lists, Lists]]:
-    """Chunks of one group that have equally many rows and equally many slots: their places, the group, rows and slots
+    """Chunks of one group that have equally many rows and equally many slots: their indices, the group, rows and slots
     of each. Most jobs are of one kind, which is found without looking at chunks one by one."""
     if not chunks:
         return
@@ -204,11 +204,11 @@ def _alike(chunks: Sequence[ChunkCopy]) -> Iterator[tuple[Sequence[int], GroupId
     if len(set(group_idxs)) == len(set(row_counts)) == len(set(slot_counts)) == 1:
         yield range(len(chunks)), group_idxs[0], rows, slots
         return
-    places: dict[tuple[GroupIdx, int, int], list[int]] = defaultdict(list)
-    for place, kind in enumerate(zip(group_idxs, row_counts, slot_counts, strict=True)):
-        places[kind].append(place)
-    for (group_idx, _, _), members in places.items():
-        yield members, group_idx, [rows[place] for place in members], [slots[place] for place in members]
+    indices: dict[tuple[GroupIdx, int, int], list[int]] = defaultdict(list)
+    for index, kind in enumerate(zip(group_idxs, row_counts, slot_counts, strict=True)):
+        indices[kind].append(index)
+    for (group_idx, _, _), members in indices.items():
+        yield members, group_idx, [rows[index] for index in members], [slots[index] for index in members]
 
 
 def _table(lists: Lists) -> Ints:

@@ -66,7 +66,7 @@ class CpuWorker(OffloadingWorker):
     def _submit(
         self, job_id: int, chunks: Sequence[ChunkCopy], batches: Sequence[ChunkBatch], work: Callable[[], Outcome]
     ) -> None:
-        num_bytes = sum(batch.chunk_bytes * len(batch.places) for batch in batches)
+        num_bytes = sum(batch.chunk_bytes * len(batch.indices) for batch in batches)
         self._jobs.submit(job_id, len(chunks), work, thread=None if num_bytes <= self._inline_bytes else _THREAD)
 
     def _store(self, batches: Sequence[ChunkBatch], num_chunks: int) -> Outcome:

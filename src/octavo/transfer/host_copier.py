@@ -54,7 +54,7 @@ class _Moves(NamedTuple):
 class _Part(NamedTuple):
     """Some chunks of a batch."""
 
-    places: Sequence[int]
+    indices: Sequence[int]
     slots: list[list[int]]
     moves: list[_Moves]
 
@@ -76,7 +76,7 @@ class HostCopier:
         self._slot_bytes = slots.shape[1]
 
     def store(self, batches: Sequence[ChunkBatch], *, num_chunks: int, take_checksums: bool) -> Sequence[int]:
-        """Pages to slots. The chunks' checksums by place, if they are taken."""
+        """Pages to slots. The chunks' checksums by index, if they are taken."""
         if not take_checksums:
             for batch in batches:
                 self._copy(self._moves(batch), to_slots=True)
@@ -85,24 +85,24 @@ class HostCopier:
         for batch in batches:
             for part in self._parts(batch):
                 self._copy(part.moves, to_slots=True)
-                for place, checksum in zip(part.places, self._checksums(batch, part.slots), strict=True):
-                    checksums[place] = checksum
+                for index, checksum in zip(part.indices, self._checksums(batch, part.slots), strict=True):
+                    checksums[index] = checksum
         return checksums
 
     def load(self, batches: Sequence[ChunkBatch], chunks: Sequence[ChunkCopy]) -> frozenset[int]:
-        """Slots to pages. The places of chunks whose bytes are not what their checksum says; their pages are erased."""
+        """Slots to pages. Returns the indices of the chunks whose checksum is wrong; their pages are erased."""
         failed: list[int] = []
         for batch in batches:
-            if all(chunks[place].checksum is None for place in batch.places):
+            if all(chunks[index].checksum is None for index in batch.indices):
                 self._copy(self._moves(batch), to_slots=False)
                 continue
             for part in self._parts(batch):
                 self._copy(part.moves, to_slots=False)  # hashing right after it reads from the CPU's cache
-                given = [chunks[place].checksum for place in part.places]
+                given = [chunks[index].checksum for index in part.indices]
                 found = self._checksums(batch, part.slots)
                 if given != found:
                     is_wrong = [a not in (None, b) for a, b in zip(given, found, strict=True)]
-                    failed += compress(part.places, is_wrong)
+                    failed += compress(part.indices, is_wrong)
                     self._erase([move.only(is_wrong) for move in part.moves])
         return frozenset(failed)
 
@@ -133,7 +133,7 @@ class HostCopier:
         step = max(1, _CACHED_BYTES // batch.chunk_bytes)
         for i in range(0, len(slots), step):
             part = slice(i, i + step)
-            yield _Part(batch.places[part], slots[part], [move.cut(part) for move in moves])
+            yield _Part(batch.indices[part], slots[part], [move.cut(part) for move in moves])
 
     def _copy(self, moves: Sequence[_Moves], *, to_slots: bool) -> None:
         for move in moves:

@@ -106,8 +106,8 @@ def _deal(field: Field, rank: int, num_ranks: int) -> tuple[int, int, bool]:
         count = field.num_units // num_ranks
         return rank * count, count, True
     if num_ranks % field.num_units == 0:
-        first, place = divmod(rank, num_ranks // field.num_units)
-        return first, 1, place == 0
+        first, index = divmod(rank, num_ranks // field.num_units)
+        return first, 1, index == 0
     raise CacheLayoutError(
         f"{field.num_units} units can neither be split over {num_ranks} ranks nor be replicated: choose a number of "
         "ranks that divides them or is a multiple of them"

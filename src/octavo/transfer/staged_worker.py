@@ -108,7 +108,7 @@ class _Part(NamedTuple):
     """Chunks of a job, all of one group, that fit into staging together."""
 
     group_idx: GroupIdx
-    places: list[int]
+    indices: list[int]
     """In the job."""
     chunks: list[ChunkCopy]
     """As copies between staging and the arena: their rows are those of staging."""
@@ -146,8 +146,8 @@ class _Way:
                 self._staging.gather(part.group_idx, part.staged_rows)
             batches = self._copier.planner.plan(part.chunks, is_load=False)
             taken = self._copier.store(batches, num_chunks=len(part.chunks), take_checksums=take_checksums)
-            for place, checksum in zip(part.places, taken, strict=False):  # none, if they are not taken
-                checksums[place] = checksum
+            for index, checksum in zip(part.indices, taken, strict=False):  # none, if they are not taken
+                checksums[index] = checksum
         return Outcome(checksums=checksums if take_checksums else ())
 
     def load(self, chunks: Sequence[ChunkCopy], mark: Any) -> Outcome:
@@ -155,7 +155,7 @@ class _Way:
         for part in self._parts(chunks):
             batches = self._copier.planner.plan(part.chunks, is_load=True)
             unsound = self._copier.load(batches, part.chunks)
-            failed.update(part.places[i] for i in unsound)
+            failed.update(part.indices[i] for i in unsound)
             staged = [row for i, chunk in enumerate(part.chunks) if i not in unsound for row in chunk.rows if row >= 0]
             if staged:
                 with self.lane.after(mark):
@@ -167,22 +167,22 @@ class _Way:
         for group_idx in sorted({chunk.group_idx for chunk in chunks}):
             capacity = self._staging.capacity(group_idx)
             part = _Part(group_idx, [], [], [])
-            for place, chunk in enumerate(chunks):
+            for index, chunk in enumerate(chunks):
                 if chunk.group_idx != group_idx:
                     continue
                 if len(part.staged_rows) + len(chunk.rows) > capacity:
                     yield part
                     part = _Part(group_idx, [], [], [])
-                part.places.append(place)
+                part.indices.append(index)
                 part.chunks.append(chunk._replace(rows=_stage(chunk.rows, part.staged_rows)))
             yield part
 
 
 def _stage(rows: Sequence[Row], staged_rows: list[Row]) -> list[Row]:
-    """Gives each wanted row the next place in staging; says which, -1 for those that are not wanted."""
-    places = []
+    """Gives each wanted row the next index in staging; says which, -1 for those that are not wanted."""
+    indices = []
     for row in rows:
-        places.append(Row(len(staged_rows)) if row >= 0 else NO_ROW)
+        indices.append(Row(len(staged_rows)) if row >= 0 else NO_ROW)
         if row >= 0:
             staged_rows.append(row)
-    return places
+    return indices

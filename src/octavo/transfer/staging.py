@@ -37,12 +37,12 @@ class Staging:
         used = len(rows) * self._caches.page_size_bytes(group_idx)
         self._on_host[:used].copy_(self._on_device[:used], non_blocking=True)
 
-    def scatter(self, group_idx: GroupIdx, rows: Sequence[Row], places: Sequence[int]) -> None:
-        """Enqueues the copy of blocks at these places of host staging to rows of the group."""
-        num_staged = max(places) + 1
+    def scatter(self, group_idx: GroupIdx, rows: Sequence[Row], indices: Sequence[int]) -> None:
+        """Enqueues the copy of blocks at these indices of host staging to rows of the group."""
+        num_staged = max(indices) + 1
         used = num_staged * self._caches.page_size_bytes(group_idx)
         self._on_device[:used].copy_(self._on_host[:used], non_blocking=True)
-        index = torch.tensor([rows, places], dtype=torch.int64, device=self._caches.device)
+        index = torch.tensor([rows, indices], dtype=torch.int64, device=self._caches.device)
         for pages, staged in self._columns(group_idx, num_staged):
             pages.index_copy_(0, index[0], staged.index_select(0, index[1]))
 

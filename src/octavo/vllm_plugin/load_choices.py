@@ -125,7 +125,7 @@ class LoadChoices:
 
 
 class _Chunks:
-    """One request's chunks of one group, by place in the sequence. It asks once for each, and for many at a time."""
+    """One request's chunks of one group, by index in the sequence. It asks once for each, and for many at a time."""
 
     def __init__(
         self,
@@ -166,9 +166,9 @@ class _There:
         at, probe, known = max(start, self._on_device), _FIRST_PROBE, min(stop, self._chunks.count)
         while at < known:
             end = min(at + probe, known)
-            for place, stands in enumerate(self._chunks.stands(at, end), at):
+            for index, stands in enumerate(self._chunks.stands(at, end), at):
                 if stands not in self._accepts:
-                    return place
+                    return index
             at, probe = end, probe * 8
         return min(at, stop)
 

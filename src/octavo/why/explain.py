@@ -25,10 +25,10 @@ def explain(
     """The report, or None if the request has no record. With `tenant`, only this tenant's requests are compared:
     tenants that do not share a cache must not learn of each other's prompts."""
     seen = [record for record in records if tenant is None or record.tenant == tenant]
-    place = next((place for place, record in enumerate(seen) if record.request_id == request_id), None)
-    if place is None:
+    index = next((index for index, record in enumerate(seen) if record.request_id == request_id), None)
+    if index is None:
         return None
-    record, earlier = seen[place], seen[:place]
+    record, earlier = seen[index], seen[:index]
     names = {other.blocks_id: other.request_id for other in seen}
     differs, same = None, None
     if record.num_resumed < record.most_tokens and not record.bypassed:

@@ -28,7 +28,7 @@ class KeeperSuite(ABC):
         """Where the store is."""
 
     @abstractmethod
-    def spoil(self, folder, name, place):
+    def spoil(self, folder, name, index):
         """Changes one byte of what is stored under a name."""
 
     @abstractmethod
@@ -143,8 +143,8 @@ class KeeperSuite(ABC):
         self.fill(spec)
         with self.keeper(spec) as keeper:
             (first, *_) = self.count(keeper)[1]
-        for place in (30, 100, 300):
-            self.spoil(tmp_path, first.name, place)
+        for index in (30, 100, 300):
+            self.spoil(tmp_path, first.name, index)
             assert self.findings(spec, spec.find_cipher())[Finding.DAMAGED] == 1
-            self.spoil(tmp_path, first.name, place)
+            self.spoil(tmp_path, first.name, index)
         assert set(self.findings(spec, None)) == {Finding.WHOLE}

@@ -35,16 +35,16 @@ class NaiveTier(Tier):
 
     def submit_store(self, job_id: int, chunks: Sequence[ChunkBytes]) -> bool:
         failed = set()
-        for place, chunk in enumerate(chunks):
+        for index, chunk in enumerate(chunks):
             content = b"".join(chunk.buffers)
             if chunk.checksum is not None and xxh3_64_intdigest(content) != chunk.checksum:
-                failed.add(place)
+                failed.add(index)
                 continue
             self.remove([chunk.key])
             while self._chunks and self._bytes_used() + len(content) > self._budget_bytes:
                 self.remove([next(iter(self._chunks))])
             if len(content) > self._budget_bytes:
-                failed.add(place)
+                failed.add(index)
                 continue
             self._chunks[chunk.key] = (chunk.held_blocks, content)
             self._checksums[chunk.key] = xxh3_64_intdigest(content)
@@ -54,13 +54,13 @@ class NaiveTier(Tier):
 
     def submit_load(self, job_id: int, chunks: Sequence[ChunkBytes]) -> bool:
         failed = set()
-        for place, (key, buffers, held_blocks, *_) in enumerate(chunks):
+        for index, (key, buffers, held_blocks, *_) in enumerate(chunks):
             mask, content = self._chunks.get(key, (0, b""))
             if mask != held_blocks or len(content) != sum(map(len, buffers)):
-                failed.add(place)
+                failed.add(index)
                 continue
             if xxh3_64_intdigest(content) != self._checksums[key]:
-                failed.add(place)
+                failed.add(index)
                 self.remove([key])
                 continue
             for buffer in buffers:

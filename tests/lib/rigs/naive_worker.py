@@ -77,7 +77,7 @@ class NaiveWorker(OffloadingWorker):
         """Carries out what was submitted, with the pages as they are by now."""
         while self._jobs:
             job = self._jobs.popleft()
-            failed = frozenset(place for place, chunk in enumerate(job.chunks) if not self._run(job, chunk))
+            failed = frozenset(index for index, chunk in enumerate(job.chunks) if not self._run(job, chunk))
             self._results.append(TransferResult(job.job_id, failed, self._checksums.pop(job.job_id, ())))
 
     def _submit(self, job: _Job) -> None:
@@ -102,9 +102,9 @@ class NaiveWorker(OffloadingWorker):
         content = self._get(chunk.slots, len(chunk.rows) * page_bytes)
         if chunk.checksum is not None and xxhash.xxh3_64_intdigest(content.tobytes()) != chunk.checksum:
             return False
-        for place, row in enumerate(chunk.rows):
+        for index, row in enumerate(chunk.rows):
             if row >= 0:
-                page = content[place * page_bytes : (place + 1) * page_bytes]
+                page = content[index * page_bytes : (index + 1) * page_bytes]
                 self._device.pages[page_class, row] = self._content_of(page)
         return True
 
@@ -125,8 +125,8 @@ class NaiveWorker(OffloadingWorker):
 
     def _put(self, slots: Sequence[int], content: npt.NDArray[np.uint8]) -> None:
         size = self._slots.shape[1]
-        for place, slot in enumerate(slots):
-            piece = content[place * size : (place + 1) * size]
+        for index, slot in enumerate(slots):
+            piece = content[index * size : (index + 1) * size]
             self._slots[slot, : len(piece)] = piece
 
     def _get(self, slots: Sequence[int], num_bytes: int) -> npt.NDArray[np.uint8]:

@@ -67,35 +67,35 @@ class OffloadWorld:
         prepared = self.manager.prepare_store(chunks, promises)
         if prepared is None:
             return None
-        if prepared.places:
+        if prepared.indices:
             self.manager.complete_store(prepared.job_id, (), self.write_store(chunks, prepared))
-        return len(prepared.places)
+        return len(prepared.indices)
 
     def write_store(self, chunks: Sequence[WantedChunk], prepared: PreparedStore) -> list[int]:
         """What a device writes to the slots of a store; its checksums."""
         checksums = []
-        for place, slots in zip(prepared.places, prepared.slots, strict=True):
-            left = data = content(chunks[place].key, chunks[place].held_blocks)
+        for index, slots in zip(prepared.indices, prepared.slots, strict=True):
+            left = data = content(chunks[index].key, chunks[index].held_blocks)
             for buffer in self.arena.buffers(slots, len(data)):
                 buffer[:], left = left[: len(buffer)], left[len(buffer) :]
             checksums.append(xxh3_64_intdigest(data))
         return checksums
 
     def read_load(self, keys: Sequence[OffloadKey], prepared: PreparedLoad) -> set[int]:
-        """What a device reads from the slots of a load: places that a worker would report as failed. The others are
+        """What a device reads from the slots of a load: indices that a worker would report as failed. The others are
         right, byte by byte."""
         failed = set()
-        for place, (key, slots) in enumerate(zip(keys, prepared.slots, strict=True)):
-            expected, checksum = content(key, prepared.held_blocks[place]), prepared.checksums[place]
+        for index, (key, slots) in enumerate(zip(keys, prepared.slots, strict=True)):
+            expected, checksum = content(key, prepared.held_blocks[index]), prepared.checksums[index]
             found = b"".join(self.arena.buffers(slots, len(expected)))
             if checksum is not None and xxh3_64_intdigest(found) != checksum:
-                failed.add(place)
+                failed.add(index)
             else:
                 assert found == expected, f"wrong bytes under {key.hex()}"
         return failed
 
     def load(self, *keys: OffloadKey) -> set[int] | None:
-        """Loads at once, and verifies; places that failed. None if something is not there."""
+        """Loads at once, and verifies; indices that failed. None if something is not there."""
         prepared = self.manager.prepare_load(keys)
         if prepared is None:
             return None

@@ -157,7 +157,7 @@ class FilesTier(Tier):
         while self._jobs and self._jobs[0].is_done:
             job = self._jobs.pop(0)
             end = self._end_store if job.is_store else self._end_load
-            failed = frozenset(place for place, part in enumerate(job.parts) if not end(job, part))
+            failed = frozenset(index for index, part in enumerate(job.parts) if not end(job, part))
             if not job.is_cancelled:
                 results.append(TierResult(job.job_id, failed))
         return results

@@ -44,27 +44,27 @@ class ObjectScanner:
                 return text[count:]
         return ""
 
-    def _take(self, char: str, place: int) -> None:
+    def _take(self, char: str, index: int) -> None:
         if self._string_at is not None:
-            self._take_in_string(char, place)
+            self._take_in_string(char, index)
         elif char == '"':
-            self._string_at = place
+            self._string_at = index
         elif char in "{[":
             if self._depth == 1 and self._is_value and self._key in _ARGUMENTS and char == "{":
-                self._arguments_at = place
+                self._arguments_at = index
             self._depth += 1
         elif char in "}]":
             self._depth -= 1
             is_at_end = self._depth == 1 and not self._is_arguments
             if is_at_end and self._arguments_at is not None and self._arguments_end is None:
-                self._arguments_end = place + 1
+                self._arguments_end = index + 1
         elif self._depth == 1:
             if char == ":":
                 self._is_value = True
             elif char == ",":
                 self._key, self._is_value = None, False
 
-    def _take_in_string(self, char: str, place: int) -> None:
+    def _take_in_string(self, char: str, index: int) -> None:
         if self._is_escaped:
             self._is_escaped = False
         elif char == "\\":
@@ -72,7 +72,7 @@ class ObjectScanner:
         elif char == '"':
             at, self._string_at = self._string_at, None
             if self._depth == 1 and not self._is_arguments:
-                value = _parse(self.text[at:place] + '"')
+                value = _parse(self.text[at:index] + '"')
                 if not self._is_value:
                     self._key = value
                 elif self._key == "name" and isinstance(value, str):

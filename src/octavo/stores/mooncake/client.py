@@ -60,20 +60,20 @@ class MooncakeClient(RemoteClient):
         names = [folders[chunk.tenant] + chunk.key.hex() for chunk in chunks]
         there = await self._summaries(names)
         codes = [0] * len(chunks)
-        for do, places in {
-            "write": [place for place, found in enumerate(there) if found is None and not chunks[place].replaces],
+        for do, indices in {
+            "write": [index for index, found in enumerate(there) if found is None and not chunks[index].replaces],
             "replace": [
-                place
-                for place, (found, chunk) in enumerate(zip(there, chunks, strict=True))
+                index
+                for index, (found, chunk) in enumerate(zip(there, chunks, strict=True))
                 if chunk.replaces or found not in (None, (chunk.held_blocks, chunk.num_bytes))
             ],
         }.items():
-            for batch in batches([len(chunks[place].envelope) for place in places], self._library.lane_bytes):
+            for batch in batches([len(chunks[index].envelope) for index in indices], self._library.lane_bytes):
                 if not is_wanted():
                     return [None] * len(chunks)
-                values = [(names[places[number]], chunks[places[number]].envelope) for number in batch]
+                values = [(names[indices[number]], chunks[indices[number]].envelope) for number in batch]
                 for number, code in zip(batch, await self._library.write(do, values), strict=True):
-                    codes[places[number]] = code
+                    codes[indices[number]] = code
         _raise_if_down(codes)
         return [
             HeldChunk(chunk.held_blocks, chunk.num_bytes, name) if code == 0 else None
@@ -127,8 +127,8 @@ class MooncakeClient(RemoteClient):
 
     async def _read(self, do: str, asked: Sequence[tuple[str, int]]) -> list[bytes | int]:
         answers: list[bytes | int] = []
-        for places in batches([num_bytes for _, num_bytes in asked], self._library.lane_bytes):
-            answers += await self._library.read(do, [asked[place] for place in places])
+        for indices in batches([num_bytes for _, num_bytes in asked], self._library.lane_bytes):
+            answers += await self._library.read(do, [asked[index] for index in indices])
         return answers
 
 

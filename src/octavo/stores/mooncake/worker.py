@@ -58,16 +58,16 @@ class Library:
     def do(self, what: str, lane: int, names: Sequence[str], sizes: Sequence[int]) -> list[int]:
         starts = [0, *accumulate(sizes)][: len(sizes)]
         at = self._start + lane * self._lane_bytes
-        places = [at + start for start in starts]
+        addresses = [at + start for start in starts]
         match what:
             case "read":
-                answers = self._store.batch_get_into(names, places, sizes)
+                answers = self._store.batch_get_into(names, addresses, sizes)
             case "read_starts":
                 answers = self._read_starts(at, names, starts, sizes)
             case "write" | "keep":
-                answers = self._store.batch_put_from(names, places, sizes, self._config(what == "keep"))
+                answers = self._store.batch_put_from(names, addresses, sizes, self._config(what == "keep"))
             case "replace" | "keep_other":
-                answers = self._store.batch_upsert_from(names, places, sizes, self._config(what == "keep_other"))
+                answers = self._store.batch_upsert_from(names, addresses, sizes, self._config(what == "keep_other"))
             case _:
                 raise ValueError(f"{what} is not known")
         return list(answers)
@@ -81,17 +81,17 @@ class Library:
     def _read_starts(self, at: int, names: Sequence[str], starts: Sequence[int], sizes: Sequence[int]) -> list[int]:
         """Reads the beginnings of many names, of which few may be there; all others cost one round trip together."""
         answers = [_MISSING if code == 0 else min(code, 0) for code in self._store.batch_is_exist(names)]
-        there = [place for place, code in enumerate(answers) if code == 0]
+        there = [index for index, code in enumerate(answers) if code == 0]
         if there:
             (read,) = self._store.get_into_ranges(
                 [at],
-                [[names[place] for place in there]],
-                [[[starts[place]] for place in there]],
+                [[names[index] for index in there]],
+                [[[starts[index]] for index in there]],
                 [[[0]] * len(there)],
-                [[[sizes[place]] for place in there]],
+                [[[sizes[index]] for index in there]],
             )
-            for place, (code,) in zip(there, read, strict=True):
-                answers[place] = code
+            for index, (code,) in zip(there, read, strict=True):
+                answers[index] = code
         return answers
 
 

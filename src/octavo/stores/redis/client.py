@@ -68,8 +68,8 @@ class RedisClient(RemoteClient):
         async with _asking():
             await self._follow()
             names = [self._folder(chunk.tenant) + chunk.key.hex() for chunk in chunks]
-            fitting = [place for place, chunk in enumerate(chunks) if len(chunk.envelope) <= _MOST_VALUE_BYTES]
-            for batch in batches([len(chunks[place].envelope) for place in fitting], _BATCH_BYTES):
+            fitting = [index for index, chunk in enumerate(chunks) if len(chunk.envelope) <= _MOST_VALUE_BYTES]
+            for batch in batches([len(chunks[index].envelope) for index in fitting], _BATCH_BYTES):
                 if not is_wanted():
                     return [None] * len(chunks)
                 await self._put_batch(chunks, names, [fitting[number] for number in batch], held)
@@ -113,33 +113,37 @@ class RedisClient(RemoteClient):
         return f"{self._family}:{self._epoch[:32].hex()}:{self._namespace}:{tenant.hex() or _NOBODY}:"
 
     async def _put_batch(
-        self, chunks: Sequence[OutgoingChunk], names: Sequence[str], places: Sequence[int], held: list[HeldChunk | None]
+        self,
+        chunks: Sequence[OutgoingChunk],
+        names: Sequence[str],
+        indices: Sequence[int],
+        held: list[HeldChunk | None],
     ) -> None:
-        """Stores values. One that another engine has stored is overwritten only if it differs. `places` were looked up
+        """Stores values. One that another engine has stored is overwritten only if it differs. `indices` were looked up
         not long ago, so that is rare, and a store is one round trip. A full server takes nothing, and is not down."""
         from redis.exceptions import OutOfMemoryError
 
-        async def write(places: Sequence[int], *, is_new: bool) -> dict[int, Any]:
+        async def write(indices: Sequence[int], *, is_new: bool) -> dict[int, Any]:
             async with self._redis.pipeline(transaction=False) as pipeline:
-                for place in places:
-                    nx = is_new and not chunks[place].replaces
-                    pipeline.set(names[place], chunks[place].envelope, px=self._keep_ms, nx=nx)
-                return dict(zip(places, await pipeline.execute(raise_on_error=False), strict=True))
+                for index in indices:
+                    nx = is_new and not chunks[index].replaces
+                    pipeline.set(names[index], chunks[index].envelope, px=self._keep_ms, nx=nx)
+                return dict(zip(indices, await pipeline.execute(raise_on_error=False), strict=True))
 
-        answers = await write(places, is_new=True)
-        there = [place for place, answer in answers.items() if answer is None or isinstance(answer, OutOfMemoryError)]
-        starts = await self._read([(names[place], SUMMARY_BYTES) for place in there], is_use=True)
+        answers = await write(indices, is_new=True)
+        there = [index for index, answer in answers.items() if answer is None or isinstance(answer, OutOfMemoryError)]
+        starts = await self._read([(names[index], SUMMARY_BYTES) for index in there], is_use=True)
         others = []
-        for place, start in zip(there, starts, strict=True):
-            if summarize(start) == (chunks[place].held_blocks, chunks[place].num_bytes):
-                answers[place] = True
-            elif answers[place] is None:
-                others.append(place)
+        for index, start in zip(there, starts, strict=True):
+            if summarize(start) == (chunks[index].held_blocks, chunks[index].num_bytes):
+                answers[index] = True
+            elif answers[index] is None:
+                others.append(index)
         if others:
             answers |= await write(others, is_new=False)
-        for place, answer in answers.items():
+        for index, answer in answers.items():
             if answer is True:
-                held[place] = HeldChunk(chunks[place].held_blocks, chunks[place].num_bytes, names[place])
+                held[index] = HeldChunk(chunks[index].held_blocks, chunks[index].num_bytes, names[index])
             elif not isinstance(answer, OutOfMemoryError):
                 raise answer
 
@@ -149,16 +153,16 @@ class RedisClient(RemoteClient):
         """The first bytes of each value, as many as are asked for; none of one that is not there. `follows`: goes on to
         the epoch that another engine may have begun, in the same round trip."""
         values: list[bytes] = []
-        for places in batches([num_bytes for _, num_bytes in asked], _BATCH_BYTES):
+        for indices in batches([num_bytes for _, num_bytes in asked], _BATCH_BYTES):
             async with self._redis.pipeline(transaction=False) as pipeline:
-                for name, num_bytes in (asked[place] for place in places):
+                for name, num_bytes in (asked[index] for index in indices):
                     pipeline.getrange(name, 0, num_bytes - 1)
-                for place in places if is_use else ():
-                    pipeline.pexpire(asked[place][0], self._keep_ms)
+                for index in indices if is_use else ():
+                    pipeline.pexpire(asked[index][0], self._keep_ms)
                 if follows:
                     pipeline.get(self._family)
                 answers = await pipeline.execute()
-            values += answers[: len(places)]
+            values += answers[: len(indices)]
             if follows:
                 await self._take(answers[-1])
         return values

@@ -46,10 +46,10 @@ def describe_rank(
             group.group_id,
             kv_cache_config.kv_cache_groups[group.group_id].kv_cache_spec,
             group.tokens_per_block,
-            caches.page_size_bytes(place),
-            pages[place],
+            caches.page_size_bytes(index),
+            pages[index],
         )
-        for place, group in enumerate_groups(config.groups)
+        for index, group in enumerate_groups(config.groups)
     )
     return RankReport(
         rank=config.parallel.rank,

@@ -62,11 +62,11 @@ def know_pages(
     layers: dict[str, Any] = get_layers_from_vllm_config(vllm_config, AttentionLayerBase)
     reader = _Reader(config, vllm_config, layers)
     known: list[KnownPage | str] = []
-    for place, group in enumerate_groups(config.groups):
+    for index, group in enumerate_groups(config.groups):
         spec = kv_cache_config.kv_cache_groups[group.group_id].kv_cache_spec
         specs = getattr(spec, "kv_cache_specs", None) or dict.fromkeys(group.layer_names, spec)
         try:
-            known.append(reader.read_group({name: specs[name] for name in group.layer_names}, caches, place))
+            known.append(reader.read_group({name: specs[name] for name in group.layer_names}, caches, index))
         except CacheLayoutError as error:
             known.append(str(error))
         except AttributeError as error:
@@ -84,12 +84,12 @@ class _Reader:
         self._model = vllm_config.model_config
         self._text: dict[str, Any] = self._model.hf_text_config.to_dict()
 
-    def read_group(self, specs: dict[str, KVCacheSpec], caches: CanonicalKVCaches, place: GroupIdx) -> KnownPage:
+    def read_group(self, specs: dict[str, KVCacheSpec], caches: CanonicalKVCaches, index: GroupIdx) -> KnownPage:
         if self._is_split_otherwise:
             raise CacheLayoutError("ranks share more than heads: pipeline or context parallelism")
         if self._num_ranks > 1 and self._has_draft:
             raise CacheLayoutError("a draft model may split its heads otherwise")
-        refs = caches.group_refs[place]
+        refs = caches.group_refs[index]
         if len(refs) != len(specs):
             raise CacheLayoutError("its layers are packed in one piece")
         whole: list[Rows] = []

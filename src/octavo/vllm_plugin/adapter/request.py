@@ -109,8 +109,8 @@ class RequestState:
 
     def find_hash(self, end: int) -> BlockHash | None:
         """Of the block that ends with this token."""
-        place = end // self._tokens_per_hash - 1
-        return self.hashes[place] if 0 <= place < len(self.hashes) else None
+        index = end // self._tokens_per_hash - 1
+        return self.hashes[index] if 0 <= index < len(self.hashes) else None
 
     def promised(self, keys: Iterable[OffloadKey], promised: PromisedChunks) -> list[OffloadKey]:
         """Those of the offered chunks that are worth storing; all, where the prompt's length is not known."""

@@ -64,7 +64,7 @@ class Transfers:
         prepared = self._manager.prepare_store(chunks, points)
         if prepared is None:
             return None
-        new = [chunks[place].key for place in prepared.places]
+        new = [chunks[index].key for index in prepared.indices]
         named = list(map(OffloadKey, new))
         job = _Job(prepared.job_id, [slots[0] for slots in prepared.slots], stays_in_memory)
         self._stores.update(dict.fromkeys(named, job))

@@ -201,8 +201,8 @@ class OctavoWorker(OffloadingWorker):
             arena = self._arena_of_job()
             for head, checksum in zip(job.heads, result.checksums, strict=False):  # a load has none
                 arena.note_checksum(head, checksum)
-            for place in result.failed:
-                arena.note_failed(job.heads[place])
+            for index in result.failed:
+                arena.note_failed(job.heads[index])
             if result.failed and job.is_load:
                 self._load_failed(result.job_id, len(result.failed))
             self._ended.append(TransferResult(result.job_id, True, job.num_bytes, now - job.started))
