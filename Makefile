@@ -49,6 +49,7 @@ check: $(VENV)/.installed  ## formatting, lint, types, layers of imports, docs u
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/check_circles.py
+	$(BIN)/python scripts/mutation_check.py --pieces
 	$(BIN)/python scripts/make_plan_schema.py | diff -u docs/plan.schema.json - || { echo "run: make docs"; exit 1; }
 	$(BIN)/python scripts/make_plan_table.py | diff -u docs/plans.md - || { echo "run: make docs"; exit 1; }
 	$(BIN)/python scripts/make_settings_table.py | diff -u docs/configuration.md - || { echo "run: make docs"; exit 1; }

@@ -126,8 +126,8 @@ ENGINE_BUGS = (
     Bug(
         name="what has failed to load is published",
         file="offload/loads.py",
-        right="            if place not in failed:\n",
-        wrong="            if place >= 0:\n",
+        right="            if index not in failed:\n",
+        wrong="            if index >= 0:\n",
         tests=BITS_IN_MEMORY,
     ),
     Bug(
