@@ -98,7 +98,7 @@ class OffloadConfig(Settings, frozen=True, kw_only=True):
 
     @property
     def memory_bytes(self) -> int:
-        """Of the arena."""
+        """The bytes of the arena."""
         return self.memory or self.staging or _STAGING_BYTES
 
     @property

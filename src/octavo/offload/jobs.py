@@ -20,14 +20,14 @@ class StoreJob(NamedTuple):
 
     chunks: Sequence[WantedChunk]
     counts: list[int]
-    """Slots of each."""
+    """How many slots each chunk takes."""
     heads: list[Slot]
     masks: list[int]
     promises: Sequence[PromisedPoint]
     generation: int
 
     def without(self, failed: Collection[int], checksums: Sequence[int]) -> tuple["StoreJob", Sequence[int]]:
-        """What is left of it, and of its chunks' checksums, where the chunks at these indices failed."""
+        """The same job without the chunks at these indices, which failed; and the checksums that are left."""
         good = [index for index in range(len(self.chunks)) if index not in failed]
         rest = self._replace(
             chunks=[self.chunks[index] for index in good],
@@ -107,7 +107,7 @@ class Jobs:
 
     @property
     def num_slots_being_stored(self) -> int:
-        """Of this generation."""
+        """How many slots the stores of this generation take."""
         return sum(sum(store.counts) for store in self._stores.values() if self.is_wanted(store))
 
     def check_invariants(self) -> None:

@@ -106,11 +106,11 @@ class Way:
     """A resume point that loads can bring, and what that takes."""
 
     tokens_left: int
-    """To be computed beyond it."""
+    """The tokens that are to be computed beyond it."""
     bytes_to_device: int
     """Copies that are under way included."""
     reading_s: float = 0.0
-    """Until the tiers below have brought what memory lacks."""
+    """The seconds until the tiers below have brought what memory lacks."""
     is_in_memory: bool = True
 
 
@@ -182,7 +182,7 @@ class LoadChooser:
         return _LARGER_PROBE * few if is_larger else few
 
     def loading_s(self, way: Way) -> float:
-        """Until all of it is on the device."""
+        """The seconds until all of it is on the device."""
         return way.reading_s + self.from_memory.seconds_for(way.bytes_to_device)
 
     def _seconds(self, way: Way, ahead_s: float) -> float:

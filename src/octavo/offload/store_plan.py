@@ -34,7 +34,7 @@ class Promise:
 
     state: RequestOffloadState
     points: Sequence[int]
-    """Ascending."""
+    """The boundaries, ascending."""
     is_final: bool = True
     """False: what is there already of a promise that will follow."""
     is_milestone: bool = True

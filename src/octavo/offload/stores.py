@@ -51,7 +51,7 @@ class _Job:
     stage: Stage
     chunks: Sequence[ChunkOnDevice]
     is_last: bool
-    """Of its stage."""
+    """Whether it is the last part of its stage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +184,7 @@ class Storer:
         self._pinned, self._has_hole = None, False
 
     def _parts_of(self, chunks: Sequence[ChunkOnDevice]) -> list[Sequence[ChunkOnDevice]]:
-        """In order; one chunk may be larger than a part should be."""
+        """The parts of a stage, in order. A chunk that is larger than a part should be is a part alone."""
         parts: list[list[ChunkOnDevice]] = []
         num_bytes = 0
         for chunk in chunks:

@@ -67,7 +67,7 @@ class TiersBelow:
             lower.remove(keys)
 
     def rooms(self) -> list[Room]:
-        """Of each tier that works and has a budget."""
+        """The room of each tier that works and has a budget."""
         statuses = [lower.status() for lower in self.lowers if lower.is_available]
         return [
             Room(status.bytes_budget, max(0.0, 1 - status.bytes_used / status.bytes_budget), is_memory=False)

@@ -144,7 +144,7 @@ class WriteThrough:
         return parts
 
     def _lacking(self, keys: Sequence[OffloadKey]) -> list[OffloadKey]:
-        """What is resident, not on its way, and has blocks that the tier has not."""
+        """The chunks that are resident, are not on their way, and have blocks that the tier lacks."""
         heads, masks = self._resident.index.find(keys), self._resident.masks(keys)
         found = zip(keys, heads, masks, self._lower.masks(keys), strict=True)
         return [key for key, head, mask, below in found if mask & ~below and head not in self._heads]

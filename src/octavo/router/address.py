@@ -70,7 +70,7 @@ class EngineAddress:
 
     @property
     def host_and_port(self) -> tuple[str, int]:
-        """Of a name."""
+        """The host and port of a `dns://` name."""
         parts = urlsplit(self.url)
         assert parts.hostname is not None
         assert parts.port is not None, "it was checked"
@@ -125,7 +125,7 @@ class EngineAddress:
 
 
 def _split(url: str) -> SplitResult | None:
-    """None for what the router could not ask."""
+    """The parts of a URL; None if the router could not ask there."""
     try:
         parts = urlsplit(url)
         is_whole = parts.scheme in ("http", "https", _NAME) and bool(parts.hostname) and parts.port != 0

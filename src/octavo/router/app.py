@@ -74,7 +74,7 @@ class RouterServer(uvicorn.Server):
         super().__init__(uvicorn.Config(app, **http_settings(config)))
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        """With the fleet beside it."""
+        """Serves requests, and follows the fleet, until it is asked to end."""
         beside = [asyncio.create_task(self.fleet.run())]
         if self._config.engines_file is not None:
             beside.append(asyncio.create_task(watch_engines_file(self._config.engines_file, self._set_listed)))
@@ -145,7 +145,7 @@ class _Routes:
         return _Generation(path, self._proxy, self._admission, self._metrics, self._config)
 
     async def _models(self, request: Request) -> Response:
-        """As the engines name them."""
+        """The models, as the engines name them."""
         names = sorted({member.facts.model for member in self._fleet.members.values() if member.facts is not None})
         models = [{"id": name, "object": "model", "owned_by": "octavo"} for name in names]
         return as_json({"object": "list", "data": models})

@@ -17,11 +17,11 @@ class Decision:
     num_tokens: int
     choice: Choice
     resumes: dict[str, int]
-    """By engine, as the router expected."""
+    """The tokens that each engine was expected to resume."""
 
 
 class Decisions:
-    """Those of one router or endpoint picker."""
+    """The decisions of one router or endpoint picker."""
 
     def __init__(self) -> None:
         self.last: list[Decision] = []

@@ -18,7 +18,7 @@ _NO_PLAN = "its plan is not known yet: it has stored nothing since the router lo
 
 
 class Feed(ABC):
-    """One engine's, from one connection to it until its facts change."""
+    """Takes the events of one engine, from one connection to it until its facts change."""
 
     def __init__(self, member: Member) -> None:
         self.member = member
@@ -74,7 +74,7 @@ class Feed(ABC):
 
 
 class PlannedFeed(Feed):
-    """Of an engine that told its plan. It counts as silent until its first batch comes."""
+    """The feed of an engine that told its plan. The engine counts as silent until its first batch comes."""
 
     def __init__(self, member: Member, index: FleetIndex) -> None:
         super().__init__(member)
@@ -88,7 +88,7 @@ class PlannedFeed(Feed):
 
 
 class LearningFeed(Feed):
-    """Of an engine whose plan is learned. Its blocks move to another index whenever the plan has grown."""
+    """The feed of an engine whose plan is learned. Its blocks move to another index whenever the plan has grown."""
 
     def __init__(self, member: Member, indexes: Indexes, *, algorithm: str, learner: PlanLearner) -> None:
         super().__init__(member)

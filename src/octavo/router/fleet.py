@@ -72,7 +72,7 @@ class Fleet:
 
     @property
     def num_blocks(self) -> int:
-        """That are known; one that several engines hold counts once."""
+        """How many blocks are known; one that several engines hold counts once."""
         return self._indexes.num_blocks
 
     async def run(self) -> None:

@@ -52,7 +52,7 @@ class FleetRoutes:
         return self._page
 
     async def _tell_metrics(self, request: Request) -> Response:
-        """For Prometheus."""
+        """The metrics, for Prometheus."""
         return Response(self._metrics.render(state_of(self._fleet, self._decisions)), media_type=CONTENT_TYPE)
 
     async def _drain(self, request: Request) -> Response:

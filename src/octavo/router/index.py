@@ -210,7 +210,7 @@ def _resumes(groups: Sequence[GroupHolders], request: ResumePoint, engines: Mapp
 
 
 def _bits(holders: int) -> Iterator[int]:
-    """0b101 -> 0b1, 0b100."""
+    """The single bits of a number: 0b101 -> 0b1, 0b100."""
     while holders:
         yield holders & -holders
         holders &= holders - 1

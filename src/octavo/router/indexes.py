@@ -47,7 +47,7 @@ class Indexes:
 
     @property
     def num_blocks(self) -> int:
-        """That are known; one that several engines hold counts once."""
+        """How many blocks are known; one that several engines hold counts once."""
         return sum(index.num_blocks for index in self.hashers)
 
     def read(self, tokens: Sequence[int], identity: RequestIdentity) -> ReadPrompt:

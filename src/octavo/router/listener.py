@@ -19,7 +19,7 @@ _NO_EVENTS = (
 
 
 async def listen(member: Member, facts: EngineFacts, indexes: Indexes) -> None:
-    """Until it is cancelled, or the engine's events cannot be used; then the member says why."""
+    """Reads until it is cancelled, or until the engine's events cannot be used; then the member says why."""
     if member.has_left:
         return
     try:

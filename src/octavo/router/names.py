@@ -33,7 +33,7 @@ async def look_up(name: str, port: int) -> Collection[str]:
 
 @dataclass(slots=True)
 class _Known:
-    """Of one name."""
+    """What was last learned of one name."""
 
     address: EngineAddress
     hosts: Collection[str] = ()
@@ -60,7 +60,7 @@ class Names:
         return {name: known.problem for name, known in self._known.items()}
 
     def follow(self, addresses: Sequence[EngineAddress]) -> None:
-        """These from now on."""
+        """Looks up these names from now on, and no others."""
         wanted = {address.name: address for address in addresses}
         old = self._known
         self._known = {

@@ -34,7 +34,7 @@ class AnswerWriter(Protocol):
 
 
 def new_request_id(kind: str) -> str:
-    """As OpenAI's look."""
+    """A random id of the form of OpenAI's."""
     return f"{kind}-{token_hex(12)}"
 
 

@@ -105,7 +105,7 @@ class _PlainRoutes:
         return _json({"object": "list", "data": [self._about_model()]})
 
     async def model(self, request: Request) -> Response:
-        """By name."""
+        """Tells of one model, which the path names."""
         self._service.check_model(request.path_params["name"])
         return _json(self._about_model())
 

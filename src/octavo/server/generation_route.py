@@ -21,7 +21,7 @@ ReadBody = Callable[[bytearray], Awaitable[tuple[AnyRequest, AnswerWriter]]]
 
 
 class GenerationRoute(BodyRoute):
-    """One of them."""
+    """A route whose requests generate tokens."""
 
     def __init__(self, service: Service, read: ReadBody) -> None:
         super().__init__(service.admission, service.metrics, service.config)

@@ -63,7 +63,7 @@ def shown_key(authorization: bytes) -> bytes:
 
 
 def quotas_of(tenants: Sequence[Tenant], *, source: str = "tenants") -> Mapping[str, int]:
-    """By salt."""
+    """The quotas of those tenants that have one, by salt."""
     quotas: dict[str, int] = {}
     for tenant in tenants:
         if tenant.quota is not None and quotas.setdefault(tenant.tenant, tenant.quota) != tenant.quota:

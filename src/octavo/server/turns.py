@@ -46,7 +46,7 @@ class TurnWriter:
         return encode(self._response(choice, usage))
 
     def opening(self) -> Iterator[bytes]:
-        """That there will be an answer."""
+        """The events that begin a streamed answer."""
         begun = self._response(None, None)
         yield self._event("created", response=begun)
         yield self._event("in_progress", response=begun)

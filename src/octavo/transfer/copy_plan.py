@@ -33,12 +33,12 @@ class Piece(NamedTuple):
     apart on each side."""
 
     block: int
-    """Of the chunk, by index."""
+    """The index of the block in its chunk."""
     tensor_idx: int
     row_stride: int
     row_offset: int
     slot: Slot
-    """Of the chunk, by index."""
+    """The index of the slot among those of its chunk."""
     slot_offset: int
     num_bytes: int
     times: int = 1

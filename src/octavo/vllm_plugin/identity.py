@@ -78,7 +78,7 @@ def _are_apart(reports: Sequence[RankReport]) -> bool:
 
 
 def _identities(reports: Sequence[RankReport]) -> list[dict[str, object]]:
-    """Of each rank; of one for all where the number of ranks does not matter."""
+    """The identity of each rank; that of one for all where the number of ranks does not matter."""
     if not _are_apart(reports):
         return [dict(sorted(reports[0].identity.items())) | {"groups": _describe_groups(reports[0])}]
     return [

@@ -33,7 +33,7 @@ class WaitingRequest:
     device_tokens: int
     """Where it resumes without a load."""
     tokens_ahead: int
-    """Of prompts that are computed before."""
+    """Tokens of prompts that are computed before this one."""
     may_read: bool
     """Whether tiers below memory may be read for it."""
 
@@ -55,7 +55,7 @@ class LoadChoices:
     ) -> None:
         self.chooser = LoadChooser(rule)
         self.bytes_in_flight = 0
-        """Being copied to the device."""
+        """What is being copied to the device."""
         self.num_too_slow = 0
         """Loads that were given up because computing is quicker."""
         self.num_cut_short = 0
@@ -69,7 +69,7 @@ class LoadChoices:
         self._has_states = any(group.spec.holds_checkpoints for _, group, _ in self._groups)
 
     def find(self, request: WaitingRequest) -> "Found":
-        """What is there of it."""
+        """What can be loaded of a request."""
         sequences = [
             _Chunks(self._manager, group_idx, group, request.hashes[hashes - 1 :: hashes])
             for group_idx, group, hashes in self._groups
@@ -148,7 +148,7 @@ class _Chunks:
         return [OffloadKey(block_hash + suffix) for block_hash in self._hashes[start:stop]]
 
     def stands(self, start: int, stop: int) -> Sequence[LookupResult | None]:
-        """Of these chunks, all of which the sequence has; none is None."""
+        """Where each of these chunks stands. The sequence has all of them, so that no answer is None."""
         if None in self._stands[start:stop]:
             self._stands[start:stop] = self._manager.lookup(self.keys(start, stop))
         return self._stands[start:stop]

@@ -40,7 +40,7 @@ class PromisedChunks:
         return num_tokens // self._granularity * self._granularity
 
     def plan(self, num_prompt_tokens: int, known_tokens: int) -> PromisePlan:
-        """Of a prompt of which `known_tokens` were found when vLLM looked."""
+        """The promises of a prompt of which `known_tokens` were found when vLLM looked."""
         granule, boundary = self._granularity, self.boundary(num_prompt_tokens)
         known = self.boundary(min(known_tokens, boundary))
         plan = PromisePlan(granularity=granule, prompt_boundary=boundary, branch_point=known or None)

@@ -38,23 +38,23 @@ class GroupReport(msgspec.Struct, frozen=True, kw_only=True):
     """One group of a rank's caches."""
 
     group_id: int
-    """In vLLM's numbering, as in its keys."""
+    """The group's number in vLLM, as in its keys."""
     rule: GroupRule
     reach_tokens: int
-    """Of a window or a chunk; else 0."""
+    """How far back a window or an attention chunk reaches; else 0."""
     tokens_per_block: int
     page_bytes: int
-    """Of one block in this rank, without padding."""
+    """The bytes of one block in this rank, without padding."""
     whole_bytes: int = 0
     """Of one block in one rank that is alone, if it is known how ranks share it; else 0."""
     whole: str = ""
     """A digest of what lies where in those bytes: equal for any number of ranks. Empty if that is not known."""
     why_by_rank: str = ""
-    """Why it is not."""
+    """Why that is not known."""
 
 
 class RankReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank."""
+    """What one rank tells."""
 
     rank: int
     process: int
@@ -91,7 +91,7 @@ def shared_name(engine_id: str) -> str:
 
 
 def leave_report(name: str, report: RankReport) -> None:
-    """For the scheduler of the engine. It replaces one of an earlier life."""
+    """Leaves a report for the engine's scheduler. It replaces one of an earlier life."""
     path = _report_path(name, report.rank)
     draft = path.with_suffix(f".{os.getpid()}")
     with suppress(FileNotFoundError):

@@ -18,7 +18,7 @@ class StepTimes:
 
     def __init__(self, note: Callable[[int, float], None]) -> None:
         self.num_prompt_tokens = 0
-        """Scheduled since the start."""
+        """The prompt tokens that were scheduled since the start."""
         self._note = note
         self._in_flight: deque[tuple[int, float]] = deque(maxlen=_MOST_IN_FLIGHT)
         """Of each step: its prompt tokens, and when it was scheduled."""
@@ -39,7 +39,7 @@ class StepTimes:
 
 
 def count_prompt_tokens(scheduled: Mapping[str, int], drafts: Mapping[str, Sized]) -> int:
-    """Of a step's tokens, by request, those of prompts: a request that decodes has one, and its drafts."""
+    """How many of a step's tokens, given by request, are of prompts: a request that decodes has one, and its drafts."""
     if sum(scheduled.values()) == len(scheduled) + sum(map(len, drafts.values())):
         return 0
     return sum(count for name, count in scheduled.items() if count > 1 + len(drafts.get(name, ())))

@@ -121,7 +121,7 @@ class SelectionServer(uvicorn.Server):
         return _json({"status": "ok"})
 
     async def _health(self, request: Request) -> Response:
-        """That it lives."""
+        """Tells that the service runs."""
         return _json({"status": "ok"})
 
     async def _ready(self, request: Request) -> Response:

@@ -102,7 +102,7 @@ class Catalogue:
         return self._workers[worker_id]
 
     def ranks_of(self, worker: Worker) -> list[Rank]:
-        """Those that are there."""
+        """The ranks of a worker that are known."""
         return self.partitions[worker.partition].ranks_of(worker)
 
     def about(self) -> list[dict[str, Any]]:

@@ -167,7 +167,7 @@ class Partition:
         return [] if index is None else list(hashes.get(index, ()))
 
     def ranks_of(self, worker: Worker) -> list[Rank]:
-        """Those of one worker."""
+        """The ranks of one worker."""
         return [rank for rank in self.ranks.values() if rank.worker.worker_id == worker.worker_id]
 
     def _member_of(self, worker: Worker, number: int) -> Member:

@@ -147,7 +147,7 @@ class SelectionService:
 
     @property
     def num_blocks(self) -> int:
-        """That are known; one that several ranks hold counts once."""
+        """How many blocks are known; one that several ranks hold counts once."""
         return sum(partition.indexes.num_blocks for partition in self._catalogue.partitions.values())
 
     async def select_and_reserve(self, request: Mapping[str, Any]) -> dict[str, Any]:

@@ -75,5 +75,5 @@ def whole_calls(reads: Iterable[ReadText]) -> list[CallPiece]:
 
 
 def new_call_id() -> str:
-    """As OpenAI's look."""
+    """A random id of the form of OpenAI's."""
     return f"call_{token_hex(12)}"

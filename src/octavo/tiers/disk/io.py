@@ -100,7 +100,7 @@ class DiskIO:
             return {e.name: e.stat(follow_symlinks=False).st_size for e in entries if e.is_file(follow_symlinks=False)}
 
     def list_names(self) -> list[str]:
-        """Of everything that is there, whatever it is."""
+        """The names of everything that is in the directory, whatever it is."""
         return os.listdir(self._directory)  # noqa: PTH208 - of a descriptor
 
     def sync_directory(self) -> None:

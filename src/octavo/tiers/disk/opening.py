@@ -174,7 +174,7 @@ def tell_of_what_is_not_read(directory: Path, opened: OpenedDirectory, key_id: b
 
 
 def _delete_leftovers(io: DiskIO, family: bytes) -> None:
-    """Files that somebody was making when he ended."""
+    """Deletes files that a process was making when it ended."""
     names = {PROBE_NAME, draft_name(PROBE_NAME), draft_name(marker_name(family))}
     for name in names & io.list_files().keys():
         io.unlink(name)

@@ -116,7 +116,7 @@ class Readers:
 
 
 def _hand_over(part: ReadPart, payload: memoryview) -> None:
-    """Copies a chunk to its owner, if he still wants it."""
+    """Copies a chunk to its owner, if that still wants it."""
     with part.job.guard.access() as is_allowed:
         if not is_allowed:
             return

@@ -21,7 +21,7 @@ from octavo.tiers.disk.segment import Segment, segment_name
 
 
 class RecordMaker:
-    """Of one namespace and one key. The writer's thread calls it."""
+    """Makes records of one namespace under one key. The writer's thread calls it."""
 
     def __init__(
         self, io: DiskIO, ticket: Ticket, *, namespace: bytes, cipher: RecordCipher | None, most_bytes: int

@@ -62,7 +62,7 @@ class FoundSegment:
 
     @property
     def is_foreign(self) -> bool:
-        """Of another version of the format."""
+        """Whether another version of the format wrote it."""
         return self.version not in (0, VERSION)
 
 

@@ -145,7 +145,7 @@ class Segment:
         self.checksums = bytearray()
 
     def table(self) -> Table:
-        """Of the entries that were written."""
+        """A table of the entries that were written."""
         checksums = np.frombuffer(bytes(self.checksums), dtype=np.uint64).reshape(-1, 2)
         written: NDArray[np.bool_] = (checksums != 0)[:, 0] | (checksums != 0)[:, 1]
         return Table(

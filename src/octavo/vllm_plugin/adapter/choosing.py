@@ -118,7 +118,7 @@ class Choosing:
         return max(0, end - 1) // group.tokens_per_chunk * group.tokens_per_chunk
 
     def _tokens_ahead(self, asking: RequestState) -> int:
-        """Of prompts that are being computed."""
+        """The tokens of other prompts that are computed before this one."""
         ahead = 0
         for state in list(self._computing):
             left = state.prompt_tokens_left

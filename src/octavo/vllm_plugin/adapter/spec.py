@@ -85,7 +85,7 @@ class OctavoOffloadingSpec(OffloadingSpec):
         return RankArena(self._name, num_slots, self.config.parallel.world_size, self.config.parallel.rank)
 
     def get_manager(self) -> OffloadingManager:
-        """In the scheduler's process."""
+        """Makes the manager, in the scheduler's process."""
         sweep()
         num_ranks = self.config.parallel.world_size
         reports = take_reports(self._name, num_ranks)
