@@ -45,8 +45,10 @@ def test_who_has_a_key_reads_live_and_replayed_events(keys):
             assert reader.poll(PATIENCE_S).batch.ts == 1.0
 
 
-@pytest.mark.parametrize("has_other_keys", [False, True])
-def test_who_has_no_known_key_is_refused_and_told(keys, tmp_path, caplog, has_other_keys):
+@pytest.mark.parametrize(
+    ("has_other_keys", "says"), [(False, "asks for keys"), (True, "do not accept each other's keys")]
+)
+def test_who_has_no_known_key_is_refused_and_told(keys, tmp_path, caplog, has_other_keys, says):
     others = None
     if has_other_keys:
         others = tmp_path / "others"
@@ -57,7 +59,7 @@ def test_who_has_no_known_key_is_refused_and_told(keys, tmp_path, caplog, has_ot
         assert known.poll(PATIENCE_S).batch.ts == 0.0
         while not caplog.records:
             assert reader.poll(0.01) is None
-    assert "do not accept each other's keys" in caplog.text
+    assert says in caplog.text
 
 
 def test_faulty_keys_are_refused(keys, tmp_path):

@@ -84,6 +84,16 @@ def test_without_replay_its_state_is_unknown_after_the_silence(linked):
         assert isinstance(take(reader, 1)[0], Resync)
 
 
+def test_a_connection_that_is_cut_off_is_not_said_to_have_wrong_keys(linked, caplog):
+    _, events, _ = linked
+    events.break_off()
+    with reader_of(events) as reader:
+        while not caplog.records:
+            assert reader.poll(0.01) is None
+    (told,) = caplog.messages
+    assert "something between cuts them off" in told
+
+
 def test_when_a_publisher_is_silent():
     publisher = FollowedPublisher(session=PublisherSession(can_replay=True), heard_at=100.0)
     assert publisher.silent_at(lost_at=None, patience_s=30.0) == NEVER

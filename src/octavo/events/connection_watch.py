@@ -13,6 +13,11 @@ _logger = logging.getLogger(__name__)
 
 _REFUSED = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 _EVENTS = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_CONNECT_RETRIED | _REFUSED
+_WRONG_KEYS = "%s and this subscriber do not accept each other's keys"
+_CUT_SHORT = (
+    "%s ends connections before they are ready: it asks for keys that this subscriber has not, or something between "
+    "cuts them off"
+)
 _GIVEN_UP_S = 0.2
 """ZMQ connects again at once after a lost connection, but never to a peer that broke its protocol. If ZMQ has not
 tried within this time, the watch connects by itself."""
@@ -71,7 +76,7 @@ class ConnectionWatch:
         """Returns whether the event is a new connection."""
         if event & _REFUSED and not self._was_refused:
             self._was_refused = True
-            _logger.warning("%s and this subscriber do not accept each other's keys", self._endpoint)
+            _logger.warning(_WRONG_KEYS if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH else _CUT_SHORT, self._endpoint)
         if event == zmq.EVENT_DISCONNECTED:
             self._was_lost = True
             if not self._is_bound:
