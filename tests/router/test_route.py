@@ -55,6 +55,7 @@ def test_predicted_and_resumed_tokens_agree_on_a_quiet_fleet(router, engines):
             decision = router.look()["decisions"][-1]
             assert decision["num_tokens"] == len(prompt) == answer.json()["usage"]["prompt_tokens"]
             assert decision["choice"]["resumed_tokens"] == resumed_tokens(answer)
+            assert answer.headers["x-octavo-expected"] == str(resumed_tokens(answer))
             assert decision["choice"]["engine"] == answer.headers["x-octavo-engine"]
             assert decision["choice"]["weighed"].keys() == {engine.name for engine in engines}
             resumed += resumed_tokens(answer)

@@ -89,7 +89,9 @@ class Proxy:
             reservation = self._fleet.placement.send(choice, read.prompt, time.monotonic())
             try:
                 with self._fleet.expecting(choice.engine, read):
-                    await self._relay(request, self._fleet.members[choice.engine], reservation)
+                    await self._relay(
+                        request, self._fleet.members[choice.engine], reservation, _told(read.prompt, choice)
+                    )
             except _TryAnotherError as another:
                 tried.add(choice.engine)
                 self.decisions.num_retries += 1
@@ -113,7 +115,7 @@ class Proxy:
             able = [name for name in able if loads[name].num_requests < self._most_of_later]
         return self._fleet.placement.choose(prompt, able)
 
-    async def _relay(self, request: _Incoming, member: Member, sent: Reservation) -> None:
+    async def _relay(self, request: _Incoming, member: Member, sent: Reservation, told: Headers) -> None:
         url = member.address.url + request.path
         client, exchange = self._fleet.client, request.exchange
         try:
@@ -126,7 +128,7 @@ class Proxy:
                     now = time.monotonic()
                     self._fleet.placement.first_token(sent, now)
                     self._note_first_token(now - request.came_at)
-                await exchange.relay(HTTPStatus(answer.status_code), _answer_headers(answer, member), pieces)
+                await exchange.relay(HTTPStatus(answer.status_code), [*_handed_back(answer), *told], pieces)
         except httpx.HTTPError as error:
             self._fleet.missed(member, _reason(error))
             gone = _gone(member, error)
@@ -176,9 +178,14 @@ async def _all(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]
         yield piece
 
 
-def _answer_headers(answer: httpx.Response, member: Member) -> Headers:
-    headers = [(name.lower(), value) for name, value in answer.headers.raw if name.lower() in _HANDED_BACK]
-    return [*headers, (b"x-octavo-engine", member.name.encode())]
+def _handed_back(answer: httpx.Response) -> Headers:
+    return [(name.lower(), value) for name, value in answer.headers.raw if name.lower() in _HANDED_BACK]
+
+
+def _told(prompt: Prompt, choice: Choice) -> Headers:
+    """What the router says of its choice: beside the answer's usage it shows how right it was."""
+    engine = (b"x-octavo-engine", choice.engine.encode())
+    return [engine, (b"x-octavo-expected", b"%d" % choice.resumed_tokens)] if prompt.num_tokens else [engine]
 
 
 def _gone(member: Member, error: Exception) -> ApiError:
