@@ -27,6 +27,7 @@ class RecordSender:
                 check_endpoint(endpoint),
                 bind=bind,
                 max_frame_bytes=_MAX_FRAME_FROM_PEER_BYTES,
+                linger_s=timeout_s,
             )
         except InputError:
             self._context.destroy(linger=0)

@@ -159,7 +159,6 @@ class EndpointReader:
     def _set_options(self, socket: Socket) -> None:
         if self._source.keys is not None:
             secure_subscriber(socket, self._source.keys)
-        socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, _RECONNECT_MAX_MS)
         if self._config.heartbeat_s:

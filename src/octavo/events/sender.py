@@ -4,7 +4,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from math import ceil
 from typing import Protocol
 
 import zmq
@@ -15,7 +14,7 @@ from octavo.events.keys import secure_publisher, start_authenticator
 from octavo.events.messages import KVEventBatch
 from octavo.events.publisher_config import PublisherConfig
 from octavo.events.replay import ReplayBuffer, ReplayRequests, Sent
-from octavo.events.sockets import Context, Socket, can_read, open_endpoint
+from octavo.events.sockets import Context, Socket, can_read, linger_ms, open_endpoint
 from octavo.events.wakeup import Wakeup
 from octavo.events.wire import decode_sequence, encode_batch, encode_sequence
 
@@ -102,16 +101,14 @@ class Sender:
             left_s = 0.0 if self._close_at is None else max(0.0, self._close_at - time.monotonic())
             if authenticator is not None:
                 authenticator.stop()
-            context.destroy(linger=ceil(1000 * left_s))
+            context.destroy(linger=linger_ms(left_s))
 
     def _open(self, context: Context) -> tuple[Socket, Socket | None]:
         pub = context.socket(zmq.PUB)
         pub.set_hwm(self._config.hwm)
         if self._config.keys is not None:
             secure_publisher(pub, self._config.keys)
-        self.endpoint = open_endpoint(
-            pub, self.endpoint, bind=self._config.bind, max_frame_bytes=_MAX_FRAME_FROM_PEER_BYTES
-        )
+        self.endpoint = self._open_endpoint(pub, self.endpoint, bind=self._config.bind)
         if self.replay_endpoint is None:
             return pub, None
         router = context.socket(zmq.ROUTER)
@@ -119,10 +116,17 @@ class Sender:
         if self._config.keys is not None:
             secure_publisher(router, self._config.keys)
         router.setsockopt(zmq.ROUTER_MANDATORY, 1)  # a full queue is an error here, not a lost message
-        self.replay_endpoint = open_endpoint(
-            router, self.replay_endpoint, bind=True, max_frame_bytes=_MAX_FRAME_FROM_PEER_BYTES
-        )
+        self.replay_endpoint = self._open_endpoint(router, self.replay_endpoint, bind=True)
         return pub, router
+
+    def _open_endpoint(self, socket: Socket, endpoint: str, *, bind: bool) -> str:
+        return open_endpoint(
+            socket,
+            endpoint,
+            bind=bind,
+            max_frame_bytes=_MAX_FRAME_FROM_PEER_BYTES,
+            linger_s=self._config.close_timeout_s,
+        )
 
     def _send_until_closed(self) -> None:
         poller = zmq.Poller()

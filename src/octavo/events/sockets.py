@@ -1,5 +1,6 @@
 """Opening and polling of ZMQ sockets, for publishers and subscribers."""
 
+from math import ceil
 from typing import TypeAlias, cast
 
 import zmq
@@ -10,9 +11,17 @@ from octavo.events.endpoints import is_ipv6
 Context: TypeAlias = zmq.Context[zmq.Socket[bytes]]
 Socket: TypeAlias = zmq.Socket[bytes]
 
+_MAX_MS = 2**31 - 1
 
-def open_endpoint(socket: Socket, endpoint: str, *, bind: bool, max_frame_bytes: int) -> str:
-    """Binds or connects, and returns the endpoint with its real port. InputError if that fails."""
+
+def open_endpoint(socket: Socket, endpoint: str, *, bind: bool, max_frame_bytes: int, linger_s: float = 0.0) -> str:
+    """Binds or connects, and returns the endpoint with its real port. InputError if that fails.
+
+    Once its context is destroyed, a socket waits at most `linger_s` for messages that are not sent yet. This is set
+    before it is bound, since a connection that it accepts keeps what was set then: without it, one that breaks while
+    the socket is closed can make `destroy` wait for ever.
+    """
+    socket.setsockopt(zmq.LINGER, linger_ms(linger_s))
     socket.setsockopt(zmq.MAXMSGSIZE, max_frame_bytes)
     socket.setsockopt(zmq.IPV6, int(is_ipv6(endpoint)))
     try:
@@ -26,6 +35,10 @@ def open_endpoint(socket: Socket, endpoint: str, *, bind: bool, max_frame_bytes:
         return endpoint
     chosen = str(socket.getsockopt_string(zmq.LAST_ENDPOINT))
     return endpoint.rpartition(":")[0] + ":" + chosen.rpartition(":")[2]
+
+
+def linger_ms(seconds: float) -> int:
+    return min(ceil(1000 * seconds), _MAX_MS)
 
 
 def can_read(socket: Socket) -> bool:

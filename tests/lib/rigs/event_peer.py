@@ -22,8 +22,8 @@ PATIENCE_S = 60.0
 """For what comes at once, unless the machine is busy."""
 
 
-def batch(number, life=0):
-    removed = BlockRemoved(block_hashes=[number], medium="GPU", group_idx=life)
+def batch(number, life=0, *, num_hashes=1):
+    removed = BlockRemoved(block_hashes=[number] * num_hashes, medium="GPU", group_idx=life)
     return KVEventBatch(ts=float(number + 1000 * life), events=[removed])
 
 
@@ -56,6 +56,7 @@ class Peer:
 
     @staticmethod
     def bind(socket, endpoint):
+        socket.setsockopt(zmq.LINGER, 1000)
         socket.bind(endpoint)
         return socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
