@@ -162,10 +162,43 @@ def test_looking_again_finds_what_was_lost_last():
     assert session.live(4, 4) == DELIVER
 
 
+def test_what_a_failed_replay_left_out_is_asked_for_again():
+    session = heard(0, 1)
+    session.live(5, 5)
+    session.replay_failed()
+    assert session.live(6, 6) == DELIVER
+    assert session.is_unanswered
+    assert session.recheck() == Verdict(replay_from=0)
+    assert session.replay_failed() == Verdict()
+    assert session.recheck() == Verdict(replay_from=0)
+    assert lost(session.replayed(0, 0)) == (ResyncReason.GAP, 7, 0, True)
+    assert [session.replayed(i, i) for i in range(1, 8)] == [DELIVER] * 7
+    assert session.replay_ended() == Verdict()
+    assert not session.is_unanswered
+    assert session.live(7, 7) == DUPLICATE
+    assert session.live(8, 8) == DELIVER
+
+
+def test_what_a_failed_replay_left_out_and_the_publisher_has_forgotten_is_not_asked_for_forever():
+    for answer in ([], [5, 6], [6]):
+        session = heard(0, 1)
+        session.live(5, 5)
+        session.replay_failed()
+        session.live(6, 6)
+        session.recheck()
+        if answer:
+            assert session.replayed(answer[0], answer[0]) == Verdict()
+            assert not session.is_asking
+        else:
+            assert session.replay_ended() == Verdict()
+        assert not session.is_unanswered
+        assert session.live(7, 7) == DELIVER
+
+
 class PublisherMachine(RuleBasedStateMachine):
     """A message is (life, sequence), and that is its digest too. What the consumer has is a list of them."""
 
-    @initialize(can_replay=st.booleans(), keeps=st.integers(0, 6), first_life=st.integers(0, 3))
+    @initialize(can_replay=st.booleans(), keeps=st.integers(0, 9), first_life=st.integers(0, 3))
     def start(self, can_replay, keeps, first_life):
         self.session = PublisherSession(can_replay=can_replay)
         self.can_replay = can_replay
@@ -176,6 +209,7 @@ class PublisherMachine(RuleBasedStateMachine):
         self.wire = deque()
         self.has = []
         self.knows_all = None  # None: has not been told anything
+        self.is_lost_for_good = False
         for _ in range(first_life):
             self.publish_unheard()
 
@@ -229,6 +263,7 @@ class PublisherMachine(RuleBasedStateMachine):
         verdict = self.session.live(message[1], message)
         if verdict.deliver and self.session.is_asking is False and message not in self.has:
             self.forget(is_from_start=False)
+            self.is_lost_for_good = True
             self.session.malformed(message[1])
         else:
             self.follow(verdict, message, fails=fails)
@@ -236,15 +271,16 @@ class PublisherMachine(RuleBasedStateMachine):
     def follow(self, verdict, held, *, fails=False, cut=0, lose_one=False):
         """Does what the session says, and plays the replay socket."""
         self.obey(verdict, held)
-        num_asked = 0
+        num_asked, is_holed = 0, False
         while verdict.replay_from is not None:
             num_asked += 1
             assert self.can_replay
             assert num_asked < 20, "it never stops asking"
-            answer = [s for s in self.sent[len(self.sent) - self.keeps :] if s >= verdict.replay_from]
+            answer = [s for s in self.sent[max(0, len(self.sent) - self.keeps) :] if s >= verdict.replay_from]
             answer = answer[:cut] if fails else answer
             if lose_one and len(answer) > 2:
                 del answer[1]
+                is_holed = True
             start = verdict.replay_from
             verdict = Verdict()
             for sequence in answer:
@@ -252,12 +288,13 @@ class PublisherMachine(RuleBasedStateMachine):
                 verdict = self.session.replayed(sequence, (self.life, sequence))
                 assert not verdict.has_failed
                 self.obey(verdict, (self.life, sequence))
-                if verdict.replay_from is not None:
+                if verdict.replay_from is not None or not self.session.is_asking:
                     break
             else:
                 verdict = self.session.replay_failed() if fails else self.session.replay_ended()
                 self.obey(verdict, held)
         assert not self.session.is_asking
+        self.is_lost_for_good |= is_holed
 
     def obey(self, verdict, message):
         if verdict.resync is not None:
@@ -271,6 +308,7 @@ class PublisherMachine(RuleBasedStateMachine):
     def forget(self, *, is_from_start):
         self.has = []
         self.knows_all = is_from_start
+        self.is_lost_for_good = False
 
     @invariant()
     def what_is_held_is_one_unbroken_run_of_one_life(self):
@@ -285,6 +323,18 @@ class PublisherMachine(RuleBasedStateMachine):
         if getattr(self, "has", None) and not self.wire and self.can_replay and self.keeps:
             # With replay, a new life is noticed when the connection is made.
             assert self.has[0][0] == self.life
+
+    @rule(fails=st.booleans(), num_unheard=st.integers(0, 2))
+    def looking_again_finds_what_is_still_there(self, fails, num_unheard):
+        for _ in range(num_unheard):
+            self.publish_unheard()
+        self.publish()
+        self.read(1000, fails=fails)
+        self.recheck(fails=False)
+        is_whole = self.sent == list(range(self.next)) and self.next <= self.keeps
+        if self.can_replay and is_whole and not self.is_lost_for_good:
+            assert self.has == [(self.life, i) for i in self.sent]
+            assert self.knows_all
 
     @rule()
     def once_more_and_it_agrees(self):

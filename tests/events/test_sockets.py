@@ -6,6 +6,7 @@ import gc
 import select
 import threading
 import time
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,24 @@ def test_what_was_lost_last_is_found_though_nothing_follows():
         assert told(take(reader, 1)) == [1]
         peer.send(2)
         assert told(take(reader, 1)) == [2]
+
+
+def test_what_a_failed_replay_left_out_is_found_though_the_publisher_is_never_quiet(monkeypatch):
+    monkeypatch.setattr("octavo.events.endpoint_reader._RECHECK_AFTER_FAILURE_S", 0.1)
+    with Peer() as peer, subscriber(peer, recheck_s=0.05, replay_timeout_s=0.5) as reader:
+        peer.await_subscriber()
+        peer.send(0)
+        assert told(take(reader, 1)) == [0]
+        peer.is_mute = True
+        peer.send(1, is_lost=True)
+        peer.send(2)
+        assert told(take(reader, 2)) == [ResyncReason.GAP, 2]
+        peer.is_mute = False
+        for sequence in count(3):
+            peer.send(sequence)
+            if told(take(reader, 1)) == [ResyncReason.GAP]:
+                break
+        assert told(take(reader, sequence + 1)) == list(range(sequence + 1))
 
 
 def test_a_gap_that_the_buffer_no_longer_reaches():

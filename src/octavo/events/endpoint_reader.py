@@ -32,7 +32,9 @@ _HEARTBEATS_MISSED = 3
 _SECOND_LOOK_S = 0.2
 """The first replay may be answered before the subscription takes effect, so replay is asked again after this time."""
 _RECHECK_AFTER_FAILURE_S = 60.0
-"""Live messages wait during a replay, so an endpoint that failed to answer is asked again only after this time."""
+_MAX_DOUBLINGS = 6
+"""Live messages wait during a replay, so an endpoint that failed to answer is asked again only after a minute, and
+after twice as long with each further failure, up to about an hour."""
 _LEAST_FRAME_BYTES = 4096
 """The bound of a frame is never lower than this, so that a topic fits even under a small payload limit."""
 _END = encode_sequence(END_SEQUENCE)
@@ -104,6 +106,8 @@ class EndpointReader:
         self._to_verify: deque[FollowedPublisher] = deque()
         self._replay: _Replay | None = None
         self._recheck_at: float | None = None
+        self._num_failures = 0
+        """Replays in sequence that were not answered."""
         self._to_recheck: deque[FollowedPublisher] = deque()
         self._open()
 
@@ -198,7 +202,7 @@ class EndpointReader:
         while self._replay is None and self._to_verify:
             publisher = self._to_verify.popleft()
             self._apply(publisher, publisher.session.interrupted(), None, now)
-        if self._waiting:
+        if self._waiting and not any(publisher.session.is_unanswered for publisher in self._publishers.values()):
             self._recheck_later(now, self._config.recheck_s)
         elif self._recheck_at is not None and now >= self._recheck_at:
             self._to_recheck = self._all_publishers()
@@ -252,6 +256,9 @@ class EndpointReader:
             replay.give_up_at = now + self._config.replay_timeout_s
             replay.num_messages += 1
             if frames == [b"", b"", _END, b""]:
+                if self._num_failures:
+                    self._num_failures = 0
+                    self._recheck_later(now, self._config.recheck_s)
                 self._apply(replay.publisher, session.replay_ended(), replay.held, now)
                 if replay.publisher.answers(now):
                     self._items.append(Heard(topic=_text(replay.publisher.topic or b""), endpoint=self.endpoint))
@@ -264,7 +271,9 @@ class EndpointReader:
                 return
         if now >= replay.give_up_at:
             self._to_recheck.clear()
-            self._recheck_later(now, max(self._config.recheck_s, _RECHECK_AFTER_FAILURE_S))
+            pause_s = max(self._config.recheck_s, _RECHECK_AFTER_FAILURE_S)
+            self._recheck_later(now, pause_s * 2 ** min(self._num_failures, _MAX_DOUBLINGS))
+            self._num_failures += 1
             self._apply(replay.publisher, session.replay_failed(), replay.held, now)
 
     def _silent_at(self, publisher: FollowedPublisher) -> float:

@@ -13,6 +13,7 @@ strictly increase, and an answer of replay is always the newest part of the mess
 
 After a gap or a lost connection the session asks replay for the last message that it saw and all later ones. If the
 digest of the first one agrees, it is the same life and nothing is lost. Messages of two lives differ in their times.
+If replay does not answer, the session goes on with live messages, and `recheck` asks for everything once more.
 """
 
 from dataclasses import dataclass
@@ -138,7 +139,9 @@ class _Question:
     is_other_life: bool = False
     """The publisher does not have the last known message."""
     is_recheck: bool = False
-    """A check without a sign of loss: if no answer comes, nothing changes."""
+    """A check without a new sign of loss: if no answer comes, nothing changes."""
+    must_precede: int | None = None
+    """The answer is of use only if it begins before this sequence, since all later messages are known."""
     num_requests: int = 1
     has_begun: bool = False
     has_progress: bool = False
@@ -158,6 +161,8 @@ class PublisherSession:
         self._question: _Question | None = None
         self._next: int | None = None
         self._last_digest = 0
+        self._unanswered_before: int | None = None
+        """Messages from this sequence on were delivered after a replay that failed; it may have earlier ones."""
         self.num_gaps = 0
         self._forget()
 
@@ -165,6 +170,11 @@ class PublisherSession:
     def is_asking(self) -> bool:
         """Whether a replay is under way."""
         return self._question is not None
+
+    @property
+    def is_unanswered(self) -> bool:
+        """Whether messages are missing that a replay may have that failed: only `recheck` asks for them again."""
+        return self._unanswered_before is not None
 
     def live(self, sequence: int, digest: int) -> Verdict:
         """Takes a live message."""
@@ -202,6 +212,8 @@ class PublisherSession:
         question = self._question
         assert question is not None, "nothing was asked"
         if not question.has_begun:
+            if question.must_precede is not None:
+                self._unanswered_before = None
             is_over = question.digest is None or question.is_recheck
             return self._unanswered(question) if is_over else self._ask_from_start(question)
         if question.held is None:
@@ -224,15 +236,19 @@ class PublisherSession:
         if question.has_progress and question.num_requests < _MAX_REQUESTS:
             return self._ask_again(question)
         if not question.has_begun:
-            return self._unanswered(question)
-        self._question = None
-        if question.held is None:
-            return _NOTHING
-        sequence, digest = question.held
-        if self._ahead.get(sequence) == digest or sequence < self._floor:
-            self._saw_live(sequence)
-            return _DUPLICATE
-        return self._go_on_live(question.reason, sequence, digest, expected=self._next or 0)
+            verdict = self._unanswered(question)
+        else:
+            self._question = None
+            if question.held is None:
+                return _NOTHING
+            sequence, digest = question.held
+            if self._ahead.get(sequence) == digest or sequence < self._floor:
+                self._saw_live(sequence)
+                return _DUPLICATE
+            verdict = self._go_on_live(question.reason, sequence, digest, expected=self._next or 0)
+        if question.held is not None:
+            self._unanswered_before = question.held[0]
+        return verdict
 
     def interrupted(self) -> Verdict:
         """A connection was made, the first or a new one: messages may be missing, or the publisher may be new."""
@@ -242,13 +258,18 @@ class PublisherSession:
         return self._ask(ResyncReason.LATE_JOIN if is_fresh else ResyncReason.RECONNECTED, held=None)
 
     def recheck(self) -> Verdict:
-        """No message came for a while: the last ones may be lost, and only a later message would show it."""
+        """No message came for a while: the last ones may be lost, and only a later message would show it. Or some time
+        has passed since a replay failed: it may have an answer now."""
         if not self._can_replay:
             return _NOTHING
         verdict = self._ask(ResyncReason.LATE_JOIN if self._next is None else ResyncReason.GAP, held=None)
-        assert self._question is not None
-        self._question.is_recheck = True
-        return verdict
+        question = self._question
+        assert question is not None
+        question.is_recheck = True
+        if self._unanswered_before is None:
+            return verdict
+        question.start, question.digest, question.must_precede = 0, None, self._unanswered_before
+        return Verdict(replay_from=0)
 
     def malformed(self, sequence: int) -> Resync:
         """The message to be delivered cannot be decoded, so its content is lost."""
@@ -281,6 +302,7 @@ class PublisherSession:
         assert self._next is not None
         question.start, question.digest = self._next - 1, self._last_digest
         question.has_begun = question.has_progress = False
+        question.must_precede = None
         question.num_requests += 1
         return Verdict(replay_from=question.start)
 
@@ -295,6 +317,9 @@ class PublisherSession:
     def _take_first_replayed(self, question: _Question, sequence: int, digest: int) -> Verdict:
         if sequence < question.start:
             return _VIOLATION
+        if question.must_precede is not None and sequence >= question.must_precede:
+            self._question, self._unanswered_before = None, None
+            return _NOTHING
         is_known = question.digest is not None and sequence == question.start
         if is_known and digest != question.digest:
             return self._ask_from_start(question)
@@ -359,3 +384,4 @@ class PublisherSession:
         """Live messages below it are older than the first message of a replay whose buffer had lost them."""
         self._ahead: dict[int, int] = {}
         """Digests of messages that replay delivered and that have not come live yet."""
+        self._unanswered_before = None

@@ -51,7 +51,7 @@ class Peer:
         self.router = self.context.socket(zmq.ROUTER)
         self.replay_endpoint = self.bind(self.router, replay_endpoint or LOOPBACK)
         self.answers = threading.Thread(target=self.answer, daemon=True)
-        self.stopping = False
+        self.stopping = self.is_mute = False
         self.answers.start()
 
     @staticmethod
@@ -86,6 +86,8 @@ class Peer:
             if not self.router.poll(20):
                 continue
             client, _, start = self.router.recv_multipart()
+            if self.is_mute:
+                continue
             for message in list(self.history):
                 if message[1] >= start:
                     self.router.send_multipart([client, b"", *message])
