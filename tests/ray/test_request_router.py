@@ -1,25 +1,19 @@
 """A real Ray Serve: calls go to the replica that can resume them, and leave one that dies."""
 
-import os
-import sys
 import time
-import warnings
 from contextlib import suppress
 
 import pytest
 
 pytest.importorskip("ray", reason="needs octavo[ray]: make test-fleet")
 
-os.environ |= {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
-
-with warnings.catch_warnings(action="ignore"):  # Ray's own
-    import ray
-    from ray import serve
-    from ray.serve.config import RequestRouterConfig
+import ray
+from ray import serve
+from ray.serve.config import RequestRouterConfig
 
 from rigs.publishing_engine import TOKENS
 from rigs.ray_replicas import ROUTERS, Replica
-from rigs.running_ray import PATIENCE_S
+from rigs.running_ray import PATIENCE_S, running_ray
 
 pytestmark = [
     pytest.mark.fleet,
@@ -30,18 +24,8 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def ray_machine():
-    ray.init(
-        _node_ip_address="127.0.0.1",
-        num_cpus=2,
-        include_dashboard=False,
-        log_to_driver=False,
-        object_store_memory=100 << 20,
-        runtime_env={"env_vars": {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}},
-    )
-    serve.start(proxy_location="Disabled")  # a proxy that is not up in time would end the test
-    yield
-    serve.shutdown()
-    ray.shutdown()
+    with running_ray(proxy_location="Disabled"):  # a proxy that is not up in time would end the test
+        yield
 
 
 @pytest.fixture
