@@ -38,17 +38,18 @@ from octavo.ids import BlockHash, GroupIdx
 
 _WIRE_NAMES = {"memory": MEDIUM_CPU, "disk": MEDIUM_STORAGE}
 _MOST_NAMED = 1 << 16
-"""Chunks whose blocks are known and that no medium has yet; the oldest gives way, and is told by its last block."""
+"""The most chunks that are remembered with their blocks while no medium has them. Beyond that the oldest is forgotten,
+and later told by its last block alone."""
 _BySize = dict[int, list[OffloadKey]]
 """By `_Block.num_blocks`."""
 
 
 class _Block(NamedTuple):
-    """What is told at once: a block, or a chunk by its last block."""
+    """The unit of an event: a block, or a chunk that is told by its last block."""
 
     key: OffloadKey
     num_blocks: int = 1
-    """Those that come with it; 0: itself, and others that nobody can name."""
+    """The number of blocks that come with it; 0: this block, and others that cannot be named."""
 
 
 class OffloadEventSource:
@@ -65,17 +66,16 @@ class OffloadEventSource:
         """By medium, for chunks of several blocks."""
 
     def name(self, key: OffloadKey, block_hashes: Sequence[BlockHash]) -> None:
-        """The blocks of a chunk, from its first to the one that names it. A key alone tells only the last."""
+        """Learns the blocks of a chunk, from its first to the one that names it. A key alone tells only the last."""
         self._named.pop(key, None)
         if len(self._named) == _MOST_NAMED:
             del self._named[next(iter(self._named))]
         self._named[key] = block_hashes
 
     def messages(self, changes: OffloadChanges) -> list[AnyEvent]:
-        """The events of one step: what was cleared, then for each medium one removal and one store for each group.
-
-        AllBlocksCleared has no medium: a publisher of other media too has to tell those after it.
-        """
+        """The events of one step: first what was cleared, then for each medium one removal and one store per group.
+        AllBlocksCleared names no medium, so a publisher that also tells of other media must tell their blocks again
+        after it."""
         events: list[AnyEvent] = [AllBlocksCleared()] if changes.was_cleared else []
         if changes.was_cleared:
             self._blocks.clear()
@@ -95,7 +95,7 @@ class OffloadEventSource:
         return events
 
     def _changed_blocks(self, medium: MediumChanges) -> tuple[_BySize, _BySize]:
-        """What went and what came."""
+        """The blocks that went, and those that came."""
         removed = {1: [key for key in medium.removed if self._size(key) == 1]}
         stored = {1: [key for key in medium.stored if self._size(key) == 1]}
         chunks = {key: mask for key, mask in medium.held.items() if self._size(key) > 1}
@@ -111,7 +111,7 @@ class OffloadEventSource:
         return self._groups[get_offload_group_idx(key)].blocks_per_chunk
 
     def _blocks_of(self, key: OffloadKey, mask: int) -> list[_Block]:
-        """The blocks that a chunk holds, as far as they are known."""
+        """The blocks of a chunk, as far as they are known."""
         if not mask:
             return []
         hashes = self._named.get(key)
@@ -148,16 +148,16 @@ class OffloadEventSource:
 
 
 class _BlocksOfMedium:
-    """Which chunks of a medium have which blocks, as they were told."""
+    """Which blocks a medium has, and in how many chunks each."""
 
     def __init__(self) -> None:
         self._of_chunk: dict[OffloadKey, Sequence[_Block]] = {}
         self._num_chunks: Counter[_Block] = Counter()
-        """Block -> the chunks that have it."""
+        """Block -> the number of chunks that hold it."""
 
     def change(self, chunks: Mapping[OffloadKey, Sequence[_Block]]) -> tuple[list[_Block], list[_Block]]:
-        """These chunks have these blocks from now on. The blocks that went with the last chunk, and those that came
-        with the first."""
+        """Notes that these chunks now hold these blocks. Returns the blocks whose last chunk went, and those whose
+        first chunk came."""
         before: dict[_Block, bool] = {}
         for key, blocks in chunks.items():
             for block in (*self._of_chunk.get(key, ()), *blocks):

@@ -1,4 +1,4 @@
-"""`ChunkFinder`: where a chunk stands, in memory, on its way there, or on a tier below."""
+"""`ChunkFinder`: where a chunk is: in memory, on its way there, or on a tier below."""
 
 from collections.abc import Mapping, Sequence
 
@@ -19,7 +19,7 @@ class ChunkFinder:
         lowers: Sequence[LowerTier],
         sizes: ChunkSizes,
     ) -> None:
-        """`storing`: the blocks of each chunk that a store is bringing."""
+        """`storing`: chunk -> the blocks that a store is bringing."""
         self._resident = resident
         self._storing = storing
         self._promotions = promotions
@@ -27,7 +27,7 @@ class ChunkFinder:
         self._sizes = sizes
 
     def lookup(self, keys: Sequence[OffloadKey]) -> list[LookupResult]:
-        """Where each chunk stands. Advice: only `prepare_load` pins."""
+        """Where each chunk is. The answer is advice: only `prepare_load` pins chunks."""
         shards = self._resident.index.shards
         results = [LookupResult.HIT if key in shards[key[0]] else LookupResult.MISS for key in keys]
         if LookupResult.MISS in results:
@@ -35,8 +35,8 @@ class ChunkFinder:
         return results
 
     def held_blocks(self, keys: Sequence[OffloadKey]) -> list[int]:
-        """By key: which blocks the nearest copy has (ALL_BLOCKS, a bit mask, 0 where there is none): in memory, on its
-        way there, or on the first tier that has it."""
+        """Per key: the blocks that the nearest copy has, as ALL_BLOCKS or a bit mask (0b101: the first and the third),
+        0 without a copy. The nearest copy is in memory, on its way there, or on the first tier that has it."""
         masks = self._resident.masks(keys)
         for index in [index for index, mask in enumerate(masks) if not mask]:
             masks[index] = self._storing.get(keys[index], 0) or self._promotions.reading.get(keys[index], 0)
@@ -48,7 +48,7 @@ class ChunkFinder:
         return masks
 
     def depths_of(self, keys: Sequence[OffloadKey]) -> dict[OffloadKey, int]:
-        """For those of these that are there, the index in `media` of what they come from."""
+        """For the keys that are found: the index in `media` of the medium that they come from."""
         depths: dict[OffloadKey, int] = {}
         missing = list(keys)
         sides: list[ResidentChunks | LowerTier] = [self._resident, *self._lowers]
@@ -59,7 +59,8 @@ class ChunkFinder:
         return depths
 
     def missing(self, chunks: Sequence[WantedChunk]) -> tuple[list[int], list[int], list[OffloadKey]]:
-        """Indices and wanted blocks of chunks that are neither there nor on their way; keys of those that are there."""
+        """The indices and wanted blocks of chunks that are neither there nor on their way, and the keys of those that
+        are there."""
         storing, reading, table = self._storing, self._promotions.reading, self._resident.table
         keys = [chunk[0] for chunk in chunks]
         masks = self._sizes.masks(chunks)
@@ -85,7 +86,7 @@ class ChunkFinder:
         return indices, [masks[index] for index in indices], there
 
     def _look_further(self, keys: Sequence[OffloadKey], results: list[LookupResult]) -> None:
-        """Replaces MISS where a chunk is on its way, or on a tier below."""
+        """Replaces MISS by the answer for chunks that are on their way or on a tier below."""
         storing, promotions = self._storing, self._promotions
         missing: list[int] = []
         for index, result in enumerate(results):

@@ -34,11 +34,11 @@ class Hinter:
             self._hints[request_id] = hints
 
     def take(self, request_id: str) -> Sequence[Hint]:
-        """The request has no hints any more."""
+        """The request has no more hints."""
         return self._hints.pop(request_id, ())
 
     def begin(self, state: RequestOffloadState, now: float) -> None:
-        """The request is about to be looked up."""
+        """The request is about to be looked up for the first time."""
         hints = self._hints.get(state.request.request_id, ())
         if asked := {self._boundary(state, hint.end_tokens) for hint in hints if hint.end_tokens is not None} - {0}:
             state.request.promises = replace(state.request.promises, asked=tuple(sorted(asked)))
@@ -51,7 +51,8 @@ class Hinter:
                 self._manager.retentions.note(hint.kind, HintOutcome.NO_POINT)
 
     def promised(self, state: RequestOffloadState, points: Sequence[int], now: float, *, is_milestone: bool) -> None:
-        """These boundaries are computed; the prompt's end or the request's is among them, if it is a milestone."""
+        """These boundaries are computed. A milestone says that the end of the prompt or of the request is among
+        them."""
         for hint in self._hints.get(state.request.request_id, ()):
             if hint.kind is HintKind.RETAIN:
                 point = self._point_of(state, hint, points, is_milestone=is_milestone)
@@ -61,7 +62,7 @@ class Hinter:
     def _point_of(
         self, state: RequestOffloadState, hint: Hint, points: Sequence[int], *, is_milestone: bool
     ) -> int | None:
-        """The point that the hint is on, if it is among these."""
+        """The boundary that the hint is on, if it is one of these."""
         if hint.end_tokens is not None:
             boundary = self._boundary(state, hint.end_tokens)
             return boundary if boundary in points else None
@@ -72,7 +73,7 @@ class Hinter:
         return end if end > prompt else None
 
     def ended(self, state: RequestOffloadState, hints: Sequence[Hint]) -> None:
-        """The request has ended, and has promised all that it will."""
+        """The request has ended and makes no more promises."""
         if not any(hint.kind is HintKind.DEMOTE for hint in hints):
             return
         computed = state.request.num_computed_tokens
@@ -99,7 +100,7 @@ class Hinter:
         retentions.note(HintKind.PREFETCH, HintOutcome.TAKEN if chunks else HintOutcome.NO_POINT)
 
     def _boundary(self, state: RequestOffloadState, end_tokens: int) -> int:
-        """Where a request can resume at or before the end of a part; 0 if nowhere."""
+        """The last boundary at or before the end of a part where the request can resume; 0 if there is none."""
         return min(self._whole(end_tokens), state.request.promises.prompt_boundary)
 
     def _whole(self, num_tokens: int) -> int:
@@ -111,7 +112,7 @@ class Hinter:
         return {block_hash for group in state.groups for block_hash in group.hashes}
 
     def _sizes(self, state: RequestOffloadState, num_tokens: int) -> dict[OffloadKey, int]:
-        """By block that a resume needs, its bytes."""
+        """Per block that a resume needs: its bytes."""
         config, point = self._device.config, state.request.resume_point(num_tokens)
         return {
             key: offloaded.page_size_bytes

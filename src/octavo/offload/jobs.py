@@ -20,14 +20,14 @@ class StoreJob(NamedTuple):
 
     chunks: Sequence[WantedChunk]
     counts: list[int]
-    """How many slots each chunk takes."""
+    """The number of slots of each chunk."""
     heads: list[Slot]
     masks: list[int]
     promises: Sequence[PromisedPoint]
     generation: int
 
     def without(self, failed: Collection[int], checksums: Sequence[int]) -> tuple["StoreJob", Sequence[int]]:
-        """The same job without the chunks at these indices, which failed; and the checksums that are left."""
+        """The same job without the failed chunks at these indices, and the remaining checksums."""
         good = [index for index in range(len(self.chunks)) if index not in failed]
         rest = self._replace(
             chunks=[self.chunks[index] for index in good],
@@ -39,7 +39,7 @@ class StoreJob(NamedTuple):
 
 
 class Jobs:
-    """Loads and stores under way. A reset begins a new generation: what older stores bring is not wanted any more."""
+    """Loads and stores under way. A reset begins a new generation: what older stores bring is dropped."""
 
     def __init__(self, ids: Iterator[int]) -> None:
         self.storing: dict[OffloadKey, int] = {}
@@ -69,7 +69,7 @@ class Jobs:
         masks: list[int],
         promises: Sequence[PromisedPoint],
     ) -> int:
-        """A store without chunks has a number, and is over already."""
+        """A store without chunks gets a number, and has already ended."""
         job_id = next(self._ids)
         if chunks:
             self.storing.update((chunk.key, mask) for chunk, mask in zip(chunks, masks, strict=True))
@@ -90,7 +90,7 @@ class Jobs:
         return store
 
     def is_wanted(self, store: StoreJob) -> bool:
-        """Whether no reset came in between."""
+        """Whether no reset happened since the job began."""
         return store.generation == self._generation
 
     def begin_generation(self) -> None:
@@ -107,7 +107,7 @@ class Jobs:
 
     @property
     def num_slots_being_stored(self) -> int:
-        """How many slots the stores of this generation take."""
+        """The number of slots that the stores of this generation take."""
         return sum(sum(store.counts) for store in self._stores.values() if self.is_wanted(store))
 
     def check_invariants(self) -> None:

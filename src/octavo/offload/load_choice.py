@@ -22,25 +22,26 @@ from math import inf
 _WEIGHT_OF_NEWEST = 0.1
 _LEAST_TOKENS = 64
 LEAST_BYTES = 4 << 20
-"""Smaller copies and reads are over before anybody looks, and say nothing about a rate."""
+"""A shorter copy or read ends before anything can measure it, so it says nothing about a rate."""
 _LEAST_SPREAD = 0.1
-"""Of amounts, as the share of their squares that is variance. Less, and noise decides what a latency seems to be: two
-amounts that are measured equally often have it where one is twice the other."""
+"""A line is fitted only if the variance of the amounts is at least this share of their mean square. With less spread,
+noise decides the latency: two amounts that are measured equally often have this spread if one is twice the other."""
 _LARGER_PROBE = 4
-"""Times the chunks of a small one: amounts that are alike tell no latency."""
+"""A larger probe has this many times the chunks of a small one, since equal amounts cannot tell a latency from a
+rate."""
 _LARGER_PROBE_S = 0.25
-"""No larger one is begun that is expected to take longer."""
+"""A larger probe is not begun if it is expected to take longer."""
 _TRIED_ANYWAY = 64
 """One in 64 loads from memory that seem too slow is tried, since what was slow may have become quick again."""
 _PROBED_ANYWAY = 16
-"""Of those from tiers, one in 16 is begun and not waited for."""
+"""One in 16 refused loads from tiers is begun all the same, and no request waits for it."""
 
 
 class LoadRule(Enum):
     """Which loads are begun."""
 
     MEASURED = "measured"
-    """Those that are expected to be quicker than computing."""
+    """Loads that are expected to be quicker than computing."""
     ALWAYS = "always"
     NEVER = "never"
 
@@ -50,14 +51,14 @@ class Outlook(Enum):
 
     LOAD = "load"
     LOAD_PART = "load part"
-    """What memory has; the rest is computed."""
+    """Load what is in memory, and compute the rest."""
     COMPUTE = "compute"
 
 
 class MovingLine:
     """Seconds as a fixed part and a part per unit, fitted to recent measurements. Relative errors count alike.
 
-    Amounts that are alike tell only the sum of both: what was known of the fixed part holds then."""
+    Equal amounts tell only the sum of both parts; then the fixed part stays as it was known before."""
 
     def __init__(self, *, least: float = 0.0) -> None:
         self.fixed = self.per_unit = 0.0
@@ -80,13 +81,13 @@ class MovingLine:
         self._fit()
 
     def seconds_for(self, amount: float) -> float:
-        """Zero while nothing was measured, and for nothing."""
+        """Zero for an amount of zero, and while nothing was measured."""
         if not self.is_known or amount <= 0:
             return 0.0
         return self.fixed + self.per_unit * amount
 
     def amount_in(self, seconds: float) -> float:
-        """So much is done after these seconds; nothing while nothing was measured."""
+        """The amount that is done after this time; zero while nothing was measured."""
         if not self.is_known or seconds <= self.fixed:
             return 0.0
         return (seconds - self.fixed) / self.per_unit if self.per_unit else inf
@@ -103,31 +104,31 @@ class MovingLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """A resume point that loads can bring, and what that takes."""
+    """A resume point that loads can reach, and what reaching it takes."""
 
     tokens_left: int
-    """The tokens that are to be computed beyond it."""
+    """The tokens beyond it that must be computed."""
     bytes_to_device: int
-    """Copies that are under way included."""
+    """Bytes to copy to the device, copies that are under way included."""
     reading_s: float = 0.0
     """The seconds until the tiers below have brought what memory lacks."""
     is_in_memory: bool = True
 
 
 class LoadChooser:
-    """What loads and computing were found to take, and what follows."""
+    """Measures loads and computing, and chooses between them."""
 
     def __init__(self, rule: LoadRule = LoadRule.MEASURED) -> None:
         self._rule = rule
         self.prefill = MovingLine(least=_LEAST_TOKENS)
-        """Of tokens."""
+        """Seconds by tokens."""
         self.from_memory = MovingLine(least=LEAST_BYTES)
-        """Of bytes, host memory to device."""
+        """Seconds by bytes, from host memory to the device."""
         self._num_refused = 0
 
     @property
     def foregone(self) -> Outlook | None:
-        """What is chosen for every request; None where it depends."""
+        """The outcome that is the same for every request; None if it depends on the request."""
         if self._rule is LoadRule.NEVER:
             return Outlook.COMPUTE
         return None if self._rule is LoadRule.MEASURED and self.prefill.is_known else Outlook.LOAD
@@ -141,8 +142,8 @@ class LoadChooser:
         tokens_ahead: int,
         loads_end_in: Iterable[float] = (),
     ) -> Outlook:
-        """`tokens_alone`: to be computed where nothing is loaded. `tokens_ahead`: what others compute before.
-        `loads_end_in`: the seconds until others have what they wait for."""
+        """`tokens_alone`: tokens to compute if nothing is loaded. `tokens_ahead`: tokens that other requests compute
+        before. `loads_end_in`: for each other request that waits for a load, the seconds until the load ends."""
         if self.foregone is not None:
             return self.foregone
         ahead_s = self.prefill.seconds_for(tokens_ahead)
@@ -158,8 +159,9 @@ class LoadChooser:
         return best
 
     def worth_of_an_answer_s(self, *, tokens_alone: int, tokens_ahead: int) -> float | None:
-        """How long to wait for a tier that is still to say what it has: while others compute, and then for half the
-        time that computing all takes, since there may be nothing. None: nothing was measured, or loads always pay."""
+        """How long to wait for a tier that has not yet said what it holds: while other requests compute, and then half
+        the time of computing the whole prompt, since the tier may hold nothing. None: nothing was measured, or loads
+        always pay."""
         if self._rule is LoadRule.NEVER:
             return 0.0
         if self._rule is LoadRule.ALWAYS or not self.prefill.is_known:
@@ -169,8 +171,8 @@ class LoadChooser:
     def chunks_to_probe(
         self, reads: Sequence[tuple[int, int]], num_refused: int, seconds_to_read: Callable[[Mapping[int, int]], float]
     ) -> int:
-        """So many of the first reads that were refused, each a tier and bytes, are made all the same, with nobody
-        waiting: mostly none, and else what can be measured, or several times as much where that is quick."""
+        """How many of the first refused reads, each a tier and bytes, are made all the same while no request waits for
+        them. Mostly none; else as many as can be measured, or several times as many if that is quick."""
         times, rest = divmod(num_refused - 1, _PROBED_ANYWAY)
         if self._rule is not LoadRule.MEASURED or rest:
             return 0
@@ -182,7 +184,7 @@ class LoadChooser:
         return _LARGER_PROBE * few if is_larger else few
 
     def loading_s(self, way: Way) -> float:
-        """The seconds until all of it is on the device."""
+        """The seconds until everything is on the device."""
         return way.reading_s + self.from_memory.seconds_for(way.bytes_to_device)
 
     def _seconds(self, way: Way, ahead_s: float) -> float:

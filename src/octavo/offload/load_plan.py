@@ -20,7 +20,7 @@ class GroupLoad:
     rows_there: Sequence[Row]
     missing_blocks: Sequence[int]
     chunks: Sequence[ChunkOfBlocks]
-    """In the order of the sequence; together they have all missing blocks."""
+    """In the order of the sequence. Together they hold all missing blocks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class LoadPlan:
 
     num_tokens: int
     num_device_tokens: int
-    """Where the device alone could resume."""
+    """The resume point of the device alone."""
     groups: tuple[GroupLoad, ...]
 
     @property
@@ -45,7 +45,7 @@ class LoadPlan:
         ]
 
     def part_in_memory(self) -> "LoadPlan":
-        """The chunks that can be loaded now. They make no resume point, but leave less to load."""
+        """The chunks that can be loaded now. They reach no resume point by themselves, but leave less to load."""
         groups = []
         for part in self.groups:
             chunks = [chunk for chunk in part.chunks if chunk.stands is LookupResult.HIT]
@@ -61,7 +61,7 @@ def tiered_blocks(
     manager: OffloadingManager,
     accepts: Collection[LookupResult],
 ) -> list[TieredBlocks]:
-    """By group: what device and tiers have of a request together."""
+    """Per group: the blocks that device and tiers together have of a request."""
     return [
         TieredBlocks(blocks, OffloadedBlocks(state, manager, accepts))
         for state, blocks in zip(states, on_device, strict=True)
@@ -69,7 +69,7 @@ def tiered_blocks(
 
 
 def availability(config: KVCacheConfig, blocks: Sequence[BlockAvailability]) -> list[GroupAvailability]:
-    """The groups' parts in the question where a request can resume."""
+    """All groups' blocks, in the form in which the resume rule asks for them."""
     return [
         GroupAvailability(spec=group.spec.rule, blocks=available, is_draft=group.is_draft)
         for group, available in zip(config.groups, blocks, strict=True)
@@ -77,7 +77,7 @@ def availability(config: KVCacheConfig, blocks: Sequence[BlockAvailability]) -> 
 
 
 def plan_load(request: OffloadedRequest, tiered: Sequence[TieredBlocks], config: KVCacheConfig) -> LoadPlan | None:
-    """What brings the request farther than the device alone; None where nothing does. Changes nothing."""
+    """The loads that take the request beyond the device's own resume point; None if no load does. Changes nothing."""
     num_device_tokens = device_tokens(request, [blocks.device for blocks in tiered], config)
     num_tokens = _resume(request, tiered, config)
     if num_tokens <= num_device_tokens:
@@ -101,7 +101,7 @@ def plan_load(request: OffloadedRequest, tiered: Sequence[TieredBlocks], config:
 
 
 def device_tokens(request: OffloadedRequest, blocks: Sequence[DeviceBlocks], config: KVCacheConfig) -> int:
-    """Where the device alone could resume."""
+    """The resume point of the device alone."""
     return _resume(request, blocks, config)
 
 

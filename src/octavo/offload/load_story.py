@@ -1,4 +1,4 @@
-"""`LoadStory`: what became of one request's load, for who asks why it resumed where it did."""
+"""`LoadStory`: what became of one request's load, told to those who ask why it resumed where it did."""
 
 from dataclasses import dataclass
 
@@ -7,9 +7,9 @@ from octavo.offload.load_choice import Outlook
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadStory:
-    """As far as it has come when the request starts."""
+    """The story up to the start of the request."""
 
     outlook: Outlook | None
-    """What was chosen; None: there was nothing to choose."""
+    """The choice that was made; None if there was nothing to choose."""
     is_late: bool
-    """Whether the request went on without what it had waited for."""
+    """Whether the request started without what it had waited for."""

@@ -38,11 +38,11 @@ _LOOK_AGAIN_S = 0.005
 
 
 class Readiness(Enum):
-    """Whether a waiting request is to be started now."""
+    """Whether a waiting request can start now."""
 
     READY = "ready"
     WAIT = "wait"
-    """Something is on its way to it. Others go on."""
+    """Something is on its way to this request. Others go on."""
     NO_ROOM = "no_room"
     """The device has no room for it. Younger requests must not take what comes free."""
 
@@ -52,9 +52,9 @@ class _Load:
     state: RequestOffloadState
     pages: HeldPages
     is_whole: bool
-    """False: memory does not hold all chunks at once, and this is what it held."""
+    """False: memory could not hold all chunks at once, and this load brings the part that it held."""
     brings: Sequence[tuple[GroupIdx, OffloadKey, list[int]]]
-    """By index in the job: group, chunk, and the blocks that it brings."""
+    """For each chunk of the job: its group, its key, and the blocks that it brings."""
     num_bytes: int
 
 
@@ -73,7 +73,8 @@ class Loader:
         most_bytes_in_flight: int,
         rule: LoadRule = LoadRule.MEASURED,
     ) -> None:
-        """`requests`: all that run or were looked at, which the choice between loading and computing asks."""
+        """`requests`: all requests that run or were looked at; the choice between loading and computing depends on
+        them."""
         self._promises = PromiseRule(groups, device.config.resume_granularity)
         self._device = device
         self._manager = manager
@@ -82,24 +83,24 @@ class Loader:
         self._patience_s = patience_s
         self._most_bytes_in_flight = most_bytes_in_flight
         self._loads: dict[int, _Load] = {}
-        """By job."""
+        """Job -> load."""
         self._keys_in_flight: set[OffloadKey] = set()
         self._bytes_in_flight = 0
         self._requests = requests
         self.chooser = LoadChooser(rule)
         self.epoch = 0
-        """Changes when something has happened that a waiting request may wait for."""
+        """Grows whenever something happens that a waiting request may wait for."""
         self.num_loaded_tokens = 0
-        """By which loads have moved resume points, those that failed included."""
+        """The sum of how far loads have moved resume points, loads that failed included."""
         self.num_loaded_bytes = 0
         self.num_loaded_blocks: Counter[tuple[GroupIdx, int]] = Counter()
-        """By group, and by how far below memory the chunk was when its request first asked for it."""
+        """(Group, depth of the chunk's medium below memory when its request first asked for it) -> blocks."""
         self.num_too_slow = 0
         """Loads that were not begun because computing is quicker."""
         self.num_cut_short = 0
-        """Loads of what memory has only, because computing the rest is quicker than reading it."""
+        """Loads only of the part that is in memory, because computing the rest is quicker than reading it."""
         self.num_late = 0
-        """Requests that went on without what they had waited for."""
+        """Requests that started without what they had waited for."""
         self.num_failed_chunks = 0
 
     @property
@@ -107,7 +108,7 @@ class Loader:
         return bool(self._loads)
 
     def prepare(self, state: RequestOffloadState, now: float, *, may_borrow: bool) -> Readiness:
-        """Moves a waiting request's load on. Without `may_borrow` it gets no pages of the device."""
+        """Moves the load of a waiting request forward. Without `may_borrow` the request gets no device pages."""
         match state.phase:
             case LoadPhase.READY | LoadPhase.LOADED:
                 return Readiness.READY
@@ -124,13 +125,13 @@ class Loader:
                 assert_never(unreachable)
 
     def started(self, state: RequestOffloadState) -> None:
-        """The request holds its pages itself by now, or has ended."""
+        """The request now holds its pages itself, or has ended."""
         self._end_loan(state)
         state.phase = LoadPhase.READY
 
     def call_in(self, state: RequestOffloadState) -> bool:
-        """Takes back what a waiting request was lent; False if it has nothing. The pages of a load that is under way
-        come back when that ends."""
+        """Takes back the pages that a waiting request was lent. False if it has none. The pages of a load that is under
+        way come back when the load ends."""
         if state.phase not in (LoadPhase.LOADING, LoadPhase.LOADED):
             return False
         self._end_loan(state)
@@ -144,7 +145,7 @@ class Loader:
             state.pages = None
 
     def finished(self, result: TransferResult, now: float) -> bool:
-        """A job of the worker's has ended; False if it is no load."""
+        """Handles the end of a worker's job. False if the job is no load."""
         load = self._loads.pop(result.job_id, None)
         if load is None:
             return False
@@ -179,7 +180,7 @@ class Loader:
             self._device.fill(load.pages, group_idx, sorted(blocks))
 
     def _awaits_answers(self, state: RequestOffloadState, now: float) -> bool:
-        """Whether a tier is still to say what it has of the request, and the answer is worth waiting for."""
+        """Whether a tier has not yet said what it holds of the request, and its answer is worth waiting for."""
         if not self._manager.asks_ahead:
             return False
         if state.answers_until is None:
@@ -224,7 +225,7 @@ class Loader:
         return Readiness.WAIT
 
     def _plan(self, state: RequestOffloadState, accepts: Collection[LookupResult]) -> LoadPlan | None:
-        """The first time it also plans what is promised, since the tiers are asked anyway."""
+        """At the first call it also plans the request's promises, since the tiers are asked anyway."""
         config = self._device.config
         tiered = tiered_blocks(state.groups, self._device.blocks_of(state.request), self._manager, accepts)
         if not state.is_planned:
@@ -234,8 +235,9 @@ class Loader:
         return plan_load(state.request, tiered, config)
 
     def _renew(self, state: RequestOffloadState, now: float) -> None:
-        """Something has come for the request. At most twice for each of its chunks, as each can come to memory and to
-        the device; what comes again, since it was evicted, does not keep it waiting for ever."""
+        """Renews the deadline because something has come for the request. This happens at most twice for each chunk,
+        since a chunk can come to memory and then to the device. A chunk that comes again after an eviction does not
+        renew it, so no request waits for ever."""
         if state.renewals_left:
             state.renewals_left -= 1
             state.deadline = now + self._patience_s
@@ -249,14 +251,14 @@ class Loader:
         return Readiness.READY
 
     def _what_to_load(self, state: RequestOffloadState, now: float) -> LoadPlan | None:
-        """None: nothing, or nothing that is worth it."""
+        """None: there is nothing to load, or nothing that is worth it."""
         accepts = ANYWHERE if now < state.deadline and state.outlook is not Outlook.LOAD_PART else IN_MEMORY
         plan = self._plan(state, accepts)
         return None if plan is None else self._choose(state, plan, now)
 
     def _choose(self, state: RequestOffloadState, plan: LoadPlan, now: float) -> LoadPlan | None:
-        """What of the plan is to be loaded. A request that has begun to wait keeps to its choice: what others queue
-        after it does not hold it up. Its deadline is the net."""
+        """Chooses which part of the plan is loaded. A request that has begun to wait keeps its choice: what others
+        queue later does not delay it, and its deadline bounds the wait."""
         if state.outlook is not None:
             return plan
         part = None
@@ -286,7 +288,7 @@ class Loader:
         return chosen
 
     def _probe(self, state: RequestOffloadState, plan: LoadPlan, now: float) -> None:
-        """Reads some chunks of what was refused, for the measurement's sake."""
+        """Reads some chunks of a refused load, to measure the tier."""
         below = [
             (
                 group.wanted_chunk(chunk.first_block, chunk.num_blocks, chunk.held_blocks),
@@ -303,7 +305,7 @@ class Loader:
         self._manager.promote([wanted for wanted, _ in below[:count]], now, now + self._patience_s)
 
     def _way(self, state: RequestOffloadState, plan: LoadPlan) -> Way:
-        """What loading takes that goes as far as the plan."""
+        """What it takes to load up to the plan's resume point."""
         below = {chunk.key for chunk in plan.chunks if chunk.stands is LookupResult.RETRY}
         depths = self._manager.depths_of(list(below)) if below else {}
         to_device = self._bytes_in_flight
@@ -323,7 +325,7 @@ class Loader:
         )
 
     def _tokens_ahead(self, state: RequestOffloadState) -> int:
-        """Prompt tokens that are computed before those of this request: what others lack that need not wait."""
+        """Prompt tokens that other requests compute before this one: the missing tokens of all that need not wait."""
         return sum(
             max(0, min(other.tokens_to_compute, other.request.num_prompt_tokens - other.request.num_computed_tokens))
             for other in self._requests.values()
@@ -331,7 +333,8 @@ class Loader:
         )
 
     def _loads_end_in(self, asking: RequestOffloadState, now: float) -> list[float]:
-        """The seconds until the others that wait for loads have them, as was expected when they were chosen."""
+        """For each other request that waits for a load: the seconds until the load ends, as expected when it was
+        chosen."""
         return [
             state.load_ends_at - now
             for state in self._requests.values()
@@ -368,7 +371,7 @@ class Loader:
 def _copies_of(
     plan: LoadPlan, prepared: PreparedLoad, pages: HeldPages, page_sizes: Sequence[int]
 ) -> tuple[list[ChunkCopy], list[tuple[GroupIdx, OffloadKey, list[int]]], int]:
-    """What the worker is to copy, what each chunk brings, and all bytes of it. No two chunks bring one block."""
+    """The copies for the worker, what each chunk brings, and the sum of bytes. No two chunks bring the same block."""
     copies: list[ChunkCopy] = []
     brings: list[tuple[GroupIdx, OffloadKey, list[int]]] = []
     num_bytes = 0

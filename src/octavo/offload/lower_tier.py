@@ -28,19 +28,19 @@ Release = Callable[[Sequence[OffloadKey], Sequence[Slot]], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffloadLimits:
-    """What bounds the traffic between the arena and the tiers below."""
+    """Bounds of the traffic between the arena and the tiers below."""
 
     store_timeout_s: float = 30.0
-    """A store that a tier has not finished by then is given up."""
+    """A store that a tier has not finished within this time is given up."""
     first_pause_s: float = 1.0
     longest_pause_s: float = 60.0
-    """How long a tier is left alone after it missed a deadline or raised, at first and at most."""
+    """The first and the longest pause of a tier that missed a deadline or raised."""
     chunks_per_job: int = 64
-    """The most that a tier is asked for at once."""
+    """The most chunks of one job."""
     waiting_share: float = 0.25
-    """The part of the arena's slots that may wait to be written to the tiers below; what comes then is dropped."""
+    """The part of the arena's slots that may wait to be written to the tiers below. Chunks beyond it are dropped."""
     most_failed_keys: int = 4096
-    """Keys that are remembered as not to be read again for `first_pause_s`; the oldest is forgotten for another."""
+    """The most keys that are remembered as unreadable for `first_pause_s`. A new one replaces the oldest."""
 
 
 class LowerTier:
@@ -49,7 +49,7 @@ class LowerTier:
     def __init__(
         self, tier: Tier, limits: OffloadLimits, release: Release, departures: Departures | None = None
     ) -> None:
-        """`release` takes the slots that a cancelled job has held. `departures` is told what the tier gives up."""
+        """`release` gets back the slots of a cancelled job. `departures` is told which chunks the tier gives up."""
         self._departures = departures
         self.medium = tier.medium
         self.cold_start = tier.cold_start
@@ -58,19 +58,19 @@ class LowerTier:
         self.is_broken = False
         self.num_pauses = 0
         self.num_errors = 0
-        """Calls that raised, or answered what the contract does not know."""
+        """Calls that raised or broke the contract."""
         self._tier = tier
         self._limits = limits
         self._release = release
         self._jobs: dict[int, int] = {}
         """Job -> its number of chunks."""
         self._quarantine: dict[int, tuple[Sequence[OffloadKey], Sequence[Slot]]] = {}
-        """Job -> keys and heads."""
+        """Job -> the keys and heads that the tier may still touch."""
         self._owes_reset = False
         self._owes_announcement = False
         self._has_more_changes = False
         self._is_told = False
-        """The log says that the tier is off."""
+        """Whether the log says that the tier is off."""
         self._now = 0.0
         self._pause_s = limits.first_pause_s
         self._resume_at = 0.0
@@ -82,11 +82,11 @@ class LowerTier:
     # ---- what is there ------------------------------------------------------------------------------------------
 
     def masks(self, keys: Sequence[OffloadKey]) -> list[int]:
-        """By key: the blocks that the tier has, 0 while it is not available."""
+        """Per key: the blocks that the tier has; 0 while it is not available."""
         return self._lookup(keys) if self.is_available else [0] * len(keys)
 
     def ask(self, sequence: SequenceNames, *, wants_answer: bool) -> bool:
-        """Whether the tier is still to say what it has of the sequence."""
+        """Whether the tier has not yet said what it holds of the sequence."""
         return self.is_available and self._ask(
             "ask", lambda: self._tier.ask(sequence, wants_answer=wants_answer), otherwise=False
         )
@@ -106,14 +106,14 @@ class LowerTier:
         return self._ask("owned_by", lambda: list(self._tier.owned_by(tenants)), [])
 
     def remove(self, keys: Sequence[OffloadKey]) -> None:
-        """Their tenant has no more room."""
+        """Removes chunks whose tenant has no more room."""
         if self._departures is not None:
             there = [key for key, mask in zip(keys, self._lookup(keys), strict=True) if mask]
             self._departures.note(there, self.medium, Leaving.QUOTA)
         self._ask("remove", lambda: self._tier.remove(keys), None)
 
     def announce(self) -> None:
-        """All that is there is told anew, from now on or as soon as the tier answers."""
+        """Tells all that is there anew, now or as soon as the tier answers."""
         self._owes_announcement = True
         self._make_up()
 
@@ -123,7 +123,7 @@ class LowerTier:
         return self._has_more_changes and not self.is_broken
 
     def status(self) -> TierStatus:
-        """Of a broken tier: the last one that it told, and that it is off."""
+        """The tier's status; of a broken tier the last one that it told, marked as off."""
         self._status = self._ask("status", lambda: replace(self._tier.status()), self._status)
         if self.is_broken:
             return replace(self._status, state=TierState.DEGRADED, reason="it raised an error: see the log")
@@ -138,7 +138,7 @@ class LowerTier:
         return self._submit("submit_load", job_id, chunks, lambda: self._tier.submit_load(job_id, chunks))
 
     def cancel(self, job_id: int, keys: Sequence[OffloadKey], heads: Sequence[Slot]) -> None:
-        """Gives up a job, and releases its slots as soon as the tier touches them no more."""
+        """Gives up a job. Its slots are released as soon as the tier no longer touches them."""
         self._jobs.pop(job_id, None)
         if self._has_cancelled(job_id):
             self._release(keys, heads)
@@ -150,14 +150,14 @@ class LowerTier:
         return [head for _, heads in self._quarantine.values() for head in heads]
 
     def poll(self, now: float) -> list[TierResult]:
-        """Jobs that have ended."""
+        """The jobs that have ended."""
         self._now = now
         if not self.is_available and now >= self._resume_at:
             self._resume()
         return self._ask("poll", lambda: self._known(self._tier.poll(now)), [])
 
     def could_not_read(self, keys: Sequence[OffloadKey]) -> None:
-        """These were to be read, and were not; of what was damaged, the next changes say that it has gone."""
+        """These chunks could not be read. If they were damaged, the next changes say that they are gone."""
         if self._departures is not None:
             self._departures.note(keys, self.medium, Leaving.UNREADABLE)
 
@@ -166,7 +166,8 @@ class LowerTier:
             self._pause()
 
     def worked(self) -> None:
-        """A job has ended well. A tier that raised must do so for as long as its next pause would be."""
+        """Notes a job that ended well. A tier that raised counts as well again after it has worked for as long as its
+        next pause."""
         if self._is_told and self._now < self._resume_at + self._pause_s:
             return
         self._pause_s = self._limits.first_pause_s
@@ -194,11 +195,11 @@ class LowerTier:
     # ---- helpers ------------------------------------------------------------------------------------------------
 
     def _ask(self, method: str, call: Callable[[], T], otherwise: T) -> T:
-        """The tier's answer, if it is not broken and does not break now."""
+        """The tier's answer; `otherwise` if it is broken or breaks now."""
         return otherwise if self.is_broken else self._try(method, call, otherwise)
 
     def _does(self, method: str, call: Callable[[], object]) -> bool:
-        """Whether the call came back."""
+        """Whether the call came back without raising."""
         return self._try(method, lambda: (call(), True)[1], otherwise=False)
 
     def _try(self, method: str, call: Callable[[], T], otherwise: T) -> T:
@@ -231,7 +232,7 @@ class LowerTier:
         self._pause_s = min(2 * self._pause_s, self._limits.longest_pause_s)
 
     def _resume(self) -> None:
-        """The pause is over. A broken tier must first give up its former jobs, and make up for a missed reset."""
+        """Ends the pause. A broken tier must first give up its former jobs and make up for a missed reset."""
         was_broken, self.is_broken = self.is_broken, False
         if was_broken:
             for job_id in list(self._quarantine):
@@ -242,7 +243,7 @@ class LowerTier:
         self.is_available = not self.is_broken
 
     def _make_up(self) -> None:
-        """Does what the tier is still to do, if it is not broken and does not break now."""
+        """Does what is left to do on the tier, unless it is broken or breaks now."""
         if self._owes_reset:
             self._owes_reset = self.is_broken or not self._does("reset", self._tier.reset)
         if self._owes_announcement:
@@ -255,7 +256,7 @@ class LowerTier:
         return self._ask("lookup", lambda: _as_many(self._tier.lookup(keys), keys), [0] * len(keys)) if keys else []
 
     def _submit(self, method: str, job_id: int, chunks: Sequence[ChunkBytes], call: Callable[[], bool]) -> bool:
-        """A tier that raised may have taken the job, unless it answers a cancel."""
+        """Submits a job. A tier that raised may have taken the job all the same, unless it answers a cancel."""
         self._jobs[job_id] = len(chunks)
         num_errors = self.num_errors
         is_taken = self._ask(method, call, otherwise=False)
@@ -266,7 +267,7 @@ class LowerTier:
         return is_taken
 
     def _known(self, results: Sequence[TierResult]) -> list[TierResult]:
-        """One for each job that is under way and has ended. Its indices must be the job's."""
+        """The results of jobs that are under way, each once, with valid indices."""
         known = {result.job_id: result for result in results if result.job_id in self._jobs}
         for job_id, failed, _ in known.values():
             if not failed <= frozenset(range(self._jobs[job_id])):

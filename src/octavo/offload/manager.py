@@ -100,22 +100,22 @@ class OffloadingManager:
     # ---- finding ------------------------------------------------------------------------------------------------
 
     def lookup(self, keys: Sequence[OffloadKey]) -> list[LookupResult]:
-        """Where each chunk stands. Advice: only `prepare_load` pins."""
+        """Where each chunk is. The answer is advice: only `prepare_load` pins chunks."""
         return self._finder.lookup(keys)
 
     def ask(self, sequence: SequenceNames, *, wants_answer: bool = True) -> bool:
-        """Tells the tiers below of a sequence that will be looked up or stored. True while one is still to say what it
-        has of it: a lookup may find more later. Ask again, until your deadline."""
+        """Tells the tiers below of a sequence that will be looked up or stored. True while a tier has not yet said what
+        it holds of it, so a later lookup may find more. Ask again, until your deadline."""
         return self._below.ask(sequence, wants_answer=wants_answer)
 
     @property
     def asks_ahead(self) -> bool:
-        """Whether a tier below knows only what `ask` was told of."""
+        """Whether a tier below knows only the sequences that `ask` told it of."""
         return self._below.asks_ahead
 
     def held_blocks(self, keys: Sequence[OffloadKey]) -> list[int]:
-        """By key: which blocks the nearest copy has (ALL_BLOCKS, a bit mask, 0 where there is none): in memory, on its
-        way there, or on the first tier that has it."""
+        """Per key: the blocks that the nearest copy has (ALL_BLOCKS, a bit mask, 0 without a copy). The nearest copy is
+        in memory, on its way there, or on the first tier that has it."""
         return self._finder.held_blocks(keys)
 
     @property
@@ -124,58 +124,60 @@ class OffloadingManager:
         return self._resident.changes is not None
 
     def make_room_for(self, request_id: str) -> None:
-        """Memory gives up what it gives up from now on for this request: for who follows departures."""
+        """From now on evictions from memory are put down to this request, for those who ask why a chunk left."""
         if self._resident.departures is not None:
             self._resident.departures.by = request_id
 
     @property
     def media(self) -> list[str]:
-        """Memory, and what lies below it, the slowest last."""
+        """Memory and the media below it, the slowest last."""
         return [MEMORY, *(lower.medium for lower in self._below.lowers)]
 
     @property
     def cold_starts(self) -> list[str]:
-        """What tiers say of other identities, for which they have kept something."""
+        """What tiers have kept under other identities, as they said when they were opened."""
         return [lower.cold_start for lower in self._below.lowers if lower.cold_start]
 
     def depths_of(self, keys: Sequence[OffloadKey]) -> dict[OffloadKey, int]:
-        """For those of these that are there, the index in `media` of what they come from."""
+        """For the keys that are found: the index in `media` of the medium that they come from."""
         return self._finder.depths_of(keys)
 
     def touch(self, keys: Sequence[OffloadKey]) -> None:
-        """A request has resumed with these: group by group, in the order of its sequence. Unknown ones are fine."""
+        """A request has resumed with these chunks: group by group, in the order of its sequence. Unknown keys are
+        ignored."""
         self._policy.touch(keys)
         if self._tenants:
             self._tenants.touch(keys)
         self._below.touch(keys)
 
     def renew(self, keys: Sequence[OffloadKey]) -> None:
-        """The lowest tier that works gets again what it has given up of these, if memory has it. Unknown ones are
-        fine. It is no use: what is used, and what is promised, is to be there."""
+        """Writes these chunks again to the lowest tier that works, if it gave them up and memory has them. Unknown keys
+        are ignored. This is not a use: it keeps there what is used and what is promised."""
         self._below.renew(keys)
 
     def room(self, tenant: bytes = NO_TENANT) -> Room:
-        """Of the medium that keeps chunks longest, or of the tenant's quota where that is smaller."""
+        """The room of the medium that keeps chunks longest, or of the tenant's quota if that is smaller."""
         num_slots = self.arena.num_slots
         memory = Room(num_slots * self.arena.slot_bytes, self._resident.table.num_free / num_slots, is_memory=True)
         rooms = self._below.rooms()
         return self._tenants.narrowed(max([*rooms, *([memory] if self._keeps_in_memory or not rooms else [])]), tenant)
 
     def pin(self, keys: Sequence[OffloadKey]) -> list[tuple[OffloadKey, Slot]]:
-        """Keeps those of these chunks that are in memory there until `unpin`: keys and heads. It is no use."""
+        """Keeps those of these chunks that are in memory there until `unpin`. Returns their keys and heads. This is not
+        a use."""
         found = zip(keys, self._resident.index.find(keys), strict=True)
         pins = [(key, head) for key, head in found if head != NO_CHUNK]
         self._resident.add_readers([key for key, _ in pins], [head for _, head in pins])
         return pins
 
     def unpin(self, pins: Sequence[tuple[OffloadKey, Slot]]) -> None:
-        """What `pin` gave; before a `reset`."""
+        """Ends a `pin`, with what it returned; before a `reset`."""
         self._resident.remove_readers([key for key, _ in pins], [head for _, head in pins])
 
     # ---- loads --------------------------------------------------------------------------------------------------
 
     def prepare_load(self, keys: Sequence[OffloadKey]) -> PreparedLoad | None:
-        """Pins these chunks. Atomic: None, and nothing has changed, if one of them is no longer HIT."""
+        """Pins these chunks. Atomic: if one of them is no longer HIT, it returns None and has changed nothing."""
         heads = self._resident.index.find(keys)
         if NO_CHUNK in heads:
             return None
@@ -193,7 +195,7 @@ class OffloadingManager:
         )
 
     def complete_load(self, job_id: int, failed: Collection[int] = ()) -> None:
-        """The load has ended. Chunks at failed indices are forgotten: their bytes are not what was stored."""
+        """Ends a load. Chunks at failed indices are forgotten, since their bytes are not those that were stored."""
         load, resident = self._jobs.end_load(job_id, failed), self._resident.index
         if failed:
             self._counters["load_failed"] += len(failed)
@@ -209,10 +211,10 @@ class OffloadingManager:
     def prepare_store(
         self, chunks: Sequence[WantedChunk], promises: Sequence[PromisedPoint] = (), *, for_tiers: bool = False
     ) -> PreparedStore | None:
-        """Takes slots for those of these chunks, in the order of their sequences, that are not there with all wanted
-        blocks and not on their way. Atomic: None, and nothing has changed, if there is no room. `promises` reach the
-        policy when the store has ended. With `for_tiers` there is no room either while a tier below that works has so
-        much to write that it would not get all of these."""
+        """Takes slots for the chunks, given in the order of their sequences, that are neither there with all wanted
+        blocks nor on their way. Atomic: without room it returns None and has changed nothing. `promises` reach the
+        policy when the store has ended. With `for_tiers` it also returns None while a working tier below has so much to
+        write that it would not get all of these chunks."""
         indices, masks, there = self._finder.missing(chunks)
         if self._tenants:
             indices, masks = self._tenants.fitting(chunks, indices, masks)
@@ -240,8 +242,8 @@ class OffloadingManager:
         *,
         stays_in_memory: bool = False,
     ) -> None:
-        """The store has ended: by index in `PreparedStore.indices`, what failed and the checksums, if they were taken.
-        The others can be loaded from now on, and go to the tiers below unless they are to stay in memory."""
+        """Ends a store. `failed` and `checksums`, if they were taken, are by index in `PreparedStore.indices`. The
+        other chunks can be loaded from now on, and are written to the tiers below unless they are to stay in memory."""
         store = self._jobs.end_store(job_id, failed, checksums)
         self._counters["store_failed"] += len(failed)
         if not self._jobs.is_wanted(store):
@@ -263,9 +265,9 @@ class OffloadingManager:
     # ---- the tiers below ----------------------------------------------------------------------------------------
 
     def promote(self, chunks: Sequence[WantedChunk], now: float, deadline: float) -> list[LookupResult]:
-        """Starts to read those that are RETRY into memory, as many from the front as there is room for, and says where
-        each stands now, for its wanted blocks: HIT has them all. A key that is on its way already is not read again,
-        and keeps its deadline. Read chunks stay in memory until they were loaded once, or their deadline has passed."""
+        """Starts to read chunks that are RETRY into memory, from the front, as many as there is room for. Says where
+        each chunk is then; HIT has all wanted blocks. A key that is on its way already is not read again, and keeps its
+        deadline. Chunks that were read stay in memory until they were loaded once, or until their deadline."""
         indices, _, there = self._finder.missing(chunks)
         wanted = [chunks[index] for index in indices if not self._promotions.has_failed(chunks[index].key)]
         if wanted and deadline > now:
@@ -278,20 +280,21 @@ class OffloadingManager:
         return stands
 
     def seconds_to_read(self, num_bytes: Mapping[int, int], *, waits_for_others: bool = False) -> float:
-        """How many seconds the tiers need for these bytes, by index in `media`, after all reads asked for before; zero
-        while nothing was measured. `waits_for_others`: some of those reads are wanted too."""
+        """The seconds that the tiers need for these bytes, by index in `media`, after all reads that were asked for
+        before; zero while nothing was measured. `waits_for_others`: some of those reads are wanted too."""
         by_tier = {depth - 1: count for depth, count in num_bytes.items()}
         return self._promotions.seconds_to_read(by_tier, self._now, waits_for_others=waits_for_others)
 
     def poll(self, now: float) -> None:
-        """Once per step: ends of the tiers' jobs, deadlines, what waits to be written to the tiers."""
+        """Once per step: handles ended jobs of the tiers, deadlines, and chunks that wait to be written to the
+        tiers."""
         self._now = now
         self._below.poll(now, self._arrived)
         self.retentions.poll(now)
         self._resident.free_discarded()
 
     def has_pending_work(self) -> bool:
-        """Whether something is to be polled for."""
+        """Whether there is a reason to poll."""
         return (
             self._below.is_writing
             or bool(self._promotions)
@@ -302,8 +305,8 @@ class OffloadingManager:
     # ---- all of it ----------------------------------------------------------------------------------------------
 
     def reset(self, *, tiers: bool = True) -> None:
-        """Forgets everything that is in memory, and on the tiers below unless these are spared. Jobs that are under way
-        free their slots when completed; no more. Of tiers that are spared all is told anew."""
+        """Forgets everything in memory, and on the tiers below unless they are spared. Jobs under way only free their
+        slots when they are completed. The content of spared tiers is told anew."""
         self._jobs.begin_generation()
         self._below.clear_writes()
         self._resident.discards.add(self._promotions.clear())
@@ -326,7 +329,7 @@ class OffloadingManager:
             lower.reset()
 
     def is_reset_durable(self) -> bool:
-        """Whether no process finds again what a `reset` forgot; `poll` brings it about."""
+        """Whether no process, now or later, finds what a `reset` forgot. `poll` brings that about."""
         return all(lower.is_reset_durable() for lower in self._below.lowers)
 
     def take_changes(self) -> OffloadChanges:
@@ -362,7 +365,8 @@ class OffloadingManager:
         )
 
     def flush(self, timeout_s: float, clock: Callable[[], float]) -> bool:
-        """Blocks until what waits for the tiers below is there, as durable as they make it, or time is up: False."""
+        """Blocks until everything that waits for the tiers below is there, as durable as they make it. False if time is
+        up before."""
         return self._below.flush(timeout_s, clock, lambda: self.poll(self._now))
 
     def close(self) -> None:
@@ -371,7 +375,7 @@ class OffloadingManager:
         self.arena.close()
 
     def check_invariants(self) -> None:
-        """For tests: no slot is lost, none is in use twice."""
+        """For tests: no slot is lost, and none is in use twice."""
         self._resident.check_invariants([*self._jobs.heads_being_stored, *self._promotions.heads_being_written])
         assert all(value >= 0 for value in self.status().counters.values())
         self._jobs.check_invariants()
@@ -380,7 +384,7 @@ class OffloadingManager:
     # ---- helpers ------------------------------------------------------------------------------------------------
 
     def _announce(self) -> None:
-        """Tells the followers of changes what the tiers below have."""
+        """Tells the followers of changes what is on the tiers below."""
         if self.logs_changes:
             self._below.announce()
 
@@ -389,7 +393,7 @@ class OffloadingManager:
             self._policy.promise(point)
 
     def _arrived(self, keys: Sequence[OffloadKey], index: int) -> None:
-        """Other tiers get what was read from this one, where they lack it."""
+        """Writes chunks that were read from this tier to the other tiers that lack them."""
         if self._tenants:
             keys = self._tenants.drop_lost(keys)
         self._write_through(keys, read_from=index)

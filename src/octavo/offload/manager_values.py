@@ -1,4 +1,4 @@
-"""What the offloading manager gives out: values only."""
+"""The values that the offloading manager returns."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ from octavo.tiers import TierStatus
 
 
 class PreparedStore(NamedTuple):
-    """A store that is to be carried out: write these chunks to these slots, then `complete_store(job_id, ...)`."""
+    """A store to carry out: write these chunks to these slots, then call `complete_store(job_id, ...)`."""
 
     job_id: int
     indices: list[int]
-    """Of the chunks given, those that have to be written. Empty: all was there, and the job is over already."""
+    """The indices of the given chunks that must be written. Empty: all were there, and the job has already ended."""
     slots: list[Sequence[Slot]]
-    """Where each of `indices` goes."""
+    """The slots of each of `indices`."""
 
 
 class PreparedLoad(NamedTuple):
@@ -25,7 +25,7 @@ class PreparedLoad(NamedTuple):
     slots: list[Sequence[Slot]]
     held_blocks: list[int]
     checksums: list[int | None]
-    """What the bytes must give, or the chunk's load fails; None where nobody took one."""
+    """Per chunk: the checksum that its bytes must have, or its load fails; None if no checksum was taken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,13 +36,13 @@ class OffloadStatus:
     slot_bytes: int
     free_slots: int
     num_chunks: int
-    """In the arena, ready to be loaded."""
+    """Chunks in the arena that are ready to be loaded."""
     chunks_being_stored: int
     chunks_being_promoted: int
     counters: Mapping[str, int]
-    """Monotonic, by name."""
+    """Counters by name. They only grow."""
     tiers: tuple[tuple[str, TierStatus], ...]
-    """Medium and status of each tier below, in order."""
+    """Medium and status of each tier below, the nearest first."""
 
 
 class Room(NamedTuple):

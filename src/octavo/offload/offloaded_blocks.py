@@ -25,7 +25,7 @@ IN_MEMORY: Collection[LookupResult] = (LookupResult.HIT,)
 
 
 def held_mask(held_blocks: int, num_blocks: int) -> int:
-    """The blocks that a chunk of `num_blocks` has, as a mask: of a whole chunk of 3 blocks 0b111, not ALL_BLOCKS."""
+    """The blocks that a chunk of `num_blocks` has, as a mask: 0b111, not ALL_BLOCKS, for a whole chunk of 3 blocks."""
     whole = (1 << num_blocks) - 1
     return whole if held_blocks == ALL_BLOCKS else held_blocks & whole
 
@@ -35,19 +35,19 @@ def blocks_in_mask(first_block: int, held_blocks: int) -> list[int]:
 
 
 class ChunkOfBlocks(NamedTuple):
-    """Blocks that one chunk has."""
+    """Blocks of a request that one chunk has."""
 
     key: OffloadKey
     first_block: int
     num_blocks: int
-    """From the first to the one that names it, held or not."""
+    """The number of blocks from the first to the one that names the chunk, held or not."""
     held_blocks: int
     """As a mask, bit 0 for the first block."""
     stands: LookupResult
 
 
 class OffloadedBlocks:
-    """`BlockAvailability` over the tiers. What was found is remembered, so it is good for one question."""
+    """`BlockAvailability` over the tiers. It remembers what it found, so it is good for one question only."""
 
     def __init__(self, state: RequestGroupState, manager: OffloadingManager, accepts: Collection[LookupResult]) -> None:
         self.state = state
@@ -56,11 +56,11 @@ class OffloadedBlocks:
         self._size = state.blocks_per_chunk
         self._num_known = len(state.hashes)
         self._found = bytearray(self._num_known)
-        """By block: not asked for yet, missing, or there."""
+        """Per block: unknown, missing or there."""
         self._stands: list[LookupResult] = [LookupResult.MISS] * self._num_known
-        """By block, of the chunk that ends with it."""
+        """Per block: where the chunk is that ends with it."""
         self._masks: dict[int, int] = {}
-        """By last block: what a chunk of several blocks has of them."""
+        """Last block of a chunk of several blocks -> the mask of the blocks that it holds."""
 
     def first_missing(self, start: int, stop: int) -> int:
         known = min(stop, self._num_known)
@@ -94,7 +94,7 @@ class OffloadedBlocks:
         return [block for block in range(run.start, stop) if self._found[block] == _MISSING]
 
     def keys_in(self, run: range) -> Sequence[OffloadKey]:
-        """The chunks that have blocks of a run, or near it, in the order of the sequence."""
+        """The chunks that have blocks of a run, or blocks near it, in the order of the sequence."""
         start, stop = run.start // self._size * self._size, min(run.stop, self._num_known)
         self._look_up(start, stop)
         keys, accepts = self.state.keys[start:stop], self._accepts
@@ -103,7 +103,7 @@ class OffloadedBlocks:
         return [key for key, stands in zip(keys, self._stands[start:stop], strict=True) if stands in accepts]
 
     def chunk_with(self, block: int) -> ChunkOfBlocks:
-        """A chunk that has this block, which is there: one that can be loaded now before one that cannot."""
+        """A chunk that has this block, which must be there. A chunk that can be loaded now is preferred."""
         self._look_up(block, block + 1)
         if self._size == 1:
             return ChunkOfBlocks(self.state.keys[block], block, 1, 1, self._stands[block])
@@ -116,7 +116,7 @@ class OffloadedBlocks:
         return min(chunks, key=lambda chunk: chunk.stands is not LookupResult.HIT)
 
     def _look_up(self, start: int, stop: int) -> None:
-        """Asks for what is not known yet of blocks `[start, stop)`, in one call."""
+        """Looks up the unknown blocks in `[start, stop)`, in one call."""
         first = self._found.find(_UNKNOWN, start, stop)
         if first < 0:
             return
@@ -129,7 +129,7 @@ class OffloadedBlocks:
             self._spread(first, end)
 
     def _spread(self, start: int, stop: int) -> None:
-        """From chunks of several blocks to the blocks that they have."""
+        """Marks the blocks that chunks of several blocks hold."""
         ends = [block for block in range(start, stop) if self._found[block] == _THERE]
         masks = self._manager.held_blocks([self.state.keys[end] for end in ends])
         self._found[start:stop] = bytes([_MISSING]) * (stop - start)
@@ -173,7 +173,7 @@ class TieredBlocks:
         return rows, missing
 
     def _next_on_device(self, start: int, stop: int) -> int:
-        """Until where it is worth asking the tiers: the device's next block."""
+        """The end of the stretch for which it is worth asking the tiers: the device's next block."""
         index, hashes = self.device.index, self.device.hashes
         known = min(stop, len(hashes))
         return next((block for block in range(start + 1, known) if hashes[block] in index), stop)

@@ -15,17 +15,17 @@ from octavo.offload.device import OffloadedRequest
 from octavo.specs import GroupAvailability, GroupBytes, PromisePlan, known_prefix, spacing_of_points
 
 _DENSE, _SPARSE = 4.5, 0.25
-"""The most that points weigh, as multiples of the prefix between two of them."""
+"""The most that points weigh in all, as multiples of the prefix between two of them."""
 _PRESSURE_BELOW = 0.75
-"""The free share of the largest medium."""
+"""Points are sparse while the free share of the largest medium is less than this."""
 
 
 class PromiseRule:
-    """Plans a request's promises when it is known what device and tiers have of it."""
+    """Plans a request's promises once it is known what device and tiers have of it."""
 
     def __init__(self, groups: Sequence[GroupOffloadConfig], granularity: int) -> None:
-        """Points lie where chunks of several blocks end, since a chunk that ends earlier is stored beside the whole
-        one."""
+        """Points lie where chunks of several blocks end, since a chunk that ends earlier would be stored beside the
+        whole one."""
         self._granularity = granularity
         whole = [g.tokens_per_chunk for g in groups if g.spec.indexes_decoder_tokens and not g.spec.holds_checkpoints]
         self._unit = lcm(granularity, *whole)
@@ -33,13 +33,14 @@ class PromiseRule:
         self._dense, self._sparse = (spacing_of_points(weights, self._unit, ratio) for ratio in (_DENSE, _SPARSE))
 
     def plan(self, request: OffloadedRequest, groups: Sequence[GroupAvailability], free_share: float) -> None:
-        """Tells the request where to promise: `groups` says what device and tiers have of it together."""
+        """Tells the request where to promise. `groups` says what device and tiers together have of it."""
         point = request.resume_point(request.num_tokens)
         known = known_prefix(groups, point, granularity=self._granularity)
         request.promises = self.planned(request.promises, known, free_share)
 
     def planned(self, promises: PromisePlan, known_tokens: int, free_share: float) -> PromisePlan:
-        """The same promises, with points inside what is computed. A distance that was set, if smaller, stays."""
+        """The same promises, with points inside the part that is computed. A smaller distance that was set before
+        stays."""
         spacing = self._dense if free_share > _PRESSURE_BELOW else self._sparse
         if spacing is None:
             return promises

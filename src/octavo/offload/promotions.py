@@ -30,11 +30,11 @@ class _Read(NamedTuple):
     deadline: float
     begun: float
     num_queued: float
-    """These bytes and those that the tier had to read before them."""
+    """The bytes of this read and of all that the tier had to read before it."""
 
 
 class Promotions:
-    """What is being read from the tiers below, and what was read and not yet loaded."""
+    """Reads from the tiers below, and chunks that were read and are not loaded yet."""
 
     def __init__(
         self,
@@ -59,10 +59,10 @@ class Promotions:
         self._limits = limits
         self._job_ids = job_ids
         self._speeds = [MovingLine(least=LEAST_BYTES) for _ in lowers]
-        """By tier: the time from asking to having, by the bytes queued."""
+        """Per tier: the seconds from the request of a read to its end, by the bytes queued."""
         self._reads: dict[int, _Read] = {}
         self._held: dict[OffloadKey, tuple[Slot, float]] = {}
-        """Key -> head and deadline."""
+        """Key -> head and deadline of a chunk that is held."""
         self._ends_of_holds: list[tuple[float, int, list[OffloadKey]]] = []
         """A heap; the number is a job's, so that keys are never compared."""
         self._failed: dict[OffloadKey, float] = {}
@@ -76,8 +76,8 @@ class Promotions:
         return [head for read in self._reads.values() for head in read.heads]
 
     def seconds_to_read(self, num_bytes: Mapping[int, int], now: float, *, waits_for_others: bool) -> float:
-        """The seconds until these bytes, by tier, are in memory, after all reads that are queued. `waits_for_others`:
-        some of the queued reads are wanted too."""
+        """The seconds until these bytes of each tier are in memory, after all reads that are queued.
+        `waits_for_others`: some of the queued reads are wanted too."""
         return max(
             (
                 speed.seconds_for(self._queued_bytes(rank, now) + num_bytes.get(rank, 0))
@@ -88,7 +88,7 @@ class Promotions:
         )
 
     def _queued_bytes(self, rank: int, now: float) -> float:
-        """What a tier has still to read: a read that is under way has brought what its time allows."""
+        """The bytes that a tier still has to read. A read under way counts as done as far as its time allows."""
         lower, speed = self._lowers[rank], self._speeds[rank]
         left = (
             read.num_queued - speed.amount_in(now - read.begun) for read in self._reads.values() if read.lower is lower
@@ -96,12 +96,13 @@ class Promotions:
         return max(0.0, max(left, default=0.0))
 
     def has_failed(self, key: OffloadKey) -> bool:
-        """Whether it is not to be read now."""
+        """Whether a read of this chunk failed so recently that it is not tried now."""
         return key in self._failed
 
     def start(self, wanted: Sequence[WantedChunk], protect: Sequence[OffloadKey], now: float, deadline: float) -> None:
-        """Reads each chunk from the first tier that has all its wanted blocks: as many chunks, from the front, as the
-        arena has room for without evicting any of `protect`. None of the chunks is in the arena or on its way there."""
+        """Reads each chunk from the first tier that has all its wanted blocks, starting at the front, for as many
+        chunks as the arena has room for without evicting any of `protect`. No chunk given may be in the arena or on its
+        way there."""
         for lower in self._lowers:
             masks = lower.masks([chunk.key for chunk in wanted])
             here, elsewhere = [], []
@@ -117,8 +118,8 @@ class Promotions:
             wanted = elsewhere
 
     def finish(self, result: TierResult, now: float) -> list[OffloadKey]:
-        """A tier's read has ended: what it brought is resident, and held until it is loaded or its
-        deadline. Returns its keys."""
+        """Ends a tier's read. What it brought is resident, and held until it is loaded or its deadline passes. Returns
+        its keys."""
         read = self._reads.pop(result.job_id)
         for chunk in read.chunks:
             del self.reading[chunk.key]
@@ -147,12 +148,12 @@ class Promotions:
         return keys
 
     def loaded(self, keys: Sequence[OffloadKey]) -> None:
-        """A load pins these chunks now, so they need not be held for it any more."""
+        """A load has pinned these chunks, so they are held no longer."""
         if self._held:
             self._release([key for key in dict.fromkeys(keys) if key in self._held])
 
     def expire(self, now: float) -> None:
-        """What is due at this time."""
+        """Cancels reads and releases held chunks whose deadlines have passed."""
         for job_id in [job_id for job_id, read in self._reads.items() if read.deadline <= now]:
             read = self._reads[job_id]
             lower = read.lower
@@ -169,7 +170,7 @@ class Promotions:
             del self._failed[key]
 
     def give_up(self, lower: LowerTier) -> None:
-        """Cancels what is being read from this tier."""
+        """Cancels all reads from this tier."""
         for job_id in [job_id for job_id, read in self._reads.items() if read.lower is lower]:
             self.num_failed += self._cancel(job_id)
 
@@ -190,7 +191,7 @@ class Promotions:
         now: float,
         deadline: float,
     ) -> bool:
-        """Whether all of the batch is on its way."""
+        """Whether the tier took the whole batch."""
         num_asked = len(batch)
         counts = self._sizes.num_slots([chunk.key for chunk, _ in batch], [mask for _, mask in batch])
         while (slots := self._resident.allocate(counts, protect)) is None:
@@ -237,7 +238,7 @@ class Promotions:
         self._resident.remove_readers(keys, heads)
 
     def _cancel(self, job_id: int) -> int:
-        """How many chunks it was to read."""
+        """Returns how many chunks the read had."""
         read = self._reads.pop(job_id)
         keys = [chunk.key for chunk in read.chunks]
         for key in keys:

@@ -12,7 +12,7 @@ from octavo.chunks import OffloadKey
 
 
 class OwnedChunk(NamedTuple):
-    """A chunk that is somebody's."""
+    """A chunk of a tenant."""
 
     key: OffloadKey
     tenant: bytes
@@ -20,7 +20,7 @@ class OwnedChunk(NamedTuple):
 
 
 class Quotas:
-    """Chunks of tenants that have a quota. Others are not its business."""
+    """The chunks of tenants that have a quota. Chunks of other tenants are ignored."""
 
     def __init__(self, bytes_by_tenant: Mapping[bytes, int]) -> None:
         self.bytes_by_tenant = dict(bytes_by_tenant)
@@ -34,8 +34,8 @@ class Quotas:
         return bool(self.bytes_by_tenant)
 
     def too_many(self, chunks: Iterable[OwnedChunk]) -> set[OffloadKey]:
-        """Those of these chunks, to be stored together, for which their tenant's quota is too small. The first
-        ones of a sequence are worth most."""
+        """The chunks, of those to be stored together, that exceed their tenant's quota. The first chunks of a sequence
+        are worth most, so the last ones exceed it."""
         refused: set[OffloadKey] = set()
         coming = dict.fromkeys(self.bytes_by_tenant, 0)
         for key, tenant, num_bytes in chunks:
@@ -46,7 +46,8 @@ class Quotas:
         return refused
 
     def admit(self, chunks: Sequence[OwnedChunk]) -> list[OffloadKey]:
-        """Chunks of one sequence, in its order, are being stored; none is too many. Which others must go."""
+        """Admits chunks of one sequence, in its order, which all fit their quota. Returns the older chunks that must
+        make room."""
         owned = [chunk for chunk in chunks if chunk.tenant in self.bytes_by_tenant]
         for chunk in owned:
             self._forget(chunk.key)
@@ -67,7 +68,7 @@ class Quotas:
         return tenant in self.bytes_by_tenant and key not in self._tenant_of
 
     def touch(self, keys: Iterable[OffloadKey]) -> None:
-        """A request uses these, in the order of its sequence."""
+        """A request uses these chunks, given in the order of its sequence."""
         for key in reversed(list(keys)):
             tenant = self._tenant_of.get(key)
             if tenant is not None:
@@ -78,7 +79,7 @@ class Quotas:
         return self._used[tenant]
 
     def clear(self) -> None:
-        """Everything was forgotten."""
+        """Forgets everything."""
         self._tenant_of = {}
         self._chunks = {tenant: {} for tenant in self.bytes_by_tenant}
         self._used = dict.fromkeys(self.bytes_by_tenant, 0)

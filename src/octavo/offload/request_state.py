@@ -1,4 +1,4 @@
-"""What offloading knows of one request: the names of its chunks, and how far its load is."""
+"""What offloading knows of one request: the names of its chunks, and the state of its load."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -35,12 +35,12 @@ class RequestGroupState:
         name: Callable[[OffloadKey, Sequence[BlockHash]], None] | None = None,
         tenant: bytes = NO_TENANT,
     ) -> None:
-        """`name` is told the blocks of each chunk of several blocks that is wanted."""
+        """`name` is told the blocks of each wanted chunk that has several blocks."""
         self.config = config
         self.group_idx = group_idx
         self.blocks_per_chunk = config.blocks_per_chunk
         self.hashes = hashes
-        """Of the request's full blocks; it grows."""
+        """The hashes of the request's full blocks; the list grows."""
         self._keys: list[OffloadKey] = []
         self._name = name
         self.tenant = tenant
@@ -48,14 +48,14 @@ class RequestGroupState:
 
     @property
     def keys(self) -> Sequence[OffloadKey]:
-        """By block: the name of a chunk that ends with it."""
+        """Per block: the name of the chunk that ends with it."""
         keys, suffix = self._keys, self._suffix
         if len(keys) < len(self.hashes):
             keys += [OffloadKey(block_hash + suffix) for block_hash in self.hashes[len(keys) :]]
         return keys
 
     def ends_of_chunk(self, first_block: int) -> range:
-        """The blocks that may be the last of a chunk, the farthest first."""
+        """The blocks with which a chunk may end, the farthest first."""
         stop = min(first_block + self.blocks_per_chunk, len(self.hashes))
         return range(stop - 1, first_block - 1, -1)
 
@@ -89,44 +89,47 @@ class RequestOffloadState:
     groups: list[RequestGroupState]
     deadline: float
     answers_until: float | None = None
-    """How long it waits for tiers that are still to say what they have of it; None: it was not looked at yet."""
+    """Until when it waits for tiers that have not yet said what they hold of it; None: it was not looked at yet."""
     renewals_left: int | None = None
     """How often progress may still move the deadline; None: nothing was planned yet."""
     phase: LoadPhase = LoadPhase.NEW
     look_again_at: float = 0.0
     seen_epoch: int = -1
-    """Of the loads, when it was last looked at: nothing has changed since if it is still that."""
+    """The loader's epoch when the request was last looked at. Nothing has changed since if the epoch is still the
+    same."""
     has_room: bool = True
     """Whether the device had room for the whole request when it was last looked at."""
     pages: HeldPages | None = None
-    """Of a load that has ended: a loan until the request has started."""
+    """The pages of a load that has ended, lent until the request has started."""
     num_in_memory: int = 0
-    """Chunks of its load that were in memory when it was last looked at: progress, which renews its patience."""
+    """The chunks of its load that were in memory when it was last looked at. More of them is progress, which renews the
+    deadline."""
     num_device_tokens: int | None = None
-    """Where it could have resumed before anything was loaded for it."""
+    """The resume point before anything was loaded for it."""
     num_loaded_tokens: int = 0
-    """By how much loads have moved its resume point."""
+    """How far loads have moved its resume point."""
     depths: dict[OffloadKey, int] = field(default_factory=dict)
-    """The chunks that it waited for, each with the index in the manager's `media` of what it lay on. In memory they no
-    longer show it."""
+    """The chunks that it waited for, each with the index in the manager's `media` of the medium that it came from. Once
+    in memory a chunk no longer shows where it came from."""
     outlook: Outlook | None = None
-    """What was chosen for it; None: nothing was, or there is nothing to choose."""
+    """The choice between loading and computing; None: nothing was chosen yet, or there is nothing to choose."""
     is_late: bool = False
-    """Whether it went on without what it had waited for."""
+    """Whether it started without what it had waited for."""
     load_ends_at: float | None = None
-    """When what it loads was expected to be on the device, as it was chosen."""
+    """When its load was expected to end, at the time of the choice."""
     tokens_to_compute: int = MOST_TOKENS
-    """As far as the choice tells."""
+    """The tokens that it has to compute after the choice."""
     was_counted: bool = False
-    """Whether its resume has counted as a use. One that was preempted resumes from what it stored itself: no use."""
+    """Whether its resume has counted as a use. A preempted request resumes from what it stored itself, which is no
+    use."""
     resumed_tokens: int = 0
-    """The resume point from which it began."""
+    """The resume point from which it started."""
     promised_tokens: int = 0
     """The last boundary that was promised for it."""
     stored_tokens: int = 0
     """The last boundary for which all was stored."""
     is_planned: bool = False
-    """Whether its promises were planned with what the tiers have."""
+    """Whether its promises were planned with the content of the tiers."""
 
     @property
     def tenant(self) -> bytes:
@@ -134,7 +137,7 @@ class RequestOffloadState:
 
     @property
     def names(self) -> SequenceNames:
-        """As tiers are asked for it."""
+        """The chunk names, in the form in which tiers are asked."""
         return SequenceNames(
             self.tenant, [ChunkChain(group.config.spec.block_size, group.keys) for group in self.groups]
         )

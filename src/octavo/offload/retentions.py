@@ -14,12 +14,12 @@ from octavo.ids import BlockHash
 from octavo.policies import EvictionPolicy
 
 RETAIN_SHARE = 0.25
-"""Of memory, for what one tenant retains, unless another is configured."""
+"""The part of memory that one tenant may retain by default."""
 _MOST_WEIGHT = 16.0
 _MOST_POINTS = 1024
-"""That are retained at once. Further ones are refused."""
+"""The most retained points. Further ones are refused."""
 _MOST_DEMOTED = 1024
-"""That are remembered. At more the oldest counts as ever."""
+"""The most demoted points that are remembered. Beyond that the oldest gets its usual weight back."""
 _WEIGH_EVERY_S = 1.0
 
 
@@ -36,15 +36,15 @@ class _Retention:
 
 
 class Retentions:
-    """Points by the hash of their last block. It has no clock: times are the caller's."""
+    """Retained and demoted points, by the hash of their last block. It has no clock: the caller tells the time."""
 
     def __init__(self, policy: EvictionPolicy, most_bytes: int) -> None:
-        """`most_bytes`: of one tenant; 0 where memory keeps nothing."""
+        """`most_bytes`: what one tenant may retain; 0 if memory keeps nothing."""
         self._policy = policy
         self._most_bytes = most_bytes
         self._points: dict[BlockHash, _Retention] = {}
         self._shares: dict[bytes, _Share] = {}
-        """By tenant, of those that retain something."""
+        """Tenant -> share, of tenants that retain something."""
         self._demoted: deque[BlockHash] = deque()
         self._weigh_at = 0.0
         self.outcomes: Counter[tuple[HintKind, HintOutcome]] = Counter()
@@ -62,8 +62,8 @@ class Retentions:
     def retain(
         self, block_hash: BlockHash, sizes: Mapping[OffloadKey, int], tenant: bytes, lifetime_s: float, now: float
     ) -> HintOutcome:
-        """The point counts for more from now on; once more, if it did already. `sizes`: by block that a resume there
-        needs, in all groups, its bytes. Unless it is taken nothing has changed."""
+        """Gives the point more weight from now on, or again if it had it already. `sizes`: the bytes of each block that
+        a resume there needs, in all groups. If the point is refused nothing has changed."""
         outcome = self._retain(block_hash, sizes, tenant, lifetime_s, now) if sizes else HintOutcome.NO_POINT
         return self._count(HintKind.RETAIN, outcome)
 
@@ -93,14 +93,14 @@ class Retentions:
         return HintOutcome.TAKEN
 
     def release(self, hashes: Collection[BlockHash]) -> None:
-        """Those of these points that are retained count as ever."""
+        """Gives those of these points that are retained their usual weight."""
         released = [block_hash for block_hash in self._points if block_hash in hashes]
         self._count(HintKind.RELEASE, HintOutcome.TAKEN if released else HintOutcome.NO_POINT)
         for block_hash in released:
             self._end(block_hash)
 
     def demote(self, block_hash: BlockHash) -> HintOutcome:
-        """The point goes first, unless somebody retains it or uses it."""
+        """Makes memory give up the point first, unless a request retains or uses it."""
         return self._count(HintKind.DEMOTE, self._demote(block_hash))
 
     def _demote(self, block_hash: BlockHash) -> HintOutcome:
@@ -116,11 +116,11 @@ class Retentions:
         return HintOutcome.TAKEN
 
     def note(self, kind: HintKind, outcome: HintOutcome) -> None:
-        """Something else became of a hint."""
+        """Counts another outcome of a hint."""
         self._count(kind, outcome)
 
     def poll(self, now: float) -> None:
-        """Now and then: weights go down, and end."""
+        """Now and then: lowers the weights, and ends those whose time is over."""
         if not self._points or now < self._weigh_at:
             return
         self._weigh_at = now + _WEIGH_EVERY_S
@@ -148,7 +148,7 @@ class Retentions:
         return outcome
 
     def check_invariants(self) -> None:
-        """For tests: shares are what points need."""
+        """For tests: the shares are the sums of what the points need."""
         for tenant, share in self._shares.items():
             own = [point for point in self._points.values() if point.tenant == tenant]
             assert share.counts == Counter(key for point in own for key in point.keys)
@@ -158,11 +158,11 @@ class Retentions:
 
 
 class _Share:
-    """What one tenant retains, each block once."""
+    """The blocks that one tenant retains, each counted once."""
 
     def __init__(self) -> None:
         self.counts: Counter[OffloadKey] = Counter()
-        """Points that need a block."""
+        """Block -> the number of points that need it."""
         self.sizes: dict[OffloadKey, int] = {}
         self.num_bytes = 0
 

@@ -39,19 +39,19 @@ from octavo.transfer import OffloadingWorker
 
 _LONGEST_WAIT_S = 0.05
 _PAUSE_FOR_TIERS_S = 0.001
-"""Tiers are polled; what they read takes longer than this."""
+"""The pause between two polls of the tiers, shorter than their reads take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerLimits:
-    """How much may be under way, and how long a request waits."""
+    """Bounds of what is under way, and of a request's wait."""
 
     patience_s: float = 5.0
-    """A request that has waited so long for its load goes on without."""
+    """A request that has waited for its load for this time goes on without it."""
     most_load_bytes: int = 1 << 30
-    """Loads that are being copied to the device; one may exceed it alone."""
+    """The most bytes of loads that are being copied to the device. A single load may exceed it."""
     most_store_bytes: int = 256 << 20
-    """Stores whose device pages are held; one job may exceed it."""
+    """The most bytes of stores whose device pages are held. A single job may exceed it."""
     loads: LoadRule = LoadRule.MEASURED
     """Which loads are begun; the others are for comparison."""
     store_policy: StorePolicy = StorePolicy.AT_BOUNDARIES
@@ -66,7 +66,7 @@ class OffloadStats:
     loaded_tokens: int
     loaded_bytes: int
     loaded_blocks: Mapping[tuple[GroupIdx, str], int]
-    """By group and medium."""
+    """(Group, medium) -> blocks."""
     loads_too_slow: int
     loads_cut_short: int
     loads_late: int
@@ -76,7 +76,7 @@ class OffloadStats:
     failed_store_chunks: int
     dropped_stores: int
     hints: Mapping[tuple[HintKind, HintOutcome], int]
-    """On points, by what became of them."""
+    """(Hint, outcome) -> points."""
 
 
 class OffloadScheduler:
@@ -124,23 +124,24 @@ class OffloadScheduler:
         self._name_chunk = self._events.name if manager.logs_changes else None
 
     def arrived(self, request: OffloadedRequest, now: float) -> None:
-        """The request waits for its turn. Tiers on a network say meanwhile what they have of it. It may be left out."""
+        """The request waits for its turn. Meanwhile tiers on a network look up what they hold of it. This call is
+        optional."""
         if self._manager.asks_ahead:
             self._device.blocks_of(request)  # which names its blocks
             self._manager.ask(self._state_of(request, now).names)
 
     def hint(self, request_id: str, hints: Sequence[Hint]) -> None:
-        """What a client knows of the request's resume points; before it is prepared. It may be left out."""
+        """Tells what a client knows of the request's resume points, before it is prepared. This call is optional."""
         self._hinter.add(request_id, hints)
 
     def prepare(self, request: OffloadedRequest, now: float, *, may_borrow: bool = True) -> Readiness:
-        """Whether a waiting request is to be started now. It waits at most `patience_s` after the last of its chunks
-        came, except while other requests have the pages that it needs. Without `may_borrow` it gets no pages yet, for
-        an older request waits for pages: only memory is filled."""
+        """Whether a waiting request can start now. It waits at most `patience_s` after the last of its chunks came,
+        except while other requests hold the pages that it needs. Without `may_borrow` it gets no pages yet, since an
+        older request waits for pages; only memory is filled."""
         return self._loader.prepare(self._state_of(request, now), now, may_borrow=may_borrow)
 
     def started(self, request: OffloadedRequest) -> None:
-        """The request holds its pages itself by now, or is not to wait for a load any more."""
+        """The request now holds its pages itself, or will not wait for a load any more."""
         if state := self._requests.get(request.request_id):
             self._loader.started(state)
             state.resumed_tokens = request.num_computed_tokens
@@ -149,8 +150,8 @@ class OffloadScheduler:
                 self._manager.touch(self._keys_of_resume(state))
 
     def call_in(self, request: OffloadedRequest) -> bool:
-        """Takes back the pages that a waiting request was lent, for one that runs or is older; False if it has none.
-        What is loaded stays findable until it is evicted."""
+        """Takes back the pages that a waiting request was lent, for a request that runs or is older. False if it has
+        none. Loaded blocks stay findable until they are evicted."""
         state = self._requests.get(request.request_id)
         return state is not None and self._loader.call_in(state)
 
@@ -163,7 +164,7 @@ class OffloadScheduler:
             self._storer.store_ahead(state, promises.prompt_boundary)
 
     def finished(self, request: OffloadedRequest, now: float) -> None:
-        """The request ends; others may want to go on from what it has computed. Before or after `free`."""
+        """The request ends; others may want to go on from what it has computed. Called before or after `free`."""
         state = self._state_of(request, now)
         if request.num_computed_tokens > state.promised_tokens:
             self._promise(state, [request.num_computed_tokens], now, is_milestone=True)
@@ -184,7 +185,7 @@ class OffloadScheduler:
             self._loader.started(state)
 
     def resumed_from(self, request: OffloadedRequest) -> dict[str, int]:
-        """By how many tokens loads have moved the request's resume point, by the slowest medium they came from."""
+        """How many tokens loads have moved the request's resume point, by the slowest medium that they came from."""
         state = self._requests.get(request.request_id)
         if state is None or not state.num_loaded_tokens:
             return {}
@@ -192,16 +193,16 @@ class OffloadScheduler:
 
     @property
     def cold_starts(self) -> list[str]:
-        """What tiers said of other identities when they were opened."""
+        """What tiers have kept under other identities, as they said when they were opened."""
         return self._manager.cold_starts
 
     def load_story(self, request: OffloadedRequest) -> LoadStory | None:
-        """What became of the request's load; None where it has none."""
+        """What became of the request's load; None if it had none."""
         state = self._requests.get(request.request_id)
         return None if state is None else LoadStory(outlook=state.outlook, is_late=state.is_late)
 
     def missing_below(self, request: OffloadedRequest, group_idx: GroupIdx, run: range) -> list[int]:
-        """The blocks of a run that nothing below the device has."""
+        """The blocks of a run that no medium below the device has."""
         state = self._requests.get(request.request_id)
         if state is None:
             return list(run)
@@ -209,7 +210,7 @@ class OffloadScheduler:
         return [*found, *range(max(run.start, len(state.groups[group_idx].hashes)), run.stop)]
 
     def chunks_of(self, request: OffloadedRequest, group_idx: GroupIdx, block: int) -> list[OffloadKey]:
-        """The chunks that may have had this block."""
+        """The chunks that may have held this block."""
         state = self._requests.get(request.request_id)
         if state is None:
             return []
@@ -217,7 +218,7 @@ class OffloadScheduler:
         return [own.keys[end] for end in own.ends_of_chunk(block // own.blocks_per_chunk * own.blocks_per_chunk)]
 
     def poll(self, now: float) -> None:
-        """Ends of transfers, deadlines of the tiers, and the next stores."""
+        """Handles ended transfers and deadlines of the tiers, and submits the next stores."""
         self._manager.poll(now)
         for result in self._worker.get_finished():
             if not self._loader.finished(result, now):
@@ -225,15 +226,15 @@ class OffloadScheduler:
         self._storer.pump()
 
     def has_pending_work(self) -> bool:
-        """Whether polling again will find something."""
+        """Whether there is a reason to poll."""
         return self.holds_pages() or self._storer.has_more or self._manager.has_pending_work()
 
     def holds_pages(self) -> bool:
-        """Whether transfers under way hold pages of the device: they come back without anybody's doing."""
+        """Whether transfers under way hold device pages, which come back when the transfers end."""
         return self._loader.is_loading or self._storer.is_storing
 
     def note_prefill(self, tokens: int, seconds: float) -> None:
-        """The engine computed this number of tokens of prompts in this time."""
+        """The engine computed this number of prompt tokens in this time."""
         self._loader.chooser.prefill.note(tokens, seconds)
 
     def wait(self, timeout_s: float) -> None:
@@ -265,7 +266,7 @@ class OffloadScheduler:
         )
 
     def status(self) -> OffloadStatus:
-        """Where the chunks are, and how the tiers fare."""
+        """Where the chunks are, and how the tiers do."""
         return self._manager.status()
 
     def take_events(self) -> list[AnyEvent]:
@@ -273,17 +274,19 @@ class OffloadScheduler:
         return self._events.messages(self._manager.take_changes())
 
     def reset(self, *, tiers: bool = True) -> None:
-        """Forgets what is offloaded, on all tiers or in memory only; with `KVCacheManager.reset_prefix_cache`."""
+        """Forgets what is offloaded, on all tiers or in memory only. Call it together with
+        `KVCacheManager.reset_prefix_cache`."""
         self._storer.forget()
         self._manager.reset(tiers=tiers)
 
     def is_reset_durable(self, now: float) -> bool:
-        """Whether no process finds again what a `reset` forgot, also if this one is killed now."""
+        """Whether no process finds what a `reset` forgot, even if this one is killed now."""
         self._manager.poll(now)
         return self._manager.is_reset_durable()
 
     def flush(self, timeout_s: float, clock: Callable[[], float]) -> bool:
-        """Blocks until what was promised is on the last tier, as durable as that makes it, or time is up: False."""
+        """Blocks until everything promised is on the last tier, as durable as that tier makes it. False if time is up
+        before."""
         deadline = clock() + timeout_s
         while self._storer.pump(is_flushing=True) or self._storer.is_storing:
             if clock() >= deadline:
@@ -293,7 +296,7 @@ class OffloadScheduler:
         return self._manager.flush(max(0.0, deadline - clock()), clock)
 
     def close(self) -> None:
-        """Gives up what is under way and closes worker, tiers and arena, in bounded time."""
+        """Gives up what is under way, and closes worker, tiers and arena in bounded time."""
         self._storer.forget()
         self._worker.close()
         self._manager.close()
@@ -312,7 +315,7 @@ class OffloadScheduler:
         return state
 
     def _keys_of_resume(self, state: RequestOffloadState) -> list[OffloadKey]:
-        """The chunks of what the request has resumed with, on whatever medium it lay: that is what it uses."""
+        """The chunks with which the request has resumed, wherever they came from: these are what it uses."""
         config = self._device.config
         point = state.request.resume_point(state.resumed_tokens)
         return [

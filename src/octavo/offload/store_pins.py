@@ -1,5 +1,5 @@
-"""What a promise has stored so far, pinned in memory until its last part: a prompt that is larger than memory must not
-evict its own first chunks. Of windows and states only those of the last boundary that is whole stay pinned."""
+"""Pins on the chunks that a promise has stored so far, until its last part: a prompt that is larger than memory must
+not evict its own first chunks. Of windows and states only the chunks of the last whole boundary stay pinned."""
 
 from collections.abc import Sequence
 
@@ -15,21 +15,21 @@ class StorePins:
     def __init__(self, manager: OffloadingManager, is_prefix: Sequence[bool]) -> None:
         self._manager = manager
         self._is_prefix = is_prefix
-        """By group: whether a resume needs it from the first block on."""
+        """Per group: whether a resume needs its blocks from the first one on."""
         self._of_prefix: list[tuple[OffloadKey, Slot]] = []
         self._of_runs: list[tuple[OffloadKey, Slot]] = []
         self._awaited: dict[OffloadKey, Stage] = {}
-        """What is to be pinned once it is in memory, and for which stage."""
+        """Chunks to pin as soon as they are in memory -> the stage that needs them."""
         self._whole: Stage | None = None
-        """The last boundary that is whole."""
+        """The stage of the last boundary that is whole."""
 
     def add(self, keys: Sequence[OffloadKey], stage: Stage) -> None:
-        """A stage needs these: they are in memory, or a store brings them."""
+        """A stage needs these chunks: they are in memory, or a store brings them."""
         self._awaited.update(dict.fromkeys(keys, stage))
         self.arrived(keys)
 
     def arrived(self, keys: Sequence[OffloadKey]) -> None:
-        """These are in memory now, unless their store failed."""
+        """These chunks are in memory now, unless their store failed."""
         wanted = [key for key in keys if key in self._awaited and self._is_of_use(key, self._awaited[key])]
         for pin in self._manager.pin(wanted):
             del self._awaited[pin[0]]
@@ -37,7 +37,7 @@ class StorePins:
             (self._of_prefix if is_prefix else self._of_runs).append(pin)
 
     def keep_runs_of(self, stage: Stage) -> None:
-        """A boundary is whole: windows and states of those before it may go."""
+        """A boundary is whole, so windows and states of earlier boundaries may go."""
         self._whole = stage
         self._manager.unpin([pin for pin in self._of_runs if pin[0] not in stage.keys_of_runs])
         self._of_runs = [pin for pin in self._of_runs if pin[0] in stage.keys_of_runs]

@@ -22,37 +22,39 @@ from octavo.offload.request_state import RequestGroupState, RequestOffloadState
 from octavo.specs import blocks_to_resume, longest_resume, needs_whole_prefix
 
 _MOST_OF_A_TIER = 0.75
-"""The part of a tier's budget that one promise may need: a tier has overheads, and writes in its own order."""
+"""The part of a tier's budget that one promise may need, since a tier has overheads and writes in an order of its
+own."""
 
 _MOST_WITH_POINTS = 8
-"""What a promise and all points below it write, as a multiple of what the last one needs, is less than this."""
+"""A promise and all points below it write less than this multiple of what the last point needs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promise:
-    """Boundaries of a request that are to be kept."""
+    """Boundaries of a request that are to be stored."""
 
     state: RequestOffloadState
     points: Sequence[int]
     """The boundaries, ascending."""
     is_final: bool = True
-    """False: what is there already of a promise that will follow."""
+    """False: this stores ahead of a promise that will follow."""
     is_milestone: bool = True
-    """The prompt's end or the request's: what was stored before is looked up once more."""
+    """Whether the prompt's or the request's end is among the points: then everything stored before is looked up once
+    more."""
     resumed_at: int = 0
-    """A resume point that the request has used: what it needs is kept too."""
+    """A resume point that the request has used, and whose blocks are stored too."""
     is_staged: bool = False
-    """It may not fit: what fits is to end with one of the boundaries."""
+    """The promise may not fit, so what fits is to end with one of the boundaries."""
 
     def stage_by_stage(self) -> "Promise":
-        """The same with all boundaries below it, since it may not fit."""
+        """The same promise with all boundaries below it, since it may not fit."""
         below = self.state.request.promises.between(0, self.points[-1])
         points = sorted({*below, *self.points})
         return replace(self, points=points, is_milestone=True, is_staged=True)
 
 
 class ChunkOnDevice(NamedTuple):
-    """A chunk that is to be stored, with the blocks that the device had when it was asked."""
+    """A chunk to store, with the blocks of it that the device had when the stage was planned."""
 
     group_idx: GroupIdx
     blocks: Sequence[int]
@@ -66,11 +68,11 @@ class Stage:
     num_tokens: int
     promised: PromisedPoint | None
     chunks: list[ChunkOnDevice] = field(default_factory=list)
-    """What no tier has, in the order of the sequence."""
+    """The chunks that no tier has, in the order of the sequence."""
     keys_there: list[OffloadKey] = field(default_factory=list)
-    """What tiers have of it."""
+    """The chunks that tiers have already."""
     keys_of_runs: set[OffloadKey] = field(default_factory=set)
-    """All that it needs of windows and states: what no later boundary needs."""
+    """The chunks of windows and states, which no later boundary needs."""
 
 
 class StorePlanner:
@@ -90,8 +92,8 @@ class StorePlanner:
         return max(self._bytes_up_to(state, promise.stage_by_stage().points)) > num_bytes
 
     def stages(self, promise: Promise, room: Room) -> list[Stage]:
-        """What a resume at each boundary that can be promised needs, and no stage before it has. Not what the largest
-        medium could not hold at once."""
+        """One stage per boundary: the blocks that a resume there needs and no earlier stage has. Boundaries that the
+        largest medium could not hold are left out."""
         state = promise.state
         on_device = self._device.blocks_of(state.request)
         tiered = tiered_blocks(state.groups, on_device, self._manager, ANYWHERE)
@@ -135,8 +137,8 @@ class StorePlanner:
         ]
 
     def _boundaries(self, promise: Promise, tiered: Sequence[TieredBlocks]) -> list[int]:
-        """The largest ones at which a reader could resume once all is stored: the reader's own rule. The last may
-        fall to a boundary that was promised before; others are left out then."""
+        """The largest boundaries at which a reader could resume once everything is stored, by the reader's own rule.
+        The last one may be a boundary that was promised before; then the others are left out."""
         config, request = self._device.config, promise.state.request
         groups = availability(config, tiered)
         found: set[int] = set()
@@ -148,7 +150,8 @@ class StorePlanner:
         return sorted(found)
 
     def _beyond_kept(self, promise: Promise, boundaries: Sequence[int], tiered: Sequence[TieredBlocks]) -> list[int]:
-        """What the tiers keep of the promise, and the boundaries beyond: what was superseded is not stored again."""
+        """The boundary that the tiers keep already, and the boundaries beyond it. What a later point superseded is not
+        stored again."""
         config = self._device.config
         on_tiers = availability(config, [blocks.offloaded for blocks in tiered])
         asked = promise.state.request.resume_point(promise.points[-1] + 1)
@@ -156,9 +159,9 @@ class StorePlanner:
         return sorted({kept, *(boundary for boundary in boundaries if boundary > kept)} - {0})
 
     def _that_fit(self, promise: Promise, boundaries: Sequence[int], room: Room) -> list[int]:
-        """Without those up to which more is written than the largest tier below memory holds: it would lose the first
-        chunks as the last ones come. Where each boundary of a prefix can be resumed, as much of it as fits. (What fits
-        memory is seen as it comes.)"""
+        """The boundaries without those that need more writing than the largest tier below memory holds: that tier would
+        lose the first chunks when the last ones come. If every boundary of the prefix is a resume point, the largest
+        one that fits is added. Whether a promise fits memory shows when it is stored."""
         most = int(room.num_bytes * _MOST_OF_A_TIER)
         if room.is_memory or not boundaries or not self.writes_more_than(most, promise):
             return list(boundaries)
@@ -173,7 +176,7 @@ class StorePlanner:
         return fitting
 
     def _num_bytes(self, state: RequestOffloadState, num_tokens: int) -> int:
-        """What a resume at this boundary needs."""
+        """The bytes that a resume at this boundary needs."""
         return sum(
             len(run) * group.page_size_bytes
             for group, runs in zip(self._groups, self._runs(state, num_tokens), strict=True)
@@ -181,7 +184,7 @@ class StorePlanner:
         )
 
     def _bytes_up_to(self, state: RequestOffloadState, points: Sequence[int]) -> Iterator[int]:
-        """For each point, all that is written for it and for those before it."""
+        """Per point: the bytes that are written for it and for the points before it."""
         written, ends = 0, [0] * len(self._groups)
         for point in points:
             for group_idx, runs in enumerate(self._runs(state, point)):
@@ -193,7 +196,7 @@ class StorePlanner:
 
 
 def promised_point(device: Device, state: RequestOffloadState, num_tokens: int) -> PromisedPoint | None:
-    """The name of a boundary that is computed; None where no group names any."""
+    """The name of a computed boundary; None if no group names it."""
     for group, own in zip(device.config.groups, state.groups, strict=True):
         if group.spec.indexes_decoder_tokens and own.hashes:
             return PromisedPoint(num_tokens, own.hashes[num_tokens // group.block_size - 1])
@@ -215,7 +218,7 @@ def _add_run(
 def _chunks_to_store(
     state: RequestGroupState, device: DeviceBlocks, missing: Sequence[int], run: range
 ) -> list[ChunkOnDevice]:
-    """The chunks that bring the missing blocks of a run to the tiers, as far as the device has them."""
+    """The chunks that bring the missing blocks of a run to the tiers, as far as the device has those blocks."""
     size, group_idx, index, hashes = state.blocks_per_chunk, state.group_idx, device.index, device.hashes
     chunks = []
     for first in dict.fromkeys(block // size * size for block in missing) if size > 1 else missing:

@@ -27,16 +27,16 @@ from octavo.transfer import OffloadingWorker
 _MOST_PROMISES = 4096
 _MOST_CHUNKS_IN_JOB = 64
 _MOST_OF_MEMORY_IN_JOB = 1 / 8
-"""So that one part can be written to the tiers below while the next one is stored."""
+"""A part is small enough that it is written to the tiers below while the next part is stored."""
 _MOST_UNPINNED = 1 / 2
-"""The part of memory that a promise may need without being pinned: a policy gives up others' chunks before those."""
+"""The part of memory that a promise may need without pins, since a policy gives up other requests' chunks first."""
 
 
 class StorePolicy(Enum):
     """When what a request computes is stored."""
 
     AT_ONCE = "at_once"
-    """After every step, what the next promise will need; so less is left to do at its boundary."""
+    """After every step, the chunks that the next promise will need; so less is left to do at its boundary."""
     AT_BOUNDARIES = "at_boundaries"
     """When a promised boundary is reached: the prompt's end, a checkpoint, the answer's end."""
     ON_EVICTION = "on_eviction"
@@ -57,13 +57,13 @@ class _Job:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Store:
     rows: Sequence[tuple[GroupIdx, Sequence[Row]]]
-    """(group, rows) that are held while they are read."""
+    """(group, rows) that are held until they are read."""
     keys: Sequence[OffloadKey]
     num_bytes: int
 
 
 class Storer:
-    """Keeps promises, oldest first, as fast as bounds allow."""
+    """Keeps promises, the oldest first, as fast as the bounds allow."""
 
     def __init__(
         self,
@@ -87,17 +87,18 @@ class Storer:
         self._planner = StorePlanner(device, manager, groups)
         self._promises: deque[Promise] = deque()
         self._jobs: deque[_Job] = deque()
-        """Of the promise that is being kept."""
+        """The remaining parts of the promise that is being kept."""
         self._pins = StorePins(manager, self._planner.is_prefix)
         self._pinned: Promise | None = None
-        """The promise that is being kept, if what it has stored is pinned."""
+        """The promise that is being kept, if its chunks are pinned."""
         self._has_hole = False
         """Whether the promise that is being kept lacks a part of its prefix."""
         self._stores: dict[int, _Store] = {}
-        """By number of the job."""
+        """Job -> store."""
         self._bytes_in_flight = 0
         self.num_dropped = 0
-        """Promises that gave way, and parts of some for which the device had lost the blocks, or memory had no room."""
+        """Promises that gave way, and parts of promises that were dropped because the device had lost their blocks or
+        memory had no room."""
         self.num_stored_chunks = 0
         self.num_stored_bytes = 0
         self.num_failed_chunks = 0
@@ -108,18 +109,19 @@ class Storer:
 
     @property
     def has_more(self) -> bool:
-        """Whether something waits that `pump` would submit now, or once a store has ended."""
+        """Whether `pump` would submit something, now or once a store has ended."""
         return bool(self._jobs) or (bool(self._promises) and self._is_due())
 
     def promise(
         self, state: RequestOffloadState, points: Sequence[int], *, resumed_at: int = 0, is_milestone: bool = True
     ) -> None:
-        """The request has computed all up to these boundaries, and other requests may want to resume there. It has
-        resumed itself at `resumed_at`, so the next request may do the same."""
+        """The request has computed everything up to these boundaries, and others may want to resume there. It has
+        itself resumed at `resumed_at`, so the next request may do the same."""
         self._add(Promise(state=state, points=points, resumed_at=resumed_at, is_milestone=is_milestone))
 
     def store_ahead(self, state: RequestOffloadState, num_tokens: int) -> None:
-        """The request is on its way to a boundary that it will promise; part of what that needs may be there."""
+        """The request is on its way to a boundary that it will promise. Some of what that boundary needs may be there
+        already."""
         if self._policy is StorePolicy.AT_ONCE:
             self._add(Promise(state=state, points=(num_tokens,), is_final=False))
 
@@ -130,7 +132,7 @@ class Storer:
         self._promises.append(promise)
 
     def pump(self, *, is_flushing: bool = False) -> bool:
-        """Submits what there is to store, as far as bounds allow; whether more waits."""
+        """Submits stores as far as the bounds allow. Returns whether more waits."""
         while self._bytes_in_flight < self._most_bytes_in_flight:
             if self._jobs:
                 if not self._submit(self._jobs[0]):
@@ -142,7 +144,7 @@ class Storer:
         return self.has_more or (is_flushing and bool(self._promises))
 
     def finished(self, result: TransferResult) -> bool:
-        """A job of the worker's has ended; False if it is no store."""
+        """Handles the end of a worker's job. False if the job is no store."""
         store = self._stores.pop(result.job_id, None)
         if store is None:
             return False
@@ -156,7 +158,7 @@ class Storer:
         return True
 
     def forget(self) -> None:
-        """Nothing that waits is to be stored any more; what is in flight ends."""
+        """Drops everything that waits to be stored. Stores in flight run to their ends."""
         self._promises.clear()
         self._end()
 
@@ -164,8 +166,8 @@ class Storer:
         return self._policy is not StorePolicy.ON_EVICTION or self._device.free_share() < self._free_share_wanted
 
     def _begin(self, promise: Promise) -> None:
-        """Plans what is to be written. A promise that takes much of memory, with nothing below it, is pinned, and
-        stored boundary by boundary from the first one on."""
+        """Plans what to write. A promise that takes much of memory, without a tier below, is pinned, and stored
+        boundary by boundary from the first one on."""
         room = self._manager.room(promise.state.tenant)
         if room.is_memory and self._planner.writes_more_than(int(room.num_bytes * _MOST_UNPINNED), promise):
             if not promise.is_final and not all(self._planner.is_prefix):
@@ -178,13 +180,13 @@ class Storer:
                 self._jobs.append(_Job(promise=promise, stage=stage, chunks=part, is_last=part is parts[-1]))
 
     def _end(self) -> None:
-        """The promise is kept as far as it fits."""
+        """The promise is kept, as far as it fits."""
         self._jobs.clear()
         self._pins.release()
         self._pinned, self._has_hole = None, False
 
     def _parts_of(self, chunks: Sequence[ChunkOnDevice]) -> list[Sequence[ChunkOnDevice]]:
-        """The parts of a stage, in order. A chunk that is larger than a part should be is a part alone."""
+        """The parts of a stage, in order. A chunk that is larger than a part should be is a part of its own."""
         parts: list[list[ChunkOnDevice]] = []
         num_bytes = 0
         for chunk in chunks:
@@ -197,8 +199,8 @@ class Storer:
         return list(parts)
 
     def _submit(self, job: _Job) -> bool:
-        """Holds the rows of the first job and begins to copy them, or gives it up. False: try again when something has
-        ended. A tier that is slow holds stores up: a promise that it gets whole is worth more than parts of many."""
+        """Holds the rows of the first job and begins to copy them, or gives the job up. False: try again when a store
+        has ended. A slow tier delays stores, since one whole promise on it is worth more than parts of many."""
         if job.promise is self._pinned:
             self._pins.add([*job.stage.keys_there, *(chunk.chunk.key for chunk in job.chunks)], job.stage)
             job.stage.keys_there.clear()
@@ -224,7 +226,8 @@ class Storer:
         return True
 
     def _make_smaller(self, job: _Job) -> None:
-        """There is no room for the first job: a half of it may fit. What does not fit at all, ends the promise."""
+        """Halves the first job, since memory has no room for all of it. A job that cannot be halved ends the
+        promise."""
         if len(job.chunks) <= 1:
             self.num_dropped += 1
             self._end()
@@ -262,7 +265,7 @@ class Storer:
         self._worker.submit_store(prepared.job_id, copies)
 
     def _still_on_device(self, job: _Job) -> tuple[list[ChunkOnDevice], list[list[Row]]]:
-        """The job's chunks all of whose blocks the device still has, and their rows."""
+        """The job's chunks whose blocks are all still on the device, and their rows."""
         chunks, rows = [], []
         on_device = self._device.blocks_of(job.promise.state.request)
         for chunk in job.chunks:

@@ -10,12 +10,13 @@ from octavo.offload.tiers_below import TiersBelow
 
 
 class Tenants:
-    """Whose chunks are refused, and whose go, so that no tenant has more than its quota. False where there are none."""
+    """Decides which chunks are refused and which are given up, so that no tenant exceeds its quota. It is false if no
+    tenant has one."""
 
     def __init__(
         self, quotas: Mapping[bytes, int], sizes: ChunkSizes, resident: ResidentChunks, below: TiersBelow
     ) -> None:
-        """What the tiers have from before counts."""
+        """Chunks that the tiers kept from earlier runs count too."""
         self.num_refused = 0
         self.num_evicted = 0
         self._quotas = Quotas(quotas)
@@ -30,8 +31,8 @@ class Tenants:
         return bool(self._quotas)
 
     def narrowed(self, room: Room, tenant: bytes) -> Room:
-        """The part of a medium's room that the tenant's quota leaves it: what does not fit that is not begun, since its
-        last chunks would make its first ones go."""
+        """The part of a medium's room that the tenant's quota leaves. Nothing is begun that does not fit there, since
+        its last chunks would push out its first ones."""
         quota = self._quotas.bytes_by_tenant.get(tenant)
         if quota is None or quota >= room.num_bytes:
             return room
@@ -40,7 +41,7 @@ class Tenants:
     def fitting(
         self, chunks: Sequence[WantedChunk], indices: Sequence[int], masks: Sequence[int]
     ) -> tuple[list[int], list[int]]:
-        """Of the chunks at `indices`, with these blocks: those that their tenants' quotas have room for at all."""
+        """The chunks at `indices`, with these blocks, that fit their tenants' quotas at all."""
         owned = [self._owned(chunks[index], mask) for index, mask in zip(indices, masks, strict=True)]
         refused = self._quotas.too_many(owned)
         self.num_refused += len(refused)
@@ -51,16 +52,17 @@ class Tenants:
         )
 
     def admit(self, chunks: Sequence[WantedChunk], masks: Sequence[int]) -> None:
-        """These fit, and are being stored: older chunks of the same tenants make room."""
+        """These chunks fit and are being stored; older chunks of the same tenants make room for them."""
         if chunks:
             self._make_room([self._owned(chunk, mask) for chunk, mask in zip(chunks, masks, strict=True)])
 
     def lost_indices(self, chunks: Sequence[WantedChunk]) -> list[int]:
-        """Of stored chunks: those that made room for others while they were stored."""
+        """The indices of stored chunks that made room for others while they were being stored."""
         return [index for index, chunk in enumerate(chunks) if self._quotas.has_lost(chunk.key, chunk.tenant)]
 
     def drop_lost(self, keys: Sequence[OffloadKey]) -> list[OffloadKey]:
-        """Of chunks that were read into memory: those that may stay. The others made room while they were read."""
+        """Of chunks that were read into memory, those that may stay. The others made room for newer ones during the
+        read."""
         owner_of, heads = self._resident.table.tenants, self._resident.index.find(keys)
         owners = [owner_of.get(head, NO_TENANT) for head in heads]
         lost = [key for key, owner in zip(keys, owners, strict=True) if self._quotas.has_lost(key, owner)]
@@ -71,14 +73,14 @@ class Tenants:
         self._quotas.touch(keys)
 
     def clear(self) -> None:
-        """Everything was forgotten."""
+        """Forgets everything."""
         self._quotas.clear()
 
     def _owned(self, chunk: WantedChunk, mask: int) -> OwnedChunk:
         return OwnedChunk(chunk.key, chunk.tenant, self._sizes.num_bytes(chunk.key, mask))
 
     def _make_room(self, owned: Sequence[OwnedChunk]) -> None:
-        """What goes is nowhere below the device any more."""
+        """Removes these chunks from every medium below the device."""
         keys = self._quotas.admit(owned)
         self.num_evicted += len(keys)
         if keys:

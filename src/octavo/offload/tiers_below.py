@@ -12,7 +12,7 @@ from octavo.tiers import Tier
 
 
 class TiersBelow:
-    """Asks all tiers together. Each has its own fence (`LowerTier`) and its own queue of writes."""
+    """Asks all tiers together. Each tier has its own fence (`LowerTier`) and its own queue of writes."""
 
     def __init__(
         self,
@@ -46,13 +46,13 @@ class TiersBelow:
     # ---- what is there ------------------------------------------------------------------------------------------
 
     def ask(self, sequence: SequenceNames, *, wants_answer: bool) -> bool:
-        """Whether a tier is still to say what it has of the sequence. All are asked."""
+        """Asks all tiers. Whether one of them has not yet said what it holds of the sequence."""
         answers = [lower.ask(sequence, wants_answer=wants_answer) for lower in self.lowers if lower.asks_ahead]
         return any(answers)
 
     @property
     def asks_ahead(self) -> bool:
-        """Whether a tier knows only what it was asked for ahead."""
+        """Whether some tier knows only the sequences that it was asked for ahead."""
         return any(lower.asks_ahead for lower in self.lowers)
 
     def touch(self, keys: Sequence[OffloadKey]) -> None:
@@ -60,14 +60,14 @@ class TiersBelow:
             lower.touch(keys)
 
     def remove(self, keys: Sequence[OffloadKey]) -> None:
-        """They are not written any more, and on no tier from now on."""
+        """These chunks are not written any more, and are on no tier from now on."""
         for writes in self._writes:
             writes.forget(keys)
         for lower in self.lowers:
             lower.remove(keys)
 
     def rooms(self) -> list[Room]:
-        """The room of each tier that works and has a budget."""
+        """The rooms of the tiers that work and have a budget."""
         statuses = [lower.status() for lower in self.lowers if lower.is_available]
         return [
             Room(status.bytes_budget, max(0.0, 1 - status.bytes_used / status.bytes_budget), is_memory=False)
@@ -76,7 +76,7 @@ class TiersBelow:
         ]
 
     def announce(self) -> None:
-        """All that the tiers have is told anew."""
+        """Tells anew what all tiers have."""
         for lower in self.lowers:
             lower.announce()
 
@@ -87,13 +87,13 @@ class TiersBelow:
     # ---- writing ------------------------------------------------------------------------------------------------
 
     def write(self, keys: Sequence[OffloadKey], *, read_from: int | None = None) -> None:
-        """To all tiers that lack them; but not to the one, by its index, that they were read from."""
+        """Writes chunks to all tiers that lack them, except the tier, given by its index, that they were read from."""
         for index, writes in enumerate(self._writes):
             if index != read_from:
                 writes.add(keys)
 
     def renew(self, keys: Sequence[OffloadKey]) -> None:
-        """The lowest tier that works gets again what it has given up of these."""
+        """Writes these chunks again to the lowest working tier, if it gave them up."""
         lowest = next((writes for writes in reversed(self._writes) if writes.is_available), None)
         if lowest is not None:
             lowest.renew(keys)
@@ -104,20 +104,20 @@ class TiersBelow:
         return any(self._writes)
 
     def is_behind(self, num_slots: int, num_coming: int) -> bool:
-        """Whether a tier that works would not get all chunks, if stores of `num_slots` slots came now, after those that
-        are `num_coming` already."""
+        """Whether a working tier would miss chunks if stores of `num_slots` slots came now, after the `num_coming`
+        slots that are on their way already."""
         return any(writes.is_behind(num_slots, num_coming) for writes in self._writes)
 
     def clear_writes(self) -> None:
-        """Nothing waits any more; what it held is freed piece by piece."""
+        """Drops all chunks that wait. The slots that they held are freed piece by piece."""
         for writes in self._writes:
             self._resident.discards.add(writes.clear())
 
     # ---- time ---------------------------------------------------------------------------------------------------
 
     def poll(self, now: float, arrived: Callable[[Sequence[OffloadKey], int], None]) -> None:
-        """Once per step: ends of the tiers' jobs, deadlines, what waits to be written. `arrived` is told the keys that
-        were read into memory, and the index of the tier that they come from."""
+        """Once per step: handles ended jobs of the tiers, deadlines, and chunks that wait to be written. `arrived` is
+        told the keys that were read into memory, and the index of the tier that they come from."""
         for index, (lower, writes) in enumerate(zip(self.lowers, self._writes, strict=True)):
             for result in lower.poll(now):
                 if not writes.finish(result):
@@ -133,7 +133,8 @@ class TiersBelow:
             writes.submit(now)
 
     def flush(self, timeout_s: float, clock: Callable[[], float], poll: Callable[[], None]) -> bool:
-        """Blocks until what waits is there, as durable as the tiers make it, or time is up: False."""
+        """Blocks until everything that waits is on the tiers, as durable as they make it. False if time is up
+        before."""
         deadline = clock() + timeout_s
         while True:
             poll()
@@ -155,7 +156,7 @@ class TiersBelow:
             lower.close()
 
     def counters(self) -> Iterable[tuple[str, int]]:
-        """Monotonic, by name."""
+        """Counters by name. They only grow."""
         yield "written_through", sum(writes.num_written for writes in self._writes)
         yield "write_through_dropped", sum(writes.num_dropped for writes in self._writes)
         yield "write_through_failed", sum(writes.num_failed for writes in self._writes)

@@ -18,9 +18,9 @@ from octavo.tables import Part
 from octavo.tiers import TierState
 
 _MOST_DROPPED_PER_CALL = 1024
-"""Of the many that may wait for a tier that is turned off; the next call drops more."""
+"""The most chunks that one call drops for a tier that is turned off; the next call drops more."""
 _MOST_LATE = 1 << 16
-"""Chunks; the oldest gives way."""
+"""The most late chunks. Beyond that the oldest is forgotten."""
 
 
 class _Write(NamedTuple):
@@ -30,7 +30,7 @@ class _Write(NamedTuple):
 
 
 class WriteThrough:
-    """What one tier is still to get."""
+    """The chunks that one tier has still to get."""
 
     def __init__(
         self,
@@ -55,9 +55,9 @@ class WriteThrough:
         self._job_ids = job_ids
         self._slots_waiting = 0
         self._waiting: deque[tuple[OffloadKey, Slot, int]] = deque()
-        """Key, head, number of slots."""
+        """(key, head, number of slots) of each chunk that waits."""
         self._heads: set[Slot] = set()
-        """Of chunks that wait or are being written."""
+        """The heads of chunks that wait or are being written."""
         self._late: deque[OffloadKey] = deque()
         self._writes: dict[int, _Write] = {}
 
@@ -65,13 +65,13 @@ class WriteThrough:
         return bool(self._waiting or self._writes or self._late)
 
     def add(self, keys: Sequence[OffloadKey]) -> None:
-        """These are resident now; what the tier lacks of them waits for its turn."""
+        """These chunks are now resident. Those that the tier lacks wait for their turn."""
         lacking = self._lacking(keys)
         self._put_off(lacking[self._accept(lacking) :])
 
     def renew(self, keys: Sequence[OffloadKey]) -> None:
-        """These are being used. What is resident, and not on the tier any more, waits for its turn if there is room: it
-        will be used again."""
+        """These chunks are being used. Those that are resident and no longer on the tier wait for their turn if there
+        is room, since they will be used again."""
         self._accept(self._lacking(keys))
 
     @property
