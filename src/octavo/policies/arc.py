@@ -23,7 +23,7 @@ from octavo.tables import Part, RecencyOrder, RecencyTable
 
 
 class ARCPolicy(EvictionPolicy):
-    """Two orders of idle chunks, two of ghosts, and the slots that those used once ought to have."""
+    """Two orders of idle chunks, two of ghosts, and the target for the slots of chunks that were used once."""
 
     def __init__(self, groups: Sequence[GroupOffloadConfig], num_slots: int) -> None:
         self._capacity = num_slots
@@ -35,7 +35,7 @@ class ARCPolicy(EvictionPolicy):
         self._b1, self._b2 = RecencyOrder(table), RecencyOrder(table)
         self._p = 0.0
         self._pinned = PinnedChunks()
-        """Gives back slots * 2, + 1 for a chunk of t2."""
+        """Keeps slots * 2 for each pinned chunk, + 1 if it belongs to t2."""
 
     def clear(self) -> Sequence[Part]:
         orders = (self._t1, self._t2, self._b1, self._b2)
@@ -46,7 +46,7 @@ class ARCPolicy(EvictionPolicy):
 
     @property
     def target_slots(self) -> float:
-        """The paper's p: what chunks that were used once ought to have."""
+        """The paper's p: the slots that chunks used once ought to have."""
         return self._p
 
     def insert(self, chunks: Sequence[StoredChunk]) -> None:
@@ -56,7 +56,7 @@ class ARCPolicy(EvictionPolicy):
         self._t1.extend([chunk.key for chunk in tail_first], [chunk.num_slots for chunk in tail_first])
 
     def _is_regretted(self, chunk: StoredChunk) -> bool:
-        """Whether the chunk was given up too early. Then it is in t2 now, and p has moved."""
+        """Whether the chunk was given up too early. If so, it is in t2 now, and p has moved."""
         b1_slots, b2_slots = self._b1.num_slots, self._b2.num_slots
         if self._b1.pop(chunk.key) is not None:
             self._p = min(self._capacity, self._p + chunk.num_slots * max(1.0, b2_slots / b1_slots))
@@ -78,7 +78,7 @@ class ARCPolicy(EvictionPolicy):
                 self._t2.renew((key,))
 
     def promise(self, point: PromisedPoint) -> None:
-        """Of no interest here."""
+        """ARC ignores promises."""
 
     def pin(self, keys: Sequence[OffloadKey]) -> None:
         for key in keys:
@@ -113,7 +113,7 @@ class ARCPolicy(EvictionPolicy):
         return victims
 
     def _replace(self, order: RecencyOrder, ghosts: RecencyOrder, num_slots: int, victims: list[OffloadKey]) -> int:
-        """Gives up the oldest of one order. The slots that this makes free."""
+        """Gives up the oldest chunk of one order. Returns the slots that become free."""
         if num_slots <= 0:
             return 0
         keys, slots = order.move_oldest(num_slots, ghosts)
@@ -121,7 +121,7 @@ class ARCPolicy(EvictionPolicy):
         return sum(slots)
 
     def _trim_ghosts(self) -> None:
-        """The paper's bounds: t1 and b1 together within the capacity, all four within twice as much."""
+        """Keeps the paper's bounds: t1 and b1 together within the capacity, all four within twice the capacity."""
         t1, t2, b1, b2 = (order.num_slots for order in (self._t1, self._t2, self._b1, self._b2))
         self._b1.pop_oldest(t1 + b1 - self._capacity)
         self._b2.pop_oldest(t1 + t2 + self._b1.num_slots + b2 - 2 * self._capacity)

@@ -41,7 +41,7 @@ class EvictionPolicy(ABC):
 
     @abstractmethod
     def insert(self, chunks: Sequence[StoredChunk]) -> None:
-        """These entered the tier, idle."""
+        """These chunks entered the tier, idle."""
 
     @abstractmethod
     def touch(self, keys: Sequence[OffloadKey]) -> None:
@@ -61,23 +61,25 @@ class EvictionPolicy(ABC):
 
     @abstractmethod
     def pin(self, keys: Sequence[OffloadKey]) -> None:
-        """These are being read: no victims until unpinned."""
+        """These chunks are being read, so they are no victims until they are unpinned."""
 
     @abstractmethod
     def unpin(self, keys: Sequence[OffloadKey]) -> None:
-        """One reader fewer for each."""
+        """Each of these chunks has one reader fewer."""
 
     @abstractmethod
     def remove(self, keys: Sequence[OffloadKey]) -> None:
-        """These left the tier for another reason; pinned ones may be among them, and their pins are forgotten."""
+        """These chunks left the tier for another reason. Pinned ones may be among them; their pins are forgotten."""
 
     @abstractmethod
     def evict(self, num_slots: int) -> list[OffloadKey] | None:
-        """Victims that free at least `num_slots`. None, and nothing has changed, if idle chunks do not suffice."""
+        """Gives up victims that free at least `num_slots`, and returns them. If idle chunks do not suffice, it returns
+        None and has changed nothing."""
 
     @abstractmethod
     def clear(self) -> Sequence[Part]:
-        """Forgets everything, pins included, and hands over what it held, so that it can be freed piecemeal."""
+        """Forgets everything, pins included, and returns what it held, so that the caller can free it piece by
+        piece."""
 
     @abstractmethod
     def check_invariants(self) -> None:

@@ -9,7 +9,7 @@ from octavo.policies.stretch_columns import Links
 from octavo.specs import KVCacheSpec, ResumePoint
 
 _FAR = (1 << 40) - 1
-"""A sequence longer than any window, at whose end no chunk ends."""
+"""A length greater than any window, at which no chunk ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,8 +24,8 @@ class GroupNeeds:
     links: Links
 
     def num_chunks(self, num_tokens: int) -> int:
-        """How many chunks a resume at `num_tokens` needs, of those that end there or before; for a group that needs
-        its whole prefix the last one stands for all, since it holds them."""
+        """How many of the chunks up to `num_tokens` a resume there needs. For a group that needs its whole prefix the
+        last chunk stands for all, since it holds the others."""
         ranges = self.spec.needed_blocks(ResumePoint(num_tokens))
         if not ranges or self.links is Links.PREFIX:
             return len(ranges[:1])

@@ -23,14 +23,14 @@ import numpy.typing as npt
 
 NUM_CLASSES = 64
 NUM_AGES = 26
-"""Half an octave each, from a 128th of the capacity to 64 times as much."""
+"""Ages in steps of half an octave, from a 128th of the capacity to 64 times the capacity."""
 _FIRST_AGE = 1 / 128
 _MOST_LIVES = 1 << 15
 _PRIOR = 3.0
-"""Lives' worth of what all classes tell together."""
+"""The weight of what all classes tell together, in lives."""
 _GUESS_OWN, _GUESS_ALL = 0.01, 0.03
 _UPDATE_AFTER = 64
-"""Lives."""
+"""In lives."""
 
 _BLOCK_TOKENS = 512
 
@@ -40,14 +40,15 @@ class Role(IntEnum):
 
     NEW = 0
     SEEN = 1
-    """Promised, given up, and promised again; or promised twice."""
+    """It was promised, given up, and promised again; or promised twice."""
     RESUMED = 2
     BETWEEN = 3
-    """The writer promised a later one of the same prompt too."""
+    """The writer has promised a later point of the same prompt too."""
 
 
 def class_of(role: Role, new_tokens: int, num_followers: int) -> int:
-    """Points of one class are used alike. `new_tokens`: beyond the point below when it was first promised."""
+    """The class of a point. Points of one class are used alike. `new_tokens`: its tokens beyond the point below, when
+    it was first promised."""
     size = (new_tokens > 0) + (new_tokens > _BLOCK_TOKENS) + (new_tokens > 4 * _BLOCK_TOKENS)
     return role * 16 + size * 4 + min(3, num_followers)
 
@@ -57,12 +58,12 @@ Mask = npt.NDArray[np.bool_]
 
 
 class Hazards:
-    """Lives of points, what was counted, and the index that follows."""
+    """The lives of points, the counts that they gave, and the index that follows."""
 
     def __init__(self, num_slots: int) -> None:
         first = max(1.0, num_slots * _FIRST_AGE)
         self.ages = [0.0, *(first * 2 ** (age / 2) for age in range(NUM_AGES - 1))]
-        """Where each begins."""
+        """Where each age begins."""
         self._widths = np.diff([*self.ages, self.ages[-1] * 2**0.5])
         shape = (NUM_CLASSES, NUM_AGES)
         self._reached, self._own, self._path = np.zeros(shape), np.zeros(shape), np.zeros(shape)
@@ -81,7 +82,7 @@ class Hazards:
         return bisect_right(self.ages, age) - 1
 
     def begin(self, class_: int, now: int) -> int:
-        """A life. Its number."""
+        """Begins a life and returns its number."""
         life = self._num_lives
         index = life % _MOST_LIVES
         self._ghosts.pop(self._ghost[index], None)
@@ -93,7 +94,7 @@ class Hazards:
         return life
 
     def use(self, life: int, now: int, *, is_own: bool) -> None:
-        """The point is used, or one that follows it. Its own use ends this life."""
+        """The point, or a point that follows it, is used. Only a use of its own ends this life."""
         if life < self._num_lives - _MOST_LIVES:
             return
         index = life % _MOST_LIVES
@@ -103,23 +104,23 @@ class Hazards:
             self._waits[index] = 0
 
     def end(self, life: int) -> None:
-        """What was begun is no life: another class is known now, or the point was none."""
+        """Ends a life that does not count: the point is now known to be of another class, or was no point."""
         self._waits[life % _MOST_LIVES] = 0
 
     def note_given_up(self, key: bytes, life: int) -> None:
-        """Its life goes on as a ghost."""
+        """The point was given up; its life goes on as a ghost."""
         if life >= self._num_lives - _MOST_LIVES:
             self._ghosts[key] = life
             self._ghost[life % _MOST_LIVES] = key
 
     def take_ghosts(self, keys: list[bytes]) -> list[tuple[bytes, int]]:
-        """The ghosts among these, in order, with their lives. They are none any more."""
+        """Takes the ghosts among these points, in order, with their lives."""
         if self._ghosts.keys().isdisjoint(keys):
             return []
         return [(key, self._ghosts.pop(key)) for key in keys if key in self._ghosts]
 
     def _follow(self, now: int) -> None:
-        """Each age's hand moves on to the lives that have come to it."""
+        """Moves each age's hand on to the lives that have reached that age."""
         oldest = max(0, self._num_lives - _MOST_LIVES)
         for age, begin in enumerate(self.ages):
             hand = max(oldest, self._hands[age])
@@ -131,7 +132,7 @@ class Hazards:
             self._hands[age] = hand
 
     def _update(self) -> None:
-        """Classes without a life are all alike, and are reckoned once."""
+        """Classes without a life are all alike, so their index is computed once."""
         uses = self._own + self._path
         is_known: Mask = np.logical_or(self._reached.any(1), uses.any(1))
         rows = np.where(is_known, np.cumsum(is_known), 0)
@@ -143,10 +144,9 @@ class Hazards:
 
 
 def _rates(uses: Table, reached: Table, guess: float, is_known: Mask) -> Table:
-    """Uses by lives at each age: first of a class without lives, then of those with some.
-
-    `guess`: uses at each age while nothing is known. As ages double: the longer unused, the rarer used.
-    """
+    """Uses by lives at each age, first of a class without lives, then of the classes with some. `guess`: the uses at
+    each age while nothing is known. The rate halves as the age doubles: the longer a point is unused, the less likely
+    its use."""
     guesses = np.full(NUM_AGES, guess)
     guesses[0] *= 4  # which is as long as the next five together
     everywhere = (uses.sum(0) + guesses) / (reached.sum(0) + 1.0)

@@ -10,11 +10,9 @@ from octavo.tables import Part, RecencyOrder, RecencyTable
 
 
 class LRUPolicy(EvictionPolicy):
-    """Gives up what was used longest ago.
-
-    Chunks of one call count as used from the last to the first, so that a sequence is given up from its end: a chunk
-    without its ancestors is worth nothing. Reading is using: a chunk that is unpinned is the newest.
-    """
+    """Gives up the chunks whose last use is longest ago. Chunks of one call count as used from the last to the first,
+    so that a sequence is given up from its end: a chunk without its ancestors is worth nothing. Reading counts as a
+    use: a chunk that is unpinned is the newest."""
 
     def __init__(self, groups: Sequence[GroupOffloadConfig], num_slots: int) -> None:
         self._start()
@@ -37,7 +35,7 @@ class LRUPolicy(EvictionPolicy):
         self._idle.renew(reversed(keys))
 
     def promise(self, point: PromisedPoint) -> None:
-        """Of no interest here."""
+        """LRU ignores promises."""
 
     def pin(self, keys: Sequence[OffloadKey]) -> None:
         for key in keys:

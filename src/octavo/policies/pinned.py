@@ -1,4 +1,4 @@
-"""Chunks that are being read: out of every order until their last reader is done."""
+"""Chunks that are being read: they are in no order until their last reader is done."""
 
 from collections.abc import Iterator, Sequence
 
@@ -10,12 +10,12 @@ _READERS = (1 << _READER_BITS) - 1
 
 
 class PinnedChunks:
-    """The number of readers of each pinned chunk, and a number that its owner wants back at the end (its slots)."""
+    """The number of readers of each pinned chunk, and a number that its owner gets back at the end (its slots)."""
 
     def __init__(self) -> None:
         self._counts = ShardedDict(0)
         self.shards = self._counts.shards
-        """For the hot loops to look whether a key is pinned."""
+        """The shards of the counts, so that hot loops can look up a key at once."""
 
     def parts(self) -> Sequence[Part]:
         return self._counts.parts()
@@ -27,18 +27,18 @@ class PinnedChunks:
         return map(OffloadKey, self._counts)
 
     def __getitem__(self, key: OffloadKey) -> int:
-        """What was given when it was pinned."""
+        """The number that was given when the chunk was pinned."""
         return self.shards[key[0]][key] >> _READER_BITS
 
     def add(self, key: OffloadKey, value: int) -> None:
-        """The first reader of an idle chunk."""
+        """Adds the first reader of an idle chunk."""
         self.shards[key[0]][key] = value << _READER_BITS | 1
 
     def add_reader(self, key: OffloadKey) -> None:
         self.shards[key[0]][key] += 1
 
     def remove_reader(self, key: OffloadKey) -> int | None:
-        """What was given when it was pinned, if this was the last reader."""
+        """Removes one reader. Returns the number that was given at the first pin if this was the last reader."""
         shard = self.shards[key[0]]
         entry = shard[key] - 1
         if entry & _READERS:
@@ -48,9 +48,9 @@ class PinnedChunks:
         return entry >> _READER_BITS
 
     def replace(self, key: OffloadKey, value: int) -> None:
-        """Another number to give back, for the same readers."""
+        """Replaces the number to give back; the readers stay."""
         self._counts[key] = value << _READER_BITS | self._counts.get(key) & _READERS
 
     def forget(self, key: OffloadKey) -> int:
-        """The chunk is gone, its readers with it. What was given when it was pinned."""
+        """Forgets a chunk and its readers. Returns the number that was given when it was pinned."""
         return self.shards[key[0]].pop(key) >> _READER_BITS

@@ -16,30 +16,30 @@ _ALL = 0
 _FREE, _PARKED, _WEIGHED, _NUM_LISTS = _QUEUES, _QUEUES + 1, _QUEUES + 2, _QUEUES + 3
 _MOST_STEPS = 64
 _LOOKS_PER_TURN = 128
-"""All queues are looked at anew so often while the tier stores its capacity once."""
+"""How often all queues are looked at anew while the tier stores its capacity once."""
 
 
 class PointTable:
-    """Points by number. Those whose end would free something wait in queues by class and by tokens per slot, the one
-    used longest ago first. Those that were given a weight wait apart (`WeighedPoints`)."""
+    """Points by number. Points that would free something wait in queues by class and by tokens per slot, the one used
+    longest ago first. Points with a weight wait apart (`WeighedPoints`)."""
 
     def __init__(self, num_slots: int) -> None:
         self.now = 0
-        """In slots stored since the beginning, so that no clock is needed."""
+        """The slots stored since the beginning; it serves as a clock."""
         self.hazards = Hazards(num_slots)
         self._num_slots = num_slots
         self._look_every = max(1, num_slots // _LOOKS_PER_TURN)
         self._looked_at = -self._look_every
         self.names: list[bytes] = [b""] * _NUM_LISTS
-        """The hash of its last block; of an end, its last chunk's key."""
+        """Per point: the hash of its last block; for an end, the key of its last chunk."""
         self.is_end = array("b", bytes(_NUM_LISTS))
-        """Not a full point: a prefix in one group."""
+        """Per point: 1 for an end, which is a prefix in one group and not a full point."""
         self.num_tokens = array("q", bytes(8 * _NUM_LISTS))
         self.tokens_saved = array("q", bytes(8 * _NUM_LISTS))
-        """Beyond the next point below."""
+        """Per point: its tokens beyond the next point below."""
         self.last_use = array("q", bytes(8 * _NUM_LISTS))
         self.freed = array("q", bytes(8 * _NUM_LISTS))
-        """The slots that become free when it is given up."""
+        """Per point: the slots that become free when it is given up."""
         self.lives = array("q", bytes(8 * _NUM_LISTS))
         self.classes = array("b", bytes(_NUM_LISTS))
         self.roles = array("b", bytes(_NUM_LISTS))
@@ -49,7 +49,7 @@ class PointTable:
         self._is_parked = array("b", bytes(_NUM_LISTS))
         self._lists = LinkedLists(_NUM_LISTS)
         self._by_use = LinkedLists(_NUM_LISTS)
-        """All points by their last use, but for those that free nothing and came to the beginning."""
+        """All points by their last use, except those that free nothing and came to the front."""
         self._heads: list[tuple[float, int, int, int]] = []
         self._weighed = WeighedPoints(self, self.last_use, self.freed)
 
@@ -104,13 +104,14 @@ class PointTable:
         self._is_parked[point] = False
 
     def stand_at(self, point: int, key: bytes, num_tokens: int) -> None:
-        """It is an end now, farther to the front. Whoever retained it wanted all of it."""
+        """The point becomes an end that lies nearer to the front. Its weight goes, since a client that retained it
+        wanted all of it."""
         if self._weighed.weight_of(point) > 1.0:
             self._unweigh(point)
         self.names[point], self.num_tokens[point], self.is_end[point] = key, num_tokens, True
 
     def renew(self, point: int, class_: int) -> None:
-        """A life begins."""
+        """Begins a new life of the point."""
         self._by_use.remove(point)
         self.classes[point] = class_
         self.lives[point] = self.hazards.begin(class_, self.now)
@@ -161,7 +162,7 @@ class PointTable:
             self._enqueue(point)
 
     def worst(self) -> int | None:
-        """The point to give up. One that frees nothing is parked until its neighbours have gone."""
+        """The point to give up next. A point that frees nothing is parked until its neighbours have gone."""
         if self.now - self._looked_at >= self._look_every or len(self._heads) > _QUEUES:
             self._look()
         lists, heads = self._lists, self._heads
@@ -181,7 +182,7 @@ class PointTable:
         return lists.first(_PARKED)
 
     def least_recent(self) -> int | None:
-        """The point used longest ago. One that frees nothing leaves the order until its neighbours have gone."""
+        """The point used longest ago. A point that frees nothing leaves the order until its neighbours have gone."""
         while (point := self._by_use.first(_ALL)) is not None and not self.freed[point]:
             self._by_use.remove(point)
         return point
@@ -189,8 +190,8 @@ class PointTable:
     # ---- weights -----------------------------------------------------------------------------------------------
 
     def weigh(self, name: bytes, point: int, weight: float) -> None:
-        """What is worth so many times as much from now on: a full point, 0 if it is not there. One that is there only
-        by its weight goes next when that ends."""
+        """Gives a point this weight from now on. `point` is the full point of this name; 0 if it is not there. A point
+        that is kept only by its weight goes next when the weight ends."""
         self._weighed.want(name, weight)
         if not point:
             return
@@ -215,7 +216,7 @@ class PointTable:
         return point in self._weighed
 
     def least_with_weights(self, point: int | None, *, by_use: bool) -> int | None:
-        """The point to give up, by its last use or by its worth, given the one of those without weights."""
+        """The point to give up, by its last use or by its worth, among those with weights and the given one without."""
         if not self._weighed:
             return point
         weighed = self._weighed.least(self.now // self._look_every, by_use=by_use)
@@ -234,7 +235,7 @@ class PointTable:
     # ---- places ------------------------------------------------------------------------------------------------
 
     def _put_back(self, lists: LinkedLists, list_: int, point: int) -> None:
-        """It was among the first when it left, so its place is not far."""
+        """Puts a point back in its place, which is near the front, since it was among the first when it left."""
         before = list_
         for other in islice(lists.items(list_), _MOST_STEPS):
             if self.last_use[other] > self.last_use[point]:

@@ -34,17 +34,16 @@ from octavo.policies.stretches import StretchTable
 from octavo.tables import Part
 
 _MOST_RETURNED = 1024
-"""Points that were stored again, and not promised yet. At more all are forgotten: they then count as new."""
+"""Points that were stored again and are not promised yet. Beyond this number all are forgotten, and then count as
+new."""
 
 
 class ResumePointPolicy(EvictionPolicy):
-    """Gives up resume points.
-
-    Work per call: in proportion to the keys given or returned, plus, for each point, the stretches of its prefix.
-    """
+    """Gives up resume points. The work of a call is proportional to the keys given or returned, plus, for each point,
+    the stretches of its prefix."""
 
     def __init__(self, groups: Sequence[GroupOffloadConfig], num_slots: int, *, is_rival: bool = False) -> None:
-        """`is_rival`: in a contest of orders, where it stands for its own."""
+        """`is_rival`: this policy plays for the learned order in a contest of orders."""
         self._is_rival = is_rival
         self._configs = groups
         self._groups = needs_of_groups(groups)
@@ -52,7 +51,7 @@ class ResumePointPolicy(EvictionPolicy):
         self._prefix_groups = [group for group in decoder_groups if group.links is Links.PREFIX]
         self._run_groups = [group for group in decoder_groups if group.links is not Links.PREFIX]
         self._is_plain = len(self._groups) == len(self._prefix_groups) == 1
-        """Every chunk's end is a boundary where requests resume."""
+        """Every chunk's end is a boundary where requests can resume."""
         self._main_group = (self._prefix_groups or self._run_groups or self._groups)[0]
         self._num_slots = num_slots
         self._start()
@@ -68,7 +67,8 @@ class ResumePointPolicy(EvictionPolicy):
         self._returned: dict[bytes, None] = {}
         self._net = self._make_net()
         self._is_promised_to = False
-        """Whether a writer says where points are. Until then they are where they can be."""
+        """Whether a writer says where the points are. Until then every boundary where a request can resume is a
+        point."""
 
     def _make_net(self) -> SafetyNet | None:
         if self._is_rival or not self._is_plain:
@@ -78,7 +78,7 @@ class ResumePointPolicy(EvictionPolicy):
         return SafetyNet(learned, self._num_slots, tokens_per_chunk, self._stretches, self._points)
 
     def _worst(self, num_slots: int) -> tuple[int | None, int]:
-        """The point to give up, and how many slots of it where so many are wanted."""
+        """The point to give up, and how many of its slots, if this many are wanted."""
         points, net = self._points, self._net
         if net is None or net.is_learned_best:
             return points.least_with_weights(points.worst(), by_use=False), num_slots
@@ -102,7 +102,8 @@ class ResumePointPolicy(EvictionPolicy):
         self._reckon_changed()
 
     def touch(self, keys: Sequence[OffloadKey]) -> None:
-        """The last key that ends a point says which point is used: a resume touches all that is below it too."""
+        """The last key that ends a point says which point is used, since a resume touches everything below the point
+        too."""
         if self._net is not None:
             self._net.resume(keys)
         for key in reversed(keys):
@@ -113,7 +114,7 @@ class ResumePointPolicy(EvictionPolicy):
                     return
 
     def _use(self, number: int, key: OffloadKey) -> None:
-        """A request resumed where this chunk ends. What is on its path counts as such."""
+        """A request resumed where this chunk ends. The points on its path count as used too."""
         points, hazards = self._points, self._points.hazards
         own = self._point_at(key)
         for below in self._stretches.down(number):
@@ -127,7 +128,8 @@ class ResumePointPolicy(EvictionPolicy):
             self._add_used(key)
 
     def _add_used(self, key: OffloadKey) -> None:
-        """Where a request resumed, another may: a point of its own, wherever the writer's promises are."""
+        """Where one request resumed another may, so this boundary becomes a point, wherever the writer's promises
+        are."""
         number = self._stretches.cut_after(key)
         point = self._points.add(key, self._tokens_at(number), is_end=True)
         self._stretches.add_point(number, point)
@@ -135,7 +137,7 @@ class ResumePointPolicy(EvictionPolicy):
         self._reckon_changed()
 
     def _meet_ghosts(self, chunks: Sequence[StoredChunk]) -> None:
-        """What is stored again was given up too early."""
+        """Points that are stored again were given up too early."""
         points, suffix = self._points, self._main_group.suffix
         found = points.hazards.take_ghosts([chunk[0] for chunk in chunks if chunk[0][-4:] == suffix])
         for index, (key, life) in enumerate(found, start=1):
@@ -154,7 +156,7 @@ class ResumePointPolicy(EvictionPolicy):
         return self._stretches.num_holders[tip] - 1 if self._stretches.is_prefix(tip) else 0
 
     def _tip(self, point: int) -> int:
-        """The stretch that a point ends with, in its first group."""
+        """The stretch with which a point ends, in its first group."""
         name = self._points.names[point]
         return self._stretches.find(OffloadKey(name if self._points.is_end[point] else name + self._main_group.suffix))
 
@@ -182,7 +184,7 @@ class ResumePointPolicy(EvictionPolicy):
         self._reckon_changed()
 
     def remove(self, keys: Sequence[OffloadKey]) -> None:
-        """A point whose last chunks go is given up. Another chunk leaves a hole, which the next store heals."""
+        """A point is given up when its last chunks go. Any other chunk leaves a hole, which the next store fills."""
         for key in keys:
             point = self._point_at(key)
             if point:
@@ -232,7 +234,7 @@ class ResumePointPolicy(EvictionPolicy):
         return self._groups[get_offload_group_idx(key)]
 
     def _point_at(self, key: OffloadKey) -> int:
-        """The point that ends with this chunk; 0 if none does."""
+        """The point that ends with this chunk; 0 if there is none."""
         number = self._stretches.find(key)
         return self._stretches.points[number] if number and self._stretches.keys[number][-1] == key else 0
 
@@ -244,7 +246,7 @@ class ResumePointPolicy(EvictionPolicy):
         return 0
 
     def _find_full_point(self, key: OffloadKey) -> None:
-        """What can be resumed where a stretch of chunks ends, is a point while no writer ever promised."""
+        """Until a writer makes its first promise, the end of a stretch is a point if all groups are complete there."""
         group, block_hash = self._group_of(key), get_offload_block_hash(key)
         if group.spec.indexes_decoder_tokens and not self._full_point(block_hash):
             number = self._stretches.find(key)
@@ -279,7 +281,7 @@ class ResumePointPolicy(EvictionPolicy):
         self._begin(point, main, Role.SEEN if main in self._returned else Role.NEW)
 
     def _begin(self, point: int, key: OffloadKey, role: Role) -> None:
-        """A point begins. The one below, if it was promised just now, is in between."""
+        """Begins a point. The point below it, if it was promised just now, lies in between."""
         points = self._points
         below = self._point_below(point)
         points.new_tokens[point] = points.num_tokens[point] - (points.num_tokens[below] if below else 0)
@@ -299,7 +301,7 @@ class ResumePointPolicy(EvictionPolicy):
         return 0
 
     def _add_end(self, number: int) -> None:
-        """A prefix that ends here so far, if nothing is known to come after it and all before it is there."""
+        """Adds an end: a prefix that ends here, if nothing is known to follow it and everything before it is there."""
         stretches = self._stretches
         if stretches.num_holders[number] or not stretches.is_complete(number):
             return
@@ -319,7 +321,7 @@ class ResumePointPolicy(EvictionPolicy):
         return (self._stretches.starts[number] + len(keys)) * self._group_of(keys[-1]).tokens_per_chunk
 
     def _give_up(self, point: int) -> None:
-        """Lets go of all that a point holds."""
+        """Releases everything that a point holds."""
         name = self._points.names[point]
         if self._points.is_end[point]:
             self._stretches.remove_point(self._stretches.find(OffloadKey(name)))
@@ -336,8 +338,8 @@ class ResumePointPolicy(EvictionPolicy):
         self._points.remove(point)
 
     def _strip(self, point: int, num_slots: int, victims: list[OffloadKey]) -> int:
-        """Where every chunk's end can be resumed, a point gives up its last chunks, as many as are wanted, and stands
-        at what is left. The slots that this frees."""
+        """If every chunk's end can be resumed, a point gives up only its last chunks, as many as are wanted, and moves
+        to the end of what is left. Returns the slots that become free."""
         stretches, name = self._stretches, self._points.names[point]
         is_end = self._points.is_end[point]
         number = stretches.find(OffloadKey(name if is_end else name + self._prefix_groups[0].suffix))
@@ -376,7 +378,7 @@ class ResumePointPolicy(EvictionPolicy):
         self._points.set_worth(point, num_slots, tokens, is_followed=is_followed)
 
     def _exclusive_slots(self, point: int) -> int:
-        """What giving up a point frees."""
+        """The slots that become free if a point is given up."""
         stretches, name = self._stretches, self._points.names[point]
         if self._points.is_end[point]:
             return stretches.exclusive_slots(stretches.find(OffloadKey(name)))

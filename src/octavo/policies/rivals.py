@@ -21,16 +21,16 @@ _UNIT_TOKENS = 512
 _MOST_UNITS = 512
 _UNITS_PER_PART = 64
 _LEAD = 0.3
-"""Of the tier: another takes the lead when it has resumed so much more, and more than the longest prompt has. So what a
-change costs is earned before, and no single request decides."""
+"""In capacities of the tier. Another order takes the lead when it has resumed more by this and by the longest prompt.
+So the cost of a change is earned first, and no single request decides."""
 _MOST_BEHIND = 1.0
-"""Of the tier: nobody counts as farther behind, so that the lead can change while traffic does."""
+"""In capacities of the tier. No order counts as farther behind, so that the lead can change when the traffic does."""
 _MOST_RECENT = 256
-"""Requests whose promises are awaited. At more the oldest is forgotten."""
+"""Requests whose promises are awaited. Beyond this number the oldest is forgotten."""
 
 
 class Order(IntEnum):
-    """In which a tier gives up points."""
+    """The orders in which a tier can give up points."""
 
     LEARNED = 0
     BY_USE = 1
@@ -38,7 +38,7 @@ class Order(IntEnum):
 
 
 class Rival:
-    """A tier without bytes."""
+    """A tier without bytes, which follows one order."""
 
     def __init__(
         self,
@@ -51,24 +51,25 @@ class Rival:
         """`is_kept`: whether the real tier has a chunk."""
         self.policy = policy
         self.resumed = 0.0
-        """Slots. The contest lifts what is far behind."""
+        """In slots. The contest raises it for an order that is far behind."""
         self.left: dict[OffloadKey, None] = {}
-        """By their last chunks, those that went first come first."""
+        """The units that went, by their last chunks, in the order in which they went."""
         self._unit_tokens, self._is_kept = unit_tokens, is_kept
         self._num_free = num_slots
         self._slots: dict[OffloadKey, int] = {}
         self._used: dict[OffloadKey, None] = {}
-        """The last units of what requests were seen to use that have promised nothing yet."""
+        """The last units that requests were seen to use and that promised nothing yet."""
 
     def resume(self, ends: Sequence[OffloadKey]) -> None:
-        """A request asks for the units that end with these: as in the real tier, they are used before room is made."""
+        """A request asks for the units that end with these chunks. As in the real tier, they are used before room is
+        made."""
         num_there = next((index for index, key in enumerate(ends) if key not in self._slots), len(ends))
         if num_there:
             self.policy.touch(ends[:num_there])
             _note(self._used, ends[num_there - 1])
 
     def serve(self, units: Sequence[StoredChunk], num_counted: int) -> None:
-        """A request asks for this prefix, and stores it. The first of its units were counted when it promised them."""
+        """A request asks for this prefix, and stores it. Its first units were counted when it promised them."""
         slots = self._slots
         there = next((index for index, unit in enumerate(units) if unit.key not in slots), len(units))
         num_used = _take_last(self._used, units)
@@ -84,7 +85,7 @@ class Rival:
             self.left |= {unit.key: None for unit in new if unit.key not in slots}
 
     def make_room(self, num_slots: int) -> bool:
-        """Gives up so much more; False if it cannot."""
+        """Gives up this much more; False if it cannot."""
         victims = self.policy.evict(num_slots)
         for key in victims or ():
             self._num_free += self._slots.pop(key)
@@ -93,7 +94,7 @@ class Rival:
         return victims is not None
 
     def _store(self, new: Sequence[StoredChunk], kept: Sequence[OffloadKey]) -> bool:
-        """Stores as much as fits; whether all does."""
+        """Stores as much as fits. Whether everything fits."""
         for start in range(0, len(new), _UNITS_PER_PART):
             part = new[start : start + _UNITS_PER_PART]
             needed = sum([unit.num_slots for unit in part])
@@ -113,7 +114,7 @@ class Rival:
 
 
 class Contest:
-    """Who resumes more. ARC leads at first, until another has shown more."""
+    """Compares how much the orders resume. ARC leads until another order has resumed more."""
 
     def __init__(
         self,
@@ -138,7 +139,7 @@ class Contest:
         self.leader = Order.ADAPTIVE
 
     def resume(self, keys: Sequence[OffloadKey]) -> None:
-        """A request resumes with these: what it promises is another request's than what was promised before."""
+        """A request resumes with these chunks. What it promises later belongs to it, and not to the request before."""
         for key in self._recent.keys() & set(keys):
             del self._recent[key]
         ends = keys[self.chunks_per_unit - 1 :: self.chunks_per_unit]
@@ -166,7 +167,7 @@ def _note(keys: dict[OffloadKey, None], key: OffloadKey) -> None:
 
 
 def _take_last(keys: dict[OffloadKey, None], units: Sequence[StoredChunk]) -> int:
-    """How many of these there are up to the last that is noted. None of them is noted any more."""
+    """The number of these units up to the last one that is noted. Removes the notes of all of them."""
     noted = [index for index, unit in enumerate(units, 1) if unit.key in keys]
     for index in noted:
         del keys[units[index - 1].key]
@@ -174,12 +175,14 @@ def _take_last(keys: dict[OffloadKey, None], units: Sequence[StoredChunk]) -> in
 
 
 def chunks_per_unit(num_slots: int, tokens_per_chunk: int) -> int:
-    """So that rivals of a large tier know few keys, and those of a small one are exact."""
+    """The chunks of a unit: more in a large tier, so that its rivals know few keys, and one in a small tier, so that
+    they are exact."""
     return max(1, min(_UNIT_TOKENS // tokens_per_chunk, num_slots // _MOST_UNITS))
 
 
 def units_of(stretches: StretchColumns, tip: int, per_unit: int) -> list[StoredChunk]:
-    """The prefix that ends with a stretch, in units. All but the last end at the same places in every sequence."""
+    """The prefix that ends with a stretch, in units. All units but the last end at the same places in every
+    sequence."""
     ends: list[tuple[OffloadKey, int]] = []
     for number in stretches.down(tip):
         keys, start = stretches.keys[number], stretches.starts[number]

@@ -19,7 +19,7 @@ _MOST_AHEAD = 2
 
 
 class SafetyNet:
-    """A contest of orders, and the points that go while a simple one leads."""
+    """A contest of orders, and the points that go while a simple order leads."""
 
     def __init__(
         self,
@@ -35,30 +35,30 @@ class SafetyNet:
 
     @property
     def is_learned_best(self) -> bool:
-        """Also until a writer makes its first promise."""
+        """True also until a writer makes its first promise."""
         return not self._has_begun or self._contest.leader is Order.LEARNED
 
     def resume(self, keys: Sequence[OffloadKey]) -> None:
-        """A request resumes with these."""
+        """A request resumes with these chunks."""
         self._contest.resume(keys)
 
     def serve(self, key: OffloadKey) -> None:
-        """A writer promises what ends with this chunk."""
+        """A writer promises the point that ends with this chunk."""
         tip = self._stretches.find(key)
         if tip and self._stretches.is_complete(tip):
             self._has_begun = True
             self._contest.serve(units_of(self._stretches, tip, self._contest.chunks_per_unit))
 
     def gave_up(self, keys: Sequence[OffloadKey]) -> None:
-        """The real tier does not have these any more."""
+        """The real tier no longer has these chunks."""
         for rival in self._contest.rivals.values():
             if rival.left:
                 for key in keys:
                     rival.left.pop(key, None)
 
     def least(self, num_slots: int) -> tuple[int, int] | None:
-        """A point that the leader's tier has no more, and how many slots of it may go, where so many are wanted. None
-        if none is found: the work is bounded."""
+        """A point that the leader's tier no longer has, and how many of its slots may go, if this many are wanted. None
+        if no such point is found within the bounded search."""
         rival = self._contest.rivals[self._contest.leader]
         for _ in range(_MOST_AHEAD):
             found = self._least_left(rival, num_slots)
@@ -81,8 +81,8 @@ class SafetyNet:
         return number > 0 and self._stretches.chunk_slots[number] > 0
 
     def _end_above(self, key: OffloadKey, num_slots: int) -> tuple[int, int] | None:
-        """The point where the sequence ends that goes on from here, and its slots from this unit on. What comes after
-        a unit that is gone cannot be resumed. Part of a unit is gone only if nothing follows."""
+        """The end of the sequence that goes on from this unit, and its slots from the unit on, since what follows a
+        missing unit cannot be resumed. A unit goes only in part if nothing follows it."""
         stretches, per_unit = self._stretches, self._contest.chunks_per_unit
         if not self._is_there(key):
             return None

@@ -14,40 +14,40 @@ from octavo.tables import ShardedDict
 
 
 class Links(Enum):
-    """What a chunk's link to the chunk before it in its group means."""
+    """What the link from a chunk to the chunk before it in its group means."""
 
     NONE = "none"
-    """Not kept: a resume needs one chunk at most."""
+    """No link is kept: a resume needs one chunk at most."""
     RUN = "run"
-    """A resume needs a few, which are found through it."""
+    """A resume needs a few chunks, which are found through the links."""
     PREFIX = "prefix"
-    """A resume needs all: a stretch holds the one before it."""
+    """A resume needs all chunks: a stretch holds the one before it."""
 
 
 class StretchColumns:
-    """Stretches by number, and how they hang together. Number 0 is none."""
+    """The columns of all stretches, by number, and how stretches hang together. Number 0 stands for none."""
 
     def __init__(self, links: Mapping[bytes, Links], first_number: int) -> None:
-        """`links` by the last four bytes of a key, which name its group."""
+        """`links`: by the last four bytes of a key, which name its group."""
         self._links = links
         self._numbers = ShardedDict(0)
         """Chunk -> the number of its stretch."""
         self.keys: list[tuple[OffloadKey, ...]] = [()] * first_number
         self.parents: list[OffloadKey | None] = [None] * first_number
-        """The chunk before the first."""
+        """The chunk before the first one of the stretch."""
         self.chunk_slots = array("i", [0] * first_number)
-        """Of each chunk. 0 for a hole."""
+        """The slots of each chunk; 0 for a hole."""
         self.starts = array("i", [0] * first_number)
-        """The first chunk's position in its sequence."""
+        """The position of the first chunk in its sequence."""
         self.num_holders = array("i", [0] * first_number)
         self.holders = array("i", [0] * first_number)
-        """In a prefix group the following stretches, else points: exclusive or."""
+        """The exclusive or of all holders: in a prefix group the stretches that follow, else points."""
         self.points = array("i", [0] * first_number)
-        """The point that ends with it, 0 if none does. In a prefix group it is one of the holders."""
+        """The point that ends with the stretch; 0 if there is none. In a prefix group it is one of the holders."""
         self._free = array("i")
 
     def find(self, key: OffloadKey) -> int:
-        """The number of a chunk's stretch; 0 if it is not known."""
+        """The number of a chunk's stretch; 0 if the chunk is unknown."""
         return self._numbers.get(key)
 
     def slots_of(self, number: int) -> int:
@@ -57,7 +57,7 @@ class StretchColumns:
         return self._links[self.keys[number][-1][-4:]] is Links.PREFIX
 
     def before(self, number: int) -> int:
-        """The stretch before; 0 if there is none, or it is not there."""
+        """The stretch before this one; 0 if there is none or it is not there."""
         parent = self.parents[number]
         return 0 if parent is None else self._numbers.get(parent)
 
@@ -77,7 +77,8 @@ class StretchColumns:
         return False
 
     def point_above(self, number: int) -> int:
-        """The point that holds a stretch of a prefix group or comes next after it, if there is no other; else 0."""
+        """The point that holds a stretch of a prefix group, or the next point after it if the sequence does not part;
+        else 0."""
         while self.num_holders[number] == 1:
             if self.points[number]:
                 return self.points[number]
@@ -91,7 +92,7 @@ class StretchColumns:
         return number if self.num_holders[number] == 1 else 0
 
     def exclusive_slots(self, number: int) -> int:
-        """What becomes free in a prefix group when the only holder of a stretch goes."""
+        """The slots that become free in a prefix group when the only holder of a stretch goes."""
         num_slots = 0
         while number and self.num_holders[number] == 1:
             num_slots += self.slots_of(number)
@@ -99,7 +100,7 @@ class StretchColumns:
         return num_slots
 
     def _new_number(self) -> int:
-        """For a new stretch, of which nothing is known."""
+        """The number of a new stretch, with empty columns."""
         if self._free:
             number = self._free.pop()
             self.num_holders[number] = self.holders[number] = self.points[number] = 0

@@ -18,7 +18,7 @@ from octavo.policies.stretch_columns import Links, StretchColumns
 from octavo.tables import LinkedLists, Part
 
 MOST_CHUNKS = 64
-"""Of one stretch. Bounds the work of a cut."""
+"""The most chunks of one stretch, which bounds the work of a cut."""
 _UNNEEDED, _IDLE, _NUM_LISTS = 0, 1, 2
 
 
@@ -26,10 +26,10 @@ class StretchTable(StretchColumns):
     """The stretches of a tier, their holders, and whether they are read."""
 
     def __init__(self, links: Mapping[bytes, Links]) -> None:
-        """`links` by the last four bytes of a key, which name its group."""
+        """`links`: by the last four bytes of a key, which name its group."""
         super().__init__(links, first_number=_NUM_LISTS)
         self._lists = LinkedLists(_NUM_LISTS)
-        """The unneeded; and all others that are idle, the longest idle first."""
+        """One list of unneeded stretches, and one of all other idle stretches, the longest idle first."""
         self._pinned = PinnedChunks()
         self._changed: set[int] = set()
         self.num_idle_slots = 0
@@ -46,7 +46,8 @@ class StretchTable(StretchColumns):
     # ---- coming ------------------------------------------------------------------------------------------------
 
     def insert(self, chunks: Sequence[StoredChunk]) -> list[int]:
-        """Makes stretches of these, or fills the holes that wait for them. The stretches' numbers."""
+        """Makes stretches of these chunks, or fills the holes that wait for them. Returns the numbers of the
+        stretches."""
         numbers: list[int] = []
         shards = self._numbers.shards
         start = end = num_slots = 0
@@ -86,7 +87,8 @@ class StretchTable(StretchColumns):
         return number
 
     def absorb(self, lower: int, upper: int) -> int:
-        """One stretch of two, if nothing but the upper one holds the lower one, and nothing the upper one."""
+        """Joins two stretches into one if only the upper one holds the lower one. Returns the stretch that has the
+        upper one's chunks then."""
         keys, more = self.keys[lower], self.keys[upper]
         if (
             len(keys) + len(more) > MOST_CHUNKS
@@ -117,13 +119,13 @@ class StretchTable(StretchColumns):
     # ---- cutting -----------------------------------------------------------------------------------------------
 
     def cut_after(self, key: OffloadKey) -> int:
-        """The stretch that ends with this chunk, which is there."""
+        """The stretch that ends with this chunk, which must be there."""
         number = self._numbers.get(key)
         keys = self.keys[number]
         return number if keys[-1] == key else self._cut(number, keys.index(key) + 1)
 
     def cut_last(self, number: int, num_chunks: int) -> int:
-        """The stretch that has the last chunks of this one, as many as there are up to `num_chunks`."""
+        """A stretch of the last chunks of this one, at most `num_chunks`."""
         if len(self.keys[number]) > num_chunks:
             self._cut(number, len(self.keys[number]) - num_chunks)
         return number
@@ -148,7 +150,7 @@ class StretchTable(StretchColumns):
             yield number
 
     def _cut(self, upper: int, index: int) -> int:
-        """Makes a stretch of its own of the chunks before `index`. The others keep the number, and all that hold it."""
+        """Makes a stretch of the chunks before `index`. The other chunks keep the number and all holders."""
         keys = self.keys[upper]
         lower = self._new_number()
         self.keys[lower], self.keys[upper] = keys[:index], keys[index:]
@@ -181,13 +183,13 @@ class StretchTable(StretchColumns):
         self._uncount_holder(number)
 
     def hold(self, number: int, holder: int) -> None:
-        """One holder more: a stretch that follows in a prefix group, else a point."""
+        """Adds a holder: in a prefix group a stretch that follows, else a point."""
         other = self.holders[number]
         self.holders[number] = other ^ holder
         self._count_holder(number, other)
 
     def release(self, number: int, holder: int) -> None:
-        """The opposite."""
+        """Removes a holder, which `hold` added."""
         self.holders[number] ^= holder
         self._uncount_holder(number)
 
@@ -212,18 +214,18 @@ class StretchTable(StretchColumns):
             self._forget(number)
 
     def _note_change(self, number: int) -> None:
-        """What the point that alone holds this stretch has for itself may have changed."""
+        """Notes that the point which alone holds this stretch may now hold more or less for itself."""
         if self.num_holders[number] == 1:
             self._changed.add(self.point_above(number) if self.is_prefix(number) else self.holders[number])
 
     def take_changed(self) -> set[int]:
-        """Points that hold more or less for themselves than before the last call."""
+        """Points that hold more or less for themselves than at the last call."""
         changed, self._changed = self._changed, set()
         changed.discard(0)
         return changed
 
     def _relist(self, number: int) -> None:
-        """A stretch that nobody holds any more is the first to go: what it hung on went just now."""
+        """Puts a stretch that nobody holds any more at the front: it goes first."""
         if number in self._lists:
             self._lists.remove(number)
             if self.num_holders[number]:
@@ -248,7 +250,7 @@ class StretchTable(StretchColumns):
             self._part(number)
 
     def unpin(self, keys: Sequence[OffloadKey]) -> list[int]:
-        """Stretches that nobody reads any more."""
+        """Makes stretches idle that nobody reads any more."""
         changed: dict[int, None] = {}
         for key in reversed(keys):
             if self._pinned.remove_reader(key) is not None:
@@ -256,7 +258,7 @@ class StretchTable(StretchColumns):
         return [part for number in changed for part in self._part(number) if part in self._lists]
 
     def _part(self, number: int) -> list[int]:
-        """Cuts a stretch into those that are read and those that are idle, the last first."""
+        """Cuts a stretch into parts that are read and parts that are idle, the last part first."""
         is_read = [key in self._pinned for key in self.keys[number]]
         was_idle = number in self._lists
         parts = [number]
@@ -279,8 +281,8 @@ class StretchTable(StretchColumns):
     # ---- going -------------------------------------------------------------------------------------------------
 
     def pop_unneeded(self, num_slots: int, victims: list[OffloadKey]) -> int:
-        """Gives up unneeded chunks and what becomes unneeded thereby, the last of a stretch first, until `num_slots`
-        are free or none is left. The slots that this frees."""
+        """Gives up unneeded chunks, and those that become unneeded thereby, the last of a stretch first, until
+        `num_slots` are free or none is left. Returns the slots that become free."""
         freed = 0
         while freed < num_slots and (number := self._lists.first(_UNNEEDED)) is not None:
             freed += self.take_last(number, num_slots - freed, victims)
@@ -290,7 +292,7 @@ class StretchTable(StretchColumns):
         return number in self._lists and not self.num_holders[number]
 
     def take_last(self, number: int, num_slots: int, victims: list[OffloadKey]) -> int:
-        """The same of one unneeded stretch."""
+        """The same for one unneeded stretch."""
         keys, chunk_slots = self.keys[number], self.chunk_slots[number]
         count = min(len(keys), -(-num_slots // chunk_slots))
         victims += keys[: -count - 1 : -1]
@@ -305,8 +307,8 @@ class StretchTable(StretchColumns):
         return count * chunk_slots
 
     def pop_idle(self, victims: list[OffloadKey]) -> int:
-        """The last resort, when all that is idle hangs on what is read: takes one chunk, and leaves a hole. The slots
-        that this frees."""
+        """The last resort, when every idle chunk hangs on a chunk that is read: takes one chunk, and leaves a hole.
+        Returns the slots that become free."""
         number = self._lists.first(_IDLE)
         assert number is not None, "something is idle"
         key, num_slots = self.keys[number][-1], self.chunk_slots[number]
@@ -333,7 +335,7 @@ class StretchTable(StretchColumns):
                 self.release(before, number)
 
     def _forget(self, number: int, *, is_indexed: bool = True) -> None:
-        """A stretch that nobody holds is no more."""
+        """Forgets a stretch that nobody holds."""
         before = self.before(number) if self.is_prefix(number) else 0
         if is_indexed:
             for key in self.keys[number]:

@@ -9,10 +9,10 @@ from typing import Protocol
 
 
 class Judge(Protocol):
-    """What is known of points without their weights."""
+    """What is known of points apart from their weights."""
 
     def value_of(self, point: int, *, by_use: bool) -> float:
-        """The less, the sooner it is given up."""
+        """The smaller the value, the sooner the point is given up."""
 
     def idle_turns(self, point: int) -> float:
         """How often the tier has stored its capacity since the point was used."""
@@ -30,12 +30,12 @@ class WeighedPoints:
     def __init__(self, judge: Judge, last_use: Sequence[int], freed: Sequence[int]) -> None:
         self._judge, self._last_use, self._freed = judge, last_use, freed
         self._wanted: dict[bytes, float] = {}
-        """By name, whether the point is there or not."""
+        """The weight of each name, whether its point is there or not."""
         self._weights: dict[int, float] = {}
         self._heap: list[tuple[float, int, int]] = []
-        """With the last use for which the value holds."""
+        """(value, last use for which the value holds, point)."""
         self._made_for: tuple[int, bool] | None = None
-        """Turn and order."""
+        """The turn and the order for which the heap was made."""
 
     def __bool__(self) -> bool:
         return bool(self._weights)
@@ -47,14 +47,14 @@ class WeighedPoints:
         return self._weights.get(point, 1.0)
 
     def want(self, name: bytes, weight: float) -> None:
-        """Points of this name that come later have this weight too."""
+        """Points of this name that come later get this weight too."""
         if weight == 1.0:
             self._wanted.pop(name, None)
         else:
             self._wanted[name] = weight
 
     def came(self, name: bytes, point: int) -> None:
-        """A point is there; it may be wanted."""
+        """A point is there; its name may have a weight."""
         weight = self._wanted.get(name)
         if weight is not None:
             self.put(point, weight)
@@ -67,7 +67,7 @@ class WeighedPoints:
         self._weights.pop(point, None)
 
     def changed(self, point: int) -> None:
-        """It was used, or frees something from now on."""
+        """The point was used, or would free something from now on."""
         if self._made_for is None:
             return
         if len(self._heap) > 2 * len(self._weights):
@@ -76,7 +76,7 @@ class WeighedPoints:
         heappush(self._heap, self._entry(point, by_use=self._made_for[1]))
 
     def least(self, turn: int, *, by_use: bool) -> int | None:
-        """The one that is worth least of those that free something. Values are reckoned anew at each turn."""
+        """The least point of those that would free something. Values are computed anew at each turn."""
         if self._made_for != (turn, by_use):
             self._made_for = turn, by_use
             self._heap = [self._entry(point, by_use=by_use) for point in self._weights if self._freed[point]]
@@ -89,7 +89,7 @@ class WeighedPoints:
         return None
 
     def any_one(self) -> int:
-        """One of those that free nothing: others may once it has gone."""
+        """A point that would free nothing; others may free something once it has gone."""
         return next(iter(self._weights))
 
     def value_of(self, point: int, *, by_use: bool) -> float:
