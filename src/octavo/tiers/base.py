@@ -39,10 +39,12 @@ CHUNK_EVENTS: Mapping[str, str] = MappingProxyType(
         "write_through_failed": "that a tier below did not take",
     }
 )
-"""What can happen to a chunk on a medium, under one name on all of them. A counter counts chunks."""
+"""The events of a chunk on a medium, under the same names on every medium. Each counter counts chunks."""
 
 
 class TierState(Enum):
+    """Whether a tier works."""
+
     OK = "ok"
     DEGRADED = "degraded"
     """Turned off for now: lookups miss and stores are refused, until a probe succeeds."""
@@ -56,16 +58,16 @@ class TierStatus:
     reason: str
     """Why it is degraded; empty when it is not."""
     bytes_used: int
-    """All that counts against the budget, metadata included."""
+    """Everything that counts against the budget, metadata included."""
     bytes_budget: int
     num_chunks: int
     counters: Mapping[str, int]
-    """What happened since the start, by name. Every medium counts chunks under the names of CHUNK_EVENTS; other names
-    are the medium's own, such as `syncs`."""
+    """Counts since the start, by name. Every medium counts chunks under the names of CHUNK_EVENTS; other names are the
+    medium's own, such as `syncs`."""
     levels: Mapping[str, int] = field(default_factory=dict)
-    """What is so now, by name, such as `segments`."""
+    """The present state in numbers, by name, such as `segments`."""
     work: Mapping[str, float] = field(default_factory=dict)
-    """What was spent since the start. A name ends in its unit: `encode_seconds`, `raw_bytes`."""
+    """Time and bytes spent since the start. A name ends in its unit: `encode_seconds`, `raw_bytes`."""
 
 
 class Tier(ABC):
@@ -78,11 +80,11 @@ class Tier(ABC):
     """
 
     medium: ClassVar[str]
-    """As events and metrics name it."""
+    """The name in events and metrics."""
     cold_start: str = ""
-    """Why it has nothing of what it kept for another identity, if it can tell."""
+    """Why the medium has nothing of what it kept under another identity, if it can tell."""
     asks_ahead: bool = False
-    """Whether `lookup` knows only what `ask` was told of, as on a network."""
+    """Whether `lookup` knows only the sequences that `ask` told it of, as on a network."""
 
     @abstractmethod
     def lookup(self, keys: Sequence[OffloadKey]) -> list[int]:
@@ -104,16 +106,16 @@ class Tier(ABC):
 
     @abstractmethod
     def touch(self, keys: Sequence[OffloadKey]) -> None:
-        """The chunks of these keys are in use. Unknown keys are ignored."""
+        """The chunks of these keys are being used. Unknown keys are ignored."""
 
     @abstractmethod
     def submit_store(self, job_id: int, chunks: Sequence[ChunkBytes]) -> bool:
-        """False: refused, nothing has happened (the queue is full, or the tier is degraded). A key that is there is
-        replaced."""
+        """False: refused, and nothing has happened, because the queue is full or the tier is degraded. A key that is
+        there already is replaced."""
 
     @abstractmethod
     def submit_load(self, job_id: int, chunks: Sequence[ChunkBytes]) -> bool:
-        """False: refused, nothing has happened."""
+        """False: refused, and nothing has happened."""
 
     @abstractmethod
     def cancel(self, job_id: int) -> None:
@@ -127,7 +129,7 @@ class Tier(ABC):
 
     @abstractmethod
     def take_changes(self) -> TierChanges:
-        """What came and went since the last call."""
+        """The changes since the last call."""
 
     def announce(self) -> None:  # noqa: B027 - a tier may have nothing to tell
         """`take_changes` tells from now on all chunks that are there as stored, in bounded portions, each once and
@@ -145,23 +147,23 @@ class Tier(ABC):
 
     @abstractmethod
     def reset(self) -> None:
-        """Forgets all chunks of the namespace; stores that are under way are forgotten too when they end."""
+        """Forgets all chunks of the namespace. Stores that are under way are forgotten too when they end."""
 
     @abstractmethod
     def is_reset_durable(self) -> bool:
-        """Whether no process finds again what a `reset` forgot, also if this one is killed now. `poll` brings it about;
-        a medium that keeps nothing says True."""
+        """Whether no process finds what a `reset` forgot, even if this one is killed now. `poll` brings it about; a
+        medium that keeps nothing returns True."""
 
     @abstractmethod
     def flush(self, timeout_s: float) -> bool:
-        """Blocks until all accepted chunks are as durable as the medium makes them. False if time is up first."""
+        """Blocks until all accepted chunks are as durable as the medium makes them. False if time is up before."""
 
     @abstractmethod
     def status(self) -> TierStatus: ...
 
     @abstractmethod
     def close(self) -> None:
-        """Ends in bounded time, after a flush; a medium that hangs is abandoned."""
+        """Ends in bounded time, after a flush. A medium that hangs is abandoned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,11 +189,11 @@ class OffloadingSpec(ABC):
     @classmethod
     @abstractmethod
     def from_config(cls, config: Mapping[str, Any]) -> "OffloadingSpec":
-        """Checks everything, does no I/O. InputError names the wrong key or value and lists the right ones."""
+        """Checks everything without I/O. InputError names the wrong key or value and lists the right ones."""
 
     @property
     def asks_ahead(self) -> bool:
-        """As its tier does."""
+        """The same as its tier's."""
         return False
 
     def check(self) -> None:  # noqa: B027 - a tier may have nothing to look at
@@ -200,4 +202,4 @@ class OffloadingSpec(ABC):
 
     @abstractmethod
     def build(self, context: TierContext) -> Tier:
-        """Opens the medium. OctavoError, with the remedy, if that cannot be."""
+        """Opens the medium. OctavoError, with the remedy, if it cannot be opened."""

@@ -33,7 +33,7 @@ class BufferGuard:
             yield not self._is_cancelled
 
     def cancel(self) -> None:
-        """The buffers are not touched after this."""
+        """Nothing touches the buffers after this."""
         with self._lock:
             self._is_cancelled = True
 
@@ -52,7 +52,7 @@ def gather(buffers: Sequence[memoryview], into: memoryview) -> None:
 
 
 def scatter(data: memoryview, buffers: Sequence[memoryview]) -> None:
-    """The way back."""
+    """Copies the other way: from one buffer to the pieces."""
     source, at = np.frombuffer(data, np.uint8), 0
     for buffer in buffers:
         piece = np.frombuffer(buffer, np.uint8)
@@ -61,5 +61,5 @@ def scatter(data: memoryview, buffers: Sequence[memoryview]) -> None:
 
 
 def gives_checksum(data: memoryview, checksum: int | None) -> bool:
-    """Whether the bytes are those of `ChunkBytes.checksum`; True where none was taken."""
+    """Whether the bytes have `ChunkBytes.checksum`; True if no checksum was taken."""
     return checksum is None or xxh3_64_intdigest(data) == checksum

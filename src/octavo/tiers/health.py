@@ -14,10 +14,10 @@ _LONGEST_PAUSE_S = 60.0
 
 
 class Health:
-    """On the engine's thread; time is an argument. One probe at a time."""
+    """The state of one medium, on the engine's thread; times are arguments. There is one probe at a time."""
 
     def __init__(self, what: str) -> None:
-        """`what`: the medium as the log names it."""
+        """`what`: the name of the medium in the log."""
         self.state = TierState.OK
         self.reason = ""
         self.num_degradations = 0
@@ -33,7 +33,7 @@ class Health:
         return self.state is TierState.OK
 
     def degrade(self, reason: str) -> None:
-        """Turns the medium off; the log hears of it once."""
+        """Turns the medium off, and logs it once."""
         if not self.is_ok:
             return
         self.state, self.reason = TierState.DEGRADED, reason
@@ -42,7 +42,7 @@ class Health:
         _log.warning("%s is turned off, and is tried now and then: %s", self._what, reason)
 
     def is_probe_due(self, now: float) -> bool:
-        """Whether to begin a probe now; its end goes to `probed`."""
+        """Whether a probe should begin now. Its end goes to `probed`."""
         if self.is_ok or self._is_probing:
             return False
         if self._probe_at is None:
@@ -52,7 +52,7 @@ class Health:
         return self._is_probing
 
     def probed(self, failure: str | None) -> None:
-        """None: the medium works. An empty failure is for the former reason."""
+        """The result of a probe: None if the medium works. An empty failure has the former reason."""
         self._is_probing, self._probe_at = False, None
         if failure is None:
             self.state, self.reason = TierState.OK, ""

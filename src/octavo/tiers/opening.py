@@ -17,7 +17,7 @@ def opened_tiers(
     family: bytes = b"",
     identity: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[list[Tier]]:
-    """The tiers, for the block to hand on. They are closed again if one cannot be opened, or if the block raises."""
+    """The tiers, for use in the block. They are closed again if one cannot be opened or the block raises."""
     max_chunk_bytes = max(group.chunk_bytes for group in groups)
     context = TierContext(namespace=namespace, family=family, max_chunk_bytes=max_chunk_bytes, identity=identity)
     tiers: list[Tier] = []

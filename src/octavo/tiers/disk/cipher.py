@@ -28,7 +28,7 @@ _RECORD_KEY, _KEY_ID, _NAMESPACE = b"octavo record", b"octavo key id", b"octavo 
 
 
 class RecordCipher:
-    """One key. Threads may share it."""
+    """One key, which threads may share."""
 
     def __init__(self, key: bytes) -> None:
         try:
@@ -45,11 +45,11 @@ class RecordCipher:
         """Names the key in records, and says nothing about it."""
 
     def namespace(self, namespace: bytes) -> bytes:
-        """Of what this key encrypts: with another key, or none, it is not found."""
+        """The namespace of what this key encrypts. It is not found with another key, or with none."""
         return blake2b(namespace + self.key_id, digest_size=len(namespace), person=_NAMESPACE).digest()
 
     def encrypt(self, data: memoryview, into: memoryview, identity: tuple[OffloadKey, bytes, int]) -> bytes:
-        """`into` takes the bytes and their tag. Returns the nonce. `identity` is key, namespace and held blocks."""
+        """Encrypts into `into`, the tag last. Returns the nonce. `identity` is key, namespace and held blocks."""
         nonce = os.urandom(NONCE_BYTES)
         self._aead(nonce).encrypt_into(nonce[_SALT_BYTES:], data, _bound(identity, len(data)), into)
         return nonce
@@ -57,7 +57,8 @@ class RecordCipher:
     def decrypt(
         self, data: memoryview, into: memoryview, nonce: bytes, identity: tuple[OffloadKey, bytes, int]
     ) -> bool:
-        """False if these bytes were not encrypted so: `into` then holds nothing that may be used."""
+        """False if the bytes were not encrypted under this key and identity: then `into` holds nothing that may be
+        used."""
         try:
             self._aead(nonce).decrypt_into(nonce[_SALT_BYTES:], data, _bound(identity, len(into)), into)
         except self._invalid:
@@ -82,7 +83,7 @@ def find_cipher(
     variable: str = KEY_VARIABLE,
     what: str = "disk tier",
 ) -> RecordCipher | None:
-    """The key that a person gave, in a file or in the environment's `variable`; None for no encryption."""
+    """The cipher of the key in a file or in the environment's `variable`; None for no encryption."""
     if key_file is not None:
         try:
             return RecordCipher(_parse_key(key_file.read_text(), f"{what}: key_file {key_file}"))
@@ -94,7 +95,7 @@ def find_cipher(
 
 
 def _parse_key(text: str, source: str) -> bytes:
-    """32 bytes, in hex or base64. The text itself is never told."""
+    """32 bytes, from hex or base64. The text itself is never told."""
     text = text.strip()
     for decode in (bytes.fromhex, lambda value: base64.b64decode(value, validate=True)):
         try:

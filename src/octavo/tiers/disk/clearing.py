@@ -23,17 +23,17 @@ from octavo.tiers.disk.segment import segment_name
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """What is to go: all that fits each of these."""
+    """What to clear: everything that fits all of these."""
 
     namespace_prefix: str = ""
     tenant: bytes = NO_TENANT
-    """Records of this tenant; by default, those of all."""
+    """Only records of this tenant; by default those of all tenants."""
     before_ns: int | None = None
-    """Segments that were begun before, in ns since 1970. A record is at most as old as its segment."""
+    """Only segments that were begun before, in ns since 1970. A record is at most as old as its segment."""
 
     def has(self, segment: FoundSegment) -> bool:
-        """Whether something of a segment may have to go. Blank segments go with everything; those of other versions go
-        by their namespace, which nobody knows, and age alone."""
+        """Whether something of a segment may have to go. Blank segments go with everything. Segments of other versions
+        go by age alone, since their namespace is unknown."""
         is_ours = segment.version > 0 or (segment.is_blank and self == Selection())
         is_old = self.before_ns is None or 0 < segment.created_ns < self.before_ns
         return is_ours and is_old and segment.namespace.hex().startswith(self.namespace_prefix)
@@ -41,16 +41,16 @@ class Selection:
 
 @dataclass(slots=True)
 class Cleared:
-    """What has gone."""
+    """What was cleared."""
 
     segments: int = 0
     records: int = 0
-    """In segments that stay."""
+    """Records that were cleared in segments that stay."""
     num_bytes: int = 0
 
 
 def clear_directory(directory: Path, which: Selection | None = None) -> Cleared:
-    """Deletes what was selected: everything by default. What is not ours stays."""
+    """Deletes what was selected, by default everything of ours. Foreign files stay."""
     which = which or Selection()
     cleared = Cleared()
     if not any(True for _ in find_segments(enter(directory))):

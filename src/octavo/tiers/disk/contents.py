@@ -14,12 +14,12 @@ from octavo.tiers.disk.operations import PlannedRecord
 from octavo.tiers.disk.segment import ENTRY_BITS, ENTRY_MASK, Segment, split_location
 
 _NOWHERE = 0
-"""As a location: segments count from 1."""
+"""A location that stands for none: segments count from 1."""
 
 _KEYS_FORGOTTEN_PER_CALL = 2048
-"""After a reset: so that no call pays for all keys at once."""
+"""Keys that one call forgets after a reset, so that no call pays for all keys at once."""
 _ENTRIES_TOLD_PER_CALL = 2048
-"""Of an announcement."""
+"""Entries of an announcement that one call tells."""
 
 
 class Contents:
@@ -29,14 +29,14 @@ class Contents:
         self.segments: dict[int, Segment] = {}
         self._index = ShardedDict(_NOWHERE)
         self._pending: dict[OffloadKey, tuple[int, int]] = {}
-        """Key -> locations of the first write under way that still counts, and of the last."""
+        """Key -> the locations of the first write under way that still counts, and of the last one."""
         self._moving: set[OffloadKey] = set()
         """Pending keys that nobody was told are gone."""
         self._changes = ChangeLog()
         self._retired = Discards()
-        """Of former indexes: keys whose removal is still to be told."""
+        """Keys of former indexes whose removal is still to be told."""
         self._untold: dict[int, range] = {}
-        """Segment number -> entries whose keys are still to be announced."""
+        """Segment number -> the entries whose keys are still to be announced."""
 
     def __len__(self) -> int:
         return len(self._index)
@@ -63,7 +63,7 @@ class Contents:
         return self.segments[number], entry
 
     def owned_by(self, tenants: Collection[bytes]) -> list[tuple[OffloadKey, bytes, int]]:
-        """Keys of these tenants, with tenant and bytes, in the order of the log."""
+        """The keys of these tenants, with tenant and bytes, in the order of the log."""
         found = []
         for segment in self.segments.values():
             if not any(segment.tenants):
@@ -75,7 +75,8 @@ class Contents:
         return found
 
     def adopt(self, segment: Segment) -> None:
-        """Indexes what was found on disk; of two records of a key the later sequence number counts."""
+        """Indexes the records that were found on disk. Of two records of a key the one with the later sequence number
+        counts."""
         self.segments[segment.number] = segment
         segment.num_live = len(segment.keys)
         shards = self._index.shards
@@ -103,7 +104,7 @@ class Contents:
         return key in self._pending
 
     def start_move(self, key: OffloadKey) -> None:
-        """The key's record is being written again elsewhere. Until it lands, the key is a miss."""
+        """The key's record is being written again elsewhere. Until that has landed, the key is a miss."""
         if self._unindex(key):
             self._moving.add(key)
 
@@ -170,12 +171,12 @@ class Contents:
         return not self._retired
 
     def settle(self) -> None:
-        """Does a bounded part of what a reset left to do."""
+        """Does a bounded part of the work that a reset left."""
         keys = self._retired.take_keys(_KEYS_FORGOTTEN_PER_CALL)
         self._changes.removed([key for key in keys if key not in self._index])
 
     def announce(self) -> None:
-        """Tells all keys anew, a portion with each `take_changes`. What was to be told is told with them."""
+        """Tells all keys anew, a portion with each `take_changes`, together with the other changes."""
         self._changes.take()
         self._moving.clear()
         self._untold = {
@@ -188,7 +189,7 @@ class Contents:
         return changes._replace(has_more=bool(self._untold))
 
     def _tell(self, most_entries: int) -> None:
-        """Announces what lies in the next entries."""
+        """Announces the keys of the next entries."""
         while self._untold and most_entries > 0:
             number, entries = next(iter(self._untold.items()))
             segment, portion, rest = self.segments.get(number), entries[:most_entries], entries[most_entries:]
@@ -201,7 +202,7 @@ class Contents:
                 del self._untold[number]
 
     def _unindex(self, key: OffloadKey) -> bool:
-        """Whether the key was there, and somebody was told so."""
+        """Whether the key was there, and its presence was told."""
         location = self._index.pop(key)
         if location == _NOWHERE:
             return False

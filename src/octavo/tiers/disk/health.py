@@ -15,11 +15,11 @@ from octavo.tiers.health import Health
 
 PROBE_NAME = "probe"
 _PROBE_NUMBER = 0
-"""In the ledger: segments count from 1."""
+"""The probe's number in the ledger: segments count from 1."""
 
 
 class Watchdog:
-    """Notices a thread that has been in one call to the disk for too long. Time is what `poll` is given."""
+    """Notices a thread that has been in one call to the disk for too long. `poll` tells it the time."""
 
     def __init__(self, tickets: Sequence[Ticket], limit_s: float) -> None:
         self._tickets = tickets
@@ -27,7 +27,7 @@ class Watchdog:
         self._seen: list[tuple[int | None, float]] = [(None, 0.0)] * len(tickets)
 
     def longest_s(self, now: float) -> float:
-        """How long the longest call has been seen to last, if that is too long; else 0."""
+        """How long the longest call has lasted, if that is too long; else 0."""
         longest = 0.0
         for i, ticket in enumerate(self._tickets):
             call, (former, since) = ticket.busy_with, self._seen[i]
@@ -39,7 +39,7 @@ class Watchdog:
 
 
 class DiskHealth(Health):
-    """Of one tier: only a probe has a thread."""
+    """The health of one tier's disk. Only a probe has a thread."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class DiskHealth(Health):
         self._reports = reports
 
     def poll(self, now: float, *, hanging_s: float) -> None:
-        """Starts a probe when it is due. While a call hangs there is nothing to learn from another."""
+        """Starts a probe when it is due. While a call hangs another call would tell nothing new."""
         if hanging_s:
             self.degrade(f"the disk has not answered for {hanging_s:.0f} s")
         elif self.is_probe_due(now):
@@ -71,7 +71,7 @@ class DiskHealth(Health):
                 self._reports.put(ProbeEnded(None, str(error)))
 
     def probe_ended(self, report: ProbeEnded, *, is_hanging: bool) -> bool:
-        """Whether the tier is back."""
+        """Whether the tier works again."""
         self.probed(report.reason if report.files is None or is_hanging else None)
         return self.is_ok
 
@@ -84,8 +84,8 @@ class DiskHealth(Health):
         self._reports.put(report)
 
     def _try_disk(self) -> dict[str, int]:
-        """One small file there and back, and room for a segment; the directory and its lock are made again if they
-        are gone."""
+        """Writes and reads one small file, and checks the room for a segment. The directory and its lock are made again
+        if they are gone."""
         self._io.renew_directory(self._directory)
         self._lock.check()
         word = bytes(range(256)) * (ALIGNMENT // 256)
@@ -100,7 +100,7 @@ class DiskHealth(Health):
         return self._io.list_files()
 
     def _try_room(self) -> None:
-        """Else a full disk would turn the tier off again at the next segment."""
+        """Checks that the disk has room for a segment. Without it the next segment would turn the tier off again."""
         try:
             self._ledger.set_file(_PROBE_NUMBER, self._segment_bytes)
         except OSError:

@@ -23,10 +23,10 @@ class GroupContent:
     """What an engine would find of one group in one namespace."""
 
     chunks: int = 0
-    """By key. Of a chunk that was written twice, the later record counts, here and in all that follows."""
+    """Chunks, by key. Of a chunk that was written twice the later record counts, here and in all that follows."""
     payload_bytes: int = 0
     hits: int = 0
-    """Of chunks in segments that are sealed."""
+    """Hits of chunks in sealed segments."""
 
 
 @dataclass(slots=True)
@@ -37,11 +37,11 @@ class NamespaceContent:
     segments: int = 0
     file_bytes: int = 0
     created_ns: int = 0
-    """Of the oldest segment; 0 where it is not known."""
+    """When the oldest segment was begun; 0 if that is not known."""
     groups: dict[GroupIdx, GroupContent] = field(default_factory=dict)
     description: dict[str, str] = field(default_factory=dict)
-    """Whose it is, as its engine left it: `model`, `dtype`, `plan`, `codec` and the parts of the identity. Empty where
-    nothing was left."""
+    """The description that its engine left: `model`, `dtype`, `plan`, `codec` and the parts of the identity. Empty if
+    none was left."""
 
     @property
     def chunks(self) -> int:
@@ -54,12 +54,14 @@ class NamespaceContent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectoryContent:
+    """What a directory holds, by namespace."""
+
     directory: Path
     holder: str | None
-    """Who has it open."""
+    """The process that has it open."""
     namespaces: list[NamespaceContent]
     unknown_segments: int
-    """Of newer versions, or damaged."""
+    """Segments of newer versions, and damaged ones."""
     other_files: int
     other_bytes: int
     total_bytes: int
@@ -67,7 +69,7 @@ class DirectoryContent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
-    """One thing that is wrong, and where."""
+    """One damaged place."""
 
     segment: str
     offset: int
@@ -76,13 +78,13 @@ class Damage:
 
 @dataclass(slots=True)
 class Verification:
-    """What a check of every record has found."""
+    """The result of a check of every record."""
 
     segments: int = 0
     records: int = 0
     payload_bytes: int = 0
     unfinished: int = 0
-    """Records whose writing was cut off, or goes on: nobody was told that they are there."""
+    """Records whose writing was cut off or still goes on. They were never told to be there."""
     unchecked: int = 0
     """Segments of newer versions."""
     damages: list[Damage] = field(default_factory=list)
@@ -146,7 +148,7 @@ def verify_directory(directory: Path) -> Verification:
 
 
 def enter(directory: Path, *, checks_owner: bool = False) -> DiskIO:
-    """The directory is left when nobody looks into it any more."""
+    """Leaves the directory when the last inspection of it has ended."""
     io = DiskIO(checks_owner=checks_owner)
     try:
         io.enter(directory)

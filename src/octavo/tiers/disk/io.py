@@ -27,7 +27,7 @@ _SAFELY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class NotOursError(OSError):
-    """A file or directory that somebody else could have made, or could change."""
+    """A file or directory that another user could have made or could change."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(errno.EPERM, problem)
@@ -42,7 +42,7 @@ def check_ours(status: os.stat_result) -> None:
 
 
 def check_file(status: os.stat_result, *, checks_owner: bool = True) -> None:
-    """NotOursError for all but a regular file of ours."""
+    """NotOursError for anything but a regular file of ours."""
     if not stat.S_ISREG(status.st_mode):
         raise NotOursError("it is no regular file")
     if checks_owner:
@@ -53,7 +53,7 @@ class DiskIO:
     """Files of one directory, with O_DIRECT where its file system allows."""
 
     def __init__(self, *, checks_owner: bool = True) -> None:
-        """`checks_owner` False reads what belongs to others too, to look into it."""
+        """`checks_owner` False also reads other users' files, to inspect them."""
         self.is_direct = True
         """False once the file system has refused O_DIRECT."""
         self._checks_owner = checks_owner
@@ -89,7 +89,7 @@ class DiskIO:
         path.mkdir(mode=_PRIVATE_DIRECTORY, parents=True, exist_ok=True)
 
     def renew_directory(self, path: Path) -> None:
-        """Works in the directory that has this path today; it is made if it is gone."""
+        """Works in the directory that has this path now; it is made if it is gone."""
         self.make_directory(path)
         self.enter(path)
         self.leave()
@@ -100,14 +100,14 @@ class DiskIO:
             return {e.name: e.stat(follow_symlinks=False).st_size for e in entries if e.is_file(follow_symlinks=False)}
 
     def list_names(self) -> list[str]:
-        """The names of everything that is in the directory, whatever it is."""
+        """The names of everything in the directory."""
         return os.listdir(self._directory)  # noqa: PTH208 - of a descriptor
 
     def sync_directory(self) -> None:
         os.fsync(self._directory)
 
     def free_bytes(self) -> tuple[int, int]:
-        """What this user may still write on the file system, and the size of all of it."""
+        """The bytes that this user may still write on the file system, and the size of the file system."""
         found = os.fstatvfs(self._directory)
         return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
 
@@ -117,7 +117,7 @@ class DiskIO:
         return os.stat(name, dir_fd=self._directory, follow_symlinks=False)
 
     def open_private(self, name: str, flags: int) -> int:
-        """Without O_DIRECT. NotOursError for what is no regular file of this user alone."""
+        """Opens without O_DIRECT. NotOursError for anything but a regular file of this user alone."""
         try:
             fd = os.open(name, flags | _SAFELY, _PRIVATE_FILE, dir_fd=self._directory)
         except OSError as error:
@@ -145,7 +145,7 @@ class DiskIO:
         os.close(fd)
 
     def allocate(self, fd: int, num_bytes: int) -> None:
-        """Makes the file this long and takes its blocks now, so that a full disk shows here and not at a write."""
+        """Makes the file this long and takes its blocks now, so that a full disk fails here and not at a write."""
         try:
             os.posix_fallocate(fd, 0, num_bytes)
         except OSError as error:
@@ -166,7 +166,7 @@ class DiskIO:
         os.fdatasync(fd)
 
     def is_linked(self, fd: int) -> bool:
-        """False if the file was deleted under us."""
+        """False if the file was deleted while it was open."""
         return os.fstat(fd).st_nlink > 0
 
     def rename(self, old: str, new: str) -> None:
@@ -191,7 +191,8 @@ class DiskIO:
 
 
 def as_disk_error(error: Exception) -> OSError:
-    """What a call should not have raised is an error of the disk too: threads go on, and the tier is turned off."""
+    """An error that a call should not have raised counts as an error of the disk: threads go on, and the tier is turned
+    off."""
     if isinstance(error, OSError):
         return error
     _log.error("the disk tier did not expect this", exc_info=error)
@@ -199,7 +200,7 @@ def as_disk_error(error: Exception) -> OSError:
 
 
 def write_all(io: DiskIO, fd: int, data: memoryview, offset: int) -> None:
-    """Writes every byte. What a short write left over is tried again while it makes progress by whole blocks."""
+    """Writes every byte. What a short write left over is tried again while there is progress by whole blocks."""
     done = 0
     while done < len(data):
         written = io.write(fd, data[done:], offset + done) // ALIGNMENT * ALIGNMENT
@@ -213,7 +214,7 @@ def write_zeros(io: DiskIO, fd: int, offset: int, num_bytes: int) -> None:
 
 
 def read_all(io: DiskIO, fd: int, into: memoryview, offset: int) -> int:
-    """Reads until `into` is full or the file ends; how many bytes there were."""
+    """Reads until `into` is full or the file ends. Returns the number of bytes."""
     done = 0
     while done < len(into):
         got = io.read(fd, into[done:], offset + done)
@@ -224,12 +225,12 @@ def read_all(io: DiskIO, fd: int, into: memoryview, offset: int) -> int:
 
 
 def draft_name(name: str) -> str:
-    """Of a file that is being made to replace this one."""
+    """The name of a file that is being made to replace this one."""
     return f"{name}.tmp"
 
 
 def replace_file(io: DiskIO, name: str, data: bytes) -> None:
-    """The file holds these bytes, durably, or what it held before."""
+    """Afterwards the file holds these bytes, durably; if this fails, it holds what it held before."""
     block = AlignedBuffer(-(-len(data) // ALIGNMENT) * ALIGNMENT)
     block.view[: len(data)] = data
     draft = draft_name(name)
@@ -245,7 +246,7 @@ def replace_file(io: DiskIO, name: str, data: bytes) -> None:
 
 
 def read_block(io: DiskIO, name: str) -> bytes:
-    """The first 4096 bytes of a file, or what there is of them."""
+    """The first 4096 bytes of a file, or fewer if it is shorter."""
     block = AlignedBuffer(ALIGNMENT)
     fd = io.open(name, os.O_RDONLY)
     try:

@@ -6,12 +6,12 @@ from octavo.chunks import TierResult
 from octavo.tiers.disk.operations import DiskJob
 
 MOST_CHUNKS = 8192
-"""Under way: the garbage collector follows each of them."""
+"""The most chunks under way, since the garbage collector visits each of them."""
 
 
 class Jobs:
-    """Stores, or loads. A job counts, with its bytes and chunks, until its last chunk is done, cancelled or not: only
-    then has the work left the queue."""
+    """The stores, or the loads. A job counts, with its bytes and chunks, until its last chunk is done, cancelled or
+    not: only then has its work left the queue."""
 
     def __init__(self, most_jobs: int, most_bytes: int) -> None:
         self._most_jobs = most_jobs
@@ -20,7 +20,7 @@ class Jobs:
         self._num_bytes = 0
         self._num_chunks = 0
         self._jobs: dict[int, DiskJob] = {}
-        """By id; without those that were cancelled."""
+        """Id -> job, without cancelled ones."""
         self._finished: list[TierResult] = []
 
     def has_room(self, num_bytes: int, num_chunks: int) -> bool:

@@ -16,7 +16,7 @@ from octavo.chunks import NO_TENANT, TENANT_BYTES, OffloadKey
 
 VERSION = 3
 ALIGNMENT = 4096
-"""Of records and of direct I/O: a multiple of the logical block of any disk in use."""
+"""The alignment of records and of direct I/O: a multiple of the logical block of any disk in use."""
 MAX_KEY_BYTES = 64
 MIN_HELD, MAX_HELD = -(1 << 63), (1 << 63) - 1
 
@@ -32,12 +32,12 @@ RECORD_HEADER_BYTES = _RECORD.size
 SEGMENT_HEADER_BYTES = ALIGNMENT
 NAMESPACE_BYTES = 16
 NO_FAMILY = bytes(NAMESPACE_BYTES)
-"""Of a segment that does not say whose it is."""
+"""The family of a segment that names none."""
 _NOBODY = bytes(TENANT_BYTES)
-"""As a tenant on disk."""
+"""The tenant on disk of a chunk without one."""
 KEY_ID_BYTES, NONCE_BYTES, TAG_BYTES = 8, 24, 16
 NO_KEY_ID, NO_NONCE = bytes(KEY_ID_BYTES), bytes(NONCE_BYTES)
-"""Of bytes that are not encrypted; their tag is zero too."""
+"""Key id and nonce of bytes that are not encrypted; their tag is zero too."""
 
 
 class RecordHeader(NamedTuple):
@@ -47,19 +47,19 @@ class RecordHeader(NamedTuple):
     namespace: bytes
     held_blocks: int
     length: int
-    """Bytes of payload."""
+    """The bytes of the payload."""
     sequence: int
     segment: int
     offset: int
     key_id: bytes = NO_KEY_ID
-    """Of the key under which the payload is encrypted."""
+    """The id of the key under which the payload is encrypted."""
     nonce: bytes = NO_NONCE
     tenant: bytes = NO_TENANT
-    """Who has stored it."""
+    """The tenant that has stored it."""
 
 
 class SegmentHeader(NamedTuple):
-    """What a segment says of itself. Of another version only the version is known."""
+    """What a segment says of itself. Of other versions only the version is known."""
 
     version: int
     number: int
@@ -68,7 +68,7 @@ class SegmentHeader(NamedTuple):
     segment_bytes: int
     key_id: bytes = NO_KEY_ID
     family: bytes = NO_FAMILY
-    """Names the model: a reset reaches all namespaces of a family."""
+    """The name of the model: a reset reaches all namespaces of a family."""
 
 
 def aligned(num_bytes: int) -> int:
@@ -76,18 +76,18 @@ def aligned(num_bytes: int) -> int:
 
 
 def record_bytes(length: int) -> int:
-    """What a payload takes in a segment."""
+    """The bytes that a payload takes in a segment."""
     return aligned(_end(length))
 
 
 def _end(length: int) -> int:
-    """Where the tag behind the payload ends."""
+    """The end of the tag behind the payload."""
     return RECORD_HEADER_BYTES + length + TAG_BYTES
 
 
 def write_record_header(record: memoryview, header: RecordHeader) -> bytes:
-    """Puts the header before a payload that is there, zeros behind it, and returns the checksum over both. An encrypted
-    payload has its tag behind it."""
+    """Writes the header before a payload that is there, and zeros behind it. Returns the checksum over both. An
+    encrypted payload has its tag behind it."""
     end = _end(header.length)
     start_of_zeros = end if header.key_id != NO_KEY_ID else end - TAG_BYTES
     record[start_of_zeros:] = bytes(len(record) - start_of_zeros)
@@ -140,7 +140,7 @@ def parse_record_header(block: memoryview | bytes) -> RecordHeader | None:
 
 
 def read_tenant(written: bytes) -> bytes:
-    """A tenant as it is known in memory."""
+    """A tenant in the form that memory uses."""
     return NO_TENANT if written == _NOBODY else written
 
 
@@ -149,7 +149,8 @@ def written_tenant(tenant: bytes) -> bytes:
 
 
 def _header_checksum(block: memoryview | bytes) -> bytes:
-    """So that a length is believed before it is read; the record's own checksum covers it again."""
+    """A checksum of the header alone, so that its length is verified before it is used. The record's own checksum
+    covers it again."""
     return xxh3_64_digest(block[_CHECKSUM_BYTES : RECORD_HEADER_BYTES - _HEADER_CHECKSUM_BYTES])
 
 
@@ -168,7 +169,7 @@ def pack_segment_header(header: SegmentHeader) -> bytes:
 
 
 def parse_segment_header(block: memoryview | bytes) -> SegmentHeader | None:
-    """Magic and version stand in the same place in every version; all else is believed of our own only."""
+    """Magic and version have the same place in every version; the other fields are read only in our own version."""
     if len(block) < SEGMENT_HEADER_BYTES:
         return None
     _, magic, version, *fields = _SEGMENT.unpack_from(block)
@@ -192,5 +193,5 @@ def has_checksum(block: memoryview | bytes) -> bool:
 
 
 def total_bytes(lengths: Iterable[int]) -> int:
-    """What payloads of these lengths take in a segment."""
+    """The bytes that payloads of these lengths take in a segment."""
     return sum(map(record_bytes, lengths))

@@ -9,11 +9,11 @@ from threading import Lock
 from octavo.tiers.disk.layout import ALIGNMENT
 
 RESERVED_BYTES = 4 * ALIGNMENT
-"""For the lock, a reset's marker, its temporary file, and a probe: they count as if they were always there."""
+"""The bytes of the lock, a reset's marker, its temporary file and a probe, which count as if they were always there."""
 
 
 class Ledger:
-    """What each segment's file counts, by number: `set_file` before it grows, and after it shrank."""
+    """The bytes of each segment's file, by number. Call `set_file` before a file grows and after it shrank."""
 
     def __init__(self, budget_bytes: int, *, other_bytes: int) -> None:
         self.budget_bytes = budget_bytes
@@ -33,7 +33,7 @@ class Ledger:
         return self._files.get(number, 0)
 
     def set_file(self, number: int, num_bytes: int) -> None:
-        """OSError, and nothing has changed, if the file grows beyond the budget."""
+        """OSError if the file would grow beyond the budget; then nothing has changed."""
         with self._lock:
             used = self._used + num_bytes - self._files.get(number, 0)
             if used > max(self.budget_bytes, self._used):
@@ -42,7 +42,7 @@ class Ledger:
             self._used = used
 
     def add_file(self, number: int, num_bytes: int) -> None:
-        """A file that somebody else has made: it counts, whatever the budget says."""
+        """Counts a file that another process has made, whatever the budget says."""
         with self._lock:
             self._used += num_bytes - self._files.get(number, 0)
             self._files[number] = num_bytes

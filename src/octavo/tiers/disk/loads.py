@@ -12,12 +12,12 @@ from octavo.tiers.disk.reader import Readers
 from octavo.tiers.disk.segment import Segment
 
 _LEAST_BYTES = 1 << 20
-"""Smaller reads cost more by their number than they win by going on side by side."""
+"""The least bytes of a read. Smaller reads cost more by their number than they gain by running side by side."""
 
 
 @dataclass(slots=True)
 class LoadCounts:
-    """What became of loads, for metrics."""
+    """Counts of loads, for metrics."""
 
     loaded: int = 0
     load_failed: int = 0
@@ -25,13 +25,14 @@ class LoadCounts:
 
 
 class Loads:
-    """A chunk that is not there, or not as it is asked for, fails at once; the others are read."""
+    """Splits jobs into reads. A chunk that is not there, or not as it was asked for, fails at once; the others are
+    read."""
 
     def __init__(self, *, contents: Contents, readers: Readers, jobs: Jobs, most_bytes_per_read: int) -> None:
-        """`most_bytes_per_read` holds any one record."""
+        """`most_bytes_per_read` is at least the size of any record."""
         self.counts = LoadCounts()
         self.errors_in_a_row = 0
-        """Reads that ended with an error of the disk, since the last one that did not."""
+        """Reads that failed with an error of the disk since the last read that did not."""
         self._contents = contents
         self._readers = readers
         self._jobs = jobs
@@ -55,8 +56,8 @@ class Loads:
             self._readers.submit(run)
 
     def run_read(self, report: RunRead, generation: int) -> None:
-        """A run has ended. A record that is damaged, or that the disk cannot read, is dropped; what was read for an
-        older generation of the tier counts as failed."""
+        """Handles the end of a run. A record that is damaged or unreadable is dropped. What was read for an older
+        generation of the tier counts as failed."""
         run, error = report.run, report.error
         run.segment.num_reads -= 1
         self.errors_in_a_row = 0 if error is None else self.errors_in_a_row + 1
@@ -84,7 +85,7 @@ class Loads:
 
 
 def join_runs(parts: list[tuple[Segment, ReadPart]], most_bytes: int) -> list[ReadRun]:
-    """Records that lie one behind the other, as single reads of up to `most_bytes`."""
+    """Joins records that lie one behind the other into single reads of up to `most_bytes`."""
     runs: list[ReadRun] = []
     start, end, segment, members = 0, 0, None, list[ReadPart]()
     for owner, part in sorted(parts, key=lambda item: (item[0].number, item[1].offset)):

@@ -22,17 +22,17 @@ _log = logging.getLogger(__name__)
 
 
 class DirectoryLock:
-    """Held from construction until `release`. The file says who holds it; it stays when the lock is released."""
+    """Held from construction until `release`. The file names the holder; it stays when the lock is released."""
 
     def __init__(self, io: DiskIO, directory: Path, *, wait_s: float = 0.0) -> None:
-        """Waits up to `wait_s` for another engine to end. TierLockedError names it."""
+        """Waits up to `wait_s` for another engine to end. TierLockedError names that engine."""
         self._io = io
         self._directory = directory
         self._fd = self._acquire_in_time(wait_s)
 
     def check(self) -> None:
-        """OSError if somebody else has the directory: its file was deleted, and an engine has locked another one of
-        that name. If nobody has, it is locked again."""
+        """OSError if another engine has the directory: the file was deleted, and the engine has locked a new one of the
+        same name. If no engine has it, it is locked again."""
         if not self._is_current(self._fd):
             try:
                 fd = self._acquire()
@@ -79,7 +79,7 @@ class DirectoryLock:
             os.close(fd)
 
     def _is_current(self, fd: int) -> bool:
-        """Whether this file is the one that has the lock's name today."""
+        """Whether this file is the one that has the lock's name now."""
         try:
             return os.path.samestat(os.fstat(fd), self._io.status(LOCK_NAME))
         except OSError:
@@ -87,7 +87,7 @@ class DirectoryLock:
 
 
 def find_holder(io: DiskIO) -> str | None:
-    """Who holds the directory now, for a person; None if nobody does."""
+    """The present holder of the directory, as a text for a person; None if there is none."""
     try:
         fd = io.open_private(LOCK_NAME, os.O_RDONLY)
     except OSError:

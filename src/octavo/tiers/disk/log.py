@@ -34,23 +34,23 @@ from octavo.tiers.disk.summary import MAX_RECORDS, table_bytes
 from octavo.tiers.disk.writer import Writer
 
 _MOST_STAYING = 2
-"""Segments that stay take at most half of the budget (1 / _MOST_STAYING), so that the rest goes on turning."""
+"""Segments that stay take at most half of the budget (1 / _MOST_STAYING), so that the other half goes on turning."""
 
 
 @dataclass(slots=True)
 class LogCounts:
-    """What the log has done, for metrics."""
+    """Counts of the log, for metrics."""
 
     evicted: int = 0
     evicted_segments: int = 0
     evicted_foreign_segments: int = 0
     reinserted: int = 0
     stayed: int = 0
-    """Segments that were in use when their turn came."""
+    """Segments that were in use when their turn came, and stayed."""
 
 
 class SegmentLog:
-    """The plan of one directory. `planned_bytes` is what it will hold when all orders are done."""
+    """The plan of one directory. `planned_bytes` is its size when all orders are done."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class SegmentLog:
     ) -> None:
         self.counts = LogCounts()
         self.foreign: dict[int, Segment] = {}
-        """Segments of other namespaces and versions: they are never read, and go when they are the oldest."""
+        """Segments of other namespaces and versions. They are never read, and go when they are the oldest."""
         self._contents = contents
         self._writer = writer
         self._ledger = ledger
@@ -79,23 +79,23 @@ class SegmentLog:
         self._open: Segment | None = None
         self._batch: list[PlannedRecord] = []
         self.relatives: set[int] = set()
-        """Foreign segments of other namespaces of the same model: a reset reaches them."""
+        """The foreign segments of other namespaces of the same model, which a reset reaches."""
         self._reset_floor = 0
         self._leaving: dict[int, Segment] = {}
-        """Their deletion is ordered, or was tried in vain."""
+        """Segments whose deletion is ordered, or was tried in vain."""
         self._undeleted: set[int] = set()
         self._num_marks_ordered = 0
         self._unmarked = False
-        """The last marker of a reset could not be written."""
+        """Whether the last marker of a reset could not be written."""
 
     # Taking over what was found
 
     def continue_after(self, sequence: int) -> None:
-        """Numbers of new records go on behind this one."""
+        """New records get numbers above this one."""
         self._next_sequence = max(self._next_sequence, sequence + 1)
 
     def can_continue(self, segment: Segment) -> bool:
-        """Whether a found segment is worth going on with, so that restarts do not leave many small files."""
+        """Whether it is worth going on with a found segment, so that restarts do not leave many small files."""
         grows_by = self._segment_bytes - segment.file_bytes
         return (
             segment.end <= self._segment_bytes // 2
@@ -109,7 +109,7 @@ class SegmentLog:
         self._writer.submit(OpenSegment(segment, self._segment_bytes, len(segment.keys)))
 
     def seal_found(self, segment: Segment) -> None:
-        """Gives a found segment its summary, where the file has room for one."""
+        """Gives a found segment its summary, if the file has room for one."""
         if sealed_bytes(segment) <= segment.file_bytes:
             self._resize(segment, sealed_bytes(segment))
             self._writer.submit(SealSegment(segment))
@@ -117,7 +117,7 @@ class SegmentLog:
     # Appending
 
     def can_append(self, keys: Sequence[OffloadKey], lengths: Sequence[int]) -> bool:
-        """Whether these records will find room, after evictions where needed."""
+        """Whether these records will find room, if need be after evictions."""
         num_new = self._num_new_segments(keys, lengths)
         lacking = self._planned_bytes + num_new * self._segment_bytes - self._room.limit_bytes
         return lacking <= 0 or lacking <= sum(segment.file_bytes for segment in self._candidates())
@@ -130,7 +130,7 @@ class SegmentLog:
         return self._plan(segment, key, length, held, tenant=tenant)
 
     def send(self) -> None:
-        """Orders the writing of what was appended, and makes room ahead of need."""
+        """Orders the writing of what was appended, and makes room in advance."""
         if self._batch:
             self._writer.submit(WriteRecords(self._batch))
             self._batch = []
@@ -154,7 +154,7 @@ class SegmentLog:
             self._writer.submit(SealSegment(segment))
 
     def settle_size(self, segment: Segment) -> None:
-        """The file has not become what was planned: counts what it is."""
+        """The file has not become what was planned: counts its real size."""
         self._resize(segment, self._ledger.file_bytes(segment.number))
 
     def _num_new_segments(self, keys: Sequence[OffloadKey], lengths: Sequence[int]) -> int:
@@ -220,8 +220,8 @@ class SegmentLog:
         yield from self.foreign.values()
 
     def _find_victim(self, room_bytes: int) -> Segment | None:
-        """The oldest, whoever wrote it; before it one of our own that holds nothing any more. If more of it is in use
-        than `room_bytes` take, it may stay instead."""
+        """The oldest segment, whoever wrote it, or before it one of our own that holds nothing any more. If the part of
+        it that is in use exceeds `room_bytes`, it may stay instead."""
         foreign = self.foreign
         while True:
             victim = min(
@@ -252,7 +252,7 @@ class SegmentLog:
         self._order_deletion(victim)
 
     def _reinsert(self, victim: Segment, into: Segment) -> None:
-        """Moves what was hit, most hits first, into the room there is."""
+        """Moves records that were hit into the room that is left, those with the most hits first."""
         contents = self._contents
         hot = [entry for entry, hits in enumerate(victim.hits) if hits]
         for entry in sorted(hot, key=victim.hits.__getitem__, reverse=True):
@@ -273,7 +273,7 @@ class SegmentLog:
         self._writer.submit(DeleteSegment(segment))
 
     def deleted(self, segment: Segment, *, has_failed: bool) -> None:
-        """A deletion has ended. One that failed is tried again by `retry`, and its bytes count."""
+        """Handles the end of a deletion. A failed one is tried again by `retry`, and its bytes count."""
         if has_failed:
             self._undeleted.add(segment.number)
             self._planned_bytes += segment.file_bytes
@@ -284,7 +284,7 @@ class SegmentLog:
             self._writer.submit(ClearReset())
 
     def retry(self) -> None:
-        """The disk is back: what could not be done is ordered again."""
+        """The disk works again: orders again what could not be done."""
         if self._unmarked and self._reset_floor:
             self._unmarked = False
             self._mark_reset()
@@ -293,7 +293,7 @@ class SegmentLog:
             self._order_deletion(self._leaving[number])
 
     def lose(self, segment: Segment) -> int:
-        """A file has gone without being asked; how many keys with it."""
+        """A file has disappeared. Returns how many keys went with it."""
         segment.is_broken = True
         count = self._contents.forget_at(segment, range(len(segment.keys)))
         self._contents.segments.pop(segment.number, None)
@@ -304,7 +304,7 @@ class SegmentLog:
         return count
 
     def missing_from(self, files: Mapping[str, int]) -> list[Segment]:
-        """Segments that were on disk, and are not among the files there."""
+        """Segments that were on disk and are not among these files."""
         return [
             segment
             for segment in (*self._contents.segments.values(), *self.foreign.values())
@@ -323,7 +323,8 @@ class SegmentLog:
                 self._next_number = max(self._next_number, number + 1)
 
     def reset(self) -> None:
-        """Deletes every segment of the model, under whatever codec or key, after a durable word that they are dead."""
+        """Deletes every segment of the model, under whatever codec or key, after a durable marker that they are
+        dead."""
         relatives = [self.foreign.pop(number) for number in sorted(self.relatives & self.foreign.keys())]
         segments = [*self._contents.segments.values(), *relatives]
         self._open = None
@@ -347,7 +348,7 @@ class SegmentLog:
 
     @property
     def is_reset_durable(self) -> bool:
-        """A marker holds; or every file that it would be of has gone."""
+        """Whether a marker is durable, or every file that it would name is gone."""
         return not self._num_marks_ordered and not (self._unmarked and self._reset_floor)
 
     def check_invariants(self) -> None:

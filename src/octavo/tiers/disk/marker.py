@@ -26,7 +26,7 @@ def write_marker(io: DiskIO, family: bytes, floor: int) -> None:
 
 
 def read_marker(io: DiskIO, family: bytes) -> int:
-    """The floor; 0 where there was no reset. OSError if there was one and nobody knows which."""
+    """The floor; 0 if there was no reset. OSError if there was one and its floor cannot be read."""
     try:
         block = read_block(io, marker_name(family))
     except FileNotFoundError:
@@ -38,4 +38,4 @@ def read_marker(io: DiskIO, family: bytes) -> int:
 
 
 _ALL = 1 << 62
-"""A damaged marker: something was reset, so everything is."""
+"""The floor of a damaged marker: something was reset, so everything is."""

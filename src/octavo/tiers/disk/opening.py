@@ -17,27 +17,29 @@ from octavo.tiers.disk.segment import MOST_SEGMENTS, segment_name, segment_numbe
 from octavo.units import format_bytes
 
 OWN_FILES = frozenset({LOCK_NAME, PROBE_NAME, draft_name(PROBE_NAME)})
-"""Beside segments and markers."""
+"""Our files beside segments and markers."""
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedDirectory:
+    """A locked directory and what it holds."""
+
     lock: DirectoryLock
     ledger: Ledger
     found: list[FoundSegment]
-    """Ours, ascending."""
+    """Our segments, ascending."""
     not_read: list[FoundSegment]
-    """Of other namespaces and versions, and what cannot be read."""
+    """Segments of other namespaces and versions, and unreadable ones."""
     next_number: int
     room_bytes: int
-    """That the file system has for more."""
+    """The bytes that the file system has left."""
 
 
 def open_directory(
     directory: Path, *, io: DiskIO, namespace: bytes, family: bytes, budget_bytes: int, wait_s: float = 0.0
 ) -> OpenedDirectory:
-    """Locks the directory and reads it. TierError, with the remedy, if that cannot be; then nothing stays open."""
+    """Locks the directory and reads it. TierError, with the remedy, if that fails; then nothing stays open."""
     _enter(directory, io)
     lock = None
     try:
@@ -54,8 +56,8 @@ def open_directory(
 
 
 def check_directory(directory: Path, *, io: DiskIO, budget_bytes: int, wait_s: float) -> None:
-    """TierError for what `open_directory` would refuse; a word about a budget that no file system could hold. The
-    directory that it made and its lock's file stay. A lock that another process may still give up is no error."""
+    """TierError for what `open_directory` would refuse; a warning about a budget that exceeds the file system. The
+    directory that it made and the lock's file stay. A lock that another process may still release is no error."""
     _enter(directory, io)
     try:
         for name in io.list_names():
@@ -152,7 +154,7 @@ def _read_directory(
 
 
 def tell_of_what_is_not_read(directory: Path, opened: OpenedDirectory, key_id: bytes) -> None:
-    """One line for each reason that a person can do something about."""
+    """Logs one line for each reason that a person can do something about."""
     versions = {segment.version for segment in opened.not_read if segment.is_foreign}
     if versions:
         _log.warning(
@@ -181,7 +183,7 @@ def _delete_leftovers(io: DiskIO, family: bytes) -> None:
 
 
 def _delete_beyond_budget(io: DiskIO, ledger: Ledger, sizes: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The oldest segments go until the others fit; what is not ours in the directory counts, and stays."""
+    """Deletes the oldest segments until the others fit. Foreign files in the directory count, and stay."""
     room = ledger.budget_bytes - ledger.used_bytes
     excess = sum(num_bytes for _, num_bytes in sizes) - room
     kept = list(sizes)

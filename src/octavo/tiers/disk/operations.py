@@ -26,11 +26,11 @@ class DiskJob:
         self.num_bytes = num_bytes
         self.num_chunks = num_chunks
         self.generation = generation
-        """Of the tier when it was submitted: a reset begins the next."""
+        """The tier's generation when the job was submitted; a reset begins the next."""
         self.guard = BufferGuard()
         self.failed: set[int] = set()
         self.num_left = 0
-        """Chunks that are not done."""
+        """The chunks that are not done."""
         self.begun = monotonic()
 
     @property
@@ -53,7 +53,7 @@ class PlannedRecord:
         self.index = 0
         self.buffers: Sequence[memoryview] = ()
         self.checksum: int | None = None
-        """What the buffers must give, if somebody knows."""
+        """The checksum that the buffers must have, if it is known."""
 
     @property
     def location(self) -> int:
@@ -65,16 +65,18 @@ class PlannedRecord:
 
 @dataclass(frozen=True, slots=True)
 class OpenSegment:
-    """Make this file, or grow one that is there."""
+    """Make this file, or grow an existing one."""
 
     segment: Segment
     num_bytes: int
     num_entries: int | None
-    """That it has; None makes a new file."""
+    """The entries of an existing file; None makes a new file."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteRecords:
+    """Write these records, one by one."""
+
     records: list[PlannedRecord]
 
 
@@ -99,7 +101,7 @@ class MarkReset:
 
 @dataclass(frozen=True, slots=True)
 class ClearReset:
-    """The last file below the floor has gone."""
+    """The last file below the floor is gone."""
 
 
 @dataclass(slots=True)
@@ -107,7 +109,7 @@ class Sync:
     """Make durable what was written before."""
 
     is_flush: bool = False
-    """Somebody waits for the answer, which covers everything since the last flush."""
+    """A caller waits for the answer, which covers everything since the last flush."""
     is_done: Event = field(default_factory=Event)
     is_durable: bool = False
 
@@ -139,7 +141,7 @@ class ReadPart:
 
 @dataclass(frozen=True, slots=True)
 class ReadRun:
-    """Records that lie one behind the other."""
+    """Records that lie one behind the other, for one read."""
 
     segment: Segment
     offset: int
@@ -152,7 +154,7 @@ class ReadRun:
 
 @dataclass(frozen=True, slots=True)
 class RecordsWritten:
-    """In the order of the plan. Those that failed were cancelled, or their source could not be read."""
+    """Written records, in the order of the plan. Failed ones were cancelled, or their source could not be read."""
 
     written: list[PlannedRecord]
     failed: list[PlannedRecord]
@@ -162,24 +164,26 @@ class RecordsWritten:
 class SegmentOpened:
     segment: Segment
     room_bytes: int
-    """That the file system has for more."""
+    """The bytes that the file system has left."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentSynced:
+    """The first `num_entries` entries survive a crash."""
+
     segment: Segment
     num_entries: int
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentBroken:
-    """Takes no more, and keeps what was synced."""
+    """The segment takes no more records, and keeps what was synced."""
 
     segment: Segment
     error: OSError
     is_gone: bool
     room_bytes: int
-    """That the file system has for more, where the error is that it is full."""
+    """The bytes that the file system has left, if the error is that it is full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +204,7 @@ class ResetMarked:
 
 @dataclass(frozen=True, slots=True)
 class RunRead:
-    """Places in the run that are damaged; or why nothing could be read."""
+    """The end of a run: the indices of damaged records, or why nothing could be read."""
 
     run: ReadRun
     damaged: frozenset[int]
@@ -209,7 +213,7 @@ class RunRead:
 
 @dataclass(frozen=True, slots=True)
 class ProbeEnded:
-    """A probe of a degraded disk: the files that are there, or why it is still out of order."""
+    """A probe of a degraded disk has ended: the files that are there, or why it still does not work."""
 
     files: dict[str, int] | None
     reason: str
@@ -229,7 +233,7 @@ Report: TypeAlias = (
 
 
 def count_records(report: Report) -> int:
-    """How much work it is to receive it, in records."""
+    """The work of receiving the report, in records."""
     match report:
         case RecordsWritten(written, failed):
             return len(written) + len(failed)
@@ -240,7 +244,7 @@ def count_records(report: Report) -> int:
 
 
 class Reports:
-    """The queue of reports. It holds at most what was ordered, and orders are bounded."""
+    """The queue of reports. It holds at most one report per order, and orders are bounded."""
 
     def __init__(self) -> None:
         self._reports: deque[Report] = deque()
@@ -257,12 +261,13 @@ class Reports:
         return self._reports.popleft() if self._reports else None
 
     def wait(self, timeout_s: float) -> bool:
-        """Blocks until there is a report, or time is up: False."""
+        """Blocks until there is a report. False if time is up before."""
         return bool(self._reports) or self._arrived.wait(timeout_s)
 
 
 class Ticket:
-    """Says whether a thread is in a call to the disk, and whether it is still the same call. One thread writes it."""
+    """Says whether a thread is in a call to the disk, and whether that is still the same call. Only the thread itself
+    writes it."""
 
     __slots__ = ("_number",)
 
@@ -277,6 +282,6 @@ class Ticket:
 
     @property
     def busy_with(self) -> int | None:
-        """A number for the call that is under way."""
+        """The number of the call that is under way."""
         number = self._number
         return number if number % 2 else None

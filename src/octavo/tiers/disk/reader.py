@@ -97,7 +97,7 @@ class Readers:
         return RunRead(run, frozenset(damaged))
 
     def _verified(self, run: ReadRun, part: ReadPart, record: memoryview, scratch: AlignedBuffer) -> memoryview | None:
-        """The chunk's bytes; None if the record is not what was asked for, or not whole."""
+        """The chunk's bytes; None if the record is another one or is not whole."""
         header = parse_record_header(record)
         is_right = (
             header is not None
@@ -116,7 +116,7 @@ class Readers:
 
 
 def _hand_over(part: ReadPart, payload: memoryview) -> None:
-    """Copies a chunk to its owner, if that still wants it."""
+    """Copies a chunk to its owner, unless the job was cancelled."""
     with part.job.guard.access() as is_allowed:
         if not is_allowed:
             return

@@ -31,7 +31,7 @@ class RecordMaker:
         self._namespace = namespace
         self._cipher = cipher
         self._scratch = AlignedBuffer(most_bytes if cipher else ALIGNMENT)
-        """What is to be encrypted."""
+        """The bytes that are to be encrypted."""
 
     def make(self, record: PlannedRecord, view: memoryview) -> bool:
         """False if there are no bytes that may be stored: the place then begins with zeros, which are no record."""
@@ -55,7 +55,7 @@ class RecordMaker:
         return True
 
     def _fill(self, record: PlannedRecord, view: memoryview) -> tuple[bytes, bytes] | None:
-        """Puts the payload where it goes: key id and nonce, or None if there is none."""
+        """Copies the payload to its place. Returns key id and nonce; None if there is no payload."""
         length = record.segment.lengths[record.entry]
         if record.source is not None:
             return self._read_source(*record.source, view, record)
@@ -79,7 +79,7 @@ class RecordMaker:
     def _read_source(
         self, source: Segment, entry: int, view: memoryview, record: PlannedRecord
     ) -> tuple[bytes, bytes] | None:
-        """A hot record of a segment that is about to go; if it cannot be read, it goes too."""
+        """Reads a hot record of a segment that is about to go. If it cannot be read, it goes too."""
         offset = source.offsets[entry]
         try:
             with self._ticket:

@@ -42,23 +42,24 @@ class FoundSegment:
     number: int
     file_bytes: int
     version: int = 0
-    """0 where the header is damaged."""
+    """0 if the header is damaged."""
     namespace: bytes = b""
-    """Empty where it is not known."""
+    """Empty if it is unknown."""
     created_ns: int = 0
     family: bytes = NO_FAMILY
-    """Of namespaces; `NO_FAMILY` where it is not known."""
+    """The family of namespaces; `NO_FAMILY` if it is unknown."""
     key_id: bytes = NO_KEY_ID
     is_sealed: bool = False
     table: Table | None = None
-    """Of the namespace that was asked for; None of others, and where nothing can be known."""
+    """The records of the namespace that was asked for; None for other namespaces and for unreadable segments."""
     end: int = SEGMENT_HEADER_BYTES
-    """Where the next record could go."""
+    """Where the next record can go."""
     problem: str = ""
     is_blank: bool = False
-    """Made, and never written to: its maker has crashed, or is about to write."""
+    """The file was made and never written to: its maker has crashed, or is about to write."""
     torn: tuple[int, ...] = ()
-    """Without a summary: offsets of records that are not whole. Behind the last whole one they were never finished."""
+    """Without a summary: the offsets of records that are not whole. Those behind the last whole record were never
+    finished."""
 
     @property
     def is_foreign(self) -> bool:
@@ -80,7 +81,8 @@ def list_segments(io: DiskIO) -> tuple[list[tuple[int, int]], int]:
 
 
 def read_segment(io: DiskIO, number: int, file_bytes: int, namespace: bytes | None) -> FoundSegment:
-    """Reads records of `namespace`, or of any if it is None. Never raises for what the file holds or the disk does."""
+    """Reads the records of `namespace`, or of all namespaces if it is None. Never raises, whatever the file holds and
+    the disk does."""
     nothing = FoundSegment(number=number, file_bytes=file_bytes)
     try:
         with _OpenSegment(io, number, file_bytes) as file:
@@ -150,14 +152,15 @@ class _OpenSegment:
         self._io.close(self._fd)
 
     def read(self, offset: int, num_bytes: int) -> memoryview:
-        """Valid until the next read. As much as there is."""
+        """As many bytes as there are. They are valid until the next read."""
         if num_bytes > len(self._buffer):
             self._buffer = AlignedBuffer(num_bytes)
         return self._buffer.view[: read_all(self._io, self._fd, self._buffer.view[:num_bytes], offset)]
 
 
 def _scan(file: _OpenSegment, namespace: bytes) -> tuple[Table, int, list[int]]:
-    """The whole records of a segment without a summary, each verified; the end of the last; where others begin."""
+    """The whole records of a segment without a summary, each verified; the end of the last one; and where torn ones
+    begin."""
     headers: list[RecordHeader] = []
     checksums: list[bytes] = []
     torn: list[int] = []
@@ -188,7 +191,7 @@ def _candidates(file: _OpenSegment) -> Iterator[int]:
 
 
 def _tolerant_read(file: _OpenSegment, offset: int, num_bytes: int) -> memoryview:
-    """Nothing, where the disk cannot read: one bad spot must not hide the records around it."""
+    """Zero bytes if the disk cannot read: one bad spot must not hide the records around it."""
     try:
         return file.read(offset, num_bytes)
     except OSError as error:

@@ -24,13 +24,14 @@ def is_full(error: OSError) -> bool:
 
 
 def usable_bytes(free: tuple[int, int]) -> int:
-    """What may still be written of (free, all) bytes of a file system; below zero where the reserve is used up."""
+    """The bytes of a file system with (free, all) bytes that may still be written; negative if the reserve is used
+    up."""
     free_bytes, all_bytes = free
     return free_bytes - min(_MOST_RESERVED_BYTES, all_bytes // _RESERVED_SHARE)
 
 
 class Room:
-    """The limit that the log keeps to, at most the budget."""
+    """The limit of the log, at most the budget."""
 
     def __init__(self, directory: Path, *, budget_bytes: int, segment_bytes: int) -> None:
         self.limit_bytes = budget_bytes
@@ -56,7 +57,7 @@ class Room:
             self._paused_until = None
 
     def measured(self, used_bytes: int, room_bytes: int) -> None:
-        """A segment was opened, or the tier was: it has `used_bytes`, and the file system `room_bytes` more."""
+        """A segment or the tier was opened: the tier has `used_bytes`, and the file system `room_bytes` more."""
         self._pause_s = _FIRST_PAUSE_S
         self._set_limit(used_bytes + room_bytes)
         if self.limit_bytes == self._budget_bytes:
@@ -65,7 +66,7 @@ class Room:
             self._say(f"the budget of {format_bytes(self._budget_bytes)} is more than its file system has")
 
     def ran_out(self, used_bytes: int, room_bytes: int) -> None:
-        """Something could not be written."""
+        """A write failed for lack of room."""
         self.num_full += 1
         self._must_pause = True
         if room_bytes < self._segment_bytes:  # else giving up segments would bring nothing

@@ -9,12 +9,12 @@ from octavo.tiers.disk.summary import Trailer, pack_table, pack_trailer, table_b
 
 
 def sealed_bytes(segment: Segment) -> int:
-    """The most that the file can have when it is sealed."""
+    """The most bytes that the file can have once it is sealed."""
     return segment.end + table_bytes(len(segment.keys), segment.key_bytes) + ALIGNMENT
 
 
 def write_summary(io: DiskIO, fd: int, segment: Segment, namespace: bytes, family: bytes) -> int:
-    """Makes the segment durable, summary included. Returns the file's new size."""
+    """Makes the segment and its summary durable. Returns the file's new size."""
     table = segment.table()
     packed = pack_table(table)
     trailer = Trailer(

@@ -22,7 +22,7 @@ ENTRY_BITS = MAX_RECORDS.bit_length() - 1
 ENTRY_MASK = MAX_RECORDS - 1
 _MOST_HITS = 0xFFFF
 NOT_WRITTEN = bytes(16)
-"""As a checksum: this entry was planned, and holds nothing."""
+"""The checksum of an entry that was planned and not written."""
 
 
 def segment_name(number: int) -> str:
@@ -30,17 +30,15 @@ def segment_name(number: int) -> str:
 
 
 def segment_number(name: str) -> int | None:
-    """None for a file that is no segment."""
+    """The number of a segment's file; None for any other file."""
     digits = name.removeprefix(_PREFIX).removesuffix(_SUFFIX)
     is_number = len(digits) == _DIGITS and digits.isascii() and digits.isdigit()
     return int(digits) if is_number and segment_name(int(digits)) == name else None
 
 
 class Segment:
-    """One file of the log, and what is known of its records, column by column.
-
-    The engine's thread owns it. The writer sets `checksums` of the entries that it has written, and `is_broken`.
-    """
+    """One file of the log and its records, column by column. The engine's thread owns it. The writer sets `checksums`
+    of the entries that it has written, and `is_broken`."""
 
     __slots__ = (
         "checksums",
@@ -68,10 +66,11 @@ class Segment:
     def __init__(self, number: int, file_bytes: int, created_ns: int = 0) -> None:
         self.number = number
         self.file_bytes = file_bytes
-        """What it counts against the budget, by the plan."""
+        """The bytes that count against the budget, by the plan."""
         self.created_ns = created_ns
         self.rank = (number, 0)
-        """The lowest is the oldest. A segment that stays though its turn has come gets the highest there is."""
+        """The lowest rank is the oldest segment. A segment that stays when its turn has come gets the highest rank of
+        all."""
         self.end = SEGMENT_HEADER_BYTES
         """Where the next record goes."""
         self.keys: Sequence[OffloadKey] = []
@@ -81,20 +80,20 @@ class Segment:
         self.held = array("q")
         self.hits = array("H")
         self.hot_bytes = 0
-        """What the records take that were hit since it was written, or was last allowed to stay."""
+        """The bytes of records that were hit since the segment was written, or since it was last allowed to stay."""
         self.tenants = bytearray()
         self.sequences = array("Q")  # until it is sealed
         self.checksums = bytearray()  # until it is sealed
         self.num_live = 0
-        """Records that the index points to."""
+        """The records that the index points to."""
         self.num_pending = 0
-        """Records whose writing has not ended: a segment that is written to is no victim either."""
+        """The records whose writing has not ended: a segment that is being written is no victim."""
         self.num_reads = 0
-        """Reads under way: a segment that is read is no victim."""
+        """The reads under way: a segment that is being read is no victim."""
         self.num_synced = 0
-        """Entries below this one survive a crash."""
+        """The entries below this one survive a crash."""
         self.is_broken = False
-        """A write or a sync failed: it takes no more."""
+        """A write or a sync failed, so it takes no more records."""
 
     def append(
         self, key: OffloadKey, length: int, held: int, *, size: int, sequence: int, tenant: bytes = NO_TENANT
@@ -118,7 +117,7 @@ class Segment:
         return self.number << ENTRY_BITS | entry
 
     def tenant(self, entry: int) -> bytes:
-        """Whose the record is."""
+        """The tenant of the record."""
         return read_tenant(bytes(self.tenants[entry * TENANT_BYTES : (entry + 1) * TENANT_BYTES]))
 
     def hit(self, entry: int) -> None:
@@ -129,7 +128,7 @@ class Segment:
             self.hits[entry] = hits + 1
 
     def stay(self, rank: tuple[int, int]) -> None:
-        """It counts as the newest, and hits count anew."""
+        """The segment counts as the newest from now on, and its hits count anew."""
         self.rank = rank
         self.hits, self.hot_bytes = array("H", bytes(2 * len(self.keys))), 0
 
@@ -138,8 +137,8 @@ class Segment:
         return self.rank[1] > 0
 
     def forget_writing(self) -> None:
-        """Drops what only a segment that is written to needs. A tuple of bytes is nothing to the garbage collector,
-        which would follow a list."""
+        """Drops what only a segment needs that is being written. A tuple of bytes costs the garbage collector nothing,
+        unlike a list, whose items it visits."""
         self.keys = tuple(self.keys)
         self.sequences = array("Q")
         self.checksums = bytearray()

@@ -28,12 +28,12 @@ from octavo.tiers.disk.layout import (
 )
 
 MAX_RECORDS = 1 << 13
-"""In one segment: so that forgetting a segment is a short piece of work."""
+"""The most records of one segment, so that forgetting a segment is a short piece of work."""
 
 _TRAILER = Struct("<16s8sH6xQ16sQQ16sIQ16s")
 _MAGIC = b"OctavoTl"
 _BYTES_PER_RECORD = 8 + 8 + 4 + 4 + 4 + 16 + TENANT_BYTES + 1
-"""Of the table, without the key."""
+"""The bytes of a record in the table, without its key."""
 MAX_TABLE_BYTES = MAX_RECORDS * (_BYTES_PER_RECORD + MAX_KEY_BYTES)
 
 
@@ -53,6 +53,8 @@ class Table(NamedTuple):
 
 
 class Trailer(NamedTuple):
+    """The last block of a sealed segment: where its table is, and how to check it."""
+
     number: int
     namespace: bytes
     table_offset: int
@@ -64,7 +66,7 @@ class Trailer(NamedTuple):
 
 
 def table_bytes(num_records: int, key_bytes: int) -> int:
-    """The size of the table of `num_records` records. All their keys together have `key_bytes`."""
+    """The size of a table of `num_records` records, whose keys have `key_bytes` in all."""
     return aligned(num_records * _BYTES_PER_RECORD + key_bytes)
 
 
@@ -100,7 +102,7 @@ def parse_trailer(block: memoryview | bytes, file_bytes: int) -> Trailer | None:
 
 
 def parse_table(data: memoryview, trailer: Trailer) -> Table | None:
-    """None if it is damaged, or names what does not lie in the segment before the table."""
+    """The table; None if it is damaged, or names records that do not lie in the segment before it."""
     n = trailer.num_records
     if len(data) < trailer.table_bytes or trailer.table_bytes < n * _BYTES_PER_RECORD:
         return None

@@ -8,7 +8,7 @@ from octavo.tiers.disk.writer import Writer
 
 
 class Syncs:
-    """One sync at a time is ordered unasked; what is accepted meanwhile is the next one's."""
+    """Orders one sync at a time; what is accepted meanwhile waits for the next one."""
 
     def __init__(self, writer: Writer, *, most_bytes: int, most_s: float) -> None:
         self._writer = writer
@@ -20,7 +20,7 @@ class Syncs:
         self._flush: Sync | None = None
 
     def accept(self, num_bytes: int) -> None:
-        """A store was ordered, or a reset (no bytes): the flush that is under way does not cover it."""
+        """A store or a reset (no bytes) was ordered. The flush that is under way does not cover it."""
         self._flush = None
         self._num_bytes += num_bytes
         if self._num_bytes >= self._most_bytes:

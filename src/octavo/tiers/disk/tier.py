@@ -46,11 +46,11 @@ from octavo.tiers.disk.syncs import Syncs
 from octavo.tiers.disk.workers import start_workers
 
 _BUFFER_BYTES = 4 << 20
-"""Records that lie together are written and read in pieces of up to this, or one record if that is larger."""
+"""Records that lie together are written and read in pieces of at most this size, or one by one if they are larger."""
 _RECORDS_PER_POLL = 1024
-"""A report more than that: so that no poll pays for a whole queue."""
+"""A poll that has handled this many records stops after the present report, so that no poll pays for a whole queue."""
 _READ_ERRORS_IN_A_ROW = 3
-"""One bad spot costs its records; a disk that reads nothing is turned off."""
+"""A bad spot costs its records only; a disk that fails this many reads in a row is turned off."""
 
 
 class DiskTier(Tier):
@@ -220,7 +220,7 @@ class DiskTier(Tier):
         return self._stores.take_finished() + self._loads.take_finished()
 
     def wait(self, timeout_s: float) -> bool:
-        """Blocks until `poll` has something to do; False when the time is up. For a caller with nothing else to do."""
+        """Blocks until `poll` has something to do; False if time is up before. For callers with nothing else to do."""
         return not self._contents.is_settled or self._reports.wait(timeout_s)
 
     # What goes
@@ -267,7 +267,8 @@ class DiskTier(Tier):
         return self._health.is_ok and not self._is_closed
 
     def _take_over(self, opened: OpenedDirectory) -> None:
-        """Indexes what was found, goes on with the last segment, and gives others the summary they lack."""
+        """Indexes what was found, goes on with the last segment, and gives the other segments the summaries that they
+        lack."""
         for found in opened.not_read:
             self._log.foreign[found.number] = Segment(found.number, found.file_bytes)
             if found.family == self._family:
@@ -292,7 +293,7 @@ class DiskTier(Tier):
         gc.collect(0)  # the keys' tuples are looked at once, here, and not by the first collection of a running engine
 
     def _fits(self, chunk: ChunkBytes, length: int) -> bool:
-        """Whether the format can hold it; a chunk that it cannot fails alone."""
+        """Whether the format can hold the chunk. A chunk that is too large fails alone."""
         return (
             0 < length <= self._max_chunk_bytes
             and 0 < len(chunk.key) <= MAX_KEY_BYTES
@@ -345,7 +346,7 @@ class DiskTier(Tier):
         self._counters["stored"] += len(report.written)
 
     def _segment_broken(self, report: SegmentBroken) -> None:
-        """Keeps what was synced: of the rest nobody knows."""
+        """Keeps what was synced; the rest is unknown."""
         segment = report.segment
         if not is_full(report.error):
             self._health.degrade(f"a segment cannot be written: {describe(report.error)}")

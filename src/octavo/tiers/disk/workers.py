@@ -1,4 +1,4 @@
-"""The threads of a disk tier, and who watches them."""
+"""The threads of a disk tier, and the watchdog over them."""
 
 from dataclasses import dataclass
 

@@ -19,11 +19,11 @@ class WriteBehind:
         self._thread.start()
 
     def start(self, fd: int, data: memoryview, offset: int) -> None:
-        """The data stays as it is until `wait` returns."""
+        """The data must stay as it is until `wait` returns."""
         self._writes.put((fd, data, offset))
 
     def wait(self) -> OSError | None:
-        """Why the write failed; None if it did not."""
+        """The error of the write; None if it worked."""
         return self._results.get()
 
     def stop(self) -> None:

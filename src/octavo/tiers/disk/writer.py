@@ -51,7 +51,8 @@ from octavo.tiers.disk.write_behind import WriteBehind
 
 
 class Writer:
-    """Owns the open file and the buffer. `submit` is for the engine's thread; all else runs on its own."""
+    """Owns the open file and the buffer. `submit` is called by the engine's thread; everything else runs on the
+    writer's own."""
 
     def __init__(
         self,
@@ -84,11 +85,11 @@ class Writer:
         self._packed: list[PlannedRecord] = []
         self._failed: list[PlannedRecord] = []
         self._num_entries = 0
-        """Places of the open segment that are written or given up."""
+        """The entries of the open segment that were written or given up."""
         self._num_unsynced = 0
-        """Records that were reported as written, since the last sync."""
+        """The records that were reported as written since the last sync."""
         self._lost_something = False
-        """Accepted records were lost before they were synced; the next flush says so."""
+        """Whether accepted records were lost before they were synced; the next flush says so."""
         self._thread = threading.Thread(target=self._run, name="octavo-disk-writer", daemon=True)
         self._thread.start()
 
@@ -97,7 +98,7 @@ class Writer:
         return [self.ticket, self._behind.ticket]
 
     def submit(self, order: Order) -> None:
-        """The caller bounds what is under way."""
+        """Takes an order. The caller bounds what is under way."""
         self._orders.put(order)
 
     def join(self, timeout_s: float) -> bool:
@@ -125,7 +126,7 @@ class Writer:
                 self._fail(order, error)
 
     def _give_up(self, error: OSError, not_packed: list[PlannedRecord]) -> None:
-        """The open segment, and what was on its way there."""
+        """Gives up the open segment and what was on its way there."""
         lost = [*self._packed, *self._failed, *not_packed]
         self._packed, self._failed = [], []
         self._start = self._filled = 0
@@ -222,7 +223,7 @@ class Writer:
         self._reports.put(batch)
 
     def _settle(self) -> None:
-        """Nothing is packed, and nothing is being written."""
+        """Ends with nothing packed and no write under way."""
         self._write_buffer()
         self._end_write()
 
@@ -255,7 +256,7 @@ class Writer:
             self._break(segment, error, is_gone=is_gone)
 
     def _take_room(self, segment: Segment, num_bytes: int) -> int:
-        """What is left when the file has this size; OSError if that is less than nothing."""
+        """The room that is left when the file has this size; OSError if there is less than none."""
         room_bytes = usable_bytes(self._io.free_bytes()) - (num_bytes - self._ledger.file_bytes(segment.number))
         if room_bytes < 0:
             raise OSError(errno.ENOSPC, "the file system is full but for its reserve")
@@ -297,7 +298,7 @@ class Writer:
         self._close()
 
     def _open_again(self, segment: Segment) -> None:
-        """A segment that was found without a summary."""
+        """Opens a segment that was found without a summary."""
         self._close()
         self._segment = segment
         try:

@@ -19,10 +19,10 @@ from octavo.chunks import OffloadKey, get_offload_group_idx
 from octavo.errors import InputError
 
 FORMAT = b"zstd planes 1"
-"""Part of the namespace of encoded chunks: nobody else reads them, and they are read by nothing else."""
+"""A part of the namespace of encoded chunks, so that no other reader finds them."""
 HEADER_BYTES = 1
 WIDTHS = (1, 2, 4)
-"""Bytes that an element can have."""
+"""The bytes that an element can have."""
 _RAW = 0
 
 Bytes1D = npt.NDArray[np.uint8]
@@ -32,7 +32,7 @@ class ZstdPlanes:
     """Lossless. Called from one thread."""
 
     def __init__(self, element_bytes: Sequence[int], level: int) -> None:
-        """`element_bytes` of each group's elements; the last one is of all groups that follow."""
+        """`element_bytes`: the width of each group's elements; the last one holds for all further groups."""
         try:
             import zstandard  # an optional dependency
         except ImportError as error:
@@ -44,14 +44,14 @@ class ZstdPlanes:
         self._error = zstandard.ZstdError
 
     def encode(self, key: OffloadKey, data: Bytes1D) -> bytearray:
-        """At most HEADER_BYTES more than the data."""
+        """The result has at most HEADER_BYTES more than the data."""
         width = self._element_bytes[min(get_offload_group_idx(key), len(self._element_bytes) - 1)]
         frame: bytes = self._compressor.compress(_to_planes(data, width))
         return bytearray([width]) + frame if len(frame) < len(data) else bytearray([_RAW]) + data.data
 
     def decode(self, encoded: memoryview, num_bytes: int) -> Bytes1D | None:
-        """Exactly `num_bytes` bytes, or None if the encoded ones do not give them. It takes no more memory than a few
-        times `num_bytes`, whatever the encoded bytes claim."""
+        """Exactly `num_bytes` bytes, or None if the encoded bytes do not give them. It takes at most a few times
+        `num_bytes` of memory, whatever the encoded bytes claim."""
         width, body = (encoded[0], encoded[HEADER_BYTES:]) if len(encoded) else (-1, encoded)
         if width == _RAW:
             return np.frombuffer(body, dtype=np.uint8) if len(body) == num_bytes else None
@@ -67,7 +67,7 @@ class ZstdPlanes:
 
 
 def _to_planes(data: Bytes1D, width: int) -> Bytes1D:
-    """Bytes behind the last whole element stay at the end."""
+    """The planes of the data. Bytes behind the last whole element stay at the end."""
     whole = len(data) // width * width
     if width == 1 or not whole:
         return data

@@ -29,7 +29,8 @@ class ZstdConfig(Settings, frozen=True, kw_only=True):
     element_bytes: (
         ElementBytes | Annotated[tuple[ElementBytes, ...], Meta(min_length=1, description="a list of them")]
     ) = 2
-    """Bytes of an element: one number for all groups, or a list by group whose last one is for all that follow."""
+    """Bytes of an element: one number for all groups, or a list by group whose last number holds for all further
+    groups."""
     level: Annotated[int, Meta(ge=1, le=22)] = 1
     tier: OffloadingSpec
 

@@ -38,12 +38,12 @@ class _ZstdJob:
         self.chunks = chunks
         self.is_store = is_store
         self.inner_id = inner_id
-        """Its number at the inner tier."""
+        """The job's number at the inner tier."""
         self.guard = BufferGuard()
         self.encoded: list[bytearray | None] = [None] * len(chunks)
         self.in_thread: Future[None] | None = None
         self.forgotten: set[OffloadKey] = set()
-        """Removed since it was submitted."""
+        """Keys that were removed since the job was submitted."""
 
     def inner_chunks(self) -> list[ChunkBytes]:
         return [
@@ -53,7 +53,7 @@ class _ZstdJob:
         ]
 
     def forget(self) -> None:
-        """Chunks that were removed in the meantime fail."""
+        """Lets chunks fail that were removed in the meantime."""
         for index, chunk in enumerate(self.chunks):
             if chunk.key in self.forgotten:
                 self.encoded[index] = None
@@ -66,7 +66,7 @@ class _ZstdJob:
 
 
 class ZstdTier(Tier):
-    """Another tier's chunks, encoded. Its medium is the inner tier's: that is where the chunks are."""
+    """Keeps the chunks of another tier, encoded. Its medium is that of the inner tier, where the chunks are."""
 
     def __init__(self, inner: Tier, codec: ZstdPlanes) -> None:
         self.medium = inner.medium  # type: ignore[misc]  # a class has it, but for this one
@@ -77,7 +77,7 @@ class ZstdTier(Tier):
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="octavo-zstd")
         self._jobs: dict[int, _ZstdJob] = {}
         self._at_inner: dict[int, _ZstdJob] = {}
-        """By the inner tier's number of the job."""
+        """Number at the inner tier -> job."""
         self._inner_ids = count(1)
         self._finished: list[TierResult] = []
         self._is_closed = False
