@@ -55,7 +55,7 @@ class _ExtraConfig(Settings, frozen=True, kw_only=True):
         return [*disk, *self.tiers]
 
     def of_offload(self) -> dict[str, Any]:
-        """What `OffloadConfig` reads, but for the tiers."""
+        """The settings that `OffloadConfig` reads, without the tiers."""
         shared = {"url": self.shared} if isinstance(self.shared, str) else self.shared
         values = {
             "memory": self.memory,
@@ -70,7 +70,7 @@ class _ExtraConfig(Settings, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginConfig:
-    """What a person asked for."""
+    """The configuration as a person wrote it."""
 
     offload: OffloadConfig
     digests: Path
@@ -79,9 +79,9 @@ class PluginConfig:
     """Whether prompts with images, audio or video go below memory too. vLLM lets clients name these, and the names are
     part of block hashes, so only somebody who knows the clients can say that equal names are equal images."""
     record: Path | None = None
-    """A new file for what `octavo simulate` replays: lengths, times and hashes of requests, no text."""
+    """A new file for `octavo simulate` to replay: lengths, times and hashes of requests, without text."""
     says_why: bool = False
-    """Whether the log has a line for each request that ends: what it asked the tiers for and did not get."""
+    """Whether the log has a line for each request that ends: the chunks that it asked the tiers for and did not get."""
 
     @classmethod
     def from_extra_config(cls, extra_config: Mapping[str, Any], *, replica: int | None = None) -> "PluginConfig":
@@ -103,7 +103,7 @@ class PluginConfig:
 
 
 def _of_replica(tier: Any, replica: int) -> Any:
-    """The tier with its path, or that of the tier within it, in a folder of the replica's."""
+    """The tier with its path, or that of the tier within it, moved to a folder of the replica's own."""
     if not isinstance(tier, Mapping):
         return tier
     own = dict(tier)

@@ -1,4 +1,4 @@
-"""The entry point `vllm.general_plugins`, which vLLM calls in all of its processes, also where nobody uses Octavo."""
+"""The entry point `vllm.general_plugins`, which vLLM calls in all of its processes, also if Octavo is not used."""
 
 import logging
 from contextlib import suppress

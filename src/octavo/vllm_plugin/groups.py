@@ -24,7 +24,7 @@ class SharedGroup(GroupOffloadConfig):
     """A group whose pages are those of all ranks together."""
 
     is_by_rank: bool
-    """Whether they are the ranks' pages side by side. Else they are what one rank alone would have."""
+    """Whether these are the ranks' pages side by side. Else each page is the one that a rank alone would have."""
 
 
 def groups_of_engine(reports: Sequence[RankReport], blocks_per_chunk: int) -> list[SharedGroup]:
@@ -76,7 +76,8 @@ def most_missing(groups: Sequence[GroupReport], blocks_per_chunk: int) -> list[i
 
 
 def _never_needed(group: GroupReport, blocks_per_chunk: int) -> int:
-    """Asked at a point that ends both a chunk and a reach, where the rule reaches farthest back."""
+    """The blocks that are never needed, found at a point that ends both a chunk and a reach, where the rule reaches
+    back farthest."""
     spec = _spec_of(group)
     end = lcm(blocks_per_chunk * group.tokens_per_block, max(1, group.reach_tokens))
     points = (end,) if spec.holds_checkpoints else (end - 1, end)
@@ -89,7 +90,7 @@ _NOTHING = EncoderOnlyAttentionSpec(block_size=1, num_kv_heads=1, head_size=1)
 
 
 def _spec_of(group: GroupReport) -> KVCacheSpec:
-    """A spec with the group's rule. Its other values do not count: the report has the bytes."""
+    """A spec with the group's rule. Its other values do not matter, since the report has the bytes."""
     block_size, reach = group.tokens_per_block, group.reach_tokens
     match group.rule:
         case GroupRule.WHOLE:

@@ -28,7 +28,7 @@ class _HintsOfAction(_Hints, frozen=True, kw_only=True):
 
 
 def read_hints(params: object, envelope: object = None) -> tuple[Hint, ...]:
-    """In the order in which they are heeded. InputError names a wrong key or value, and the right ones."""
+    """The hints, in the order in which they are followed. InputError names a wrong key or value, and the right ones."""
     hints = [*_hints_of_params(params), *_hints_of_envelope(envelope)]
     return tuple(sorted(hints, key=lambda hint: _ORDER.index(hint.kind)))
 
@@ -40,7 +40,7 @@ def _hints_of_params(params: object) -> Iterator[Hint]:
 
 
 def _hints_of_envelope(envelope: object) -> Iterator[Hint]:
-    """`envelope`: vLLM's `KvHintsEnvelope`. Actions for others are theirs."""
+    """`envelope`: vLLM's `KvHintsEnvelope`. Actions of other types are ignored."""
     for action in getattr(envelope, "actions", ()):
         if action.action_type != _KEY:
             continue

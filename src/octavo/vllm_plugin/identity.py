@@ -1,4 +1,4 @@
-"""Under which identity an engine's chunks may be found again, and whether they may be kept at all."""
+"""The identity under which an engine's chunks may be found again, and whether they may be kept at all."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,8 @@ _MAGIC = b"octavo-vllm-2"
 _SEED = "PYTHONHASHSEED"
 _DEFAULT_SEED = "vllm-none-hash"
 _CLOCKS_DIFFER_NS = 20_000_000
-"""Between a process's start and a file's change: each is told in ticks of its own."""
+"""The largest difference between a process's start and a file's change that means nothing, since the two are told by
+different clocks."""
 
 
 def make_namespace(
@@ -36,7 +37,8 @@ def make_namespace(
 def describe_parts(
     reports: Sequence[RankReport], model_digests: Sequence[bytes], *, blocks_per_chunk: int, environ: Mapping[str, str]
 ) -> dict[str, str]:
-    """The same by name, to be compared with another engine's. Parts that differ between ranks are told together."""
+    """The parts of the identity by name, to be compared with another engine's. Parts that differ between ranks are told
+    together."""
     by_rank = _identities(reports)
     parts: dict[str, object] = {
         "format_version": FORMAT_VERSION,
@@ -59,8 +61,8 @@ def _plan_in_words(report: RankReport) -> str:
 
 
 def why_apart(reports: Sequence[RankReport]) -> str:
-    """Why engines with another number of ranks cannot resume what these store; empty if they can, or if there is but
-    one rank, of which nobody expects it."""
+    """Why engines with another number of ranks cannot resume what these ranks store. Empty if they can, or if there is
+    only one rank."""
     if len(reports) == 1 or not _are_apart(reports):
         return ""
     reasons = {group.group_id: why_by_rank(reports, group.group_id) for group in reports[0].groups}
@@ -78,7 +80,7 @@ def _are_apart(reports: Sequence[RankReport]) -> bool:
 
 
 def _identities(reports: Sequence[RankReport]) -> list[dict[str, object]]:
-    """The identity of each rank; that of one for all where the number of ranks does not matter."""
+    """The identity of each rank, or the single identity of all ranks if their number does not matter."""
     if not _are_apart(reports):
         return [dict(sorted(reports[0].identity.items())) | {"groups": _describe_groups(reports[0])}]
     return [
@@ -102,7 +104,7 @@ def _describe_groups(report: RankReport) -> list[list[object]]:
 
 
 def why_not_kept(reports: Sequence[RankReport], environ: Mapping[str, str]) -> str:
-    """Why nothing may outlive this process, with the remedy; empty if it may."""
+    """Why nothing may outlive this process, with the remedy; empty if everything may."""
     algorithm = reports[0].hash_algorithm
     if algorithm.startswith("xxhash") and _SEED not in environ:
         return (

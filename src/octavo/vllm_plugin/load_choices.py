@@ -26,40 +26,40 @@ _FIRST_PROBE = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingRequest:
-    """What the choice depends on."""
+    """The facts on which the choice depends."""
 
     hashes: Sequence[BlockHash]
     num_tokens: int
     device_tokens: int
-    """Where it resumes without a load."""
+    """The resume point without a load."""
     tokens_ahead: int
-    """Tokens of prompts that are computed before this one."""
+    """Tokens of other prompts that are computed before this one."""
     may_read: bool
     """Whether tiers below memory may be read for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadChoice:
-    """What is best for a request."""
+    """The best choice for a request."""
 
     outlook: Outlook
     to_probe: Sequence[OffloadKey] = ()
-    """To be read though nobody waits, so that the tier is measured again."""
+    """Chunks to read although no request waits for them, so that the tier is measured again."""
 
 
 class LoadChoices:
-    """The choices for all requests, and what they rest on."""
+    """Makes the choices for all requests, from measured speeds."""
 
     def __init__(
         self, manager: OffloadingManager, groups: Sequence[GroupOffloadConfig], rule: LoadRule, *, tokens_per_hash: int
     ) -> None:
         self.chooser = LoadChooser(rule)
         self.bytes_in_flight = 0
-        """What is being copied to the device."""
+        """The bytes that are being copied to the device."""
         self.num_too_slow = 0
         """Loads that were given up because computing is quicker."""
         self.num_cut_short = 0
-        """Loads of what memory has only, because computing the rest is quicker than reading it."""
+        """Loads only of the part that is in memory, because computing the rest is quicker than reading it."""
         self._manager = manager
         self._groups = [
             (group_idx, group, group.tokens_per_chunk // tokens_per_hash)
@@ -69,7 +69,7 @@ class LoadChoices:
         self._has_states = any(group.spec.holds_checkpoints for _, group, _ in self._groups)
 
     def find(self, request: WaitingRequest) -> "Found":
-        """What can be loaded of a request."""
+        """The loads that are possible for a request."""
         sequences = [
             _Chunks(self._manager, group_idx, group, request.hashes[hashes - 1 :: hashes])
             for group_idx, group, hashes in self._groups
@@ -98,14 +98,14 @@ class LoadChoices:
         return LoadChoice(outlook=outlook, to_probe=[key for key, _ in below[:count]])
 
     def patience_s(self, request: WaitingRequest) -> float | None:
-        """How long to wait for tiers that are still to say what they have; None: loads always pay."""
+        """How long to wait for tiers that have not yet said what they hold; None: loads always pay."""
         return self.chooser.worth_of_an_answer_s(
             tokens_alone=request.num_tokens - request.device_tokens, tokens_ahead=request.tokens_ahead
         )
 
     def _end(self, request: WaitingRequest) -> int:
-        """vLLM's search ends with the prompt if that ends with a chunk, and computes the last token again; or with the
-        chunk before, as no state goes back by a token."""
+        """Where vLLM's search ends: with the prompt, if that ends with a chunk, and then vLLM computes the last token
+        again; or with the chunk before, if there are states, since no state goes back by a token."""
         return request.num_tokens if self._has_states else request.num_tokens + 1
 
     def _way(self, found: "Found", request: WaitingRequest) -> Way:
@@ -125,7 +125,8 @@ class LoadChoices:
 
 
 class _Chunks:
-    """One request's chunks of one group, by index in the sequence. It asks once for each, and for many at a time."""
+    """The chunks of one request in one group, by index in the sequence. Each chunk is asked for once, and many in one
+    call."""
 
     def __init__(
         self,
@@ -134,7 +135,7 @@ class _Chunks:
         group: GroupOffloadConfig,
         hashes: Sequence[BlockHash],
     ) -> None:
-        """`hashes`: by chunk, of its last block."""
+        """`hashes`: per chunk, the hash of its last block."""
         self.group = group
         self.spec = replace(as_vllm_reads(group.spec), block_size=group.tokens_per_chunk)
         self.count = len(hashes)
@@ -148,14 +149,15 @@ class _Chunks:
         return [OffloadKey(block_hash + suffix) for block_hash in self._hashes[start:stop]]
 
     def stands(self, start: int, stop: int) -> Sequence[LookupResult | None]:
-        """Where each of these chunks stands. The sequence has all of them, so that no answer is None."""
+        """Where each of these chunks is. The sequence has all of them, so no answer is None."""
         if None in self._stands[start:stop]:
             self._stands[start:stop] = self._manager.lookup(self.keys(start, stop))
         return self._stands[start:stop]
 
 
 class _There:
-    """`BlockAvailability`, with chunks for blocks: what the device has, and what of the rest is where it may be."""
+    """`BlockAvailability` with chunks in place of blocks: those on the device, and those of the others that are in the
+    given places."""
 
     def __init__(self, chunks: _Chunks, on_device: int, accepts: Collection[LookupResult]) -> None:
         self._chunks = chunks
@@ -184,7 +186,7 @@ class _There:
 
 
 class Found:
-    """The resume point that chunks make with what the device has, and those that it takes."""
+    """The resume point that chunks make together with the device, and the chunks that it takes."""
 
     def __init__(
         self, sequences: Sequence[_Chunks], request: WaitingRequest, accepts: Collection[LookupResult], end: int
@@ -198,7 +200,7 @@ class Found:
         resume = longest_resume(groups, ResumePoint(end))
         self.num_tokens = resume.num_tokens
         self.is_all = resume.limited_by is None
-        """Whether nothing more of the request could be anywhere."""
+        """Whether no other chunk of the request can be anywhere."""
         self.known_tokens = min(
             (
                 blocks.first_missing(0, chunks.count) * chunks.spec.block_size
@@ -207,9 +209,9 @@ class Found:
             ),
             default=0,
         )
-        """So much of the prefix is there, whether a request can resume there or not."""
+        """The tokens of the prefix that are there, whether a request can resume at their end or not."""
         self.chunks: list[tuple[OffloadKey, int, LookupResult | None]] = []
-        """That the device lacks: name, bytes, and where it stands."""
+        """The chunks that the device lacks: name, bytes, and where the chunk is."""
         point = ResumePoint(self.num_tokens)
         for chunks, first in zip(sequences, on_device, strict=True):
             for run in chunks.spec.needed_blocks(point):

@@ -22,11 +22,12 @@ from octavo.specs import (
 )
 
 _UNDER_PRESSURE = 0.0
-"""As the free share of memory: vLLM offers a chunk once, long before it is known what will be given up for it."""
+"""The free share of memory for which points are planned. vLLM offers a chunk once, long before it is known which chunks
+it will push out, so points are planned as if memory were full."""
 
 
 class PromisedChunks:
-    """The rule of promises for requests whose chunks vLLM cuts."""
+    """The rule of promises, for requests that vLLM cuts into chunks."""
 
     def __init__(self, groups: Sequence[GroupOffloadConfig]) -> None:
         self._groups = [replace(group, spec=as_vllm_reads(group.spec)) for group in groups]
@@ -36,11 +37,11 @@ class PromisedChunks:
         self.is_prefix = [needs_whole_prefix(group.spec) for group in self._groups]
 
     def boundary(self, num_tokens: int) -> int:
-        """The last boundary of so many tokens; 0 if there is none."""
+        """The last boundary at or before this number of tokens; 0 if there is none."""
         return num_tokens // self._granularity * self._granularity
 
     def plan(self, num_prompt_tokens: int, known_tokens: int) -> PromisePlan:
-        """The promises of a prompt of which `known_tokens` were found when vLLM looked."""
+        """Plans the promises of a prompt of which `known_tokens` were found when vLLM looked."""
         granule, boundary = self._granularity, self.boundary(num_prompt_tokens)
         known = self.boundary(min(known_tokens, boundary))
         plan = PromisePlan(granularity=granule, prompt_boundary=boundary, branch_point=known or None)
@@ -50,7 +51,7 @@ class PromisedChunks:
         return plan
 
     def is_promised(self, plan: PromisePlan, group_idx: GroupIdx, end: int) -> bool:
-        """Whether the token `end`, which a chunk of this group ends with, is a promised boundary."""
+        """Whether `end`, the token with which a chunk of this group ends, is a promised boundary."""
         if self._groups[group_idx].spec.holds_checkpoints or plan.is_promised(end):
             return True
         return end > plan.prompt_boundary and not end % plan.granularity
@@ -88,7 +89,7 @@ class PromisedChunks:
 
 
 def as_vllm_reads(spec: KVCacheSpec) -> KVCacheSpec:
-    """vLLM's offloading looks for as many chunks as a whole attention chunk has, wherever in it a request resumes."""
+    """vLLM looks for as many chunks as a whole attention chunk has, wherever in it a request resumes."""
     if not isinstance(spec, ChunkedLocalAttentionSpec):
         return spec
     return SlidingWindowSpec(

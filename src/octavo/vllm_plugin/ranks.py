@@ -22,11 +22,11 @@ _PREFIX = "vllm-"
 _WAIT_S = 5.0
 _LOOK_EVERY_S = 0.05
 _YOUNGEST_S = 60.0
-"""A file that is younger may belong to an engine that is starting."""
+"""A younger file may belong to an engine that is starting."""
 
 
 class GroupRule(Enum):
-    """What a resume needs of a group."""
+    """Which blocks of a group a resume needs."""
 
     WHOLE = "whole"
     WINDOW = "window"
@@ -46,11 +46,11 @@ class GroupReport(msgspec.Struct, frozen=True, kw_only=True):
     page_bytes: int
     """The bytes of one block in this rank, without padding."""
     whole_bytes: int = 0
-    """Of one block in one rank that is alone, if it is known how ranks share it; else 0."""
+    """The bytes of one block in a rank that is alone, if it is known how ranks share the block; else 0."""
     whole: str = ""
-    """A digest of what lies where in those bytes: equal for any number of ranks. Empty if that is not known."""
+    """A digest of the layout of those bytes: equal for any number of ranks. Empty if the layout is not known."""
     why_by_rank: str = ""
-    """Why that is not known."""
+    """Why the layout is not known."""
 
 
 class RankReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,38 +60,38 @@ class RankReport(msgspec.Struct, frozen=True, kw_only=True):
     process: int
     groups: tuple[GroupReport, ...]
     identity: dict[str, str]
-    """All that decides what bytes mean, apart from the content of weights and from how many ranks there are."""
+    """Everything that decides what bytes mean, apart from the content of weights and from the number of ranks."""
     models: tuple[str, ...]
-    """The names or folders of what was loaded: the model, and the one that drafts for it."""
+    """The names or folders of the loaded models: the model itself, and the one that drafts for it."""
     download_dir: str | None = None
-    """Where vLLM downloads what has a name, if not where the hub's cache is."""
+    """Where vLLM downloads models that have a name, if not into the hub's cache."""
     of_ranks: dict[str, str] = {}
-    """What decides bytes where it is not known how ranks share them: the number of ranks, and this one's layout."""
+    """What decides the bytes if it is not known how ranks share them: the number of ranks, and this rank's layout."""
     started_ns: int
-    """When the process began, since the epoch. The weights were loaded after that."""
+    """When the process began, in ns since the epoch. The weights were loaded after that."""
     hash_algorithm: str
     takes_media: bool = False
     """Whether prompts may have images, audio or video."""
     stores: bool = True
-    """Whether what the engine computes is stored: not by one that decodes what others have prefilled."""
+    """Whether the engine stores what it computes. An engine that only decodes what others have prefilled does not."""
     why_not_kept: str = ""
-    """Why nothing may outlive the process; empty if it may."""
+    """Why nothing may outlive the process; empty if everything may."""
 
 
 def process_started_ns() -> int:
-    """When this process began, since the epoch."""
+    """When this process began, in ns since the epoch."""
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     after_boot_ns = int(fields[19]) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")  # the fields begin with the third
     return time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME) + after_boot_ns
 
 
 def shared_name(engine_id: str) -> str:
-    """The name of what the processes of one engine share: different for each engine on a machine."""
+    """The name of the shared files of one engine's processes: different for each engine on a machine."""
     return _PREFIX + sha256(engine_id.encode()).hexdigest()[:24]
 
 
 def leave_report(name: str, report: RankReport) -> None:
-    """Leaves a report for the engine's scheduler. It replaces one of an earlier life."""
+    """Leaves a report for the engine's scheduler. It replaces the report of an earlier engine."""
     path = _report_path(name, report.rank)
     draft = path.with_suffix(f".{os.getpid()}")
     with suppress(FileNotFoundError):
@@ -105,8 +105,8 @@ def leave_report(name: str, report: RankReport) -> None:
 
 
 def take_reports(name: str, num_ranks: int, wait_s: float = _WAIT_S) -> list[RankReport]:
-    """The reports of all ranks, in order. vLLM starts the ranks first, so they are there; the wait is for a version
-    that does not."""
+    """The reports of all ranks, in order. vLLM starts the ranks first, so their reports are there; the wait is for
+    versions that do not."""
     deadline = time.monotonic() + wait_s
     paths = [_report_path(name, rank) for rank in range(num_ranks)]
     while missing := [path for path in paths if not path.exists()]:
@@ -124,7 +124,7 @@ def take_reports(name: str, num_ranks: int, wait_s: float = _WAIT_S) -> list[Ran
 
 
 def sweep() -> None:
-    """Removes what dead engines left."""
+    """Removes files that dead engines left."""
     for path in abandoned(older_than_s=_YOUNGEST_S):
         with suppress(OSError):
             path.unlink()

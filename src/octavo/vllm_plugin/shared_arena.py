@@ -37,7 +37,7 @@ def plan_shared(groups: Sequence[GroupOffloadConfig], memory_bytes: int, num_ran
 
 
 class SharedArena:
-    """The scheduler's side."""
+    """The scheduler's side of the arena."""
 
     def __init__(self, name: str, plan: SlotPlan, num_ranks: int) -> None:
         note_slots = _note_slots(plan, num_ranks)
@@ -51,7 +51,7 @@ class SharedArena:
         self._has_name = True
 
     def take_failed(self, heads: Sequence[Slot]) -> list[int]:
-        """The indices of the chunks that a rank failed to write or to read. Their notes are cleared."""
+        """The indices of the chunks that a rank failed to write or to read. Clears their notes."""
         has_failed = self._open_notes.has_failed
         failed: list[int] = np.flatnonzero(has_failed[list(heads)].any(axis=1)).tolist()
         if failed:
@@ -59,7 +59,8 @@ class SharedArena:
         return failed
 
     def checksums(self, heads: Sequence[Slot]) -> list[int]:
-        """By chunk, if one rank writes all of it: the checksums of shares would give none of the whole."""
+        """The checksum of each chunk, if one rank writes all of it; the checksums of shares would not give that of the
+        whole."""
         if self._num_ranks > 1:
             return []
         checksums: list[int] = self._open_notes.checksums[list(heads), 0].tolist()
@@ -71,7 +72,7 @@ class SharedArena:
         return self._notes
 
     def drop_name(self) -> None:
-        """All ranks have mapped it: from now on it ends with the last process that does."""
+        """All ranks have mapped the arena, so from now on it ends with the last process that maps it."""
         if self._has_name:
             self._has_name = False
             with suppress(FileNotFoundError):
@@ -85,7 +86,7 @@ class SharedArena:
 
 
 class RankArena:
-    """A rank's side."""
+    """A rank's side of the arena."""
 
     def __init__(self, name: str, num_slots: int, num_ranks: int, rank: int) -> None:
         self._arena: HostArena = attach(name)
@@ -102,7 +103,7 @@ class RankArena:
         self._open_notes.checksums[head, self.rank] = checksum
 
     def find_checksum(self, head: Slot) -> int | None:
-        """None if no store has noted one."""
+        """None if no store has noted a checksum."""
         checksum = int(self._open_notes.checksums[head, self.rank])
         return None if checksum == NO_CHECKSUM else checksum
 

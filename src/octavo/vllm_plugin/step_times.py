@@ -14,14 +14,14 @@ _MOST_IN_FLIGHT = 64
 
 
 class StepTimes:
-    """Tells `note` the prompt tokens of each step that had any, and its seconds."""
+    """Tells `note` the prompt tokens and the seconds of each step that computes prompts."""
 
     def __init__(self, note: Callable[[int, float], None]) -> None:
         self.num_prompt_tokens = 0
         """The prompt tokens that were scheduled since the start."""
         self._note = note
         self._in_flight: deque[tuple[int, float]] = deque(maxlen=_MOST_IN_FLIGHT)
-        """Of each step: its prompt tokens, and when it was scheduled."""
+        """Per step: its prompt tokens, and when it was scheduled."""
         self._last_end = 0.0
 
     def scheduled(self, num_prompt_tokens: int, now: float) -> None:
@@ -29,7 +29,7 @@ class StepTimes:
         self._in_flight.append((num_prompt_tokens, now))
 
     def ended(self, now: float) -> None:
-        """The oldest step that has not ended has ended."""
+        """The oldest step of those in flight has ended."""
         if not self._in_flight:
             return
         num_prompt_tokens, scheduled_at = self._in_flight.popleft()
@@ -39,7 +39,8 @@ class StepTimes:
 
 
 def count_prompt_tokens(scheduled: Mapping[str, int], drafts: Mapping[str, Sized]) -> int:
-    """How many of a step's tokens, given by request, are of prompts: a request that decodes has one, and its drafts."""
+    """The number of a step's tokens, given by request, that belong to prompts. A request that decodes has one token,
+    and its drafts."""
     if sum(scheduled.values()) == len(scheduled) + sum(map(len, drafts.values())):
         return 0
     return sum(count for name, count in scheduled.items() if count > 1 + len(drafts.get(name, ())))

@@ -11,12 +11,13 @@ from octavo.errors import InputError
 logger = logging.getLogger(__name__)
 
 TESTED = ((0, 31), (0, 32), (0, 33))
-"""With which the suites have passed."""
+"""The versions with which the suites have passed."""
 
 
 @cache
 def load_adapter() -> ModuleType:
-    """Imports vLLM. InputError says why this one cannot be used; a newer one than those tested is warned of once."""
+    """Imports the adapter. InputError says why this vLLM cannot be used; a vLLM that is newer than the tested ones is
+    warned of once."""
     try:
         import vllm  # it is no dependency: a caller either runs vLLM, or is told to install it
     except ImportError as error:

@@ -23,7 +23,7 @@ from octavo.vllm_plugin.step_times import StepTimes, count_prompt_tokens
 
 
 class Choosing:
-    """The choices of all requests."""
+    """The choices between loading and computing, for all requests."""
 
     def __init__(
         self,
@@ -42,9 +42,9 @@ class Choosing:
         self._questions = questions
         self._timeout_s = timeout_s
         self._loads: dict[RequestState, tuple[int, float, int]] = {}
-        """Under way: bytes, when it began, and the prompt tokens that were scheduled before."""
+        """Loads under way -> their bytes, when they began, and the prompt tokens that were scheduled before."""
         self._computing: WeakSet[RequestState] = WeakSet()
-        """Requests that looked, until their prompts are computed."""
+        """Requests that were looked up, until their prompts are computed."""
 
     @property
     def given_up(self) -> Mapping[str, int]:
@@ -52,7 +52,8 @@ class Choosing:
         return {"too_slow": self._choices.num_too_slow, "cut_short": self._choices.num_cut_short}
 
     def choose(self, state: RequestState, context: ReqContext, key: OffloadKey, now: float) -> Outlook | None:
-        """For a request that has no choice, at the first chunk that it asks for; None while a tier is to answer."""
+        """Makes the choice of a request that has none, at the first chunk that it asks for. None while a tier has not
+        answered."""
         self._computing.add(state)
         foregone = self._choices.chooser.foregone
         if foregone is not None or not state.hashes:
@@ -99,7 +100,7 @@ class Choosing:
 
     def step_scheduled(self, caller: FrameType, now: float) -> None:
         """`caller` is vLLM's connector, whose variable `scheduler_output` tells what the step computes. If vLLM no
-        longer calls it so, nothing is measured, and all is loaded."""
+        longer calls it so, nothing is measured, and everything is loaded."""
         output = caller.f_locals.get("scheduler_output")
         if output is not None:
             counts = count_prompt_tokens(output.num_scheduled_tokens, output.scheduled_spec_decode_tokens)
@@ -109,8 +110,8 @@ class Choosing:
         self._steps.ended(now)
 
     def _device_tokens(self, context: ReqContext, key: OffloadKey) -> int:
-        """vLLM asks first for what follows the device's part of a prefix. Where no group needs the whole prefix it asks
-        for the last chunk first, and does not tell what the device has."""
+        """vLLM first asks for the block after the device's part of a prefix. If no group needs the whole prefix, vLLM
+        asks for the last chunk first, and does not tell what the device has."""
         group = self._groups[get_offload_group_idx(Key(key))]
         if not needs_whole_prefix(group.spec):
             return 0

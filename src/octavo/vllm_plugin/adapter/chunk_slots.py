@@ -1,4 +1,4 @@
-"""What a transfer names on the host's side; it travels from the scheduler to all ranks."""
+"""The host side of a transfer; it travels from the scheduler to all ranks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,12 +13,13 @@ class ChunkSlots(LoadStoreSpec):
     """The slots of each chunk of a job, in the order of its keys."""
 
     groups: Sequence[int]
-    """By chunk, in vLLM's numbering."""
+    """Per chunk: its group, in vLLM's numbering."""
     slots: Sequence[Sequence[Slot]]
     is_checked: Sequence[bool]
-    """By chunk of a load: whether its bytes must give the checksum that each rank noted when it stored them. Chunks
-    that came from a tier were verified when they came."""
+    """Per chunk of a load: whether its bytes must have the checksum that each rank noted when it stored them. Chunks
+    that came from a tier were verified on the way."""
     arena_slots: int
-    """How many the arena has: a rank needs it once, to find them, and `pages`, to know its share."""
+    """The number of slots of the arena. A rank needs it once, to find them, and `pages`, to know its share."""
     pages: Sequence[tuple[int, bool]]
-    """By group in vLLM's numbering: bytes of a block of all ranks, and whether these are the ranks' side by side."""
+    """Per group, in vLLM's numbering: the bytes of a block of all ranks, and whether these are the ranks' own pages
+    side by side."""

@@ -48,9 +48,9 @@ class OctavoConnector(OffloadingConnector):
             )
         super().__init__(vllm_config, role, kv_cache_config)
         self._loading: set[str] = set()
-        """Requests that have pages for a load, and are not scheduled yet."""
+        """Requests that have pages for a load and are not scheduled yet."""
         self._failed: dict[str, bool] = {}
-        """Of these, those whose loads failed, and whether each has been put off."""
+        """Requests whose loads failed, and whether each has been put off."""
 
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> _Matched:
         has_been_put_off = self._failed.get(request.request_id)
@@ -90,7 +90,7 @@ class OctavoConnector(OffloadingConnector):
         return finished
 
     def _forget(self, request: Any) -> None:
-        """It is scheduled, or has ended."""
+        """The request is scheduled, or has ended."""
         self._loading.discard(request.request_id)
         self._failed.pop(request.request_id, None)
 

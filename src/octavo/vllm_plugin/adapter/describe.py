@@ -68,7 +68,7 @@ def describe_rank(
 
 
 def _is_producer(vllm_config: VllmConfig) -> bool:
-    """`kv_both` is one too."""
+    """`kv_both` is a producer too."""
     transfer = vllm_config.kv_transfer_config
     return transfer is None or transfer.is_kv_producer
 
@@ -168,7 +168,7 @@ _NOT_OF_THE_INPUTS = (
 
 
 def _describe_inputs(config: MultiModalConfig | None) -> str:
-    """How images and the like become embeddings: their hashes do not say it."""
+    """How images and the like become embeddings, which their hashes do not say."""
     if config is None:
         return ""
     settings = {field.name: getattr(config, field.name) for field in fields(config)}
@@ -180,7 +180,7 @@ def _backend_of(layer: AttentionLayerBase) -> str:
 
 
 def _capabilities() -> str:
-    """Of a CPU: its kernels pack keys and values as its instructions like them."""
+    """The abilities of a CPU: its kernels pack keys and values in the way that suits its instructions."""
     if current_platform.device_type == "cpu":
         return torch.backends.cpu.get_cpu_capability()
     return str(current_platform.get_device_capability())
@@ -190,6 +190,6 @@ _NOT_OF_THE_MODEL = ("_name_or_path", "name_or_path", "transformers_version")
 
 
 def _digest_config(config: dict[str, Any]) -> str:
-    """Of the resolved config: after every default and override."""
+    """A digest of the resolved configuration, after every default and override."""
     kept = {key: value for key, value in config.items() if key not in _NOT_OF_THE_MODEL}
     return sha256(json.dumps(kept, sort_keys=True, default=str).encode()).hexdigest()

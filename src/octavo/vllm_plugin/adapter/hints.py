@@ -31,7 +31,7 @@ class Hinter:
         self._promised = promised
 
     def begin(self, context: ReqContext, state: RequestState) -> None:
-        """A request is new. Wrong hints are none: nobody's request fails for them."""
+        """A new request. Wrong hints are ignored: no request fails because of its hints."""
         try:
             state.hints = read_hints(context.kv_transfer_params, getattr(context, "kv_hints", None))
         except InputError as error:

@@ -40,25 +40,25 @@ from octavo.transfer import (
 _BACKENDS = ("CPU_ATTN", "FLASH_ATTN", "FLASHINFER", "TRITON_ATTN", "FLEX_ATTENTION")
 """Attention kernels that keep the bytes of a KV head as strides say, and nothing beside them."""
 _STATES = {"MAMBA1": True, "MAMBA2": True, "SHORT_CONV": True, "GDN_ATTN": False}
-"""By the name of the kernel: whether a convolution's values come before what the groups have (B, C; queries, keys)."""
+"""Kernel -> whether a convolution's own values come before those of the groups (B, C; queries, keys)."""
 _OF_RANKS = ("num_kv_heads", "num_head_slots", "max_tp_shards", "shapes", "num_heads", "page_size_padded")
-"""What specs say of one rank's share, or of padding. The rest is the same for any number of ranks."""
+"""Fields of a spec that depend on one rank's share or on padding. The others are the same for any number of ranks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownPage:
-    """A group's page in one rank that is alone."""
+    """The page of a group in a rank that is alone."""
 
     page: Page
     num_bytes: int
     digest: str
-    """Of all that says what lies where in it."""
+    """A digest of the layout of the page."""
 
 
 def know_pages(
     config: OffloadingConfig, vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, caches: CanonicalKVCaches
 ) -> list[KnownPage | str]:
-    """By group that is offloaded: its page, or why it is not known."""
+    """Per offloaded group: its page, or why it is not known."""
     layers: dict[str, Any] = get_layers_from_vllm_config(vllm_config, AttentionLayerBase)
     reader = _Reader(config, vllm_config, layers)
     known: list[KnownPage | str] = []
@@ -136,8 +136,8 @@ class _Reader:
         return page * int(spec.block_size // tokens)
 
     def _all_kv_heads(self, name: str, spec: AttentionSpec) -> int:
-        """Of all ranks. The model says one number: layers that differ from it cannot be told apart when ranks are as
-        many as heads."""
+        """The KV heads of all ranks. The model gives one number: layers that differ from it cannot be told apart when
+        there are as many ranks as heads."""
         if self._num_ranks == 1:
             return int(spec.num_kv_heads)
         total: int = self._model.get_total_num_kv_heads()
@@ -170,7 +170,7 @@ class _Reader:
         return page
 
     def _num_groups(self) -> int | None:
-        """Of Mamba 2. vLLM gives each rank a group of its own where there is but one, so shapes do not tell."""
+        """The groups of Mamba 2. vLLM gives each rank its own group if there is only one, so shapes do not tell."""
         if self._num_ranks == 1:
             return None
         named = {self._text[key] for key in ("n_groups", "mamba_n_groups", "mamba_ngroups") if key in self._text}

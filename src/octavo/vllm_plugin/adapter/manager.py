@@ -60,7 +60,7 @@ from octavo.why import MARK, MissLog
 
 logger = logging.getLogger(__name__)
 _why_logger = logging.getLogger("vllm.octavo")
-"""vLLM writes what its own loggers say, from level INFO on, and of others warnings only."""
+"""vLLM writes the lines of its own loggers from level INFO on, and only warnings of others."""
 
 _STATS_EVERY_S = 0.5
 _FLUSH_S = 10.0
@@ -90,7 +90,7 @@ class OctavoManager(OffloadingManager):
         misses: MissLog | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`stores`: whether anything is stored."""
+        """`stores`: whether anything is stored at all."""
         self.manager = manager
         self._shared = shared
         self._groups = groups
@@ -111,15 +111,16 @@ class OctavoManager(OffloadingManager):
         self._is_new_step = True
         self._step_ended_at = 0.0
         self._asking: dict[RequestState, None] = {}
-        """Requests that wait for tiers, in this step."""
+        """Requests that wait for tiers in this step."""
         self._looked_up: dict[RequestState, None] = {}
-        """Requests that asked for anything, in this step."""
+        """Requests that asked for anything in this step."""
         self._alive: WeakSet[RequestState] = WeakSet()
         self.transfers = Transfers(manager, shared, groups)
         self._metrics = MetricsOfTiers()
         self._stats_due_at = 0.0
         self._was_busy = False
-        """Since stats were told: a transfer may begin and end between two times that vLLM asks."""
+        """Whether there was work since stats were last told, since a transfer may begin and end between two calls of
+        vLLM."""
         self._counters = {"waits_given_up": 0}
         atexit.register(self.shutdown)  # an engine in the caller's own process is rarely shut down
 
@@ -168,7 +169,7 @@ class OctavoManager(OffloadingManager):
         return LookupResult.MISS if outlook is Outlook.COMPUTE else self._look(key, req_context, state, outlook)
 
     def _look(self, key: OffloadKey, req_context: ReqContext, state: RequestState, outlook: Outlook) -> LookupResult:
-        """What there is of it, and is to be loaded."""
+        """Where a chunk is, if it is to be loaded."""
         self._looked_up[state] = None
         (found,) = self.manager.lookup((Key(key),))
         if found is Found.MISS and state.may_promote and self._questions.awaits(req_context, self._clock()):
@@ -189,7 +190,7 @@ class OctavoManager(OffloadingManager):
         return LookupResult.HIT_PENDING
 
     def get_load_source(self, key: OffloadKey, req_context: ReqContext) -> Any:
-        """vLLM 0.32 and later ask for it."""
+        """Called by vLLM 0.32 and later."""
         from vllm.v1.metrics.cache_hit_source import CacheHitSource  # 0.31 does not have it
 
         return CacheHitSource.DISK if key in state_of(req_context).from_tiers else CacheHitSource.HOST
@@ -226,8 +227,8 @@ class OctavoManager(OffloadingManager):
         return True
 
     def _promote(self, state: RequestState, now: float) -> None:
-        """Begins to read what the request waits for. If nothing of it is on its way, nothing will come: there is no
-        room, or the tier does not take it."""
+        """Begins to read the chunks that the request waits for. If none of them is on its way, none will come: there is
+        no room, or the tier refuses."""
         chunks = state.chunks(list(state.asked), self._groups)
         before = self.manager.lookup([chunk.key for chunk in chunks])
         if state.may_promote:
@@ -276,8 +277,8 @@ class OctavoManager(OffloadingManager):
         self.transfers.end_store(keys, success=success)
 
     def _serve(self, state: RequestState, loaded: Collection[OffloadKey] = ()) -> None:
-        """A request is loaded or computed. The first time it uses what it resumes with, wherever that lay, and the next
-        one may resume there too."""
+        """The request is loaded or computed. The first time, the chunks with which it resumes count as used, wherever
+        they were, and the next request may resume there too."""
         if state.is_served:
             return
         resumed = state.resume(loaded)
@@ -291,7 +292,7 @@ class OctavoManager(OffloadingManager):
     # ---- the rest -----------------------------------------------------------------------------------------------
 
     def take_events(self) -> Iterator[OffloadingEvent]:
-        """What changed since the last step. That all was cleared is not told: the device's pool tells it."""
+        """The changes since the last step. A clear of everything is left out, since the device's pool tells it."""
         for medium in self.manager.take_changes().media:
             for keys, removed in ((medium.removed, True), (medium.stored, False)):
                 if keys:
@@ -311,7 +312,7 @@ class OctavoManager(OffloadingManager):
         self._await_durable_reset()
 
     def _await_durable_reset(self) -> None:
-        """vLLM answers when this returns, and the answer is to hold after a crash too."""
+        """vLLM answers its client when this returns, and the answer is to hold after a crash too."""
         deadline = time.monotonic() + _RESET_S
         while not self.manager.is_reset_durable():
             if time.monotonic() >= deadline:
@@ -325,7 +326,8 @@ class OctavoManager(OffloadingManager):
             self.manager.poll(self._clock())
 
     def get_stats(self) -> OffloadingConnectorStats | None:
-        """vLLM asks in every step, which is more often than anybody looks: now and then, and when work has ended."""
+        """vLLM asks in every step, which is more often than anybody looks. So this answers now and then, and when work
+        has ended."""
         now = self._clock()
         self._choosing.step_ended(now)
         is_busy = bool(self.transfers) or self.manager.has_pending_work()
@@ -339,7 +341,7 @@ class OctavoManager(OffloadingManager):
         )
 
     def shutdown(self) -> None:
-        """Brings what waits for the tiers there, in bounded time. Doing it again changes nothing."""
+        """Writes what waits for the tiers, in bounded time. A second call changes nothing."""
         if self._is_closed:
             return
         self._is_closed = True

@@ -17,7 +17,7 @@ _OVER = -math.inf
 
 
 class Questions:
-    """What tiers are still to answer, for each request."""
+    """The questions that tiers have not answered, for each request."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class Questions:
         timeout_s: float,
     ) -> None:
         self.are_open = False
-        """Whether a request waits for an answer, in this step."""
+        """Whether a request waits for an answer in this step."""
         self._manager = manager
         self._groups = groups
         self._tokens_per_hash = tokens_per_hash
@@ -36,7 +36,7 @@ class Questions:
         self._step = 0
 
     def begin(self, context: ReqContext, request: object, tenant: bytes) -> None:
-        """A request is new. One whose hashes vLLM does not show asks nothing."""
+        """A new request. It asks nothing if vLLM does not show its hashes."""
         hashes = getattr(request, "block_hashes", None)
         if self._manager.asks_ahead and hashes is not None:
             context.set_state(_Sequence(hashes, tenant, self._groups, self._tokens_per_hash))
@@ -51,8 +51,7 @@ class Questions:
         return sequence is not None and sequence.asked_in == self._step and sequence.waits_until != _OVER
 
     def awaits(self, context: ReqContext, now: float, *, patience_s: float | None = None) -> bool:
-        """Whether the request waits for what a tier may have of it. It waits for `patience_s` at most, if that is
-        given."""
+        """Whether the request waits for an answer of a tier. It waits for at most `patience_s`, if that is given."""
         sequence: _Sequence | None = context.get_state(_Sequence)
         if sequence is None or sequence.waits_until == _OVER:
             return False
@@ -68,14 +67,14 @@ class Questions:
         return True
 
     def announce(self, context: ReqContext) -> None:
-        """Chunks of the request are to be stored."""
+        """These chunks of the request are to be stored."""
         sequence: _Sequence | None = context.get_state(_Sequence)
         if sequence is not None:
             self._manager.ask(sequence.names(), wants_answer=False)
 
 
 class _Sequence:
-    """The names of a request's chunks, and how long it waits for what is known of them."""
+    """The names of a request's chunks, and how long it waits for the answer about them."""
 
     def __init__(
         self, hashes: Sequence[BlockHash], tenant: bytes, groups: Sequence[GroupOffloadConfig], tokens_per_hash: int
@@ -86,7 +85,7 @@ class _Sequence:
         self._hashes = hashes
         self._tenant = tenant
         self._chains: list[tuple[GroupIdx, int, list[OffloadKey], ChunkChain]] = []
-        """By group: the hashes from one name to the next."""
+        """Per group: the hashes from one name to the next."""
         for group_idx, group in enumerate_groups(groups):
             if not group.chunk_bytes:
                 continue  # vLLM does not offload it

@@ -20,19 +20,19 @@ class RecorderOfRequests:
     """Records the requests that ended well. vLLM's scheduler waits for no disk: a thread writes."""
 
     def __init__(self, path: Path, *, block_tokens: int) -> None:
-        """`block_tokens`: of vLLM's block hashes. InputError if the file is there, or cannot be made."""
+        """`block_tokens`: the tokens of vLLM's block hashes. InputError if the file exists or cannot be made."""
         self._recorder = RequestRecorder(path, block_tokens=block_tokens)
         self._block_tokens = block_tokens
         self._started_at = time.time()
 
     def begin(self, context: ReqContext, caller: FrameType | None) -> None:
-        """A request is new. vLLM parts with its count of resumed tokens at the first token, so that is held here."""
+        """A new request. vLLM drops its count of resumed tokens at the first token, so the recorder keeps it here."""
         request = request_of(caller)
         if isinstance(request, Request):
             context.set_state(_Recorded(request))
 
     def end(self, context: ReqContext, loaded_from: str) -> None:
-        """A request has ended. Tokens that vLLM did not have itself came from the medium `loaded_from`."""
+        """The request has ended. Tokens that were not on vLLM's device came from the medium `loaded_from`."""
         recorded: _Recorded | None = context.get_state(_Recorded)
         if recorded is None or recorded.request.get_finished_reason() not in _ENDED_WELL:
             return
@@ -51,7 +51,7 @@ class RecorderOfRequests:
 
 
 class _Recorded:
-    """A request of which the recorder is to tell."""
+    """A request that the recorder will tell of."""
 
     def __init__(self, request: Request) -> None:
         self.request = request

@@ -31,11 +31,11 @@ class RequestState:
 
     def __init__(self, context: ReqContext) -> None:
         self.asked: dict[OffloadKey, None] = {}
-        """In this step, in order."""
+        """The chunks that it asked for in this step, in order."""
         self.from_tiers: set[OffloadKey] = set()
-        """What was promoted for it."""
+        """The chunks that were promoted for it."""
         self.deadline = math.inf
-        """Of its wait for tiers; set when the wait begins, and in the past once the request has given up."""
+        """The end of its wait for tiers; set when the wait begins, and in the past once the request has given up."""
         self._context = context
         allows = context.load_tier_filter.allows
         self.may_store = True
@@ -43,29 +43,30 @@ class RequestState:
         self.may_promote = self.may_load and allows(Medium.STORAGE, Locality.LOCAL)
         self.stays_in_memory = False
         self.looks = Looks()
-        """For who asks why, if anybody may."""
+        """Notes for the question why it resumed where it did; empty if nobody may ask."""
         self.gave_up_waiting = False
         self.gave_up_loading = False
-        """Whether all that is there, or a part of it, was last computed instead, as that is quicker."""
+        """Whether the last choice was to compute chunks that are there, all of them or a part, because that is
+        quicker."""
         self.outlook: Outlook | None = None
-        """What was chosen for it; None until it asks for something, and once it was served."""
+        """The last choice; None until the request asks for a chunk, and once it was served."""
         self.tenant = NO_TENANT
         self.num_prompt_tokens: int | None = None
         self.known_tokens = 0
-        """So much of its prefix was found when vLLM looked."""
+        """The tokens of its prefix that were found when vLLM looked."""
         self.hashes: Sequence[BlockHash] = ()
-        """vLLM's, of the prompt and of the answer so far."""
+        """vLLM's hashes of the prompt and of the answer so far."""
         self.hints: Sequence[Hint] = ()
         self.is_served = False
         """Whether it was loaded or computed."""
         self.points: dict[int, BlockHash] = {}
-        """By its number of tokens, each point that was promised."""
+        """Number of tokens -> block hash, for each point that was promised."""
         self._request: object = None
         self._tokens_per_hash = 1
         self._plan: PromisePlan | None = None
 
     def begin(self, request: object, tokens_per_hash: int) -> None:
-        """`request` is vLLM's, as far as it shows it."""
+        """`request` is vLLM's own, as far as vLLM shows it."""
         self._request, self._tokens_per_hash = request, tokens_per_hash
         self.hashes = getattr(request, "block_hashes", ())
         self.tenant = name_tenant(getattr(request, "cache_salt", None))
@@ -83,7 +84,7 @@ class RequestState:
 
     @property
     def prompt_tokens_left(self) -> int | None:
-        """That vLLM is computing: 0 while the request waits, None once all are computed."""
+        """The prompt tokens that vLLM has still to compute: 0 while the request waits, None once all are computed."""
         if getattr(self._request, "status", None) is not RequestStatus.RUNNING:
             return 0
         num_computed: int = getattr(self._request, "num_computed_tokens", 0)
@@ -91,12 +92,12 @@ class RequestState:
         return left if left > 0 else None
 
     def note_found(self, key: OffloadKey) -> None:
-        """A chunk of a group that is needed from the first one on is there."""
+        """A chunk was found, of a group that is needed from the first chunk on."""
         self.known_tokens = max(self.known_tokens, self._end_of(key))
 
     def resume(self, loaded: Iterable[OffloadKey] = ()) -> int:
-        """It is loaded or computed for the first time: the tokens that it resumes with, whole blocks. Without a load
-        these are what the device has."""
+        """The request is loaded or computed for the first time. Returns the tokens with which it resumes, in whole
+        blocks; without a load, those that the device has."""
         self.is_served = True
         device_tokens: int = getattr(self._request, "num_computed_tokens", 0)
         size = self._tokens_per_hash
@@ -108,12 +109,12 @@ class RequestState:
         return [make_offload_key(block_hash, group_idx) for group_idx, block_hash in named if block_hash is not None]
 
     def find_hash(self, end: int) -> BlockHash | None:
-        """Of the block that ends with this token."""
+        """The hash of the block that ends with this token."""
         index = end // self._tokens_per_hash - 1
         return self.hashes[index] if 0 <= index < len(self.hashes) else None
 
     def promised(self, keys: Iterable[OffloadKey], promised: PromisedChunks) -> list[OffloadKey]:
-        """Those of the offered chunks that are worth storing; all, where the prompt's length is not known."""
+        """The offered chunks that are worth storing; all of them if the prompt's length is not known."""
         if self.num_prompt_tokens is None:
             return list(keys)
         if self._plan is None:
@@ -122,8 +123,8 @@ class RequestState:
         return [key for key in keys if promised.is_needed(plan, group_of(Key(key)), self._end_of(key))]
 
     def promised_points(self, keys: Iterable[OffloadKey], promised: PromisedChunks) -> list[PromisedPoint]:
-        """The promised points for which these chunks are stored; after `promised`. A point is promised again when
-        chunks before it come later: vLLM stores states first."""
+        """The promised points for which these chunks are stored; call it after `promised`. A point is promised again
+        when chunks before it come later, since vLLM stores states first."""
         if self._plan is None:
             return []
         first = math.inf
@@ -135,8 +136,8 @@ class RequestState:
         return [PromisedPoint(end, self.points[end]) for end in sorted(self.points) if end >= first]
 
     def chunks(self, keys: Iterable[OffloadKey], groups: Sequence[GroupOffloadConfig]) -> list[WantedChunk]:
-        """These keys with their positions, and the key of the chunk before each: also where vLLM does not offer that
-        one, since it was loaded."""
+        """These keys with their positions and the keys of the chunks before them, which vLLM does not offer if it has
+        loaded them."""
         chunks = []
         for key in map(Key, keys):
             group_idx = get_offload_group_idx(key)
@@ -161,7 +162,7 @@ def state_of(context: ReqContext) -> RequestState:
 
 def request_of(caller: FrameType | None) -> object:
     """The new request that vLLM's connector tells of; None if vLLM no longer calls it so. The request's context has
-    little of it; the variable `request` of the connector that calls has all."""
+    little of it; the variable `request` of the calling connector has everything."""
     return caller.f_locals.get("request") if caller is not None else None
 
 

@@ -1,4 +1,4 @@
-"""`OctavoOffloadingSpec`: what vLLM makes in the scheduler's process and in each worker's."""
+"""`OctavoOffloadingSpec`: the objects that vLLM makes in the scheduler's process and in each worker's."""
 
 import logging
 import os
@@ -60,12 +60,12 @@ class OctavoOffloadingSpec(OffloadingSpec):
         cls,
         extra_config: Mapping[str, Any],  # noqa: ARG003 - vLLM's signature
     ) -> dict[str, OffloadingMetricMetadata]:
-        """vLLM asks for them as it makes them."""
+        """vLLM calls this before it makes the metrics."""
         unregister_metrics()
         return dict(DEFINITIONS)
 
     def get_worker(self, kv_caches: CanonicalKVCaches) -> OffloadingWorker:
-        """In a worker's process, before the scheduler asks for the manager."""
+        """Called in a worker's process, before the scheduler asks for the manager."""
         connector = get_kv_transfer_group()
         caches = as_canonical(kv_caches)
         vllm_config, kv_cache_config = connector._vllm_config, connector._kv_cache_config  # noqa: SLF001 - else unknown
@@ -146,7 +146,7 @@ class OctavoOffloadingSpec(OffloadingSpec):
         return RecorderOfRequests(self._plugin.record, block_tokens=self.config.cache.tokens_per_hash)
 
     def _warn_if_nothing_resumes(self, report: RankReport) -> None:
-        """vLLM looks up whole chunks, so none of a chunk's tokens is found before the whole chunk is."""
+        """vLLM looks up whole chunks, so none of a chunk's tokens is found before the whole chunk is there."""
         tokens_per_chunk = self.blocks_per_chunk * max(group.tokens_per_block for group in report.groups)
         if reason := why_nothing_resumes(tokens_per_chunk, int(report.identity["max_model_len"])):
             logger.warning("Octavo: %s", reason)
@@ -161,8 +161,8 @@ class OctavoOffloadingSpec(OffloadingSpec):
         return False
 
     def _digests(self, reports: list[RankReport]) -> list[bytes]:
-        """Of the weights; none if tiers may not keep what is stored, or if there are no tiers: then nothing outlives
-        the process, and the content of weights, which takes a while to read, does not matter."""
+        """Digests of the weights. None if there are no tiers or they may not keep anything: then nothing outlives the
+        process, and reading the weights, which takes a while, has no use."""
         if not self._plugin.offload.tiers:
             return []
         reason = why_not_kept(reports, os.environ)

@@ -29,15 +29,15 @@ class Transfers:
         self._shared = shared
         self._pages = [(group.page_size_bytes, group.is_by_rank) for group in groups]
         self._loads: defaultdict[frozenset[OffloadKey], list[_Job]] = defaultdict(list)
-        """vLLM names a load that ended by its keys; of equal ones any will do."""
+        """vLLM names a load that ended by its keys; of loads with equal keys any one will do."""
         self._stores: dict[OffloadKey, _Job] = {}
-        """By each of its keys. A key is in one store at a time."""
+        """Key -> store. A key is in one store at a time."""
 
     def __bool__(self) -> bool:
         return bool(self._loads or self._stores)
 
     def counts(self) -> dict[str, int]:
-        """How many wait for their end: loads, and keys of stores."""
+        """The loads, and the keys of stores, that have not ended."""
         return {"loads": len(self._loads), "stores": len(self._stores)}
 
     def begin_load(self, keys: Collection[OffloadKey]) -> ChunkSlots:
@@ -60,7 +60,7 @@ class Transfers:
     def begin_store(
         self, chunks: Sequence[WantedChunk], points: Sequence[PromisedPoint], *, stays_in_memory: bool
     ) -> PrepareStoreOutput | None:
-        """None where the manager takes nothing now."""
+        """None if the manager takes nothing now."""
         prepared = self._manager.prepare_store(chunks, points)
         if prepared is None:
             return None
@@ -83,7 +83,7 @@ class Transfers:
         self._shared.drop_name()
 
     def end_all(self) -> None:
-        """vLLM has ended them, and names none any more. Of a store that ends so nothing is kept."""
+        """vLLM has ended all of them, and names none any more. Nothing of a store that ends so is kept."""
         for load in [job for jobs in self._loads.values() for job in jobs]:
             self._manager.complete_load(load.job_id)
         for store in {job.job_id: job for job in self._stores.values()}.values():

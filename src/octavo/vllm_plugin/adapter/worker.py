@@ -41,7 +41,7 @@ from octavo.vllm_plugin.shared_arena import RankArena
 logger = logging.getLogger(__name__)
 
 _MOST_JOBS = 512
-"""In flight; the next `submit` waits. A worker takes twice as many before it fails jobs."""
+"""The most jobs in flight; the next `submit` waits. A worker takes twice as many before it fails jobs."""
 _WAIT_S = 60.0
 _INLINE_BYTES = 64 << 20
 _EMPTY_STEP_S = 0.001
@@ -60,7 +60,8 @@ class _Job(NamedTuple):
 
 
 class OctavoWorker(OffloadingWorker):
-    """Carries out transfers of one rank. It maps the arena at the first one, when the scheduler has made it."""
+    """Carries out the transfers of one rank. It maps the arena at the first transfer, when the scheduler has made
+    it."""
 
     def __init__(
         self,
@@ -97,7 +98,7 @@ class OctavoWorker(OffloadingWorker):
     def submit_load(
         self, job_id: int, src_spec: LoadStoreSpec, dst_spec: GPULoadStoreSpec, expedited: bool = False
     ) -> bool:
-        """vLLM 0.33 waits for an expedited load within the step."""
+        """vLLM 0.33 waits within the step for a load that is expedited."""
         self._submit(job_id, dst_spec, src_spec, is_load=True)
         return True
 
@@ -112,7 +113,8 @@ class OctavoWorker(OffloadingWorker):
         return ended
 
     def wait(self, job_ids: set[int]) -> None:
-        """Waits until these have ended. There is no deadline: vLLM uses their device pages for other tokens next."""
+        """Waits until these transfers have ended, without a deadline: vLLM next uses their device pages for other
+        tokens."""
         own = [job_id for job_id in job_ids if job_id in self._jobs]
         while own and self._worker is not None and not self._worker.wait(own, _WAIT_S):
             logger.warning("transfers %s have not ended for %d s; vLLM waits for them", own, _WAIT_S)
@@ -169,7 +171,7 @@ class OctavoWorker(OffloadingWorker):
     def _copies(
         self, arena: RankArena, pages: GPULoadStoreSpec, chunks: ChunkSlots, *, is_load: bool
     ) -> Iterator[tuple[Slot, ChunkCopy]]:
-        """First slot and copy of each chunk."""
+        """The first slot and the copy of each chunk."""
         size, start = self._blocks_per_chunk, 0
         for group_idx, (group, num_rows, first) in enumerate_groups(
             zip(self._groups, pages.group_sizes, pages.block_indices, strict=True)
@@ -224,7 +226,7 @@ class OctavoWorker(OffloadingWorker):
 
 
 def _make_worker(caches: CanonicalKVCaches, arena: RankArena, shares: Sequence[PageShare]) -> Worker:
-    """On a CPU most jobs are done at once: a thread would wait for the interpreter far longer than a copy takes."""
+    """On a CPU most jobs end at once: a thread would wait for the interpreter far longer than a copy takes."""
     is_alone = arena.num_ranks == 1
     if caches.device.type == "cpu":
         return CpuWorker(caches, arena.slots, shares=shares, take_checksums=is_alone, inline_bytes=_INLINE_BYTES)
@@ -232,7 +234,7 @@ def _make_worker(caches: CanonicalKVCaches, arena: RankArena, shares: Sequence[P
 
 
 def fill_load(rows: list[Row], num_missing: int, num_chunks: int, size: int) -> list[list[Row] | None]:
-    """By chunk: a row for each of its blocks. A load may leave out blocks at both ends."""
+    """Per chunk: a row for each of its blocks. A load may leave out blocks at both ends."""
     filled = [NO_ROW] * num_missing + rows
     filled += [NO_ROW] * (num_chunks * size - len(filled))
     return [filled[start : start + size] for start in range(0, num_chunks * size, size)]
@@ -257,7 +259,7 @@ def fill_store(
 
 
 def as_canonical(caches: VllmCaches) -> CanonicalKVCaches:
-    """vLLM's caches of a rank in Octavo's classes: the same memory."""
+    """vLLM's caches of a rank as Octavo's classes, over the same memory."""
     return CanonicalKVCaches(
         tensors=tuple(
             CanonicalKVCacheTensor(tensor=entry.tensor, page_size_bytes=entry.tensor.shape[1])
