@@ -32,7 +32,7 @@ class EngineAddress:
     """`events` and `replay` in place of what the engine says; `keys`, a folder with the keys of its events; `hash` and
     `seed` of engines that do not tell how they hash; `ranks`, the number of data-parallel ranks behind the URL."""
     rank: int | None = None
-    """The one of these ranks that this is; each is an engine of its own."""
+    """Which of the data-parallel ranks behind the URL this is; each rank is an engine of its own."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -50,7 +50,7 @@ class EngineAddress:
 
     @classmethod
     def parse_all(cls, texts: Iterable[str]) -> list[Self]:
-        """Several, each with its options behind it: commas part engines and options alike."""
+        """Several addresses, each followed by its options: commas part engines and options alike."""
         found: list[str] = []
         for part in ",".join(texts).split(","):
             if found and not _SCHEME.match(part):
@@ -104,8 +104,8 @@ class EngineAddress:
         ]
 
     def source(self, events: str | None, replay: str | None) -> SourceConfig | None:
-        """Where its events are, by its own words and these options; None if it publishes none. An address that it
-        listens on everywhere is on its host."""
+        """Where its events are, by the engine's own words and these options; None if it publishes none. An address that
+        listens everywhere is replaced by the engine's host."""
         events = self.options.get("events", events)
         if events is None:
             return None

@@ -91,12 +91,12 @@ class RouterServer(uvicorn.Server):
         self.fleet.set_engines(EngineAddress.parse_all((*self._config.engines, *engines)))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Asked to end, by a signal; a second one ends open requests too."""
+        """A signal asked the server to end; a second one ends open requests too."""
         self.force_exit = self.should_exit
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """No new requests; the open ones end or are given up."""
+        """Takes no new requests; open ones end or are given up."""
         self.admission.close()
         await super().shutdown(sockets)
 

@@ -1,4 +1,4 @@
-"""`Decisions`: where requests went lately and why, and how many there were."""
+"""`Decisions`: where recent requests went and why, and how many requests there were."""
 
 import time
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ _KEPT = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """Where one request went, for people who ask why."""
+    """Where one request went, told to people who ask why."""
 
     at: float
     path: str

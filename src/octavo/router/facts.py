@@ -1,4 +1,5 @@
-"""What engines say of themselves when they are asked: `octavo serve` all that a router needs, vLLM its models."""
+"""What engines say of themselves when they are asked: `octavo serve` everything that a router needs, vLLM its
+models."""
 
 import httpx
 import msgspec
@@ -14,7 +15,7 @@ class _Model(msgspec.Struct):
     max_model_len: int | None = None
     root: str | None = None
     parent: str | None = None
-    """Of a LoRA adapter: the model that it is for."""
+    """The model that a LoRA adapter belongs to."""
 
 
 class _Models(msgspec.Struct):
@@ -26,13 +27,13 @@ _MODELS = msgspec.json.Decoder(_Models)
 
 
 def read_facts(answer: httpx.Response) -> EngineFacts:
-    """Of the answer to `GET /engine`. HTTPError or MsgspecError if it is none."""
+    """The facts in the answer to `GET /engine`. HTTPError or MsgspecError if the answer has none."""
     return _FACTS.decode(answer.raise_for_status().content)
 
 
 def read_models(answer: httpx.Response, address: EngineAddress) -> EngineFacts:
-    """Of the answer to `GET /v1/models`, of a server that says no more of itself. Its plan is to be learned from its
-    events, and an empty seed is to be found out."""
+    """The models in the answer to `GET /v1/models`, of a server that says no more of itself. Its plan is learned from
+    its events, and an empty seed is tried out."""
     told = _MODELS.decode(answer.raise_for_status().content).data
     models = [model for model in told if model.parent is None]
     if not models:

@@ -13,7 +13,7 @@ from octavo.router.plan_learner import PlanLearner
 
 _logger = logging.getLogger(__name__)
 _MOST_WAITING = 1024
-"""Batches that are kept until the plan is known; then the oldest go."""
+"""The most batches that are kept until the plan is known. Beyond that the oldest are dropped."""
 _NO_PLAN = "its plan is not known yet: it has stored nothing since the router looks"
 
 
@@ -24,7 +24,7 @@ class Feed(ABC):
         self.member = member
 
     def take(self, item: SubscriberItem) -> None:
-        """What the subscriber delivers next. InputError if the engine cannot be followed any longer."""
+        """Takes the next item of the subscriber. InputError if the engine cannot be followed any longer."""
         member = self.member
         if member.has_left:
             return
@@ -45,7 +45,7 @@ class Feed(ABC):
                 member.go_blind(f"it has been silent for {item.silent_s:.0f} s")
 
     def _check_rank(self, told: int | None) -> None:
-        """Whoever named no rank means an engine that has one."""
+        """An address that names no rank belongs to an engine with one rank."""
         if told and self.member.address.rank is None:
             raise InputError(
                 f"they are of data-parallel rank {told}: name all ranks with the events of rank 0, as "
@@ -148,7 +148,7 @@ class LearningFeed(Feed):
 
 
 def _with_tokens(item: Delivered) -> Sequence[AnyEvent]:
-    """The subscriber skips tokens. Of some that are no numbers, nothing is learned."""
+    """A batch with its tokens, which the subscriber skips. Nothing is learned from tokens that are no numbers."""
     try:
         return decode_batch(item.payload).events
     except WireError:

@@ -58,7 +58,7 @@ class Fleet:
         self._indexes = Indexes()
         self._followers: asyncio.TaskGroup | None = None
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        """By engine, while the fleet runs."""
+        """Engine -> task, while the fleet runs."""
         self._given: list[EngineAddress] = []
         self.names = Names(look_up, time.monotonic)
         self.set_engines(addresses)
@@ -72,7 +72,7 @@ class Fleet:
 
     @property
     def num_blocks(self) -> int:
-        """How many blocks are known; one that several engines hold counts once."""
+        """The number of known blocks. A block that several engines hold counts once."""
         return self._indexes.num_blocks
 
     async def run(self) -> None:
@@ -86,8 +86,8 @@ class Fleet:
                 await asyncio.sleep(LOOK_UP_INTERVAL_S)
 
     def set_engines(self, addresses: Iterable[EngineAddress]) -> None:
-        """The fleet is these engines from now on, and those behind these names. Those that were there stay as they are
-        known; what was sent to one that leaves may end."""
+        """Makes the fleet consist of these engines, and of those behind these names. Engines that were there before
+        keep what is known of them. Requests that were sent to an engine that leaves may end."""
         given = list(addresses)
         self.names.follow([address for address in given if address.is_name])
         self._given = given
@@ -123,17 +123,17 @@ class Fleet:
         return self._indexes.read(tokens, identity)
 
     def find_adapter(self, model: str) -> str | None:
-        """Where a LoRA adapter lies that is asked for as a model; None if no engine has one of this name."""
+        """Where the LoRA adapter lies that a request names as its model; None if no engine has such an adapter."""
         told = (member.facts.adapters for member in self.members.values() if member.facts is not None)
         return next((adapters[model] for adapters in told if model in adapters), None)
 
     def expecting(self, name: str, read: ReadPrompt) -> AbstractContextManager[None]:
-        """Within, the engine counts as having a prompt that was sent to it."""
+        """Inside the block, the engine counts as having a prompt that was sent to it."""
         return self._indexes.expecting(self.members[name], read)
 
     @asynccontextmanager
     async def while_alive(self, member: Member) -> AsyncIterator[None]:
-        """For a request to an engine: httpx.ReadError if the engine does not answer for its health meanwhile."""
+        """For a request to an engine: raises httpx.ReadError if the engine stops answering for its health meanwhile."""
         try:
             async with asyncio.timeout(None) as request:
                 member.requests.add(request)
@@ -144,7 +144,7 @@ class Fleet:
             member.requests.discard(request)
 
     def missed(self, member: Member, problem: str) -> None:
-        """A request could not be delivered: no more of them until the engine answers for its health."""
+        """A request could not be delivered, so the engine gets no more until it answers for its health."""
         member.lose(problem)
 
     def drain(self, name: str, *, is_draining: bool) -> None:
@@ -152,7 +152,7 @@ class Fleet:
         self.members[name].is_draining = is_draining
 
     async def _follow(self, member: Member) -> None:
-        """While an engine cannot be reached, what is known of its blocks stays: its events say if they went."""
+        """While an engine cannot be reached, its blocks stay known: its events will say if they are gone."""
         async with _Reading() as reading:
             while True:
                 if member.is_reachable:
@@ -191,7 +191,7 @@ class Fleet:
             self._lose(member, f"GET /health: {_reason(error)}")
 
     def _lose(self, member: Member, problem: str) -> None:
-        """The engine does not answer: what waits for it waits no longer."""
+        """The engine does not answer, so requests that wait for it are ended."""
         self.missed(member, problem)
         now = asyncio.get_running_loop().time()
         for request in member.requests:

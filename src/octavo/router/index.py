@@ -65,11 +65,12 @@ class FleetIndex:
         return sum(self._engines[name].num_blocks_on.values())
 
     def num_blocks_on(self, name: str) -> dict[str, int]:
-        """The same by medium; an empty name where the engine told none."""
+        """The number of blocks on each medium; the medium is empty if the engine named none."""
         return {medium or "": count for medium, count in self._engines[name].num_blocks_on.items() if count}
 
     def add_engine(self, name: str, *, is_complete: bool = True) -> None:
-        """An engine that holds nothing yet. With `is_complete` False it may hold blocks that nobody told here."""
+        """Adds an engine that holds nothing yet. With `is_complete` False it may hold blocks that were never told
+        here."""
         if name in self._engines:
             raise InputError(f"engine {name!r} is there already: remove it first")
         self._engines[name] = self._blocks.add_holder(is_complete=is_complete)
@@ -79,7 +80,8 @@ class FleetIndex:
         self._blocks.remove_holder(self._engines.pop(name))
 
     def move_engine(self, name: str, to: "FleetIndex") -> None:
-        """The engine's plan has grown: its blocks go to the index of a plan that begins with the groups of this one."""
+        """The engine's plan has grown: moves its blocks to the index of a plan that begins with the groups of this
+        one."""
         holder = self._engines[name]
         to.add_engine(name, is_complete=holder.is_complete)
         to._blocks.take_over(to._engines[name], self._blocks, holder)  # noqa: SLF001 - of the same class
@@ -88,7 +90,7 @@ class FleetIndex:
         self.remove_engine(name)
 
     def apply(self, name: str, events: Iterable[AnyEvent]) -> None:
-        """Takes one batch of an engine's events, which is silent no more."""
+        """Takes one batch of an engine's events, which ends its silence."""
         self._silent.discard(name)
         self._blocks.apply(self._engines[name], events)
 
@@ -98,7 +100,7 @@ class FleetIndex:
         self._blocks.resync(self._engines[name])
 
     def silence(self, name: str) -> None:
-        """Nobody knows how the engine is: its blocks do not count until it tells of itself."""
+        """The state of the engine is unknown: its blocks do not count until it tells of itself."""
         self._silent.add(name)
 
     def restart(self, name: str) -> None:
@@ -117,7 +119,7 @@ class FleetIndex:
             self._blocks.expect_no_more(self._engines[name], expectation)
 
     def is_complete(self, name: str) -> bool:
-        """Whether all is known that the engine holds. If not, it may resume more or less than `resumes` says."""
+        """Whether everything that the engine holds is known. If not, it may resume more or less than `resumes` says."""
         return self._engines[name].is_complete and name not in self._silent
 
     def num_dropped_events(self, name: str) -> int:
@@ -147,7 +149,7 @@ class FleetIndex:
         return _resumes(groups, ResumePoint(num_tokens, num_tokens, num_encoder_tokens), asked)
 
     def read(self, hashes: Sequence[ExternalHash], num_tokens: int) -> tuple[dict[str, int], dict[str, int]]:
-        """`resumes` with and without `needs_checkpoints`; who holds the blocks is looked up once."""
+        """`resumes` with and without `needs_checkpoints`, from one look-up of the blocks' holders."""
         groups, request, engines = (
             self._groups(hashes, (), None),
             ResumePoint(num_tokens, num_tokens),
@@ -159,7 +161,7 @@ class FleetIndex:
         return resumes, _resumes(_without_checkpoints(groups), request, engines)
 
     def _audible(self, names: Iterable[str] | None = None) -> Mapping[str, Holder]:
-        """Of these engines, or of all."""
+        """The engines of the given set, or of all, that are not silent."""
         if names is None and not self._silent:
             return self._engines
         names = self._engines if names is None else names

@@ -40,14 +40,14 @@ class Indexes:
         return self._indexes[key]
 
     def drop_empty(self) -> None:
-        """Forgets the indexes that no engine is in."""
+        """Forgets the indexes that no engine uses."""
         for key, index in list(self._indexes.items()):
             if not index.engines:
                 del self._indexes[key], self.hashers[index]
 
     @property
     def num_blocks(self) -> int:
-        """How many blocks are known; one that several engines hold counts once."""
+        """The number of known blocks. A block that several engines hold counts once."""
         return sum(index.num_blocks for index in self.hashers)
 
     def read(self, tokens: Sequence[int], identity: RequestIdentity) -> ReadPrompt:
@@ -56,7 +56,7 @@ class Indexes:
         return self.read_hashed(hashes, len(tokens))
 
     def read_hashed(self, hashes: Mapping[FleetIndex, Sequence[ExternalHash]], num_tokens: int) -> ReadPrompt:
-        """The same of a prompt that is hashed already."""
+        """The same for a prompt that is hashed already."""
         resumes: dict[str, int] = {}
         branches: dict[str, int] = {}
         for index, own in hashes.items():
@@ -67,8 +67,8 @@ class Indexes:
 
     @contextmanager
     def expecting(self, member: Member, read: ReadPrompt) -> Iterator[None]:
-        """Within, the engine counts as having a prompt that was sent to it: its events come later, and requests that
-        begin alike should follow it."""
+        """Inside the block, the engine counts as having a prompt that was sent to it: its events come later, and
+        requests that begin alike should follow it."""
         index = member.index
         if index is None or index not in read.hashes:
             yield
@@ -80,7 +80,7 @@ class Indexes:
             index.expect_no_more(member.name, expectation)
 
     def forget(self, member: Member) -> None:
-        """The engine's blocks are known no more."""
+        """Forgets the engine's blocks."""
         if member.index is not None:
             member.index.remove_engine(member.name)
             member.index = None

@@ -19,7 +19,7 @@ _NO_EVENTS = (
 
 
 async def listen(member: Member, facts: EngineFacts, indexes: Indexes) -> None:
-    """Reads until it is cancelled, or until the engine's events cannot be used; then the member says why."""
+    """Reads until it is cancelled, or until the engine's events cannot be used; then the member's `blind` says why."""
     if member.has_left:
         return
     try:

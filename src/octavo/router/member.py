@@ -13,7 +13,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Member:
-    """One engine, as the fleet knows it now."""
+    """One engine, and the present knowledge of it."""
 
     address: EngineAddress
     lost: str = "not asked yet"
@@ -21,20 +21,20 @@ class Member:
     blind: str = ""
     """Why its blocks are not known; empty while they are."""
     has_left: bool = False
-    """The fleet has it no more; what was sent there may end."""
+    """Whether the fleet has dropped it; requests that were sent there may end."""
     is_draining: bool = False
-    """It answers what it has, and gets nothing new."""
+    """Whether it gets nothing new, and only answers the requests that it has."""
     is_listed: bool = True
     """Whether the name that it was found by still has its address; otherwise it gets nothing new."""
     facts: EngineFacts | None = None
     index: FleetIndex | None = None
-    """Where its blocks are; None while nothing is known of them."""
+    """The index with its blocks; None while nothing is known of them."""
     requests: set[asyncio.Timeout] = field(default_factory=set)
-    """What is under way there. It ends when the engine does."""
+    """The requests under way there. They end when the engine does."""
     learns_plan: bool = False
-    """Whether the engine does not tell its plan, so that what is known of it is "at most"."""
+    """Whether the engine does not tell its plan, so that the knowledge of its blocks is "at most"."""
     num_batches: int = 0
-    """Of events, that were applied."""
+    """The batches of events that were applied."""
 
     @property
     def name(self) -> str:
@@ -46,7 +46,7 @@ class Member:
 
     @property
     def problem(self) -> str:
-        """Empty when all is well."""
+        """Empty while the engine works."""
         return self.lost or self.blind
 
     def lose(self, reason: str) -> None:

@@ -22,7 +22,7 @@ FORGOTTEN_AFTER_S = 60.0
 _MOST_HOSTS = 1024
 
 LookUp: TypeAlias = Callable[[str, int], Awaitable[Collection[str]]]
-"""From a name and a port to the hosts that it has now. OSError if that is not known."""
+"""From a name and a port to the hosts that the name has now. OSError if the name cannot be looked up."""
 
 
 async def look_up(name: str, port: int) -> Collection[str]:
@@ -33,18 +33,18 @@ async def look_up(name: str, port: int) -> Collection[str]:
 
 @dataclass(slots=True)
 class _Known:
-    """What was last learned of one name."""
+    """The last knowledge of one name."""
 
     address: EngineAddress
     hosts: Collection[str] = ()
-    """As it was last told."""
+    """The hosts of the last answer."""
     last_had: dict[str, float] = field(default_factory=dict)
-    """By host that is not forgotten: when the name was last told to have it."""
+    """Per host that is not forgotten: when the name was last seen to have it."""
     problem: str = ""
 
 
 class Names:
-    """What each name stands for."""
+    """The engines behind each name."""
 
     def __init__(self, look_up: LookUp, clock: Callable[[], float]) -> None:
         self._look_up = look_up
@@ -56,7 +56,7 @@ class Names:
 
     @property
     def problems(self) -> dict[str, str]:
-        """By name: why it could not be looked up lately; empty if it could."""
+        """Per name: why it could not be looked up lately; empty if it could."""
         return {name: known.problem for name, known in self._known.items()}
 
     def follow(self, addresses: Sequence[EngineAddress]) -> None:
@@ -69,7 +69,7 @@ class Names:
         }
 
     def engines(self) -> list[tuple[EngineAddress, bool]]:
-        """Those that are not forgotten, and whether their name still has them."""
+        """The engines that are not forgotten, and whether their name still has them."""
         return [
             (known.address.at(host), host in known.hosts) for known in self._known.values() for host in known.last_had
         ]

@@ -25,13 +25,13 @@ _FIRST_RATE = 2000.0
 _KEPT_OF_ENGINE, _KEPT_OF_FLEET = 0.95, 0.99
 """The share of earlier observations in a rate, after a new one."""
 _TOKENS_FOR_AN_OWN_RATE = 16384
-"""An engine that computed fewer has the fleet's rate rather than one of its own."""
+"""Up to this number of computed tokens an engine's rate is the fleet's; beyond it, the engine's own."""
 _FEWEST_TOKENS = 64
 """Shorter prefills say little about the rate."""
 _WORTH_OF_BRANCH = 0.5
-"""Of a token that a new checkpoint spares later requests, beside one of this request."""
+"""The worth of a token that a new checkpoint spares later requests, relative to a token of this request."""
 _MOST_SESSIONS = 1 << 16
-"""That are remembered; the one that was asked for longest ago is forgotten first."""
+"""The most sessions that are remembered. Beyond that the one that was asked for longest ago is forgotten."""
 _ALIKE_S = 0.005
 """Costs that differ by less are equal."""
 
@@ -43,12 +43,12 @@ class Prompt:
     num_tokens: int
     resumes: Mapping[str, int]
     branches: Mapping[str, int] = field(default_factory=dict)
-    """The same as if recurrent state were everywhere."""
+    """How much each engine could resume if recurrent state were everywhere."""
     session: str | None = None
-    """What its requests have in common, in the client's words."""
+    """The client's name for the requests that belong together."""
 
     def num_tokens_left(self, engine: str) -> int:
-        """That an engine would have to compute."""
+        """The tokens that an engine would have to compute."""
         return self.num_tokens - self.resumes.get(engine, 0)
 
 
@@ -60,7 +60,7 @@ class Choice:
     resumed_tokens: int
     expected_s: float
     weighed: Mapping[str, float] = field(default_factory=dict)
-    """By engine that could have got it: the expected seconds to the first token."""
+    """Per engine that could have got the request: the expected seconds to the first token."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -76,7 +76,7 @@ class Reservation:
 
 @dataclass(slots=True, kw_only=True)
 class _Computed:
-    """Prefill tokens and the seconds that they took, of answers; older ones count less and less."""
+    """Prefill tokens of answers, and the seconds that they took; older answers count less and less."""
 
     tokens: float = 0.0
     seconds: float = 0.0
@@ -94,15 +94,16 @@ class EngineLoad:
     own: _Computed = field(default_factory=_Computed)
     num_requests: int = 0
     prefill_tokens: int = 0
-    """Of requests without a first token."""
+    """The prefill tokens of requests that have no first token yet."""
 
     @property
     def rate(self) -> float:
-        """Prefill tokens per second: the fleet's, and the more its own the more it has computed."""
+        """Prefill tokens per second: a mean of the fleet's and the engine's own, which counts more the more the engine
+        has computed."""
         return 1.0 / self.seconds_per_token(self.fleet.seconds / self.fleet.tokens)
 
     def seconds_per_token(self, of_fleet: float) -> float:
-        """The same the other way round, given the fleet's."""
+        """The inverse of `rate`, given that of the fleet."""
         if not self.own.tokens:
             return of_fleet
         drawn_s = _TOKENS_FOR_AN_OWN_RATE * of_fleet
@@ -115,11 +116,11 @@ class Placement:
     def __init__(self, random: Random, *, imbalance: float = 1.5, most_per_engine: int | None = None) -> None:
         self.loads: dict[str, EngineLoad] = {}
         self._computed = _Computed(tokens=1.0, seconds=1.0 / _FIRST_RATE)
-        """By all engines."""
+        """The computed tokens of all engines."""
         self._random = random
         self._most_per_engine = math.inf if most_per_engine is None else most_per_engine
         self._engine_of: OrderedDict[str, str] = OrderedDict()
-        """By session, the engine that had its last request."""
+        """Session -> the engine that had its last request."""
         self._imbalance = imbalance
         """No engine gets more than this multiple of the mean number of open requests, and two."""
 
@@ -130,7 +131,7 @@ class Placement:
         self.loads.pop(engine, None)
 
     def choose(self, prompt: Prompt, engines: Collection[str]) -> Choice | None:
-        """None where no engine may take the request."""
+        """The choice; None if no engine may take the request."""
         able = {name: load for name in engines if (load := self.loads[name]).num_requests < self._most_per_engine}
         if not able:
             return None
@@ -151,7 +152,8 @@ class Placement:
         )
 
     def expected_s(self, prompt: Prompt, engine: str) -> float:
-        """Until its first token, if the engine gets it now: what waits there, and its own tokens."""
+        """The expected time to the first token if the engine gets the prompt now: for what waits there, and for its own
+        tokens."""
         return self._weigh(prompt, {engine: self.loads[engine]})[1][engine]
 
     def send(self, choice: Choice, prompt: Prompt, now: float) -> Reservation:
@@ -182,12 +184,12 @@ class Placement:
             self._computed.add(num_tokens, seconds, kept=_KEPT_OF_FLEET)
 
     def end(self, reservation: Reservation) -> None:
-        """The request is done, whatever came of it."""
+        """The request has ended, in whatever way."""
         self._no_more_prefill(reservation)
         reservation.load.num_requests -= 1
 
     def _weigh(self, prompt: Prompt, able: Mapping[str, EngineLoad]) -> tuple[dict[str, float], dict[str, float]]:
-        """By engine: its cost, and `expected_s`. It calls little, as every request asks for every engine."""
+        """Per engine: its cost, and `expected_s`. It calls few functions, since every request asks for every engine."""
         costs: dict[str, float] = {}
         expected: dict[str, float] = {}
         of_fleet = self._computed.seconds / self._computed.tokens

@@ -17,24 +17,24 @@ from octavo.hashing import PLAIN, BlockHasher
 
 _MOST_GROUPS = 64
 _MOST_TOKENS = 1 << 14
-"""Of one event that are hashed to try a block size out."""
+"""The most tokens of one event that are hashed to try out a block size."""
 _MOST_AHEAD = 4
-"""Tokens after a block that its hash may cover; vLLM 0.33 with a draft model covers 1, or more where it drafts in
+"""The most tokens after a block that its hash may cover. vLLM 0.33 with a draft model covers 1, or more if it drafts in
 parallel."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnedPlan:
-    """What is known so far: enough to follow the engine."""
+    """The present knowledge, which is enough to follow the engine."""
 
     plan: PublishedPlan
     hash_seed: str
     lookahead_tokens: int = 0
-    """After a block, that its hash covers too."""
+    """The tokens after a block that its hash covers too."""
 
 
 class PlanLearner:
-    """One engine's. Plain data: events go in."""
+    """Learns the plan of one engine. Plain data: events go in."""
 
     def __init__(self, *, hash_algorithm: str, hash_seeds: Sequence[str]) -> None:
         self._algorithm = hash_algorithm
@@ -46,7 +46,8 @@ class PlanLearner:
 
     @property
     def plan(self) -> LearnedPlan | None:
-        """None until a prompt's hashes are known, and all groups up to the last one that was named, or the plan."""
+        """None until a prompt's hashes are known, and all groups up to the last one that an event named, or the
+        plan."""
         if self._hashing is None:
             return None
         hash_block_size, seed, ahead = self._hashing
@@ -69,7 +70,8 @@ class PlanLearner:
         return self._hashing is None
 
     def take_plan(self, plan: PublishedPlan) -> bool:
-        """An engine of Octavo tells its plan among its events. Returns whether the plan is new or another one."""
+        """Takes the plan that an engine of Octavo tells among its events. Returns whether the plan is new or another
+        one."""
         before, self._told = self.plan, msgspec.structs.replace(plan, heartbeat_s=None)
         if self._hashing is not None and self._hashing[0] != plan.hash_block_size:
             self._hashing = None
@@ -121,7 +123,7 @@ class PlanLearner:
             )
 
     def _candidates(self, block_size: int) -> Iterator[tuple[int, str, int]]:
-        """The likeliest first: all groups' blocks are whole hash blocks."""
+        """The block sizes to try, the likeliest first: all groups' blocks are whole hash blocks."""
         common = gcd(*(group.block_size for group in self._groups.values()), block_size)
         sizes = [size for size in range(common, 0, -1) if common % size == 0]
         for ahead in range(_MOST_AHEAD + 1):

@@ -36,11 +36,10 @@ class PromptReader:
         self._fleet = fleet
 
     async def read(self, body: bytes, headers: Mapping[str, str], tenant: str | None = None) -> ReadPrompt:
-        """The prompt in the body of a request of generation. An engine is asked with these headers, and salts what
-        it keeps for a tenant with its name.
+        """The prompt in the body of a request of generation. The engine is asked with these headers, and salts what it
+        keeps for a tenant with the tenant's name.
 
-        A request that cannot be read is somebody's mistake, which the engine explains better: a prompt of no tokens.
-        """
+        A request that cannot be read is read as a prompt of no tokens: the engine explains the mistake better."""
         session = short_text(headers.get(SESSION))
         try:
             request = msgspec.json.decode(body, type=dict[str, Any])
@@ -53,7 +52,7 @@ class PromptReader:
         return read._replace(prompt=replace(read.prompt, session=session))
 
     def _identity(self, request: dict[str, Any], tenant: str | None) -> RequestIdentity:
-        """What tells the request apart from others with equal tokens, as engines hash it."""
+        """The parts of a request's identity besides its tokens, as engines hash them."""
         salt, name = tenant or request.get("cache_salt"), request.get("model")
         salt = salt if isinstance(salt, str) and salt else None
         path = self._fleet.find_adapter(name) if isinstance(name, str) else None
@@ -80,7 +79,7 @@ class PromptReader:
 
 
 async def read_tokens(request: dict[str, Any], tokenize: Callable[[bytes], Awaitable[bytes]]) -> list[int]:
-    """The tokens of a request's prompt: those that it names, or as an engine's `/tokenize` answers a body."""
+    """The tokens of a request's prompt: those that the request names, or the answer of an engine's `/tokenize`."""
     prompt = request.get("prompt")
     if isinstance(prompt, list) and prompt and isinstance(prompt[0], list):
         prompt = prompt[0]
@@ -91,8 +90,8 @@ async def read_tokens(request: dict[str, Any], tokenize: Callable[[bytes], Await
 
 
 def priority_of(body: bytes) -> int:
-    """Of a request of generation, as vLLM means it: the smaller the earlier, and 0 where none is named. What is none is
-    the engine's to refuse."""
+    """The priority of a request of generation, in vLLM's sense: smaller is earlier, and 0 if none is named. An invalid
+    one is left to the engine to refuse."""
     try:
         return msgspec.json.decode(body, type=_Prioritized).priority
     except msgspec.MsgspecError:
@@ -104,7 +103,7 @@ UNREAD = ReadPrompt(Prompt(num_tokens=0, resumes={}), {})
 
 
 def short_text(value: object) -> str | None:
-    """A name that a client gave; None for what is none."""
+    """A name that a client gave; None for an invalid one."""
     return value[:_LONGEST_SESSION] if isinstance(value, str) and value else None
 
 
@@ -117,4 +116,4 @@ class _Prioritized(msgspec.Struct):
 
 
 class NoTokensError(Exception):
-    """Nobody can say what the tokens are."""
+    """The tokens of a prompt cannot be found out."""

@@ -31,16 +31,16 @@ _HANDED_BACK = frozenset(
     {b"content-type", b"cache-control", b"retry-after", b"x-request-id", b"warning"} | {IGNORED_FIELDS.encode()}
 )
 FirstToken: TypeAlias = Callable[[float], None]
-"""Told how many seconds a client waited for its first token."""
+"""Called with the seconds that a client waited for its first token."""
 _SHARE_OF_LATER = 0.75
-"""Of an engine's bound, that requests of a priority above 0 may fill; the rest is for the others."""
+"""The share of an engine's bound that requests of a priority above 0 may fill; the rest is for other requests."""
 _MOST_BYTES_OF_ANSWER = 64 << 20
 _MOST_CHARS_OF_REASON = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Incoming:
-    """A client's request, as an engine gets it."""
+    """A client's request, in the form in which an engine gets it."""
 
     exchange: Exchange
     path: str
@@ -58,7 +58,7 @@ class _TryAnotherError(Exception):
 
 
 class Proxy:
-    """The way of requests through the router."""
+    """Takes requests through the router."""
 
     def __init__(
         self, fleet: Fleet, first_token: FirstToken, *, engine_api_key: str | None = None, most_per_engine: int
@@ -103,7 +103,7 @@ class Proxy:
         raise refusal
 
     def _refusal(self) -> ApiError:
-        """Why no engine gets a request that none was tried for."""
+        """Why a request is refused that was sent to no engine."""
         if self._fleet.ready:
             return overloaded("every engine has as many requests open as it may have; try again later")
         return ApiError(HTTPStatus.SERVICE_UNAVAILABLE, "no engine can be reached", headers={"retry-after": "1"})
@@ -135,7 +135,8 @@ class Proxy:
             raise (gone if exchange.has_begun else _TryAnotherError(gone)) from error
 
     def _request_headers(self, exchange: Exchange) -> dict[str, str]:
-        """A tenant's request bears the tenant's own key, by which engines know whose it is."""
+        """The headers for the engine. A tenant's request carries the tenant's own key, by which engines know the
+        tenant."""
         headers = exchange.headers
         handed_on = {k.decode("latin-1"): v.decode("latin-1") for k, v in headers.items() if k in _HANDED_ON}
         if self._engine_api_key is not None and exchange.tenant is None:
@@ -150,8 +151,8 @@ def _for_rank(headers: dict[str, str], member: Member) -> dict[str, str]:
 
 
 async def _begun(member: Member, answer: httpx.Response) -> AsyncIterator[bytes]:
-    """The answer from its first piece on; one that is no stream, whole. Nothing has gone to the client before, so a
-    failure is another engine's chance."""
+    """The answer from its first piece on, or the whole answer if it is no stream. Nothing has gone to the client
+    before, so another engine can be tried after a failure."""
     pieces = answer.aiter_raw()
     if answer.status_code in _TRY_ANOTHER:
         raise _TryAnotherError(_refused(member, answer, await _whole(pieces)))
@@ -183,7 +184,7 @@ def _handed_back(answer: httpx.Response) -> Headers:
 
 
 def _told(prompt: Prompt, choice: Choice) -> Headers:
-    """What the router says of its choice: beside the answer's usage it shows how right it was."""
+    """The header that tells the router's choice: compared with the answer's usage it shows how right the router was."""
     engine = (b"x-octavo-engine", choice.engine.encode())
     return [engine, (b"x-octavo-expected", b"%d" % choice.resumed_tokens)] if prompt.num_tokens else [engine]
 

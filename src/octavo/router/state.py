@@ -23,7 +23,7 @@ class EngineState:
     is_at_most: bool
     """Whether the engine's plan is learned: it may have groups that no event has named yet."""
     num_blocks: int
-    """Of all groups and media, that the router knows it to have."""
+    """Blocks of all groups and media that the router knows of."""
     blocks_on: dict[str, int]
     """The same by medium."""
     event_batches: int
@@ -43,17 +43,17 @@ class FleetState:
     requests: int
     retries: int
     prompt_tokens: int
-    """Of requests that were sent to engines and whose tokens the router knew."""
+    """Prompt tokens of requests that were sent to engines and whose tokens the router knew."""
     expected_tokens: int
-    """Of these, that the router expected to be resumed."""
+    """The part of these tokens that the router expected to be resumed."""
     index_blocks: int
     decisions: list[Decision]
     names: dict[str, str]
-    """That engines are found by: why one could not be looked up lately; empty if it could."""
+    """Per name that engines are found by: why it could not be looked up lately; empty if it could."""
 
 
 def state_of(fleet: Fleet, decisions: Decisions) -> FleetState:
-    """What is so now."""
+    """The present state."""
     return FleetState(
         engines=[engine_state(member, fleet.placement) for member in fleet.members.values()],
         now=time.time(),
