@@ -25,7 +25,7 @@ _FIRST_RATE = 2000.0
 _KEPT_OF_ENGINE, _KEPT_OF_FLEET = 0.95, 0.99
 """The share of earlier observations in a rate, after a new one."""
 _TOKENS_FOR_AN_OWN_RATE = 16384
-"""Up to this number of computed tokens an engine's rate is the fleet's; beyond it, the engine's own."""
+"""The weight of the fleet's rate in an engine's rate, in tokens that the engine has computed."""
 _FEWEST_TOKENS = 64
 """Shorter prefills say little about the rate."""
 _WORTH_OF_BRANCH = 0.5

@@ -12,7 +12,7 @@ from octavo.server.errors import overloaded, shutting_down
 
 
 class Admission:
-    """Counts open requests and the bytes of their bodies. Used from one event loop."""
+    """Counts open requests and the bytes of their bodies. It is used from one event loop."""
 
     def __init__(self, *, most_requests: int, most_bytes: int) -> None:
         self.most_requests = most_requests
@@ -28,7 +28,7 @@ class Admission:
         return self._is_closed
 
     def enter(self) -> "Ticket":
-        """Room for one request, or the refusal."""
+        """Takes one request more, or refuses it."""
         if self._is_closed:
             raise shutting_down()
         if self.num_open >= self.most_requests:
@@ -45,7 +45,7 @@ class Admission:
             self._is_idle.set()
 
     def close(self) -> None:
-        """No more requests."""
+        """Takes no more requests."""
         self._is_closed = True
 
     async def wait_until_idle(self) -> None:
@@ -54,14 +54,14 @@ class Admission:
 
 
 class Ticket:
-    """An open request's share."""
+    """The share of an open request."""
 
     def __init__(self, admission: Admission) -> None:
         self._admission = admission
         self._num_bytes = 0
 
     def add_bytes(self, num_bytes: int) -> None:
-        """So much more of the body is to be held, or the refusal."""
+        """Takes this number of bytes more of the body, or refuses them."""
         admission = self._admission
         if admission.num_bytes + num_bytes > admission.most_bytes:
             raise overloaded("the bodies of open requests fill the memory set aside for them; try again later")

@@ -24,10 +24,10 @@ class AnswerWriter(Protocol):
         """The answer, by prompt and choice."""
 
     def opening(self) -> Iterator[bytes]:
-        """What a stream begins with."""
+        """The first events of a stream."""
 
     def piece(self, piece: Piece) -> Iterator[bytes]:
-        """What a stream tells of a piece; nothing, if it brings nothing to see."""
+        """The events that a stream sends for a piece; none if the piece brings nothing to see."""
 
     def closing(self, usage: Usage) -> bytes:
         """The numbers at the end of a stream."""
@@ -39,7 +39,7 @@ def new_request_id(kind: str) -> str:
 
 
 def now_s() -> int:
-    """As answers are dated."""
+    """The time in the form in which answers are dated."""
     return int(time.time())
 
 

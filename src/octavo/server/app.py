@@ -77,8 +77,8 @@ def make_app(service: Service, *, is_crowded: Callable[[], bool], tenants: Seque
 
 
 def cors(origins: Sequence[str]) -> list[Middleware]:
-    """For pages of other sites. It stands before the gate: a browser asks without a key whether a page may send one,
-    and shows a page refusals too."""
+    """Lets pages of other sites use the server. It stands before the gate, because a browser asks without a key whether
+    a page may send one, and shows refusals to the page too."""
     if not origins:
         return []
     told = (IGNORED_FIELDS, "retry-after")
@@ -91,7 +91,7 @@ def cors(origins: Sequence[str]) -> list[Middleware]:
 
 
 class _PlainRoutes:
-    """Those that answer at once."""
+    """Routes that answer at once."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -119,14 +119,14 @@ class _PlainRoutes:
         return _json({"status": "ok"})
 
     async def metrics(self, request: Request) -> Response:
-        """For Prometheus."""
+        """The metrics, for Prometheus."""
         seen = await self._service.look()
         snapshot, offload = (None, None) if seen is None else seen
         return Response(self._service.metrics.render(snapshot, offload), media_type=CONTENT_TYPE)
 
     async def reset_prefix_cache(self, request: Request) -> Response:
-        """What is cached on the device and in memory is forgotten; with `?tiers=true` on all media, and for good once
-        it is answered with success."""
+        """Forgets what is cached on the device and in memory; with `?tiers=true` on all media, and for good once the
+        answer says success."""
         wanted = request.query_params.get("tiers", "false")
         if wanted not in _TRUTHS:
             raise bad_request(f"tiers = {wanted!r} must be true or false", param="tiers")
@@ -139,12 +139,12 @@ class _PlainRoutes:
         return _json(published_plan(self._service.engine.engine.manager.config))
 
     async def engine(self, request: Request) -> Response:
-        """What a router needs to know."""
+        """The facts that a router needs."""
         engine, model = self._service.engine.engine, self._service.config.model_name
         return _json(facts_of(engine, model=model, life=self._life))
 
     async def state(self, request: Request) -> Response:
-        """What the page shows."""
+        """The state that the page shows."""
         return Response(await self._states.get(), media_type=_JSON, headers={"cache-control": "no-store"})
 
     async def why(self, request: Request) -> Response:

@@ -39,7 +39,7 @@ class ChatWriter:
         self._created = now_s()
         self._name = name_token
         self._readers: list[AnswerReader] = []
-        """By choice, if an answer may hold more than what is said."""
+        """Per choice, if an answer may hold thoughts or calls."""
         if structure.make_reader is not None:
             self._readers = [structure.make_reader() for _ in range(self.params.n)]
 
@@ -55,7 +55,7 @@ class ChatWriter:
         return encode(message)
 
     def opening(self) -> Iterator[bytes]:
-        """Who speaks."""
+        """The speaker's role."""
         for index in range(self.params.n):
             delta = ChatText(role=_ROLE, content="")
             choice = ChatChoice(index=index, delta=delta, logprobs=None, finish_reason=None, stop_reason=None)
@@ -65,7 +65,7 @@ class ChatWriter:
             yield encode(message)
 
     def piece(self, piece: Piece) -> Iterator[bytes]:
-        """What a stream tells of a piece; nothing, if it brings nothing to see."""
+        """The events that a stream sends for a piece; none if the piece brings nothing to see."""
         output, request = piece.output, self._request
         delta = self._delta(output)
         wants_tokens = request.return_token_ids or request.logprobs

@@ -37,7 +37,7 @@ class CompletionWriter:
         self._tokenizer = tokenizer
         self._name = name_token
         self._offsets: dict[int, int] = {}
-        """Where a stream's next token begins in the text of each choice, as log-probabilities tell it."""
+        """Per choice: the offset in its text of the stream's next token, for log-probabilities."""
 
     def whole(self, choices: Sequence[Sequence[Gathered]], usage: Usage) -> bytes:
         """The answer, by prompt and choice."""
@@ -63,7 +63,7 @@ class CompletionWriter:
                 yield self._chunk([choice])
 
     def piece(self, piece: Piece) -> Iterator[bytes]:
-        """What a stream tells of a piece; nothing, if it brings nothing to see."""
+        """The events that a stream sends for a piece; none if the piece brings nothing to see."""
         output = piece.output
         wants_tokens = self._request.return_token_ids or self._request.logprobs is not None
         if not (output.text or output.is_finished or (wants_tokens and output.token_ids)):

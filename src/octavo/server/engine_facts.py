@@ -8,7 +8,7 @@ from octavo.events import PublishedPlan
 
 
 class EngineFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What `GET /engine` answers."""
+    """The answer of `GET /engine`."""
 
     model: str
     max_model_len: int

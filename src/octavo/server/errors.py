@@ -41,7 +41,7 @@ class ApiError(OctavoError):
 
     @property
     def body(self) -> bytes:
-        """As JSON."""
+        """The body, as JSON."""
         about = {"message": self.message, "type": _type_of(self.status), "param": self.param, "code": self.code}
         return msgspec.json.encode({"error": about})
 
@@ -62,7 +62,7 @@ def overloaded(message: str) -> ApiError:
 
 
 def shutting_down(message: str = "the server is shutting down") -> ApiError:
-    """No request is welcome here any more."""
+    """The server takes no more requests."""
     return ApiError(HTTPStatus.SERVICE_UNAVAILABLE, message, code="unavailable", headers=_RETRY_CLOSED)
 
 
@@ -78,7 +78,8 @@ def not_durable() -> ApiError:
 
 
 def as_api_error(error: Exception) -> ApiError:
-    """What a client is told of an exception. One that was not raised on purpose is logged, and not explained."""
+    """The answer to an exception. An exception that was not raised on purpose is logged, and not explained to the
+    client."""
     match error:
         case ApiError():
             return error

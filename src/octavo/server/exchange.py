@@ -18,7 +18,7 @@ Headers: TypeAlias = list[tuple[bytes, bytes]]
 _JSON = (b"content-type", b"application/json")
 _EVENTS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
 IGNORED_FIELDS = "x-octavo-ignored-fields"
-"""Of an answer: the fields of the request that had no effect."""
+"""The header of an answer that names the request's fields without effect."""
 DONE = b"data: [DONE]\n\n"
 
 
@@ -32,7 +32,7 @@ class ClientGoneError(Exception):
 
 
 class Exchange:
-    """What is received of a client and sent to it."""
+    """Receives from a client and sends to it."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, config: HttpConfig) -> None:
         self.headers: Mapping[bytes, bytes] = dict(scope["headers"])
@@ -42,7 +42,7 @@ class Exchange:
         self._send = send
         self._config = config
         self.ignored_fields: list[str] = []
-        """Of the request's body; the answer's head names them."""
+        """Fields of the request's body that have no effect; the answer's head names them."""
         self.has_begun = False
         """Whether the answer's status is out, so that it cannot change any more."""
         self.status = 0

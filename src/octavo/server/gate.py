@@ -28,7 +28,7 @@ from octavo.server.tenants import Tenant, shown_key
 _Headers = dict[bytes, bytes]
 
 TENANT = "octavo.tenant"
-"""In the scope of a request: the tenant whose key it has shown."""
+"""The key in a request's scope under which the tenant is noted whose API key it has shown."""
 _HEALTH = "/health"
 _JSON = b"application/json"
 _BODILESS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -69,7 +69,7 @@ class Gate:
         self._routes = routes
         own = [] if api_key is None else [(api_key.encode(), None)]
         self._salts: list[tuple[bytes, str | None]] = [*own, *((one.key.encode(), one.tenant) for one in tenants)]
-        """By key."""
+        """(API key, tenant) pairs; None for the tenant of the server's own key."""
         self._operator_key = operator_key or api_key
         self._own_hosts = frozenset(host.lower() for host in own_hosts)
         self._friendly_origins = frozenset(origin.encode() for origin in friendly_origins)
@@ -99,7 +99,7 @@ class Gate:
             _check_content_type(headers)
 
     def _access_to(self, scope: Scope) -> Access:
-        """Whatever the method. A path that no route has is told to those who may know what is their own."""
+        """The access that a path needs, whatever the method. For an unknown path any key will do."""
         return max(
             (
                 access
@@ -110,7 +110,7 @@ class Gate:
         )
 
     def _check_place(self, scope: Scope, headers: _Headers, access: Access) -> None:
-        """Without a key, it counts where a request goes and where it comes from."""
+        """Checks where a request without a key goes and where it comes from."""
         self._check_host(headers.get(b"host", b"").decode("latin-1"))
         is_change = access is Access.CHANGES_ALL
         if is_change or headers.get(b"origin") not in self._friendly_origins:
@@ -119,7 +119,7 @@ class Gate:
             raise _forbidden("without keys, this must come from the server's own machine: start it with --api-key")
 
     def _check_key(self, shown: bytes, *, is_operators: bool) -> str | None:
-        """Whose the shown key is: a tenant's, or None."""
+        """The tenant whose key is shown; None if the key belongs to no tenant."""
         if self._operator_key is None and is_operators:
             raise _forbidden("this is the operator's, and the server has no key but tenants': start it with --api-key")
         if self._operator_key is not None and hmac.compare_digest(shown, self._operator_key.encode()):

@@ -14,7 +14,7 @@ from octavo.server.prompts import PreparedPrompt
 
 
 class Piece(NamedTuple):
-    """What is new of one choice of one prompt."""
+    """New text of one choice of one prompt."""
 
     prompt_index: int
     output: RequestOutput
@@ -22,7 +22,7 @@ class Piece(NamedTuple):
 
 @dataclass(slots=True)
 class Gathered:
-    """One choice, as far as it has come."""
+    """The text of one choice so far."""
 
     text: list[str] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
@@ -67,7 +67,7 @@ class Generation:
         self._watched: list[LiveRequest] = []
 
     async def __aenter__(self) -> Self:
-        """All prompts are in the engine's queue, or none is."""
+        """Puts all prompts into the engine's queue, or none."""
         self._check_lengths()
         self._watched = [
             self._live.begin(f"{self._request_id}-{index}" if index else self._request_id, len(prompt.token_ids))
@@ -102,7 +102,7 @@ class Generation:
         self._end_watching()
 
     async def pieces(self) -> AsyncIterator[Piece]:
-        """What is new, as it comes, of all prompts."""
+        """New pieces of all prompts, as they come."""
         if len(self._streams) == 1:
             async for output in self._streams[0]:
                 self._watched[0].note(output)

@@ -22,7 +22,7 @@ _MOST_PARTS = 4
 
 
 def hints_on_prompts(retention: CacheRetention | None, headers: Mapping[bytes, bytes]) -> tuple[Hint, ...]:
-    """What body and header say of whole prompts; the header counts where both say something."""
+    """The hints of body and header on whole prompts; the header counts if both name one."""
     header = headers.get(RETAIN.encode())
     if header is not None:
         return (_retain(_read_lifetime(header.decode("latin-1"))),)
@@ -30,8 +30,8 @@ def hints_on_prompts(retention: CacheRetention | None, headers: Mapping[bytes, b
 
 
 def hints_on_parts(messages: Sequence[ChatMessage], text: str, tokens_before: Callable[[int], int]) -> tuple[Hint, ...]:
-    """What marks on parts say, whose texts stand in `text` in their order. `tokens_before` a place in it. A part that
-    the template has changed is not found, and its mark has no effect."""
+    """The hints that marks on parts give. The parts' texts stand in `text` in their order; `tokens_before` counts the
+    tokens before a place in it. A part that the template has changed is not found, and its mark has no effect."""
     hints: list[Hint] = []
     start = 0
     for index, message in enumerate(messages):

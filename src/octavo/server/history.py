@@ -18,7 +18,7 @@ Seen = tuple[EngineSnapshot, OffloadReport | None]
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
-    """What happened between two looks. None where nothing was measured."""
+    """The work between two looks. Values that were not measured are None."""
 
     seconds: float
     computed_tokens: int
@@ -28,7 +28,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     """The median, and what 95 of 100 were faster than, as Prometheus reckons them from buckets."""
     between_tokens_s: tuple[float, float] | None
     loaded_bytes: dict[str, int]
-    """By medium."""
+    """Medium -> bytes."""
     stored_bytes: int
     preemptions: int
     errors: int
@@ -105,13 +105,15 @@ def _point(before: _Totals, now: _Totals) -> Point:
 
 
 def _median_and_p95(before: Mapping[float, float], now: Mapping[float, float]) -> tuple[float, float] | None:
-    """Of what was observed between two states of a histogram, whose counts are of all up to a bound."""
+    """The median and the 95th percentile of the observations between two states of a histogram with cumulative
+    counts."""
     counts = [(bound, number - before[bound]) for bound, number in now.items()]
     return (quantile(counts, 0.5), quantile(counts, 0.95)) if counts[-1][1] else None
 
 
 def quantile(counts: Sequence[tuple[float, float]], share: float) -> float:
-    """Where so large a share lies below, evenly within a bucket. The last bucket has no end: its beginning counts."""
+    """The value below which this share of observations lies, with an even spread within a bucket. The last bucket has
+    no end, so its beginning counts."""
     rank, lower, below = share * counts[-1][1], 0.0, 0.0
     for bound, number in counts:
         if number >= rank:

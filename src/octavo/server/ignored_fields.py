@@ -17,7 +17,7 @@ _MOST_LOGGED = 64
 
 
 class IgnoredFields:
-    """One server's. At most 64 names are logged, each once; the clients are told for each request."""
+    """The ignored fields of one server. At most 64 names are logged, each once; clients are told for each request."""
 
     def __init__(self) -> None:
         self._logged: set[str] = set()

@@ -23,7 +23,7 @@ class LiveRequest:
 
     @property
     def num_output_tokens(self) -> int:
-        """Of all choices."""
+        """The tokens of all choices."""
         return sum(self._seen.values())
 
     @property
@@ -46,7 +46,7 @@ class LiveRequest:
 
 
 class LiveRequests:
-    """All that are open, oldest first."""
+    """All open requests, oldest first."""
 
     def __init__(self, latencies: Latencies) -> None:
         self._latencies = latencies

@@ -55,7 +55,7 @@ def chat_logprobs(tokens: Iterable[TokenLogprobs], name: TokenNamer) -> ChatLogp
 
 
 def prompt_logprobs(tokens: Sequence[TokenLogprobs | None], name: TokenNamer) -> PromptLogprobs:
-    """By position: the token itself and the likeliest ones, under their ids."""
+    """Per position: the token itself and the likeliest tokens, by their ids."""
     return [None if token is None else _prompt_logprob(token, name) for token in tokens]
 
 

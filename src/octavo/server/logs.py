@@ -10,7 +10,7 @@ _NAMES = ("octavo", "uvicorn.access", "uvicorn.error")
 
 
 class LogSettings(Protocol):
-    """What a configuration says of logs."""
+    """The log settings of a configuration."""
 
     @property
     def log_level(self) -> str: ...
@@ -55,7 +55,7 @@ class _Stderr(logging.Handler):
 
 
 def set_up_logs(config: LogSettings) -> None:
-    """For the whole process; a second call takes the place of the first."""
+    """Sets up the logs of the whole process. A second call replaces the first."""
     handler = _Stderr()
     handler.setFormatter(_Json() if config.log_json else _Text())
     for name in _NAMES:

@@ -27,7 +27,7 @@ class MetricKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Described:
-    """What a person must know of a metric."""
+    """The name, kind, help and labels of a metric."""
 
     name: str
     kind: MetricKind
@@ -59,7 +59,7 @@ def counter(name: str, about: str, read: Callable[[Seen], Values], *labels: str)
 
 
 def gauge(name: str, about: str, read: Callable[[Seen], Values], *labels: str) -> Metric[Seen]:
-    """What is so now."""
+    """A number that goes up and down."""
     assert not name.endswith("_total"), name
     return Metric(described=Described(name=name, kind=MetricKind.GAUGE, about=about, labels=labels), read=read)
 
@@ -81,7 +81,7 @@ def _by_labels(values: Values) -> Iterator[tuple[tuple[str, ...], float]]:
 
 
 def _labelled(family: Family, labels: Mapping[str, str]) -> Family:
-    """Without the times at which counters were made, which are gauges."""
+    """The samples with their labels, without the gauges that tell when counters were made."""
     made = Family(family.name, family.documentation, family.type)
     made.samples = [
         Sample(sample.name, {**labels, **sample.labels}, sample.value)

@@ -42,7 +42,7 @@ METRICS: dict[str, tuple[Described, ...]] = {
     "Engine": tuple(metric.described for metric in ENGINE_METRICS),
     "Memory and tiers": tuple(metric.described for metric in OFFLOAD_METRICS),
 }
-"""All that there are, by whom they are about."""
+"""All metrics, by their subject."""
 
 
 class Latencies:
@@ -60,16 +60,16 @@ class Latencies:
             self._between_tokens.observe(seconds / num_tokens)
 
     def first_tokens_by_bound(self) -> dict[float, float]:
-        """How many first tokens took at most so long."""
+        """The first tokens that took at most this long."""
         return _by_bound(self.first_token)
 
     def between_tokens_by_bound(self) -> dict[float, float]:
-        """How many tokens came at most so long after the one before."""
+        """The tokens that came at most this long after the token before."""
         return _by_bound(self._between_tokens)
 
 
 class ServerMetrics(HttpMetrics):
-    """One server's metrics. Each bears the model's name."""
+    """The metrics of one server. Each carries the model's name."""
 
     def __init__(self, model_name: str) -> None:
         self._labels = {"model": model_name}

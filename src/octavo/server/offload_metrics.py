@@ -15,7 +15,7 @@ def _of_each(read: Callable[[TierView], float]) -> Callable[[OffloadReport], Val
 
 
 def _named(amounts: _Amounts, name: str) -> Callable[[OffloadReport], Values]:
-    """One of the amounts, of the tiers that have it."""
+    """One of the amounts, for the tiers that have it."""
     return lambda seen: {tier.medium: amounts(tier)[name] for tier in view_tiers(seen) if name in amounts(tier)}
 
 

@@ -1,4 +1,4 @@
-"""What the server shows of offloading: read on the engine's thread, between two steps."""
+"""The server's view of offloading, read on the engine's thread between two steps."""
 
 from collections.abc import Callable
 from typing import NamedTuple

@@ -16,7 +16,7 @@ _OLDEST_REQUESTS = 12
 _MOST_PAGES_DRAWN = 32_768
 """Drawing takes the engine's time: some 50 ns a page."""
 _MOST_SHEETS_DRAWN = 512
-"""Each of a larger pool's sheets that are drawn stands for several."""
+"""The most sheets that are drawn. In a larger pool each drawn sheet stands for several."""
 _FRESH_S = 0.9
 
 
@@ -106,7 +106,7 @@ class PageStates:
         }
 
     def _look(self, engine: Engine) -> EngineView:
-        """On the engine's thread."""
+        """Reads the engine, on the engine's thread."""
         snapshot = engine.snapshot()
         sheets, apart = draw_sheets(engine.manager)
         offload = self._service.read_offload() if self._service.read_offload else None

@@ -22,7 +22,7 @@ _RESERVED_ARGUMENTS = frozenset(
     | {"messages", "padding", "return_assistant_tokens_mask", "return_dict", "return_tensors", "tokenize"}
     | {"tokenizer_kwargs", "tools", "truncation"}
 )
-"""What `chat_template_kwargs` may not be: arguments of the call that are not the template's."""
+"""Arguments of the call that are not the template's, so `chat_template_kwargs` may not name them."""
 
 
 _EFFORT = "reasoning_effort"
@@ -34,9 +34,9 @@ class PreparedPrompt:
 
     token_ids: list[int]
     text: str | None = None
-    """As it was sent; None for token ids."""
+    """The text as it was sent; None for token ids."""
     hints: Sequence[Hint] = ()
-    """On parts of it."""
+    """Hints on parts of the prompt."""
 
 
 class PromptReader:

@@ -15,7 +15,7 @@ async def _refuse(_: Request, error: Exception) -> Response:
 
 
 async def _refuse_http(request: Request, error: Exception) -> Response:
-    """No such path, or not with this method."""
+    """There is no such path, or it does not take this method."""
     assert isinstance(error, HTTPException)
     status = HTTPStatus(error.status_code)
     message = f"{request.method} {request.url.path}: {status.phrase.lower()}"
@@ -27,4 +27,4 @@ def _answer(error: ApiError) -> Response:
 
 
 REFUSALS = {HTTPException: _refuse_http, OctavoError: _refuse, Exception: _refuse}
-"""For an application, by the exception."""
+"""Exception -> handler, for an application."""

@@ -38,14 +38,14 @@ class JsonSchema(msgspec.Struct, kw_only=True):
 
 
 class ResponseFormat(msgspec.Struct, kw_only=True):
-    """What an answer is: `text`, `json_object`, or `json_schema` with its schema."""
+    """The form of an answer: `text`, `json_object`, or `json_schema` with its schema."""
 
     type: str
     json_schema: JsonSchema | None = None
 
 
 class StructuredOutputs(msgspec.Struct, kw_only=True):
-    """vLLM's way to say what an answer is: exactly one of these."""
+    """vLLM's way to give the form of an answer: exactly one of these."""
 
     json: dict[str, Any] | None = None
     regex: str | None = None
@@ -54,7 +54,7 @@ class StructuredOutputs(msgspec.Struct, kw_only=True):
 
 
 class _GenerationRequest(msgspec.Struct, kw_only=True):
-    """What both ways to ask for text have in common."""
+    """The fields that completions and conversations share."""
 
     model: str | None = None
     stream: bool | None = None
@@ -126,7 +126,7 @@ class CompletionRequest(_GenerationRequest, kw_only=True):
 
 
 class CacheControl(msgspec.Struct, kw_only=True):
-    """That others will begin as far as here, and for how long, as Anthropic has it."""
+    """Anthropic's mark: other prompts will begin in the same way up to here, for this long."""
 
     type: Literal["ephemeral"]
     ttl: Literal["5m", "1h"] | None = None
@@ -167,7 +167,7 @@ class ChatMessage(msgspec.Struct, kw_only=True):
 
 
 class Function(msgspec.Struct, kw_only=True):
-    """What a tool is called, what it does, and a schema of its arguments."""
+    """The name of a tool, its purpose, and a schema of its arguments."""
 
     name: str
     description: str | None = None
@@ -183,7 +183,7 @@ class Tool(msgspec.Struct, kw_only=True):
 
 
 class FunctionName(msgspec.Struct, kw_only=True):
-    """Of a tool that must be called."""
+    """The name of a tool that must be called."""
 
     name: str
 

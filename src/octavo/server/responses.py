@@ -9,14 +9,14 @@ TokenIds = list[int] | tuple[int, ...]
 
 
 class PromptTokensDetails(msgspec.Struct, kw_only=True):
-    """What of the prompt need not be computed."""
+    """The part of the prompt that need not be computed."""
 
     cached_tokens: int
     cached_tokens_by_medium: dict[str, int]
 
 
 class Usage(msgspec.Struct, kw_only=True):
-    """What a request took."""
+    """The tokens of a request."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -48,13 +48,13 @@ class ChatTokenLogprob(TopLogprob, kw_only=True):
 
 
 class ChatLogprobs(msgspec.Struct, kw_only=True):
-    """By token."""
+    """Log-probabilities, token by token."""
 
     content: list[ChatTokenLogprob]
 
 
 class PromptLogprob(msgspec.Struct, kw_only=True):
-    """As vLLM tells it, under the token's id."""
+    """A log-probability in vLLM's form, under the token's id."""
 
     logprob: float
     rank: int | None
@@ -110,7 +110,7 @@ class ChatText(msgspec.Struct, kw_only=True, omit_defaults=True):
     role: str | UnsetType = UNSET
     content: str | UnsetType | None = UNSET
     reasoning_content: str | UnsetType = UNSET
-    """What the model thought, where its format tells that apart."""
+    """The model's thoughts, if its format parts them from the answer."""
     tool_calls: list[ToolCallPiece] | UnsetType = UNSET
 
 
@@ -140,5 +140,5 @@ class ChatCompletion(msgspec.Struct, kw_only=True):
 
 
 def encode(message: Any) -> bytes:
-    """As JSON."""
+    """The answer, as JSON."""
     return msgspec.json.encode(message)

@@ -108,7 +108,7 @@ class Service:
         return await asyncio.to_thread(lambda: str(tokenizer.decode(token_ids, skip_special_tokens=False)))
 
     def generation(self, writer: AnswerWriter, cache_salt: str | None, hints: Sequence[Hint] = ()) -> Generation:
-        """What the engine makes of a request. `hints` are on all its prompts."""
+        """The engine's streams for a request. `hints` apply to all its prompts."""
         return Generation(
             self.engine,
             self.live,
@@ -145,7 +145,7 @@ class Service:
         return report
 
     def check_model(self, name: str | None) -> None:
-        """One model is served. A request that names none means it."""
+        """Refuses other models than the served one. A request that names none means it."""
         if name is not None and name != self.config.model_name:
             raise not_found(
                 f"there is no model {name!r} here, only {self.config.model_name!r}",

@@ -27,7 +27,7 @@ from octavo.server.voice import tell_work
 _logger = logging.getLogger(__name__)
 _BACKLOG = 128
 _LAST_WORDS_S = 10.0
-"""For streams to be written out once their requests have ended."""
+"""The time for streams to be written out once their requests have ended."""
 
 
 def open_socket(config: HttpConfig) -> socket.socket:
@@ -46,7 +46,7 @@ def open_socket(config: HttpConfig) -> socket.socket:
 
 
 def url_of(listener: socket.socket) -> str:
-    """Where a browser finds what listens."""
+    """The address of a listening socket, for a browser."""
     host, port = listener.getsockname()[:2]
     if host in ("0.0.0.0", "::"):  # noqa: S104 - compared, not bound
         host = "localhost"
@@ -54,7 +54,7 @@ def url_of(listener: socket.socket) -> str:
 
 
 def http_settings(config: HttpConfig, *, last_words_s: float = 0.0) -> dict[str, Any]:
-    """What every server here tells uvicorn."""
+    """The settings of uvicorn for every server here."""
     return {
         "lifespan": "off",
         "ws": "none",
@@ -119,7 +119,7 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
     def _tell_end(self) -> None:
-        """What is waited for, and how not to."""
+        """Says what the end waits for, and how to end at once."""
         match self.service.admission.num_open:
             case 0:
                 _logger.info("ends: no request is open")

@@ -24,13 +24,13 @@ class Structure:
 
     grammar: Grammar | None = None
     make_reader: Callable[[], AnswerReader] | None = None
-    """For each choice, if an answer may hold more than what is said."""
+    """Makes a reader for each choice, if an answer may hold thoughts or calls."""
     shows_special_tokens: bool = False
     """Whether the text must hold special tokens, as they mark calls."""
 
 
 class StructureReader:
-    """One model's."""
+    """Reads forms of answers for one model."""
 
     def __init__(self, tokenizer: FastTokenizer | None, grammars: GrammarCompiler | None) -> None:
         self._tokenizer = tokenizer

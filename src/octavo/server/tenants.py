@@ -24,7 +24,7 @@ _SCHEME = b"bearer "
 
 
 class Tenant(Settings, frozen=True, kw_only=True):
-    """One key, and whose it is."""
+    """One key and its tenant."""
 
     key: Annotated[Secret, Meta(min_length=1, pattern=r"^[!-~]+$", description="printable ASCII without spaces")]
     tenant: Annotated[str, Meta(min_length=1, description="a name")]
@@ -52,13 +52,13 @@ def read_tenants(path: Path) -> tuple[Tenant, ...]:
 
 
 def tenant_of(tenants: Sequence[Tenant], authorization: bytes) -> str | None:
-    """Whose key a request shows; None if it is no tenant's."""
+    """The tenant whose key a request shows; None if the key is no tenant's."""
     shown = shown_key(authorization)
     return next((one.tenant for one in tenants if hmac.compare_digest(shown, one.key.encode())), None)
 
 
 def shown_key(authorization: bytes) -> bytes:
-    """Of the header; empty, which is no key, if there is none."""
+    """The key in the header; empty, which is no key, without the header."""
     return authorization[len(_SCHEME) :].strip() if authorization[: len(_SCHEME)].lower() == _SCHEME else b""
 
 

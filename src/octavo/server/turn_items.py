@@ -25,7 +25,7 @@ Event = tuple[str, dict[str, Any]]
 class _Item:
     item_id: str
     text: str = ""
-    """What is said or thought, or a call's arguments."""
+    """The words that are said or thought, or a call's arguments."""
     call: CallPiece | None = None
     """The first piece of a call, which names it; None: words."""
     is_thought: bool = False
@@ -33,10 +33,10 @@ class _Item:
 
 
 class TurnItems:
-    """One answer's."""
+    """The items of one answer."""
 
     def __init__(self, reader: AnswerReader | None) -> None:
-        """Without a reader, all is said."""
+        """Without a reader, all text counts as said."""
         self._reader = reader
         self._items: list[_Item] = []
 
@@ -48,7 +48,7 @@ class TurnItems:
             yield from self._take([Words(text=text)])
 
     def end(self, status: str) -> Iterator[Event]:
-        """Nothing more comes. There is one item at least, be it empty."""
+        """Ends the answer. It has at least one item, which may be empty."""
         if self._reader is not None:
             yield from self._take(self._reader.flush().parts)
         if not self._items:

@@ -58,7 +58,7 @@ class TurnToolChoice(msgspec.Struct, kw_only=True):
 
 
 class TextFormat(msgspec.Struct, kw_only=True):
-    """What the text is: `text`, `json_object`, or `json_schema` with its schema beside it."""
+    """The form of the text: `text`, `json_object`, or `json_schema` with its schema beside it."""
 
     type: str = "text"
     name: str | None = None
@@ -110,7 +110,7 @@ class TurnRequest(msgspec.Struct, kw_only=True):
         return True
 
     def as_chat(self) -> ChatRequest:
-        """The same as a conversation. ApiError for what cannot be served."""
+        """The body as a conversation. ApiError for what cannot be served."""
         self._check()
         messages = [] if self.instructions is None else [ChatMessage(role=_SYSTEM, content=self.instructions)]
         if isinstance(self.input, str):

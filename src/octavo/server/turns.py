@@ -36,7 +36,7 @@ class TurnWriter:
         self._num_events = 0
         self._items = TurnItems(None if structure.make_reader is None else structure.make_reader())
         self._told = Gathered()
-        """What a stream has told so far."""
+        """The text that a stream has told so far."""
 
     def whole(self, choices: Sequence[Sequence[Gathered]], usage: Usage) -> bytes:
         """The answer."""

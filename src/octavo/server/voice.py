@@ -1,4 +1,4 @@
-"""What the server says of its work: a line every ten seconds while there is any."""
+"""The server's report of its work: a line every ten seconds while there is any."""
 
 import asyncio
 import logging
@@ -29,7 +29,7 @@ async def tell_work(
 
 
 def describe_work(before: Seen, now: Seen, seconds: float) -> str:
-    """What was done between two looks, and what there is now. Empty if nothing was done and nothing is to do."""
+    """The work between two looks, and the present load. Empty if nothing was done and nothing is to do."""
     engine, offload = now
     old, new = before[0].counters, engine.counters
     if new.steps == old.steps and not engine.num_running and not engine.num_waiting:

@@ -23,7 +23,7 @@ __all__ = [
 
 
 def make_reader(form: ToolFormat, *, most_calls: int | None, schemas: Mapping[str, Schema]) -> AnswerReader:
-    """For one choice of an answer in this format."""
+    """A reader for one choice of an answer in this format."""
     if form.has_channels:
         return ChannelReader(most_calls=most_calls)
     return CallReader(form, most_calls=most_calls, schemas=schemas)

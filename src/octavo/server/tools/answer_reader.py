@@ -12,14 +12,14 @@ class CallPiece:
 
     index: int
     call_id: str | None = None
-    """With the first piece, as the name."""
+    """Comes with the first piece, as the name does."""
     name: str | None = None
     arguments: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Words:
-    """Of an answer: said, or thought."""
+    """Words of an answer, said or thought."""
 
     text: str
     is_thought: bool = False
@@ -27,7 +27,7 @@ class Words:
 
 @dataclass(slots=True)
 class ReadText:
-    """What a piece of text brings, in order."""
+    """The content of a piece of text, in order."""
 
     parts: list[Words | CallPiece] = field(default_factory=list)
 
@@ -56,10 +56,10 @@ class AnswerReader(Protocol):
     """Reads one choice."""
 
     num_calls: int
-    """That have been told."""
+    """The calls that have been told."""
 
     def push(self, text: str) -> ReadText:
-        """What is new and certain."""
+        """The new content that is certain."""
 
     def flush(self) -> ReadText:
         """The rest, as nothing more will come."""

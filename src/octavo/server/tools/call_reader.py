@@ -28,7 +28,7 @@ class CallReader:
     def __init__(
         self, form: ToolFormat, *, most_calls: int | None = None, schemas: Mapping[str, Schema] | None = None
     ) -> None:
-        """By tool, schemas say what is text where a format has no quotes for it."""
+        """Per tool, its schemas say which arguments are text, for formats without quotes."""
         self._form = form
         self._schemas = schemas or {}
         ends = [form.call_closing] if form.pairs is not None else split_markers(form.call_closing)
@@ -36,11 +36,11 @@ class CallReader:
         """May stand between calls, or behind the last one."""
         self._most_calls = most_calls
         self.num_calls = 0
-        """That have been told."""
+        """The calls that have been told."""
         self._buffer = ""
-        """What is not understood yet."""
+        """The text that is not understood yet."""
         self._raw = ""
-        """What has been taken since the opening, should it turn out to be no call."""
+        """The text since the opening, in case it turns out to be no call."""
         self._is_inside = False
         """Between an opening and what ends it."""
         self._is_fresh = True
@@ -51,7 +51,7 @@ class CallReader:
         self._has_begun = False
 
     def push(self, text: str) -> ReadText:
-        """What is new and certain."""
+        """The new content that is certain."""
         read = ReadText()
         self._buffer += text
         while self._step(read):
@@ -97,7 +97,7 @@ class CallReader:
         return False
 
     def _read_gap(self, read: ReadText) -> bool:
-        """What stands before a call, or after one."""
+        """Reads the text before a call, or after one."""
         text = self._buffer.lstrip(_BETWEEN_CALLS)
         self._raw += self._buffer[: len(self._buffer) - len(text)]
         self._buffer = text

@@ -37,11 +37,11 @@ class ChannelReader:
         self._is_header = True
         self._is_thought = False
         self._call: int | None = None
-        """Whose arguments come."""
+        """The call whose arguments come."""
         self._has_arguments = False
 
     def push(self, text: str) -> ReadText:
-        """What is new and certain."""
+        """The new content that is certain."""
         read = ReadText()
         self._buffer += text
         while self._buffer and (self._read_header(read) if self._is_header else self._read_message(read)):

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from octavo.server.tools.markers import is_marker, split_markers
 
 _CODE = re.compile(r"\{[{%].*?[%}]\}", re.DOTALL)
-"""Of a template: what is no text."""
+"""The parts of a template that are code."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class ToolFormat:
     is_bare: bool = False
     """Whether an answer that is nothing but the call's object is a call too. The model writes it so when it must."""
     pairs: PairTags | None = None
-    """Of a format whose arguments stand between tags."""
+    """The tags, of a format whose arguments stand between tags."""
     has_channels: bool = False
     """Whether every answer is parted into messages with headers, which hold thoughts, texts or a call."""
     answer_opening: str = ""
@@ -74,7 +74,7 @@ class ToolFormat:
 
     @property
     def markers(self) -> list[str]:
-        """All that a model may have as a token."""
+        """All markers, which a model may have as tokens."""
         texts = [self.opening, self.call_opening, self.name_end, self.call_closing, self.closing]
         if (tags := self.pairs) is not None:
             texts += [tags.key, tags.text, tags.json, tags.end]

@@ -14,7 +14,7 @@ Terminal = Callable[[str], str]
 """How a marker is written in a grammar: as its token where the model has one, else as text."""
 
 _MOST_CALLS = 16
-"""In one answer that must call something; without a bound, some models never end."""
+"""The most calls of an answer that must call a tool; without a bound, some models never end."""
 
 
 _NO_ARGUMENTS = {"additionalProperties": False}
@@ -67,7 +67,7 @@ def _call(form: ToolFormat, name: str, schema: Schema, terminal: Terminal) -> st
 
 
 def _pairs(tags: PairTags, schema: Mapping[str, Any], terminal: Terminal) -> Iterator[str]:
-    """Each argument, those that are not required as an option. A text's pattern and format are not enforced."""
+    """Each argument in turn; those that are not required are options. A text's pattern and format are not enforced."""
     properties, required = schema.get("properties"), schema.get("required")
     for key, own in properties.items() if isinstance(properties, dict) else ():
         about = find_property(schema, key)

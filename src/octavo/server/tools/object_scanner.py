@@ -14,7 +14,7 @@ class ObjectScanner:
     """Begins at the object's first brace. It trusts nothing: what is no JSON has no name."""
 
     def __init__(self, name: str | None = None) -> None:
-        """With a name, the object is its arguments; without, it holds both."""
+        """With a name, the object is its arguments; without, it holds name and arguments."""
         self.text = ""
         self.is_whole = False
         self.name = name
@@ -23,10 +23,10 @@ class ObjectScanner:
         self._arguments_end: int | None = None
         self._depth = 0
         self._string_at: int | None = None
-        """Where the string began in which the text stands."""
+        """Where the string began that is being read; None outside strings."""
         self._is_escaped = False
         self._key: str | None = None
-        """Of the outermost object: the key whose value comes."""
+        """The key of the outermost object whose value comes."""
         self._is_value = False
 
     @property

@@ -30,17 +30,17 @@ class PairScanner:
         self.is_whole = False
         self.name: str | None = None
         self.arguments = ""
-        """As far as they have come; empty until it is known to be a call."""
+        """The arguments so far; empty until the text is known to be a call."""
         self._name_end = form.name_end.strip()
         self._tags = tags
         self._until_value = _until_value(tags)
         self._next = (tags.key, form.call_closing or form.closing)
-        """What may stand behind the name, or behind a value."""
+        """The texts that may stand behind the name or behind a value."""
         self._schemas = schemas
         self._buffer = ""
-        """What is not understood yet."""
+        """The text that is not understood yet."""
         self._is_in_text = False
-        """Within a value that is text: it is told as it comes."""
+        """Whether a value that is text is being read: it is told as it comes."""
         self._has_margin = False
         """Whether a margin may come, before such a value."""
 

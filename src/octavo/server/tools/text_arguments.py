@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 Schema = Mapping[str, Any] | None
-"""Of a tool's arguments."""
+"""The schema of a tool's arguments."""
 _DEFINITIONS = ("$defs", "definitions")
 
 
