@@ -132,9 +132,9 @@ class Tier(ABC):
         """The changes since the last call."""
 
     def announce(self) -> None:  # noqa: B027 - a tier may have nothing to tell
-        """`take_changes` tells from now on all chunks that are there as stored, in bounded portions, each once and
-        whatever was told before: for subscribers who know nothing, after a restart or after they were told to forget.
-        Of a tier that does nothing, subscribers know less than there is."""
+        """From now on `take_changes` also reports as stored every chunk that the tier has: each chunk once, in bounded
+        portions, even if it was reported before. This serves subscribers that know nothing, for example after a
+        restart. If a tier does nothing here, its subscribers know of fewer chunks than it has."""
 
     def owned_by(self, tenants: Collection[bytes]) -> list[tuple[OffloadKey, bytes, int]]:
         """Chunks of these tenants that are there, with tenant and bytes, the oldest first. A medium that keeps nothing

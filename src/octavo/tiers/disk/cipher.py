@@ -42,10 +42,11 @@ class RecordCipher:
         self._make_aead: Any = AESGCM
         self._invalid = InvalidTag
         self.key_id = blake2b(key=key, digest_size=KEY_ID_BYTES, person=_KEY_ID).digest()
-        """Names the key in records, and says nothing about it."""
+        """The key's name in records. It does not reveal the key."""
 
     def namespace(self, namespace: bytes) -> bytes:
-        """The namespace of what this key encrypts. It is not found with another key, or with none."""
+        """The namespace of chunks that this key encrypts. An engine with another key, or with none, has a different
+        one."""
         return blake2b(namespace + self.key_id, digest_size=len(namespace), person=_NAMESPACE).digest()
 
     def encrypt(self, data: memoryview, into: memoryview, identity: tuple[OffloadKey, bytes, int]) -> bytes:

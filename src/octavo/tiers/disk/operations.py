@@ -89,6 +89,8 @@ class SealSegment:
 
 @dataclass(frozen=True, slots=True)
 class DeleteSegment:
+    """Delete the segment's file."""
+
     segment: Segment
 
 
@@ -162,6 +164,8 @@ class RecordsWritten:
 
 @dataclass(frozen=True, slots=True)
 class SegmentOpened:
+    """The segment's file is open for records."""
+
     segment: Segment
     room_bytes: int
     """The bytes that the file system has left."""
@@ -188,17 +192,23 @@ class SegmentBroken:
 
 @dataclass(frozen=True, slots=True)
 class SegmentSealed:
+    """The segment has its summary and takes no more records."""
+
     segment: Segment
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentDeleted:
+    """The segment's file is deleted, or could not be: then `error` says why."""
+
     segment: Segment
     error: OSError | None
 
 
 @dataclass(frozen=True, slots=True)
 class ResetMarked:
+    """The marker of a reset is written, or could not be: then `error` says why."""
+
     error: OSError | None
 
 

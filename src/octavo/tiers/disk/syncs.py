@@ -35,8 +35,9 @@ class Syncs:
             self._order()
 
     def flush(self, timeout_s: float) -> bool:
-        """Blocks. A flush that outlives its time is waited for by the next one, if it covers all there is: so a disk
-        that hangs does not gather orders."""
+        """Blocks until everything accepted is durable; False if some of it was lost or time is up before. After a
+        timeout, the next call waits for the same order if nothing was accepted since, so orders do not pile up on a
+        disk that hangs."""
         if self._flush is None:
             self._flush = Sync(is_flush=True)
             self._writer.submit(self._flush)
