@@ -156,8 +156,8 @@ class _Chunks:
 
 
 class _There:
-    """`BlockAvailability` with chunks in place of blocks: those on the device, and those of the others that are in the
-    given places."""
+    """`BlockAvailability` with chunks in place of blocks. A chunk is available if it is on the device, or if its lookup
+    gives one of the accepted results."""
 
     def __init__(self, chunks: _Chunks, on_device: int, accepts: Collection[LookupResult]) -> None:
         self._chunks = chunks

@@ -1,6 +1,6 @@
 """Which of a rank's pages are known: how several ranks share them, so that chunks are the same for any number of ranks.
 
-Whatever is not recognised is opaque, with the reason: wrong bytes would be worse than a cold start.
+A page that is not recognised counts as unknown, with the reason: wrong bytes would be worse than a cold start.
 """
 
 from collections.abc import Iterator

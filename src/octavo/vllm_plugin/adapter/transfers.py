@@ -83,7 +83,8 @@ class Transfers:
         self._shared.drop_name()
 
     def end_all(self) -> None:
-        """vLLM has ended all of them, and names none any more. Nothing of a store that ends so is kept."""
+        """Ends all loads and stores: vLLM has stopped them and will not report them. No chunk of these stores is
+        kept."""
         for load in [job for jobs in self._loads.values() for job in jobs]:
             self._manager.complete_load(load.job_id)
         for store in {job.job_id: job for job in self._stores.values()}.values():
@@ -92,7 +93,7 @@ class Transfers:
         self._stores.clear()
 
     def _begun_store(self, keys: list[OffloadKey], slots: ChunkSlots) -> PrepareStoreOutput:
-        # What it evicts is told as events.
+        # Evicted chunks are reported as events.
         return PrepareStoreOutput(keys_to_store=keys, store_spec=slots, evicted_keys=[])
 
     def _slots_of(

@@ -245,9 +245,9 @@ def fill_store(
 ) -> list[list[Row] | None]:
     """By chunk: a row for each of its blocks, or None if it cannot be stored.
 
-    A store lacks blocks that its request's window had passed. If these are the first ones, and so many that nobody who
-    resumes at the chunk's end asks for them, any row stands for them. A store that vLLM tries again late lacks more;
-    and if others than the first ones are missing, it is not said which.
+    A store lacks the blocks that its request's window has passed. The first `most_missing` blocks of a chunk are needed
+    by no resume at its end, so any row may stand for them. If more are missing, as when vLLM tries a store again late,
+    the first chunk is not stored. If later blocks are missing, vLLM does not say which, and no chunk is stored.
     """
     if num_missing + len(rows) != num_chunks * size:
         return [None] * num_chunks
