@@ -4,6 +4,7 @@ import errno
 import logging
 import os
 import shutil
+import time
 
 import pytest
 
@@ -346,6 +347,17 @@ def test_closing_a_disk_that_hangs_ends_and_keeps_the_lock(disk):
         driver.tier.close()
         with pytest.raises(TierLockedError, match=f"in use by process {os.getpid()}"):
             disk.open()
+
+
+def test_closing_waits_once_for_all_reads_that_hang(disk):
+    driver = disk.open(size=16 << 20, read_threads=64, close_seconds=0.5)
+    assert driver.store(tier_driver.chunks(range(64))) == frozenset()
+    with disk.io.hanging("read"):
+        for number in range(64):
+            assert driver.submit_load(tier_driver.chunks([number])) is not None
+        begun = time.monotonic()
+        driver.tier.close()
+        assert time.monotonic() - begun < 16, "each thread has got the time of all"
 
 
 def test_a_directory_that_cannot_be_used(disk):

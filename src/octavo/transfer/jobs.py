@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Condition, Thread
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import NamedTuple
 
 from octavo.chunks import TransferResult
@@ -88,8 +88,9 @@ class JobRunner:
                 while job := queue.get_nowait():
                     self._end(job, _all_failed(job))
             queue.put(None)
+        end = monotonic() + timeout_s
         for thread in self._threads:
-            thread.join(timeout_s)
+            thread.join(max(0.0, end - monotonic()))
         with self._changed:
             given_up = list(self._unended.values())
         for job in given_up:

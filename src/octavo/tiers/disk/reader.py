@@ -6,6 +6,7 @@ a file that was deleted is noticed, and any number of segments needs few descrip
 
 import os
 import threading
+import time
 from queue import SimpleQueue
 
 from octavo.tiers.buffers import scatter
@@ -64,8 +65,9 @@ class Readers:
             self._runs.put(None)
 
     def join(self, timeout_s: float) -> bool:
+        end = time.monotonic() + timeout_s
         for thread in self._threads:
-            thread.join(timeout_s)
+            thread.join(max(0.0, end - time.monotonic()))
         return not any(thread.is_alive() for thread in self._threads)
 
     def _run(self, ticket: Ticket, buffer: AlignedBuffer, scratch: AlignedBuffer) -> None:
