@@ -68,6 +68,13 @@ def test_faulty_keys_are_refused(keys, tmp_path):
     (keys / "publisher.key").write_text("curve")
     with publisher(keys) as sender, pytest.raises(InputError, match="is not a key file"):
         subscriber(sender, keys).start()
+    (keys / "publisher.key").write_text('curve\n    public-key = "short"\n')
+    with publisher(keys) as sender, pytest.raises(InputError, match=r"publisher\.key is not a key file"):
+        subscriber(sender, keys).start()
+    (keys / "subscribers" / "other.key").write_text("curve")
+    with pytest.raises(InputError, match=r"other\.key is not a key file"):
+        publisher(keys).start()
+    (keys / "subscribers" / "other.key").unlink()
     (keys / "publisher.key_secret").chmod(0o644)
     with pytest.raises(InputError, match="can be read by others"):
         publisher(keys).start()

@@ -21,6 +21,7 @@ _PUBLISHER = "publisher"
 _SUBSCRIBER = "subscriber"
 _KNOWN = "subscribers"
 _PUBLIC, _SECRET = ".key", ".key_secret"
+_KEY_CHARS = 40
 _OTHERS_MAY_READ = stat.S_IRGRP | stat.S_IROTH
 
 
@@ -55,8 +56,11 @@ def secure_subscriber(socket: Socket, folder: Path) -> None:
 def start_authenticator(context: Context, folder: Path) -> ThreadAuthenticator:
     """Starts the thread that lets in the subscribers of the folder. The caller stops it before it ends the context."""
     known = folder / _KNOWN
-    if not any(known.glob(f"*{_PUBLIC}")):
+    files = list(known.glob(f"*{_PUBLIC}"))
+    if not files:
         raise InputError(f"{known} has no key of a subscriber: put the public keys (NAME{_PUBLIC}) there")
+    for file in files:
+        _read(file)  # the authenticator only logs one that is no key, and then lets in nobody
     authenticator = ThreadAuthenticator(context)
     authenticator.start()
     authenticator.configure_curve(domain="*", location=known)
@@ -73,7 +77,11 @@ def _read_secret(file: Path) -> tuple[bytes, bytes]:
 
 
 def _read(file: Path) -> tuple[bytes, bytes | None]:
+    refusal = InputError(f"{file} is not a key file: make keys with `octavo events keys FOLDER`")
     try:
-        return zmq.auth.load_certificate(file)
+        keys = zmq.auth.load_certificate(file)
     except (OSError, ValueError) as error:
-        raise InputError(f"{file} is not a key file: make keys with `octavo events keys FOLDER`") from error
+        raise refusal from error
+    if any(key is not None and len(key) != _KEY_CHARS for key in keys):
+        raise refusal
+    return keys
