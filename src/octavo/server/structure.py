@@ -1,21 +1,32 @@
 """`StructureReader`: from what a request says about the form of its answer to a grammar, and to who reads calls of it.
 
-Grammars are compiled by a thread of their own, one at a time: neither the event loop nor the engine waits for one, and
-a large one keeps nobody waiting but those that want grammars too.
+Each grammar is compiled by a thread of its own, one at a time: neither the event loop nor the engine waits for one. Few
+grammars take minutes and more, and nothing can stop the library then: after some seconds the request is refused and the
+thread left behind, which holds up neither other grammars nor the end of the process.
 """
 
 import asyncio
 import json
+import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
+from threading import Thread
 
 from octavo.engine import FastTokenizer, Grammar, GrammarCompiler, find_added_token, json_grammar, regex_grammar
 from octavo.errors import InputError
-from octavo.server.errors import bad_request
+from octavo.server.errors import bad_request, overloaded
 from octavo.server.prompts import template_of
 from octavo.server.requests import ChatRequest, CompletionRequest, ResponseFormat, StructuredOutputs
 from octavo.server.tools import AnswerReader, ToolFormat, answer_rule, calls_rule, find_format, make_reader, shows_tools
+
+_logger = logging.getLogger(__name__)
+
+_PATIENCE_S = 30.0
+"""How long a grammar may be compiled; large ones take a second or two."""
+_MOST_LEFT_BEHIND = 2
+"""Threads that may still be compiling for requests that were refused. Meanwhile each takes a core."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +46,8 @@ class StructureReader:
     def __init__(self, tokenizer: FastTokenizer | None, grammars: GrammarCompiler | None) -> None:
         self._tokenizer = tokenizer
         self._grammars = grammars
-        self._thread = ThreadPoolExecutor(1, "octavo-grammars")
+        self._turn = asyncio.Lock()
+        self._left_behind: set[asyncio.Future[Grammar]] = set()
 
     async def read(self, request: CompletionRequest | ChatRequest) -> Structure:
         """The form that a request asks for; ApiError where it cannot be had."""
@@ -103,10 +115,50 @@ class StructureReader:
     async def _compile(self, param: str, text: str) -> Grammar:
         if self._grammars is None:
             raise bad_request(f"{param} needs a tokenizer, and the model's folder has none", param=param)
+        if (kept := self._grammars.find(text)) is not None:
+            return kept
+        if len(self._left_behind) >= _MOST_LEFT_BEHIND:
+            await asyncio.wait(self._left_behind, timeout=_PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
+        async with self._turn:
+            if len(self._left_behind) >= _MOST_LEFT_BEHIND:
+                raise overloaded("grammars that take too long are still being compiled; try again later")
+            compiling = _in_thread(partial(self._grammars.compile, text))
+            try:
+                await asyncio.wait([compiling], timeout=_PATIENCE_S)
+            finally:
+                if not compiling.done():
+                    self._leave_behind(compiling)
+        if not compiling.done():
+            raise bad_request(
+                f"{param}: the grammar takes more than {_PATIENCE_S:g} s to compile; simplify it", param=param
+            )
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, self._grammars.compile, text)
+            return compiling.result()
         except InputError as error:
             raise bad_request(str(error), param=param) from None
+
+    def _leave_behind(self, compiling: "asyncio.Future[Grammar]") -> None:
+        def has_ended(compiled: "asyncio.Future[Grammar]") -> None:
+            self._left_behind.discard(compiled)
+            compiled.exception()  # nobody else asks for it
+
+        self._left_behind.add(compiling)
+        compiling.add_done_callback(has_ended)
+        _logger.warning("a grammar is still being compiled after its request has ended")
+
+
+def _in_thread(compile_grammar: Callable[[], Grammar]) -> "asyncio.Future[Grammar]":
+    """Runs in a new thread, for which the process does not wait at its end."""
+    compiled: Future[Grammar] = Future()
+
+    def run() -> None:
+        try:
+            compiled.set_result(compile_grammar())
+        except Exception as error:  # noqa: BLE001 - whatever it is, the request hears of it
+            compiled.set_exception(error)
+
+    Thread(target=run, name="octavo-grammar", daemon=True).start()
+    return asyncio.wrap_future(compiled)
 
 
 def _may_call(request: ChatRequest) -> bool:

@@ -38,7 +38,7 @@ _WHITESPACE = r"[ \n\r\t]{1,32}"
 
 
 class GrammarCompiler:
-    """Compiles one grammar at a time and keeps the latest. Any thread may call it."""
+    """Compiles grammars and keeps the latest. Any thread may call it."""
 
     def __init__(self, tokenizer: "FastTokenizer", vocab_size: int, eos_token_ids: Collection[int]) -> None:
         self._tokenizer = tokenizer
@@ -50,30 +50,42 @@ class GrammarCompiler:
         self._kept: OrderedDict[str, Grammar] = OrderedDict()
         """Compiled grammars by text, the least recently used first."""
 
+    def find(self, text: str) -> Grammar | None:
+        """A grammar that was compiled lately; None for any other."""
+        with self._lock:
+            grammar = self._kept.get(text)
+            if grammar is not None:
+                self._kept.move_to_end(text)
+        return grammar
+
     def compile(self, text: str) -> Grammar:
         """Compiles a grammar. Raises InputError for a text that is no grammar, or one that no answer could follow."""
         if len(text) > MOST_GRAMMAR_CHARS:
             raise InputError(
                 f"the grammar has {len(text):,} characters, and may have {MOST_GRAMMAR_CHARS:,}; make it smaller"
             )
-        with self._lock, _refusing():
-            grammar = self._kept.pop(text, None) or self._compile(text)
-            self._kept[text] = grammar
-            if len(self._kept) > _MOST_KEPT:
-                self._kept.popitem(last=False)
+        grammar = self.find(text)
+        if grammar is None:
+            with _refusing():
+                grammar = self._compile(text)
+            with self._lock:
+                self._kept[text] = grammar
+                if len(self._kept) > _MOST_KEPT:
+                    self._kept.popitem(last=False)
         return grammar
 
     def _compile(self, text: str) -> Grammar:
+        """It holds no lock, since it may take very long: the library's limits do not bound every grammar."""
         library = _llguidance()
-        if self._tokens is None:
-            self._tokens = self._read_tokens()
-        start = library.LLMatcher(self._tokens, text, log_level=0, limits=library.LLParserLimits(**_LIMITS))
+        with self._lock:
+            tokens = self._tokens = self._tokens or self._read_tokens()
+        start = library.LLMatcher(tokens, text, log_level=0, limits=library.LLParserLimits(**_LIMITS))
         if start.is_error():
             raise InputError(f"the grammar cannot be used: {start.get_error().partition(chr(10))[0]}")
-        grammar = Grammar(start, tokens=self._tokens, vocab_size=self._vocab_size, end_ids=self._eos_token_ids)
+        grammar = Grammar(start, tokens=tokens, vocab_size=self._vocab_size, end_ids=self._eos_token_ids)
         for beginning in _BEGINNINGS:
             state = grammar.begin()
-            if not state.try_accept(self._tokens.tokenize_str(beginning)):
+            if not state.try_accept(tokens.tokenize_str(beginning)):
                 continue
             if not state.find_allowed():
                 raise InputError(f"no text fits the grammar, or it is too large: {state.why_broken or 'nothing fits'}")
