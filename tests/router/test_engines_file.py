@@ -1,10 +1,13 @@
 """Engines that come and go with the file that lists them."""
 
+import asyncio
+from threading import Event, Thread
+
 import pytest
 
 from octavo.engine import save_tiny_model
 from octavo.errors import InputError
-from octavo.router import RouterConfig, RouterServer
+from octavo.router import RouterConfig, RouterServer, engines_file
 from rigs.running_router import RoutedEngine, RunningRouter
 from rigs.running_server import MODEL
 
@@ -65,3 +68,24 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, text, complaint):
     file.write_text(text)
     with pytest.raises(InputError, match=f"{file}.*{complaint}"):
         RouterServer(RouterConfig(engines_file=file))
+
+
+def test_a_file_system_that_hangs_does_not_hold_up_the_end(tmp_path, monkeypatch):
+    hangs, may_end = Event(), Event()
+
+    def hang(file):
+        hangs.set()
+        may_end.wait()
+
+    async def watch_and_end():
+        watching = asyncio.create_task(engines_file.watch_engines_file(tmp_path / "engines.yaml", print))
+        await asyncio.to_thread(hangs.wait)
+        watching.cancel()
+
+    monkeypatch.setattr(engines_file, "_mark", hang)
+    running = Thread(target=lambda: asyncio.run(watch_and_end()), daemon=True)
+    running.start()
+    running.join(60.0)
+    has_ended = not running.is_alive()
+    may_end.set()
+    assert has_ended

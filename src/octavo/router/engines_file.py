@@ -8,11 +8,13 @@ engines:
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
 from octavo.errors import InputError
 from octavo.planning import read_yaml_file
+from octavo.server import run_apart
 from octavo.settings import Settings
 
 _logger = logging.getLogger(__name__)
@@ -42,11 +44,11 @@ async def watch_engines_file(file: Path, take: Callable[[tuple[str, ...]], None]
     by `take` with InputError, is logged, and the fleet stays as it was."""
     seen: _Mark | None = None
     while True:
-        mark = await asyncio.to_thread(_mark, file)
+        mark = await run_apart(partial(_mark, file), name="octavo-engines-file")  # the file system may hang
         if mark != seen:
             seen = mark
             try:
-                take(await asyncio.to_thread(read_engines_file, file))
+                take(await run_apart(partial(read_engines_file, file), name="octavo-engines-file"))
             except InputError as error:
                 _logger.warning("the fleet stays as it is: %s", error)
         await asyncio.sleep(_INTERVAL_S)

@@ -9,16 +9,15 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from threading import Thread
 
 from octavo.engine import FastTokenizer, Grammar, GrammarCompiler, find_added_token, json_grammar, regex_grammar
 from octavo.errors import InputError
 from octavo.server.errors import bad_request, overloaded
 from octavo.server.prompts import template_of
 from octavo.server.requests import ChatRequest, CompletionRequest, ResponseFormat, StructuredOutputs
+from octavo.server.threads import run_apart
 from octavo.server.tools import AnswerReader, ToolFormat, answer_rule, calls_rule, find_format, make_reader, shows_tools
 
 _logger = logging.getLogger(__name__)
@@ -122,7 +121,7 @@ class StructureReader:
         async with self._turn:
             if len(self._left_behind) >= _MOST_LEFT_BEHIND:
                 raise overloaded("grammars that take too long are still being compiled; try again later")
-            compiling = _in_thread(partial(self._grammars.compile, text))
+            compiling = run_apart(partial(self._grammars.compile, text), name="octavo-grammar")
             try:
                 await asyncio.wait([compiling], timeout=_PATIENCE_S)
             finally:
@@ -145,20 +144,6 @@ class StructureReader:
         self._left_behind.add(compiling)
         compiling.add_done_callback(has_ended)
         _logger.warning("a grammar is still being compiled after its request has ended")
-
-
-def _in_thread(compile_grammar: Callable[[], Grammar]) -> "asyncio.Future[Grammar]":
-    """Runs in a new thread, for which the process does not wait at its end."""
-    compiled: Future[Grammar] = Future()
-
-    def run() -> None:
-        try:
-            compiled.set_result(compile_grammar())
-        except Exception as error:  # noqa: BLE001 - whatever it is, the request hears of it
-            compiled.set_exception(error)
-
-    Thread(target=run, name="octavo-grammar", daemon=True).start()
-    return asyncio.wrap_future(compiled)
 
 
 def _may_call(request: ChatRequest) -> bool:
