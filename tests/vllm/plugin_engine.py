@@ -161,7 +161,7 @@ def scenario_shared(model: str, transfer: dict[str, Any]) -> dict[str, Any]:
         "kv_both": {"first": first, "others": [other]},
         "kv_consumer": {"first": first, "others": [other], "own": [own]},
     }
-    store = Path(transfer["kv_connector_extra_config"]["shared"].removeprefix("file://"))
+    store = Path(transfer["kv_connector_extra_config"]["shared"]["url"].removeprefix("file://"))
     for role, prompts in asks.items():
         had = set(store.rglob("*"))
         llm = start(model, transfer | {"kv_role": role})

@@ -15,7 +15,8 @@ PATIENT = dict.fromkeys(("find_seconds", "load_seconds", "store_seconds"), 60)
 
 def test_engines_resume_what_others_have_computed(tmp_path: Path) -> None:
     """One after the other over an empty store: a producer, an engine that does both, and a consumer."""
-    transfer = transfer_config(memory="16MiB", shared=f"file://{tmp_path}/store", digests=str(tmp_path))
+    shared = {"url": f"file://{tmp_path}/store"} | PATIENT
+    transfer = transfer_config(memory="16MiB", shared=shared, digests=str(tmp_path), load_timeout_s=60)
     seen = play("shared", model=make_model("qwen3_next", tmp_path / "model"), transfer=transfer)
     local, cached = seen["local"]
     first, others = local[:-1], local[-1:]
