@@ -24,13 +24,13 @@ free_port() { "$python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0
 port=${3:-$(free_port)}
 metrics=$(free_port)
 pids=()
-trap 'kill "${pids[@]}" 2> /dev/null || true; wait' EXIT
+trap 'kill -KILL "${pids[@]}" 2> /dev/null || true; wait' EXIT
 trap 'exit 0' TERM INT
 # starts NAME PORT OPTION...: a command of the package, and waits until it listens
 starts() {
     local name=$1 port=$2
     shift 2
-    "$(dirname "$0")/end_with_parent.sh" $$ "$python" -c "from mooncake.cli${name#master} import main; main()" "$@" \
+    "$(dirname "$0")/end_with_parent.sh" KILL $$ "$python" -c "from mooncake.cli${name#master} import main; main()" "$@" \
         > "$folder/$name.log" 2>&1 &
     pids+=($!)
     until (: < "/dev/tcp/127.0.0.1/$port") 2> /dev/null; do

@@ -8,7 +8,7 @@
 # Needs Debian's packages radosgw, ceph-mon, ceph-osd and ceph-base, and ends with 77 where they are not installed.
 set -euo pipefail
 scripts=$(realpath "$(dirname "$0")")
-bound() { exec "$scripts/end_with_parent.sh" $$ "$@"; }
+bound() { exec "$scripts/end_with_parent.sh" KILL $$ "$@"; }
 
 for tool in radosgw radosgw-admin ceph-mon ceph-osd ceph monmaptool ceph-authtool; do
     command -v "$tool" >/dev/null || {
@@ -24,7 +24,7 @@ mkdir -p "$folder"/{mon,osd,rgw,log}
 cd "$folder"
 here=$PWD
 pids=()
-trap 'kill "${pids[@]}" 2>/dev/null || true; wait' EXIT
+trap 'kill -KILL "${pids[@]}" 2>/dev/null || true; wait' EXIT
 trap 'exit 0' TERM INT
 
 cluster=$(cat /proc/sys/kernel/random/uuid)

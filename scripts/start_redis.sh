@@ -43,9 +43,9 @@ appendonly no
 databases 4
 user octavo on >octavo-secret ~octavo* +get +set +getrange +pexpire +del +unlink +scan +memory|usage +select
 CONF
-"$(dirname "$0")/end_with_parent.sh" $$ "$kind-server" "$folder/redis.conf" > "$folder/redis.log" &
+"$(dirname "$0")/end_with_parent.sh" KILL $$ "$kind-server" "$folder/redis.conf" > "$folder/redis.log" &
 server=$!
-trap 'kill "$server" 2> /dev/null || true; wait' EXIT
+trap 'kill -KILL "$server" 2> /dev/null || true; wait' EXIT
 trap 'exit 0' TERM INT
 until "$kind-cli" -s "$socket" ping > /dev/null 2>&1; do
     kill -0 "$server" 2> /dev/null || {

@@ -28,8 +28,8 @@ def test_a_process_ends_with_its_parent(number):
 
 
 def test_a_parent_that_has_ended_already_starts_nothing():
-    script, _, *command = bound(["echo", "up"])
-    done = subprocess.run([script, "0", *command], capture_output=True, text=True, check=False)
+    script, number, _, *command = bound(["echo", "up"])
+    done = subprocess.run([script, number, "0", *command], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
 
 

@@ -43,11 +43,13 @@ def test_nothing_is_left_of_a_run_that_was_killed(script, tmp_path):
 
 
 @pytest.mark.parametrize("script", SERVERS)
-def test_nothing_is_left_of_a_script_that_was_killed(script, tmp_path):
+def test_servers_that_hang_end_with_their_script(script, tmp_path):
     try:
         with serving(script, tmp_path, *SERVERS[script]):
             (script_pid,) = (pid for pid in children_of(os.getpid()) if str(tmp_path) in command_of(pid))
             family = [os.pidfd_open(pid) for pid in family_of(script_pid)]
+            for hanging in family:
+                signal.pidfd_send_signal(hanging, signal.SIGSTOP)
             os.kill(script_pid, signal.SIGKILL)
     except MissingError as missing:
         pytest.skip(str(missing))

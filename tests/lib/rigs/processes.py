@@ -13,7 +13,7 @@ def bound(command: Iterable[object]) -> list[str]:
     """The command, so that it gets SIGTERM when this process ends, even by SIGKILL: servers take it, so that none
     outlives the run that started it. For Linux the parent is the thread, so that only the main one will do."""
     assert threading.current_thread() is threading.main_thread(), "a process would end with this thread"
-    return [str(SCRIPTS / "end_with_parent.sh"), str(os.getpid()), *map(str, command)]
+    return [str(SCRIPTS / "end_with_parent.sh"), "TERM", str(os.getpid()), *map(str, command)]
 
 
 def children_of(parent: int) -> list[int]:
