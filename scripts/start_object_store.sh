@@ -61,7 +61,7 @@ osd class update on start = false
 osd class load list = *
 osd class default list = *
 [client.rgw.a]
-rgw frontends = beast endpoint=127.0.0.1:$gateway
+rgw frontends = beast endpoint=127.0.0.1:$gateway tcp_nodelay=1
 rgw data = $here/rgw
 CONF
 export CEPH_CONF=$here/ceph.conf

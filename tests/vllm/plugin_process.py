@@ -13,6 +13,8 @@ from octavo.vllm_plugin.ranks import abandoned
 
 _HERE = Path(__file__).parent
 _KNOWN = "KNOWN "
+_PATIENT = {"loads": "always", "load_timeout_s": 60, "store_timeout_s": 60}
+"""A test is not to depend on how quick a machine is."""
 
 
 def make_model(family: str, folder: Path, seed: int = 0) -> str:
@@ -86,7 +88,7 @@ def transfer_config(connector: str = "OffloadingConnector", **extra: Any) -> dic
         "kv_connector_extra_config": {
             "spec_name": "OctavoOffloadingSpec",
             "spec_module_path": "octavo.vllm_plugin",
-            "loads": "always",  # a test is not to depend on how quick a machine is
+            **_PATIENT,
             **extra,
         },
     }
