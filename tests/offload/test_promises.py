@@ -16,6 +16,7 @@ LAYERS = {
     "windows": [window(10), full()],
     "several windows": [window(5), window(20, heads=3), full()],
     "states": [state(), full()],
+    "light states": [state(elements=1), full()],
     "windows and states": [window(9), state(), full()],
     "heavy windows and states": [window(8, heads=5), state(elements=16 * 8), full()],
     "latent": [MLAAttentionSpec(block_size=4, head_size=8)],
@@ -45,8 +46,18 @@ LIMITS = RequestLimits(max_model_len=480, max_step_tokens=96)
 class Writer(OffloadingEngine):
     """An engine, and memory for so many blocks of all groups together."""
 
-    def __init__(self, layers, *, blocks, tiers=(), quota=None, policy="lru", store_policy=StorePolicy.AT_BOUNDARIES):
-        super().__init__(KVCacheManager(small_model(*(LAYERS | FAR_APART)[layers], limits=LIMITS).plan(1.0)))
+    def __init__(
+        self,
+        layers,
+        *,
+        blocks,
+        tiers=(),
+        quota=None,
+        policy="lru",
+        store_policy=StorePolicy.AT_BOUNDARIES,
+        limits=LIMITS,
+    ):
+        super().__init__(KVCacheManager(small_model(*(LAYERS | FAR_APART)[layers], limits=limits).plan(1.0)))
         groups = [
             GroupOffloadConfig(spec=group.spec.rule, blocks_per_chunk=1, page_size_bytes=group.page_bytes)
             for group in self.config.groups
@@ -113,6 +124,17 @@ def test_what_prompts_share_is_resumed_from_a_tier_when_memory_is_empty_too(laye
     writer.serve_anew(prompts[0])
     writer.lose_memory()
     assert [writer.serve_anew(prompt) for prompt in prompts] == [30, 20, 20, 20]
+
+
+@pytest.mark.parametrize("step_tokens", [96, 250, 2048])
+@pytest.mark.parametrize("blocks", [7, 30, 100, 470])
+def test_points_cut_a_prompt_into_a_few_pieces(blocks, step_tokens):
+    limits = RequestLimits(max_model_len=1920, max_step_tokens=step_tokens)
+    writer = Writer("light states", blocks=2000, limits=limits)
+    request = writer.begin(range(blocks * BLOCK + 1))
+    assert writer.is_ready(request)
+    most = 8 * -(-blocks * BLOCK // step_tokens) + 1
+    assert 3 <= len(request.blocks.promises.between(0, blocks * BLOCK)) <= most
 
 
 @pytest.mark.parametrize("layers", FAR_APART)

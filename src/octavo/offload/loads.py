@@ -75,7 +75,7 @@ class Loader:
     ) -> None:
         """`requests`: all requests that run or were looked at; the choice between loading and computing depends on
         them."""
-        self._promises = PromiseRule(groups, device.config.resume_granularity)
+        self._promises = PromiseRule(groups, device.config.resume_granularity, device.config.limits)
         self._device = device
         self._manager = manager
         self._worker = worker

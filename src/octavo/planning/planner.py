@@ -77,14 +77,18 @@ def plan_kv_cache(
         alignment_bytes=alignment_bytes,
         hash_block_size=hash_block_size,
         resume_granularity=granularity,
-        checkpoint_interval_tokens=checkpoint_interval_tokens or default_checkpoint_interval(groups, granularity),
+        checkpoint_interval_tokens=checkpoint_interval_tokens
+        or default_checkpoint_interval(groups, granularity, limits),
         limits=limits,
     )
     return _fit_one_request(config, shorten_context=shorten_context)
 
 
-def default_checkpoint_interval(groups: Sequence[KVCacheGroupSpec], granularity: int) -> int | None:
-    """The distance at which checkpoints weigh a quarter of the attention cache that grows between two of them.
+def default_checkpoint_interval(
+    groups: Sequence[KVCacheGroupSpec], granularity: int, limits: RequestLimits
+) -> int | None:
+    """The distance at which checkpoints weigh a quarter of the attention cache that grows between two of them, or more,
+    so that they cut no long prompt into short pieces.
 
     None where no attention cache grows: then any interval would outweigh the rest.
     """
@@ -93,7 +97,7 @@ def default_checkpoint_interval(groups: Sequence[KVCacheGroupSpec], granularity:
     if not checkpoint_bytes or not bytes_per_token:
         return None
     tokens = int(CHECKPOINT_SHARE_OF_ATTENTION * checkpoint_bytes / bytes_per_token) + 1
-    return ceil_div(tokens, granularity) * granularity
+    return max(ceil_div(tokens, granularity) * granularity, limits.shortest_piece(limits.max_model_len, granularity))
 
 
 def _place_layers(

@@ -16,6 +16,9 @@ from typing import ClassVar, NamedTuple, Self
 
 from octavo.errors import SpecError
 
+_MOST_PIECES = 8
+"""The most pieces into which points at equal distances cut a prompt, or one step of a longer one."""
+
 
 class ResumePoint(NamedTuple):
     """A place in a request's sequence where computing could go on: everything before `num_tokens` is cached."""
@@ -36,6 +39,12 @@ class RequestLimits:
     def __post_init__(self) -> None:
         require_positive(self, "max_model_len", "max_step_tokens")
         require_not_negative(self, "max_encoder_tokens")
+
+    def shortest_piece(self, num_prompt_tokens: int, unit_tokens: int) -> int:
+        """The least distance of points that cut the prefill of such a prompt, since each piece is a step of its own:
+        `unit_tokens` times a power of two, so that points of different distances meet."""
+        shortest = ceil_div(min(num_prompt_tokens, self.max_step_tokens), _MOST_PIECES)
+        return unit_tokens << max(0, ceil_div(shortest, unit_tokens) - 1).bit_length()
 
 
 @dataclass(frozen=True, kw_only=True)  # not slotted: a subclass's super() would break
