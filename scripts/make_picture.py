@@ -113,8 +113,8 @@ class Row:
     def first_missing(self, start: int, stop: int) -> int:
         return next((block for block in range(start, stop) if block not in self.blocks), stop)
 
-    def last_available(self, stop: int) -> int:
-        return max((block for block in self.blocks if block < stop), default=-1)
+    def available_until(self, stop: int) -> int:
+        return max((block + 1 for block in self.blocks if block < stop), default=0)
 
 
 HEADS = {"block_size": BLOCK, "num_kv_heads": 1, "head_size": 64, "dtype": CacheDType.FLOAT32}

@@ -34,8 +34,8 @@ class Held:
     def first_missing(self, start, stop):
         return next((k for k in range(start, stop) if not self.is_there(k)), stop)
 
-    def last_available(self, stop):
-        return next((k for k in range(stop - 1, -1, -1) if self.is_there(k)), -1)
+    def available_until(self, stop):
+        return next((end for end in range(stop, 0, -1) if self.is_there(end - 1)), 0)
 
 
 def can_resume(groups, path, present):

@@ -17,7 +17,7 @@ class CountingBlocks:
 
     present: frozenset[int]
     first_missing_calls: int = 0
-    last_available_calls: int = 0
+    available_until_calls: int = 0
     asked: list[int] = field(default_factory=list)
 
     def first_missing(self, start, stop):
@@ -29,9 +29,9 @@ class CountingBlocks:
                 return block
         return stop
 
-    def last_available(self, stop):
-        self.last_available_calls += 1
-        return strategies.BlockSet(self.present).last_available(stop)
+    def available_until(self, stop):
+        self.available_until_calls += 1
+        return strategies.BlockSet(self.present).available_until(stop)
 
 
 LONG = 131_072
@@ -72,14 +72,14 @@ def test_checkpoints_are_found_without_looking_at_each_block():
     found, (full, states) = count((FULL, range(LONG // 16)), (mamba(16), {511}))
     assert found == Resume(num_tokens=8192, limited_by=1)
     assert states.first_missing_calls <= 2
-    assert states.last_available_calls == 1
-    assert full.last_available_calls == 0
+    assert states.available_until_calls == 1
+    assert full.available_until_calls == 0
 
 
 def test_no_checkpoint_costs_one_probe():
     found, (states,) = count((mamba(16), ()))
     assert found == Resume(num_tokens=0, limited_by=0)
-    assert (states.first_missing_calls, states.last_available_calls) == (1, 1)
+    assert (states.first_missing_calls, states.available_until_calls) == (1, 1)
 
 
 @thorough
@@ -93,8 +93,8 @@ def test_no_block_is_asked_for_twice(question):
 
 
 @given(question=questions(SMALL_BLOCKS, max_boundaries=12))
-def test_last_available_is_asked_only_where_the_last_block_is_always_needed(question):
+def test_available_until_is_asked_only_where_the_last_block_is_always_needed(question):
     groups, request, step = question
     counted = [replace(group, blocks=CountingBlocks(group.blocks.present)) for group in groups]
     longest_resume(counted, request, granularity=step)
-    assert all(group.spec.always_needs_last_block for group in counted if group.blocks.last_available_calls)
+    assert all(group.spec.always_needs_last_block for group in counted if group.blocks.available_until_calls)

@@ -40,10 +40,10 @@ class GroupLookup:
         self._first, self._rows = start, rows
         return missing
 
-    def last_available(self, stop: int) -> int:
+    def available_until(self, stop: int) -> int:
         known = self.hashes if stop >= len(self.hashes) else self.hashes[:stop]
         last = next(filter(self.index.__contains__, reversed(known)), None)
-        return -1 if last is None else known.index(last)
+        return 0 if last is None else known.index(last) + 1
 
     def rows_of(self, blocks: range) -> list[Row]:
         """The rows of blocks that are there."""

@@ -130,8 +130,8 @@ class BlocksInPrompt:
         stop = min(stop, self._num_blocks)
         return next((block for block in range(start, stop) if not self._has(block)), max(start, stop))
 
-    def last_available(self, stop: int) -> int:
-        return next((block for block in range(min(stop, self._num_blocks) - 1, -1, -1) if self._has(block)), -1)
+    def available_until(self, stop: int) -> int:
+        return next((end for end in range(min(stop, self._num_blocks), 0, -1) if self._has(end - 1)), 0)
 
     def _has(self, block: int) -> bool:
         for size, on_media, hashes in self._by_size:

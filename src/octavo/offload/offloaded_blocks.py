@@ -74,16 +74,16 @@ class OffloadedBlocks:
             at, probe = end, probe * 8
         return at
 
-    def last_available(self, stop: int) -> int:
+    def available_until(self, stop: int) -> int:
         end, probe = min(stop, self._num_known), _FIRST_PROBE
         while end > 0:
             start = max(0, end - probe * self._size)
             self._look_up(start, end)
             last = self._found.rfind(_THERE, start, end)
             if last >= 0:
-                return last
+                return last + 1
             end, probe = start, probe * 8
-        return -1
+        return 0
 
     def missing_in(self, run: range) -> list[int]:
         """The blocks of a run that no chunk has."""
@@ -158,9 +158,8 @@ class TieredBlocks:
                 at = on_tiers_until
         return stop
 
-    def last_available(self, stop: int) -> int:
-        on_device = self.device.last_available(stop)
-        return max(on_device, self.offloaded.last_available(stop))
+    def available_until(self, stop: int) -> int:
+        return max(self.device.available_until(stop), self.offloaded.available_until(stop))
 
     def rows_and_missing(self, ranges: Sequence[range]) -> tuple[list[Row], list[int]]:
         """Rows of the blocks that are on the device, and the blocks that are not."""

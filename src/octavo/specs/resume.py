@@ -28,9 +28,9 @@ class BlockAvailability(Protocol):
     def first_missing(self, start: int, stop: int) -> int:
         """The smallest block in `[start, stop)` that is not there; `stop` when all are."""
 
-    def last_available(self, stop: int) -> int:
-        """The largest block below `stop` that is there; -1 when none is. Asked only where the spec always needs its
-        last block."""
+    def available_until(self, stop: int) -> int:
+        """The end of the last block before `stop` that is there: 4 where that is block 3, and 0 where there is none.
+        Asked only where the spec always needs its last block."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +155,7 @@ class _GroupSearch:
             return 0  # it is needed wherever the decoder stands
         blocks = missing
         if self.spec.always_needs_last_block:
-            blocks = self.blocks.last_available(missing) + 1
+            blocks = self.blocks.available_until(missing)
         return blocks * self.spec.block_size - self.lookahead
 
 

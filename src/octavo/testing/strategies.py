@@ -121,8 +121,8 @@ class BlockSet:
     def first_missing(self, start: int, stop: int) -> int:
         return next((block for block in range(start, stop) if block not in self.present), stop)
 
-    def last_available(self, stop: int) -> int:
-        return max((block for block in self.present if block < stop), default=-1)
+    def available_until(self, stop: int) -> int:
+        return max((block + 1 for block in self.present if block < stop), default=0)
 
 
 @st.composite

@@ -174,15 +174,15 @@ class _There:
             at, probe = end, probe * 8
         return min(at, stop)
 
-    def last_available(self, stop: int) -> int:
+    def available_until(self, stop: int) -> int:
         end, probe = min(stop, self._chunks.count), _FIRST_PROBE
         while end > self._on_device:
             start = max(self._on_device, end - probe)
             for back, stands in enumerate(reversed(self._chunks.stands(start, end)), 1):
                 if stands in self._accepts:
-                    return end - back
+                    return end - back + 1
             end, probe = start, probe * 8
-        return min(stop, self._on_device) - 1
+        return min(stop, self._on_device)
 
 
 class Found:
