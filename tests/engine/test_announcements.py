@@ -14,7 +14,7 @@ from octavo.engine.runner import ModelRunner
 from octavo.engine.scheduler import SchedulerLimits
 from octavo.events import GroupView, InProcessPublisher, PublisherConfig, external_hashes
 from octavo.hashing import PLAIN, BlockHasher
-from octavo.offload import OffloadConfig
+from rigs.offload_always import offload_always
 
 FAMILIES = ["llama", "gemma3", "qwen3_next"]
 NEW_TOKENS = 4
@@ -54,7 +54,7 @@ class Followed:
             manager,
             SchedulerLimits(max_step_tokens=256, max_num_seqs=8, max_waiting=64),
             vocab_size=family.model.vocab_size,
-            offload=offload_maker(config, OffloadConfig.from_mapping(tiers))(manager, runner),
+            offload=offload_maker(config, offload_always(tiers))(manager, runner),
             event_feed=EventFeed(manager, publisher),
         )
 

@@ -11,7 +11,7 @@ from octavo.engine.engine import Engine
 from octavo.engine.offloading import offload_maker
 from octavo.engine.sampling_params import SamplingParams
 from octavo.engine.tiny_models import save_tiny_model
-from octavo.offload import OffloadConfig
+from octavo.offload import LoadRule, OffloadConfig
 from octavo.tiers.disk import DiskConfig, DiskSpec
 from rigs.faulty_disk import FaultyDiskIO
 
@@ -27,7 +27,7 @@ def open_engine(tmp_path, disk_io):
     save_tiny_model("llama", tmp_path / "model")
     config = EngineConfig(model=tmp_path / "model", device_memory_bytes=2 << 20, max_model_len=256)
     disk = DiskSpec(DiskConfig.from_mapping({"path": str(tmp_path / "disk"), "size": "64MiB"}), disk_io)
-    make_offload = offload_maker(config, OffloadConfig(memory=4 << 20, tiers=(disk,)))
+    make_offload = offload_maker(config, OffloadConfig(memory=4 << 20, tiers=(disk,), loads=LoadRule.ALWAYS))
 
     @asynccontextmanager
     async def opened():

@@ -12,7 +12,7 @@ from octavo.engine.grammars.compiler import MOST_GRAMMAR_CHARS
 from octavo.engine.outputs import FinishReason
 from octavo.engine.tiny_models import save_tiny_model
 from octavo.errors import InputError
-from octavo.offload import OffloadConfig
+from rigs.offload_always import offload_always
 
 SCHEMA = {
     "type": "object",
@@ -37,7 +37,7 @@ def folder(tmp_path_factory):
 def make_engine(folder, *, offload=None, **options):
     defaults = {"device_memory_bytes": 8 << 20, "max_model_len": 768, "max_num_seqs": 16}
     config = EngineConfig(model=folder, **{**defaults, **options})
-    hooks = None if offload is None else offload_maker(config, OffloadConfig.from_mapping(offload))
+    hooks = None if offload is None else offload_maker(config, offload_always(offload))
     return Engine.from_config(config, make_offload=hooks)
 
 

@@ -20,7 +20,7 @@ from workloads import (
 )
 
 from octavo.engine.tiny_models import VOCAB_SIZE
-from octavo.offload import OffloadConfig
+from octavo.offload import LoadRule, OffloadConfig
 from octavo.tiers import TierState
 from octavo.tiers.disk import DiskConfig, DiskSpec
 from rigs.faulty_disk import FaultyDiskIO
@@ -49,7 +49,7 @@ class World:
 
     def __init__(self, family, prompts, tier):
         self.family, self.prompts, self.clock = family, prompts, Clock()
-        config = OffloadConfig(staging=4 << 20, tiers=(tier,))
+        config = OffloadConfig(staging=4 << 20, tiers=(tier,), loads=LoadRule.ALWAYS)
         self.engine = family.engine(offload=config, clock=self.clock)
 
     def serve(self, *, seconds_per_step=0.0):

@@ -8,7 +8,7 @@ from workloads import Answer, Clock, Family, check_nothing_is_held, generate, re
 
 from octavo.engine.engine import Engine
 from octavo.engine.offloading import offload_maker
-from octavo.offload import OffloadConfig
+from rigs.offload_always import offload_always
 
 FAMILIES = ["llama", "gemma3", "qwen3_next"]
 NEW_TOKENS = 6
@@ -49,7 +49,7 @@ def start(family, disk=None, **options) -> Engine:
     if disk is None:
         return Engine.from_config(config)
     tiers = {"staging": "4MiB", "tiers": [{"type": "disk", "path": str(disk), "size": "64MiB"}]}
-    return Engine.from_config(config, make_offload=offload_maker(config, OffloadConfig.from_mapping(tiers)))
+    return Engine.from_config(config, make_offload=offload_maker(config, offload_always(tiers)))
 
 
 def serve(engine, prompts) -> tuple[list[Answer], dict[str, int]]:

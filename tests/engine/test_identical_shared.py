@@ -7,7 +7,7 @@ from workloads import Clock, Family, check_nothing_is_held, generate, resumed, s
 
 from octavo.engine.engine import Engine
 from octavo.engine.offloading import offload_maker
-from octavo.offload import OffloadConfig
+from rigs.offload_always import offload_always
 
 FAMILIES = ["gemma3", "qwen3_next", "falcon_h1"]
 NEW_TOKENS = 6
@@ -28,7 +28,7 @@ def prompts(family):
 
 def start(family, folder):
     shared = {"url": f"file://{folder}", "find_seconds": 60, "load_seconds": 60, "store_seconds": 60}
-    offload = OffloadConfig.from_mapping({"memory": "4MiB", "load_timeout_s": 60, "shared": shared})
+    offload = offload_always({"memory": "4MiB", "load_timeout_s": 60, "shared": shared})
     config = family.config(MEMORY_BYTES)
     return Engine.from_config(config, make_offload=offload_maker(config, offload))
 

@@ -18,7 +18,7 @@ from octavo.events import (
     PublisherConfig,
     external_hashes,
 )
-from octavo.offload import OffloadConfig
+from rigs.offload_always import offload_always
 
 
 def test_every_medium_tells_what_it_holds(tmp_path):
@@ -35,7 +35,7 @@ def test_every_medium_tells_what_it_holds(tmp_path):
                                      max_step_tokens=128, max_num_seqs=4))  # fmt: skip
     manager = KVCacheManager(parts.manager.config, hasher=parts.manager.hasher, enable_events=True)
     tiers = {"memory": "300KiB", "tiers": [{"type": "disk", "path": str(tmp_path / "disk"), "size": "64MiB"}]}
-    offload = offload_maker(config, OffloadConfig.from_mapping(tiers))(manager, parts.runner)
+    offload = offload_maker(config, offload_always(tiers))(manager, parts.runner)
     publisher = InProcessPublisher()
     held = {medium: [set(), set()] for medium in (MEDIUM_GPU, MEDIUM_CPU, MEDIUM_STORAGE)}
     num_removed = dict.fromkeys(held, 0)

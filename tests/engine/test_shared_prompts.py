@@ -7,7 +7,7 @@ from workloads import Family, generate, resumed, settle
 
 from octavo.engine.engine import Engine
 from octavo.engine.offloading import offload_maker
-from octavo.offload import OffloadConfig
+from rigs.offload_always import offload_always
 
 FAMILIES = ["llama", "gemma3", "qwen3_next"]
 NEW_TOKENS = 4
@@ -29,7 +29,7 @@ def prompts(family):
 def start(family, disk):
     config = family.config(8 << 20)
     offload = {"memory": "8MiB", "tiers": [{"type": "disk", "path": str(disk), "size": "64MiB"}]}
-    return Engine.from_config(config, make_offload=offload_maker(config, OffloadConfig.from_mapping(offload)))
+    return Engine.from_config(config, make_offload=offload_maker(config, offload_always(offload)))
 
 
 @pytest.mark.parametrize("restarts", [False, True])

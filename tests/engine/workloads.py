@@ -33,6 +33,7 @@ from octavo.recording import RequestRecorder
 from octavo.tiers import OffloadingSpec, TierContext, spec_from_config
 from octavo.transfer import OffloadingWorker, make_worker
 from rigs.faulty_tier import FaultyTier
+from rigs.offload_always import offload_always
 
 TOLERANCE = 5e-4
 """Of log-probabilities: twice the noise that plain Hugging Face has between one prefill and steps of one token."""
@@ -137,7 +138,7 @@ class Family:
         runner.pages.pool.fill_(-1)  # a NaN in every float type
         hooks = None
         if offload is not None:
-            wanted = offload if isinstance(offload, OffloadConfig) else OffloadConfig.from_mapping(offload)
+            wanted = offload if isinstance(offload, OffloadConfig) else offload_always(offload)
             with pytest.MonkeyPatch.context() as patch:
                 if delay is not None:
                     late = lambda *args, **options: LateWorker(make_worker(*args, **options), delay)  # noqa: E731

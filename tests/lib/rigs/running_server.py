@@ -7,8 +7,8 @@ from contextlib import contextmanager
 import httpx
 
 from octavo.engine import AsyncEngine, Engine, EngineConfig, offload_maker
-from octavo.offload import OffloadConfig
 from octavo.server import Server, ServerConfig, open_socket, url_of
+from rigs.offload_always import offload_always
 
 MODEL = "tiny"
 LONG_CONTEXT = 4096
@@ -21,7 +21,7 @@ class RunningServer:
     def __init__(self, folder, *, read_offload=None, api_key=None, bounds=None, offload=None, tenants=(), **engine):
         config = {"device_memory_bytes": 8 << 20, "max_model_len": 512, "max_num_seqs": 16, **engine}
         config = EngineConfig(model=folder, **config)
-        make_offload = None if offload is None else offload_maker(config, OffloadConfig.from_mapping(offload))
+        make_offload = None if offload is None else offload_maker(config, offload_always(offload))
         self.engine = AsyncEngine(Engine.from_config(config, make_offload=make_offload))
         bounds = {"port": 0, "shutdown_timeout_s": 0, **(bounds or {})}
         server = ServerConfig(model_name=MODEL, api_key=api_key, **bounds)

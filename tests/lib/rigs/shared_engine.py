@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from octavo.engine import Engine, EngineConfig, SamplingParams, offload_maker
-from octavo.offload import OffloadConfig
+from rigs.offload_always import offload_always
 
 
 def main():
@@ -19,7 +19,7 @@ def main():
     config = EngineConfig(
         model=folder, device_memory_bytes=8 << 20, max_model_len=512, attention_block_size=8, state_block_size=16
     )
-    make_offload = offload_maker(config, OffloadConfig.from_mapping(offload)) if offload else None
+    make_offload = offload_maker(config, offload_always(offload)) if offload else None
     engine = Engine.from_config(config, make_offload=make_offload)
     answers = {str(number): [] for number in range(len(prompts))}
     for number, prompt in enumerate(prompts):
