@@ -15,7 +15,7 @@ from typing import Any
 
 from PIL import Image
 from plugin_serving import Offloading, generate_each, start, tokens  # sets vLLM up before it is imported
-from plugin_stress import scenario_failed_loads, scenario_stress
+from plugin_stress import scenario_failed_loads, scenario_loads_ahead, scenario_stress
 from vllm import LLM, SamplingParams, __version__ as vllm_version
 from vllm.distributed import cleanup_dist_env_and_memory
 from vllm.distributed.kv_transfer import ensure_kv_transfer_shutdown
@@ -347,6 +347,7 @@ SCENARIOS: dict[str, Callable[..., dict[str, Any]]] = {
     "named_image": scenario_named_image,
     "stress": scenario_stress,
     "failed_loads": scenario_failed_loads,
+    "loads_ahead": scenario_loads_ahead,
 }
 
 

@@ -125,6 +125,31 @@ def fail_next_load() -> None:
     HostCopier.load = troubled_load
 
 
+def scenario_loads_ahead(model: str, transfer: dict[str, Any]) -> dict[str, Any]:
+    """Prompts of which half is in memory, at once on a device that has room for one of them, and for the loaded halves
+    of more. What the windows of the rest need is more than vLLM reserves."""
+    llm = start(
+        model,
+        transfer,
+        dtype="float32",
+        max_model_len=2048,
+        max_num_batched_tokens=512,
+        num_gpu_blocks_override=48,
+    )
+    below = Offloading(llm)
+    prompts = [tokens(2040, 10 + i) for i in range(4)]
+    generate_each(llm, [prompt[:1030] for prompt in prompts])
+    below.forget_device()
+    queue, answers = llm.llm_engine, {}
+    sampling = SamplingParams(temperature=0, max_tokens=4, ignore_eos=True, detokenize=False)
+    for index, prompt in enumerate(prompts):
+        queue.add_request(str(index), {"prompt_token_ids": prompt}, sampling)
+    while queue.has_unfinished_requests() and not below.is_stuck():
+        answers |= {o.request_id: (list(o.outputs[0].token_ids), o.num_cached_tokens) for o in queue.step()}
+    below.adapter.shutdown()
+    return {"found": [answers.get(str(index)) for index in range(len(prompts))]}
+
+
 class TroubledDisk:
     """Gives the disk tiers that are made from now on a disk of many troubles, and workers some too."""
 

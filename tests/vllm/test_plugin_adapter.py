@@ -26,7 +26,7 @@ from octavo.transfer import (
     share_page,
 )
 from octavo.vllm_plugin.groups import groups_of_engine
-from octavo.vllm_plugin.ranks import GroupReport, GroupRule, RankReport
+from octavo.vllm_plugin.ranks import DeviceGroup, DeviceReport, GroupReport, GroupRule, RankReport
 from octavo.vllm_plugin.shared_arena import RankArena, SharedArena
 from octavo.why import Cause, MissLog, find_report, tell_misses
 from rigs.faulty_tier import FaultyTier, TierFault
@@ -45,6 +45,7 @@ with warnings.catch_warnings():  # torch's, while vLLM is imported
         get_offload_block_hash,
         make_offload_key,
     )
+    from vllm.v1.request import RequestStatus
 
     from octavo.vllm_plugin.adapter.manager import OctavoManager
     from octavo.vllm_plugin.adapter.request import state_of
@@ -98,9 +99,12 @@ class Engine:
         stores: bool = True,
         loads: LoadRule = LoadRule.MEASURED,
         page: Page | None = None,
+        device: DeviceReport | None = None,
     ) -> None:
         """`page`: what the ranks share, if that is known; each has PAGE bytes of it."""
         self.now = 100.0
+        self.told: dict[str, SimpleNamespace] = {}
+        """vLLM's own requests, by name."""
         whole_bytes = 0 if page is None else share_page(page, 0, num_ranks).whole_bytes
         group = GroupReport(
             group_id=0,
@@ -140,6 +144,7 @@ class Engine:
             tokens_per_hash=TOKENS,
             stores=stores,
             loads=loads,
+            device=device,
             misses=MissLog(departures, self.groups),
             clock=lambda: self.now,
         )
@@ -172,7 +177,8 @@ class Engine:
         context, keys = self.request(name, count)
         context.kv_transfer_params = {"octavo": hints}
         hashes = [get_offload_block_hash(key) for key in keys]
-        request = SimpleNamespace(block_hashes=hashes, **known)  # noqa: F841 - it is looked for
+        request = SimpleNamespace(block_hashes=hashes, **known)
+        self.told[name] = request
         self.manager.on_new_request(context)
         return context, keys
 
@@ -257,6 +263,37 @@ def test_a_hit_stays_until_the_step_ends(engine):
     engine.step()  # there is no room to promote
     assert look(engine, context, keys) == [LookupResult.MISS] * 8
     engine.manager.complete_load(set(others), other)
+
+
+@pytest.mark.parametrize(
+    ("status", "num_computed", "holds"),
+    [
+        (RequestStatus.WAITING_FOR_REMOTE_KVS, 32, True),
+        (RequestStatus.WAITING_FOR_REMOTE_KVS, 0, True),  # its load has failed, and vLLM has not asked it since
+        (RequestStatus.WAITING, 32, True),
+        (RequestStatus.PREEMPTED, 32, True),
+        (RequestStatus.WAITING, 0, False),  # its load has failed
+        (RequestStatus.RUNNING, 32, False),
+        (RequestStatus.FINISHED_ABORTED, 32, False),
+    ],
+)
+def test_a_load_waits_until_the_device_has_room_beside_what_is_loaded(tmp_path, status, num_computed, holds):
+    device = DeviceReport(num_pages=5, groups=(DeviceGroup(tokens_per_page=TOKENS, most_pages=4),))
+    engine = Engine(str(tmp_path / "arena"), device=device)
+    waits = {"status": RequestStatus.WAITING, "num_tokens": 3 * TOKENS, "num_computed_tokens": 0}
+    first, of_first = engine.announced("a", 2, **waits)
+    second, of_second = engine.announced("b", 2, **waits)
+    for context, keys in ((first, of_first), (second, of_second)):
+        engine.store(context, keys)
+    engine.step()
+    assert look(engine, first, of_first) == [LookupResult.HIT] * 2
+    engine.manager.prepare_load(of_first, first)
+    assert look(engine, second, of_second) == [LookupResult.HIT_PENDING] * 2
+    engine.told["a"].status, engine.told["a"].num_computed_tokens = status, num_computed
+    engine.step()
+    assert look(engine, second, of_second) == [LookupResult.HIT_PENDING if holds else LookupResult.HIT] * 2
+    engine.manager.complete_load(set(of_first), first)
+    engine.close()
 
 
 def test_promoted_chunks_are_hits_from_disk(engine):

@@ -46,6 +46,13 @@ def test_failed_loads_hold_nobody_up(tmp_path: Path) -> None:
     assert seen["counters"]["load_failed"] == 3
 
 
+@pytest.mark.every_vllm
+def test_loads_ahead_leave_room_for_the_oldest(tmp_path: Path) -> None:
+    model = make_model("gemma3", tmp_path / "model")
+    seen = play("loads_ahead", model=model, transfer=transfer_config(memory="16MiB"))
+    assert [cached for _, cached in seen["found"]] == [1024] * 4
+
+
 def test_chunks_of_several_blocks(tmp_path: Path) -> None:
     """Windows pass the first blocks of chunks before these are stored."""
     model = make_model("gemma3", tmp_path / "model")

@@ -53,6 +53,23 @@ class GroupReport(msgspec.Struct, frozen=True, kw_only=True):
     """Why the layout is not known."""
 
 
+class DeviceGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """The pages that one request holds of one group."""
+
+    tokens_per_page: int
+    most_pages: int
+    """Of the longest request, at any time."""
+
+
+class DeviceReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The pages of a device, which all groups share, whether they are offloaded or not."""
+
+    num_pages: int
+    groups: tuple[DeviceGroup, ...]
+    tokens_ahead: int = 0
+    """A request has pages for so many tokens more than it has, as these are guessed ahead."""
+
+
 class RankReport(msgspec.Struct, frozen=True, kw_only=True):
     """What one rank tells."""
 
@@ -76,6 +93,7 @@ class RankReport(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the engine stores what it computes. An engine that only decodes what others have prefilled does not."""
     why_not_kept: str = ""
     """Why nothing may outlive the process; empty if everything may."""
+    device: DeviceReport | None = None
 
 
 def process_started_ns() -> int:

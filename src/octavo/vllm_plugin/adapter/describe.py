@@ -28,9 +28,17 @@ from vllm.v1.kv_offload.config import OffloadingConfig
 
 from octavo.errors import OffloadError
 from octavo.ids import enumerate_groups
+from octavo.specs import ceil_div
 from octavo.transfer import CanonicalKVCaches
 from octavo.vllm_plugin.adapter.known_pages import KnownPage
-from octavo.vllm_plugin.ranks import GroupReport, GroupRule, RankReport, process_started_ns
+from octavo.vllm_plugin.ranks import (
+    DeviceGroup,
+    DeviceReport,
+    GroupReport,
+    GroupRule,
+    RankReport,
+    process_started_ns,
+)
 
 
 def describe_rank(
@@ -64,6 +72,7 @@ def describe_rank(
         takes_media=vllm_config.model_config.multimodal_config is not None,
         stores=_is_producer(vllm_config),
         why_not_kept=tell_why_not_kept(vllm_config),
+        device=_describe_device(vllm_config, kv_cache_config),
     )
 
 
@@ -71,6 +80,24 @@ def _is_producer(vllm_config: VllmConfig) -> bool:
     """`kv_both` is a producer too."""
     transfer = vllm_config.kv_transfer_config
     return transfer is None or transfer.is_kv_producer
+
+
+def _describe_device(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig) -> DeviceReport:
+    """vLLM keeps one of its pages empty. The most that a request holds is what vLLM starts with room for."""
+    speculation = vllm_config.speculative_config
+    num_guessed = 0 if speculation is None else speculation.num_speculative_tokens
+    specs = [group.kv_cache_spec for group in kv_cache_config.kv_cache_groups]
+    return DeviceReport(
+        num_pages=kv_cache_config.num_blocks - 1,
+        groups=tuple(
+            DeviceGroup(
+                tokens_per_page=spec.block_size,
+                most_pages=ceil_div(spec.max_memory_usage_bytes(vllm_config), spec.page_size_bytes),
+            )
+            for spec in specs
+        ),
+        tokens_ahead=1 + 2 * num_guessed if num_guessed else 0,
+    )
 
 
 def _describe_group(

@@ -6,7 +6,8 @@ What may give up a chunk:                                    stores             
 (Up to 0.32, `on_schedule_end` comes before `prepare_store`.) A chunk that was answered HIT stays until `prepare_load`
 pins it, because nothing that takes room comes between the two. HIT means that verified bytes are in memory. A chunk
 below memory is HIT_PENDING: vLLM counts it when it searches for a window, and the request waits until the chunk is in
-memory, or until the deadline; then it is a MISS.
+memory, or until the deadline; then it is a MISS. A chunk in memory is HIT_PENDING while the device has no room for
+another request that loads before it runs (`LoadsAhead`).
 """
 
 import atexit
@@ -54,7 +55,9 @@ from octavo.vllm_plugin.adapter.request import (
 )
 from octavo.vllm_plugin.adapter.transfers import Transfers, as_keys
 from octavo.vllm_plugin.groups import SharedGroup
+from octavo.vllm_plugin.loads_ahead import LoadsAhead
 from octavo.vllm_plugin.promised import PromisedChunks
+from octavo.vllm_plugin.ranks import DeviceReport
 from octavo.vllm_plugin.shared_arena import SharedArena
 from octavo.why import MARK, MissLog
 
@@ -86,6 +89,7 @@ class OctavoManager(OffloadingManager):
         keeps_media: bool = True,
         stores: bool = True,
         loads: LoadRule = LoadRule.MEASURED,
+        device: DeviceReport | None = None,
         recorder: RecorderOfRequests | None = None,
         misses: MissLog | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -103,6 +107,7 @@ class OctavoManager(OffloadingManager):
         self._choosing = Choosing(
             manager, groups, self._questions, loads, tokens_per_hash=tokens_per_hash, timeout_s=load_timeout_s
         )
+        self._ahead: LoadsAhead[RequestState] = LoadsAhead(device)
         self._hinter = Hinter(manager, groups, self._promised)
         self._recorder = recorder
         self._misses = misses
@@ -183,7 +188,7 @@ class OctavoManager(OffloadingManager):
         if self._promised.is_prefix[get_offload_group_idx(Key(key))]:
             state.note_found(key)
         if found is Found.HIT:
-            return LookupResult.HIT
+            return LookupResult.HIT if self._ahead.may_load(state, state.num_tokens) else LookupResult.HIT_PENDING
         if self._has_given_up(state) or (found is Found.RETRY and not state.may_promote):
             return LookupResult.MISS
         self._asking[state] = None
@@ -201,6 +206,7 @@ class OctavoManager(OffloadingManager):
             self.manager.poll(now)
         for state in self._asking:
             self._promote(state, now)
+        self._ahead.end_step(_waits_with_pages)
         for state in self._looked_up:
             state.asked.clear()
         self._asking.clear()
@@ -253,6 +259,7 @@ class OctavoManager(OffloadingManager):
         self._asking.pop(state, None)  # vLLM resumes it without what else it asked for
         self._was_busy = True
         self._choosing.load_begins(state, keys, self._clock())
+        self._ahead.begins(state, state.num_tokens)
         return slots
 
     def complete_load(self, keys: Collection[OffloadKey], req_context: ReqContext) -> None:
@@ -352,6 +359,10 @@ class OctavoManager(OffloadingManager):
         self._shared.close()
         if self._recorder is not None:
             self._recorder.close()
+
+
+def _waits_with_pages(state: RequestState) -> bool:
+    return state.waits_with_pages
 
 
 def _event(medium: str, keys: Sequence[Key], *, removed: bool) -> OffloadingEvent:

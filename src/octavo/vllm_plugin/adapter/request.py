@@ -91,6 +91,15 @@ class RequestState:
         left = (self.num_prompt_tokens or 0) - num_computed
         return left if left > 0 else None
 
+    @property
+    def waits_with_pages(self) -> bool:
+        """Whether it waits for its load, or has loaded and waits for room to compute the rest."""
+        status = getattr(self._request, "status", None)
+        if status is RequestStatus.WAITING_FOR_REMOTE_KVS:
+            return True
+        has_loaded: bool = getattr(self._request, "num_computed_tokens", 0) > 0  # and 0 if the load has failed
+        return has_loaded and status in (RequestStatus.WAITING, RequestStatus.PREEMPTED)
+
     def note_found(self, key: OffloadKey) -> None:
         """A chunk was found, of a group that is needed from the first chunk on."""
         self.known_tokens = max(self.known_tokens, self._end_of(key))

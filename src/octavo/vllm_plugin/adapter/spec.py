@@ -134,6 +134,7 @@ class OctavoOffloadingSpec(OffloadingSpec):
                 keeps_media=self._keeps_media(reports[0], has_tiers=bool(tiers)),
                 stores=reports[0].stores,
                 loads=offload.loads,
+                device=reports[0].device,
                 recorder=recorder,
                 misses=None if departures is None else MissLog(departures, groups, manager.cold_starts),
             )
