@@ -54,6 +54,7 @@ def main() -> None:
             lru = sum(run["share"] for run in results["lru", mebibytes]) / len(runs)
             line += (
                 f"  {mean['share'] / lru:5.2f}x lru  stored {mean['chunks']:4.0f} chunks, {mean['bytes'] / 1e6:5.1f} MB"
+                f"; the prompts' ends need {mean['needed'] / 1e6:.1f} MB"
             )
         print(line)
 
@@ -138,17 +139,19 @@ def serve(folder: str, family: str, policy: str, mebibytes: int, order: int) -> 
         seed=0,
         kv_transfer_config=transfer if mebibytes else None,
     )
-    report: dict[str, float] = {"share": share_resumed(llm, random.Random(order))}
+    prompts: list[list[int]] = []
+    report: dict[str, float] = {"share": share_resumed(llm, random.Random(order), prompts)}
     if mebibytes:
         manager = llm.llm_engine.engine_core.engine_core.scheduler.connector.connector_scheduler.manager
+        report["needed"] = bytes_of_ends(prompts, manager)
         report["chunks"] = manager.manager.status().counters["stored"]
         report["bytes"] = bytes_stored(llm)
         manager.shutdown()
     print("ANSWER " + json.dumps(report), flush=True)
 
 
-def share_resumed(llm: Any, source: random.Random) -> float:
-    """Of the tokens that prompts share with the turn before."""
+def share_resumed(llm: Any, source: random.Random, prompts: list[list[int]]) -> float:
+    """Of the tokens that prompts share with the turn before. Adds all prompts to `prompts`."""
     said: list[list[int]] = [[] for _ in range(CONVERSATIONS)]
     ideal = resumed = 0
     for _ in range(TURNS):
@@ -156,6 +159,7 @@ def share_resumed(llm: Any, source: random.Random) -> float:
         source.shuffle(order)
         for number in order:
             prompt = said[number] + [source.randrange(4, 512) for _ in range(source.randint(*MESSAGE))]
+            prompts.append(prompt)
             answer, cached = generate(llm, prompt)
             ideal += len(said[number])
             resumed += cached
@@ -169,6 +173,17 @@ def generate(llm: Any, prompt: list[int]) -> tuple[list[int], int]:
     sampling = SamplingParams(temperature=0, max_tokens=ANSWER, ignore_eos=True, detokenize=False)
     (output,) = llm.generate([{"prompt_token_ids": prompt}], sampling, use_tqdm=False)
     return list(output.outputs[0].token_ids), output.num_cached_tokens or 0
+
+
+def bytes_of_ends(prompts: list[list[int]], manager: Any) -> float:
+    """Of all chunks with which a request can resume at the end of one of these prompts."""
+    promised, groups = manager._promised, manager._groups  # noqa: SLF001
+    needed = {
+        (group, tuple(prompt[:end]))
+        for prompt in prompts
+        for group, end in promised.chunks_of_resume(promised.boundary(len(prompt)))
+    }
+    return float(sum(groups[group].chunk_bytes for group, _ in needed))
 
 
 def bytes_stored(llm: Any) -> float:

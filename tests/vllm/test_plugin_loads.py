@@ -147,6 +147,7 @@ def test_salts_part_requests(llama: Served) -> None:
     assert seen["answers"] == [seen["answers"][0]] * 4
 
 
+@pytest.mark.every_vllm
 def test_a_router_hints(llama: Served) -> None:
     seen = play("hinted", model=llama.model, transfer=transfer_config(memory="8MiB"))
     assert seen["outcomes"] == {"retain taken": 1, "demote taken": 1}
