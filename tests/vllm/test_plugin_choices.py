@@ -113,6 +113,27 @@ def test_a_load_is_free_while_others_compute(engine):
     assert look(engine, context, keys) == [LookupResult.HIT_PENDING] * 6
 
 
+@pytest.mark.parametrize(
+    ("status", "found"),
+    [
+        (RequestStatus.WAITING, LookupResult.HIT_PENDING),
+        (RequestStatus.WAITING_FOR_REMOTE_KVS, LookupResult.HIT_PENDING),
+        (RequestStatus.RUNNING, LookupResult.MISS),
+        (RequestStatus.FINISHED_ABORTED, LookupResult.MISS),
+    ],
+)
+def test_computing_costs_those_who_wait_for_loads(engine, status, found):
+    engine.leave_on_tier("a", 6)
+    engine.tier_takes(TOKENS * PER_TOKEN * 1.2)
+    context, keys = engine.request("b", 2)
+    engine.store(context, keys)
+    other, others = engine.announced("b", 2, status=RequestStatus.WAITING)
+    assert look(engine, other, others) == [LookupResult.HIT] * 2
+    engine.told["b"].status = status
+    context, keys = engine.announced("a", 6)
+    assert look(engine, context, keys) == [found] * 6
+
+
 def test_who_has_computed_its_prompt_keeps_nobody_waiting(engine):
     engine.leave_on_tier("a", 6)
     engine.tier_takes(TOKENS * PER_TOKEN * 2)

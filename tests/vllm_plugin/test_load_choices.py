@@ -62,8 +62,8 @@ class World:
     def find(self, **request):
         return self.choices.find(self.request(**request))
 
-    def choose(self, **request):
-        return self.choices.choose(self.request(**request), self.find(**request))
+    def choose(self, *, loads_end_in=(), **request):
+        return self.choices.choose(self.request(**request), self.find(**request), loads_end_in)
 
 
 def test_all_groups_end_at_one_resume_point():
@@ -139,6 +139,21 @@ def test_what_others_have_queued_counts():
     world.choices.chooser.from_memory.note(8 << 20, 8192 * BLOCK * PER_TOKEN / 10)
     world.choices.bytes_in_flight = 100 * PAGE
     assert world.choose().outlook is Outlook.COMPUTE
+
+
+def test_what_computing_costs_those_who_wait_for_loads_counts():
+    """The tier takes one and a half times as long as computing; whoever has loaded before waits for the rest of it."""
+    world = World(FULL)
+    world.store(0, range(BLOCKS))
+    world.leave_on_tier(0, range(BLOCKS))
+    world.tier_takes(BLOCK * PER_TOKEN * 1.5)
+    alone_s = BLOCKS * BLOCK * PER_TOKEN
+    assert world.choose().outlook is Outlook.COMPUTE
+    assert world.choose(loads_end_in=[alone_s * 2]).outlook is Outlook.COMPUTE
+    choice = world.choose(loads_end_in=[0.0])
+    assert choice.outlook is Outlook.LOAD
+    assert choice.loading_s == pytest.approx(1.5 * alone_s)
+    assert world.choose().loading_s is None
 
 
 def test_what_may_not_be_read_is_not_counted():

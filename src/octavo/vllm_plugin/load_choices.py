@@ -10,7 +10,7 @@ search can end are found ahead, over all groups together:
 """
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
 
@@ -43,6 +43,8 @@ class LoadChoice:
     """The best choice for a request."""
 
     outlook: Outlook
+    loading_s: float | None = None
+    """How long the chosen load is expected to take; None if nothing is loaded."""
     to_probe: Sequence[OffloadKey] = ()
     """Chunks to read although no request waits for them, so that the tier is measured again."""
 
@@ -76,7 +78,8 @@ class LoadChoices:
         ]
         return Found(sequences, request, ANYWHERE if request.may_read else _WITHOUT_READS, self._end(request))
 
-    def choose(self, request: WaitingRequest, found: "Found") -> LoadChoice:
+    def choose(self, request: WaitingRequest, found: "Found", loads_end_in: Iterable[float] = ()) -> LoadChoice:
+        """`loads_end_in`: for each other request that waits for a load, the seconds until the load ends."""
         if found.num_tokens <= request.device_tokens:
             return LoadChoice(outlook=Outlook.LOAD)
         way, part = self._way(found, request), None
@@ -84,18 +87,24 @@ class LoadChoices:
             in_memory = Found(found.sequences, request, IN_MEMORY, self._end(request))
             part = self._way(in_memory, request) if in_memory.num_tokens > request.device_tokens else None
         outlook = self.chooser.choose(
-            way, part, tokens_alone=request.num_tokens - request.device_tokens, tokens_ahead=request.tokens_ahead
+            way,
+            part,
+            tokens_alone=request.num_tokens - request.device_tokens,
+            tokens_ahead=request.tokens_ahead,
+            loads_end_in=loads_end_in,
         )
+        chosen = {Outlook.LOAD: way, Outlook.LOAD_PART: part, Outlook.COMPUTE: None}[outlook]
+        loading_s = None if chosen is None else self.chooser.loading_s(chosen)
         self.num_too_slow += outlook is Outlook.COMPUTE
         self.num_cut_short += outlook is Outlook.LOAD_PART
         if outlook is Outlook.LOAD or way.is_in_memory:
-            return LoadChoice(outlook=outlook)
+            return LoadChoice(outlook=outlook, loading_s=loading_s)
         below = [(key, num_bytes) for key, num_bytes, stands in found.chunks if stands is LookupResult.RETRY]
         depths = self._manager.depths_of([key for key, _ in below])
         reads = [(depths.get(key, 0), num_bytes) for key, num_bytes in below]
         num_refused = self.num_too_slow + self.num_cut_short
         count = self.chooser.chunks_to_probe(reads, num_refused, self._manager.seconds_to_read)
-        return LoadChoice(outlook=outlook, to_probe=[key for key, _ in below[:count]])
+        return LoadChoice(outlook=outlook, loading_s=loading_s, to_probe=[key for key, _ in below[:count]])
 
     def patience_s(self, request: WaitingRequest) -> float | None:
         """How long to wait for tiers that have not yet said what they hold; None: loads always pay."""

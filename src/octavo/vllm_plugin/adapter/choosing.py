@@ -45,6 +45,8 @@ class Choosing:
         """Loads under way -> their bytes, when they began, and the prompt tokens that were scheduled before."""
         self._computing: WeakSet[RequestState] = WeakSet()
         """Requests that were looked up, until their prompts are computed."""
+        self._awaiting: WeakSet[RequestState] = WeakSet()
+        """Requests that wait for loads, until they run."""
 
     @property
     def given_up(self) -> Mapping[str, int]:
@@ -72,7 +74,10 @@ class Choosing:
         may_have_more = state.may_promote and not found.is_all
         if may_have_more and self._questions.awaits(context, now, patience_s=self._choices.patience_s(request)):
             return None
-        choice = self._choices.choose(request, found)
+        choice = self._choices.choose(request, found, self._loads_end_in(state, now))
+        if choice.loading_s is not None:
+            state.load_ends_at = now + choice.loading_s
+            self._awaiting.add(state)
         state.outlook = choice.outlook
         state.known_tokens = max(state.known_tokens, found.known_tokens)
         state.gave_up_loading = choice.outlook is not Outlook.LOAD
@@ -117,6 +122,14 @@ class Choosing:
             return 0
         end = context.get_offload_key_position(key) or 0
         return max(0, end - 1) // group.tokens_per_chunk * group.tokens_per_chunk
+
+    def _loads_end_in(self, asking: RequestState, now: float) -> list[float]:
+        """For each other request that waits for a load: the seconds until the load ends, as expected when it was
+        chosen."""
+        self._awaiting.discard(asking)
+        for state in [state for state in self._awaiting if not state.is_waiting]:
+            self._awaiting.discard(state)
+        return [state.load_ends_at - now for state in self._awaiting]
 
     def _tokens_ahead(self, asking: RequestState) -> int:
         """The tokens of other prompts that are computed before this one."""

@@ -25,6 +25,8 @@ from octavo.specs import PromisePlan
 from octavo.vllm_plugin.promised import PromisedChunks
 from octavo.why import Looks
 
+_WAITING = (RequestStatus.WAITING, RequestStatus.WAITING_FOR_REMOTE_KVS, RequestStatus.PREEMPTED)
+
 
 class RequestState:
     """The chunks that a request asks for, and how long it waits for them."""
@@ -50,6 +52,8 @@ class RequestState:
         quicker."""
         self.outlook: Outlook | None = None
         """The last choice; None until the request asks for a chunk, and once it was served."""
+        self.load_ends_at = math.inf
+        """When the load that was chosen is expected to end."""
         self.tenant = NO_TENANT
         self.num_prompt_tokens: int | None = None
         self.known_tokens = 0
@@ -90,6 +94,11 @@ class RequestState:
         num_computed: int = getattr(self._request, "num_computed_tokens", 0)
         left = (self.num_prompt_tokens or 0) - num_computed
         return left if left > 0 else None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it is to run and does not, as far as vLLM shows it."""
+        return getattr(self._request, "status", None) in _WAITING
 
     @property
     def waits_with_pages(self) -> bool:
