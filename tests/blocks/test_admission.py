@@ -1,11 +1,13 @@
 """What is let in, what is refused and how that is said, and what is counted."""
 
+import random
+
 import pytest
 
 from octavo.blocks import KVCacheManager
 from octavo.errors import InputError, RequestTooLargeError
 from octavo.hashing import BlockHasher
-from octavo.testing import StepPlan, cross, full, small_model, window
+from octavo.testing import MODEL_EXAMPLES, NaiveEngine, StepPlan, cross, full, small_model, window
 
 
 def test_a_request_is_admitted_if_all_of_its_prompt_fits(make_engine):
@@ -15,6 +17,25 @@ def test_a_request_is_admitted_if_all_of_its_prompt_fits(make_engine):
     late = engine.begin([2] * 90)
     assert engine.schedule([StepPlan(request=late, num_tokens=8, must_fit_tokens=90)]) == [False]
     assert engine.schedule([StepPlan(request=late, num_tokens=8)]) == [True]
+
+
+@pytest.mark.parametrize("name", MODEL_EXAMPLES)
+@pytest.mark.parametrize("seed", range(6))
+def test_a_request_alone_gets_to_its_end_in_steps_of_any_size(name, seed):
+    """Its pool holds one longest request, and no more."""
+    model, chooser = MODEL_EXAMPLES[name], random.Random(seed)
+    engine, limits = NaiveEngine(KVCacheManager(model.plan(spare=0))), model.limits
+    request = engine.begin([1] * chooser.randrange(1, limits.max_model_len - 1), num_encoder_tokens=seed % 5)
+    while request.num_known < limits.max_model_len:
+        size = chooser.choice([1, 2, 3, chooser.randrange(1, limits.max_step_tokens + 1), limits.max_step_tokens])
+        end = min(request.num_known, request.computed + size)
+        if seed % 2:
+            end = engine.manager.cut_prefill(request.blocks, end)
+        sampled = (1,) if end == request.num_known else ()
+        step = StepPlan(request=request, num_tokens=end, sampled=sampled)
+        assert engine.schedule([step]) == [True], f"no room for {end} tokens"
+        engine.commit(request)
+        engine.check()
 
 
 def test_a_window_is_not_asked_for_more_than_it_ever_holds(make_engine):

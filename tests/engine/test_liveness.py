@@ -169,10 +169,11 @@ def test_pages_loaded_ahead_serve_whoever_runs():
 def test_some_request_always_gets_further(
     shape, conversation, faults, spare, max_step_tokens, chunks_in_memory, store_policy
 ):
+    model = ALL_SHAPES[shape]
     engine = LiveEngine(
-        ALL_SHAPES[shape],
+        model,
         spare=spare,
-        max_step_tokens=max_step_tokens,
+        max_step_tokens=min(max_step_tokens, model.limits.max_step_tokens),
         chunks_in_memory=chunks_in_memory,
         store_policy=store_policy,
     )

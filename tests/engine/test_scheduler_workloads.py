@@ -49,9 +49,9 @@ class Workload:
     """An engine, the requests it was given, and what is wrong with its answers."""
 
     def __init__(self, shape, spare, max_step_tokens):
-        self.engine = HashEngine(
-            MODEL_EXAMPLES[shape], spare=spare, max_step_tokens=max_step_tokens, max_num_seqs=5, max_waiting=50
-        )
+        model = MODEL_EXAMPLES[shape]
+        step_tokens = min(max_step_tokens, model.limits.max_step_tokens)
+        self.engine = HashEngine(model, spare=spare, max_step_tokens=step_tokens, max_num_seqs=5, max_waiting=50)
         self.wishes = []
 
     def add(self, wish):

@@ -64,6 +64,9 @@ class KVCacheManager:
         self.reserved_rows = self._room.take_reserved()
         """By group: rows for sinks, and the null row where a kernel needs one. They are never let go."""
         self._has_draft = any(group.is_draft for group in config.groups)
+        self._has_short_steps = any(group.block_size > config.limits.max_step_tokens for group in config.groups)
+        """Whether a step may be shorter than a block. Then a request is within what the plan reserves for it only if
+        windows let go after every step what they no longer need; else it is enough to do so once per block."""
         self._keeps_checkpoints = enable_prefix_caching and any(g.spec.holds_checkpoints for g in config.groups)
         self._stats = PrefixCacheStats()
 
@@ -165,7 +168,8 @@ class KVCacheManager:
     def commit(self, request: RequestBlocks, num_tokens: int, *, num_rejected_tokens: int = 0) -> None:
         """Tokens up to `num_tokens` are computed and final; rejected drafts after them will be written again."""
         request.num_scheduled_tokens -= num_rejected_tokens
-        if num_tokens >= request.commit_at:
+        is_decoding = len(request.tokens) - num_tokens <= 1
+        if num_tokens >= request.commit_at or not is_decoding:  # a long step needs what windows let go by now
             self._commit_groups(request, num_tokens)
             self._set_next_events(request)
         else:
@@ -358,7 +362,8 @@ class KVCacheManager:
         request.num_computed_tokens = num_tokens
 
     def _set_next_events(self, request: RequestBlocks) -> None:
-        extend_at, commit_at = self.config.limits.max_model_len, _NEVER
+        extend_at = self.config.limits.max_model_len
+        commit_at = request.num_computed_tokens if self._has_short_steps else _NEVER
         for index, manager, _ in self._managed:
             table = request.tables[index]
             if (tokens := manager.tokens_until_extend(table, request)) < extend_at:

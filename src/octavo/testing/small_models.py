@@ -1,7 +1,7 @@
 """Models with small blocks and small pages, of all the shapes that the design names."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from octavo.errors import NotEnoughMemoryError
 from octavo.planning import KVCacheConfig, plan_kv_cache
@@ -116,6 +116,9 @@ MODEL_EXAMPLES: Mapping[str, SmallModel] = {
     "full, with two layers and a null row": small_model(full(4), full(4, heads=2), null_block=True),
     "window + full": small_model(window(13), full()),
     "window + full, other block sizes": small_model(window(10, block_size=12), full(4, heads=2)),
+    "window + full, steps shorter than a block": small_model(
+        window(10, block_size=8, heads=2), full(8), limits=replace(SMALL_LIMITS, max_step_tokens=4)
+    ),
     "several windows + full": small_model(window(5), window(20, heads=3), full(8)),
     "state + full": small_model(state(), full(), checkpoint_interval_tokens=24),
     "state + full, large blocks": small_model(state(block_size=12), full(4, heads=2)),
