@@ -18,6 +18,13 @@ def test_pages_are_equal_parts_of_a_sheet_and_large_enough(demands, extra):
         assert cut.sheet_units // pages >= demand.page_units
 
 
+def test_pages_of_any_size_are_cut_at_once():
+    """A config may ask for anything."""
+    for page_units in (10**12 + 39, 10**9 + 7, (1 << 22) + 1):
+        cut = cut_sheets([PageDemand(page_units=units, pages_per_request=1) for units in (page_units, 11)], 10**14)
+        assert cut.sheet_units // cut.pages_per_sheet[0] >= page_units
+
+
 def test_pages_of_one_size_are_sheets():
     cut = cut_sheets([PageDemand(page_units=7, pages_per_request=3)] * 2, 1000)
     assert (cut.sheet_units, cut.pages_per_sheet) == (7, (1, 1))

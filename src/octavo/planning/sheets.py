@@ -8,10 +8,13 @@ that keeps the number of tries small, rounds m up by less than 1/500, and gives 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isqrt
 
 _MOST_LARGEST_PAGES = 8
 """Sheets hold at most this many of the largest page; larger ones fit better but fragment more."""
 _STEPS_PER_PAGE = 500
+_MOST_STEPS_PER_PAGE = 2000
+"""Where pages are so large that the largest smooth number is a small step."""
 _SMOOTH_NUMBERS = (1, 2, 4, 6, 12, 24, 48, 60, 120, 240, 360, 720, 1440, 2520, 5040, 10080, 27720, 55440, 110880)
 
 
@@ -40,8 +43,10 @@ def cut_sheets(demands: Sequence[PageDemand], pool_units: int) -> SheetCut:
     if all(demand.page_units == largest for demand in demands):
         return SheetCut(sheet_units=largest, pages_per_sheet=(1,) * len(demands))
     step = max(number for number in _SMOOTH_NUMBERS if number * _STEPS_PER_PAGE <= max(largest, _STEPS_PER_PAGE))
-    candidates = {largest, *range(-(-largest // step) * step, largest * _MOST_LARGEST_PAGES + 1, step)}
-    cuts = [_cut(sheet_units, demands) for sheet_units in sorted(candidates) if sheet_units <= pool_units]
+    step *= max(1, largest // (step * _MOST_STEPS_PER_PAGE))
+    most = min(largest * _MOST_LARGEST_PAGES, pool_units)
+    candidates = {largest, *range(-(-largest // step) * step, most + 1, step)}
+    cuts = [_cut(sheet_units, demands) for sheet_units in sorted(candidates)]
     return max(cuts, key=lambda cut: _requests_held(cut, demands, pool_units))
 
 
@@ -51,7 +56,12 @@ def _cut(sheet_units: int, demands: Sequence[PageDemand]) -> SheetCut:
 
 
 def _largest_divisor_up_to(limit: int, number: int) -> int:
-    return next(k for k in range(limit, 0, -1) if number % k == 0)
+    """Divisors come in pairs, one of which is at most the square root; so few tries are enough."""
+    root = isqrt(number)
+    for quotient in range(-(-number // limit), root + 1):
+        if number % quotient == 0:
+            return number // quotient
+    return next(k for k in range(min(limit, root), 0, -1) if number % k == 0)
 
 
 def _requests_held(cut: SheetCut, demands: Sequence[PageDemand], pool_units: int) -> float:
