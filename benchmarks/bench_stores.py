@@ -7,8 +7,8 @@ Servers are started by scripts/start_object_store.sh and scripts/start_redis.sh;
 out. A round writes and reads --mebibytes in jobs of 16 chunks (of 16 MiB at most), --depth jobs at once: an object of
 a job's chunks for the object store, a pipeline of as many values for Redis, the same for tier and client. Client, tier
 and encrypted tier take turns; the best round counts. Every load of a tier is verified. Latency is put between by a
-relay; without any, nothing stands between. A lookup's round trips are counted by its time through a relay so slow that
-all else is small.
+relay; without any, nothing stands between. Round trips of a lookup and of a store are counted by their time through a
+relay so slow that all else is small.
 """
 
 import argparse
@@ -103,8 +103,14 @@ def bench_store(kind: str, place: "Place", work: "Work", latencies_ms: list[floa
 def count_round_trips(kind: str, place: "Place", work: "Work") -> None:
     with DelayingRelay(place.port, SLOW_S) as relay:
         side = bench_tier(place.at_port(relay.port), work, None)
+        one_job = Work(work.payloads[: len(work.jobs[0])], 1)
+        store_s = bench_tier(place.at_port(relay.port), one_job, None).store_s
     place.empty()
-    print(f"{kind}: round trips of a lookup: found {side.hit_s / SLOW_S:.1f}, not found {side.miss_s / SLOW_S:.1f}")
+    print(
+        f"{kind}: round trips of a lookup: found {side.hit_s / SLOW_S:.1f}, not found {side.miss_s / SLOW_S:.1f}",
+        end="",
+    )
+    print(f"; of a store: {store_s / SLOW_S:.1f}")
 
 
 def tell(name: str, best: list[Side], num_bytes: int) -> None:

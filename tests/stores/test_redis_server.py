@@ -126,6 +126,19 @@ def test_a_server_that_has_lost_all_is_a_miss(suite, server, tmp_path):
         assert driver.load(wanted) == frozenset()
 
 
+def test_what_is_stored_after_a_reset_by_another_engine_is_found_by_a_third(suite, tmp_path):
+    wanted = tier_driver.chunks(range(6))
+    with suite.driver(tmp_path) as first, suite.driver(tmp_path) as second:
+        assert first.store(wanted) == frozenset()
+        second.tier.reset()
+        second.poll_until(second.tier.is_reset_durable, "the reset")
+        job = first.submit_store(wanted)
+        assert first.tier.flush(60)
+        assert first.finish(job) == frozenset()
+    with suite.driver(tmp_path) as third:
+        assert third.found(range(6)) == [ALL_BLOCKS] * 6
+
+
 def test_a_full_server_takes_nothing_and_still_answers(suite, server, tmp_path):
     first, second = tier_driver.chunks(range(3)), tier_driver.chunks(range(3, 6))
     with suite.driver(tmp_path) as driver:

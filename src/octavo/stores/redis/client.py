@@ -4,10 +4,11 @@
     octavo:FAMILY                               EPOCH, a random name; whoever changes it has reset the family
 
 One round trip reads many values and the epoch, and no more of a value than a chunk can have. An unknown prompt costs
-one round trip, for its first blocks; of a known one, longer and longer parts are asked for until one has nothing.
+one round trip, for its first blocks; of a known one, longer and longer parts are asked for until one has nothing. One
+round trip stores many values and reads the epoch: what was stored in a former one is stored again, as nobody finds it.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from secrets import token_hex
 from typing import Any
@@ -66,11 +67,13 @@ class RedisClient(RemoteClient):
     async def put(self, chunks: Sequence[OutgoingChunk], is_wanted: Callable[[], bool]) -> list[HeldChunk | None]:
         held: list[HeldChunk | None] = [None] * len(chunks)
         async with _asking():
-            await self._follow()
+            if not self._epoch:
+                await self._follow()
+            generation = self.generation
             names = [self._folder(chunk.tenant) + chunk.key.hex() for chunk in chunks]
             fitting = [index for index, chunk in enumerate(chunks) if len(chunk.envelope) <= _MOST_VALUE_BYTES]
             for batch in batches([len(chunks[index].envelope) for index in fitting], _BATCH_BYTES):
-                if not is_wanted():
+                if not is_wanted() or generation != self.generation:  # nobody would find what these names hold
                     return [None] * len(chunks)
                 await self._put_batch(chunks, names, [fitting[number] for number in batch], held)
         return held
@@ -123,14 +126,9 @@ class RedisClient(RemoteClient):
         not long ago, so that is rare, and a store is one round trip. A full server takes nothing, and is not down."""
         from redis.exceptions import OutOfMemoryError
 
-        async def write(indices: Sequence[int], *, is_new: bool) -> dict[int, Any]:
-            async with self._redis.pipeline(transaction=False) as pipeline:
-                for index in indices:
-                    nx = is_new and not chunks[index].replaces
-                    pipeline.set(names[index], chunks[index].envelope, px=self._keep_ms, nx=nx)
-                return dict(zip(indices, await pipeline.execute(raise_on_error=False), strict=True))
-
-        answers = await write(indices, is_new=True)
+        values = {index: (names[index], chunks[index].envelope) for index in indices}
+        kept = {index for index in indices if not chunks[index].replaces}
+        answers = await self._write(values, kept)
         there = [index for index, answer in answers.items() if answer is None or isinstance(answer, OutOfMemoryError)]
         starts = await self._read([(names[index], SUMMARY_BYTES) for index in there], is_use=True)
         others = []
@@ -140,12 +138,25 @@ class RedisClient(RemoteClient):
             elif answers[index] is None:
                 others.append(index)
         if others:
-            answers |= await write(others, is_new=False)
+            answers |= await self._write({index: values[index] for index in others}, ())
         for index, answer in answers.items():
             if answer is True:
                 held[index] = HeldChunk(chunks[index].held_blocks, chunks[index].num_bytes, names[index])
             elif not isinstance(answer, OutOfMemoryError):
                 raise answer
+
+    async def _write(self, values: Mapping[int, tuple[str, memoryview]], kept: Collection[int]) -> dict[int, Any]:
+        """The answers, by index. Those in `kept` leave what is there. The epoch is read after the values, and tells
+        whether they were stored in it."""
+        async with self._redis.pipeline(transaction=False) as pipeline:
+            for index, (name, envelope) in values.items():
+                pipeline.set(name, envelope, px=self._keep_ms, nx=index in kept)
+            pipeline.get(self._family)
+            *answers, epoch = await pipeline.execute(raise_on_error=False)
+        if isinstance(epoch, Exception):
+            raise epoch
+        await self._take(epoch)
+        return dict(zip(values, answers, strict=True))
 
     async def _read(
         self, asked: Sequence[tuple[str, int]], *, is_use: bool = False, follows: bool = False
