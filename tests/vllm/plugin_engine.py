@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from PIL import Image
+from plugin_schedules import scenario_late_loads
 from plugin_serving import Offloading, generate_each, start, tokens  # sets vLLM up before it is imported
 from plugin_stress import scenario_failed_loads, scenario_loads_ahead, scenario_stress
 from vllm import LLM, SamplingParams, __version__ as vllm_version
@@ -348,6 +349,7 @@ SCENARIOS: dict[str, Callable[..., dict[str, Any]]] = {
     "stress": scenario_stress,
     "failed_loads": scenario_failed_loads,
     "loads_ahead": scenario_loads_ahead,
+    "late_loads": scenario_late_loads,
 }
 
 

@@ -53,6 +53,27 @@ def test_loads_ahead_leave_room_for_the_oldest(tmp_path: Path) -> None:
     assert [cached for _, cached in seen["found"]] == [1024] * 4
 
 
+@pytest.mark.every_vllm
+@pytest.mark.parametrize(
+    ("connector", "fails", "num_blocks"), [("OctavoConnector", 0.2, 52), ("OffloadingConnector", 0.0, 49)]
+)
+def test_however_late_loads_end_every_request_is_served(
+    tmp_path: Path, connector: str, fails: float, num_blocks: int
+) -> None:
+    device = {"num_gpu_blocks_override": num_blocks, "max_num_batched_tokens": 384}
+    seen = play(
+        "late_loads",
+        model=make_model("gemma3", tmp_path / "model"),
+        transfer=transfer_config(connector, memory="64MiB"),
+        fails=fails,
+        rounds=30,
+        **device,
+    )
+    assert seen["unserved"] == []
+    assert seen["loads"] > 200
+    assert bool(seen["failed"]) == bool(fails)
+
+
 def test_chunks_of_several_blocks(tmp_path: Path) -> None:
     """Windows pass the first blocks of chunks before these are stored."""
     model = make_model("gemma3", tmp_path / "model")
