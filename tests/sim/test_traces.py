@@ -1,5 +1,6 @@
 """Traces: three forms are read, and what is wrong with one is said by the number of its record."""
 
+import gzip
 import json
 
 import pytest
@@ -71,6 +72,15 @@ def test_conversations_as_people_publish_them(tmp_path):
     assert [request.session for request in requests] == ["A5AbcES_0", "4"]
 
 
+def test_files_as_other_programs_write_them(tmp_path):
+    """With a mark of the encoding, Windows' ends of lines, blank lines, and marks of lines inside texts."""
+    said = [{"from": "human", "value": "one\u2028two\x85three"}, {"from": "gpt", "value": "four"}]
+    line = json.dumps({"id": "x", "conversations": said}, ensure_ascii=False)
+    path = tmp_path / "trace.jsonl"
+    path.write_bytes(f"\ufeff{line}\r\n\r\n{line}\r\n".encode())
+    assert len(read_trace(path).requests) == 2
+
+
 def test_a_recording_knows_its_blocks(tmp_path):
     header = {"octavo_recording": 1, "block_tokens": 4}
     request = {"arrival_s": 1, "prompt_tokens": 9, "output_tokens": 4, "resumed": {"disk": 4}}
@@ -108,5 +118,8 @@ def test_what_is_wrong_is_said(tmp_path, records, complaint):
 def test_so_is_a_file_that_is_none(tmp_path):
     with pytest.raises(InputError, match="cannot be read"):
         read_trace(tmp_path / "nothing.jsonl")
+    (tmp_path / "trace.jsonl.gz").write_bytes(gzip.compress(b"{}"))
+    with pytest.raises(InputError, match="is compressed"):
+        read_trace(tmp_path / "trace.jsonl.gz")
     with pytest.raises(InputError, match="record 2: no JSON"):
         read_trace(write(tmp_path, text=json.dumps(mooncake()) + "\n{\n"))

@@ -33,6 +33,7 @@ MOONCAKE_BLOCK_TOKENS = 512
 BAILIAN_BLOCK_TOKENS = 16
 
 Tokens = npt.NDArray[np.int32]
+_GZIP = b"\x1f\x8b"
 _MOST_TOKENS = 1 << 30
 """The most tokens of one request. More cannot be a language model's."""
 _ASSISTANTS = ("gpt", "assistant", "model", "chatgpt", "bing", "bard")
@@ -101,11 +102,7 @@ class Trace:
 
 def read_trace(path: Path, *, block_tokens: int | None = None, most_requests: int | None = None) -> Trace:
     """Reads a trace. `block_tokens`: its ids' block size, if the file does not tell it and the usual one is wrong."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"trace {str(path)!r} cannot be read: {error}") from None
-    records = _records(path, text)
+    records = _records(path, _read_text(path))
     if not records:
         raise InputError(f"trace {str(path)!r} has no requests")
     first = records[0]
@@ -136,13 +133,23 @@ class _BadRecordError(ValueError):
         self.number = number
 
 
+def _read_text(path: Path) -> str:
+    try:
+        content = path.read_bytes()
+        if content.startswith(_GZIP):
+            raise InputError(f"trace {str(path)!r} is compressed: give what gunzip makes of it")
+        return content.decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"trace {str(path)!r} cannot be read: {error}") from None
+
+
 def _records(path: Path, text: str) -> list[dict[str, Any]]:
     records: list[Any] = []
     try:
         if text.lstrip().startswith("["):
             records = json.loads(text)
         else:
-            for line in text.splitlines():
+            for line in text.split("\n"):  # `splitlines` would cut texts at their own marks, such as U+2028
                 if line.strip():
                     records.append(json.loads(line))
     except ValueError as error:
