@@ -18,6 +18,7 @@ from octavo.errors import InputError
         {"temperature": float("nan")},
         {"temperature": float("inf")},
         {"temperature": "hot"},
+        {"temperature": 10**400},
         {"top_p": 0},
         {"top_p": 1.1},
         {"top_k": -2},

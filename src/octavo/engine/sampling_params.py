@@ -1,7 +1,6 @@
 """`SamplingParams`: how a request wants its tokens chosen, and where it ends. Checked when it is made."""
 
 from dataclasses import dataclass, replace
-from math import isfinite
 
 from octavo.engine.grammars import Grammar
 from octavo.errors import InputError
@@ -12,6 +11,8 @@ MAX_STOP_STRINGS = 64
 MAX_STOP_STRING_CHARS = 1024
 MAX_CHOICES = 256
 _NUM_SEEDS = 1 << 64
+_MOST = 1_000_000
+"""Of a temperature and a repetition penalty: beyond it nothing is left to choose by."""
 _LEAST_TEMPERATURE = 1e-5
 """Below it, all tokens but the most likely vanish anyway, and logits divided by it overflow."""
 
@@ -92,17 +93,17 @@ class SamplingParams:
 
     def _check_numbers(self) -> None:
         bounds: dict[str, tuple[float, float, str]] = {
-            "temperature": (0, 1e6, "0 or more"),
+            "temperature": (0, _MOST, f"from 0 to {_MOST:,}"),
             "top_p": (0, 1, "more than 0, and at most 1"),
             "min_p": (0, 1, "from 0 to 1"),
-            "repetition_penalty": (0, 1e6, "more than 0"),
+            "repetition_penalty": (0, _MOST, f"more than 0, and at most {_MOST:,}"),
             "presence_penalty": (-2, 2, "from -2 to 2"),
             "frequency_penalty": (-2, 2, "from -2 to 2"),
         }
         for name, (low, high, rule) in bounds.items():
             value = getattr(self, name)
-            is_number = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
-            is_in_bounds = is_number and low <= value <= high
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            is_in_bounds = is_number and low <= value <= high  # no NaN is
             if not is_in_bounds or (value == 0 and name in ("top_p", "repetition_penalty")):
                 raise InputError(f"{name} must be {rule}, not {value!r}")
 

@@ -133,6 +133,10 @@ class Gate:
 
     def _check_host(self, host: str) -> None:
         name = _name_of(host)
+        if not name:
+            raise _forbidden(
+                "the request's Host header names no server: use this one's address, or a name that --allowed-host gives"
+            )
         if not (_is_address(name) or name == "localhost" or name.endswith(".localhost") or name in self._own_hosts):
             raise _forbidden(
                 f"this server is not known as {name!r}: use its address, or start it with --allowed-host {name}"
