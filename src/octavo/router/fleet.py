@@ -30,6 +30,7 @@ from octavo.router.listener import listen
 from octavo.router.member import Member
 from octavo.router.names import LOOK_UP_INTERVAL_S, LookUp, Names, look_up
 from octavo.router.placement import Placement
+from octavo.router.reasons import reason_of
 from octavo.server import EngineFacts
 
 _logger = logging.getLogger(__name__)
@@ -144,12 +145,14 @@ class Fleet:
             member.requests.discard(request)
 
     def missed(self, member: Member, problem: str) -> None:
-        """A request could not be delivered, so the engine gets no more until it answers for its health."""
-        member.lose(problem)
+        """A request could not be delivered, so the engine gets no more until it answers for its health. The end of an
+        engine breaks many requests: the first of them tells it."""
+        if member.is_reachable:
+            member.lose(problem)
 
     def drain(self, name: str, *, is_draining: bool) -> None:
         """The engine gets no new requests, or gets them again."""
-        self.members[name].is_draining = is_draining
+        self.members[name].drain(is_draining=is_draining)
 
     async def _follow(self, member: Member) -> None:
         """While an engine cannot be reached, its blocks stay known: its events will say if they are gone."""
@@ -175,24 +178,28 @@ class Fleet:
             if member.learns_plan:  # vLLM, or another server of OpenAI's API
                 return read_models(await self._get(member, "/v1/models"), member.address)
             return read_facts(answer)
-        except (httpx.HTTPError, TimeoutError, msgspec.MsgspecError) as error:
-            self._lose(member, f"GET /engine: {_reason(error)}")
+        except (httpx.HTTPError, msgspec.MsgspecError) as error:
+            member.lose(f"GET /engine: {reason_of(error)}")
+            self._end_requests(member)
             return None
 
     async def _get(self, member: Member, path: str) -> httpx.Response:
-        """TimeoutError if the whole answer does not come in time."""
-        async with asyncio.timeout(_HEALTH_TIMEOUT_S):
-            return await self.client.get(f"{member.address.url}{path}", headers=self._headers, timeout=None)
+        """Also raises httpx.ReadTimeout if the whole answer does not come in time."""
+        try:
+            async with asyncio.timeout(_HEALTH_TIMEOUT_S):
+                return await self.client.get(f"{member.address.url}{path}", headers=self._headers, timeout=None)
+        except TimeoutError:
+            raise httpx.ReadTimeout(f"no answer in {_HEALTH_TIMEOUT_S:.0f} s") from None
 
     async def _ask_health(self, member: Member) -> None:
         try:
             (await self._get(member, "/health")).raise_for_status()
-        except (httpx.HTTPError, TimeoutError) as error:
-            self._lose(member, f"GET /health: {_reason(error)}")
+        except httpx.HTTPError as error:
+            self.missed(member, f"GET /health: {reason_of(error)}")
+            self._end_requests(member)
 
-    def _lose(self, member: Member, problem: str) -> None:
+    def _end_requests(self, member: Member) -> None:
         """The engine does not answer, so requests that wait for it are ended."""
-        self.missed(member, problem)
         now = asyncio.get_running_loop().time()
         for request in member.requests:
             request.reschedule(now)
@@ -218,7 +225,3 @@ class _Reading:
 
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
-
-
-def _reason(error: Exception) -> str:
-    return str(error) or type(error).__name__

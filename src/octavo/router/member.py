@@ -59,6 +59,11 @@ class Member:
             _logger.warning("engine %s: %s", self.name, reason)
         self.blind = reason
 
+    def drain(self, *, is_draining: bool) -> None:
+        if is_draining != self.is_draining:
+            _logger.info("engine %s %s", self.name, "gets no new requests" if is_draining else "takes requests again")
+        self.is_draining = is_draining
+
     @property
     def takes_requests(self) -> bool:
         return self.is_reachable and self.is_listed and not self.is_draining

@@ -19,6 +19,7 @@ from octavo.router.fleet import Fleet
 from octavo.router.member import Member
 from octavo.router.placement import Choice, Prompt, Reservation
 from octavo.router.prompt_reader import SESSION, PromptReader, priority_of
+from octavo.router.reasons import reason_of
 from octavo.server import IGNORED_FIELDS, RETAIN, ApiError, Exchange, Headers, overloaded
 
 _logger = logging.getLogger(__name__)
@@ -130,7 +131,7 @@ class Proxy:
                     self._note_first_token(now - request.came_at)
                 await exchange.relay(HTTPStatus(answer.status_code), [*_handed_back(answer), *told], pieces)
         except httpx.HTTPError as error:
-            self._fleet.missed(member, _reason(error))
+            self._fleet.missed(member, reason_of(error))
             gone = _gone(member, error)
             raise (gone if exchange.has_begun else _TryAnotherError(gone)) from error
 
@@ -190,7 +191,7 @@ def _told(prompt: Prompt, choice: Choice) -> Headers:
 
 
 def _gone(member: Member, error: Exception) -> ApiError:
-    return ApiError(HTTPStatus.BAD_GATEWAY, f"engine {member.name} went away: {_reason(error)}", code="engine_gone")
+    return ApiError(HTTPStatus.BAD_GATEWAY, f"engine {member.name} went away: {reason_of(error)}", code="engine_gone")
 
 
 def _refused(member: Member, answer: httpx.Response, body: bytes) -> ApiError:
@@ -198,7 +199,3 @@ def _refused(member: Member, answer: httpx.Response, body: bytes) -> ApiError:
     retry = {"retry-after": answer.headers.get("retry-after", "1")}
     status = HTTPStatus(answer.status_code)
     return ApiError(status, f"engine {member.name}: {message}", code="engine_busy", headers=retry)
-
-
-def _reason(error: Exception) -> str:
-    return str(error) or type(error).__name__

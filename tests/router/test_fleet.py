@@ -1,0 +1,86 @@
+"""What a router says of engines that do not answer, and of those that it is told to leave alone."""
+
+import asyncio
+import logging
+
+import httpx
+import pytest
+
+from octavo.router import EngineAddress
+from octavo.router.fleet import Fleet
+
+ENGINE = "10.0.0.5:8000"
+
+
+@pytest.fixture(autouse=True)
+def _all_lines(caplog):
+    caplog.set_level(logging.INFO)
+
+
+def fleet_of(client):
+    return Fleet([EngineAddress.parse(f"http://{ENGINE}")], client)
+
+
+async def problem_of(answer):
+    """What is logged of an engine after it was asked for the first time."""
+    logged, logger = Logged(), logging.getLogger("octavo.router.member")
+    logger.addHandler(logged)
+    async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
+        running = asyncio.create_task(fleet_of(client).run())
+        line = await logged.lines.get()
+        running.cancel()
+        await asyncio.wait([running])
+    logger.removeHandler(logged)
+    return line
+
+
+class Logged(logging.Handler):
+    """Lines as they are logged."""
+
+    def __init__(self):
+        super().__init__()
+        self.lines = asyncio.Queue()
+
+    def emit(self, record):
+        self.lines.put_nowait(record.getMessage())
+
+
+def test_the_end_of_an_engine_is_told_once_though_it_breaks_many_requests(caplog):
+    fleet = fleet_of(httpx.AsyncClient())
+    member = fleet.members[ENGINE]
+    member.lost = ""
+    for reason in ("Server disconnected without sending a response.", "the connection broke", "peer closed"):
+        fleet.missed(member, reason)
+    assert caplog.messages == [f"engine {ENGINE} is lost: Server disconnected without sending a response."]
+    assert member.problem == "Server disconnected without sending a response."
+
+
+def test_an_engine_that_never_answers_is_told_in_words(monkeypatch):
+    monkeypatch.setattr("octavo.router.fleet._HEALTH_TIMEOUT_S", 0)
+
+    async def never(_):
+        await asyncio.Event().wait()
+
+    assert asyncio.run(problem_of(never)) == f"engine {ENGINE} is lost: GET /engine: no answer in 0 s"
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (httpx.ReadError(""), "the connection broke"),
+        (httpx.ConnectTimeout(""), "no connection in time"),
+        (httpx.ConnectError("All connection attempts failed"), "All connection attempts failed"),
+    ],
+)
+def test_an_error_without_a_message_is_told_in_words(error, words):
+    def fail(_):
+        raise error
+
+    assert asyncio.run(problem_of(fail)) == f"engine {ENGINE} is lost: GET /engine: {words}"
+
+
+def test_a_drained_engine_is_logged_when_that_changes(caplog):
+    fleet = fleet_of(httpx.AsyncClient())
+    for is_draining in (True, True, False):
+        fleet.drain(ENGINE, is_draining=is_draining)
+    assert caplog.messages == [f"engine {ENGINE} gets no new requests", f"engine {ENGINE} takes requests again"]
