@@ -1,12 +1,13 @@
 """Octavo's index of a fleet beside Dynamo's `SelectionService`, on the same events.
 
-    python benchmarks/bench_router.py [--part choices | ingest | decide]
+    python benchmarks/bench_router.py [--part choices | busy | ingest | decide] [--trace FILE]
                                       [--requests 400] [--engines 4] [--memory 64] [--seeds 3]
 
 Dynamo's wheel from PyPI (`pip install ai-dynamo-runtime`; 1.6.1 was tried) must be in the same environment; without it
-only Octavo is shown. For each family of models both routers send the same conversations to engines of their own, block
-managers in small pools: each waits until it knows what the engines hold, and sends the prompt where it expects the most
-tokens.
+only Octavo is shown. `--part choices`: for each family of models both routers send the same conversations to engines of
+their own, block managers in small pools: each waits until it knows what the engines hold, and sends the prompt where it
+expects the most tokens. `--part busy`: both choose by their own costs, before engines under load, in four kinds of
+traffic (`router_traffic.py`) or that of a trace.
 
 expected   tokens that the router thought would be resumed, of all prompt tokens
 resumed    tokens that the engines really resumed
@@ -22,9 +23,11 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 import zmq
+from router_busy import compare_busy
 from router_fleet import BLOCK_SIZE, FAMILIES, Engine, conversations
 from router_rates import BLOCKS_OF_SOCKET_EVENT, decide, in_process, over_a_socket, publish
 
@@ -171,11 +174,12 @@ async def seconds_of_dynamo(encoded: list[bytes], prompt: list[int]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--part", choices=["choices", "ingest", "decide"], default=None, help="by default all")
+    parser.add_argument("--part", choices=["choices", "busy", "ingest", "decide"], default=None, help="by default all")
     parser.add_argument("--requests", type=int, default=400)
     parser.add_argument("--engines", type=int, default=4)
     parser.add_argument("--memory", type=int, default=64, help="MiB of each engine's pool")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--trace", type=Path, default=None, help="in place of the traffic of --part busy")
     args = parser.parse_args()
     kinds: dict[str, Callable[[Sequence[Engine]], Router]] = {"octavo": OctavoRouter}
     try:
@@ -186,6 +190,8 @@ def main() -> None:
         kinds["dynamo"] = DynamoRouter
     if args.part in {None, "choices"}:
         asyncio.run(compare(args, kinds))
+    if args.part in {None, "busy"}:
+        compare_busy(args, with_dynamo="dynamo" in kinds)
     if args.part in {None, "decide"}:
         decide()
     if args.part in {None, "ingest"}:

@@ -56,6 +56,8 @@ class SimConfig:
     loads: LoadRule = LoadRule.MEASURED
     max_step_tokens: int = 8192
     max_num_seqs: int = 256
+    tells_tokens: bool = False
+    """Whether the events of stored blocks have their tokens, for routers that hash them in another way."""
 
 
 class Watcher(Protocol):
@@ -88,7 +90,7 @@ class SimulatedEngine:
             [group.spec for group in plan.groups],
             medium=MEDIUM_GPU,
             hash_block_size=plan.hash_block_size,
-            with_tokens=False,
+            with_tokens=config.tells_tokens,
         )
         self.worker: SimulatedWorker | None = None
         self.disk: SimulatedDisk | None = None
