@@ -4,7 +4,7 @@ It is plain data without sockets or clocks. Events go in by engine; the resume r
 engines at once.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from octavo.errors import InputError
 from octavo.events import AnyEvent, BlockStored, Expectation, ExternalHash, HeldBlocks, Holder, PublishedPlan
@@ -206,13 +206,12 @@ def _without_checkpoints(groups: Sequence[GroupHolders]) -> list[GroupHolders]:
 
 
 def _resumes(groups: Sequence[GroupHolders], request: ResumePoint, engines: Mapping[str, Holder]) -> dict[str, int]:
-    names = {holder.bit: name for name, holder in engines.items()}
-    answers = longest_resumes(groups, request, sum(names))
-    return {names[bit]: tokens for tokens, holders in answers if tokens for bit in _bits(holders)}
-
-
-def _bits(holders: int) -> Iterator[int]:
-    """The single bits of a number: 0b101 -> 0b1, 0b100."""
-    while holders:
-        yield holders & -holders
-        holders &= holders - 1
+    names = {holder.bit.bit_length(): name for name, holder in engines.items()}
+    resumes: dict[str, int] = {}
+    for tokens, holders in longest_resumes(groups, request, sum(holder.bit for holder in engines.values())):
+        left = holders if tokens else 0
+        while left:  # as numbers of bits, which are quicker to look up than bits as long as the fleet
+            number = left.bit_length()
+            resumes[names[number]] = tokens
+            left ^= 1 << number - 1
+    return resumes
