@@ -153,12 +153,16 @@ class ResumePointPolicy(EvictionPolicy):
 
     def _num_followers(self, point: int) -> int:
         tip = self._tip(point)
-        return self._stretches.num_holders[tip] - 1 if self._stretches.is_prefix(tip) else 0
+        return self._stretches.num_holders[tip] - 1 if tip and self._stretches.is_prefix(tip) else 0
 
     def _tip(self, point: int) -> int:
-        """The stretch with which a point ends, in its first group."""
+        """The stretch with which a point ends, in its first group; 0 if it needs nothing of that, as local attention
+        needs nothing where its chunk ends."""
+        return self._stretches.find(self._key_of(point))
+
+    def _key_of(self, point: int) -> OffloadKey:
         name = self._points.names[point]
-        return self._stretches.find(OffloadKey(name if self._points.is_end[point] else name + self._main_group.suffix))
+        return OffloadKey(name if self._points.is_end[point] else name + self._main_group.suffix)
 
     def promise(self, point: PromisedPoint) -> None:
         self._is_promised_to = True
@@ -205,8 +209,7 @@ class ResumePointPolicy(EvictionPolicy):
             elif self._is_plain:
                 freed += self._strip(point, some, victims)
             else:
-                key = self._stretches.keys[self._tip(point)][-1]
-                self._points.hazards.note_given_up(key, self._points.lives[point])
+                self._points.hazards.note_given_up(self._key_of(point), self._points.lives[point])
                 self._give_up(point)
             freed += self._stretches.pop_unneeded(num_slots - freed, victims)
         self._note_gone(victims)
@@ -293,7 +296,7 @@ class ResumePointPolicy(EvictionPolicy):
 
     def _point_below(self, point: int) -> int:
         tip = self._tip(point)
-        if not self._stretches.is_prefix(tip):
+        if not tip or not self._stretches.is_prefix(tip):
             return 0
         for number in self._stretches.down(self._stretches.before(tip)):
             if self._stretches.points[number]:

@@ -26,7 +26,15 @@ from hypothesis.stateful import (
 from octavo.chunks import GroupOffloadConfig, OffloadKey, PromisedPoint, StoredChunk, make_offload_key
 from octavo.ids import BlockHash, GroupIdx
 from octavo.policies import EvictionPolicy
-from octavo.specs import CacheDType, CrossAttentionSpec, FullAttentionSpec, KVCacheSpec, MambaSpec, SlidingWindowSpec
+from octavo.specs import (
+    CacheDType,
+    ChunkedLocalAttentionSpec,
+    CrossAttentionSpec,
+    FullAttentionSpec,
+    KVCacheSpec,
+    MambaSpec,
+    SlidingWindowSpec,
+)
 from octavo.tables import Discards
 
 TOKENS_PER_CHUNK = 8
@@ -42,6 +50,7 @@ def policy_group(spec: KVCacheSpec) -> GroupOffloadConfig:
 
 FULL = policy_group(FullAttentionSpec(block_size=4, num_kv_heads=1, head_size=8))
 WINDOW = policy_group(SlidingWindowSpec(block_size=4, num_kv_heads=1, head_size=8, sliding_window=13))
+LOCAL = policy_group(ChunkedLocalAttentionSpec(block_size=4, num_kv_heads=1, head_size=8, attention_chunk_size=16))
 STATE = policy_group(MambaSpec(block_size=8, shapes=((4, 4),), dtypes=(CacheDType.FLOAT32,)))
 CROSS = policy_group(CrossAttentionSpec(block_size=4, num_kv_heads=1, head_size=8))
 
@@ -52,6 +61,8 @@ GROUPS: Sequence[Sequence[GroupOffloadConfig]] = (
     (FULL, WINDOW, STATE, FULL),
     (STATE,),
     (WINDOW, STATE),
+    (LOCAL, STATE),
+    (LOCAL, FULL),
     (FULL, CROSS),
 )
 """The shapes of models that the suite tries."""
