@@ -95,6 +95,7 @@ def _describe_device(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig) ->
                 most_pages=ceil_div(spec.max_memory_usage_bytes(vllm_config), spec.page_size_bytes),
             )
             for spec in specs
+            if spec.page_size_bytes
         ),
         tokens_ahead=1 + 2 * num_guessed if num_guessed else 0,
     )
