@@ -258,3 +258,78 @@ def test_limits_bound_the_keys_that_are_remembered_as_failed(make_world, below):
     world.manager.promote([wanted(0), wanted(1)], world.now, world.now + 5)
     world.poll()
     assert world.manager.lookup([key_of(0), key_of(1)]) == [RETRY, MISS]
+
+
+class TestGathering:
+    """A tier that gathers gets the parts of a prompt together."""
+
+    @pytest.fixture
+    def below(self, below):
+        below.gather_s = 2.0
+        return below
+
+    @staticmethod
+    def store_part(world, *numbers):
+        chunks = [wanted(number) for number in numbers]
+        prepared = world.manager.prepare_store(chunks)
+        world.manager.complete_store(prepared.job_id, (), world.write_store(chunks, prepared), more_follows=True)
+
+    def test_parts_wait_for_the_end_of_their_prompt(self, tiered, below):
+        keys = [key_of(0), key_of(1), key_of(2)]
+        self.store_part(tiered, 0)
+        tiered.poll(0.5)
+        self.store_part(tiered, 1)
+        tiered.poll(0.5)
+        assert below.lookup(keys) == [0, 0, 0]
+        tiered.store(wanted(2))
+        tiered.poll()
+        assert below.lookup(keys) == [ALL_BLOCKS] * 3
+
+    def test_the_end_of_a_prompt_waits_for_no_other_prompt(self, tiered, below):
+        tiered.store(wanted(0))
+        self.store_part(tiered, 1)
+        tiered.poll()
+        assert below.lookup([key_of(0)]) == [ALL_BLOCKS]
+
+    def test_a_part_waits_for_a_bounded_time(self, tiered, below):
+        self.store_part(tiered, 0)
+        tiered.poll()
+        tiered.poll(1.9)
+        self.store_part(tiered, 1)
+        tiered.poll()
+        assert below.lookup([key_of(0)]) == [0]
+        tiered.poll(0.1)
+        assert below.lookup([key_of(0), key_of(1)]) == [ALL_BLOCKS] * 2
+        self.store_part(tiered, 2)
+        tiered.poll()
+        assert below.lookup([key_of(2)]) == [0], "the next parts wait anew"
+
+    def test_parts_that_take_half_of_the_room_wait_no_more(self, tiered, below):
+        numbers = range(NUM_SLOTS // 4 // 2)  # a quarter of memory may wait
+        self.store_part(tiered, *numbers)
+        tiered.poll()
+        assert below.lookup([key_of(0)]) == [0]
+        self.store_part(tiered, len(numbers))
+        tiered.poll()
+        assert below.lookup([key_of(0), key_of(len(numbers))]) == [ALL_BLOCKS] * 2
+
+    def test_a_store_without_room_waits_for_no_part(self, tiered, below):
+        self.store_part(tiered, 0)
+        tiered.poll()
+        too_many = [wanted(number) for number in range(10, 10 + NUM_SLOTS // 4)]
+        assert tiered.manager.prepare_store(too_many, for_tiers=True) is None
+        tiered.poll()
+        assert below.lookup([key_of(0)]) == [ALL_BLOCKS]
+
+    def test_a_prompt_that_is_complete_waits_for_nothing(self, tiered, below):
+        self.store_part(tiered, 0)
+        tiered.poll()
+        tiered.manager.write_now()
+        tiered.poll()
+        assert below.lookup([key_of(0)]) == [ALL_BLOCKS]
+
+    def test_flush_waits_for_no_part(self, tiered, below):
+        self.store_part(tiered, 0)
+        tiered.poll()
+        assert tiered.manager.flush(60, time.monotonic)
+        assert below.lookup([key_of(0)]) == [ALL_BLOCKS]

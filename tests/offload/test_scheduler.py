@@ -29,6 +29,33 @@ def test_what_is_used_is_written_again_when_the_lowest_tier_has_lost_it(model, i
     assert served.serve_offloaded() == BOUNDARY
 
 
+def test_a_tier_that_gathers_gets_a_prompt_once_it_is_computed():
+    """Also what was promised long before the end."""
+    tier = NaiveTier(1 << 20)
+    tier.gather_s = 60.0
+    served = Served("state + full", tiers=[tier])
+    request = served.begin(PROMPT)
+    served.wait(request)
+    num_stored = []
+    while request.computed < len(PROMPT):
+        end = served.manager.cut_prefill(
+            request.blocks, len(PROMPT), served.look_up(request) if not num_stored else None
+        )
+        assert served.schedule([StepPlan(request=request, num_tokens=end, sampled=(0,))]) == [True]
+        served.commit(request)
+        served.poll()
+        served.poll()
+        num_stored.append((served.stats.stored_chunks, len(tier._chunks)))
+    assert len(num_stored) > 2
+    assert num_stored[-2][0] > 0, "a part is in memory before the end"
+    assert num_stored[-2][1] == 0
+    assert num_stored[-1][1] == num_stored[-1][0] > 0
+    served.free(request)
+    served.settle()
+    served.lose_memory()
+    assert served.serve_offloaded() == BOUNDARY
+
+
 @pytest.mark.parametrize(("model", "num_needed"), [("full", 7), ("window + full", 10), ("state + full", 8)])
 def test_a_use_is_a_request_that_resumed_wherever_its_blocks_lay(model, num_needed, monkeypatch):
     uses = []

@@ -241,9 +241,11 @@ class OffloadingManager:
         checksums: Sequence[int] = (),
         *,
         stays_in_memory: bool = False,
+        more_follows: bool = False,
     ) -> None:
         """Ends a store. `failed` and `checksums`, if they were taken, are by index in `PreparedStore.indices`. The
-        other chunks can be loaded from now on, and are written to the tiers below unless they are to stay in memory."""
+        other chunks can be loaded from now on, and are written to the tiers below unless they are to stay in memory.
+        `more_follows`: a tier may wait a while for the rest of the prompt, to write all of it together."""
         store = self._jobs.end_store(job_id, failed, checksums)
         self._counters["store_failed"] += len(failed)
         if not self._jobs.is_wanted(store):
@@ -260,7 +262,7 @@ class OffloadingManager:
         self._promise(store.promises)
         self._counters["stored"] += len(keys)
         if not stays_in_memory:
-            self._write_through(keys)
+            self._write_through(keys, more_follows=more_follows)
 
     # ---- the tiers below ----------------------------------------------------------------------------------------
 
@@ -278,6 +280,10 @@ class OffloadingManager:
                 is_coming = chunks[index].key in self._promotions.reading
                 stands[index] = LookupResult.HIT_PENDING if is_coming else LookupResult.MISS
         return stands
+
+    def write_now(self) -> None:
+        """A prompt is complete: what waits for more of it is written with the next `poll`."""
+        self._below.write_now()
 
     def seconds_to_read(self, num_bytes: Mapping[int, int], *, waits_for_others: bool = False) -> float:
         """The seconds that the tiers need for these bytes, by index in `media`, after all reads that were asked for
@@ -398,7 +404,9 @@ class OffloadingManager:
             keys = self._tenants.drop_lost(keys)
         self._write_through(keys, read_from=index)
 
-    def _write_through(self, keys: Sequence[OffloadKey], *, read_from: int | None = None) -> None:
-        self._below.write(keys, read_from=read_from)
+    def _write_through(
+        self, keys: Sequence[OffloadKey], *, read_from: int | None = None, more_follows: bool = False
+    ) -> None:
+        self._below.write(keys, read_from=read_from, more_follows=more_follows)
         if not self._keeps_in_memory:
             self._resident.drop_idle(keys)

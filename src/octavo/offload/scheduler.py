@@ -162,12 +162,15 @@ class OffloadScheduler:
             self._promise(state, points, now, is_milestone=promises.prompt_boundary in points)
         elif request.num_computed_tokens < promises.prompt_boundary and self._may_persist(request):
             self._storer.store_ahead(state, promises.prompt_boundary)
+        if request.num_computed_tokens == request.num_prompt_tokens:
+            self._manager.write_now()
 
     def finished(self, request: OffloadedRequest, now: float) -> None:
         """The request ends; others may want to go on from what it has computed. Called before or after `free`."""
         state = self._state_of(request, now)
         if request.num_computed_tokens > state.promised_tokens:
             self._promise(state, [request.num_computed_tokens], now, is_milestone=True)
+        self._manager.write_now()
         self._hinter.ended(state, self._hinter.take(request.request_id))
         self.aborted(request)
 

@@ -16,7 +16,7 @@ from enum import Enum
 
 from octavo.chunks import ChunkCopy, GroupOffloadConfig, OffloadKey, TransferResult
 from octavo.ids import GroupIdx, Row
-from octavo.offload.device import Device
+from octavo.offload.device import Device, OffloadedRequest
 from octavo.offload.manager import OffloadingManager
 from octavo.offload.manager_values import PreparedStore
 from octavo.offload.request_state import RequestOffloadState
@@ -60,6 +60,7 @@ class _Store:
     """(group, rows) that are held until they are read."""
     keys: Sequence[OffloadKey]
     num_bytes: int
+    request: OffloadedRequest
 
 
 class Storer:
@@ -150,7 +151,8 @@ class Storer:
             return False
         self._bytes_in_flight -= store.num_bytes
         self.num_stored_bytes += store.num_bytes
-        self._manager.complete_store(result.job_id, result.failed, result.checksums)
+        more_follows = store.request.num_computed_tokens < store.request.num_prompt_tokens
+        self._manager.complete_store(result.job_id, result.failed, result.checksums, more_follows=more_follows)
         self.num_failed_chunks += len(result.failed)
         self._pins.arrived(store.keys)
         for group_idx, rows in store.rows:
@@ -221,7 +223,7 @@ class Storer:
             self._make_smaller(job)
             return True
         if prepared.indices:
-            self._copy(prepared, chunks, rows)
+            self._copy(prepared, chunks, rows, job.promise.state.request)
         self._submitted(job, is_whole=is_whole)
         return True
 
@@ -247,7 +249,13 @@ class Storer:
         if not self._jobs:
             self._end()
 
-    def _copy(self, prepared: PreparedStore, chunks: Sequence[ChunkOnDevice], rows: Sequence[list[Row]]) -> None:
+    def _copy(
+        self,
+        prepared: PreparedStore,
+        chunks: Sequence[ChunkOnDevice],
+        rows: Sequence[list[Row]],
+        request: OffloadedRequest,
+    ) -> None:
         held: dict[GroupIdx, list[Row]] = {}
         copies, num_bytes = [], 0
         for index, slots in zip(prepared.indices, prepared.slots, strict=True):
@@ -258,7 +266,10 @@ class Storer:
         for group_idx, own in held.items():
             self._device.hold(group_idx, own)
         self._stores[prepared.job_id] = _Store(
-            rows=tuple(held.items()), keys=[chunks[index].chunk.key for index in prepared.indices], num_bytes=num_bytes
+            rows=tuple(held.items()),
+            keys=[chunks[index].chunk.key for index in prepared.indices],
+            num_bytes=num_bytes,
+            request=request,
         )
         self._bytes_in_flight += num_bytes
         self.num_stored_chunks += len(copies)

@@ -86,11 +86,12 @@ class TiersBelow:
 
     # ---- writing ------------------------------------------------------------------------------------------------
 
-    def write(self, keys: Sequence[OffloadKey], *, read_from: int | None = None) -> None:
-        """Writes chunks to all tiers that lack them, except the tier, given by its index, that they were read from."""
+    def write(self, keys: Sequence[OffloadKey], *, read_from: int | None = None, more_follows: bool = False) -> None:
+        """Writes chunks to all tiers that lack them, except the tier, given by its index, that they were read from.
+        `more_follows`: the rest of their prompt comes soon."""
         for index, writes in enumerate(self._writes):
             if index != read_from:
-                writes.add(keys)
+                writes.add(keys, more_follows=more_follows)
 
     def renew(self, keys: Sequence[OffloadKey]) -> None:
         """Writes these chunks again to the lowest working tier, if it gave them up."""
@@ -107,6 +108,11 @@ class TiersBelow:
         """Whether a working tier would miss chunks if stores of `num_slots` slots came now, after the `num_coming`
         slots that are on their way already."""
         return any(writes.is_behind(num_slots, num_coming) for writes in self._writes)
+
+    def write_now(self) -> None:
+        """What waits is written with the next `poll`, whatever may follow."""
+        for writes in self._writes:
+            writes.wait_no_more()
 
     def clear_writes(self) -> None:
         """Drops all chunks that wait. The slots that they held are freed piece by piece."""
@@ -136,6 +142,7 @@ class TiersBelow:
         """Blocks until everything that waits is on the tiers, as durable as they make it. False if time is up
         before."""
         deadline = clock() + timeout_s
+        self.write_now()
         while True:
             poll()
             was_busy = self.is_writing

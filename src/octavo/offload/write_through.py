@@ -4,6 +4,9 @@ A chunk that waits or is being written has a reader, so its slots stay as they a
 Beyond that a chunk is *late*: it is written when nothing waits any more, if it is still in memory then. What is not,
 what a tier refuses while nothing is in flight, and all that a tier does not take because it is off, is dropped and
 counted: the tier will not have it.
+
+Where a tier gathers, chunks of a prompt that is being computed wait for the rest of it: for `gather_s` at most, and not
+once half of the room is taken.
 """
 
 from collections import deque
@@ -60,12 +63,18 @@ class WriteThrough:
         """The heads of chunks that wait or are being written."""
         self._late: deque[OffloadKey] = deque()
         self._writes: dict[int, _Write] = {}
+        self._is_due = False
+        """Whether what waits is to be written now, whatever may follow."""
+        self._gathers_until: float | None = None
+        """None: nothing has begun to wait for more."""
 
     def __bool__(self) -> bool:
         return bool(self._waiting or self._writes or self._late)
 
-    def add(self, keys: Sequence[OffloadKey]) -> None:
-        """These chunks are now resident. Those that the tier lacks wait for their turn."""
+    def add(self, keys: Sequence[OffloadKey], *, more_follows: bool = False) -> None:
+        """These chunks are now resident. Those that the tier lacks wait for their turn. `more_follows`: the rest of
+        their prompt comes soon."""
+        self._is_due |= not more_follows
         lacking = self._lacking(keys)
         self._put_off(lacking[self._accept(lacking) :])
 
@@ -80,13 +89,21 @@ class WriteThrough:
 
     def is_behind(self, num_slots: int, num_coming: int) -> bool:
         """Whether chunks of `num_slots` slots would find no room, behind `num_coming` slots that are being stored. The
-        first chunk always finds room."""
+        first chunk always finds room. If so, what waits is written at once."""
         before = self._slots_waiting + num_coming
-        return bool(before) and before + num_slots > self._most_slots and self._lower.is_available
+        is_behind = bool(before) and before + num_slots > self._most_slots and self._lower.is_available
+        self._is_due |= is_behind
+        return is_behind
+
+    def wait_no_more(self) -> None:
+        """What waits is written with the next `submit`, whatever may follow."""
+        self._is_due = True
 
     def submit(self, now: float) -> None:
         """Gives the tier what it takes."""
         self._catch_up()
+        if self._gathers(now):
+            return
         size = self._limits.chunks_per_job
         while self._waiting:
             if self._submit_first(size, now):
@@ -101,6 +118,7 @@ class WriteThrough:
                 size = min(size, len(self._waiting)) // 2
             else:
                 self._drop(1)
+        self._is_due, self._gathers_until = False, None
 
     def forget(self, keys: Collection[OffloadKey]) -> None:
         """These are not to be written any more. What is being written already is the tier's to forget."""
@@ -142,6 +160,14 @@ class WriteThrough:
         parts: list[Part] = [self._waiting, self._late]
         self._waiting, self._late, self._heads, self._slots_waiting = deque(), deque(), set(), 0
         return parts
+
+    def _gathers(self, now: float) -> bool:
+        """Whether what waits is to wait for more."""
+        if self._is_due or not self._waiting:
+            return False
+        if self._gathers_until is None:
+            self._gathers_until = now + self._lower.gather_s
+        return now < self._gathers_until and 2 * self._slots_waiting <= self._most_slots
 
     def _lacking(self, keys: Sequence[OffloadKey]) -> list[OffloadKey]:
         """The chunks that are resident, are not on their way, and have blocks that the tier lacks."""

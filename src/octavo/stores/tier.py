@@ -45,6 +45,7 @@ class RemoteTier(Tier):
     """One store, through its client."""
 
     asks_ahead = True
+    gather_s = 5.0
 
     def __init__(
         self, client: RemoteClient, envelopes: Envelopes, *, what: str, limits: RemoteLimits | None = None

@@ -50,6 +50,7 @@ class FaultyTier(Tier):
     def __init__(self, inner: Tier) -> None:
         self._inner = inner
         self.asks_ahead = inner.asks_ahead  # type: ignore[misc]  # a class has it, but for this one
+        self.gather_s = inner.gather_s
         self.fault = TierFault.NONE
         self.raises: Collection[str] = ()
         """Methods whose every call raises."""
