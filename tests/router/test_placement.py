@@ -68,11 +68,18 @@ def test_equal_engines_share_the_requests(placement):
 
 def test_a_hot_prefix_is_spread(placement):
     hot = prompt(num_tokens=2000, resumes={"a": 1984})
-    for _ in range(30):
+    for _ in range(60):
         placement.first_token(placement.send(placement.choose(hot, ENGINES), hot, now=0.0), now=0.1)
     loads = [placement.loads[name].num_requests for name in ENGINES]
-    assert sum(loads) == 30
-    assert max(loads) <= 1.5 * 10 + 2
+    assert sum(loads) == 60
+    assert max(loads) <= 1.5 * 20 + 6
+
+
+def test_a_few_requests_of_a_hot_prefix_stay_together(placement):
+    hot = prompt(num_tokens=2000, resumes={"a": 1984})
+    for _ in range(6):
+        assert placement.choose(hot, ENGINES).engine == "a"
+        placement.first_token(placement.send(placement.choose(hot, ENGINES), hot, now=0.0), now=0.1)
 
 
 def test_the_rate_follows_the_answers(placement):

@@ -32,6 +32,9 @@ _WORTH_OF_BRANCH = 0.5
 """The worth of a token that a new checkpoint spares later requests, relative to a token of this request."""
 _MOST_SESSIONS = 1 << 16
 """The most sessions that are remembered. Beyond that the one that was asked for longest ago is forgotten."""
+_SPARE_REQUESTS = 6
+"""Open requests that any engine may have beside its share. Few requests decode together at hardly more than the cost of
+one, so on a quiet fleet a popular prefix is no reason to compute it once more."""
 _ALIKE_S = 0.005
 """Costs that differ by less are equal."""
 
@@ -122,7 +125,7 @@ class Placement:
         self._engine_of: OrderedDict[str, str] = OrderedDict()
         """Session -> the engine that had its last request."""
         self._imbalance = imbalance
-        """No engine gets more than this multiple of the mean number of open requests, and two."""
+        """No engine gets more than this multiple of the mean number of open requests, and `_SPARE_REQUESTS`."""
 
     def add(self, engine: str) -> None:
         self.loads.setdefault(engine, EngineLoad(fleet=self._computed))
@@ -135,7 +138,7 @@ class Placement:
         able = {name: load for name in engines if (load := self.loads[name]).num_requests < self._most_per_engine}
         if not able:
             return None
-        most = self._imbalance * sum(load.num_requests for load in able.values()) / len(able) + 2
+        most = self._imbalance * sum(load.num_requests for load in able.values()) / len(able) + _SPARE_REQUESTS
         costs, weighed = self._weigh(prompt, able)
         balanced = {name: cost for name, cost in costs.items() if able[name].num_requests < most}
         highest = min(balanced.values()) + _ALIKE_S
