@@ -8,6 +8,7 @@ import pytest
 
 from octavo.router import EngineAddress
 from octavo.router.fleet import Fleet
+from octavo.server import EngineFacts
 
 ENGINE = "10.0.0.5:8000"
 
@@ -84,3 +85,22 @@ def test_a_drained_engine_is_logged_when_that_changes(caplog):
     for is_draining in (True, True, False):
         fleet.drain(ENGINE, is_draining=is_draining)
     assert caplog.messages == [f"engine {ENGINE} gets no new requests", f"engine {ENGINE} takes requests again"]
+
+
+def facts_of(model, *adapters):
+    return EngineFacts(
+        model=model, max_model_len=1, hash_algorithm="", hash_seed="", adapters=dict.fromkeys(adapters, "/somewhere")
+    )
+
+
+def test_a_request_is_for_the_engines_that_have_its_model():
+    fleet = Fleet(EngineAddress.parse_all(f"http://e:1,name={name}" for name in "abc"), httpx.AsyncClient())
+    told = {"a": facts_of("large"), "b": facts_of("small", "tuned"), "c": facts_of("small")}
+    for name, facts in told.items():
+        fleet.members[name].lost, fleet.members[name].facts = "", facts
+    assert fleet.ready_for("large") == ["a"]
+    assert fleet.ready_for("small") == ["b", "c"]
+    assert fleet.ready_for("tuned") == ["b"]
+    assert fleet.ready_for("unknown") == fleet.ready_for("") == ["a", "b", "c"]
+    fleet.members["a"].lost = "it is gone"
+    assert fleet.ready_for("large") == []

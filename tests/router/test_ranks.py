@@ -22,13 +22,13 @@ ADAPTED = external_hashes(
 class LikeVllm:
     """Answers what a router asks, and remembers where requests were to go."""
 
-    def __init__(self):
+    def __init__(self, models=MODELS):
         self.ranks = ranks = []
 
         class Answers(BaseHTTPRequestHandler):
             def do_GET(self):
                 self.answer(
-                    {"data": MODELS} if self.path == "/v1/models" else {}, 404 * (self.path == "/engine") or 200
+                    {"data": models} if self.path == "/v1/models" else {}, 404 * (self.path == "/engine") or 200
                 )
 
             def do_POST(self):
@@ -95,6 +95,16 @@ def test_an_adapters_blocks_are_found_by_its_name_and_path(running, engine, tmp_
     assert decide(router, "adapter")[1] == 8 * BLOCK_SIZE
     assert decide(router)[1] == 512
     assert engine.ranks == [None, None]
+
+
+def test_requests_go_to_the_engines_that_have_their_model_or_adapter(running, engine):
+    other = running(LikeVllm([{"id": "m"}, {"id": "other", "parent": "m"}]))
+    router = running(RunningRouter([engine.url, other.url]))
+    router.wait_until(lambda seen: all(one["is_reachable"] for one in seen["engines"]))
+    for model, has_it in {"adapter": engine, "other": other}.items():
+        assert {decide(router, model)[0] for _ in range(4)} == {has_it.url.removeprefix("http://")}
+    with router.client() as client:
+        assert [model["id"] for model in client.get("/v1/models").json()["data"]] == ["adapter", "m", "other"]
 
 
 def test_events_of_a_rank_that_nobody_named_are_refused(running, engine, tmp_path):

@@ -7,7 +7,18 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
-from octavo.router import UNREAD, Choice, Decisions, Fleet, LookUp, PromptReader, ReadPrompt, Reservation, look_up
+from octavo.router import (
+    UNREAD,
+    Choice,
+    Decisions,
+    Fleet,
+    LookUp,
+    PromptReader,
+    ReadPrompt,
+    Reservation,
+    hints_in,
+    look_up,
+)
 from octavo.server import ApiError, Tenant, tenant_of
 
 _ADDRESS_LASTS_S = 5.0
@@ -70,7 +81,8 @@ class Picker:
         tenant = tenant_of(self._tenants, headers.get("authorization", "").encode())
         read = UNREAD if body is None else await self._reader.read(body, headers, tenant)
         known = await self._addresses.of(self._fleet)
-        endpoints = {name: known[name] for name in self._fleet.ready if name in known}  # some have left meanwhile
+        model = "" if body is None else hints_in(body).model
+        endpoints = {name: known[name] for name in self._fleet.ready_for(model) if name in known}  # some left
         if allowed is not None:
             endpoints = {name: endpoint for name, endpoint in endpoints.items() if endpoint in allowed}
         choice = self._fleet.placement.choose(read.prompt, list(endpoints))

@@ -23,6 +23,7 @@ from .prompt_reader import (
     UNREAD as UNREAD,
     NoTokensError as NoTokensError,
     PromptReader as PromptReader,
+    hints_in as hints_in,
     read_tokens as read_tokens,
     short_text as short_text,
 )

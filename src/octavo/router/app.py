@@ -145,8 +145,9 @@ class _Routes:
         return _Generation(path, self._proxy, self._admission, self._metrics, self._config)
 
     async def _models(self, request: Request) -> Response:
-        """The models, as the engines name them."""
-        names = sorted({member.facts.model for member in self._fleet.members.values() if member.facts is not None})
+        """The models and their adapters, as the engines name them."""
+        told = [member.facts for member in self._fleet.members.values() if member.facts is not None]
+        names = sorted({facts.model for facts in told}.union(*(facts.adapters for facts in told)))
         models = [{"id": name, "object": "model", "owned_by": "octavo"} for name in names]
         return as_json({"object": "list", "data": models})
 

@@ -71,6 +71,12 @@ class Fleet:
         """The engines that take requests."""
         return [member.name for member in self.members.values() if member.takes_requests]
 
+    def ready_for(self, model: str) -> list[str]:
+        """The engines that take requests for a model or an adapter. A name that no engine has told is any engine's: it
+        explains best that there is no such model."""
+        serving = [member for member in self.members.values() if member.serves(model)]
+        return [member.name for member in serving if member.takes_requests] if serving else self.ready
+
     @property
     def num_blocks(self) -> int:
         """The number of known blocks. A block that several engines hold counts once."""

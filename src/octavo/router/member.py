@@ -59,6 +59,10 @@ class Member:
             _logger.warning("engine %s: %s", self.name, reason)
         self.blind = reason
 
+    def serves(self, model: str) -> bool:
+        """Whether the engine has told that it serves a model or an adapter of this name."""
+        return self.facts is not None and (model == self.facts.model or model in self.facts.adapters)
+
     def drain(self, *, is_draining: bool) -> None:
         if is_draining != self.is_draining:
             _logger.info("engine %s %s", self.name, "gets no new requests" if is_draining else "takes requests again")

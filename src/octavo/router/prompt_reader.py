@@ -62,9 +62,9 @@ class PromptReader:
 
     async def _tokens(self, request: dict[str, Any], headers: Mapping[str, str]) -> list[int]:
         async def tokenize(body: bytes) -> bytes:
-            ready = self._fleet.ready
+            ready = self._fleet.ready_for(hints_in(body).model)
             if not ready:
-                raise NoTokensError("no engine can be reached")
+                raise NoTokensError("no engine that has the model can be reached")
             engine = min(ready, key=lambda name: self._fleet.placement.loads[name].num_requests)
             answer = await self._fleet.client.post(
                 f"{self._fleet.members[engine].address.url}/tokenize",
@@ -89,13 +89,21 @@ async def read_tokens(request: dict[str, Any], tokenize: Callable[[bytes], Await
     return msgspec.json.decode(answer, type=_Tokenized).tokens
 
 
-def priority_of(body: bytes) -> int:
-    """The priority of a request of generation, in vLLM's sense: smaller is earlier, and 0 if none is named. An invalid
-    one is left to the engine to refuse."""
+class Hints(msgspec.Struct):
+    """What the body of a request says of where it should go."""
+
+    model: str = ""
+    """The name of a model or an adapter; empty if there is none."""
+    priority: int = 0
+    """In vLLM's sense: smaller is earlier."""
+
+
+def hints_in(body: bytes) -> Hints:
+    """The hints in the body of a request of generation. An invalid body is left to an engine to refuse."""
     try:
-        return msgspec.json.decode(body, type=_Prioritized).priority
+        return msgspec.json.decode(body, type=Hints)
     except msgspec.MsgspecError:
-        return 0
+        return Hints()
 
 
 UNREAD = ReadPrompt(Prompt(num_tokens=0, resumes={}), {})
@@ -109,10 +117,6 @@ def short_text(value: object) -> str | None:
 
 class _Tokenized(msgspec.Struct):
     tokens: list[int]
-
-
-class _Prioritized(msgspec.Struct):
-    priority: int = 0
 
 
 class NoTokensError(Exception):

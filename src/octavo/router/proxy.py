@@ -18,7 +18,7 @@ from octavo.router.decisions import Decisions
 from octavo.router.fleet import Fleet
 from octavo.router.member import Member
 from octavo.router.placement import Choice, Prompt, Reservation
-from octavo.router.prompt_reader import SESSION, PromptReader, priority_of
+from octavo.router.prompt_reader import SESSION, Hints, PromptReader, hints_in
 from octavo.router.reasons import reason_of
 from octavo.server import IGNORED_FIELDS, RETAIN, ApiError, Exchange, Headers, overloaded
 
@@ -83,9 +83,9 @@ class Proxy:
         )
         read = await self._reader.read(body, request.headers, exchange.tenant)
         tried: set[str] = set()
-        refusal = self._refusal()
-        is_later = priority_of(body) > 0
-        while (choice := self._choose(read.prompt, tried, is_later=is_later)) is not None:
+        hints = hints_in(body)
+        refusal = self._refusal(hints.model)
+        while (choice := self._choose(read.prompt, tried, hints)) is not None:
             self.decisions.add(path, read.prompt, choice)
             reservation = self._fleet.placement.send(choice, read.prompt, time.monotonic())
             try:
@@ -103,15 +103,16 @@ class Proxy:
                 self._fleet.placement.end(reservation)
         raise refusal
 
-    def _refusal(self) -> ApiError:
+    def _refusal(self, model: str) -> ApiError:
         """Why a request is refused that was sent to no engine."""
-        if self._fleet.ready:
+        if self._fleet.ready_for(model):
             return overloaded("every engine has as many requests open as it may have; try again later")
-        return ApiError(HTTPStatus.SERVICE_UNAVAILABLE, "no engine can be reached", headers={"retry-after": "1"})
+        which = f"no engine that has {model!r} can be reached" if self._fleet.ready else "no engine can be reached"
+        return ApiError(HTTPStatus.SERVICE_UNAVAILABLE, which, headers={"retry-after": "1"})
 
-    def _choose(self, prompt: Prompt, tried: Collection[str], *, is_later: bool) -> Choice | None:
-        able = [name for name in self._fleet.ready if name not in tried]
-        if is_later:
+    def _choose(self, prompt: Prompt, tried: Collection[str], hints: Hints) -> Choice | None:
+        able = [name for name in self._fleet.ready_for(hints.model) if name not in tried]
+        if hints.priority > 0:
             loads = self._fleet.placement.loads
             able = [name for name in able if loads[name].num_requests < self._most_of_later]
         return self._fleet.placement.choose(prompt, able)
