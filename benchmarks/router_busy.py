@@ -24,7 +24,7 @@ POOLS_GIB = {
     "qwen3-next-80b": (4, 12),
     "granite-4.0-h-small": (6, 18),
 }
-"""By model: pools of an engine, for some of the documents and for most of them."""
+"""By model: pools of an engine, for some of the documents and for most of them. A trace gets the larger one."""
 
 
 class _Sum:
@@ -65,7 +65,7 @@ def compare_busy(args: argparse.Namespace, *, with_dynamo: bool) -> None:
     print(f"{'resumed; p99 of the first token':48}{'Octavo':>15}{'attention':>15}{'Dynamo':>15}  expected   ratio")
     for traffic, several in traces.items():
         for model, pools in POOLS_GIB.items():
-            for gib in pools:
+            for gib in pools if args.trace is None else pools[-1:]:
                 sums = {name: sums_of(name, model, gib, several, args.engines) for name in names}
                 row = "".join(f"{one.resumed:>7.1%}{one.p99_s:6.2f} s" for one in sums.values())
                 if with_dynamo:
