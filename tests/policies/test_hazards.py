@@ -6,7 +6,7 @@ USED, UNUSED = 3, 40
 
 
 def test_each_class_has_its_own_index_and_those_without_lives_are_alike() -> None:
-    hazards = Hazards(num_slots=1000)
+    hazards = Hazards(num_slots=1000, num_units=1000)
     for now in range(640):
         used = hazards.begin(USED, now)
         hazards.begin(UNUSED, now)

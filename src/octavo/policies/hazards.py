@@ -1,38 +1,48 @@
 """What the past tells about resume points: how likely one of some class and age is to be used soon.
 
 A life of a point begins when it is promised or used, and ends with its next use; that the point was given up meanwhile
-does not end it, so that what is missed is learned from too (ghosts: a key and a number each).
+does not end it, so that what is missed is learned from too (ghosts: a key and two numbers each).
 
     lives     ... [class, born, waits] [class, born, waits] ...     a ring; the oldest is forgotten
+    ghosts    ... [key, life] [key, life] ...                       a ring too: some chunks of points that went
     reached   class x age: lives that came to that age without a use; a hand for each age follows the ring
     own       class x age: uses of the point itself
     path      class x age: uses of a longer one, on whose path it is
 
     index     class x age: over the best horizon, expected uses by the expected time until a use or that horizon
-              (Gittins). Rates are shrunk towards those of all classes, so that a new class is no outlier
+              (Gittins). Where little is known of a class, its rates are those of all classes, times a factor
 
 Ages are in slots that were stored meanwhile. So no clock is needed, and what was learned holds at any rate of requests.
 """
 
 from array import array
 from bisect import bisect_right
+from collections.abc import Sequence
 from enum import IntEnum
 
 import numpy as np
 import numpy.typing as npt
 
-NUM_CLASSES = 64
+_CLASSES_PER_ROLE = 16
+NUM_CLASSES = 5 * _CLASSES_PER_ROLE
 NUM_AGES = 26
 """Ages in steps of half an octave, from a 128th of the capacity to 64 times the capacity."""
 _FIRST_AGE = 1 / 128
 _MOST_LIVES = 1 << 15
+_GHOSTS_PER_UNIT = 16
+_FEWEST_GHOSTS, _MOST_GHOSTS = 1 << 12, 1 << 17
 _PRIOR = 3.0
 """The weight of what all classes tell together, in lives."""
+_EVERYWHERE_PRIOR = 10.0
+"""The weight of what is expected of all classes together, in lives."""
+_STEPS_IN_FIRST = 4
+"""The first age is as long as the next five together."""
 _GUESS_OWN, _GUESS_ALL = 0.01, 0.03
-_UPDATE_AFTER = 64
-"""In lives."""
-
-_BLOCK_TOKENS = 512
+_SMALL, _MEDIUM = 1 / 24, 1 / 6
+_WAITS, _USED, _ENDED = 1, 0, -1
+"""Of a life: it waits for a use, had it, or does not count."""
+_LEARN_EVERY, _LEARN_OWN, _LEARN_ALL = 64, 31, 47
+"""In lives: how often all is learned anew, and when the index is computed meanwhile."""
 
 
 class Role(IntEnum):
@@ -44,13 +54,19 @@ class Role(IntEnum):
     RESUMED = 2
     BETWEEN = 3
     """The writer has promised a later point of the same prompt too."""
+    LEFT = 4
+    """A request resumed before its end and went another way."""
 
 
-def class_of(role: Role, new_tokens: int, num_followers: int) -> int:
-    """The class of a point. Points of one class are used alike. `new_tokens`: its tokens beyond the point below, when
-    it was first promised."""
-    size = (new_tokens > 0) + (new_tokens > _BLOCK_TOKENS) + (new_tokens > 4 * _BLOCK_TOKENS)
-    return role * 16 + size * 4 + min(3, num_followers)
+_FACTORS = (1.0, 8.0, 8.0, 1.0, 0.1)
+"""By role: how much more often than all points such a point is expected to be used, while little is known."""
+
+
+def class_of(role: Role, new_share: float, num_followers: int) -> int:
+    """The class of a point. Points of one class are used alike. `new_share`: its tokens beyond the point below, when it
+    was first promised, as a share of a mean promise's tokens."""
+    size = (new_share > 0) + (new_share > _SMALL) + (new_share > _MEDIUM)
+    return role * _CLASSES_PER_ROLE + size * 4 + min(3, num_followers)
 
 
 Table = npt.NDArray[np.float64]
@@ -60,7 +76,8 @@ Mask = npt.NDArray[np.bool_]
 class Hazards:
     """The lives of points, the counts that they gave, and the index that follows."""
 
-    def __init__(self, num_slots: int) -> None:
+    def __init__(self, num_slots: int, num_units: int) -> None:
+        """`num_units`: the chunks of a full tier of which a ghost would be kept if they were given up."""
         first = max(1.0, num_slots * _FIRST_AGE)
         self.ages = [0.0, *(first * 2 ** (age / 2) for age in range(NUM_AGES - 1))]
         """Where each age begins."""
@@ -72,11 +89,16 @@ class Hazards:
         self._born = array("q", bytes(8 * _MOST_LIVES))
         self._class = array("b", bytes(_MOST_LIVES))
         self._waits = array("b", bytes(_MOST_LIVES))
-        self._ghost: list[bytes] = [b""] * _MOST_LIVES
         self._num_lives = 0
         self._hands = [0] * NUM_AGES
         self._ghosts: dict[bytes, int] = {}
-        self._update()
+        """By key: the number of the ghost. Its place in the columns is that number modulo their length."""
+        self._ghost_keys: list[bytes] = []
+        self._ghost_lives = array("q")
+        self._num_ghosts = 0
+        self._most_ghosts = max(_FEWEST_GHOSTS, min(_MOST_GHOSTS, _GHOSTS_PER_UNIT * num_units))
+        self._learn_own()
+        self._learn_all()
 
     def age_of(self, age: float) -> int:
         return bisect_right(self.ages, age) - 1
@@ -85,74 +107,113 @@ class Hazards:
         """Begins a life and returns its number."""
         life = self._num_lives
         index = life % _MOST_LIVES
-        self._ghosts.pop(self._ghost[index], None)
-        self._born[index], self._class[index], self._waits[index], self._ghost[index] = now, class_, 1, b""
+        self._born[index], self._class[index], self._waits[index] = now, class_, _WAITS
         self._num_lives = life + 1
-        if not life % _UPDATE_AFTER:
-            self._follow(now)
-            self._update()
+        self._learn(life % _LEARN_EVERY, now)
         return life
 
-    def use(self, life: int, now: int, *, is_own: bool) -> None:
-        """The point, or a point that follows it, is used. Only a use of its own ends this life."""
-        if life < self._num_lives - _MOST_LIVES:
-            return
+    def use(self, life: int, now: int, *, is_own: bool, share: float = 1.0) -> None:
+        """The point, or a point that follows it, is used, or this share of its tokens. That ends this life."""
         index = life % _MOST_LIVES
-        age = self.age_of(now - self._born[index])
-        (self._own if is_own else self._path)[self._class[index], age] += 1
-        if is_own:
-            self._waits[index] = 0
+        if self._waits[index] == _WAITS and self._is_known(life):
+            age = self.age_of(now - self._born[index])
+            (self._own if is_own else self._path)[self._class[index], age] += share
+            self._waits[index] = _USED
 
     def end(self, life: int) -> None:
         """Ends a life that does not count: the point is now known to be of another class, or was no point."""
-        self._waits[life % _MOST_LIVES] = 0
+        if self._is_known(life):
+            self._waits[life % _MOST_LIVES] = _ENDED
 
-    def note_given_up(self, key: bytes, life: int) -> None:
-        """The point was given up; its life goes on as a ghost."""
-        if life >= self._num_lives - _MOST_LIVES:
-            self._ghosts[key] = life
-            self._ghost[life % _MOST_LIVES] = key
+    def _is_known(self, life: int) -> bool:
+        return life >= self._num_lives - _MOST_LIVES
 
-    def take_ghosts(self, keys: list[bytes]) -> list[tuple[bytes, int]]:
-        """Takes the ghosts among these points, in order, with their lives."""
-        if self._ghosts.keys().isdisjoint(keys):
+    # ---- ghosts ------------------------------------------------------------------------------------------------
+
+    def note_given_up(self, keys: Sequence[bytes], life: int) -> None:
+        """Chunks of a point were given up; its life goes on. The oldest ghosts are forgotten beyond the bound."""
+        ghosts, most = self._ghosts, self._most_ghosts
+        for key in keys:
+            number = self._num_ghosts
+            if len(self._ghost_keys) < most:
+                self._ghost_keys.append(key)
+                self._ghost_lives.append(life)
+            else:
+                place = number % most
+                oldest = self._ghost_keys[place]
+                if ghosts.get(oldest) == number - most:
+                    del ghosts[oldest]
+                self._ghost_keys[place], self._ghost_lives[place] = key, life
+            ghosts[key] = number
+            self._num_ghosts = number + 1
+
+    def take_ghosts(self, keys: Sequence[bytes]) -> list[tuple[bytes, int]]:
+        """Takes the ghosts among these chunks, in order, with their lives."""
+        ghosts = self._ghosts
+        if ghosts.keys().isdisjoint(keys):
             return []
-        return [(key, self._ghosts.pop(key)) for key in keys if key in self._ghosts]
+        lives, most = self._ghost_lives, self._most_ghosts
+        return [(key, lives[ghosts.pop(key) % most]) for key in keys if key in ghosts]
 
-    def _follow(self, now: int) -> None:
-        """Moves each age's hand on to the lives that have reached that age."""
-        oldest = max(0, self._num_lives - _MOST_LIVES)
-        for age, begin in enumerate(self.ages):
-            hand = max(oldest, self._hands[age])
-            while hand < self._num_lives and now - self._born[hand % _MOST_LIVES] >= begin:
-                index = hand % _MOST_LIVES
-                if self._waits[index] or not age:
-                    self._reached[self._class[index], age] += 1
-                hand += 1
-            self._hands[age] = hand
+    # ---- learning ----------------------------------------------------------------------------------------------
 
-    def _update(self) -> None:
+    def _learn(self, step: int, now: int) -> None:
+        """A part of what is done once in some lives, so that no single call does all of it."""
+        if step < NUM_AGES:
+            self._follow(step, now)
+        elif step == _LEARN_OWN:
+            self._learn_own()
+        elif step == _LEARN_ALL:
+            self._learn_all()
+
+    def _follow(self, age: int, now: int) -> None:
+        """Moves an age's hand on to the lives that have reached that age."""
+        hand = max(self._hands[age], self._num_lives - _MOST_LIVES)
+        born, waits, reached = self._born, self._waits, self._reached
+        latest = now - self.ages[age]
+        while hand < self._num_lives and born[hand % _MOST_LIVES] <= latest:
+            index = hand % _MOST_LIVES
+            if waits[index] == _WAITS or (not age and waits[index] == _USED):
+                reached[self._class[index], age] += 1
+            hand += 1
+        self._hands[age] = hand
+
+    def _learn_own(self) -> None:
+        self.index_own = self._index_of(self._own, _GUESS_OWN)
+
+    def _learn_all(self) -> None:
+        self.index_all = self._index_of(self._own + self._path, _GUESS_ALL)
+
+    def _index_of(self, uses: Table, guess: float) -> list[list[float]]:
         """Classes without a life are all alike, so their index is computed once."""
-        uses = self._own + self._path
         is_known: Mask = np.logical_or(self._reached.any(1), uses.any(1))
         rows = np.where(is_known, np.cumsum(is_known), 0)
-        rates_own = _rates(self._own, self._reached, _GUESS_OWN, is_known)
-        rates_all = _rates(uses, self._reached, _GUESS_ALL, is_known)
-        index = _gittins(np.concatenate([rates_own, rates_all]), self._widths)
-        self.index_own = index[: len(rates_own)][rows].tolist()
-        self.index_all = index[len(rates_own) :][rows].tolist()
+        index: list[list[float]] = _gittins(_rates(uses, self._reached, guess, is_known), self._widths)[rows].tolist()
+        return index
 
 
 def _rates(uses: Table, reached: Table, guess: float, is_known: Mask) -> Table:
     """Uses by lives at each age, first of a class without lives, then of the classes with some. `guess`: the uses at
-    each age while nothing is known. The rate halves as the age doubles: the longer a point is unused, the less likely
-    its use."""
-    guesses = np.full(NUM_AGES, guess)
-    guesses[0] *= 4  # which is as long as the next five together
-    everywhere = (uses.sum(0) + guesses) / (reached.sum(0) + 1.0)
+    each age while nothing is known. A class of which little is known at some age is taken to be used there as all
+    classes are, times how much more often it is used than they are at other ages."""
+    everywhere = _everywhere(uses.sum(0), reached.sum(0), guess)
     none = np.zeros((1, NUM_AGES))
+    guesses = np.concatenate([[1.0], np.repeat(_FACTORS, _CLASSES_PER_ROLE)[is_known]])
     uses, reached = np.concatenate([none, uses[is_known]]), np.concatenate([none, reached[is_known]])
-    rates: Table = np.minimum((uses + _PRIOR * everywhere) / (reached + _PRIOR), 0.95)
+    factors = (uses.sum(1) + _PRIOR * guesses) / ((reached * everywhere).sum(1) + _PRIOR)
+    expected = factors[:, None] * everywhere
+    rates: Table = np.minimum((uses + _PRIOR * expected) / (reached + _PRIOR), 0.95)
+    return rates
+
+
+def _everywhere(uses: Table, reached: Table, guess: float) -> Table:
+    """The rates of all classes together. Where little is known, a rate is taken to be that of all ages before, in steps
+    of half an octave: so it halves as the age doubles. The longer a point is unused, the less likely is its use."""
+    steps = np.where(np.arange(NUM_AGES) > 0, 1, _STEPS_IN_FIRST)
+    before = _EVERYWHERE_PRIOR + np.cumsum(steps * reached) - steps * reached
+    used_before = _EVERYWHERE_PRIOR * guess + np.cumsum(uses) - uses
+    expected = steps * used_before / before
+    rates: Table = (uses + _EVERYWHERE_PRIOR * expected) / (reached + _EVERYWHERE_PRIOR)
     return rates
 
 

@@ -2,7 +2,7 @@
 
 from array import array
 from collections.abc import Iterator, Sequence
-from heapq import heappop, heappush
+from heapq import heappop, heappush, heapreplace
 from itertools import islice
 from math import log2
 
@@ -23,10 +23,10 @@ class PointTable:
     """Points by number. Points that would free something wait in queues by class and by tokens per slot, the one used
     longest ago first. Points with a weight wait apart (`WeighedPoints`)."""
 
-    def __init__(self, num_slots: int) -> None:
+    def __init__(self, num_slots: int, num_units: int) -> None:
         self.now = 0
         """The slots stored since the beginning; it serves as a clock."""
-        self.hazards = Hazards(num_slots)
+        self.hazards = Hazards(num_slots, num_units)
         self._num_slots = num_slots
         self._look_every = max(1, num_slots // _LOOKS_PER_TURN)
         self._looked_at = -self._look_every
@@ -103,6 +103,13 @@ class PointTable:
         self._lists.append(_FREE, point)
         self._is_parked[point] = False
 
+    def become_full(self, point: int, name: bytes, num_tokens: int) -> None:
+        """An end is promised."""
+        self.names[point], self.num_tokens[point], self.is_end[point] = name, num_tokens, False
+        weight = self._weighed.wanted(name)
+        if weight != 1.0:
+            self.weigh(name, point, weight)
+
     def stand_at(self, point: int, key: bytes, num_tokens: int) -> None:
         """The point becomes an end that lies nearer to the front. Its weight goes, since a client that retained it
         wanted all of it."""
@@ -132,16 +139,21 @@ class PointTable:
         per_slot = self.tokens_saved[point] / max(1, self.freed[point])
         return max(0, min(_DENSITIES - 1, round(2 * log2(max(per_slot, 1.0)) - 4)))
 
+    def _queue_of(self, point: int) -> int:
+        return self.classes[point] * _DENSITIES + self._density(point)
+
     def _enqueue(self, point: int) -> None:
-        queue = self._queue[point] = self.classes[point] * _DENSITIES + self._density(point)
+        queue = self._queue[point] = self._queue_of(point)
         is_first = self._lists.first(queue) is None
         self._lists.append(queue, point)
         if is_first:
             self._push_head(queue, point)
 
     def _score(self, point: int) -> float:
+        """Whoever retains a point that others follow wants it for itself."""
         hazards = self.hazards
-        table = hazards.index_own if self.is_followed[point] else hazards.index_all
+        is_wanted = point in self._weighed and self._weighed.weight_of(point) > 1.0
+        table = hazards.index_own if self.is_followed[point] and not is_wanted else hazards.index_all
         index = table[self.classes[point]][hazards.age_of(self.now - self.last_use[point])]
         return index * self.tokens_saved[point] / max(1, self.freed[point])
 
@@ -157,9 +169,12 @@ class PointTable:
         self.freed[point], self.tokens_saved[point], self.is_followed[point] = num_slots, tokens_saved, is_followed
         if num_slots and self._is_parked[point]:
             self._unpark(point)
-        elif num_slots != was and not self._is_parked[point] and self.last_use[point] == self.now:
+        elif self.last_use[point] == self.now and self._is_misfiled(point):
             self._lists.remove(point)
             self._enqueue(point)
+
+    def _is_misfiled(self, point: int) -> bool:
+        return not self._is_parked[point] and self._queue[point] != self._queue_of(point)
 
     def worst(self) -> int | None:
         """The point to give up next. A point that frees nothing is parked until its neighbours have gone."""
@@ -167,10 +182,14 @@ class PointTable:
             self._look()
         lists, heads = self._lists, self._heads
         while heads:
-            _, _, queue, point = heads[0]
+            filed, _, queue, point = heads[0]
             head = lists.first(queue)
             if head == point and self.freed[point] and self._queue[point] == queue:
-                return point
+                score = self._score(point)
+                if score <= filed:
+                    return point
+                heapreplace(heads, (score, self.last_use[point], queue, point))
+                continue
             heappop(heads)
             if head is not None and not self.freed[head]:
                 lists.remove(head)
@@ -260,7 +279,7 @@ class PointTable:
     def _unpark(self, point: int) -> None:
         self._is_parked[point] = False
         self._lists.remove(point)
-        queue = self._queue[point] = self.classes[point] * _DENSITIES + self._density(point)
+        queue = self._queue[point] = self._queue_of(point)
         self._put_back(self._lists, queue, point)
         if self._lists.first(queue) == point:
             self._push_head(queue, point)

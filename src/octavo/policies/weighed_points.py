@@ -53,6 +53,9 @@ class WeighedPoints:
         else:
             self._wanted[name] = weight
 
+    def wanted(self, name: bytes) -> float:
+        return self._wanted.get(name, 1.0)
+
     def came(self, name: bytes, point: int) -> None:
         """A point is there; its name may have a weight."""
         weight = self._wanted.get(name)

@@ -1,0 +1,252 @@
+"""The resume points of a tier over its stretches: how they come, what they hold, and how they go.
+
+Whatever a point holds, or frees when it goes, follows from the groups' specs and from the chunks' parents.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from octavo.chunks import (
+    GroupOffloadConfig,
+    OffloadKey,
+    PromisedPoint,
+    get_offload_block_hash,
+    get_offload_group_idx,
+)
+from octavo.ids import BlockHash
+from octavo.policies.group_needs import GroupNeeds, needs_of_groups
+from octavo.policies.hazards import Role, class_of
+from octavo.policies.point_table import PointTable
+from octavo.policies.rivals import chunks_per_unit
+from octavo.policies.stretch_columns import Links
+from octavo.policies.stretches import StretchTable
+
+_MOST_COUNTED = 1000
+"""Promises whose mean length counts: a later one changes it by this part."""
+
+
+class PointKeeper:
+    """Points and stretches, and the rules that tie them."""
+
+    def __init__(self, groups: Sequence[GroupOffloadConfig], num_slots: int) -> None:
+        self._groups = needs_of_groups(groups)
+        decoder_groups = [group for group in self._groups if group.spec.indexes_decoder_tokens]
+        self._prefix_groups = [group for group in decoder_groups if group.links is Links.PREFIX]
+        self._run_groups = [group for group in decoder_groups if group.links is not Links.PREFIX]
+        self._is_plain = len(self._groups) == len(self._prefix_groups) == 1
+        """Every chunk's end is a boundary where requests can resume."""
+        self._main_group = (self._prefix_groups or self._run_groups or self._groups)[0]
+        self._num_slots = num_slots
+        self._chunks_per_unit = chunks_per_unit(num_slots, self._main_group.tokens_per_chunk)
+        self._start()
+
+    def _start(self) -> None:
+        self._stretches = StretchTable({group.suffix: group.links for group in self._groups})
+        self._points = PointTable(self._num_slots, self._num_slots // self._chunks_per_unit)
+        self._returned: dict[bytes, None] = {}
+        """The chunks at which points that were given up are there again, and not promised yet."""
+        self._mean_tokens, self._num_promises = 0.0, 0
+
+    def _count_promise(self, num_tokens: int) -> None:
+        self._num_promises = min(_MOST_COUNTED, self._num_promises + 1)
+        self._mean_tokens += (num_tokens - self._mean_tokens) / self._num_promises
+
+    def _renew(self, point: int, role: Role) -> None:
+        points = self._points
+        points.roles[point] = role
+        points.renew(
+            point, class_of(role, points.new_tokens[point] / max(1.0, self._mean_tokens), self._num_followers(point))
+        )
+
+    def _num_followers(self, point: int) -> int:
+        tip = self._tip(point)
+        return self._stretches.num_holders[tip] - 1 if tip and self._stretches.is_prefix(tip) else 0
+
+    def _tip(self, point: int) -> int:
+        """The stretch with which a point ends, in its first group; 0 if it needs nothing of that, as local attention
+        needs nothing where its chunk ends."""
+        return self._stretches.find(self._key_of(point))
+
+    def _key_of(self, point: int) -> OffloadKey:
+        name = self._points.names[point]
+        return OffloadKey(name if self._points.is_end[point] else name + self._main_group.suffix)
+
+    def kept_points(self) -> Iterator[PromisedPoint]:
+        """The full points that are kept. A request can resume at each, unless a chunk of it was removed."""
+        for point in self._points:
+            if not self._points.is_end[point]:
+                block_hash = BlockHash(self._points.names[point])
+                yield PromisedPoint(num_tokens=self._points.num_tokens[point], block_hash=block_hash)
+
+    def _group_of(self, key: OffloadKey) -> GroupNeeds:
+        return self._groups[get_offload_group_idx(key)]
+
+    def _point_at(self, key: OffloadKey) -> int:
+        """The point that ends with this chunk; 0 if there is none."""
+        number = self._stretches.find(key)
+        return self._stretches.points[number] if number and self._stretches.keys[number][-1] == key else 0
+
+    def _full_point(self, block_hash: BlockHash) -> int:
+        for group in (*self._prefix_groups, *self._run_groups):
+            point = self._point_at(OffloadKey(block_hash + group.suffix))
+            if point and not self._points.is_end[point]:
+                return point
+        return 0
+
+    def _find_full_point(self, key: OffloadKey) -> None:
+        """Until a writer makes its first promise, the end of a stretch is a point if all groups are complete there."""
+        group, block_hash = self._group_of(key), get_offload_block_hash(key)
+        if group.spec.indexes_decoder_tokens and not self._full_point(block_hash):
+            number = self._stretches.find(key)
+            if number:
+                index = self._stretches.starts[number] + self._stretches.keys[number].index(key)
+                self._add_full_point((index + 1) * group.tokens_per_chunk, block_hash)
+
+    def _add_full_point(self, num_tokens: int, block_hash: BlockHash) -> None:
+        """Adds no point if a chunk that it needs is not there."""
+        stretches = self._stretches
+        tips = [OffloadKey(block_hash + group.suffix) for group in self._prefix_groups]
+        runs = [(OffloadKey(block_hash + g.suffix), g.num_chunks(num_tokens)) for g in self._run_groups]
+        if not tips and not any(count for _, count in runs):
+            return
+        if not all(stretches.is_complete(stretches.find(tip)) for tip in tips):
+            return
+        if not all(stretches.has_run(key, count) for key, count in runs):
+            return
+        main = OffloadKey(block_hash + self._main_group.suffix)
+        end = self._point_at(main) if self._is_plain and main not in self._returned else 0
+        if end:
+            self._points.become_full(end, block_hash, num_tokens)
+            return
+        point = self._points.add(block_hash, num_tokens, is_end=False)
+        for tip in tips:
+            number = stretches.cut_after(tip)
+            if stretches.points[number]:
+                self._points.hazards.end(self._points.lives[stretches.points[number]])
+                self._give_up(stretches.points[number])
+            stretches.add_point(number, point)
+        for key, count in runs:
+            for number in self._stretches.cut_run(key, count):
+                stretches.hold(number, point)
+            if count:
+                stretches.points[stretches.find(key)] = point
+        self._begin(point, main, Role.SEEN if main in self._returned else Role.NEW)
+
+    def _begin(self, point: int, key: OffloadKey, role: Role) -> None:
+        """Begins a point. The point below it, if it was promised just now, lies in between."""
+        points = self._points
+        below = self._point_below(point)
+        points.new_tokens[point] = points.num_tokens[point] - (points.num_tokens[below] if below else 0)
+        if below and points.roles[below] == Role.NEW and points.last_use[below] == points.now:
+            points.hazards.end(points.lives[below])
+            self._renew(below, Role.BETWEEN)
+        self._renew(point, role)
+        self._reckon(point)
+
+    def _point_below(self, point: int) -> int:
+        tip = self._tip(point)
+        if not tip or not self._stretches.is_prefix(tip):
+            return 0
+        for number in self._stretches.down(self._stretches.before(tip)):
+            if self._stretches.points[number]:
+                return self._stretches.points[number]
+        return 0
+
+    def _stand_inside(self, number: int, role: Role) -> None:
+        """Adds a point at the end of this stretch, inside a sequence."""
+        key = self._stretches.keys[number][-1]
+        point = self._points.add(key, self._tokens_at(number), is_end=True)
+        self._stretches.add_point(number, point)
+        self._begin(point, key, role)
+
+    def _add_end(self, number: int) -> None:
+        """Adds an end: a prefix that ends here, if nothing is known to follow it and everything before it is there."""
+        stretches = self._stretches
+        if stretches.num_holders[number] or not stretches.is_complete(number):
+            return
+        before = stretches.before(number)
+        former = before and stretches.points[before]
+        if former and self._points.is_end[former] and self._points.roles[former] != Role.RESUMED:
+            self._points.hazards.end(self._points.lives[former])
+            self._give_up(former)
+            number = stretches.absorb(before, number)
+        key = stretches.keys[number][-1]
+        point = self._points.add(key, self._tokens_at(number), is_end=True)
+        stretches.add_point(number, point)
+        self._begin(point, key, Role.NEW)
+
+    def _tokens_at(self, number: int) -> int:
+        keys = self._stretches.keys[number]
+        return (self._stretches.starts[number] + len(keys)) * self._group_of(keys[-1]).tokens_per_chunk
+
+    def _give_up(self, point: int) -> None:
+        """Releases everything that a point holds."""
+        name = self._points.names[point]
+        if self._points.is_end[point]:
+            self._stretches.remove_point(self._stretches.find(OffloadKey(name)))
+        else:
+            num_tokens = self._points.num_tokens[point]
+            for group in self._prefix_groups:
+                self._stretches.remove_point(self._stretches.find(OffloadKey(name + group.suffix)))
+            for group in self._run_groups:
+                key, count = OffloadKey(name + group.suffix), group.num_chunks(num_tokens)
+                if count:
+                    self._stretches.points[self._stretches.find(key)] = 0
+                for number in self._stretches.cut_run(key, count):
+                    self._stretches.release(number, point)
+        self._points.remove(point)
+
+    def _strip(self, point: int, num_slots: int, victims: list[OffloadKey]) -> int:
+        """If every chunk's end can be resumed, a point gives up only its last chunks, as many as are wanted, and moves
+        to the end of what is left. Returns the slots that become free."""
+        stretches, name = self._stretches, self._points.names[point]
+        is_end = self._points.is_end[point]
+        number = stretches.find(OffloadKey(name if is_end else name + self._prefix_groups[0].suffix))
+        life = self._points.lives[point]
+        stretches.remove_point(number)
+        freed = 0
+        while freed < num_slots and number and stretches.is_unneeded(number):
+            before = stretches.before(number)
+            first = len(victims) + (stretches.starts[number] + len(stretches.keys[number])) % self._chunks_per_unit
+            freed += stretches.take_last(number, num_slots - freed, victims)
+            self._points.hazards.note_given_up(victims[first :: self._chunks_per_unit], life)
+            if not stretches.keys[number]:
+                number = before
+        if number and stretches.is_unneeded(number):
+            self._points.stand_at(point, stretches.keys[number][-1], self._tokens_at(number))
+            stretches.add_point(number, point)
+            self._reckon(point)
+        else:
+            self._points.remove(point)
+        return freed
+
+    # ---- what a point needs ------------------------------------------------------------------------------------
+
+    def _reckon_changed(self) -> None:
+        for point in self._stretches.take_changed():
+            if point in self._points:
+                self._reckon(point)
+
+    def _reckon(self, point: int) -> None:
+        num_slots = self._exclusive_slots(point)
+        is_followed = self._num_followers(point) > 0
+        if self._is_plain:
+            tokens = max(1, num_slots) * self._main_group.tokens_per_chunk
+        else:
+            below = self._point_below(point)
+            tokens = self._points.num_tokens[point] - (self._points.num_tokens[below] if below else 0)
+        self._points.set_worth(point, num_slots, tokens, is_followed=is_followed)
+
+    def _exclusive_slots(self, point: int) -> int:
+        """The slots that become free if a point is given up."""
+        stretches, name = self._stretches, self._points.names[point]
+        if self._points.is_end[point]:
+            return stretches.exclusive_slots(stretches.find(OffloadKey(name)))
+        total = sum(
+            [stretches.exclusive_slots(stretches.find(OffloadKey(name + g.suffix))) for g in self._prefix_groups]
+        )
+        for group in self._run_groups:
+            count = group.num_chunks(self._points.num_tokens[point])
+            for number in self._stretches.cut_run(OffloadKey(name + group.suffix), count):
+                if stretches.num_holders[number] == 1:
+                    total += stretches.slots_of(number)
+        return total
