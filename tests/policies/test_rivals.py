@@ -40,18 +40,15 @@ def test_what_a_request_promises_twice_is_one_use():
     """Nothing is resumed by a request that goes on: by the next one that asks for the same, all is."""
     rival = Rival(LRUPolicy((), 100), 100, unit_tokens=8)
     units = prompt(0, 6)
-    rival.serve(units[:4], 0)
-    rival.serve(units, 4)
-    assert rival.resumed == 0
-    rival.serve(units, 0)
-    assert rival.resumed == 6
+    assert rival.serve(units[:4], 0) == 0
+    assert rival.serve(units, 4) == 0
+    assert rival.serve(units, 0) == 6
 
 
 def test_a_rival_stores_as_much_as_fits():
     rival = Rival(LRUPolicy((), 70), 70, unit_tokens=8)
-    rival.serve(prompt(0, 100), 0)
-    rival.serve(prompt(0, 100), 0)
-    assert rival.resumed == 64
+    assert rival.serve(prompt(0, 100), 0) == 0
+    assert rival.serve(prompt(0, 100), 0) == 64
 
 
 def test_units_are_chunks_in_a_small_tier_and_some_hundred_tokens_in_a_large_one():

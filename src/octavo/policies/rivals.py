@@ -8,8 +8,9 @@ by last use (LRU), recency against frequency (ARC), and by the index. `safety_ne
     left    units that the real tier has and a rival has not: what follows that rival gives up first
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
+from math import sqrt
 
 from octavo.chunks import OffloadKey, PromisedPoint, StoredChunk, get_offload_block_hash
 from octavo.policies.arc import ARCPolicy
@@ -20,11 +21,8 @@ from octavo.policies.stretch_columns import StretchColumns
 _UNIT_TOKENS = 512
 _MOST_UNITS = 512
 _UNITS_PER_PART = 64
-_LEAD = 0.3
-"""In capacities of the tier. Another order takes the lead when it has resumed more by this and by the longest prompt.
-So the cost of a change is earned first, and no single request decides."""
-_MOST_BEHIND = 1.0
-"""In capacities of the tier. No order counts as farther behind, so that the lead can change when the traffic does."""
+_MOST_BEHIND = 2.0
+"""In leads that an order needs. None counts as farther behind, so that the lead can change when the traffic does."""
 _MOST_RECENT = 256
 """Requests whose promises are awaited. Beyond this number the oldest is forgotten."""
 
@@ -50,8 +48,6 @@ class Rival:
     ) -> None:
         """`is_kept`: whether the real tier has a chunk."""
         self.policy = policy
-        self.resumed = 0.0
-        """In slots. The contest raises it for an order that is far behind."""
         self.left: dict[OffloadKey, None] = {}
         """The units that went, by their last chunks, in the order in which they went."""
         self._unit_tokens, self._is_kept = unit_tokens, is_kept
@@ -68,21 +64,22 @@ class Rival:
             self.policy.touch(ends[:num_there])
             _note(self._used, ends[num_there - 1])
 
-    def serve(self, units: Sequence[StoredChunk], num_counted: int) -> None:
-        """A request asks for this prefix, and stores it. Its first units were counted when it promised them."""
+    def serve(self, units: Sequence[StoredChunk], num_counted: int) -> int:
+        """A request asks for this prefix, and stores it. Its first units were counted when it promised them. Returns
+        the slots that it resumes beyond those."""
         slots = self._slots
         there = next((index for index, unit in enumerate(units) if unit.key not in slots), len(units))
         num_used = _take_last(self._used, units)
         resumed = units[num_counted:there]
         if resumed and there > num_used:
             self.policy.touch([unit.key for unit in (resumed if num_counted else units[:there])])
-        self.resumed += sum([unit.num_slots for unit in resumed])
         new = [unit for unit in units[there:] if unit.key not in slots]
         if self._store(new, [unit.key for unit in units if unit.key in slots]):
             tip = get_offload_block_hash(units[-1].key)
             self.policy.promise(PromisedPoint(num_tokens=len(units) * self._unit_tokens, block_hash=tip))
         else:
             self.left |= {unit.key: None for unit in new if unit.key not in slots}
+        return sum([unit.num_slots for unit in resumed])
 
     def make_room(self, num_slots: int) -> bool:
         """Gives up this much more; False if it cannot."""
@@ -114,7 +111,7 @@ class Rival:
 
 
 class Contest:
-    """Compares how much the orders resume. ARC leads until another order has resumed more."""
+    """Compares how much the orders resume. What was learned leads until another order has resumed more."""
 
     def __init__(
         self,
@@ -135,29 +132,57 @@ class Contest:
         }
         self._recent: dict[OffloadKey, None] = {}
         """The last units of requests that may promise more."""
-        self._num_slots, self._longest = num_slots, 0
-        self.leader = Order.ADAPTIVE
+        self._longest = 0
+        self.leader = Order.LEARNED
+        self._ahead = dict.fromkeys(Order, 0.0)
+        """By how many slots each order has resumed more than the leader, since that leads."""
+        self._squares = dict.fromkeys(Order, 0.0)
+        """The squares of what was added to that, request by request."""
 
     def resume(self, keys: Sequence[OffloadKey]) -> None:
         """A request resumes with these chunks. What it promises later belongs to it, and not to the request before."""
-        for key in self._recent.keys() & set(keys):
-            del self._recent[key]
+        self._forget_recent(keys)
         ends = keys[self.chunks_per_unit - 1 :: self.chunks_per_unit]
         for rival in self.rivals.values():
             rival.resume(ends)
 
+    def gave_up(self, keys: Sequence[OffloadKey]) -> None:
+        """The real tier no longer has these chunks. Whoever promises them again is another request."""
+        self._forget_recent(keys)
+        for rival in self.rivals.values():
+            if rival.left:
+                for key in keys:
+                    rival.left.pop(key, None)
+
+    def _forget_recent(self, keys: Sequence[OffloadKey]) -> None:
+        if not self._recent.keys().isdisjoint(keys):
+            for key in keys:
+                self._recent.pop(key, None)
+
     def serve(self, units: Sequence[StoredChunk]) -> None:
         num_counted = _take_last(self._recent, units)
         _note(self._recent, units[-1].key)
-        for rival in self.rivals.values():
-            rival.serve(units, num_counted)
-        leader = self.rivals[self.leader]
-        for rival in self.rivals.values():
-            rival.resumed = max(rival.resumed, leader.resumed - _MOST_BEHIND * self._num_slots)
-        best = max(self.rivals, key=lambda order: self.rivals[order].resumed)
+        resumed = {order: rival.serve(units, num_counted) for order, rival in self.rivals.items()}
         self._longest = max(self._longest, sum([unit.num_slots for unit in units]))
-        if self.rivals[best].resumed > leader.resumed + max(_LEAD * self._num_slots, self._longest):
+        self._judge(resumed)
+
+    def _judge(self, resumed: Mapping[Order, int]) -> None:
+        """Notes how much of a request each order has resumed."""
+        for order in Order:
+            more = resumed[order] - resumed[self.leader]
+            if more:
+                self._squares[order] += more * more
+                least = -_MOST_BEHIND * self._lead_needed(order)
+                self._ahead[order] = max(least, self._ahead[order] + more)
+        best = max(Order, key=lambda order: self._ahead[order] - self._lead_needed(order))
+        if self._ahead[best] > self._lead_needed(best):
             self.leader = best
+            self._ahead = dict.fromkeys(Order, 0.0)
+            self._squares = dict.fromkeys(Order, 0.0)
+
+    def _lead_needed(self, order: Order) -> float:
+        """More than chance brings about, and more than one prompt, so that no single request decides."""
+        return sqrt(self._squares[order]) + self._longest
 
 
 def _note(keys: dict[OffloadKey, None], key: OffloadKey) -> None:

@@ -51,10 +51,7 @@ class SafetyNet:
 
     def gave_up(self, keys: Sequence[OffloadKey]) -> None:
         """The real tier no longer has these chunks."""
-        for rival in self._contest.rivals.values():
-            if rival.left:
-                for key in keys:
-                    rival.left.pop(key, None)
+        self._contest.gave_up(keys)
 
     def least(self, num_slots: int) -> tuple[int, int] | None:
         """A point that the leader's tier no longer has, and how many of its slots may go, if this many are wanted. None
