@@ -14,7 +14,7 @@ from octavo.testing import TRAFFIC, full, make_traffic, small_model, state, wind
 
 BLOCK = 4
 MODELS = {
-    "full": small_model(full(4, heads=32)),
+    "full": small_model(full(4, heads=64)),
     "hybrid": small_model(window(8, heads=64), state(4, elements=2048), full(4, heads=32)),
 }
 
