@@ -1,17 +1,51 @@
 """What is learned about one class of points, and what the others take from it."""
 
-from octavo.policies.hazards import NUM_CLASSES, Hazards
+from octavo.policies.hazards import Hazards, Role, class_of
 
-USED, UNUSED = 3, 40
+USED, UNUSED = 3, 8
 
 
-def test_each_class_has_its_own_index_and_those_without_lives_are_alike() -> None:
-    hazards = Hazards(num_slots=1000, num_units=1000)
+def hazards_of(num_slots: int) -> Hazards:
+    return Hazards(num_slots, num_slots)
+
+
+def test_each_class_has_its_own_index_and_those_of_a_role_without_lives_are_alike() -> None:
+    hazards = hazards_of(1000)
     for now in range(640):
         used = hazards.begin(USED, now)
         hazards.begin(UNUSED, now)
         hazards.use(used, now, is_own=True)
     for index in (hazards.index_own, hazards.index_all):
-        others = [index[class_] for class_ in range(NUM_CLASSES) if class_ not in (USED, UNUSED)]
+        others = [index[class_] for class_ in range(class_of(Role.SEEN, 0, 0)) if class_ not in (USED, UNUSED)]
         assert all(other == others[0] for other in others)
         assert index[USED][0] > others[0][0] > index[UNUSED][0]
+
+
+def test_a_life_is_used_once() -> None:
+    """A second use tells nothing more about it."""
+    once, twice = hazards_of(1000), hazards_of(1000)
+    for hazards, uses in ((once, 1), (twice, 3)):
+        for now in range(200):
+            life = hazards.begin(USED, now)
+            for _ in range(uses):
+                hazards.use(life, now, is_own=True)
+    assert once.index_own == twice.index_own
+
+
+def test_the_oldest_ghosts_are_forgotten_at_the_bound() -> None:
+    hazards = hazards_of(1)
+    life = hazards.begin(USED, 0)
+    keys = [number.to_bytes(4, "big") for number in range(10_000)]
+    for key in keys:
+        hazards.note_given_up([key], life)
+    hazards.note_given_up(keys[-10:], life)
+    found = [key for key, _ in hazards.take_ghosts(keys)]
+    assert found == keys[-len(found) :]
+    assert 4000 < len(found) < 5000
+    assert hazards.take_ghosts(keys) == []
+
+
+def test_where_little_is_known_a_role_says_what_to_expect() -> None:
+    hazards = hazards_of(1000)
+    new, resumed, left = (class_of(role, 0.5, 0) for role in (Role.NEW, Role.RESUMED, Role.LEFT))
+    assert hazards.index_all[resumed][9] > hazards.index_all[new][9] > hazards.index_all[left][9]

@@ -325,6 +325,27 @@ def test_after_a_promise_only_promises_count():
     assert writer.kept == [[7, 7]]
 
 
+def test_a_prompt_that_comes_back_is_known_as_far_as_it_was_there():
+    """Its beginning is a point then, and outlives a prompt that was stored later."""
+    writer = Writer(groups=(policy_suite.FULL,))
+    writer.store([0, 1, 2, 3])
+    writer.evict(4)
+    writer.store([0, 1, 2, 7, 7])
+    writer.store([8, 8, 8])
+    writer.evict(5)
+    assert writer.resumes([0, 1, 2])
+    assert writer.present == {policy_suite.chunk_of(path, 0).key for path in ([0], [0, 1], [0, 1, 2])}
+
+
+def test_what_a_request_used_inside_a_point_outlives_the_rest():
+    writer = Writer(groups=(policy_suite.FULL,))
+    writer.store([0, 1, 2, 3])
+    writer.store([9, 9])
+    writer.policy.touch([policy_suite.chunk_of(path, 0).key for path in ([0], [0, 1])])
+    writer.evict(4)
+    assert writer.present == {policy_suite.chunk_of(path, 0).key for path in ([0], [0, 1])}
+
+
 def test_an_encoders_input_is_kept_by_its_use():
     writer = Writer(groups=(policy_suite.FULL, policy_suite.CROSS))
     for symbol in (3, 4):

@@ -45,6 +45,38 @@ def test_what_a_request_promises_twice_is_one_use():
     assert rival.serve(units, 0) == 6
 
 
+def test_what_the_real_tier_lost_is_asked_for_by_another_request():
+    """A rival that still has it has resumed it."""
+    contest = contest_of(100)
+    units = prompt(0, 6)
+    contest.serve(units)
+    contest.gave_up([unit.key for unit in units])
+    for number in range(1, 4):
+        contest.serve(prompt(number, 6))
+    rival = contest.rivals[Order.BY_USE]
+    served = []
+    serve = rival.serve
+    rival.serve = lambda *args: served.append(serve(*args)) or served[-1]
+    contest.serve(units)
+    assert served == [6]
+
+
+def test_the_lead_changes_by_evidence_and_not_by_one_prompt():
+    """The index forgets nothing here that another order keeps, so it leads; once it resumes less, it leads no more."""
+    contest = contest_of(64)
+    for _ in range(3):
+        ask(contest, prompt(0, 8))
+    assert contest.leader is Order.LEARNED
+    for rival in contest.rivals.values():
+        if rival is not contest.rivals[Order.BY_USE]:
+            rival.serve = lambda *_: 0
+    ask(contest, prompt(0, 8))
+    assert contest.leader is Order.LEARNED
+    for _ in range(6):
+        ask(contest, prompt(0, 8))
+    assert contest.leader is Order.BY_USE
+
+
 def test_a_rival_stores_as_much_as_fits():
     rival = Rival(LRUPolicy((), 70), 70, unit_tokens=8)
     assert rival.serve(prompt(0, 100), 0) == 0

@@ -60,6 +60,8 @@ class Role(IntEnum):
 
 _FACTORS = (1.0, 8.0, 8.0, 1.0, 0.1)
 """By role: how much more often than all points such a point is expected to be used, while little is known."""
+_ROLES = np.repeat(np.arange(len(_FACTORS)), _CLASSES_PER_ROLE)
+"""By class."""
 
 
 def class_of(role: Role, new_share: float, num_followers: int) -> int:
@@ -185,20 +187,20 @@ class Hazards:
         self.index_all = self._index_of(self._own + self._path, _GUESS_ALL)
 
     def _index_of(self, uses: Table, guess: float) -> list[list[float]]:
-        """Classes without a life are all alike, so their index is computed once."""
+        """Classes of one role without a life are all alike, so their index is computed once."""
         is_known: Mask = np.logical_or(self._reached.any(1), uses.any(1))
-        rows = np.where(is_known, np.cumsum(is_known), 0)
+        rows = np.where(is_known, len(_FACTORS) - 1 + np.cumsum(is_known), _ROLES)
         index: list[list[float]] = _gittins(_rates(uses, self._reached, guess, is_known), self._widths)[rows].tolist()
         return index
 
 
 def _rates(uses: Table, reached: Table, guess: float, is_known: Mask) -> Table:
-    """Uses by lives at each age, first of a class without lives, then of the classes with some. `guess`: the uses at
+    """Uses by lives at each age, by role for classes without lives, then for each with some. `guess`: the uses at
     each age while nothing is known. A class of which little is known at some age is taken to be used there as all
     classes are, times how much more often it is used than they are at other ages."""
     everywhere = _everywhere(uses.sum(0), reached.sum(0), guess)
-    none = np.zeros((1, NUM_AGES))
-    guesses = np.concatenate([[1.0], np.repeat(_FACTORS, _CLASSES_PER_ROLE)[is_known]])
+    none = np.zeros((len(_FACTORS), NUM_AGES))
+    guesses = np.concatenate([_FACTORS, np.take(_FACTORS, _ROLES[is_known])])
     uses, reached = np.concatenate([none, uses[is_known]]), np.concatenate([none, reached[is_known]])
     factors = (uses.sum(1) + _PRIOR * guesses) / ((reached * everywhere).sum(1) + _PRIOR)
     expected = factors[:, None] * everywhere
