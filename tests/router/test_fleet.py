@@ -80,6 +80,17 @@ def test_an_error_without_a_message_is_told_in_words(error, words):
     assert asyncio.run(problem_of(fail)) == f"engine {ENGINE} is lost: GET /engine: {words}"
 
 
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (401, "it answers 401 Unauthorized: give the engines' key with --engine-api-key"),
+        (500, "it answers 500 Internal Server Error"),
+    ],
+)
+def test_a_refusal_is_told_in_one_line(status, words):
+    assert asyncio.run(problem_of(lambda _: httpx.Response(status))) == f"engine {ENGINE} is lost: GET /engine: {words}"
+
+
 def test_a_drained_engine_is_logged_when_that_changes(caplog):
     fleet = fleet_of(httpx.AsyncClient())
     for is_draining in (True, True, False):

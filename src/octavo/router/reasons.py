@@ -1,5 +1,7 @@
 """`reason_of`: why a request to an engine failed, in words."""
 
+from http import HTTPStatus
+
 import httpx
 
 _BROKE = "the connection broke"
@@ -13,4 +15,13 @@ _WORDS: dict[type[Exception], str] = {
 
 
 def reason_of(error: Exception) -> str:
+    if isinstance(error, httpx.HTTPStatusError):
+        return _reason_of_answer(error.response)
     return str(error) or _WORDS.get(type(error), type(error).__name__)
+
+
+def _reason_of_answer(answer: httpx.Response) -> str:
+    told = f"it answers {answer.status_code} {answer.reason_phrase}".rstrip()
+    if answer.status_code == HTTPStatus.UNAUTHORIZED:
+        return f"{told}: give the engines' key with --engine-api-key"
+    return told
