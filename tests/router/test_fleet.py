@@ -4,11 +4,14 @@ import asyncio
 import logging
 
 import httpx
+import msgspec
 import pytest
 
+from octavo.events import PublishedPlan
 from octavo.router import EngineAddress
 from octavo.router.fleet import Fleet
 from octavo.server import EngineFacts
+from octavo.specs import FullAttentionSpec
 
 ENGINE = "10.0.0.5:8000"
 
@@ -23,8 +26,8 @@ def fleet_of(client):
 
 
 async def problem_of(answer):
-    """What is logged of an engine after it was asked for the first time."""
-    logged, logger = Logged(), logging.getLogger("octavo.router.member")
+    """The first warning of an engine."""
+    logged, logger = Logged(level=logging.WARNING), logging.getLogger("octavo.router")
     logger.addHandler(logged)
     async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
         running = asyncio.create_task(fleet_of(client).run())
@@ -38,8 +41,8 @@ async def problem_of(answer):
 class Logged(logging.Handler):
     """Lines as they are logged."""
 
-    def __init__(self):
-        super().__init__()
+    def __init__(self, *, level):
+        super().__init__(level)
         self.lines = asyncio.Queue()
 
     def emit(self, record):
@@ -89,6 +92,20 @@ def test_an_error_without_a_message_is_told_in_words(error, words):
 )
 def test_a_refusal_is_told_in_one_line(status, words):
     assert asyncio.run(problem_of(lambda _: httpx.Response(status))) == f"engine {ENGINE} is lost: GET /engine: {words}"
+
+
+def test_an_engine_without_replay_is_told(tmp_path):
+    full = FullAttentionSpec(block_size=16, num_kv_heads=1, head_size=4)
+    facts = EngineFacts(
+        model="m",
+        max_model_len=64,
+        hash_algorithm="sha256_cbor",
+        hash_seed="0",
+        plan=PublishedPlan.of_specs([full], hash_block_size=16),
+        events=f"ipc://{tmp_path}/events",
+    )
+    line = asyncio.run(problem_of(lambda _: httpx.Response(200, content=msgspec.json.encode(facts))))
+    assert line.startswith(f"engine {ENGINE}: its events have no replay")
 
 
 def test_a_drained_engine_is_logged_when_that_changes(caplog):

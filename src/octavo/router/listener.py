@@ -1,6 +1,7 @@
 """`listen`: reads one engine's events into the index that it shares with all engines of the same plan and hashes."""
 
 import asyncio
+import logging
 
 from octavo.errors import InputError
 from octavo.events import Subscriber, SubscriberConfig
@@ -11,10 +12,16 @@ from octavo.router.member import Member
 from octavo.router.plan_learner import PlanLearner
 from octavo.server import EngineFacts
 
+_logger = logging.getLogger(__name__)
+
 _LIKELY_SEEDS = ("0", DEFAULT_SEED)
 _NO_EVENTS = (
     "it publishes no events: what it could resume is not known (start octavo serve with --kv-events; of vLLM, name "
     "them here as URL,events=tcp://HOST:PORT,replay=tcp://HOST:PORT)"
+)
+_NO_REPLAY = (
+    "its events have no replay: blocks that it stored before, and batches that get lost, are not known (start octavo "
+    "serve with --kv-events-replay; of vLLM, name it here as replay=tcp://HOST:PORT)"
 )
 
 
@@ -27,6 +34,8 @@ async def listen(member: Member, facts: EngineFacts, indexes: Indexes) -> None:
         if source is None or (facts.plan is None and not member.learns_plan):
             member.go_blind(_NO_EVENTS)
             return
+        if source.replay_endpoint is None:
+            _logger.warning("engine %s: %s", member.name, _NO_REPLAY)
         with Subscriber(SubscriberConfig(sources=(source,), with_tokens=False)) as subscriber:
             feed = _feed_of(member, facts, indexes)
             async for item in subscriber:
