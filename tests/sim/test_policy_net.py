@@ -1,52 +1,64 @@
 """The default policy is no worse than LRU and ARC, through the scheduler, whatever the traffic."""
 
+from functools import cache
+
 import pytest
 
 from octavo.sim import SimConfig, Speeds, Trace, replay
 from octavo.testing import TRAFFIC, full, make_traffic, small_model, state, window
 
 BLOCK = 4
-COUNT = 200
-"""Requests of a trace: short, as each is replayed six times."""
+COUNT = {"full": 300, "window + state + full": 200}
+"""Requests of a trace: short, as each is replayed several times."""
 MODELS = {
-    "full": small_model(full(4, heads=32)),
+    "full": small_model(full(4, heads=64)),
     "window + state + full": small_model(window(8, heads=64), state(4, elements=2048), full(4, heads=32)),
 }
+SHARES = (0.05, 0.2)
+"""Of the footprint."""
 
 
-def make_replay(model, kind):
-    """Share of the prompts that a policy resumes with so much of the footprint. The device is as small as it can be, so
-    that all comes from memory."""
+@cache
+def resumed(model, kind, policy, share):
+    """The share of the prompts that a policy resumes. The device is as small as it can be, so that all comes from
+    memory."""
     plan = MODELS[model].plan(0.2)
     block_bytes = sum(group.page_bytes for group in plan.groups)
-    trace = Trace.of_prompts(make_traffic(kind, COUNT, seed=1), block_tokens=BLOCK, interval_s=10.0)
+    trace = Trace.of_prompts(make_traffic(kind, COUNT[model], seed=1), block_tokens=BLOCK, interval_s=10.0)
     footprint = len({int(i) for request in trace.requests for i in request.block_ids}) * block_bytes
-
-    def resumed(policy, share):
-        config = SimConfig(
-            plan=plan,
-            memory_bytes=int(footprint * share),
-            policy=policy,
-            speeds=Speeds(memory_bytes_per_s=1e18),
-            max_step_tokens=48,
-        )
-        return replay(trace, config).resumed_share
-
-    return resumed
+    config = SimConfig(
+        plan=plan,
+        memory_bytes=int(footprint * share),
+        policy=policy,
+        speeds=Speeds(memory_bytes_per_s=1e18),
+        max_step_tokens=48,
+    )
+    return replay(trace, config).resumed_share
 
 
-@pytest.mark.parametrize("kind", sorted({*TRAFFIC} - {"recency"}))
-def test_full_attention_resumes_no_less_than_with_lru_and_arc(kind):
-    """At each capacity alone. 0.6 points are allowed: the smallest tiers hold less than one long prompt."""
-    resumed = make_replay("full", kind)
-    for share in (0.05, 0.2):
-        ours, *rivals = (resumed(policy, share) for policy in ("resume_points", "lru", "arc"))
-        assert ours >= max(rivals) - 0.006
+def ahead(kind, share):
+    """How much more the default resumes than the better of LRU and ARC, with full attention."""
+    return resumed("full", kind, "resume_points", share) - max(resumed("full", kind, p, share) for p in ("lru", "arc"))
 
 
-@pytest.mark.parametrize("kind", ["scans", "agents"])
+@pytest.mark.parametrize("kind", TRAFFIC)
+def test_full_attention_resumes_hardly_less_than_with_lru_and_arc(kind):
+    """At each capacity alone. Who learns while it plays needs some requests: 1.5 points, in so short a trace."""
+    for share in SHARES:
+        assert ahead(kind, share) >= -0.015
+
+
+def test_full_attention_resumes_more_than_with_lru_and_arc_over_all_traffic():
+    """More than whoever knew for each kind and capacity which of the two is better."""
+    cases = [ahead(kind, share) for kind in TRAFFIC for share in SHARES]
+    assert sum(cases) / len(cases) >= 0.002
+
+
+@pytest.mark.parametrize("kind", ["scans", "agents", "many documents", "mixtures"])
 def test_a_hybrid_resumes_no_less_than_with_lru(kind):
     """Pooled over two capacities: here the index stands alone."""
-    resumed = make_replay("window + state + full", kind)
-    ours, lru = (sum(resumed(policy, share) for share in (0.05, 0.2)) / 2 for policy in ("resume_points", "lru"))
+    ours, lru = (
+        sum(resumed("window + state + full", kind, policy, share) for share in SHARES)
+        for policy in ("resume_points", "lru")
+    )
     assert ours >= lru
