@@ -111,7 +111,7 @@ class Rival:
 
 
 class Contest:
-    """Compares how much the orders resume. What was learned leads until another order has resumed more."""
+    """Compares how much the orders resume. ARC leads until another order has resumed more."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class Contest:
         self._recent: dict[OffloadKey, None] = {}
         """The last units of requests that may promise more."""
         self._longest = 0
-        self.leader = Order.LEARNED
+        self.leader = Order.ADAPTIVE
         self._ahead = dict.fromkeys(Order, 0.0)
         """By how many slots each order has resumed more than the leader, since that leads."""
         self._squares = dict.fromkeys(Order, 0.0)
