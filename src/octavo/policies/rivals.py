@@ -21,6 +21,8 @@ from octavo.policies.stretch_columns import StretchColumns
 _UNIT_TOKENS = 512
 _MOST_UNITS = 512
 _UNITS_PER_PART = 64
+_DEVIATIONS = 2.0
+"""How many times what chance brings about an order must be ahead to lead."""
 _MOST_BEHIND = 2.0
 """In leads that an order needs. None counts as farther behind, so that the lead can change when the traffic does."""
 _MOST_RECENT = 256
@@ -182,7 +184,7 @@ class Contest:
 
     def _lead_needed(self, order: Order) -> float:
         """More than chance brings about, and more than one prompt, so that no single request decides."""
-        return sqrt(self._squares[order]) + self._longest
+        return _DEVIATIONS * sqrt(self._squares[order]) + self._longest
 
 
 def _note(keys: dict[OffloadKey, None], key: OffloadKey) -> None:
