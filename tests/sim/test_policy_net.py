@@ -43,15 +43,15 @@ def ahead(kind, share):
 
 @pytest.mark.parametrize("kind", TRAFFIC)
 def test_full_attention_resumes_hardly_less_than_with_lru_and_arc(kind):
-    """At each capacity alone. Who learns while it plays needs some requests: 1.5 points, in so short a trace."""
+    """At each capacity alone. Who learns while it plays needs some requests: one point, in so short a trace."""
     for share in SHARES:
-        assert ahead(kind, share) >= -0.015
+        assert ahead(kind, share) >= -0.01
 
 
-def test_full_attention_resumes_no_less_than_with_lru_and_arc_over_all_traffic():
-    """No less than whoever knew for each kind and capacity which of the two is better."""
+def test_full_attention_resumes_more_than_with_lru_and_arc_over_all_traffic():
+    """More than whoever knew for each kind and capacity which of the two is better."""
     cases = [ahead(kind, share) for kind in TRAFFIC for share in SHARES]
-    assert sum(cases) >= 0
+    assert sum(cases) / len(cases) >= 0.003
 
 
 @pytest.mark.parametrize("kind", ["scans", "agents", "many documents", "mixtures"])
