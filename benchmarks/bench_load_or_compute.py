@@ -79,9 +79,7 @@ def serve(asked: list[TraceRequest], speeds: Speeds, rule: LoadRule) -> tuple[li
     layers |= {f"window.{index}": SlidingWindowSpec(**page, sliding_window=1024) for index in range(16)}
     limits = RequestLimits(max_model_len=LONGEST + 1024, max_step_tokens=2048)
     plan = plan_kv_cache(layers, memory_bytes=4 << 30, limits=limits)
-    config = SimConfig(
-        plan=plan, memory_bytes=8 << 30, disk_bytes=200 << 30, speeds=speeds, max_step_tokens=2048, loads=rule
-    )
+    config = SimConfig(plan=plan, memory_bytes=8 << 30, disk_bytes=200 << 30, speeds=speeds, loads=rule)
     engine = SimulatedEngine(config)
     for number, request in enumerate(asked):
         engine.run_until(request.arrival_s)

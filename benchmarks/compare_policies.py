@@ -58,7 +58,6 @@ def resumed(model: str, trace: Trace, share: float, policy: str) -> float:
         memory_bytes=int(footprint * share),
         policy=policy,
         speeds=Speeds(memory_bytes_per_s=1e18),
-        max_step_tokens=48,
     )
     return replay(trace, config).resumed_share
 

@@ -108,7 +108,7 @@ def serve(
     plan = plan_kv_cache(layers, memory_bytes=num_bytes, limits=limits)
     if blocks is not None and plan.page_classes[0].num_blocks != blocks + 1:
         sys.exit(f"the plan has {plan.page_classes[0].num_blocks} blocks, not {blocks + 1}")
-    engine = SimulatedEngine(SimConfig(plan=plan, speeds=INSTANT, max_step_tokens=trace.longest))
+    engine = SimulatedEngine(SimConfig(plan=plan, speeds=INSTANT))
     for number, request in enumerate(requests):
         engine.run_until(number * APART_S)
         engine.submit(number, request)

@@ -109,9 +109,7 @@ def test_a_replay_resumes_what_the_engine_resumed(family, tmp_path, monkeypatch)
 
     trace = read_trace(tmp_path / "recording.jsonl")
     assert len(trace.requests) == NUM_REQUESTS
-    simulated = SimulatedEngine(
-        SimConfig(plan=plan, memory_bytes=MEMORY_BYTES, speeds=INSTANT, max_step_tokens=96, max_num_seqs=64)
-    )
+    simulated = SimulatedEngine(SimConfig(plan=plan, memory_bytes=MEMORY_BYTES, speeds=INSTANT, max_num_seqs=64))
     for number, request in enumerate(trace.requests):
         simulated.run_until(number * 1000.0)
         simulated.submit(number, request)

@@ -48,9 +48,7 @@ def first_tokens(layers, asked, rule):
     """The seconds to them, of all but the first third, in which the rule learns."""
     limits = RequestLimits(max_model_len=LONGEST + 1024, max_step_tokens=STEP)
     plan = plan_kv_cache(layers, memory_bytes=3 << 30, limits=limits)
-    engine = SimulatedEngine(
-        SimConfig(plan=plan, memory_bytes=3 << 30, disk_bytes=200 << 30, speeds=SLOW, max_step_tokens=STEP, loads=rule)
-    )
+    engine = SimulatedEngine(SimConfig(plan=plan, memory_bytes=3 << 30, disk_bytes=200 << 30, speeds=SLOW, loads=rule))
     for number, request in enumerate(asked):
         engine.run_until(request.arrival_s)
         engine.submit(number, request)

@@ -24,7 +24,7 @@ def test_prices_of_an_hour():
         for number in range(11)
     ]
     speeds = Speeds(prefill_tokens_per_s=100.0, memory_bytes_per_s=1e18)
-    config = SimConfig(plan=small_model(full(4)).plan(1.0), memory_bytes=1 << 20, max_step_tokens=24, speeds=speeds)
+    config = SimConfig(plan=small_model(full(4)).plan(1.0), memory_bytes=1 << 20, speeds=speeds)
     report = replay(Trace(requests=requests, block_tokens=4), config)
     assert report.arrivals_s == 3600.0
     assert not report.is_overloaded
@@ -50,5 +50,5 @@ def test_engines_that_are_too_slow_are_told():
         for number in range(60)
     ]
     speeds = Speeds(prefill_tokens_per_s=10.0)
-    config = SimConfig(plan=small_model(full(4)).plan(1.0), max_step_tokens=24, speeds=speeds)
+    config = SimConfig(plan=small_model(full(4)).plan(1.0), speeds=speeds)
     assert replay(Trace(requests=requests, block_tokens=4), config).is_overloaded

@@ -31,7 +31,6 @@ def resumed(model, kind, policy, share):
         memory_bytes=int(footprint * share),
         policy=policy,
         speeds=Speeds(memory_bytes_per_s=1e18),
-        max_step_tokens=48,
     )
     return replay(trace, config).resumed_share
 
@@ -54,7 +53,7 @@ def test_full_attention_resumes_more_than_with_lru_and_arc_over_all_traffic():
     assert sum(cases) / len(cases) >= 0.003
 
 
-@pytest.mark.parametrize("kind", ["scans", "agents", "many documents", "mixtures"])
+@pytest.mark.parametrize("kind", ["scans", "agents", "chats", "many documents", "mixtures"])
 def test_a_hybrid_resumes_no_less_than_with_lru(kind):
     """Pooled over two capacities: here the index stands alone."""
     ours, lru = (

@@ -54,7 +54,7 @@ def trace_of(count=120):
 
 
 def config_of(model, *, spare=3.0, memory_bytes=1 << 16, **others):
-    return SimConfig(plan=model.plan(spare), memory_bytes=memory_bytes, max_step_tokens=24, **others)
+    return SimConfig(plan=model.plan(spare), memory_bytes=memory_bytes, **others)
 
 
 def test_the_accounts_agree(model):
@@ -122,7 +122,7 @@ def test_a_copy_that_a_step_hides_is_not_taken_for_slow():
 
     asked = [asks(0, 9000, 20, 480), *(asks(number, 1000 * (number % 5), 330, 1) for number in range(1, 40))]
     speeds = Speeds(prefill_tokens_per_s=3_300.0, step_s=0.5, memory_bytes_per_s=1e9)
-    engine = SimulatedEngine(SimConfig(plan=plan, memory_bytes=256 << 20, speeds=speeds, max_step_tokens=512))
+    engine = SimulatedEngine(SimConfig(plan=plan, memory_bytes=256 << 20, speeds=speeds))
     for number, request in enumerate(asked):
         engine.run_until(request.arrival_s)
         engine.submit(number, request)

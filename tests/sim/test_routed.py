@@ -49,7 +49,7 @@ def documents(count=120, seed=1):
 
 def fleet(model, *, count=3, memory_bytes=0):
     plan = MODELS[model].plan(3.0)
-    return [SimulatedEngine(SimConfig(plan=plan, memory_bytes=memory_bytes, max_step_tokens=24)) for _ in range(count)]
+    return [SimulatedEngine(SimConfig(plan=plan, memory_bytes=memory_bytes)) for _ in range(count)]
 
 
 def serve(engines, requests, look=lambda *_: None):
@@ -107,9 +107,7 @@ def test_all_groups_are_worth_knowing():
     trace = Trace(
         requests=[replace(r, arrival_s=r.arrival_s / APART_S * 0.02) for r in documents(400)], block_tokens=BLOCK
     )
-    config = SimConfig(
-        plan=MODELS["state + full"].plan(4.0), max_step_tokens=24, speeds=Speeds(prefill_tokens_per_s=1000)
-    )
+    config = SimConfig(plan=MODELS["state + full"].plan(4.0), speeds=Speeds(prefill_tokens_per_s=1000))
     shares = {
         name: replay(trace, config, num_engines=4, make_place=PLACEMENTS[name]).resumed_share
         for name in ("random", "longest_prefix", "octavo")
@@ -120,7 +118,7 @@ def test_all_groups_are_worth_knowing():
 
 def test_full_attention_alone_is_the_same_to_both():
     trace = Trace(requests=list(documents()), block_tokens=BLOCK)
-    config = SimConfig(plan=MODELS["full"].plan(3.0), max_step_tokens=24)
+    config = SimConfig(plan=MODELS["full"].plan(3.0))
     reports = [
         replay(trace, config, num_engines=3, make_place=PLACEMENTS[name]) for name in ("longest_prefix", "octavo")
     ]
@@ -129,7 +127,7 @@ def test_full_attention_alone_is_the_same_to_both():
 
 def several(number):
     trace = Trace(requests=list(documents()), block_tokens=BLOCK)
-    config = SimConfig(plan=MODELS["state + full"].plan(3.0), max_step_tokens=24)
+    config = SimConfig(plan=MODELS["state + full"].plan(3.0))
     place = PLACEMENTS["octavo"] if number is None else partial(SeveralRouters, num_routers=number)
     return replay(trace, config, num_engines=3, make_place=place)
 

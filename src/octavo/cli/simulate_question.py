@@ -54,7 +54,6 @@ def config_of(question: Question, trace: "Trace") -> "SimConfig":
         disk_bytes=_size_or_none("--disk", question.disk),
         policy=question.policy,
         speeds=question.speeds,
-        max_step_tokens=question.step_tokens,
     )
     check_room(trace, config)
     return config

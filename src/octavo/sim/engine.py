@@ -45,7 +45,8 @@ _ONCE_MORE_S = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimConfig:
-    """The configuration of one engine: its plan, its media, and how fast they are."""
+    """The configuration of one engine: its plan, its media, and how fast they are. Steps are as long as the plan has
+    room for."""
 
     plan: KVCacheConfig
     memory_bytes: int = 0
@@ -54,7 +55,6 @@ class SimConfig:
     policy: str = "resume_points"
     speeds: Speeds = field(default_factory=Speeds)
     loads: LoadRule = LoadRule.MEASURED
-    max_step_tokens: int = 8192
     max_num_seqs: int = 256
     tells_tokens: bool = False
     """Whether the events of stored blocks have their tokens, for routers that hash them in another way."""
@@ -99,7 +99,7 @@ class SimulatedEngine:
         self.scheduler = Scheduler(
             self.manager,
             SchedulerLimits(
-                max_step_tokens=config.max_step_tokens, max_num_seqs=config.max_num_seqs, max_waiting=1 << 40
+                max_step_tokens=plan.limits.max_step_tokens, max_num_seqs=config.max_num_seqs, max_waiting=1 << 40
             ),
             execute=lambda _: None,
             counters=self.counters,
