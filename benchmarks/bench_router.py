@@ -1,6 +1,6 @@
 """Octavo's index of a fleet beside Dynamo's `SelectionService`, on the same events.
 
-    python benchmarks/bench_router.py [--part choices | busy | ingest | decide] [--trace FILE]
+    python benchmarks/bench_router.py [--part choices | busy | query | ingest | decide] [--trace FILE]
                                       [--requests 400] [--engines 4] [--memory 64] [--seeds 3]
 
 Dynamo's wheel from PyPI (`pip install ai-dynamo-runtime`; 1.6.1 was tried) must be in the same environment; without it
@@ -13,8 +13,8 @@ expected   tokens that the router thought would be resumed, of all prompt tokens
 resumed    tokens that the engines really resumed
 ratio      Octavo's over Dynamo's
 
-And how many blocks a second they take in from events with tokens (`--part ingest`), and how long one decision takes
-(`--part decide`).
+And how long a question takes of 1,024 tokens before 8 engines, asked in turn (`--part query`), how many blocks a second
+they take in from events with tokens (`--part ingest`), and how long one decision takes (`--part decide`).
 """
 
 import argparse
@@ -24,6 +24,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any, Protocol
 
 import zmq
@@ -39,6 +40,7 @@ os.environ.setdefault("DYN_LOG", "error")
 MOST_POLLS = 500
 MOST_SECONDS = 60.0
 NOTHING = (0, 0)
+QUERY_TOKENS, QUERY_ENGINES, QUERIES = 1024, 8, 300
 
 
 class Router(Protocol):
@@ -164,6 +166,30 @@ async def compare(args: argparse.Namespace, kinds: dict[str, Callable[[Sequence[
         print(f"{family:28}{row}{ratio:>8}", flush=True)
 
 
+async def query(kinds: dict[str, Callable[[Sequence[Engine]], Router]]) -> None:
+    """Each engine has another beginning of the prompt."""
+    print(f"{'1,024 tokens, 8 engines, us':28}" + "".join(f"{name:>10}" for name in kinds))
+    prompt = list(range(QUERY_TOKENS))
+    for family in FAMILIES:
+        routers = {}
+        for name, kind in kinds.items():
+            engines = [Engine(family, memory_bytes=64 << 20) for _ in range(QUERY_ENGINES)]
+            routers[name] = kind(engines)
+            for number, engine in enumerate(engines, start=1):
+                beginning = prompt[: number * QUERY_TOKENS // QUERY_ENGINES]
+                engine.serve(beginning)
+                await routers[name].tell(number - 1, engine.take_batch(), beginning)
+        took: dict[str, list[float]] = {name: [] for name in routers}
+        for _ in range(QUERIES):
+            for name, router in routers.items():
+                begin = time.perf_counter()
+                await router.expect(prompt)
+                took[name].append(time.perf_counter() - begin)
+        print(f"{family:28}" + "".join(f"{1e6 * median(times):>10.0f}" for times in took.values()), flush=True)
+        for router in routers.values():
+            await router.close()
+
+
 async def seconds_of_dynamo(encoded: list[bytes], prompt: list[int]) -> float:
     router = DynamoRouter([None])
     try:
@@ -174,7 +200,8 @@ async def seconds_of_dynamo(encoded: list[bytes], prompt: list[int]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--part", choices=["choices", "busy", "ingest", "decide"], default=None, help="by default all")
+    parts = ["choices", "busy", "query", "ingest", "decide"]
+    parser.add_argument("--part", choices=parts, default=None, help="by default all")
     parser.add_argument("--requests", type=int, default=400)
     parser.add_argument("--engines", type=int, default=4)
     parser.add_argument("--memory", type=int, default=64, help="MiB of each engine's pool")
@@ -192,6 +219,8 @@ def main() -> None:
         asyncio.run(compare(args, kinds))
     if args.part in {None, "busy"}:
         compare_busy(args, with_dynamo="dynamo" in kinds)
+    if args.part in {None, "query"}:
+        asyncio.run(query(kinds))
     if args.part in {None, "decide"}:
         decide()
     if args.part in {None, "ingest"}:
