@@ -83,8 +83,8 @@ def test_every_kept_point_can_be_resumed(groups):
 class Writer:
     """A policy's caller, who stores what a promise needs, and knows what is there."""
 
-    def __init__(self, groups=HYBRID, num_slots=1000):
-        self.policy = ResumePointPolicy(groups, num_slots)
+    def __init__(self, groups=HYBRID, num_slots=1000, *, is_rival=False):
+        self.policy = ResumePointPolicy(groups, num_slots, is_rival=is_rival)
         self.groups = groups
         self.present = set()
 
@@ -327,7 +327,7 @@ def test_after_a_promise_only_promises_count():
 
 def test_a_prompt_that_comes_back_is_known_as_far_as_it_was_there():
     """Its beginning is a point then, and outlives a prompt that was stored later."""
-    writer = Writer(groups=(policy_suite.FULL,))
+    writer = Writer(groups=(policy_suite.FULL,), is_rival=True)  # without the net, in which ARC leads at first
     writer.store([0, 1, 2, 3])
     writer.evict(4)
     writer.store([0, 1, 2, 7, 7])
@@ -338,7 +338,7 @@ def test_a_prompt_that_comes_back_is_known_as_far_as_it_was_there():
 
 
 def test_what_a_request_used_inside_a_point_outlives_the_rest():
-    writer = Writer(groups=(policy_suite.FULL,))
+    writer = Writer(groups=(policy_suite.FULL,), is_rival=True)  # without the net, in which ARC leads at first
     writer.store([0, 1, 2, 3])
     writer.store([9, 9])
     writer.policy.touch([policy_suite.chunk_of(path, 0).key for path in ([0], [0, 1])])
