@@ -106,6 +106,16 @@ class TestFullDisk:
         assert driver.tier.status().counters["disk_full"] == 0, "it has kept to what there is"
         assert disk.sum_of_files() <= (1 << 18) * 49 // 50, "and has left the reserve"
 
+    def test_a_file_system_without_room_for_a_segment_is_told_at_the_start(self, disk, caplog):
+        disk.io.capacity_bytes = 1 << 18
+        with caplog.at_level(logging.WARNING):
+            driver = disk.open(size="100GiB", segment_size=1 << 19)
+        assert "stores nothing, as a segment of 512 KiB does not fit into" in caplog.text
+        driver.submit_store(tier_driver.chunks([0]))
+        driver.settle()
+        assert driver.tier.status().counters["store_refused"] == 1
+        assert driver.found([0]) == [0]
+
 
 @pytest.mark.parametrize("call", ["open", "allocate", "write", "sync", "truncate"])
 def test_what_nobody_expects_of_a_disk(disk, caplog, call):

@@ -79,9 +79,12 @@ class Room:
 
     def _say(self, problem: str) -> None:
         self._has_said = True
-        _log.warning(
-            "disk tier %s: %s: it goes on reading, keeps to %s, and makes room from its oldest segments",
-            self._directory,
-            problem,
-            format_bytes(self.limit_bytes),
-        )
+        room, segment = format_bytes(self.limit_bytes), format_bytes(self._segment_bytes)
+        if self.limit_bytes >= self._segment_bytes:
+            consequence = f"it goes on reading, keeps to {room}, and makes room from its oldest segments"
+        else:
+            consequence = (
+                f"it goes on reading and stores nothing, as a segment of {segment} does not fit into {room}; "
+                f"free some of the file system, or give a smaller size"
+            )
+        _log.warning("disk tier %s: %s: %s", self._directory, problem, consequence)
