@@ -101,6 +101,8 @@ def test_when_a_publisher_is_silent():
     answered = replace(publisher, answered_at=120.0)
     assert answered.silent_at(lost_at=110.0, patience_s=30.0) == 150.0
     assert answered.silent_s(150.0) == 30.0
+    heard = replace(publisher, heard_at=111.0)  # a message that was under way when the connection was lost
+    assert heard.silent_at(lost_at=110.0, patience_s=30.0) == 141.0
     silent = replace(publisher, is_silent=True)
     assert silent.silent_at(lost_at=110.0, patience_s=30.0) == NEVER
     assert (silent.answers(160.0), silent.is_silent, silent.answers(170.0)) == (True, False, False)

@@ -53,27 +53,24 @@ class ConnectionWatch:
         self._endpoint = endpoint
 
     def look(self, now: float) -> NewConnection | None:
-        """The connection that was made since the last look, if any."""
-        is_new = False
+        """The last connection that was made since the last look, if any, though it may be lost again."""
+        found = None
         while can_read(self.monitor):
             event = recv_monitor_message(self.monitor, zmq.NOBLOCK)["event"]
-            is_new |= self._note(event, now)
+            found = self._note(event, now) or found
         if self.reconnect_at is not None and now >= self.reconnect_at:
             self.reconnect_at = None
             with contextlib.suppress(zmq.ZMQError):
                 self._socket.disconnect(self._endpoint)
             self._socket.connect(self._endpoint)
-        if not is_new:
-            return None
-        was_lost, self._was_lost, self._was_refused = self._was_lost, False, False
-        return NewConnection.AFTER_LOSS if was_lost else NewConnection.FIRST
+        return found
 
     def close(self) -> None:
         self._socket.disable_monitor()
         self.monitor.close(linger=0)
 
-    def _note(self, event: int, now: float) -> bool:
-        """Returns whether the event is a new connection."""
+    def _note(self, event: int, now: float) -> NewConnection | None:
+        """Returns the connection that this event tells of, if it is new."""
         if event & _REFUSED and not self._was_refused:
             self._was_refused = True
             _logger.warning(_WRONG_KEYS if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH else _CUT_SHORT, self._endpoint)
@@ -82,10 +79,12 @@ class ConnectionWatch:
             if not self._is_bound:
                 self.reconnect_at = now + _GIVEN_UP_S
                 self.lost_at = self.lost_at or now
-            return False
+            return None
         self.reconnect_at = None
         if event != zmq.EVENT_HANDSHAKE_SUCCEEDED:
-            return False
-        is_new = self._was_lost or not self._was_connected
-        self._was_connected, self.lost_at = True, None
-        return is_new
+            return None
+        was_connected, was_lost = self._was_connected, self._was_lost
+        self._was_connected, self._was_lost, self._was_refused, self.lost_at = True, False, False, None
+        if was_lost:
+            return NewConnection.AFTER_LOSS
+        return None if was_connected else NewConnection.FIRST

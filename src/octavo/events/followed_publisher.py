@@ -36,11 +36,16 @@ class FollowedPublisher:
             return _NEVER
         if self._patience_s is not None:
             return self.heard_at + self._patience_s
-        return _NEVER if lost_at is None else max(lost_at, self.answered_at) + patience_s
+        return _NEVER if lost_at is None else max(lost_at, self._heard_or_answered_at) + patience_s
 
     def silent_s(self, now: float) -> float:
         """For how long nothing was heard."""
-        return now - (self.heard_at if self._patience_s is not None else max(self.heard_at, self.answered_at))
+        return now - (self.heard_at if self._patience_s is not None else self._heard_or_answered_at)
+
+    @property
+    def _heard_or_answered_at(self) -> float:
+        """What the connection brought before it was lost may be read after the loss is noticed."""
+        return max(self.heard_at, self.answered_at)
 
     def answers(self, now: float) -> bool:
         """It has answered replay. Whether that ends a silence: not where heartbeats are missing."""
