@@ -141,7 +141,8 @@ def bring_about(engine, clients, kind, argument):
             engine.drop(f"{client}.{clients.turn[client]}")
 
 
-def test_pages_loaded_ahead_serve_whoever_runs():
+@pytest.mark.parametrize("seed", [1, 3, 4, 7])
+def test_pages_loaded_ahead_serve_whoever_runs(seed):
     """Five pages of states in all, and seven waiting choices whose loads would like one each."""
     engine = LiveEngine(
         ODD_SHAPES["a state of two attention pages"],
@@ -150,7 +151,7 @@ def test_pages_loaded_ahead_serve_whoever_runs():
         chunks_in_memory=200,
         store_policy=StorePolicy.ON_EVICTION,
     )
-    serve(engine, {"seed": 1, "num_clients": 8, "turns": 4, "max_tokens": 6, "n": 1}, faults=[])
+    serve(engine, {"seed": seed, "num_clients": 8, "turns": 4, "max_tokens": 6, "n": 1}, faults=[])
     loaded = sum(tokens for medium, tokens in engine.counters.tokens_resumed.items() if medium != "device")
     assert loaded > engine.tokens_asked / 4
     assert engine.tokens_computed < engine.tokens_asked
