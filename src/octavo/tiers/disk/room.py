@@ -79,12 +79,20 @@ class Room:
 
     def _say(self, problem: str) -> None:
         self._has_said = True
-        room, segment = format_bytes(self.limit_bytes), format_bytes(self._segment_bytes)
+        where, room = self._directory, format_bytes(self.limit_bytes)
         if self.limit_bytes >= self._segment_bytes:
-            consequence = f"it goes on reading, keeps to {room}, and makes room from its oldest segments"
-        else:
-            consequence = (
-                f"it goes on reading and stores nothing, as a segment of {segment} does not fit into {room}; "
-                f"free some of the file system, or give a smaller size"
+            _log.warning(
+                "disk tier %s: %s: it goes on reading, keeps to %s, and makes room from its oldest segments",
+                where,
+                problem,
+                room,
             )
-        _log.warning("disk tier %s: %s: %s", self._directory, problem, consequence)
+        else:
+            _log.warning(
+                "disk tier %s: %s: it goes on reading and stores nothing, as a segment of %s does not fit into %s; "
+                "free some of the file system, or give a smaller size",
+                where,
+                problem,
+                format_bytes(self._segment_bytes),
+                room,
+            )
