@@ -218,17 +218,18 @@ class OffloadMachine(BlockMachine):
             super().run_alone(which=which, respects_cuts=respects_cuts, really=True)
 
     def has_room_alone(self, step: StepPlan) -> bool:
-        """All others wait, and would like to have their loads ahead of their turn."""
+        """All others wait, and would like to have their loads ahead of their turn. Stores that waited for memory go on
+        meanwhile, and hold pages for a while: a step without room is tried again while some come back."""
         others = [request for request in self.engine.requests.values() if not request.blocks.is_started]
         for other in others:
             if other is not step.request:
                 self.engine.is_ready(other)
-        if super().has_room_alone(step):
-            return True
-        for other in others:
-            self.engine.offload.call_in(other.blocks)
-        self._let_copies_end()
-        return super().has_room_alone(step)
+        while not super().has_room_alone(step):
+            was_lent = [self.engine.offload.call_in(other.blocks) for other in others]
+            if not any(was_lent) and not self.engine.offload.holds_pages():
+                return False
+            self._let_copies_end()
+        return True
 
     def teardown(self) -> None:
         if hasattr(self, "engine") and hasattr(self.engine, "offload"):
