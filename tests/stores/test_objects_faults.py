@@ -3,6 +3,7 @@
 Whatever goes wrong is a miss: the driver compares every byte that a load brings.
 """
 
+import asyncio
 import itertools
 import logging
 
@@ -10,7 +11,7 @@ import obstore
 import pytest
 
 from octavo.chunks import ALL_BLOCKS
-from octavo.stores.objects import ObjectsConfig, open_store
+from octavo.stores.objects import ObjectsClient, ObjectsConfig, open_store
 from octavo.testing import tier_driver
 from octavo.tiers import TierContext, TierState, spec_from_config
 from rigs import fault_proxy
@@ -143,6 +144,22 @@ def test_a_lookup_that_fails_is_a_miss(bench, fault):
     assert driver.found(KEYS) == [0] * 6
     bench.proxy.heal()
     comes_to(bench, driver, lambda: driver.found(KEYS), [ALL_BLOCKS] * 6)
+
+
+def test_a_look_for_a_new_epoch_costs_no_round_trip(bench):
+    bench.fill(tier_driver.chunks(KEYS))
+    store = open_store(ObjectsConfig.from_mapping(bench.config(bench.proxy.endpoint)))
+    client = ObjectsClient(store, namespace=tier_driver.NAMESPACE, family=b"", clock=lambda: bench.now)
+
+    async def find_twice():
+        found = [await client.find(tier_driver.ALL_KEYS)]
+        bench.now += LONG_S
+        num_listings = sum(map(is_listing, bench.proxy.requests))
+        bench.proxy.break_with(fault_proxy.answer_together(num_listings), is_listing)
+        async with asyncio.timeout(30):
+            return [*found, await client.find(tier_driver.ALL_KEYS)]
+
+    assert [sorted(found) for found in asyncio.run(find_twice())] == [[tier_driver.key(number) for number in KEYS]] * 2
 
 
 def test_an_index_that_cannot_be_read_is_a_miss(bench, fault):

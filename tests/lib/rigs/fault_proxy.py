@@ -76,6 +76,17 @@ def refuse(status: str, *headers: str, code: str = "InternalError") -> Fault:
     return answer
 
 
+def answer_together(number: int) -> Fault:
+    """Answers no request before so many are under way."""
+    barrier = asyncio.Barrier(number)
+
+    async def answer(exchange: Exchange) -> None:
+        await barrier.wait()
+        await pass_on(exchange)
+
+    return answer
+
+
 async def vanish(exchange: Exchange) -> None:
     """A server that is down."""
     exchange.reset()

@@ -2,7 +2,7 @@
 
 A lookup takes at most four round trips, whatever the length of the prompt:
 
-    1  listings of the first stretches, and a look for a new epoch, side by side
+    1  listings of the first stretches, and every 5 seconds a look for a new epoch, side by side
     2  listings of all other stretches, if the first ones have anything
     3  listings by eighth and block, where thousands of sequences part (two round trips at the most)
     4  ends of the objects on the prompt's own sequence, side by side
@@ -45,12 +45,14 @@ class ObjectsClient(RemoteClient):
 
     medium = "objects"
 
-    def __init__(self, store: Any, *, namespace: bytes, family: bytes) -> None:
+    def __init__(
+        self, store: Any, *, namespace: bytes, family: bytes, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._store = store
         self._namespace = namespace
         self._family = (family or namespace).hex()
         self._charts = Charts()
-        self._epochs = Epochs(store, self._family)
+        self._epochs = Epochs(store, self._family, clock)
         self._epoch: int | None = None
         self._indexes: dict[str, Index] = {}
         """Indexes of objects, by path."""
@@ -69,9 +71,11 @@ class ObjectsClient(RemoteClient):
         async with _asking():
             parts = stretches(sequence)
             listed: dict[str, int] = {}
-            await self._follow()
+            if self._epoch is None:
+                await self._follow()
             for wave in (parts[:_FIRST_STRETCHES], parts[_FIRST_STRETCHES:]):
-                objects = await asyncio.gather(*(self._list_stretch(part, sequence.tenant) for part in wave))
+                listings = asyncio.gather(*(self._list_stretch(part, sequence.tenant) for part in wave))
+                objects, _ = await asyncio.gather(listings, self._follow())
                 for found in objects:
                     listed |= found
                 if not any(objects):
