@@ -20,7 +20,7 @@ python=${2:-python3}
     echo "pip install mooncake-transfer-engine-non-cuda; scripts/start_mooncake.sh --install" >&2
     exit 77
 }
-free_port() { "$python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+free_port() { "$python" "$(dirname "$0")/free_port.py"; }
 port=${3:-$(free_port)}
 metrics=$(free_port)
 pids=()

@@ -17,7 +17,7 @@ for tool in radosgw radosgw-admin ceph-mon ceph-osd ceph monmaptool ceph-authtoo
     }
 done
 folder=${1:?a new folder for its files}
-free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+free_port() { python3 "$scripts/free_port.py"; }
 monitor=${2:-$(free_port)}
 gateway=${3:-$(free_port)}
 mkdir -p "$folder"/{mon,osd,rgw,log}

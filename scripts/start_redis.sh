@@ -23,7 +23,7 @@ for tool in "$kind-server" "$kind-cli" openssl; do
         exit 77
     }
 done
-free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+free_port() { python3 "$(dirname "$0")/free_port.py"; }
 port=$(free_port)
 tls_port=$(free_port)
 socket=$folder/redis.sock
