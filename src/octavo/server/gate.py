@@ -87,6 +87,7 @@ class Gate:
 
     def _check(self, scope: Scope) -> None:
         headers: _Headers = dict(scope["headers"])
+        _check_framing(scope, headers)
         if self._is_crowded() and scope["path"] != _HEALTH:
             raise overloaded("too many requests are under way; try again later")
         access = self._access_to(scope)
@@ -164,6 +165,18 @@ def _check_origin(headers: _Headers) -> None:
         asking = ""
     if not asking or asking != headers.get(b"host", b"").decode("latin-1").lower():
         raise _forbidden("a page of another site may not use this server without an API key (--api-key)")
+
+
+def _check_framing(scope: Scope, headers: _Headers) -> None:
+    """Refuses a body whose end two servers may see in two places (RFC 9112, 6.1), and closes the connection: a proxy
+    before this server could take the rest of one client's body for the next client's request."""
+    if b"transfer-encoding" in headers and (b"content-length" in headers or scope["http_version"] == "1.0"):
+        raise ApiError(
+            HTTPStatus.BAD_REQUEST,
+            "the request has both Content-Length and Transfer-Encoding, or is HTTP/1.0 with the latter: its end is not "
+            "certain; send one of them",
+            headers={"connection": "close"},
+        )
 
 
 def _check_content_type(headers: _Headers) -> None:
