@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, field
 
 from octavo.errors import InputError
-from octavo.server import HttpConfig
+from octavo.server import HttpConfig, check_api_keys
 from octavo.settings import Count, Secret, Settings
 
 
@@ -56,6 +56,7 @@ class PickerConfig(Settings, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_api_keys(self)
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise InputError("TLS needs a certificate and its key: give both, or neither")
 

@@ -1,7 +1,7 @@
 from .admission import Admission as Admission, Ticket as Ticket
 from .app import cors as cors, make_app as make_app
 from .body_route import BodyRoute as BodyRoute
-from .config import HttpConfig as HttpConfig, ServerConfig as ServerConfig
+from .config import HttpConfig as HttpConfig, ServerConfig as ServerConfig, check_api_keys as check_api_keys
 from .connection import most_connections as most_connections
 from .engine_facts import EngineFacts as EngineFacts
 from .errors import ApiError as ApiError, as_api_error as as_api_error, overloaded as overloaded

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from msgspec import Meta, field
+from msgspec import Meta, field, structs
 
 from octavo.errors import InputError
 from octavo.settings import Count, Seconds, Secret, Settings, shown
@@ -44,8 +44,7 @@ class HttpConfig(Settings, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.api_key is not None and not (self.api_key and self.api_key.isascii() and self.api_key.isprintable()):
-            raise InputError("the API key must be printable ASCII, and not empty")
+        check_api_keys(self)
 
 
 class ServerConfig(HttpConfig, frozen=True, kw_only=True):
@@ -78,3 +77,11 @@ def _is_origin(text: str) -> bool:
     is_plain = bool(host) and text.isascii() and text.isprintable() and "*" not in text and " " not in text
     is_default = (parts.scheme, port) in (("http", 80), ("https", 443))
     return is_plain and not is_default and text == f"{parts.scheme}://{host}" + ("" if port is None else f":{port}")
+
+
+def check_api_keys(config: Settings) -> None:
+    """Raises InputError for an API key that no header carries."""
+    for one in structs.fields(config):
+        key = getattr(config, one.name) if one.name.endswith("api_key") else None
+        if key is not None and not (key and key.isascii() and key.isprintable()):
+            raise InputError(f"{one.name}: the API key must be printable ASCII, and not empty")
