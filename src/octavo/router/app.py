@@ -147,7 +147,7 @@ class _Routes:
     async def _models(self, request: Request) -> Response:
         """The models and their adapters, as the engines name them."""
         told = [member.facts for member in self._fleet.members.values() if member.facts is not None]
-        names = sorted({facts.model for facts in told}.union(*(facts.adapters for facts in told)))
+        names = sorted(frozenset[str]().union(*(facts.names for facts in told)))
         models = [{"id": name, "object": "model", "owned_by": "octavo"} for name in names]
         return as_json({"object": "list", "data": models})
 

@@ -40,6 +40,7 @@ def read_models(answer: httpx.Response, address: EngineAddress) -> EngineFacts:
         raise msgspec.ValidationError("it serves no model")
     return EngineFacts(
         model=models[0].id,
+        aliases=tuple(model.id for model in models[1:]),
         max_model_len=models[0].max_model_len or 0,
         hash_algorithm=address.options.get("hash", _VLLM_ALGORITHM),
         hash_seed=address.options.get("seed", ""),

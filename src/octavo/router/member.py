@@ -61,7 +61,7 @@ class Member:
 
     def serves(self, model: str) -> bool:
         """Whether the engine has told that it serves a model or an adapter of this name."""
-        return self.facts is not None and (model == self.facts.model or model in self.facts.adapters)
+        return self.facts is not None and model in self.facts.names
 
     def drain(self, *, is_draining: bool) -> None:
         if is_draining != self.is_draining:

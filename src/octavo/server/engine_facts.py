@@ -21,8 +21,15 @@ class EngineFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     hash_seed: str
     life: str = ""
     """A new one at each start: an engine that names another one has forgotten what it held on its device."""
+    aliases: tuple[str, ...] = ()
+    """Other names of the model."""
     adapters: dict[str, str] = {}
     """LoRA adapters by the name that requests use as their model; where each lies takes part in its hashes."""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """All names that requests may use as their model."""
+        return frozenset({self.model, *self.aliases, *self.adapters})
 
 
 def facts_of(engine: Engine, *, model: str, life: str) -> EngineFacts:
