@@ -127,3 +127,28 @@ def test_tests_set_no_private_attributes_of_others():
 def test_what_sets_a_private_attribute_is_found():
     text = "a._b = 1\nself._b = 1\na.b, a.c._d = 1, 2\na._e[0] += 1\ndel a._f\na.__slots__ = ()\nx = a._g"
     assert sorted(private_targets(ast.parse(text))) == ["a._b", "a._e", "a._f", "a.c._d"]
+
+
+def partial_readers(tree):
+    """Lines of `try` where others' bytes are read, and not all is caught that reading them may raise."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Try):
+            caught = " ".join(ast.unparse(handler.type) for handler in node.handlers if handler.type)
+            body = "\n".join(map(ast.unparse, node.body))
+            reads = re.search(r"\bjson\.loads\(", body) or re.search(r"msgspec\.(Decode|Msgspec)Error", caught)
+            if reads and not re.search("MALFORMED|RecursionError", caught):
+                yield node.lineno
+
+
+def test_whoever_reads_bytes_of_others_expects_all_that_they_may_be():
+    """`errors.MALFORMED`: a decoder's own error is not all that bytes without sense raise."""
+    found = {
+        f"{file.relative_to(SOURCE)}:{line}"
+        for file in SOURCE.rglob("*.py")
+        for line in partial_readers(ast.parse(file.read_text()))
+    }
+    assert found == set()
+    partly = (
+        "try:\n    json.loads(a)\nexcept ValueError:\n    pass\ntry:\n    b()\nexcept msgspec.DecodeError:\n    pass"
+    )
+    assert list(partial_readers(ast.parse(partly))) == [1, 5]

@@ -28,7 +28,15 @@
     └── WireError                         bytes from a peer that are not a message, or more of one than limits allow
 
 What a person sees names the value and the remedy. `assert` is for our own mistakes only.
+
+`MALFORMED` is for bytes of others: all that a decoder raises for them, and not only its own error.
 """
+
+import msgspec
+
+MALFORMED = (msgspec.MsgspecError, ValueError, RecursionError)
+"""What reading others' JSON or msgpack raises: text that is not UTF-8 is a ValueError, and so is a number of thousands
+of digits; what is nested too deeply is a RecursionError."""
 
 
 class OctavoError(Exception):

@@ -106,8 +106,11 @@ class Complaint:
     sentence: str
 
 
-def explain(error: msgspec.ValidationError, config: object, kind: Any, *, key: str = "") -> Complaint:
-    """The sentence for one of msgspec's errors: `config` was read as `kind`, and stands at `key`."""
+def explain(
+    error: msgspec.ValidationError, config: object, kind: Any, *, key: str = "", whole: str = "this"
+) -> Complaint:
+    """The sentence for one of msgspec's errors: `config` was read as `kind`, and stands at `key`; all of it is called
+    `whole`."""
     message = str(error)
     place = _find_place(message, config, kind, key)
     if isinstance(error.__cause__, ValueError):  # a reader's own words
@@ -119,7 +122,7 @@ def explain(error: msgspec.ValidationError, config: object, kind: Any, *, key: s
         return Complaint(key=place.key, sentence=f"{place.key} is missing; give {describe(place.kind)}")
     if "at `key` in" in message:
         return Complaint(key=place.key, sentence=f"the keys of {place.key} must be text")
-    subject = place.key or "this"
+    subject = place.key or whole
     return Complaint(key=place.key, sentence=f"{subject} must be {describe(place.kind)}, not {shown(place.value)}")
 
 

@@ -7,8 +7,10 @@ import httpx
 import msgspec
 import pytest
 
+from octavo.errors import InputError
 from octavo.events import PublishedPlan
-from octavo.router import EngineAddress
+from octavo.router import EngineAddress, RouterConfig
+from octavo.router.facts import read_models
 from octavo.router.fleet import Fleet
 from octavo.server import EngineFacts
 from octavo.specs import FullAttentionSpec
@@ -26,14 +28,16 @@ def fleet_of(client):
 
 
 async def problem_of(answer):
-    """The first warning of an engine."""
+    """The first warning of an engine, or the end of the fleet."""
     logged, logger = Logged(level=logging.WARNING), logging.getLogger("octavo.router")
     logger.addHandler(logged)
     async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
         running = asyncio.create_task(fleet_of(client).run())
-        line = await logged.lines.get()
+        waiting = asyncio.create_task(logged.lines.get())
+        await asyncio.wait([waiting, running], return_when=asyncio.FIRST_COMPLETED)
         running.cancel()
         await asyncio.wait([running])
+        line = await waiting if waiting.done() else running.result()
     logger.removeHandler(logged)
     return line
 
@@ -94,6 +98,18 @@ def test_a_refusal_is_told_in_one_line(status, words):
     assert asyncio.run(problem_of(lambda _: httpx.Response(status))) == f"engine {ENGINE} is lost: GET /engine: {words}"
 
 
+@pytest.mark.parametrize("answer", [b'{"model": "\xff"}', b'{"a": ' * 100_000, b"[]", b"9" * 5000, b"\xff"])
+def test_an_answer_that_nobody_can_read_loses_the_engine_and_not_the_fleet(answer):
+    line = asyncio.run(problem_of(lambda _: httpx.Response(200, content=answer)))
+    assert line.startswith(f"engine {ENGINE} is lost: GET /engine: ")
+
+
+@pytest.mark.parametrize("name", ["api_key", "operator_api_key", "engine_api_key"])
+def test_a_key_that_no_header_carries_is_refused(name):
+    with pytest.raises(InputError, match=f"^{name}: the API key must be printable ASCII"):
+        RouterConfig(**{name: "\N{SNOWMAN}"})
+
+
 def test_an_engine_without_replay_is_told(tmp_path):
     full = FullAttentionSpec(block_size=16, num_kv_heads=1, head_size=4)
     facts = EngineFacts(
@@ -115,20 +131,33 @@ def test_a_drained_engine_is_logged_when_that_changes(caplog):
     assert caplog.messages == [f"engine {ENGINE} gets no new requests", f"engine {ENGINE} takes requests again"]
 
 
-def facts_of(model, *adapters):
+def facts_of(model, *adapters, aliases=()):
     return EngineFacts(
-        model=model, max_model_len=1, hash_algorithm="", hash_seed="", adapters=dict.fromkeys(adapters, "/somewhere")
+        model=model,
+        aliases=aliases,
+        max_model_len=1,
+        hash_algorithm="",
+        hash_seed="",
+        adapters=dict.fromkeys(adapters, "/somewhere"),
     )
 
 
 def test_a_request_is_for_the_engines_that_have_its_model():
     fleet = Fleet(EngineAddress.parse_all(f"http://e:1,name={name}" for name in "abc"), httpx.AsyncClient())
-    told = {"a": facts_of("large"), "b": facts_of("small", "tuned"), "c": facts_of("small")}
+    told = {"a": facts_of("large"), "b": facts_of("small", "tuned", aliases=("tiny",)), "c": facts_of("small")}
     for name, facts in told.items():
         fleet.members[name].lost, fleet.members[name].facts = "", facts
     assert fleet.ready_for("large") == ["a"]
     assert fleet.ready_for("small") == ["b", "c"]
-    assert fleet.ready_for("tuned") == ["b"]
+    assert fleet.ready_for("tuned") == fleet.ready_for("tiny") == ["b"]
     assert fleet.ready_for("unknown") == fleet.ready_for("") == ["a", "b", "c"]
     fleet.members["a"].lost = "it is gone"
     assert fleet.ready_for("large") == []
+
+
+def test_all_names_that_vllm_serves_a_model_under_are_told():
+    cards = [{"id": name, "root": "/m", "parent": None, "max_model_len": 64} for name in ("large", "large-v2")]
+    cards.append({"id": "tuned", "root": "/adapter", "parent": "large"})
+    answer = httpx.Response(200, json={"data": cards}, request=httpx.Request("GET", "http://e"))
+    facts = read_models(answer, EngineAddress.parse("http://e:1"))
+    assert (facts.model, facts.aliases, facts.adapters) == ("large", ("large-v2",), {"tuned": "/adapter"})

@@ -4,6 +4,7 @@ import random
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
+import httpx
 import openai
 import pytest
 
@@ -95,6 +96,27 @@ def test_a_response_comes_through(router, official):
     assert last.response.output_text == whole.output_text
     decisions = [decision["num_tokens"] for decision in router.look()["decisions"]]
     assert decisions == [last.response.usage.input_tokens, whole.usage.input_tokens]
+
+
+NOT_ASCII = [(name, b"\xff\xfe") for name in (b"x-session-id", b"x-request-id")]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"prompt": "a", "max_tokens": 1, "model": "\xff"}',
+        b'{"prompt": "a", "max_tokens": 1, "other": "\xff"}',
+        b'{"prompt": "a", "max_tokens": 1, "other": ' + b"[" * 50_000 + b"]" * 50_000 + b"}",
+        b'{"prompt": "a", "max_tokens": 1}',
+        b"[]",
+    ],
+)
+def test_what_the_router_cannot_read_an_engine_answers(router, engines, body):
+    kind = [(b"content-type", b"application/json")]
+    with router.client() as client, httpx.Client(base_url=engines[0].url, timeout=60) as direct:
+        through = client.post("/v1/completions", content=body, headers=NOT_ASCII + kind)
+        assert through.status_code == direct.post("/v1/completions", content=body, headers=NOT_ASCII + kind).status_code
+        assert through.status_code < 500
 
 
 def test_what_an_engine_refuses_is_refused(router, official):

@@ -136,6 +136,7 @@ def test_json_is_json_however_it_is_written(client, kind):
         b'"text"',
         b'{"prompt": "a"} and more',
         b'{"prompt": "\xff"}',
+        b'{"prompt": "a", "\xff": 1}',
         b'{"prompt": "\\ud800"}',
         b'{"prompt": "a", "temperature": NaN}',
         b'{"prompt": "a", "other": ' + b"[" * 100_000,
@@ -148,6 +149,19 @@ def test_json_is_json_however_it_is_written(client, kind):
 def test_a_body_that_is_no_json(client, body):
     refused = client.post("/v1/completions", content=body, headers=JSON)
     assert (refused.status_code, refused.json()["error"]["type"]) == (400, "invalid_request_error")
+
+
+@pytest.mark.parametrize("body", ["[]", '"text"', "3", "null"])
+def test_a_body_that_is_no_object_is_named(client, body):
+    error = client.post("/v1/completions", content=body, headers=JSON).json()["error"]
+    assert error["message"].startswith("the body must be a mapping, not ")
+
+
+@pytest.mark.parametrize("arguments", ["[" * 50_000, "[" * 50_000 + "]" * 50_000])
+def test_arguments_of_a_call_that_nobody_can_read_are_text(client, arguments):
+    call = {"function": {"name": "f", "arguments": arguments}}
+    body = {"messages": [{"role": "assistant", "tool_calls": [call]}], "max_tokens": 1}
+    assert client.post("/v1/chat/completions", json=body).status_code != 500
 
 
 NUMBERS = ["1e308", "1e400", "-1e400", "-0", "1e-400", "9" * 4000, "-" + "9" * 400, "0.1", "1" + "0" * 40, "2147483648"]
@@ -185,6 +199,17 @@ def test_heads_that_are_none(small_server, head):
         connection.sendall(HEAD + head + b"\r\n\r\n")
         answer = read_all(connection)
     assert not answer or status_of(answer) in {400, 501}
+
+
+@pytest.mark.parametrize("framing", [b"1.1\r\ncontent-length: 5", b"1.0"])
+def test_a_body_with_two_ends_is_refused_and_its_connection_closed(small_server, framing):
+    """RFC 9112, 6.1: the next request on it may be the rest of this one's body."""
+    body = json.dumps(COMPLETION).encode()
+    with connect(small_server) as connection:
+        connection.sendall(CHUNKED.replace(b"1.1", framing, 1) + b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body) + HEALTH)
+        answer = read_all(connection)
+    assert status_of(answer) == 400
+    assert answer.count(b"HTTP/1.1 ") == 1
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from random import Random
 
 import msgspec
 
-from octavo.errors import InputError
+from octavo.errors import MALFORMED, InputError
 
 _TRACE_BLOCK_TOKENS = 512
 """Tokens per hash id of Mooncake's traces."""
@@ -139,7 +139,7 @@ def _trace_lines(path: Path) -> Iterator[_TraceLine]:
                     continue
                 try:
                     yield _checked(decoder.decode(line))
-                except (msgspec.DecodeError, UnicodeDecodeError, InputError) as error:
+                except (*MALFORMED, InputError) as error:
                     raise InputError(f"{path}:{number}: not a line of a trace: {error}") from None
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error

@@ -9,7 +9,7 @@ from typing import Annotated, Self
 import msgspec
 from msgspec import Meta
 
-from octavo.errors import InputError, WireError
+from octavo.errors import MALFORMED, InputError, WireError
 from octavo.events import DEFAULT_LIMITS, Delivered, decode_batch
 
 _LONGEST_LINE_BYTES = DEFAULT_LIMITS.max_payload_bytes * 4 // 3 + (1 << 16)
@@ -99,7 +99,7 @@ def _parse(line: bytes) -> Recorded:
     try:
         recorded = _DECODER.decode(line)
         decode_batch(recorded.payload)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, WireError) as error:
+    except (*MALFORMED, WireError) as error:
         raise InputError(str(error)) from None
     return recorded
 

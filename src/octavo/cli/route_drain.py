@@ -6,7 +6,7 @@ import msgspec
 import typer
 
 from octavo.cli.output import write_output
-from octavo.errors import InputError
+from octavo.errors import MALFORMED, InputError
 
 
 class _Drained(msgspec.Struct):
@@ -34,7 +34,7 @@ def route_drain(
         response = ask(client, "DELETE" if undo else "POST", f"/fleet/{quote(engine, safe='')}/drain")
     try:
         num_open = msgspec.json.decode(response.content, type=_Drained).open_requests
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except MALFORMED:
         raise InputError(f"{base_url} does not say what it drained: is it octavo route?") from None
     requests = f"{num_open} request{'' if num_open == 1 else 's'}"
     write_output(f"{engine} gets {'requests again' if undo else 'no new requests'}, and has {requests} open\n")

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import msgspec
 
-from octavo.errors import InputError
+from octavo.errors import MALFORMED, InputError
 
 _CONNECT_TIMEOUT_S = 10.0
 _READ_TIMEOUT_S = 600.0
@@ -56,7 +56,7 @@ def find_model(client: httpx.Client) -> str:
     response = ask(client, "GET", "/v1/models")
     try:
         name = response.json()["data"][0]["id"]
-    except (ValueError, LookupError, TypeError):
+    except (*MALFORMED, LookupError, TypeError):
         name = None
     if not isinstance(name, str):
         raise InputError(f"{client.base_url} names no model; name one with --model")
@@ -72,7 +72,7 @@ def complaint_of(status: int, body: bytes) -> str:
     """The reason in a server's refusal."""
     try:
         message = msgspec.json.decode(body)["error"]["message"]
-    except (msgspec.DecodeError, LookupError, TypeError, UnicodeDecodeError):
+    except (*MALFORMED, LookupError, TypeError):
         message = body.decode(errors="replace")
     return f"{status}: {str(message)[:_MOST_ERROR_CHARS]}"
 
@@ -86,7 +86,7 @@ def parse_event(line: str) -> dict[str, Any] | None:
         return None
     try:
         message = msgspec.json.decode(data)
-    except msgspec.DecodeError as error:
+    except MALFORMED as error:
         raise InputError(f"the server sent an event that is not JSON: {error}") from None
     if not isinstance(message, dict):
         raise InputError("the server sent an event that is not an object")

@@ -15,7 +15,7 @@ import msgspec
 from octavo.cli.chat import printable
 from octavo.cli.output import print_error, write_output
 from octavo.cli.serve_client import complaint_of, describe
-from octavo.errors import InputError
+from octavo.errors import MALFORMED, InputError
 
 _MOST_BYTES = 1 << 30
 _MOST_TRIES = 30
@@ -54,7 +54,7 @@ def read_prompts(file: Path) -> list[PromptLine]:
 def _parse(where: str, line: bytes) -> PromptLine:
     try:
         asked = msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except MALFORMED as error:
         raise InputError(f"{where}: this is no JSON: {error}") from None
     if isinstance(asked, str):
         asked = {"prompt": asked}

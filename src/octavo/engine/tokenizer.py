@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol, cast
 from transformers import AutoTokenizer
 
 from octavo.engine.detokenizer import TokenDecoder
-from octavo.errors import ModelConfigError
+from octavo.errors import MALFORMED, ModelConfigError
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 
@@ -67,6 +67,6 @@ def read_eos_token_ids(folder: str | Path) -> frozenset[int]:
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, *MALFORMED) as error:
         raise ModelConfigError(f"{path} cannot be read: {error}") from error
     return content if isinstance(content, dict) else {}

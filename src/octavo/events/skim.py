@@ -11,8 +11,9 @@ from typing import Any
 
 import msgspec
 
+from octavo.errors import MALFORMED
 from octavo.events.messages import AllBlocksCleared, BlockRemoved, BlockStored, KVEventBatch
-from octavo.events.wire import DEFAULT_LIMITS, MALFORMED, WireLimits, decode_batch
+from octavo.events.wire import DEFAULT_LIMITS, WireLimits, decode_batch
 
 
 def skim_batch(payload: bytes | bytearray | memoryview, *, limits: WireLimits = DEFAULT_LIMITS) -> KVEventBatch:

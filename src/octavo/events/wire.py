@@ -17,7 +17,7 @@ from typing import Annotated, Any, TypeVar, cast
 import msgspec
 from msgspec import Meta
 
-from octavo.errors import InputError, WireError
+from octavo.errors import MALFORMED, InputError, WireError
 from octavo.events.messages import (
     MAX_EVENTS,
     MAX_EXTRA_KEYS_OF_BLOCK,
@@ -236,7 +236,6 @@ _LOW_64_BITS = (1 << 64) - 1
 _NULL = msgspec.Raw(b"\xc0")
 _FIRST_BYTES_OF_BIN = frozenset({0xC4, 0xC5, 0xC6})
 _FIRST_BYTES_OF_ARRAY = frozenset({*range(0x90, 0xA0), 0xDC, 0xDD})
-MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _EVENTS: dict[str, Any] = {event.__name__: event for event in (BlockStored, BlockRemoved, AllBlocksCleared)}
 _TYPES_WITH_SIGN: dict[str, Any] = {
     "block_hashes": Annotated[list[int | bytes], Meta(max_length=MAX_HASHES)],

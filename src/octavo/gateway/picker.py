@@ -78,7 +78,7 @@ class Picker:
     ) -> Picked:
         """Picks a request's engine, out of `allowed` endpoints if there are any. Raises ApiError if there is none."""
         self.decisions.num_requests += 1
-        tenant = tenant_of(self._tenants, headers.get("authorization", "").encode())
+        tenant = tenant_of(self._tenants, headers.get("authorization", "").encode("latin-1"))
         read = UNREAD if body is None else await self._reader.read(body, headers, tenant)
         known = await self._addresses.of(self._fleet)
         model = "" if body is None else hints_in(body).model

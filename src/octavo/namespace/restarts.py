@@ -12,6 +12,7 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
+from octavo.errors import MALFORMED
 from octavo.namespace.identity import CacheIdentity, encode, identity_fields
 
 LABELS = ("model", "plan")
@@ -98,7 +99,7 @@ def _shown(part: object) -> str:
 def _read(path: Path) -> dict[str, object]:
     """The file's content; empty if it is not as `_write` writes it: others may write to the folder."""
     file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(file, "rb") as stream, suppress(ValueError, RecursionError):
+    with os.fdopen(file, "rb") as stream, suppress(*MALFORMED):
         parts = json.loads(stream.read(_MOST_BYTES))
         if isinstance(parts, dict):
             return parts

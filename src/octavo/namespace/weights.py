@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from octavo.errors import InputError, WeightsChangedError
+from octavo.errors import MALFORMED, InputError, WeightsChangedError
 from octavo.namespace.identity import encode
 
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
@@ -147,7 +147,7 @@ def _read_known(path: Path | None) -> dict[str, tuple[Stamp, str]]:
         if memory["version"] != _MEMORY_VERSION:
             return {}
         known = {file: _read_entry(entry) for file, entry in memory["files"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (OSError, *MALFORMED, KeyError, TypeError, AttributeError):
         return {}
     return {file: entry for file, entry in known.items() if entry is not None}
 

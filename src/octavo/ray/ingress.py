@@ -22,6 +22,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from octavo.errors import MALFORMED
 from octavo.ray.arguments import Arguments
 from octavo.ray.handed import AnswerPart, HandedRequest, Head
 from octavo.router import SESSION, NoTokensError, read_tokens, short_text
@@ -111,7 +112,7 @@ class Ingress:
         try:
             fields = msgspec.json.decode(request.body, type=dict[str, Any])
             tokens = await read_tokens(fields, lambda body: self._tokenize(request, body))
-        except (msgspec.MsgspecError, NoTokensError) as error:
+        except (*MALFORMED, NoTokensError) as error:
             _logger.debug("the tokens of a prompt are not known: %s", error)
             return {"session_id": session}
         return {

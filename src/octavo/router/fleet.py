@@ -19,9 +19,8 @@ from random import Random
 from typing import Self
 
 import httpx
-import msgspec
 
-from octavo.errors import InputError
+from octavo.errors import MALFORMED, InputError
 from octavo.hashing import RequestIdentity
 from octavo.router.address import EngineAddress
 from octavo.router.facts import read_facts, read_models
@@ -184,7 +183,7 @@ class Fleet:
             if member.learns_plan:  # vLLM, or another server of OpenAI's API
                 return read_models(await self._get(member, "/v1/models"), member.address)
             return read_facts(answer)
-        except (httpx.HTTPError, msgspec.MsgspecError) as error:
+        except (httpx.HTTPError, *MALFORMED) as error:
             member.lose(f"GET /engine: {reason_of(error)}")
             self._end_requests(member)
             return None

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import msgspec
 
-from octavo.errors import InputError
+from octavo.errors import MALFORMED, InputError
 from octavo.hashing import RequestIdentity
 from octavo.router.fleet import Fleet
 from octavo.router.indexes import ReadPrompt
@@ -46,7 +46,7 @@ class PromptReader:
             session = session or short_text(request.get("prompt_cache_key"))
             tokens = await self._tokens(request, headers)
             read = self._fleet.read(tokens, self._identity(request, tenant))
-        except (msgspec.MsgspecError, InputError, httpx.HTTPError, NoTokensError) as error:
+        except (*MALFORMED, InputError, httpx.HTTPError, NoTokensError) as error:
             _logger.debug("the tokens of a prompt are not known: %s", error)
             read = UNREAD
         return read._replace(prompt=replace(read.prompt, session=session))
@@ -68,7 +68,7 @@ class PromptReader:
             engine = min(ready, key=lambda name: self._fleet.placement.loads[name].num_requests)
             answer = await self._fleet.client.post(
                 f"{self._fleet.members[engine].address.url}/tokenize",
-                headers={**headers, "content-type": "application/json"},
+                headers=as_sent({**headers, "content-type": "application/json"}),
                 content=body,
                 timeout=_TIMEOUT_S,
             )
@@ -76,6 +76,11 @@ class PromptReader:
             return answer.content
 
         return await read_tokens(request, tokenize)
+
+
+def as_sent(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    """Headers of a client's request for an engine, byte for byte: they need not be ASCII."""
+    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
 
 
 async def read_tokens(request: dict[str, Any], tokenize: Callable[[bytes], Awaitable[bytes]]) -> list[int]:
@@ -102,7 +107,7 @@ def hints_in(body: bytes) -> Hints:
     """The hints in the body of a request of generation. An invalid body is left to an engine to refuse."""
     try:
         return msgspec.json.decode(body, type=Hints)
-    except msgspec.MsgspecError:
+    except MALFORMED:
         return Hints()
 
 

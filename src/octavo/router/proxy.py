@@ -18,7 +18,7 @@ from octavo.router.decisions import Decisions
 from octavo.router.fleet import Fleet
 from octavo.router.member import Member
 from octavo.router.placement import Choice, Prompt, Reservation
-from octavo.router.prompt_reader import SESSION, Hints, PromptReader, hints_in
+from octavo.router.prompt_reader import SESSION, Hints, PromptReader, as_sent, hints_in
 from octavo.router.reasons import reason_of
 from octavo.server import IGNORED_FIELDS, RETAIN, ApiError, Exchange, Headers, overloaded
 
@@ -146,10 +146,10 @@ class Proxy:
         return handed_on
 
 
-def _for_rank(headers: dict[str, str], member: Member) -> dict[str, str]:
+def _for_rank(headers: dict[str, str], member: Member) -> Headers:
     """vLLM's server sends a request to the data-parallel rank that this header names."""
     rank = member.address.rank
-    return headers if rank is None else {**headers, "x-data-parallel-rank": str(rank)}
+    return as_sent(headers if rank is None else {**headers, "x-data-parallel-rank": str(rank)})
 
 
 async def _begun(member: Member, answer: httpx.Response) -> AsyncIterator[bytes]:

@@ -5,6 +5,8 @@ from urllib.parse import quote
 
 import msgspec
 
+from octavo.server.requests import decode
+
 _logger = logging.getLogger(__name__)
 
 _BOOKKEEPING = frozenset({"metadata", "safety_identifier", "service_tier", "store", "user"})
@@ -26,7 +28,7 @@ class IgnoredFields:
         """The fields of a body that its request has no place for, printable and short: at most 16. Null asks for
         nothing, so it is not told."""
         known = _BOOKKEEPING.union(request.__struct_encode_fields__)
-        found = (name for name, value in _FIELDS.decode(body).items() if name not in known and bytes(value) != _NULL)
+        found = (name for name, value in decode(body, _FIELDS).items() if name not in known and bytes(value) != _NULL)
         return [quote(name)[:_LONGEST_NAME] for name, _ in zip(found, range(_MOST_TOLD), strict=False)]
 
     def log(self, names: list[str]) -> None:

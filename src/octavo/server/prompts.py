@@ -12,6 +12,7 @@ from jinja2 import TemplateError
 
 from octavo.chunks import Hint
 from octavo.engine import FastTokenizer
+from octavo.errors import MALFORMED
 from octavo.server.errors import ApiError, bad_request
 from octavo.server.hints import common_tokens, hints_on_parts
 from octavo.server.requests import ChatMessage, ChatRequest, CompletionRequest, ToolCall
@@ -184,7 +185,7 @@ def _call_as_template_sees(call: ToolCall, *, as_text: bool) -> dict[str, Any]:
     if as_text:
         arguments = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
     elif isinstance(arguments, str):
-        with suppress(msgspec.DecodeError):
+        with suppress(*MALFORMED):
             arguments = msgspec.json.decode(arguments)
     function = {"name": call.function.name, "arguments": arguments}
     return {"type": call.type, "function": function} | ({} if call.id is None else {"id": call.id})

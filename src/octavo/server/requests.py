@@ -227,7 +227,7 @@ def decode(body: bytes | bytearray, decoder: msgspec.json.Decoder[_T]) -> _T:
         try:
             return decoder.decode(body)
         except msgspec.ValidationError as error:  # the rest of the body may be no JSON at all
-            complaint = explain(error, msgspec.json.decode(body), decoder.type)
+            complaint = explain(error, msgspec.json.decode(body), decoder.type, whole="the body")
             raise bad_request(complaint.sentence, param=complaint.key or None) from None
     except msgspec.DecodeError as error:
         raise bad_request(f"the body is not JSON: {error}") from None

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from octavo.errors import InputError
+from octavo.errors import MALFORMED, InputError
 from octavo.sim.speeds import Speeds
 
 _LEAST_ALONE = 8
@@ -61,7 +61,7 @@ def _read(path: Path) -> Sequence[_Sample]:
         return msgspec.json.decode(path.read_bytes(), type=_Measured).samples
     except OSError as error:
         raise InputError(f"--speeds: {str(path)!r} cannot be read: {error.strerror}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except MALFORMED as error:
         raise InputError(f"--speeds: {str(path)!r} is not from octavo bench serve --json: {error}") from None
 
 

@@ -26,7 +26,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from octavo.errors import InputError
+from octavo.errors import MALFORMED, InputError
 from octavo.recording import RECORDING_KEY, RECORDING_VERSION
 
 MOONCAKE_BLOCK_TOKENS = 512
@@ -152,7 +152,7 @@ def _records(path: Path, text: str) -> list[dict[str, Any]]:
             for line in text.split("\n"):  # `splitlines` would cut texts at their own marks, such as U+2028
                 if line.strip():
                     records.append(json.loads(line))
-    except ValueError as error:
+    except MALFORMED as error:
         raise InputError(f"trace {str(path)!r}, record {len(records) + 1}: no JSON ({error})") from None
     for number, record in enumerate(records, start=1):
         if not isinstance(record, dict):

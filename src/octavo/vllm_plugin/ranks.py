@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from octavo.errors import OffloadError
+from octavo.errors import MALFORMED, OffloadError
 from octavo.host import segment_path
 
 _PREFIX = "vllm-"
@@ -186,7 +186,7 @@ def _read(path: Path) -> RankReport:
         if os.fstat(file).st_uid != os.geteuid():
             raise OffloadError(f"{path} belongs to somebody else: remove it")
         return msgspec.json.decode(os.read(file, os.fstat(file).st_size), type=RankReport)
-    except msgspec.DecodeError as error:
+    except MALFORMED as error:
         raise OffloadError(f"{path} is not a rank's report ({error}): remove it, and start again") from error
     finally:
         os.close(file)

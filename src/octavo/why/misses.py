@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from octavo.chunks import Departure, Departures, GroupOffloadConfig, OffloadKey, get_offload_group_idx
+from octavo.errors import MALFORMED
 from octavo.ids import GroupIdx
 from octavo.why.causes import Cause
 from octavo.why.records import CAUSE_OF
@@ -117,7 +118,7 @@ def find_report(lines: Iterable[str], request_id: str) -> MissReport | None:
             continue
         try:
             report = msgspec.json.decode(text, type=MissReport)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except MALFORMED:
             continue
         if report.request_id == request_id or report.request_id.startswith(f"{request_id}-"):
             last = report

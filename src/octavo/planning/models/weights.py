@@ -9,7 +9,7 @@ import json
 from math import prod
 from pathlib import Path
 
-from octavo.errors import ModelConfigError
+from octavo.errors import MALFORMED, ModelConfigError
 from octavo.planning.models.config_view import MAX_COUNT, ConfigView
 from octavo.planning.models.model_layers import Layers
 from octavo.planning.models.text_file import read_text_file
@@ -38,7 +38,7 @@ def stored_weight_bytes(folder: Path) -> int | None:
     if index.is_file():
         try:
             size = json.loads(read_text_file(index, ModelConfigError))["metadata"]["total_size"]
-        except (KeyError, TypeError, ValueError, RecursionError):
+        except (*MALFORMED, KeyError, TypeError):
             return None
         is_size = isinstance(size, int | float) and not isinstance(size, bool) and 0 < size <= 100 * MAX_COUNT
         return int(size) if is_size else None

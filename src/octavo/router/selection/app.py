@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from octavo.errors import MALFORMED
 from octavo.router.selection.config import SelectionConfig
 from octavo.router.selection.metrics import SelectionMetrics
 from octavo.router.selection.requests import WorkerId
@@ -149,7 +150,7 @@ class _Question(BodyRoute):
     async def _answer(self, exchange: Exchange, body: bytearray) -> None:
         try:
             request = msgspec.json.decode(body, type=dict[str, Any])
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        except MALFORMED as error:
             raise ApiError(HTTPStatus.BAD_REQUEST, f"the body is no JSON object: {error}") from None
         await exchange.answer(msgspec.json.encode(await self._method(request)))
 

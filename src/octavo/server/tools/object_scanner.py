@@ -7,6 +7,8 @@
 import json
 from typing import Any
 
+from octavo.errors import MALFORMED
+
 _ARGUMENTS = ("arguments", "parameters")
 
 
@@ -94,5 +96,5 @@ class ObjectScanner:
 def _parse(text: str) -> Any:
     try:
         return json.loads(text, strict=False)
-    except (ValueError, RecursionError):
+    except MALFORMED:
         return None

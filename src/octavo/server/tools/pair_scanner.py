@@ -13,6 +13,7 @@ from functools import cache
 
 import msgspec
 
+from octavo.errors import MALFORMED
 from octavo.server.tools.formats import PairTags, ToolFormat
 from octavo.server.tools.markers import held_back
 from octavo.server.tools.text_arguments import Schema, find_property, is_text
@@ -123,6 +124,6 @@ def _as_json(value: str) -> str:
     bare = value.strip()
     try:
         msgspec.json.decode(bare)
-    except (msgspec.DecodeError, RecursionError):
+    except MALFORMED:
         return json.dumps(value, ensure_ascii=False)
     return bare

@@ -14,6 +14,7 @@ from struct import Struct
 import msgspec
 from xxhash import xxh3_128_digest
 
+from octavo.errors import MALFORMED
 from octavo.stores import MOST_ENVELOPE_BYTES
 
 _MAGIC = b"OctavoOb"
@@ -85,7 +86,7 @@ def parse_tail(tail: memoryview, object_bytes: int, namespace: bytes) -> Index |
         return None
     try:
         index = _decoder.decode(packed)
-    except msgspec.MsgspecError:
+    except MALFORMED:
         return None
     is_sound = index.namespace == namespace and len(index.chunks) <= MOST_CHUNKS
     fits = all(

@@ -12,7 +12,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from octavo.errors import TierError, TierLockedError
+from octavo.errors import MALFORMED, TierError, TierLockedError
 from octavo.tiers.disk.io import DiskIO
 
 LOCK_NAME = "lock"
@@ -112,5 +112,5 @@ def _holder(fd: int) -> str:
     try:
         holder = json.loads(os.pread(fd, _MOST_BYTES, 0))
         return f"process {int(holder['pid'])} on {holder['host']!s}"
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, *MALFORMED, KeyError, TypeError):
         return "another process"
