@@ -5,6 +5,7 @@ what a layer reads gives other logits, and `HashModel.logits` says from the toke
 """
 
 import zlib
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -151,8 +152,8 @@ class HashEngine(Engine):
         small_model,
         *,
         spare=4.0,
-        max_step_tokens=24,
-        max_num_seqs=8,
+        max_step_tokens=None,
+        max_num_seqs=None,
         max_waiting=100,
         is_caching=True,
         enable_events=False,
@@ -160,7 +161,12 @@ class HashEngine(Engine):
         make_feed=None,
         **others,
     ):
+        """By default steps are as long as the model's plan has room for, and eight sequences run at once."""
+        if max_step_tokens is not None:
+            small_model = replace(small_model, limits=replace(small_model.limits, max_step_tokens=max_step_tokens))
         config = small_model.plan(spare)
+        max_step_tokens = config.limits.max_step_tokens
+        max_num_seqs = max_num_seqs or min(8, max_step_tokens)
         manager = KVCacheManager(config, enable_prefix_caching=is_caching, enable_events=enable_events)
         self.hash_runner = HashRunner(config)
         super().__init__(

@@ -52,7 +52,7 @@ class Followed:
         self.engine = Engine(
             runner,
             manager,
-            SchedulerLimits(max_step_tokens=256, max_num_seqs=8, max_waiting=64),
+            SchedulerLimits(max_step_tokens=config.max_step_tokens, max_num_seqs=8, max_waiting=64),
             vocab_size=family.model.vocab_size,
             offload=offload_maker(config, offload_always(tiers))(manager, runner),
             event_feed=EventFeed(manager, publisher),

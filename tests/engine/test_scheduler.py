@@ -3,8 +3,10 @@
 import pytest
 from hash_runner import HashEngine
 
+from octavo.blocks import KVCacheManager
 from octavo.engine.outputs import FinishReason
 from octavo.engine.sampling_params import SamplingParams
+from octavo.engine.scheduler import Scheduler, SchedulerLimits
 from octavo.errors import EngineBusyError, InputError, RequestTooLargeError
 from octavo.testing import full, small_model, state, window
 
@@ -318,3 +320,17 @@ def test_a_reset_forgets_and_running_requests_go_on():
         engine.add(f"again {seed}", prompt(seed, 40), 30)
         engine.run_all()
         assert engine.last(f"again {seed}").cached_tokens == {}
+
+
+@pytest.mark.parametrize(
+    ("limits", "told"),
+    [
+        ({"max_step_tokens": 25}, r"max_step_tokens = 25 is more than the 24 .* RequestLimits\(max_step_tokens=25\)"),
+        ({"max_num_seqs": 25}, "max_num_seqs = 25 must be from 1 to max_step_tokens = 24"),
+        ({"max_num_seqs": 0}, "max_num_seqs = 0 must be"),
+    ],
+)
+def test_steps_that_the_plan_has_no_room_for_are_refused(limits, told):
+    asked = SchedulerLimits(**{"max_step_tokens": 24, "max_num_seqs": 8, "max_waiting": 1} | limits)
+    with pytest.raises(InputError, match=told):
+        Scheduler(KVCacheManager(FULL.plan(0)), asked, execute=lambda _: None)

@@ -51,7 +51,8 @@ class Workload:
     def __init__(self, shape, spare, max_step_tokens):
         model = MODEL_EXAMPLES[shape]
         step_tokens = min(max_step_tokens, model.limits.max_step_tokens)
-        self.engine = HashEngine(model, spare=spare, max_step_tokens=step_tokens, max_num_seqs=5, max_waiting=50)
+        seats = min(5, step_tokens)
+        self.engine = HashEngine(model, spare=spare, max_step_tokens=step_tokens, max_num_seqs=seats, max_waiting=50)
         self.wishes = []
 
     def add(self, wish):

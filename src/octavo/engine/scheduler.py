@@ -30,6 +30,7 @@ from octavo.engine.prefix_leaders import PrefixLeaders
 from octavo.engine.request import Choice
 from octavo.engine.statistics import EngineCounters
 from octavo.errors import EngineBusyError, InputError, RequestTooLargeError
+from octavo.planning import KVCacheConfig
 
 PREPARED_AHEAD = 16
 """Waiting choices, oldest first, that are prepared in a step: their loads overlap with others' compute."""
@@ -46,6 +47,20 @@ class SchedulerLimits:
     """The most choices that run at once."""
     max_waiting: int
     """The most choices that wait; more are refused."""
+
+    def check(self, plan: KVCacheConfig) -> None:
+        """Raises InputError for steps that the plan has no room for, or that have no token for each choice."""
+        room = plan.limits.max_step_tokens
+        if self.max_step_tokens > room:
+            raise InputError(
+                f"max_step_tokens = {self.max_step_tokens:,} is more than the {room:,} that the plan has room for: "
+                f"lower it, or plan with RequestLimits(max_step_tokens={self.max_step_tokens})"
+            )
+        if not 0 < self.max_num_seqs <= self.max_step_tokens:
+            raise InputError(
+                f"max_num_seqs = {self.max_num_seqs:,} must be from 1 to max_step_tokens = {self.max_step_tokens:,}: a "
+                "step must have a token for each sequence"
+            )
 
 
 @dataclass(frozen=True, slots=True)  # one per choice and step: positional, as keywords cost time
@@ -77,6 +92,7 @@ class Scheduler:
     ) -> None:
         """`execute` makes an allocation's copies at once, before anything else reads or writes the pages. `note_start`
         is called once per request, when it starts."""
+        limits.check(manager.config)
         self.manager = manager
         self.limits = limits
         self.waiting: dict[Choice, None] = {}

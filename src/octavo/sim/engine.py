@@ -99,7 +99,9 @@ class SimulatedEngine:
         self.scheduler = Scheduler(
             self.manager,
             SchedulerLimits(
-                max_step_tokens=plan.limits.max_step_tokens, max_num_seqs=config.max_num_seqs, max_waiting=1 << 40
+                max_step_tokens=plan.limits.max_step_tokens,
+                max_num_seqs=min(config.max_num_seqs, plan.limits.max_step_tokens),
+                max_waiting=1 << 40,
             ),
             execute=lambda _: None,
             counters=self.counters,
