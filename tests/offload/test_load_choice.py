@@ -138,3 +138,13 @@ def test_more_that_took_less_gives_no_negative_times():
     line.note(100, 2.0)
     line.note(1000, 1.0)
     assert line.seconds_for(10_000) > 0
+
+
+@pytest.mark.parametrize("seconds", [1e-300, 1e-160, 1e160, 1e300, float("inf"), float("nan"), -1.0])
+def test_a_time_that_no_clock_measures_is_no_measurement(seconds):
+    line = MovingLine()
+    line.note(100, seconds)
+    assert not line.is_known
+    line.note(100, 2.0)
+    line.note(200, seconds)
+    assert line.seconds_for(100) == pytest.approx(2.0)

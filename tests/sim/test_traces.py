@@ -46,6 +46,14 @@ def test_a_conversation_grows(tmp_path):
     assert list(second.prompt()[: len(whole)]) == whole, "an answer is a part of the next prompt"
 
 
+def test_a_text_with_half_a_character_is_read(tmp_path):
+    """JSON may hold a lone surrogate, as a text that was cut has."""
+    path = tmp_path / "trace.jsonl"
+    path.write_text('{"conversations": [{"from": "human", "value": "\\ud83d"}, {"from": "gpt", "value": "\\ude00"}]}\n')
+    (request,) = read_trace(path).requests
+    assert request.num_prompt_tokens > 0
+
+
 def test_conversations_as_people_publish_them(tmp_path):
     """An empty one, one that an assistant begins, turns with more keys, a system prompt, and an answer without text."""
     system = {"from": "system", "value": "be brief"}

@@ -21,6 +21,8 @@ from math import inf
 
 _WEIGHT_OF_NEWEST = 0.1
 _LEAST_TOKENS = 64
+_SHORTEST_S, _LONGEST_S = 1e-9, 1e9
+"""What no clock measures is no measurement: its weight would be infinite or zero."""
 LEAST_BYTES = 4 << 20
 """A shorter copy or read ends before anything can measure it, so it says nothing about a rate."""
 _LEAST_SPREAD = 0.1
@@ -70,7 +72,7 @@ class MovingLine:
         return self._count > 0
 
     def note(self, amount: float, seconds: float) -> None:
-        if amount < self._least or amount <= 0 or seconds <= 0:
+        if amount < self._least or amount <= 0 or not _SHORTEST_S <= seconds <= _LONGEST_S:
             return
         kept, weight = 1 - _WEIGHT_OF_NEWEST, seconds**-2
         self._count = kept * self._count + weight

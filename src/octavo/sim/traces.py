@@ -193,7 +193,7 @@ def _read_conversations(records: Iterable[Mapping[str, Any]]) -> Iterator[TraceR
     for number, record in enumerate(records, start=1):
         said: list[int] = []
         for who, text in _turns_of(record, number):
-            words = [zlib.crc32(word.encode()) & _LARGEST_ID for word in f"{who}: {text}".split()]
+            words = [zlib.crc32(word.encode(errors="surrogatepass")) & _LARGEST_ID for word in f"{who}: {text}".split()]
             if who in _ASSISTANTS and said:
                 yield TraceRequest(
                     arrival_s=float(next(ticks)),
