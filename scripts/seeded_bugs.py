@@ -112,8 +112,8 @@ ENGINE_BUGS = (
     Bug(
         name="the worker does not look at checksums",
         file="transfer/host_copier.py",
-        right="is_wrong = [a not in (None, b) for a, b in zip(given, found, strict=True)]",
-        wrong="is_wrong = [False for _ in given]",
+        right="wrong = [i for i, (a, b) in enumerate(zip(given, found, strict=True)) if a not in (None, b)]",
+        wrong="wrong: list[int] = []",
         tests=BITS_IN_MEMORY,
     ),
     Bug(

@@ -1,15 +1,23 @@
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from threading import Event
+from threading import Barrier, Event, get_ident
 
 import numpy as np
 import pytest
 import torch
+from xxhash import xxh3_64_intdigest
 
 from octavo.chunks import ChunkCopy
 from octavo.errors import InvalidTransferError, TransferError
 from octavo.testing import OffloadingWorkerSuite
-from octavo.transfer import CanonicalKVCacheRef, CanonicalKVCaches, CanonicalKVCacheTensor, CpuWorker, make_worker
+from octavo.transfer import (
+    CanonicalKVCacheRef,
+    CanonicalKVCaches,
+    CanonicalKVCacheTensor,
+    CpuWorker,
+    HostCopier,
+    make_worker,
+)
 from octavo.transfer.staged_worker import Lane, StagedWorker
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
@@ -25,6 +33,19 @@ class TestCpuWorker(OffloadingWorkerSuite):
 class TestCpuWorkerThread(OffloadingWorkerSuite):
     def worker(self, caches, slots, *, take_checksums):
         return CpuWorker(caches, slots, take_checksums=take_checksums, inline_bytes=-1)
+
+
+@pytest.fixture(scope="class")
+def sharing() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("octavo.transfer.host_copier.PART_BYTES", 1)
+        patch.setattr("octavo.transfer.host_copier.SMALL_BYTES", 1)
+        yield
+
+
+@pytest.mark.usefixtures("sharing")
+class TestCpuWorkerShared(TestCpuWorkerThread):
+    """Every job of several chunks is shared by two threads."""
 
 
 class HostLane(Lane):
@@ -119,6 +140,32 @@ def test_transfers_come_after_the_moment_of_their_submission():
     assert worker.wait([2], 60)
     assert used == ["a", "a", "b"]  # staging holds one block
     worker.close()
+
+
+def test_a_large_job_is_shared_by_two_threads(monkeypatch):
+    """Where copies let the other thread run. The bytes are in place, and every checksum is its own chunk's."""
+    monkeypatch.setattr("octavo.transfer.host_copier.PART_BYTES", 64 << 10)
+    rows = torch.randint(-128, 128, (8, 64 << 10), dtype=torch.int8, device="cpu")
+    caches = CanonicalKVCaches(
+        tensors=(CanonicalKVCacheTensor(tensor=rows, page_size_bytes=64 << 10),),
+        group_refs=((CanonicalKVCacheRef(tensor_idx=0, page_size_bytes=64 << 10),),),
+    )
+    slots, threads, both = np.zeros((8, 64 << 10), np.uint8), set(), Barrier(2)
+    copier = HostCopier(caches, slots)
+    copy = copier._copy
+
+    def copy_together(*args, **kwargs):
+        threads.add(get_ident())
+        both.wait(60)
+        copy(*args, **kwargs)
+
+    monkeypatch.setattr(copier, "_copy", copy_together)
+    batches = copier.planner.plan([ChunkCopy(0, [row], [7 - row]) for row in range(8)], is_load=False)
+    checksums = copier.store(batches, num_chunks=8, take_checksums=True)
+    assert len(threads) == 2
+    assert (slots[::-1] == rows.numpy().view(np.uint8)).all()
+    assert checksums == [xxh3_64_intdigest(slots[7 - row]) for row in range(8)]
+    copier.close()
 
 
 def test_staging_must_hold_a_chunk():

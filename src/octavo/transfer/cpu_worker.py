@@ -22,7 +22,7 @@ _THREAD = "transfer"
 
 
 class CpuWorker(OffloadingWorker):
-    """Moves bytes between an engine's pages and the arena on a thread of its own.
+    """Moves bytes between an engine's pages and the arena on a thread of its own, and large jobs on two.
 
     `slots` is the arena, uint8 `(num_slots, slot_bytes)`. Beyond `max_jobs` that have not ended, a job fails at once.
     `shares`: see `CopyPlanner`; checksums are those of whole chunks, so only a rank that is alone can take them.
@@ -62,6 +62,7 @@ class CpuWorker(OffloadingWorker):
 
     def close(self) -> None:
         self._jobs.close(CLOSE_TIMEOUT_S)
+        self._copier.close()
 
     def _submit(
         self, job_id: int, chunks: Sequence[ChunkCopy], batches: Sequence[ChunkBatch], work: Callable[[], Outcome]

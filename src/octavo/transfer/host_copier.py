@@ -3,10 +3,12 @@
 One copy for each piece. A gather of many pages at once (`np.take`) is no faster: slots lie anywhere, so every byte
 would be copied twice. A large piece is numpy's to copy, which releases the interpreter's lock meanwhile. Of small ones
 only some are, since numpy's call costs a good part of the copy; the others are copied as memoryviews, which keep it.
+
+A large job is shared with a second thread where the lock lets both work: where pieces are large. One thread that copies
+and hashes is bound to be slower than one that only copies.
 """
 
-from collections.abc import Iterator, Sequence
-from itertools import compress
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,14 +20,17 @@ from octavo.chunks import ChunkCopy
 from octavo.errors import TransferError
 from octavo.transfer.canonical import CanonicalKVCaches, CanonicalKVCacheTensor
 from octavo.transfer.copy_plan import ChunkBatch, CopyPlanner
+from octavo.transfer.helper import Helper
 from octavo.transfer.shares import PageShare
 
 Bytes = npt.NDArray[np.uint8]
 
 
-_CACHED_BYTES = 256 << 10
-_SMALL_BYTES = 32 << 10
+PART_BYTES = 2 << 20
+"""Chunks that one of two threads takes at a time. A smaller job is not shared: to wake a thread would cost it more."""
+SMALL_BYTES = 32 << 10
 """Copied in two microseconds or so."""
+_CACHED_BYTES = 256 << 10
 _BYTES_PER_RELEASE = 256 << 10
 """Copies of small pieces keep the interpreter's lock. They release it once in this many bytes, or a waiting thread
 would wait for the whole job."""
@@ -43,20 +48,20 @@ class _Moves(NamedTuple):
     page_step: int
     slot_step: int
 
-    def cut(self, part: slice) -> "_Moves":
-        return self._replace(page_starts=self.page_starts[part], slot_starts=self.slot_starts[part])
-
-    def only(self, chosen: Sequence[bool]) -> "_Moves":
-        page_starts, slot_starts = list(compress(self.page_starts, chosen)), list(compress(self.slot_starts, chosen))
-        return self._replace(page_starts=page_starts, slot_starts=slot_starts)
-
 
 class _Part(NamedTuple):
-    """Some chunks of a batch."""
+    """Some chunks of a batch: those from `first` on, up to `end`."""
 
-    indices: Sequence[int]
-    slots: list[list[int]]
+    batch: ChunkBatch
     moves: list[_Moves]
+    slots: list[list[int]]
+    first: int
+    end: int
+
+    @property
+    def indices(self) -> Sequence[int]:
+        """In the job."""
+        return self.batch.indices[self.first : self.end]
 
 
 class HostCopier:
@@ -74,37 +79,52 @@ class HostCopier:
         self._arena = slots.reshape(-1)
         self._arena_view = self._arena.data
         self._slot_bytes = slots.shape[1]
+        self._helper = Helper("octavo-transfer-helper")
 
     def store(self, batches: Sequence[ChunkBatch], *, num_chunks: int, take_checksums: bool) -> Sequence[int]:
         """Pages to slots. The chunks' checksums by index, if they are taken."""
-        if not take_checksums:
-            for batch in batches:
-                self._copy(self._moves(batch), to_slots=True)
-            return ()
         checksums = [0] * num_chunks
-        for batch in batches:
-            for part in self._parts(batch):
-                self._copy(part.moves, to_slots=True)
-                for index, checksum in zip(part.indices, self._checksums(batch, part.slots), strict=True):
-                    checksums[index] = checksum
-        return checksums
+
+        def store_part(part: _Part) -> None:
+            if not take_checksums:
+                self._copy(part.moves, part.first, part.end, to_slots=True)
+                return
+            for index, checksum in zip(part.indices, self._copy_and_hash(part, to_slots=True), strict=True):
+                checksums[index] = checksum
+
+        self._do(store_part, batches)
+        return checksums if take_checksums else ()
 
     def load(self, batches: Sequence[ChunkBatch], chunks: Sequence[ChunkCopy]) -> frozenset[int]:
         """Slots to pages. Returns the indices of the chunks whose checksum is wrong; their pages are erased."""
         failed: list[int] = []
-        for batch in batches:
-            if all(chunks[index].checksum is None for index in batch.indices):
-                self._copy(self._moves(batch), to_slots=False)
-                continue
-            for part in self._parts(batch):
-                self._copy(part.moves, to_slots=False)  # hashing right after it reads from the CPU's cache
-                given = [chunks[index].checksum for index in part.indices]
-                found = self._checksums(batch, part.slots)
-                if given != found:
-                    is_wrong = [a not in (None, b) for a, b in zip(given, found, strict=True)]
-                    failed += compress(part.indices, is_wrong)
-                    self._erase([move.only(is_wrong) for move in part.moves])
+
+        def load_part(part: _Part) -> None:
+            given = [chunks[index].checksum for index in part.indices]
+            if given.count(None) == len(given):
+                self._copy(part.moves, part.first, part.end, to_slots=False)
+                return
+            found = self._copy_and_hash(part, to_slots=False)
+            if given != found:
+                wrong = [i for i, (a, b) in enumerate(zip(given, found, strict=True)) if a not in (None, b)]
+                failed.extend(part.indices[i] for i in wrong)
+                self._erase(part.moves, [part.first + i for i in wrong])
+
+        self._do(load_part, batches)
         return frozenset(failed)
+
+    def close(self) -> None:
+        """Ends the second thread, after what it is doing."""
+        self._helper.close()
+
+    def _do(self, work: Callable[[_Part], None], batches: Sequence[ChunkBatch]) -> None:
+        """The work for all parts of a job."""
+        parts = self._parts(batches)
+        if all(piece.num_bytes >= SMALL_BYTES for batch in batches for piece in batch.pieces):
+            self._helper.share(work, parts)
+        else:  # threads would wait for each other's lock
+            for part in parts:
+                work(part)
 
     def _moves(self, batch: ChunkBatch) -> list[_Moves]:
         moves = []
@@ -127,32 +147,42 @@ class HostCopier:
             )
         return moves
 
-    def _parts(self, batch: ChunkBatch) -> Iterator[_Part]:
-        """A few chunks at a time: they are hashed while the CPU's cache holds them."""
-        moves, slots = self._moves(batch), batch.slots.tolist()
-        step = max(1, _CACHED_BYTES // batch.chunk_bytes)
-        for i in range(0, len(slots), step):
-            part = slice(i, i + step)
-            yield _Part(batch.indices[part], slots[part], [move.cut(part) for move in moves])
+    def _parts(self, batches: Sequence[ChunkBatch]) -> Iterator[_Part]:
+        for batch in batches:
+            moves, slots = self._moves(batch), batch.slots.tolist()
+            count = max(1, PART_BYTES // batch.chunk_bytes)
+            for first in range(0, len(slots), count):
+                yield _Part(batch, moves, slots, first, min(first + count, len(slots)))
 
-    def _copy(self, moves: Sequence[_Moves], *, to_slots: bool) -> None:
+    def _copy_and_hash(self, part: _Part, *, to_slots: bool) -> list[int]:
+        """The checksums of the chunks. A few chunks at a time: they are hashed while the CPU's cache holds them."""
+        checksums: list[int] = []
+        step = max(1, _CACHED_BYTES // part.batch.chunk_bytes)
+        for first in range(part.first, part.end, step):
+            end = min(first + step, part.end)
+            self._copy(part.moves, first, end, to_slots=to_slots)
+            checksums += self._checksums(part.batch, part.slots[first:end])
+        return checksums
+
+    def _copy(self, moves: Sequence[_Moves], first: int, end: int, *, to_slots: bool) -> None:
         for move in moves:
             arrays = self._pages[move.tensor_idx], self._arena
             if move.times > 1:
-                _copy_steps(*arrays, move, to_slots=to_slots)
+                _copy_steps(*arrays, move, first, end, to_slots=to_slots)
                 continue
-            if move.num_bytes >= _SMALL_BYTES:
-                _copy_pieces(*arrays, move, to_slots=to_slots)
+            if move.num_bytes >= SMALL_BYTES:
+                _copy_pieces(*arrays, move, first, end, to_slots=to_slots)
                 continue
             views = self._page_views[move.tensor_idx], self._arena_view
             step = max(1, _BYTES_PER_RELEASE // move.num_bytes)
-            for i in range(0, len(move.page_starts), step):
-                _copy_pieces(*arrays, move.cut(slice(i, i + 1)), to_slots=to_slots)
-                _copy_pieces(*views, move.cut(slice(i + 1, i + step)), to_slots=to_slots)
+            for i in range(first, end, step):
+                _copy_pieces(*arrays, move, i, i + 1, to_slots=to_slots)
+                _copy_pieces(*views, move, i + 1, min(i + step, end), to_slots=to_slots)
 
-    def _erase(self, moves: Sequence[_Moves]) -> None:
+    def _erase(self, moves: Sequence[_Moves], chunks: Sequence[int]) -> None:
         for move in moves:
-            for page in move.page_starts:
+            for i in chunks:
+                page = move.page_starts[i]
                 if page >= 0:
                     _steps(self._pages[move.tensor_idx], page, move, move.page_step)[...] = 0
 
@@ -173,20 +203,21 @@ class HostCopier:
         return checksums
 
 
-def _copy_pieces(pages: Any, arena: Any, move: _Moves, *, to_slots: bool) -> None:
+def _copy_pieces(pages: Any, arena: Any, move: _Moves, first: int, end: int, *, to_slots: bool) -> None:
     """Both as arrays, or both as memoryviews."""
-    page_starts, slot_starts, num_bytes = move.page_starts, move.slot_starts, move.num_bytes
+    num_bytes = move.num_bytes
+    starts = zip(move.page_starts[first:end], move.slot_starts[first:end], strict=True)
     if to_slots:
-        for page, slot in zip(page_starts, slot_starts, strict=True):
+        for page, slot in starts:
             arena[slot : slot + num_bytes] = pages[page : page + num_bytes]
     else:
-        for page, slot in zip(page_starts, slot_starts, strict=True):
+        for page, slot in starts:
             if page >= 0:
                 pages[page : page + num_bytes] = arena[slot : slot + num_bytes]
 
 
-def _copy_steps(pages: Bytes, arena: Bytes, move: _Moves, *, to_slots: bool) -> None:
-    for page, slot in zip(move.page_starts, move.slot_starts, strict=True):
+def _copy_steps(pages: Bytes, arena: Bytes, move: _Moves, first: int, end: int, *, to_slots: bool) -> None:
+    for page, slot in zip(move.page_starts[first:end], move.slot_starts[first:end], strict=True):
         if page >= 0:
             of_page = _steps(pages, page, move, move.page_step)
             of_slot = _steps(arena, slot, move, move.slot_step)

@@ -90,6 +90,8 @@ class StagedWorker(OffloadingWorker):
 
     def close(self) -> None:
         self._jobs.close(CLOSE_TIMEOUT_S)
+        for way in (self._store_way, self._load_way):
+            way.close()
 
 
 def _marked(work: Callable[[Any], Outcome], lane: Lane) -> Callable[[], Outcome]:
@@ -130,6 +132,9 @@ class _Way:
         self.lane = lane
         self._staging = Staging(caches, staging_bytes)
         self._copier = HostCopier(self._staging.host_caches, slots, shares)
+
+    def close(self) -> None:
+        self._copier.close()
 
     def check(self, chunks: Sequence[ChunkCopy]) -> None:
         for chunk in chunks:
