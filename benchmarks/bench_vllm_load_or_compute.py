@@ -41,7 +41,6 @@ def main() -> None:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         make_model(f"{folder}/model")
-        time.sleep(0.1)  # an engine keeps nothing of weights that may be younger than itself
         print(f"{'disk':8}{'load':6}{'':5}{'never':>9}{'always':>9}{'measured':>10}{'ratio':>7}   given up")
         for disk in asked.disk or DISKS:
             engines = {rule: Engine(__file__, folder, rule, disk) for rule in RULES}

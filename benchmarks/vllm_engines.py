@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from typing import Any
 
 ENVIRONMENT = {
@@ -78,3 +79,4 @@ def make_model(folder: str) -> None:
     )
     torch.manual_seed(0)
     transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).save_pretrained(folder)
+    time.sleep(0.1)  # an engine keeps nothing of weights that may be younger than itself
