@@ -1,0 +1,217 @@
+"""The default policy beside `lru` where a writer promises points: what a chunk costs, alone and in the whole manager.
+
+    python benchmarks/bench_hybrid_policies.py [--keys 300000] [--rounds 3] [--per-round 100] [--only "state + full"]
+
+Prompts are those of `policy_traffic`, one store each, and the tier holds as many chunks as `--keys` says. Columns are
+nanoseconds of the thread's CPU per chunk: `fill`, a store into free room; `store`, the same in a full tier, with its
+promises and all that goes; `touch`, a request that resumes at the last point that is there; `load`, a read of its
+chunks. `in all`: a chunk that is stored, touched once and evicted. All was replaced once in this way before the first
+round; the subjects take turns, round by round, and the best round counts, but the longest pause of all stores, touches
+and loads. Bytes are what a full policy has allocated (tracemalloc), beyond the keys, which the tier has anyway.
+"""
+
+import argparse
+import gc
+import time
+import tracemalloc
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from policy_traffic import GEOMETRIES, Geometry, Prompt
+
+from octavo.chunks import LookupResult, OffloadKey, WantedChunk
+from octavo.host import HostArena
+from octavo.offload import OffloadingManager
+from octavo.policies import EvictionPolicy, make_policy
+
+POLICIES = ("lru", "resume_points")
+MODES = ("fill", "store", "touch", "load")
+IN_ALL = "in all"
+LONGEST, BYTES = "longest ms", "bytes"
+COLUMNS = (*MODES, IN_ALL, LONGEST, BYTES)
+
+
+class Level(Protocol):
+    """Where the cost of a chunk is measured."""
+
+    def prepare(self, prompt: Prompt) -> Any:
+        """What a store needs, made outside the measured time."""
+
+    def fill(self, store: Any) -> None: ...
+
+    def store(self, store: Any) -> None: ...
+
+    def touch(self, keys: Sequence[OffloadKey]) -> None: ...
+
+    def load(self, keys: Sequence[OffloadKey]) -> None: ...
+
+    def are_there(self, keys: Sequence[OffloadKey]) -> bool: ...
+
+
+class PolicyAlone:
+    """A policy behind the calls that its tier makes."""
+
+    def __init__(self, policy: EvictionPolicy, num_slots: int, geometry: Geometry) -> None:
+        self.policy = policy
+        self.touch = policy.touch
+        self._gone: set[OffloadKey] = set()
+        self._victims: list[list[OffloadKey]] = []
+        """What went and is not counted among the gone yet."""
+
+    def prepare(self, prompt: Prompt) -> Prompt:
+        return prompt
+
+    def fill(self, store: Prompt) -> None:
+        self.policy.insert(store.chunks)
+        for point in store.promises:
+            self.policy.promise(point)
+
+    def store(self, store: Prompt) -> None:
+        self._victims.append(self.policy.evict(store.num_slots) or [])
+        self.fill(store)
+
+    def load(self, keys: Sequence[OffloadKey]) -> None:
+        self.policy.pin(keys)
+        self.policy.unpin(keys)
+
+    def are_there(self, keys: Sequence[OffloadKey]) -> bool:
+        self._gone.update(*self._victims)
+        self._victims.clear()
+        return self._gone.isdisjoint(keys)
+
+
+class WholeManager:
+    """The manager of a tier without tiers below."""
+
+    def __init__(self, policy: EvictionPolicy, num_slots: int, geometry: Geometry) -> None:
+        self.manager = OffloadingManager(HostArena(num_slots, geometry.slot_bytes), geometry.groups, policy)
+        self.touch = self.manager.touch
+
+    def prepare(self, prompt: Prompt) -> tuple[list[WantedChunk], Prompt]:
+        return [WantedChunk(chunk.key, chunk.position, chunk.parent) for chunk in prompt.chunks], prompt
+
+    def store(self, store: tuple[list[WantedChunk], Prompt]) -> None:
+        chunks, prompt = store
+        prepared = self.manager.prepare_store(chunks, prompt.promises)
+        assert prepared is not None
+        self.manager.complete_store(prepared.job_id)
+
+    fill = store
+
+    def load(self, keys: Sequence[OffloadKey]) -> None:
+        prepared = self.manager.prepare_load(keys)
+        assert prepared is not None
+        self.manager.complete_load(prepared.job_id)
+
+    def are_there(self, keys: Sequence[OffloadKey]) -> bool:
+        return all(stand is LookupResult.HIT for stand in self.manager.lookup(keys))
+
+
+class Subject:
+    """A policy at one level, its best times and its longest pause."""
+
+    def __init__(self, make_level: Callable[..., Level], policy: str, geometry: Geometry, num_prompts: int) -> None:
+        num_slots = geometry.prompt().num_slots * num_prompts
+        self._level = make_level(make_policy(policy, geometry.groups, num_slots), num_slots, geometry)
+        self.figures: dict[str, float] = {LONGEST: 0.0}
+
+    def fill(self, prompts: Sequence[Prompt]) -> None:
+        self._time("fill", self._level.fill, [(self._level.prepare(prompt), len(prompt.chunks)) for prompt in prompts])
+
+    def play(self, prompts: Sequence[Prompt]) -> None:
+        """Stores these prompts, and uses what is left of them."""
+        level = self._level
+        stores = [(level.prepare(prompt), len(prompt.chunks)) for prompt in prompts]
+        self._time("store", level.store, stores)
+        used = [keys for prompt in prompts if (keys := prompt.longest_there(level.are_there))]
+        self._time("touch", level.touch, [(keys, len(keys)) for keys in used])
+        self._time("load", level.load, [(keys, len(keys)) for keys in used])
+
+    def forget_rounds(self) -> None:
+        """What was played so far does not count."""
+        self.figures = {"fill": self.figures["fill"], LONGEST: self.figures[LONGEST]}
+
+    def _time(self, mode: str, call: Callable[[Any], object], arguments: Sequence[tuple[Any, int]]) -> None:
+        """Times a round of calls, each with its argument and the number of chunks in it."""
+        total_ns = 0
+        for argument, _ in arguments:
+            began = time.thread_time_ns()
+            call(argument)
+            took_ns = time.thread_time_ns() - began
+            total_ns += took_ns
+            self.figures[LONGEST] = max(self.figures[LONGEST], took_ns / 1e6)
+        ns = total_ns / max(1, sum(num_chunks for _, num_chunks in arguments))
+        self.figures[mode] = min(self.figures.get(mode, float("inf")), ns)
+        self.figures[IN_ALL] = self.figures.get("store", 0.0) + self.figures.get("touch", 0.0)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--keys", type=int, default=300_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--per-round", type=int, default=100, help="prompts")
+    parser.add_argument("--only", choices=[geometry.name for geometry in GEOMETRIES], action="append")
+    args = parser.parse_args()
+
+    print(f"{'ns per chunk':48}" + "".join(f"{column:>12}" for column in COLUMNS))
+    for geometry in GEOMETRIES:
+        if args.only and geometry.name not in args.only:
+            continue
+        prompts = [geometry.prompt() for _ in range(args.keys // len(geometry.prompt().chunks))]
+        num_warm = len(prompts) // args.per_round + 1
+        later = [[geometry.prompt() for _ in range(args.per_round)] for _ in range(num_warm + args.rounds)]
+        gc.collect()
+        gc.freeze()  # collections in our calls shall not look through what the benchmark holds
+        for level, make_level in (("policy", PolicyAlone), ("manager", WholeManager)):
+            subjects = {policy: Subject(make_level, policy, geometry, len(prompts)) for policy in POLICIES}
+            play(subjects, prompts, later, num_warm)
+            print_rows(f"{level}, {geometry.name}", subjects)
+            del subjects
+        for policy in POLICIES:
+            print_row(f"policy, {geometry.name}: {policy}", {BYTES: bytes_per_chunk(geometry, policy, prompts)})
+
+
+def play(
+    subjects: Mapping[str, Subject], prompts: Sequence[Prompt], later: Sequence[Sequence[Prompt]], num_warm: int
+) -> None:
+    """Fills the subjects, and lets them take turns."""
+    for subject in subjects.values():
+        subject.fill(prompts)
+    for number, round_ in enumerate(later):
+        for subject in subjects.values():
+            if number == num_warm:
+                subject.forget_rounds()
+            subject.play(round_)
+
+
+def bytes_per_chunk(geometry: Geometry, policy: str, prompts: Sequence[Prompt]) -> float:
+    num_slots = sum(prompt.num_slots for prompt in prompts)
+    make_policy(policy, geometry.groups, num_slots)  # what is made once for the process
+    gc.collect()
+    tracemalloc.start()
+    subject = Subject(PolicyAlone, policy, geometry, len(prompts))
+    subject.fill(prompts)
+    gc.collect()
+    num_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return num_bytes / sum(len(prompt.chunks) for prompt in prompts)
+
+
+def print_rows(name: str, subjects: Mapping[str, Subject]) -> None:
+    """A row for each policy, and one of ratios."""
+    for policy, subject in subjects.items():
+        print_row(f"{name}: {policy}", subject.figures)
+    lru, ours = (subjects[policy].figures for policy in POLICIES)
+    print_row(f"{name}: ratio", {mode: ours[mode] / lru[mode] for mode in (*MODES, IN_ALL)}, digits=2)
+
+
+def print_row(name: str, figures: Mapping[str, float], digits: int = 0) -> None:
+    cells = []
+    for column in COLUMNS:
+        places = 2 if column == LONGEST else digits
+        cells.append(f"{figures[column]:12.{places}f}" if column in figures else " " * 12)
+    print(f"{name:48}" + "".join(cells), flush=True)
+
+
+if __name__ == "__main__":
+    main()
