@@ -1,6 +1,9 @@
 """What is learned about one class of points, and what the others take from it."""
 
-from octavo.policies.hazards import Hazards, Role, class_of
+import numpy as np
+import pytest
+
+from octavo.policies.hazards import NUM_AGES, Hazards, Role, class_of, gittins
 
 USED, UNUSED = 3, 8
 
@@ -49,3 +52,31 @@ def test_where_little_is_known_a_role_says_what_to_expect() -> None:
     hazards = hazards_of(1000)
     new, resumed, left = (class_of(role, 0.5, 0) for role in (Role.NEW, Role.RESUMED, Role.LEFT))
     assert hazards.index_all[resumed][9] > hazards.index_all[new][9] > hazards.index_all[left][9]
+
+
+def naive_index(rates: list[float], widths: list[float], age: int) -> float:
+    """The best of all horizons, each followed by itself."""
+    found, unused, uses, time = 0.0, 1.0, 0.0, 0.0
+    for rate, width in zip(rates[age:], widths[age:], strict=True):
+        uses += unused * rate
+        time += unused * width * (1 - rate / 2)
+        unused *= 1 - rate
+        found = max(found, uses / time)
+    return found
+
+
+@pytest.mark.parametrize("power", [1, 3, 8])
+def test_the_index_is_the_most_uses_per_time_over_all_horizons(power: int) -> None:
+    rates = 0.95 * np.random.default_rng(power).random((5, NUM_AGES)) ** power
+    widths = 2 ** (np.arange(NUM_AGES) / 2)
+    index = gittins(rates, widths)
+    for own, found in zip(rates.tolist(), index.tolist(), strict=True):
+        assert found == pytest.approx([naive_index(own, widths.tolist(), age) for age in range(NUM_AGES)], rel=1e-4)
+
+
+def test_where_every_life_was_used_the_index_still_is_a_number() -> None:
+    """So few lives reach the last ages that sums do not tell them apart."""
+    index = gittins(np.full((1, NUM_AGES), 0.95), np.ones(NUM_AGES))
+    assert np.isfinite(index).all()
+    assert (index > 0).all()
+    assert index[0, 0] == pytest.approx(0.95 / (1 - 0.95 / 2))

@@ -318,6 +318,16 @@ def test_without_promises_points_are_where_they_can_be():
     assert set(writer.evict(2)) == {stray.key for stray in strays}, "no attention is there"
 
 
+def test_without_promises_a_prefix_grows_until_all_is_there():
+    writer = Writer()
+    for stop in (2, 4):
+        writer.insert(*(policy_suite.chunk_of([0, 1, 2, 3][:end], 0) for end in range(stop - 1, stop + 1)))
+        writer.policy.check_invariants()
+    assert writer.kept == []
+    writer.store([0, 1, 2, 3], promises=False)
+    assert writer.kept == [[0, 1, 2, 3]]
+
+
 def test_after_a_promise_only_promises_count():
     writer = Writer()
     writer.store([7, 7])

@@ -1,7 +1,7 @@
 """What a resume point needs of each group, in chunks: the groups' specs, asked once per policy or per point."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from octavo.chunks import GroupOffloadConfig
 from octavo.ids import enumerate_groups
@@ -10,6 +10,8 @@ from octavo.specs import KVCacheSpec, ResumePoint
 
 _FAR = (1 << 40) - 1
 """A length greater than any window, at which no chunk ends."""
+_MOST_KNOWN = 1 << 12
+"""Boundaries whose need is remembered. Beyond this number all are forgotten."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,10 +24,19 @@ class GroupNeeds:
     blocks_per_chunk: int
     tokens_per_chunk: int
     links: Links
+    _known: dict[int, int] = field(default_factory=dict, repr=False)
 
     def num_chunks(self, num_tokens: int) -> int:
         """How many of the chunks up to `num_tokens` a resume there needs. For a group that needs its whole prefix the
         last chunk stands for all, since it holds the others."""
+        known = self._known.get(num_tokens)
+        if known is None:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            known = self._known[num_tokens] = self._count_chunks(num_tokens)
+        return known
+
+    def _count_chunks(self, num_tokens: int) -> int:
         ranges = self.spec.needed_blocks(ResumePoint(num_tokens))
         if not ranges or self.links is Links.PREFIX:
             return len(ranges[:1])

@@ -3,7 +3,7 @@
 A life of a point begins when it is promised or used, and ends with its next use; that the point was given up meanwhile
 does not end it, so that what is missed is learned from too (ghosts: a key and two numbers each).
 
-    lives     ... [class, born, waits] [class, born, waits] ...     a ring; the oldest is forgotten
+    lives     ... [born, state] [born, state] ...                   a ring; the oldest is forgotten
     ghosts    ... [key, life] [key, life] ...                       a ring too: some chunks of points that went
     reached   class x age: lives that came to that age without a use; a hand for each age follows the ring
     own       class x age: uses of the point itself
@@ -39,8 +39,9 @@ _STEPS_IN_FIRST = 4
 """The first age is as long as the next five together."""
 _GUESS_OWN, _GUESS_ALL = 0.01, 0.03
 _SMALL, _MEDIUM = 1 / 24, 1 / 6
-_WAITS, _USED, _ENDED = 1, 0, -1
-"""Of a life: it waits for a use, had it, or does not count."""
+_USED, _ENDED = NUM_CLASSES, 2 * NUM_CLASSES
+"""The state of a life is its class while it waits for a use, its class and this once it had it, or that it does not
+count."""
 _LEARN_EVERY, _LEARN_OWN, _LEARN_ALL = 64, 31, 47
 """In lives: how often all is learned anew, and when the index is computed meanwhile."""
 
@@ -74,6 +75,12 @@ def class_of(role: Role, new_share: float, num_followers: int) -> int:
 Table = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
+_HORIZONS = np.triu(np.ones((NUM_AGES, NUM_AGES)))
+"""By age and horizon: 1 where the horizon is no earlier than the age."""
+_NO_HORIZONS = 1 - _HORIZONS
+_LEAST_UNUSED = 1e-12
+"""The least share of lives that reaches an age, so that sums still tell what comes after it."""
+
 
 class Hazards:
     """The lives of points, the counts that they gave, and the index that follows."""
@@ -89,8 +96,9 @@ class Hazards:
         self.index_own: list[list[float]] = []
         self.index_all: list[list[float]] = []
         self._born = array("q", bytes(8 * _MOST_LIVES))
-        self._class = array("b", bytes(_MOST_LIVES))
-        self._waits = array("b", bytes(_MOST_LIVES))
+        self._state = array("B", bytes(_MOST_LIVES))
+        self._states = np.frombuffer(self._state, np.uint8)
+        """The same column, to be counted."""
         self._num_lives = 0
         self._hands = [0] * NUM_AGES
         self._ghosts: dict[bytes, int] = {}
@@ -109,7 +117,7 @@ class Hazards:
         """Begins a life and returns its number."""
         life = self._num_lives
         index = life % _MOST_LIVES
-        self._born[index], self._class[index], self._waits[index] = now, class_, _WAITS
+        self._born[index], self._state[index] = now, class_
         self._num_lives = life + 1
         self._learn(life % _LEARN_EVERY, now)
         return life
@@ -117,15 +125,16 @@ class Hazards:
     def use(self, life: int, now: int, *, is_own: bool, share: float = 1.0) -> None:
         """The point, or a point that follows it, is used, or this share of its tokens. That ends this life."""
         index = life % _MOST_LIVES
-        if self._waits[index] == _WAITS and self._is_known(life):
+        class_ = self._state[index]
+        if class_ < _USED and self._is_known(life):
             age = self.age_of(now - self._born[index])
-            (self._own if is_own else self._path)[self._class[index], age] += share
-            self._waits[index] = _USED
+            (self._own if is_own else self._path)[class_, age] += share
+            self._state[index] = _USED + class_
 
     def end(self, life: int) -> None:
         """Ends a life that does not count: the point is now known to be of another class, or was no point."""
         if self._is_known(life):
-            self._waits[life % _MOST_LIVES] = _ENDED
+            self._state[life % _MOST_LIVES] = _ENDED
 
     def _is_known(self, life: int) -> bool:
         return life >= self._num_lives - _MOST_LIVES
@@ -171,13 +180,18 @@ class Hazards:
     def _follow(self, age: int, now: int) -> None:
         """Moves an age's hand on to the lives that have reached that age."""
         hand = max(self._hands[age], self._num_lives - _MOST_LIVES)
-        born, waits, reached = self._born, self._waits, self._reached
         latest = now - self.ages[age]
-        while hand < self._num_lives and born[hand % _MOST_LIVES] <= latest:
-            index = hand % _MOST_LIVES
-            if waits[index] == _WAITS or (not age and waits[index] == _USED):
-                reached[self._class[index], age] += 1
-            hand += 1
+        while hand < self._num_lives:
+            start = hand % _MOST_LIVES
+            stop = min(start + self._num_lives - hand, _MOST_LIVES)
+            count = bisect_right(self._born, latest, start, stop) - start
+            counts = np.bincount(self._states[start : start + count], minlength=_ENDED)
+            self._reached[:, age] += counts[:_USED]
+            if not age:
+                self._reached[:, age] += counts[_USED:_ENDED]
+            hand += count
+            if count < stop - start:
+                break
         self._hands[age] = hand
 
     def _learn_own(self) -> None:
@@ -190,8 +204,8 @@ class Hazards:
         """Classes of one role without a life are all alike, so their index is computed once."""
         is_known: Mask = np.logical_or(self._reached.any(1), uses.any(1))
         rows = np.where(is_known, len(_FACTORS) - 1 + np.cumsum(is_known), _ROLES)
-        index: list[list[float]] = _gittins(_rates(uses, self._reached, guess, is_known), self._widths)[rows].tolist()
-        return index
+        index: list[list[float]] = gittins(_rates(uses, self._reached, guess, is_known), self._widths).tolist()
+        return [index[row] for row in rows.tolist()]
 
 
 def _rates(uses: Table, reached: Table, guess: float, is_known: Mask) -> Table:
@@ -219,19 +233,19 @@ def _everywhere(uses: Table, reached: Table, guess: float) -> Table:
     return rates
 
 
-def _gittins(rates: Table, widths: Table) -> Table:
-    """Ages are rows meanwhile, so that numpy goes from one to the next for all classes together."""
-    rates = np.ascontiguousarray(rates.T)
-    unused, spans = 1 - rates, 1 - rates / 2
-    columns = widths[:, None]
-    index: Table = np.empty(rates.shape)
-    there: Table = np.empty(rates.shape)
-    for age in range(NUM_AGES):
-        left = there[age:]
-        left[0] = 1
-        np.cumprod(unused[age:-1], axis=0, out=left[1:])
-        gained = np.cumsum(left * rates[age:], axis=0)
-        took = np.cumsum(left * columns[age:] * spans[age:], axis=0)
-        np.divide(gained, took, out=gained)
-        gained.max(axis=0, out=index[age])
-    return index.T
+def gittins(rates: Table, widths: Table) -> Table:
+    """The index of each class at each age, from its uses by lives at each age and the ages' widths.
+
+    All ages with all horizons at once: uses and times are summed up from the first age on, so what lies between two
+    ages is a difference of such sums. Both are in lives that reach the first age, which cancels out."""
+    unused = np.ones(rates.shape)
+    np.cumprod(1 - rates[:, :-1], axis=1, out=unused[:, 1:])
+    np.maximum(unused, _LEAST_UNUSED, out=unused)
+    uses, times = np.zeros((2, len(rates), NUM_AGES + 1))
+    np.cumsum(unused * rates, axis=1, out=uses[:, 1:])
+    np.cumsum(unused * widths * (1 - rates / 2), axis=1, out=times[:, 1:])
+    gained: Table = (uses[:, None, 1:] - uses[:, :-1, None]) * _HORIZONS
+    took = (times[:, None, 1:] - times[:, :-1, None]) * _HORIZONS
+    gained /= took + _NO_HORIZONS
+    index: Table = gained.max(axis=2)
+    return index

@@ -4,6 +4,7 @@ Whatever a point holds, or frees when it goes, follows from the groups' specs an
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import starmap
 
 from octavo.chunks import (
     GroupOffloadConfig,
@@ -41,7 +42,8 @@ class PointKeeper:
 
     def _start(self) -> None:
         self._stretches = StretchTable({group.suffix: group.links for group in self._groups})
-        self._points = PointTable(self._num_slots, self._num_slots // self._chunks_per_unit)
+        num_units = self._num_slots // self._chunks_per_unit
+        self._points = PointTable(self._num_slots, num_units, is_asked_by_use=self._is_plain)
         self._returned: dict[bytes, None] = {}
         """The chunks at which points that were given up are there again, and not promised yet."""
         self._mean_tokens, self._num_promises = 0.0, 0
@@ -58,13 +60,8 @@ class PointKeeper:
         )
 
     def _num_followers(self, point: int) -> int:
-        tip = self._tip(point)
-        return self._stretches.num_holders[tip] - 1 if tip and self._stretches.is_prefix(tip) else 0
-
-    def _tip(self, point: int) -> int:
-        """The stretch with which a point ends, in its first group; 0 if it needs nothing of that, as local attention
-        needs nothing where its chunk ends."""
-        return self._stretches.find(self._key_of(point))
+        tip = self._points.tips[point]
+        return self._stretches.num_holders[tip] - 1 if tip else 0
 
     def _key_of(self, point: int) -> OffloadKey:
         name = self._points.names[point]
@@ -86,7 +83,7 @@ class PointKeeper:
         return self._stretches.points[number] if number and self._stretches.keys[number][-1] == key else 0
 
     def _full_point(self, block_hash: BlockHash) -> int:
-        for group in (*self._prefix_groups, *self._run_groups):
+        for group in self._prefix_groups[:1] or self._run_groups:
             point = self._point_at(OffloadKey(block_hash + group.suffix))
             if point and not self._points.is_end[point]:
                 return point
@@ -108,28 +105,33 @@ class PointKeeper:
         runs = [(OffloadKey(block_hash + g.suffix), g.num_chunks(num_tokens)) for g in self._run_groups]
         if not tips and not any(count for _, count in runs):
             return
-        if not all(stretches.is_complete(stretches.find(tip)) for tip in tips):
-            return
-        if not all(stretches.has_run(key, count) for key, count in runs):
+        if not self._are_there(tips, runs):
             return
         main = OffloadKey(block_hash + self._main_group.suffix)
         end = self._point_at(main) if self._is_plain and main not in self._returned else 0
         if end:
             self._points.become_full(end, block_hash, num_tokens)
             return
-        point = self._points.add(block_hash, num_tokens, is_end=False)
-        for tip in tips:
-            number = stretches.cut_after(tip)
+        numbers = [stretches.cut_after(tip) for tip in tips]
+        point = self._points.add(block_hash, num_tokens, numbers[0] if numbers else 0, is_end=False)
+        for number in numbers:
             if stretches.points[number]:
                 self._points.hazards.end(self._points.lives[stretches.points[number]])
                 self._give_up(stretches.points[number])
             stretches.add_point(number, point)
         for key, count in runs:
-            for number in self._stretches.cut_run(key, count):
+            run = stretches.cut_run(key, count)
+            for number in run:
                 stretches.hold(number, point)
-            if count:
-                stretches.points[stretches.find(key)] = point
+            if run:
+                stretches.points[run[0]] = point
         self._begin(point, main, Role.SEEN if main in self._returned else Role.NEW)
+
+    def _are_there(self, tips: Sequence[OffloadKey], runs: Sequence[tuple[OffloadKey, int]]) -> bool:
+        """Whether all chunks are there of these prefixes, and of these runs with their lengths."""
+        stretches = self._stretches
+        are_whole = all(map(stretches.is_complete, map(stretches.find, tips)))
+        return are_whole and all(starmap(stretches.has_run, runs))
 
     def _begin(self, point: int, key: OffloadKey, role: Role) -> None:
         """Begins a point. The point below it, if it was promised just now, lies in between."""
@@ -139,22 +141,16 @@ class PointKeeper:
         if below and points.roles[below] == Role.NEW and points.last_use[below] == points.now:
             points.hazards.end(points.lives[below])
             self._renew(below, Role.BETWEEN)
-        self._renew(point, role)
         self._reckon(point)
+        self._renew(point, role)
 
     def _point_below(self, point: int) -> int:
-        tip = self._tip(point)
-        if not tip or not self._stretches.is_prefix(tip):
-            return 0
-        for number in self._stretches.down(self._stretches.before(tip)):
-            if self._stretches.points[number]:
-                return self._stretches.points[number]
-        return 0
+        return self._stretches.point_below(self._points.tips[point])
 
     def _stand_inside(self, number: int, role: Role) -> None:
         """Adds a point at the end of this stretch, inside a sequence."""
         key = self._stretches.keys[number][-1]
-        point = self._points.add(key, self._tokens_at(number), is_end=True)
+        point = self._points.add(key, self._tokens_at(number), number, is_end=True)
         self._stretches.add_point(number, point)
         self._begin(point, key, role)
 
@@ -170,7 +166,7 @@ class PointKeeper:
             self._give_up(former)
             number = stretches.absorb(before, number)
         key = stretches.keys[number][-1]
-        point = self._points.add(key, self._tokens_at(number), is_end=True)
+        point = self._points.add(key, self._tokens_at(number), number, is_end=True)
         stretches.add_point(number, point)
         self._begin(point, key, Role.NEW)
 
@@ -180,27 +176,25 @@ class PointKeeper:
 
     def _give_up(self, point: int) -> None:
         """Releases everything that a point holds."""
-        name = self._points.names[point]
-        if self._points.is_end[point]:
-            self._stretches.remove_point(self._stretches.find(OffloadKey(name)))
-        else:
+        name, tip = self._points.names[point], self._points.tips[point]
+        if tip:
+            self._stretches.remove_point(tip)
+        if not self._points.is_end[point]:
             num_tokens = self._points.num_tokens[point]
-            for group in self._prefix_groups:
+            for group in self._prefix_groups[1:]:
                 self._stretches.remove_point(self._stretches.find(OffloadKey(name + group.suffix)))
             for group in self._run_groups:
-                key, count = OffloadKey(name + group.suffix), group.num_chunks(num_tokens)
-                if count:
-                    self._stretches.points[self._stretches.find(key)] = 0
-                for number in self._stretches.cut_run(key, count):
+                run = self._stretches.cut_run(OffloadKey(name + group.suffix), group.num_chunks(num_tokens))
+                if run:
+                    self._stretches.points[run[0]] = 0
+                for number in run:
                     self._stretches.release(number, point)
         self._points.remove(point)
 
     def _strip(self, point: int, num_slots: int, victims: list[OffloadKey]) -> int:
         """If every chunk's end can be resumed, a point gives up only its last chunks, as many as are wanted, and moves
         to the end of what is left. Returns the slots that become free."""
-        stretches, name = self._stretches, self._points.names[point]
-        is_end = self._points.is_end[point]
-        number = stretches.find(OffloadKey(name if is_end else name + self._prefix_groups[0].suffix))
+        stretches, number = self._stretches, self._points.tips[point]
         life = self._points.lives[point]
         stretches.remove_point(number)
         freed = 0
@@ -212,7 +206,7 @@ class PointKeeper:
             if not stretches.keys[number]:
                 number = before
         if number and stretches.is_unneeded(number):
-            self._points.stand_at(point, stretches.keys[number][-1], self._tokens_at(number))
+            self._points.stand_at(point, stretches.keys[number][-1], self._tokens_at(number), number)
             stretches.add_point(number, point)
             self._reckon(point)
         else:
@@ -238,15 +232,15 @@ class PointKeeper:
 
     def _exclusive_slots(self, point: int) -> int:
         """The slots that become free if a point is given up."""
-        stretches, name = self._stretches, self._points.names[point]
+        stretches, name, tip = self._stretches, self._points.names[point], self._points.tips[point]
+        total = stretches.exclusive_slots(tip)
         if self._points.is_end[point]:
-            return stretches.exclusive_slots(stretches.find(OffloadKey(name)))
-        total = sum(
-            [stretches.exclusive_slots(stretches.find(OffloadKey(name + g.suffix))) for g in self._prefix_groups]
-        )
+            return total
+        for group in self._prefix_groups[1:]:
+            total += stretches.exclusive_slots(stretches.find(OffloadKey(name + group.suffix)))
         for group in self._run_groups:
             count = group.num_chunks(self._points.num_tokens[point])
-            for number in self._stretches.cut_run(OffloadKey(name + group.suffix), count):
+            for number in stretches.cut_run(OffloadKey(name + group.suffix), count):
                 if stretches.num_holders[number] == 1:
                     total += stretches.slots_of(number)
         return total

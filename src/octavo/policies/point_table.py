@@ -1,16 +1,18 @@
 """The resume points that a policy keeps: what each is worth, and which is given up first."""
 
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush, heapreplace
 from itertools import islice
-from math import log2
 
 from octavo.policies.hazards import NUM_CLASSES, Hazards, Role
 from octavo.policies.weighed_points import WeighedPoints
 from octavo.tables import LinkedLists, Part
 
 _DENSITIES = 16
+_DENSITY_STEPS = [2 ** (step / 2 + 1.75) for step in range(1, _DENSITIES)]
+"""The tokens per slot at which each density but the least begins."""
 _QUEUES = NUM_CLASSES * _DENSITIES
 _ALL = 0
 _FREE, _PARKED, _WEIGHED, _NUM_LISTS = _QUEUES, _QUEUES + 1, _QUEUES + 2, _QUEUES + 3
@@ -23,7 +25,8 @@ class PointTable:
     """Points by number. Points that would free something wait in queues by class and by tokens per slot, the one used
     longest ago first. Points with a weight wait apart (`WeighedPoints`)."""
 
-    def __init__(self, num_slots: int, num_units: int) -> None:
+    def __init__(self, num_slots: int, num_units: int, *, is_asked_by_use: bool) -> None:
+        """`is_asked_by_use`: whether somebody will ask for the point used longest ago."""
         self.now = 0
         """The slots stored since the beginning; it serves as a clock."""
         self.hazards = Hazards(num_slots, num_units)
@@ -45,10 +48,12 @@ class PointTable:
         self.roles = array("b", bytes(_NUM_LISTS))
         self.new_tokens = array("q", bytes(8 * _NUM_LISTS))
         self.is_followed = array("b", bytes(_NUM_LISTS))
+        self.tips = array("i", bytes(4 * _NUM_LISTS))
+        """Per point: the stretch that ends with it in its first group; 0 if that is no prefix group."""
         self._queue = array("i", bytes(4 * _NUM_LISTS))
         self._is_parked = array("b", bytes(_NUM_LISTS))
         self._lists = LinkedLists(_NUM_LISTS)
-        self._by_use = LinkedLists(_NUM_LISTS)
+        self._by_use = LinkedLists(_NUM_LISTS) if is_asked_by_use else None
         """All points by their last use, except those that free nothing and came to the front."""
         self._heads: list[tuple[float, int, int, int]] = []
         self._weighed = WeighedPoints(self, self.last_use, self.freed)
@@ -62,7 +67,8 @@ class PointTable:
     def __iter__(self) -> Iterator[int]:
         return (point for point, name in enumerate(self.names) if name)
 
-    def add(self, name: bytes, num_tokens: int, *, is_end: bool) -> int:
+    def add(self, name: bytes, num_tokens: int, tip: int, *, is_end: bool) -> int:
+        """Adds a point that waits nowhere until its first life begins."""
         point = self._lists.first(_FREE)
         if point is None:
             point = len(self.names)
@@ -79,15 +85,18 @@ class PointTable:
                 self._queue,
                 self.roles,
                 self.new_tokens,
+                self.tips,
             ):
                 column.append(0)
             self.names.append(b"")
             self._lists.grow()
-            self._by_use.grow()
+            if self._by_use is not None:
+                self._by_use.grow()
         else:
             self._lists.remove(point)
         self.names[point], self.is_end[point] = name, is_end
         self.num_tokens[point], self.last_use[point], self.freed[point] = num_tokens, self.now, 0
+        self.tips[point] = tip
         self.tokens_saved[point] = num_tokens
         self.is_followed[point] = False
         self.lives[point] = -1
@@ -98,7 +107,8 @@ class PointTable:
     def remove(self, point: int) -> None:
         self.names[point] = b""
         self._weighed.forget(point)
-        self._by_use.remove(point)
+        if self._by_use is not None:
+            self._by_use.remove(point)
         self._lists.remove(point)
         self._lists.append(_FREE, point)
         self._is_parked[point] = False
@@ -110,37 +120,37 @@ class PointTable:
         if weight != 1.0:
             self.weigh(name, point, weight)
 
-    def stand_at(self, point: int, key: bytes, num_tokens: int) -> None:
+    def stand_at(self, point: int, key: bytes, num_tokens: int, tip: int) -> None:
         """The point becomes an end that lies nearer to the front. Its weight goes, since a client that retained it
         wanted all of it."""
         if self._weighed.weight_of(point) > 1.0:
             self._unweigh(point)
         self.names[point], self.num_tokens[point], self.is_end[point] = key, num_tokens, True
+        self.tips[point] = tip
 
     def renew(self, point: int, class_: int) -> None:
         """Begins a new life of the point."""
-        self._by_use.remove(point)
         self.classes[point] = class_
         self.lives[point] = self.hazards.begin(class_, self.now)
         self.last_use[point] = self.now
         self._is_parked[point] = False
         self._lists.remove(point)
-        if self.roles[point] == Role.RESUMED and self._weighed.weight_of(point) < 1.0:
+        if self._weighed and self.roles[point] == Role.RESUMED and self._weighed.weight_of(point) < 1.0:
             self._weighed.want(self.names[point], 1.0)
             self._weighed.forget(point)
+        if self._by_use is not None:
+            self._by_use.remove(point)
         if point in self._weighed:
             self._lists.append(_WEIGHED, point)
             self._weighed.changed(point)
             return
-        self._by_use.append(_ALL, point)
+        if self._by_use is not None:
+            self._by_use.append(_ALL, point)
         self._enqueue(point)
 
-    def _density(self, point: int) -> int:
-        per_slot = self.tokens_saved[point] / max(1, self.freed[point])
-        return max(0, min(_DENSITIES - 1, round(2 * log2(max(per_slot, 1.0)) - 4)))
-
     def _queue_of(self, point: int) -> int:
-        return self.classes[point] * _DENSITIES + self._density(point)
+        density = bisect_right(_DENSITY_STEPS, self.tokens_saved[point] / (self.freed[point] or 1))
+        return self.classes[point] * _DENSITIES + density
 
     def _enqueue(self, point: int) -> None:
         queue = self._queue[point] = self._queue_of(point)
@@ -158,16 +168,20 @@ class PointTable:
         return index * self.tokens_saved[point] / max(1, self.freed[point])
 
     def set_worth(self, point: int, num_slots: int, tokens_saved: int, *, is_followed: bool) -> None:
+        """Says what a point is worth, before its first life begins, or since a neighbour came or went."""
         was = self.freed[point]
+        self.freed[point], self.tokens_saved[point], self.is_followed[point] = num_slots, tokens_saved, is_followed
         if point in self._weighed:
-            self.freed[point], self.tokens_saved[point], self.is_followed[point] = num_slots, tokens_saved, is_followed
             if num_slots and not was:
                 self._weighed.changed(point)
-            return
-        if num_slots and not was and point not in self._by_use:
+        elif point in self._lists:
+            self._refile(point, comes_back=num_slots > was == 0)
+
+    def _refile(self, point: int, *, comes_back: bool) -> None:
+        """Moves a point to where it belongs. `comes_back`: it frees something again."""
+        if comes_back and self._by_use is not None and point not in self._by_use:
             self._put_back(self._by_use, _ALL, point)
-        self.freed[point], self.tokens_saved[point], self.is_followed[point] = num_slots, tokens_saved, is_followed
-        if num_slots and self._is_parked[point]:
+        if self.freed[point] and self._is_parked[point]:
             self._unpark(point)
         elif self.last_use[point] == self.now and self._is_misfiled(point):
             self._lists.remove(point)
@@ -202,6 +216,7 @@ class PointTable:
 
     def least_recent(self) -> int | None:
         """The point used longest ago. A point that frees nothing leaves the order until its neighbours have gone."""
+        assert self._by_use is not None
         while (point := self._by_use.first(_ALL)) is not None and not self.freed[point]:
             self._by_use.remove(point)
         return point
@@ -218,7 +233,8 @@ class PointTable:
             self._unweigh(point)
             return
         if point not in self._weighed:
-            self._by_use.remove(point)
+            if self._by_use is not None:
+                self._by_use.remove(point)
             self._lists.remove(point)
             self._lists.append(_WEIGHED, point)
             self._is_parked[point] = False
@@ -228,7 +244,8 @@ class PointTable:
         if point not in self._weighed:
             return
         self._weighed.forget(point)
-        self._put_back(self._by_use, _ALL, point)
+        if self._by_use is not None:
+            self._put_back(self._by_use, _ALL, point)
         self._unpark(point)
 
     def is_weighed(self, point: int) -> bool:
@@ -290,7 +307,9 @@ class PointTable:
         parked = set(self._lists.items(_PARKED))
         weighed = set(self._lists.items(_WEIGHED))
         assert queued | parked | weighed == set(self)
-        assert all((point in weighed) == (point in self._weighed) for point in self)
+        assert all(point in self._weighed for point in weighed)
         assert all(not self.freed[point] for point in parked)
-        self._by_use.check_invariants()
-        assert all(point in self._by_use for point in self if self.freed[point] and point not in weighed)
+        assert not any(point in self._weighed for point in queued | parked)
+        if self._by_use is not None:
+            self._by_use.check_invariants()
+            assert all(point in self._by_use for point in queued | parked if self.freed[point])

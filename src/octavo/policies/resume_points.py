@@ -21,7 +21,6 @@ from octavo.policies.base import EvictionPolicy
 from octavo.policies.hazards import Role
 from octavo.policies.point_keeper import PointKeeper
 from octavo.policies.safety_net import SafetyNet
-from octavo.policies.stretch_columns import Links
 from octavo.tables import Part
 
 _MOST_RETURNED = 1024
@@ -70,16 +69,18 @@ class ResumePointPolicy(PointKeeper, EvictionPolicy):
     # ---- the contract ------------------------------------------------------------------------------------------
 
     def insert(self, chunks: Sequence[StoredChunk]) -> None:
-        returned = self._meet_ghosts([chunk[0] for chunk in chunks])
-        numbers = self._stretches.insert(chunks)
-        self._points.now += sum([chunk[1] for chunk in chunks])
-        ends = [self._stretches.keys[number][-1] for number in numbers]
-        for number, key in zip(numbers, ends, strict=True):
-            if self._is_plain or self._group_of(key).links is Links.PREFIX:
-                self._add_end(number)
-        if not self._is_promised_to:
-            for key in ends:
-                self._find_full_point(key)
+        if not chunks:
+            return
+        keys, slots, positions, parents = zip(*chunks, strict=True)
+        returned = self._meet_ghosts(keys)
+        numbers = self._stretches.insert(keys, slots, positions, parents)
+        self._points.now += sum(slots)
+        ends = [] if self._is_promised_to else [self._stretches.keys[number][-1] for number in numbers]
+        for number in numbers:
+            if self._stretches.in_prefix[number]:
+                self._add_end(number)  # which may join the stretch to the one before
+        for key in ends:
+            self._find_full_point(key)
         if returned and self._is_plain:
             self._add_returned(returned)
         self._reckon_changed()
@@ -220,3 +221,5 @@ class ResumePointPolicy(PointKeeper, EvictionPolicy):
         self._points.check_invariants()
         for point in self._points:
             assert self._points.freed[point] == self._exclusive_slots(point), "its worth is what giving it up frees"
+            if self._points.tips[point]:
+                assert self._points.tips[point] == self._stretches.find(self._key_of(point))

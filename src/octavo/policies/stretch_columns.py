@@ -42,6 +42,11 @@ class StretchColumns:
         self.num_holders = array("i", [0] * first_number)
         self.holders = array("i", [0] * first_number)
         """The exclusive or of all holders: in a prefix group the stretches that follow, else points."""
+        self.befores = array("i", [0] * first_number)
+        """In a prefix group the stretch before, which this one holds; else 0."""
+        self.in_prefix = array("b", [0] * first_number)
+        """1 in a prefix group."""
+        self.num_holes = 0
         self.points = array("i", [0] * first_number)
         """The point that ends with the stretch; 0 if there is none. In a prefix group it is one of the holders."""
         self._free = array("i")
@@ -53,11 +58,10 @@ class StretchColumns:
     def slots_of(self, number: int) -> int:
         return self.chunk_slots[number] * len(self.keys[number])
 
-    def is_prefix(self, number: int) -> bool:
-        return self._links[self.keys[number][-1][-4:]] is Links.PREFIX
-
     def before(self, number: int) -> int:
         """The stretch before this one; 0 if there is none or it is not there."""
+        if self.in_prefix[number]:
+            return self.befores[number]
         parent = self.parents[number]
         return 0 if parent is None else self._numbers.get(parent)
 
@@ -68,13 +72,33 @@ class StretchColumns:
             number = self.before(number)
 
     def is_complete(self, number: int) -> bool:
-        """Whether all chunks of the sequence up to the end of this stretch are there."""
-        for below in self.down(number):
-            if not self.chunk_slots[below]:
-                return False
-            if self.parents[below] is None:
+        """Whether all chunks of the sequence up to the end of this stretch of a prefix group are there: a hole stands
+        where one is not."""
+        if not self.num_holes:
+            return number > 0
+        while number and self.chunk_slots[number]:
+            if self.parents[number] is None:
                 return True
+            number = self.befores[number]
         return False
+
+    def point_below(self, number: int) -> int:
+        """The next point before a stretch of a prefix group; 0 if there is none."""
+        befores, points = self.befores, self.points
+        number = befores[number]
+        while number and not points[number]:
+            number = befores[number]
+        return points[number]
+
+    def has_run(self, key: OffloadKey | None, count: int) -> bool:
+        """Whether the last `count` chunks up to this one are there."""
+        while count > 0:
+            number = 0 if key is None else self._numbers.get(key)
+            if key is None or not number or not self.chunk_slots[number]:
+                return False
+            count -= self.keys[number].index(key) + 1
+            key = self.parents[number]
+        return True
 
     def point_above(self, number: int) -> int:
         """The point that holds a stretch of a prefix group, or the next point after it if the sequence does not part;
@@ -95,8 +119,8 @@ class StretchColumns:
         """The slots that become free in a prefix group when the only holder of a stretch goes."""
         num_slots = 0
         while number and self.num_holders[number] == 1:
-            num_slots += self.slots_of(number)
-            number = self.before(number)
+            num_slots += self.chunk_slots[number] * len(self.keys[number])
+            number = self.befores[number]
         return num_slots
 
     def _new_number(self) -> int:
@@ -105,8 +129,33 @@ class StretchColumns:
             number = self._free.pop()
             self.num_holders[number] = self.holders[number] = self.points[number] = 0
             return number
-        for array_ in (self.chunk_slots, self.starts, self.num_holders, self.holders, self.points):
+        for array_ in (
+            self.chunk_slots,
+            self.starts,
+            self.num_holders,
+            self.holders,
+            self.points,
+            self.befores,
+            self.in_prefix,
+        ):
             array_.append(0)
         self.keys.append(())
         self.parents.append(None)
         return len(self.keys) - 1
+
+    # ---- for tests ---------------------------------------------------------------------------------------------
+
+    def numbers(self) -> set[int]:
+        return {number for _, number in self._numbers.items()}
+
+    def check_columns(self) -> None:
+        numbers = self.numbers()
+        assert all(self._numbers.get(key) == number for number in numbers for key in self.keys[number])
+        assert len(self._numbers) == sum(len(self.keys[number]) for number in numbers)
+        assert not numbers & set(self._free)
+        assert self.num_holes == sum(not self.chunk_slots[number] for number in numbers)
+        for number in numbers:
+            assert self.in_prefix[number] == (self._links[self.keys[number][-1][-4:]] is Links.PREFIX)
+            before = self.befores[number]
+            assert (before > 0) == (self.in_prefix[number] and self.parents[number] is not None)
+            assert not before or self.parents[number] == self.keys[before][-1]

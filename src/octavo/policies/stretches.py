@@ -10,9 +10,11 @@ pinned     all of it is being read. A stretch of which a part is, is cut
 hole       held, and not there: one chunk that was removed, or has not arrived. It heals when it is inserted
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import eq, xor
 
-from octavo.chunks import OffloadKey, StoredChunk
+from octavo.chunks import OffloadKey
 from octavo.policies.pinned import PinnedChunks
 from octavo.policies.stretch_columns import Links, StretchColumns
 from octavo.tables import LinkedLists, Part
@@ -45,43 +47,56 @@ class StretchTable(StretchColumns):
 
     # ---- coming ------------------------------------------------------------------------------------------------
 
-    def insert(self, chunks: Sequence[StoredChunk]) -> list[int]:
-        """Makes stretches of these chunks, or fills the holes that wait for them. Returns the numbers of the
-        stretches."""
-        numbers: list[int] = []
-        shards = self._numbers.shards
-        start = end = num_slots = 0
-        last_key: bytes | None = None
-        for index, (key, slots, _, parent) in enumerate(chunks):
-            if index >= end or parent != last_key or slots != num_slots or key in shards[key[0]]:
-                if index:
-                    numbers.append(self._enter(chunks[start:index]))
-                start, num_slots = index, slots
-                is_single = self._links[key[-4:]] is Links.NONE or key in shards[key[0]]
-                end = index + (1 if is_single else MOST_CHUNKS)
-            last_key = key
-        if chunks:
-            numbers.append(self._enter(chunks[start:]))
+    def insert(
+        self,
+        keys: tuple[OffloadKey, ...],
+        slots: Sequence[int],
+        positions: Sequence[int],
+        parents: Sequence[OffloadKey | None],
+    ) -> list[int]:
+        """Makes stretches of new chunks, or fills the holes that wait for them: their columns, in the order of their
+        sequences. Returns the numbers of the stretches."""
+        follows = [*map(eq, parents[1:], keys), False]  # per chunk: whether the next one follows it
+        numbers = []
+        start = 0
+        while start < len(keys):
+            links = self._links[keys[start][-4:]]
+            end = start + 1 if links is Links.NONE else min(follows.index(False, start) + 1, start + MOST_CHUNKS)
+            if end > start + 1:
+                end = self._end_of_alike(keys, slots, start, end)
+            numbers.append(self._enter(keys[start:end], slots[start], positions[start], parents[start], links))
+            start = end
         return numbers
 
-    def _enter(self, chunks: Sequence[StoredChunk]) -> int:
-        first = chunks[0]
-        hole = self._numbers.get(first.key)
+    def _end_of_alike(self, keys: Sequence[OffloadKey], slots: Sequence[int], start: int, end: int) -> int:
+        """Where a stretch ends that has chunks of one size, and either no hole or one hole alone."""
+        if slots[start:end].count(slots[start]) < end - start:
+            end = next(index for index in range(start, end) if slots[index] != slots[start])
+        if self.num_holes:
+            holes = (index for index in range(start, end) if keys[index] in self._numbers)
+            end = min(end, max(start + 1, next(holes, end)))
+        return end
+
+    def _enter(
+        self, keys: tuple[OffloadKey, ...], chunk_slots: int, position: int, parent: OffloadKey | None, links: Links
+    ) -> int:
+        number = hole = self._numbers.get(keys[0]) if self.num_holes else 0
         if hole:
-            number = hole
+            self.num_holes -= 1
         else:
             number = self._new_number()
-            self.keys[number] = tuple([chunk[0] for chunk in chunks])
+            self.keys[number] = keys
             shards = self._numbers.shards
-            for key in self.keys[number]:
+            for key in keys:
                 shards[key[0]][key] = number
-        links = self._links[first.key[-4:]]
-        self.parents[number] = None if links is Links.NONE else first.parent
-        self.chunk_slots[number], self.starts[number] = first.num_slots, first.position
-        self.num_idle_slots += self.slots_of(number)
+        self.parents[number] = None if links is Links.NONE else parent
+        self.chunk_slots[number], self.starts[number] = chunk_slots, position
+        self.num_idle_slots += chunk_slots * len(keys)
         self._lists.append(_IDLE if self.num_holders[number] else _UNNEEDED, number)
-        if links is Links.PREFIX and first.parent is not None:
-            self._hold_parent(first.parent, number)
+        if links is Links.PREFIX:
+            self.in_prefix[number] = True
+            if parent is not None:
+                self._hold_parent(parent, number)
         if hole:
             self._note_change(number)
         return number
@@ -107,13 +122,15 @@ class StretchTable(StretchColumns):
 
     def _hold_parent(self, parent: OffloadKey, number: int) -> None:
         before = self.cut_after(parent) if self._numbers.get(parent) else self._new_hole(parent)
+        self.befores[number] = before
         self.hold(before, number)
 
     def _new_hole(self, key: OffloadKey) -> int:
         number = self._new_number()
         self.keys[number], self.parents[number] = (key,), None
-        self.chunk_slots[number] = 0
+        self.chunk_slots[number], self.in_prefix[number] = 0, True
         self._numbers[key] = number
+        self.num_holes += 1
         return number
 
     # ---- cutting -----------------------------------------------------------------------------------------------
@@ -130,24 +147,22 @@ class StretchTable(StretchColumns):
             self._cut(number, len(self.keys[number]) - num_chunks)
         return number
 
-    def has_run(self, key: OffloadKey | None, count: int) -> bool:
-        """Whether the last `count` chunks up to this one are there."""
-        while count > 0:
-            number = 0 if key is None else self._numbers.get(key)
-            if key is None or not number or not self.chunk_slots[number]:
-                return False
-            count -= self.keys[number].index(key) + 1
-            key = self.parents[number]
-        return True
-
-    def cut_run(self, key: OffloadKey, count: int) -> Iterator[int]:
+    def cut_run(self, key: OffloadKey, count: int) -> list[int]:
         """The stretches of exactly these chunks. A run that was there once is found again while it is held."""
+        if count <= 0:
+            return []
+        number = self._numbers.get(key)
+        keys = self.keys[number]
+        if len(keys) == count and keys[-1] == key:  # as most are
+            return [number]
+        numbers = []
         end: OffloadKey | None = key
         while count > 0 and end is not None:
             number = self.cut_last(self.cut_after(end), count)
             count -= len(self.keys[number])
             end = self.parents[number]
-            yield number
+            numbers.append(number)
+        return numbers
 
     def _cut(self, upper: int, index: int) -> int:
         """Makes a stretch of the chunks before `index`. The other chunks keep the number and all holders."""
@@ -159,9 +174,11 @@ class StretchTable(StretchColumns):
         self.parents[lower], self.parents[upper] = self.parents[upper], keys[index - 1]
         self.chunk_slots[lower] = self.chunk_slots[upper]
         self.starts[lower], self.starts[upper] = self.starts[upper], self.starts[upper] + index
-        if self.is_prefix(upper):
+        self.in_prefix[lower] = self.in_prefix[upper]
+        if self.in_prefix[upper]:
             self.num_holders[lower], self.holders[lower] = 1, upper
-            before = self.before(lower)
+            before = self.befores[lower] = self.befores[upper]
+            self.befores[upper] = lower
             if before:
                 self.holders[before] ^= upper ^ lower
         else:
@@ -199,7 +216,7 @@ class StretchTable(StretchColumns):
             self._relist(number)
             self._note_change(number)
         elif self.num_holders[number] == 2:
-            if not self.is_prefix(number):
+            if not self.in_prefix[number]:
                 self._changed.add(other)
             else:
                 self._changed.add(self.points[number] if not other else self.point_above(other))
@@ -216,12 +233,14 @@ class StretchTable(StretchColumns):
     def _note_change(self, number: int) -> None:
         """Notes that the point which alone holds this stretch may now hold more or less for itself."""
         if self.num_holders[number] == 1:
-            self._changed.add(self.point_above(number) if self.is_prefix(number) else self.holders[number])
+            self._changed.add(self.point_above(number) if self.in_prefix[number] else self.holders[number])
 
     def take_changed(self) -> set[int]:
         """Points that hold more or less for themselves than at the last call."""
-        changed, self._changed = self._changed, set()
-        changed.discard(0)
+        changed = self._changed
+        if changed:
+            self._changed = set()
+            changed.discard(0)
         return changed
 
     def _relist(self, number: int) -> None:
@@ -295,9 +314,10 @@ class StretchTable(StretchColumns):
         """The same for one unneeded stretch."""
         keys, chunk_slots = self.keys[number], self.chunk_slots[number]
         count = min(len(keys), -(-num_slots // chunk_slots))
-        victims += keys[: -count - 1 : -1]
+        taken = keys[: -count - 1 : -1]
+        victims += taken
         shards = self._numbers.shards
-        for key in keys[len(keys) - count :]:
+        for key in taken:
             del shards[key[0]][key]
         self.num_idle_slots -= count * chunk_slots
         if count < len(keys):
@@ -329,45 +349,42 @@ class StretchTable(StretchColumns):
             return
         self._note_change(number)
         self.chunk_slots[number] = 0
-        if self.is_prefix(number):
-            before, self.parents[number] = self.before(number), None
+        self.num_holes += 1
+        if self.in_prefix[number]:
+            before, self.parents[number], self.befores[number] = self.befores[number], None, 0
             if before:
                 self.release(before, number)
 
     def _forget(self, number: int, *, is_indexed: bool = True) -> None:
         """Forgets a stretch that nobody holds."""
-        before = self.before(number) if self.is_prefix(number) else 0
+        before, self.befores[number] = self.befores[number], 0
         if is_indexed:
             for key in self.keys[number]:
                 self._numbers.pop(key)
+        if not self.chunk_slots[number]:
+            self.num_holes -= 1
         self._lists.remove(number)
         self.keys[number], self.parents[number] = (), None
-        self.chunk_slots[number] = 0
+        self.chunk_slots[number] = self.in_prefix[number] = 0
         self._free.append(number)
         if before:
             self.release(before, number)
 
     # ---- for tests ---------------------------------------------------------------------------------------------
 
-    def numbers(self) -> set[int]:
-        return {number for _, number in self._numbers.items()}
-
     def check_invariants(self) -> None:
         self._lists.check_invariants()
+        self.check_columns()
         numbers = self.numbers()
-        assert all(self._numbers.get(key) == number for number in numbers for key in self.keys[number])
-        assert len(self._numbers) == sum(len(self.keys[number]) for number in numbers)
-        assert not numbers & set(self._free)
         followers: dict[int, list[int]] = {number: [] for number in numbers}
         for number in numbers:
-            if self.is_prefix(number) and self.before(number):
-                assert self.parents[number] == self.keys[self.before(number)][-1]
-                followers[self.before(number)].append(number)
+            if self.befores[number]:
+                followers[self.befores[number]].append(number)
         idle = [number for number in numbers if self.chunk_slots[number] and not self.is_pinned(number)]
         for number in numbers:
-            if self.is_prefix(number):
+            if self.in_prefix[number]:
                 assert self.num_holders[number] == len(followers[number]) + (self.points[number] > 0)
-                assert self.holders[number] == _xor(followers[number])
+                assert self.holders[number] == reduce(xor, followers[number], 0)
             is_pinned = [key in self._pinned for key in self.keys[number]]
             assert len(set(is_pinned)) == 1, "a stretch is read as a whole"
             assert self.chunk_slots[number] or self.num_holders[number], "nobody waits for a hole"
@@ -375,10 +392,3 @@ class StretchTable(StretchColumns):
         unneeded, others = set(self._lists.items(_UNNEEDED)), set(self._lists.items(_IDLE))
         assert unneeded == {number for number in idle if not self.num_holders[number]}
         assert others == set(idle) - unneeded
-
-
-def _xor(numbers: Sequence[int]) -> int:
-    total = 0
-    for number in numbers:
-        total ^= number
-    return total
