@@ -142,21 +142,28 @@ class PolicyMachine(RuleBasedStateMachine):
         """The number of slots of each chunk in the tier."""
         self.readers: Counter[OffloadKey] = Counter()
 
-    @initialize(num_slots=st.integers(4, 40))
-    def set_up(self, num_slots: int) -> None:
-        self.num_slots = num_slots
+    @initialize(num_slots=st.integers(4, 40), are_promised=st.booleans())
+    def set_up(self, num_slots: int, are_promised: bool) -> None:
+        """`are_promised`: whether the tier has a writer that says where the resume points are."""
+        self.num_slots, self.are_promised = num_slots, are_promised
         self.policy = self.policy_class(self.groups, num_slots)
 
     @property
     def idle_slots(self) -> int:
         return sum(slots for key, slots in self.slots.items() if not self.readers[key])
 
-    @rule(path=PATHS, start=st.integers(0, _NUM_CHUNKS), sizes=st.lists(st.integers(1, 3), min_size=4, max_size=4))
-    def store(self, path: list[int], start: int, sizes: list[int]) -> None:
-        """Stores the chunks of a sequence from `start` that the tier lacks, as far as room can be made."""
+    @rule(
+        path=PATHS,
+        start=st.integers(0, _NUM_CHUNKS),
+        sizes=st.lists(st.integers(1, 3), min_size=4, max_size=4),
+        which=st.just({0, 1, 2, 3}) | st.sets(st.integers(0, 3), min_size=1),
+    )
+    def store(self, path: list[int], start: int, sizes: list[int], which: set[int]) -> None:
+        """Stores the chunks of a sequence from `start` that the tier lacks, of all groups or of some, as far as room
+        can be made."""
         chunks = [
             chunk
-            for group_idx in range(len(self.groups))
+            for group_idx in sorted(which & set(range(len(self.groups))))
             for stop in range(min(start, len(path) - 1) + 1, len(path) + 1)
             if (chunk := chunk_of(path[:stop], GroupIdx(group_idx), sizes[group_idx])).key not in self.slots
         ]
@@ -188,6 +195,7 @@ class PolicyMachine(RuleBasedStateMachine):
         group_idx = group % len(self.groups)
         self.policy.touch([chunk_of(path[:stop], GroupIdx(group_idx)).key for stop in range(1, len(path) + 1)])
 
+    @precondition(lambda self: self.are_promised)
     @rule(path=PATHS)
     def promise(self, path: list[int]) -> None:
         self.policy.promise(PromisedPoint(num_tokens=len(path) * TOKENS_PER_CHUNK, block_hash=block_hash_of(path)))
