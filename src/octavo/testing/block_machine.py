@@ -81,7 +81,23 @@ class BlockMachine(RuleBasedStateMachine):
     def make_engine(self, manager: KVCacheManager, *, watches_events: bool) -> NaiveEngine:
         return NaiveEngine(manager, watches_events=watches_events)
 
-    def has_room_alone(self, step: StepPlan) -> bool:
+    def has_room_alone(self, request: NaiveRequest, *, respects_cuts: bool) -> bool:
+        """Runs the next step of a request. A step that found no room is planned anew at the next call."""
+        limits, is_new = self.config.limits, not request.blocks.is_started
+        start = self.engine.look_up(request).num_tokens if is_new else request.computed
+        end = min(len(request.tokens), start + limits.max_step_tokens)
+        if respects_cuts:
+            end = self.engine.manager.cut_prefill(request.blocks, end, request.plan)
+        is_decoding = start >= request.blocks.num_prompt_tokens and end - start == 1
+        drafts = min(self.most_drafts, limits.max_model_len - end - 1) if is_decoding else 0
+        step = StepPlan(
+            request=request,
+            num_tokens=end + drafts,
+            num_drafts=drafts,
+            num_accepted=drafts // 2,
+            must_fit_tokens=request.num_known if is_new else 0,
+            sampled=(1, 1, 1, 1),
+        )
         return self.engine.schedule([step]) == [True]
 
     # ---- requests begin ----------------------------------------------------------------------------------------
@@ -299,26 +315,10 @@ class BlockMachine(RuleBasedStateMachine):
 
     def _run_alone(self, request: NaiveRequest, *, respects_cuts: bool) -> None:
         """A request that has not started computes what is known of it, then decodes to the longest context."""
-        engine, limits = self.engine, self.config.limits
-        plan = engine.look_up(request)
-        start, must_fit = plan.num_tokens, request.num_known
         while True:
-            end = min(len(request.tokens), start + limits.max_step_tokens)
-            if respects_cuts:
-                end = engine.manager.cut_prefill(request.blocks, end, request.plan)
-            is_decoding = start >= request.blocks.num_prompt_tokens and end - start == 1
-            drafts = min(self.most_drafts, limits.max_model_len - end - 1) if is_decoding else 0
-            step = StepPlan(
-                request=request,
-                num_tokens=end + drafts,
-                num_drafts=drafts,
-                num_accepted=drafts // 2,
-                must_fit_tokens=must_fit,
-                sampled=(1, 1, 1, 1),
-            )
-            assert self.has_room_alone(step), f"no room for a request alone, {end} tokens"
-            engine.commit(request)
-            start, must_fit = request.computed, 0
-            if request.num_known >= limits.max_model_len:
+            has_room = self.has_room_alone(request, respects_cuts=respects_cuts)
+            assert has_room, f"no room for a request alone, which has computed {request.computed} tokens"
+            self.engine.commit(request)
+            if request.num_known >= self.config.limits.max_model_len:
                 break
-        engine.check()
+        self.engine.check()

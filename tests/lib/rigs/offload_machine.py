@@ -217,14 +217,14 @@ class OffloadMachine(BlockMachine):
             self._let_transfers_end()
             super().run_alone(which=which, respects_cuts=respects_cuts, really=True)
 
-    def has_room_alone(self, step: StepPlan) -> bool:
+    def has_room_alone(self, request: NaiveRequest, *, respects_cuts: bool) -> bool:
         """All others wait, and would like to have their loads ahead of their turn. Stores that waited for memory go on
         meanwhile, and hold pages for a while: a step without room is tried again while some come back."""
-        others = [request for request in self.engine.requests.values() if not request.blocks.is_started]
+        others = [other for other in self.engine.requests.values() if not other.blocks.is_started]
         for other in others:
-            if other is not step.request:
+            if other is not request:
                 self.engine.is_ready(other)
-        while not super().has_room_alone(step):
+        while not super().has_room_alone(request, respects_cuts=respects_cuts):
             was_lent = [self.engine.offload.call_in(other.blocks) for other in others]
             if not any(was_lent) and not self.engine.offload.holds_pages():
                 return False
