@@ -1,6 +1,8 @@
 """The contest of orders, request by request."""
 
-from octavo.chunks import make_offload_key
+import pytest
+
+from octavo.chunks import PromisedPoint, make_offload_key
 from octavo.ids import BlockHash, GroupIdx
 from octavo.policies import LRUPolicy, ResumePointPolicy, StoredChunk
 from octavo.policies.rivals import Contest, Order, Rival, chunks_per_unit
@@ -22,7 +24,7 @@ def contest_of(num_slots):
 
 def ask(contest, units):
     contest.resume([unit.key for unit in units])
-    contest.serve(units)
+    contest.serve(units, 0)
 
 
 def test_among_scans_what_came_back_is_kept():
@@ -45,20 +47,52 @@ def test_what_a_request_promises_twice_is_one_use():
     assert rival.serve(units, 0) == 6
 
 
-def test_what_the_real_tier_lost_is_asked_for_by_another_request():
-    """A rival that still has it has resumed it."""
-    contest = contest_of(100)
-    units = prompt(0, 6)
-    contest.serve(units)
-    contest.gave_up([unit.key for unit in units])
-    for number in range(1, 4):
-        contest.serve(prompt(number, 6))
-    rival = contest.rivals[Order.BY_USE]
+def served_by(rival):
+    """What it resumes of each request from now on."""
     served = []
     serve = rival.serve
     rival.serve = lambda *args: served.append(serve(*args)) or served[-1]
-    contest.serve(units)
-    assert served == [6]
+    return served
+
+
+def test_another_request_that_goes_on_from_there_has_used_it():
+    """Whether or not the real tier had it, or was quick enough."""
+    contest = contest_of(100)
+    contest.serve(prompt(0, 6), 0)
+    served = served_by(contest.rivals[Order.BY_USE])
+    contest.serve(prompt(0, 8), 6)
+    contest.serve(prompt(0, 10), 0)
+    assert served == [0, 8]
+
+
+def test_what_was_read_goes_later_as_in_a_tier_that_has_no_rivals():
+    """A load ahead of a request's turn may be called in; the request comes back for the chunks."""
+    policy = ResumePointPolicy((policy_suite.FULL,), 8)
+    prompts = [[policy_suite.chunk_of([name] * end, GroupIdx(0)) for end in range(1, 5)] for name in (0, 1)]
+    for chunks in prompts:
+        policy.insert(chunks)
+        policy.promise(PromisedPoint(4 * policy_suite.TOKENS_PER_CHUNK, BlockHash(chunks[-1].key[:-4])))
+    keys = [chunk.key for chunk in prompts[0]]
+    policy.pin(keys)
+    policy.unpin(keys)
+    assert policy.evict(1) == [prompts[1][-1].key]
+
+
+@pytest.mark.parametrize(("promised_before", "goes"), [(0, 1), (4, 0)])
+def test_the_writer_says_what_the_same_request_has_promised(promised_before, goes):
+    """A prompt that is promised again outlives a later one, unless the same request has promised it."""
+    policy = ResumePointPolicy((policy_suite.FULL,), 8)
+
+    def promise(name, promised_chunks):
+        tokens = policy_suite.TOKENS_PER_CHUNK
+        path_hash = policy_suite.block_hash_of([name] * 4)
+        policy.promise(PromisedPoint(4 * tokens, path_hash, promised_chunks * tokens))
+
+    for name in (0, 1):
+        policy.insert([policy_suite.chunk_of([name] * end, GroupIdx(0)) for end in range(1, 5)])
+        promise(name, 0)
+    promise(0, promised_before)
+    assert policy.evict(1) == [policy_suite.chunk_of([goes] * 4, GroupIdx(0)).key]
 
 
 def test_the_lead_changes_by_evidence_and_not_by_one_prompt():

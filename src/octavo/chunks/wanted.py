@@ -49,6 +49,8 @@ class PromisedPoint(NamedTuple):
     num_tokens: int
     block_hash: BlockHash
     """The hash of the block that ends there: of every group that has a block that ends there."""
+    promised_tokens: int = 0
+    """Up to where the same request has promised before. Only what lies beyond is asked for anew."""
 
 
 _make_stored = cast("Callable[[tuple[object, ...]], StoredChunk]", partial(tuple.__new__, StoredChunk))

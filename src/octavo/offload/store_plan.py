@@ -105,9 +105,10 @@ class StorePlanner:
             boundaries = self._beyond_kept(promise, boundaries, tiered)
         covered = [0 if promise.is_milestone or promise.resumed_at else state.stored_tokens] * len(self._groups)
         planned: set[OffloadKey] = set()
-        stages = []
+        stages: list[Stage] = []
         for boundary in boundaries:
-            promised = promised_point(self._device, state, boundary) if promise.is_final else None
+            before = max(state.stored_tokens, stages[-1].num_tokens if stages else 0)
+            promised = promised_point(self._device, state, boundary, before) if promise.is_final else None
             stage = Stage(num_tokens=boundary, promised=promised)
             for group_idx, runs in enumerate_groups(self._runs(state, boundary)):
                 for run in runs:
@@ -195,11 +196,13 @@ class StorePlanner:
             yield written
 
 
-def promised_point(device: Device, state: RequestOffloadState, num_tokens: int) -> PromisedPoint | None:
+def promised_point(
+    device: Device, state: RequestOffloadState, num_tokens: int, promised_tokens: int = 0
+) -> PromisedPoint | None:
     """The name of a computed boundary; None if no group names it."""
     for group, own in zip(device.config.groups, state.groups, strict=True):
         if group.spec.indexes_decoder_tokens and own.hashes:
-            return PromisedPoint(num_tokens, own.hashes[num_tokens // group.block_size - 1])
+            return PromisedPoint(num_tokens, own.hashes[num_tokens // group.block_size - 1], promised_tokens)
     return None
 
 

@@ -168,7 +168,7 @@ class ResumePointPolicy(PointKeeper, EvictionPolicy):
             self._add_full_point(point.num_tokens, point.block_hash)
             self._reckon_changed()
         if self._net is not None:
-            self._net.serve(OffloadKey(point.block_hash + self._main_group.suffix))
+            self._net.serve(OffloadKey(point.block_hash + self._main_group.suffix), point.promised_tokens)
 
     def pin(self, keys: Sequence[OffloadKey]) -> None:
         self._stretches.pin(keys)
@@ -178,6 +178,8 @@ class ResumePointPolicy(PointKeeper, EvictionPolicy):
             if self._is_plain and self._stretches.is_unneeded(number):
                 self._add_end(number)
         self._reckon_changed()
+        if self._net is not None:
+            self._net.were_read(keys)
 
     def remove(self, keys: Sequence[OffloadKey]) -> None:
         """A point is given up when its last chunks go. Any other chunk leaves a hole, which the next store fills."""

@@ -66,15 +66,21 @@ class Rival:
             self.policy.touch(ends[:num_there])
             _note(self._used, ends[num_there - 1])
 
-    def serve(self, units: Sequence[StoredChunk], num_counted: int) -> int:
+    def were_read(self, keys: Sequence[OffloadKey]) -> None:
+        """A load or a store is done with these chunks. They are where the order puts what was read."""
+        ends = [key for key in keys if key in self._slots]
+        self.policy.pin(ends)
+        self.policy.unpin(ends)
+
+    def serve(self, units: Sequence[StoredChunk], num_promised: int) -> int:
         """A request asks for this prefix, and stores it. Its first units were counted when it promised them. Returns
         the slots that it resumes beyond those."""
         slots = self._slots
         there = next((index for index, unit in enumerate(units) if unit.key not in slots), len(units))
         num_used = _take_last(self._used, units)
-        resumed = units[num_counted:there]
+        resumed = units[num_promised:there]
         if resumed and there > num_used:
-            self.policy.touch([unit.key for unit in (resumed if num_counted else units[:there])])
+            self.policy.touch([unit.key for unit in (resumed if num_promised else units[:there])])
         new = [unit for unit in units[there:] if unit.key not in slots]
         if self._store(new, [unit.key for unit in units if unit.key in slots]):
             tip = get_offload_block_hash(units[-1].key)
@@ -124,6 +130,7 @@ class Contest:
         is_kept: Callable[[OffloadKey], bool] = lambda _: False,
     ) -> None:
         self.chunks_per_unit = chunks_per_unit(num_slots, tokens_per_chunk)
+        self.unit_tokens = self.chunks_per_unit * tokens_per_chunk
         policies = {
             Order.LEARNED: learned,
             Order.BY_USE: LRUPolicy((), num_slots),
@@ -132,8 +139,6 @@ class Contest:
         self.rivals = {
             order: Rival(policy, num_slots, tokens_per_chunk, is_kept=is_kept) for order, policy in policies.items()
         }
-        self._recent: dict[OffloadKey, None] = {}
-        """The last units of requests that may promise more."""
         self._longest = 0
         self.leader = Order.ADAPTIVE
         self._ahead = dict.fromkeys(Order, 0.0)
@@ -142,29 +147,25 @@ class Contest:
         """The squares of what was added to that, request by request."""
 
     def resume(self, keys: Sequence[OffloadKey]) -> None:
-        """A request resumes with these chunks. What it promises later belongs to it, and not to the request before."""
-        self._forget_recent(keys)
+        """A request resumes with these chunks."""
         ends = keys[self.chunks_per_unit - 1 :: self.chunks_per_unit]
         for rival in self.rivals.values():
             rival.resume(ends)
 
+    def were_read(self, keys: Sequence[OffloadKey]) -> None:
+        for rival in self.rivals.values():
+            rival.were_read(keys)
+
     def gave_up(self, keys: Sequence[OffloadKey]) -> None:
-        """The real tier no longer has these chunks. Whoever promises them again is another request."""
-        self._forget_recent(keys)
+        """The real tier no longer has these chunks."""
         for rival in self.rivals.values():
             if rival.left:
                 for key in keys:
                     rival.left.pop(key, None)
 
-    def _forget_recent(self, keys: Sequence[OffloadKey]) -> None:
-        if not self._recent.keys().isdisjoint(keys):
-            for key in keys:
-                self._recent.pop(key, None)
-
-    def serve(self, units: Sequence[StoredChunk]) -> None:
-        num_counted = _take_last(self._recent, units)
-        _note(self._recent, units[-1].key)
-        resumed = {order: rival.serve(units, num_counted) for order, rival in self.rivals.items()}
+    def serve(self, units: Sequence[StoredChunk], num_promised: int) -> None:
+        """A request promises this prefix, of which it has promised the first units before."""
+        resumed = {order: rival.serve(units, num_promised) for order, rival in self.rivals.items()}
         self._longest = max(self._longest, sum([unit.num_slots for unit in units]))
         self._judge(resumed)
 

@@ -42,12 +42,17 @@ class SafetyNet:
         """A request resumes with these chunks."""
         self._contest.resume(keys)
 
-    def serve(self, key: OffloadKey) -> None:
-        """A writer promises the point that ends with this chunk."""
+    def were_read(self, keys: Sequence[OffloadKey]) -> None:
+        """A reader of these chunks is done."""
+        self._contest.were_read(keys)
+
+    def serve(self, key: OffloadKey, promised_tokens: int) -> None:
+        """A writer promises the point that ends with this chunk, and has promised this much of it before."""
         tip = self._stretches.find(key)
         if tip and self._stretches.is_complete(tip):
             self._has_begun = True
-            self._contest.serve(units_of(self._stretches, tip, self._contest.chunks_per_unit))
+            num_promised = promised_tokens // self._contest.unit_tokens
+            self._contest.serve(units_of(self._stretches, tip, self._contest.chunks_per_unit), num_promised)
 
     def gave_up(self, keys: Sequence[OffloadKey]) -> None:
         """The real tier no longer has these chunks."""

@@ -37,7 +37,6 @@ from vllm.v1.kv_offload.base import (
 from octavo.chunks import (
     LookupResult as Found,
     OffloadKey as Key,
-    PromisedPoint,
     get_offload_group_idx,
 )
 from octavo.offload import MEMORY, LoadRule, OffloadingManager as Manager, Outlook
@@ -293,7 +292,7 @@ class OctavoManager(OffloadingManager):
         self.manager.touch(list(dict.fromkeys(used)))
         block_hash = state.find_hash(resumed)
         if block_hash is not None:
-            self.manager.prepare_store((), (PromisedPoint(resumed, block_hash),))
+            self.manager.prepare_store((), (state.promise(resumed, block_hash),))
         self._hinter.served(state, self._clock())
 
     # ---- the rest -----------------------------------------------------------------------------------------------

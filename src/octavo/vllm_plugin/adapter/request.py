@@ -65,6 +65,7 @@ class RequestState:
         """Whether it was loaded or computed."""
         self.points: dict[int, BlockHash] = {}
         """Number of tokens -> block hash, for each point that was promised."""
+        self._promised_tokens = 0
         self._request: object = None
         self._tokens_per_hash = 1
         self._plan: PromisePlan | None = None
@@ -151,7 +152,12 @@ class RequestState:
             first = min(first, end)
             if promised.is_promised(self._plan, get_offload_group_idx(key), end):
                 self.points[end] = get_offload_block_hash(key)
-        return [PromisedPoint(end, self.points[end]) for end in sorted(self.points) if end >= first]
+        return [self.promise(end, self.points[end]) for end in sorted(self.points) if end >= first]
+
+    def promise(self, num_tokens: int, block_hash: BlockHash) -> PromisedPoint:
+        point = PromisedPoint(num_tokens, block_hash, self._promised_tokens)
+        self._promised_tokens = max(self._promised_tokens, num_tokens)
+        return point
 
     def chunks(self, keys: Iterable[OffloadKey], groups: Sequence[GroupOffloadConfig]) -> list[WantedChunk]:
         """These keys with their positions and the keys of the chunks before them, which vLLM does not offer if it has
