@@ -56,6 +56,21 @@ def test_a_tier_that_gathers_gets_a_prompt_once_it_is_computed():
     assert served.serve_offloaded() == BOUNDARY
 
 
+@pytest.mark.parametrize("model", MODELS)
+def test_a_request_promises_each_token_once_beyond_its_promises_before(model, monkeypatch):
+    """In the order in which stores end."""
+    promised = []
+    monkeypatch.setattr(LRUPolicy, "promise", lambda _, point: promised.append(point))
+    served = Served(model)
+    for _ in range(2):
+        served.serve_offloaded()
+        new = sorted(
+            (range(point.promised_tokens, point.num_tokens) for point in promised), key=lambda tokens: tokens.start
+        )
+        assert [token for tokens in new for token in tokens] == list(range(BOUNDARY))
+        promised.clear()
+
+
 @pytest.mark.parametrize(("model", "num_needed"), [("full", 7), ("window + full", 10), ("state + full", 8)])
 def test_a_use_is_a_request_that_resumed_wherever_its_blocks_lay(model, num_needed, monkeypatch):
     uses = []
