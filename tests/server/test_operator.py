@@ -94,7 +94,7 @@ OWN = {"/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/models",
 ACCESS = {
     **dict.fromkeys(["/", "/health"], Access.OPEN),
     **dict.fromkeys([*OWN, "/tokenize", "/detokenize", "/why/{request_id}"], Access.OWN),
-    **dict.fromkeys(["/metrics", "/plan", "/engine", "/state", "/history"], Access.READS_ALL),
+    **dict.fromkeys(["/metrics", "/plan", "/engine", "/load", "/state", "/history"], Access.READS_ALL),
     "/reset_prefix_cache": Access.CHANGES_ALL,
 }
 

@@ -14,6 +14,13 @@ from .exchange import (
 from .gate import Access as Access, Gate as Gate
 from .hints import RETAIN as RETAIN
 from .http_metrics import ANSWERS as ANSWERS, GONE as GONE, HttpMetrics as HttpMetrics
+from .load import (
+    LOAD_HEARTBEAT_S as LOAD_HEARTBEAT_S,
+    PREFILL as PREFILL,
+    ROUTER as ROUTER,
+    Load as Load,
+    LoadBook as LoadBook,
+)
 from .logs import set_up_logs as set_up_logs
 from .metric import (
     Described as Described,

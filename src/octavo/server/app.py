@@ -10,7 +10,7 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from octavo.engine import published_plan
@@ -29,6 +29,7 @@ from octavo.server.tenants import Tenant
 from octavo.server.tokenize_route import DetokenizeRoute, TokenizeRoute
 
 _JSON = "application/json"
+_LINES = "application/x-ndjson"
 _TRUTHS = {"true": True, "false": False}
 
 
@@ -55,6 +56,7 @@ def make_app(service: Service, *, is_crowded: Callable[[], bool], tenants: Seque
             Route("/metrics", plain.metrics, methods=["GET"]),
             Route("/plan", plain.plan, methods=["GET"]),
             Route("/engine", plain.engine, methods=["GET"]),
+            Route("/load", plain.load, methods=["GET"]),
             Route("/state", plain.state, methods=["GET"]),
             Route("/history", plain.history, methods=["GET"]),
         ],
@@ -142,6 +144,12 @@ class _PlainRoutes:
         """The facts that a router needs."""
         engine, model = self._service.engine.engine, self._service.config.model_name
         return _json(facts_of(engine, model=model, life=self._life))
+
+    async def load(self, request: Request) -> Response:
+        """The load that others than `?router=` have sent, a line whenever it changes."""
+        router = request.query_params.get("router", "")
+        lines = (encode(load) + b"\n" async for load in self._service.load.news(router))
+        return StreamingResponse(lines, media_type=_LINES, headers={"cache-control": "no-store"})
 
     async def state(self, request: Request) -> Response:
         """The state that the page shows."""

@@ -10,6 +10,7 @@ from octavo.chunks import Hint
 from octavo.engine import AsyncEngine, FinishReason, RequestOutput, RequestStream, SamplingParams, TokenLogprobs
 from octavo.server.errors import bad_request
 from octavo.server.live_requests import LiveRequest, LiveRequests
+from octavo.server.load import OpenLoad
 from octavo.server.prompts import PreparedPrompt
 
 
@@ -49,6 +50,7 @@ class Generation:
         self,
         engine: AsyncEngine,
         live: LiveRequests,
+        load: OpenLoad,
         *,
         request_id: str,
         prompts: Sequence[PreparedPrompt],
@@ -58,6 +60,7 @@ class Generation:
     ) -> None:
         self._engine = engine
         self._live = live
+        self._load = load
         self._request_id = request_id
         self._prompts = prompts
         self._params = params
@@ -69,6 +72,7 @@ class Generation:
     async def __aenter__(self) -> Self:
         """Puts all prompts into the engine's queue, or none."""
         self._check_lengths()
+        self._load.read(self.num_prompt_tokens)
         self._watched = [
             self._live.begin(f"{self._request_id}-{index}" if index else self._request_id, len(prompt.token_ids))
             for index, prompt in enumerate(self._prompts)
@@ -105,8 +109,7 @@ class Generation:
         """New pieces of all prompts, as they come."""
         if len(self._streams) == 1:
             async for output in self._streams[0]:
-                self._watched[0].note(output)
-                yield Piece(0, output)
+                yield self._piece(0, output)
             return
         waiting = {asyncio.ensure_future(stream.__anext__()): index for index, stream in enumerate(self._streams)}
         try:
@@ -118,8 +121,7 @@ class Generation:
                         continue
                     output = task.result()
                     waiting[asyncio.ensure_future(self._streams[index].__anext__())] = index
-                    self._watched[index].note(output)
-                    yield Piece(index, output)
+                    yield self._piece(index, output)
         finally:
             for task in waiting:
                 task.cancel()
@@ -161,6 +163,11 @@ class Generation:
                     param="max_tokens" if length < longest else "prompt",
                     code="context_length_exceeded",
                 )
+
+    def _piece(self, index: int, output: RequestOutput) -> Piece:
+        self._load.begun()
+        self._watched[index].note(output)
+        return Piece(index, output)
 
     def _end_watching(self) -> None:
         for watched in self._watched:

@@ -11,6 +11,7 @@ from octavo.server.errors import bad_request
 from octavo.server.exchange import Exchange, event
 from octavo.server.generation import Generation
 from octavo.server.hints import hints_on_prompts
+from octavo.server.load import OpenLoad
 from octavo.server.requests import ChatRequest, CompletionRequest
 from octavo.server.service import Service
 from octavo.server.turn_request import TurnRequest
@@ -29,18 +30,25 @@ class GenerationRoute(BodyRoute):
         self._read = read
 
     async def _serve(self, exchange: Exchange, ticket: Ticket) -> None:
+        load = self._service.load.begin(exchange.headers)
+        try:
+            await self._generate(exchange, ticket, load)
+        finally:
+            load.end()
+
+    async def _generate(self, exchange: Exchange, ticket: Ticket, load: OpenLoad) -> None:
         body = await exchange.read_body(ticket)
         request, writer = await self._read(body)
         exchange.ignored_fields = self._service.find_ignored(body, request)
         self._service.ignored_fields.log(exchange.ignored_fields)
         del body
         hints = hints_on_prompts(request.prompt_cache_retention, exchange.headers)
-        await exchange.run(self._answer(exchange, request, writer, hints))
+        await exchange.run(self._answer(exchange, request, writer, load, hints))
 
     async def _answer(
-        self, exchange: Exchange, request: AnyRequest, writer: AnswerWriter, hints: Sequence[Hint]
+        self, exchange: Exchange, request: AnyRequest, writer: AnswerWriter, load: OpenLoad, hints: Sequence[Hint]
     ) -> None:
-        async with self._service.generation(writer, _salt_of(request, exchange.tenant), hints) as generation:
+        async with self._service.generation(writer, load, _salt_of(request, exchange.tenant), hints) as generation:
             if request.stream:
                 await exchange.stream(_events(generation, writer, with_usage=request.includes_usage))
                 return

@@ -18,6 +18,7 @@ from octavo.server.generation import Generation
 from octavo.server.history import History
 from octavo.server.ignored_fields import IgnoredFields
 from octavo.server.live_requests import LiveRequests
+from octavo.server.load import LoadBook, OpenLoad
 from octavo.server.logprobs import TokenNamer, token_namer
 from octavo.server.metrics import ServerMetrics
 from octavo.server.offload_view import OffloadReport, ReadOffload
@@ -44,6 +45,7 @@ class Service:
         self.metrics = ServerMetrics(config.model_name)
         self.history = History(self.metrics)
         self.live = LiveRequests(self.metrics.latencies)
+        self.load = LoadBook(max_model_len=engine.engine.max_model_len)
         self.admission = Admission(
             most_requests=limits.max_waiting + limits.max_num_seqs, most_bytes=config.max_buffered_bytes
         )
@@ -107,11 +109,14 @@ class Service:
                 )
         return await asyncio.to_thread(lambda: str(tokenizer.decode(token_ids, skip_special_tokens=False)))
 
-    def generation(self, writer: AnswerWriter, cache_salt: str | None, hints: Sequence[Hint] = ()) -> Generation:
+    def generation(
+        self, writer: AnswerWriter, load: OpenLoad, cache_salt: str | None, hints: Sequence[Hint] = ()
+    ) -> Generation:
         """The engine's streams for a request. `hints` apply to all its prompts."""
         return Generation(
             self.engine,
             self.live,
+            load,
             request_id=writer.request_id,
             prompts=writer.prompts,
             params=writer.params,

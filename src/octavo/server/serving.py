@@ -98,6 +98,7 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Ends what is open, in order."""
         self.service.admission.close()
+        self.service.load.close()
         for watch in self._watching:
             watch.cancel()
         await asyncio.gather(*self._watching, return_exceptions=True)
