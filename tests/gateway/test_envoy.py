@@ -2,9 +2,11 @@
 
 import random
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from urllib.parse import urlsplit
 
 import httpx
+import msgspec
 import openai
 import pytest
 
@@ -13,7 +15,7 @@ pytest.importorskip("envoy", reason="needs octavo[epp] and Envoy: make test-flee
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from octavo.server import read_tenants
+from octavo.server import Load, read_tenants
 from rigs.running_envoy import RunningEnvoy, RunningPicker
 from rigs.running_router import RoutedEngine
 from rigs.running_server import MODEL
@@ -73,6 +75,22 @@ def test_predicted_and_resumed_tokens_agree_and_answers_are_the_engines_own(envo
             picker.wait_until_told(engines)
     assert resumed
     assert sum(num_finished(engine) for engine in engines) == 24
+
+
+def test_engines_tell_other_pickers_of_a_request(envoy, picker, engines):
+    loads = [engine.server.service.load for engine in engines]
+    with envoy.client() as client, ThreadPoolExecutor() as clients, ExitStack() as held:
+        for engine in engines:
+            held.enter_context(engine.held_engine())
+        sent = clients.submit(complete, client, LONG)
+        with engines[0].client() as asking:
+            while not any(load.others("another").requests for load in loads):
+                asking.get("/health")
+        told = [load.others("another") for load in loads]
+        own = picker.ask(lambda server: [one.others for one in server.fleet.placement.loads.values()])
+    assert sorted(told, key=msgspec.structs.astuple) == [Load(), Load(requests=1, prefill_tokens=len(LONG))]
+    assert own == [Load(), Load()]
+    assert sent.result().status_code == 200
 
 
 def test_the_official_client_gets_chats_and_streams(envoy, picker, engines):

@@ -6,6 +6,7 @@ import httpx
 
 from octavo.gateway import Picker
 from octavo.router import EngineAddress, Fleet
+from octavo.server import ROUTER
 
 URLS = ["http://one:8000", "http://two:8000"]
 
@@ -23,4 +24,6 @@ def test_an_engine_that_leaves_while_addresses_are_looked_up_is_not_picked():
 
             return await Picker(fleet, lambda _: None, fallbacks=1, look_up=look_up).pick(None, {})
 
-    assert asyncio.run(pick()).endpoints == ("10.0.0.2:8000",)
+    picked = asyncio.run(pick())
+    assert picked.endpoints == ("10.0.0.2:8000",)
+    assert list(picked.marks) == [ROUTER]  # its prompt is not known here: the engine counts it

@@ -5,6 +5,7 @@ from random import Random
 import pytest
 
 from octavo.router import Placement, Prompt
+from octavo.server import Load
 
 ENGINES = ["a", "b", "c"]
 
@@ -156,3 +157,26 @@ def test_an_engine_takes_a_bounded_number_of_requests():
     assert placement.choose(prompt(), ["a", "b"]) is None
     placement.end(sent[0])
     assert placement.choose(prompt(), ["a", "b"]) is not None
+
+
+def test_what_others_have_sent_counts_like_ones_own(placement):
+    placement.hear("b", Load(requests=1, prefill_tokens=5000))
+    own = prompt(num_tokens=2000)
+    assert placement.choose(prompt(resumes={"b": 1600}), ENGINES).engine != "b"
+    sent = placement.send(placement.choose(own, ["b"]), own, now=0.0)
+    placement.hear("b", Load(requests=3, prefill_tokens=100))
+    assert (placement.loads["b"].num_requests, placement.loads["b"].prefill_tokens) == (4, 2100)
+    placement.end(sent)
+    placement.hear("b", Load())
+    assert (placement.loads["b"].num_requests, placement.loads["b"].prefill_tokens) == (0, 0)
+    placement.hear("gone", Load(requests=1))
+
+
+def test_an_engine_is_not_slow_because_of_what_others_have_sent(placement):
+    for _ in range(40):
+        placement.hear("a", Load(requests=1, prefill_tokens=3000))
+        sent = placement.send(placement.choose(prompt(1000), ["a"]), prompt(1000), now=0.0)
+        placement.hear("a", Load())
+        placement.first_token(sent, now=2.0)
+        placement.end(sent)
+    assert placement.loads["a"].rate == pytest.approx(2000, rel=0.01)

@@ -31,6 +31,8 @@ class Picked:
 
     endpoints: tuple[str, ...]
     """Addresses such as `10.0.0.5:8000`: first the choice, then those to try if it does not answer."""
+    marks: dict[str, str]
+    """Headers for the engine, by which it tells other pickers of the request."""
     fleet: Fleet
     sent: Reservation
     expecting: AbstractContextManager[None]
@@ -101,6 +103,7 @@ class Picker:
             named.append(endpoints.pop(other.engine))
         return Picked(
             endpoints=tuple(named),
+            marks=self._fleet.marks(read.prompt, choice),
             fleet=self._fleet,
             sent=sent,
             expecting=expecting,

@@ -111,7 +111,7 @@ class _Exchange:
         asked_with = {name: value for name, value in self._headers.items() if name in _ASKED_WITH} | self._own_key()
         path = self._headers.get(":path", "")
         self._picked = await self._picker.pick(body, asked_with, path=path, allowed=self._allowed)
-        return destination(self._picked.endpoints, self._own_key())
+        return destination(self._picked.endpoints, self._picked.marks | self._own_key())
 
     def _own_key(self) -> dict[str, str]:
         """The header with the engines' key; none with tenants, as engines know a tenant by its own key."""

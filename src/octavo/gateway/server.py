@@ -28,7 +28,8 @@ class PickerServer:
     def __init__(self, config: PickerConfig) -> None:
         self._config = config
         timeout = httpx.Timeout(None, connect=_CONNECT_TIMEOUT_S)
-        self._client = httpx.AsyncClient(timeout=timeout, trust_env=False)
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+        self._client = httpx.AsyncClient(timeout=timeout, limits=limits, trust_env=False)
         self.fleet = Fleet(_addresses(config), self._client, engine_api_key=config.engine_api_key)
         self.metrics = RouterMetrics()
         tenants = () if config.tenants is None else read_tenants(config.tenants)

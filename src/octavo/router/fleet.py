@@ -3,6 +3,7 @@
     facts     GET /engine, when the router starts and whenever the engine comes back; of vLLM, GET /v1/models
     health    GET /health at an interval; a request that cannot be delivered counts too
     events    from its own socket into the index that it shares with all engines of the same plan and hashes
+    load      GET /load, a line whenever it changes: what other routers have sent there
 
 An engine that restarts is empty until it says otherwise: its facts name another life. While one cannot be reached, its
 blocks stay known, since requests do not go there, and since its events tell later what went meanwhile, or that this is
@@ -14,8 +15,10 @@ import logging
 import time
 from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
+from functools import partial
 from http import HTTPStatus
 from random import Random
+from secrets import token_hex
 from typing import Self
 
 import httpx
@@ -28,9 +31,10 @@ from octavo.router.indexes import Indexes, ReadPrompt
 from octavo.router.listener import listen
 from octavo.router.member import Member
 from octavo.router.names import LOOK_UP_INTERVAL_S, LookUp, Names, look_up
-from octavo.router.placement import Placement
+from octavo.router.others import follow_load
+from octavo.router.placement import Choice, Placement, Prompt
 from octavo.router.reasons import reason_of
-from octavo.server import EngineFacts
+from octavo.server import PREFILL, ROUTER, EngineFacts
 
 _logger = logging.getLogger(__name__)
 
@@ -56,6 +60,8 @@ class Fleet:
         self.members: dict[str, Member] = {}
         self.placement = Placement(Random(), most_per_engine=most_per_engine)  # noqa: S311 - no secret
         self._indexes = Indexes()
+        self._router = token_hex(8)
+        """The name by which engines know this router's requests."""
         self._followers: asyncio.TaskGroup | None = None
         self._tasks: dict[str, asyncio.Task[None]] = {}
         """Engine -> task, while the fleet runs."""
@@ -137,6 +143,12 @@ class Fleet:
         """Inside the block, the engine counts as having a prompt that was sent to it."""
         return self._indexes.expecting(self.members[name], read)
 
+    def marks(self, prompt: Prompt, choice: Choice) -> dict[str, str]:
+        """The headers of a request by which its engine tells other routers of it."""
+        if not prompt.num_tokens:  # the engine counts them
+            return {ROUTER: self._router}
+        return {ROUTER: self._router, PREFILL: str(prompt.num_tokens - choice.resumed_tokens)}
+
     @asynccontextmanager
     async def while_alive(self, member: Member) -> AsyncIterator[None]:
         """For a request to an engine: raises httpx.ReadError if the engine stops answering for its health meanwhile."""
@@ -172,9 +184,17 @@ class Fleet:
                         await reading.stop()
                         self._indexes.forget(member)
                         member.facts = facts
-                        reading.start(listen(member, facts, self._indexes))
+                        reading.start(self._hear(member, facts))
                     member.lost = ""
                 await asyncio.sleep(HEALTH_INTERVAL_S)
+
+    async def _hear(self, member: Member, facts: EngineFacts) -> None:
+        """Takes what the engine tells by itself."""
+        hear = partial(self.placement.hear, member.name)
+        async with asyncio.TaskGroup() as both:
+            both.create_task(listen(member, facts, self._indexes))
+            if not member.learns_plan:
+                both.create_task(follow_load(self.client, member.address.url, self._router, self._headers, hear))
 
     async def _ask_facts(self, member: Member) -> EngineFacts | None:
         try:
@@ -211,7 +231,7 @@ class Fleet:
 
 
 class _Reading:
-    """The task that reads an engine's events, if there is one."""
+    """The task that takes what an engine tells, if there is one."""
 
     def __init__(self) -> None:
         self._task: asyncio.Task[None] | None = None

@@ -73,6 +73,18 @@ _FLEET_METRICS: tuple[Metric[FleetState], ...] = (
         "engine",
     ),
     gauge(
+        "octavo_router_engine_others_open_requests",
+        "Open requests there that this router did not send, as far as the engine tells.",
+        _by_engine(lambda engine: engine.others_open_requests),
+        "engine",
+    ),
+    gauge(
+        "octavo_router_engine_others_prefill_tokens",
+        "Tokens of these requests that wait for their prefill.",
+        _by_engine(lambda engine: engine.others_prefill_tokens),
+        "engine",
+    ),
+    gauge(
         "octavo_router_engine_prefill_tokens_per_second",
         "The speed of prefill that the router has learned of the engine.",
         _by_engine(lambda engine: engine.prefill_tokens_per_s),

@@ -20,6 +20,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from random import Random
 
+from octavo.server import Load
+
 _FIRST_RATE = 2000.0
 """Prefill tokens per second, until an engine has answered."""
 _KEPT_OF_ENGINE, _KEPT_OF_FLEET = 0.95, 0.99
@@ -91,13 +93,21 @@ class _Computed:
 
 @dataclass(slots=True, kw_only=True)
 class EngineLoad:
-    """What the router has sent to an engine and what it learned of it."""
+    """What was sent to an engine, by this router and by others, and what the router learned of it."""
 
     fleet: _Computed
     own: _Computed = field(default_factory=_Computed)
     num_requests: int = 0
     prefill_tokens: int = 0
     """The prefill tokens of requests that have no first token yet."""
+    others: Load = field(default_factory=Load)
+    """The part of both that others have sent, as far as the engine tells."""
+
+    def hear(self, others: Load) -> None:
+        """The engine tells what others have sent."""
+        self.num_requests += others.requests - self.others.requests
+        self.prefill_tokens += others.prefill_tokens - self.others.prefill_tokens
+        self.others = others
 
     @property
     def rate(self) -> float:
@@ -132,6 +142,11 @@ class Placement:
 
     def remove(self, engine: str) -> None:
         self.loads.pop(engine, None)
+
+    def hear(self, engine: str, others: Load) -> None:
+        """An engine, which may have left, tells what others have sent there."""
+        if engine in self.loads:
+            self.loads[engine].hear(others)
 
     def choose(self, prompt: Prompt, engines: Collection[str]) -> Choice | None:
         """The choice; None if no engine may take the request."""

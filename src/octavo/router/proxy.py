@@ -8,7 +8,7 @@ import logging
 import math
 import time
 from collections.abc import AsyncIterator, Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import TypeAlias
 
@@ -90,8 +90,9 @@ class Proxy:
             reservation = self._fleet.placement.send(choice, read.prompt, time.monotonic())
             try:
                 with self._fleet.expecting(choice.engine, read):
+                    marked = replace(request, headers=request.headers | self._fleet.marks(read.prompt, choice))
                     await self._relay(
-                        request, self._fleet.members[choice.engine], reservation, _told(read.prompt, choice)
+                        marked, self._fleet.members[choice.engine], reservation, _told(read.prompt, choice)
                     )
             except _TryAnotherError as another:
                 tried.add(choice.engine)

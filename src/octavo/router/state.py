@@ -29,7 +29,11 @@ class EngineState:
     event_batches: int
     dropped_events: int
     open_requests: int
+    """That this router sent there."""
     prefill_tokens: int
+    others_open_requests: int
+    """That others sent there, as far as the engine tells."""
+    others_prefill_tokens: int
     prefill_tokens_per_s: int
 
 
@@ -83,7 +87,9 @@ def engine_state(member: Member, placement: Placement) -> EngineState:
         blocks_on={} if index is None else index.num_blocks_on(member.name),
         event_batches=member.num_batches,
         dropped_events=0 if index is None else index.num_dropped_events(member.name),
-        open_requests=load.num_requests,
-        prefill_tokens=load.prefill_tokens,
+        open_requests=load.num_requests - load.others.requests,
+        prefill_tokens=load.prefill_tokens - load.others.prefill_tokens,
+        others_open_requests=load.others.requests,
+        others_prefill_tokens=load.others.prefill_tokens,
         prefill_tokens_per_s=round(load.rate),
     )
