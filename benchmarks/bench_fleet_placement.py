@@ -2,11 +2,12 @@
 
     python benchmarks/bench_fleet_placement.py [--trace FILE] [--requests 1200] [--engines 10 100 1000]
                                                [--model examples/models/qwen3-next-80b.json] [--device 8]
-                                               [--routers 1 2 4]
+                                               [--routers 1 2 4 [--told-after 0.01 inf]] [--seed 0]
 
 Without --trace it makes chats of a hybrid's users, many of which begin with one of forty documents. Engines compute
 10,000 prompt tokens a second. With --routers it compares numbers of routers instead, among which requests are spread by
-chance. Last, the size of the router's index, whose blocks a tenth of the engines hold.
+chance, and which hear of each other's requests from the engines. Last, the size of the router's index, whose blocks a
+tenth of the engines hold.
 
 resumed    of the prompt tokens
 ratio      resumed tokens over those of longest_prefix, which is the same router if it knows full attention only
@@ -21,6 +22,7 @@ from collections.abc import Sequence
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
+from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +33,7 @@ from octavo.planning import plan_kv_cache, read_model
 from octavo.router import FleetIndex
 from octavo.sim import (
     PLACEMENTS,
+    TOLD_AFTER_S,
     MakePlace,
     Place,
     SeveralRouters,
@@ -112,21 +115,29 @@ def config_of(args: argparse.Namespace, trace: Trace) -> SimConfig:
 
 def placements(args: argparse.Namespace) -> dict[str, MakePlace]:
     if args.routers:
-        return {f"octavo x{number}": partial(SeveralRouters, num_routers=number) for number in args.routers}
+        return {
+            f"octavo x{number}, {'untold' if age is None else f'{1000 * age:.0f} ms'}": partial(
+                SeveralRouters, num_routers=number, told_after_s=age
+            )
+            for number in args.routers
+            for age in [None if age == inf else age for age in args.told_after]
+        }
     return dict(PLACEMENTS)
 
 
 def compare(args: argparse.Namespace) -> None:
-    trace = chats(args.requests) if args.trace is None else read_trace(args.trace, most_requests=args.requests)
+    trace = (
+        chats(args.requests, args.seed) if args.trace is None else read_trace(args.trace, most_requests=args.requests)
+    )
     config = config_of(args, trace)
     print(f"{len(trace.requests):,} requests, {trace.num_prompt_tokens:,} prompt tokens, {args.model.stem}")
-    print(f"{'engines':>7}  {'placement':15}{'resumed':>9}{'ratio':>8}{'TTFT p50':>10}{'p99':>9}{'decision':>11}")
+    print(f"{'engines':>7}  {'placement':18}{'resumed':>9}{'ratio':>8}{'TTFT p50':>10}{'p99':>9}{'decision':>11}")
     for num_engines in args.engines:
         reports, timed = {}, {}
         for name, make_place in placements(args).items():
             timed[name] = Timed(make_place)
             reports[name] = replay(trace, config, num_engines=num_engines, make_place=timed[name])
-            print(f"{num_engines:7,}  {name:15}{reports[name].resumed_share:9.1%}", end="", flush=True)
+            print(f"{num_engines:7,}  {name:18}{reports[name].resumed_share:9.1%}", end="", flush=True)
             ratio = reports[name].resumed_share / reports["longest_prefix"].resumed_share if name == "octavo" else None
             print(f"{'' if ratio is None else f'{ratio:.2f}x':>8}", end="")
             print(f"{reports[name].ttft_p50_s:8.2f} s{reports[name].ttft_p99_s:7.2f} s", end="")
@@ -168,6 +179,14 @@ def main() -> None:
     parser.add_argument("--model", type=Path, default=MODELS / "qwen3-next-80b.json")
     parser.add_argument("--device", type=int, default=8, help="GiB of each engine's pool")
     parser.add_argument("--routers", type=int, nargs="+", default=[], help="beside each other, instead of placements")
+    parser.add_argument(
+        "--told-after",
+        type=float,
+        nargs="+",
+        default=[TOLD_AFTER_S],
+        help="seconds until a router hears what others have sent to an engine; inf: never",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the chats")
     args = parser.parse_args()
     compare(args)
     if args.routers:

@@ -11,6 +11,7 @@ from octavo.events import external_hashes
 from octavo.hashing import PLAIN
 from octavo.sim import (
     PLACEMENTS,
+    TOLD_AFTER_S,
     RoutedPlace,
     SeveralRouters,
     SimConfig,
@@ -125,11 +126,12 @@ def test_full_attention_alone_is_the_same_to_both():
     assert reports[0] == reports[1]
 
 
-def several(number):
-    trace = Trace(requests=list(documents()), block_tokens=BLOCK)
+def several(number, *, told_after_s=TOLD_AFTER_S, apart_s=APART_S):
+    requests = [replace(r, arrival_s=r.arrival_s / APART_S * apart_s) for r in documents()]
+    trace = Trace(requests=requests, block_tokens=BLOCK)
     config = SimConfig(plan=MODELS["state + full"].plan(3.0))
-    place = PLACEMENTS["octavo"] if number is None else partial(SeveralRouters, num_routers=number)
-    return replay(trace, config, num_engines=3, make_place=place)
+    place = partial(SeveralRouters, num_routers=number, told_after_s=told_after_s)
+    return replay(trace, config, num_engines=3, make_place=PLACEMENTS["octavo"] if number is None else place)
 
 
 def test_one_of_several_routers_is_a_router():
@@ -139,3 +141,31 @@ def test_one_of_several_routers_is_a_router():
 def test_on_a_quiet_fleet_each_router_knows_what_the_others_requests_left():
     """All has been heard of when the next request comes. A tie may go otherwise."""
     assert several(3).resumed_share > 0.9 * several(1).resumed_share
+
+
+def loads_of(place):
+    return {name: (load.num_requests, load.prefill_tokens) for name, load in place._placement.loads.items()}
+
+
+def test_what_is_told_at_once_makes_several_routers_see_one_load():
+    engines = fleet("state + full", count=3)
+    routers = SeveralRouters(engines, num_routers=3, told_after_s=0.0)
+    for number, request in enumerate(documents(30)):
+        asked = replace(request, arrival_s=0.002 * number)
+        for engine in engines:
+            engine.run_until(asked.arrival_s)
+        engines[routers(number, asked)].submit(number, asked)
+        for place in routers._places:
+            place._hear(asked.arrival_s)
+        first, *others = [loads_of(place) for place in routers._places]
+        assert others == [first, first]
+    assert sum(requests for requests, _ in first.values()) > 3
+    for engine in engines:
+        engine.finish()
+    for place in routers._places:
+        place._hear(engines[0].now + 1e6)
+        assert loads_of(place) == dict.fromkeys(first, (0, 0))
+
+
+def test_what_is_never_told_is_not_known():
+    assert several(3, told_after_s=None, apart_s=0.001) != several(3, told_after_s=0.0, apart_s=0.001)

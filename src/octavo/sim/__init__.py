@@ -12,13 +12,14 @@ from octavo.sim.outcomes import Outcome
 from octavo.sim.places import PLACEMENTS, MakePlace, Place
 from octavo.sim.replay import check_room, replay
 from octavo.sim.report import Lost, SimReport
-from octavo.sim.routed import RoutedPlace, SeveralRouters
+from octavo.sim.routed import TOLD_AFTER_S, RoutedPlace, SeveralRouters
 from octavo.sim.speeds import Speeds
 from octavo.sim.traces import Trace, TraceRequest, read_trace
 from octavo.why import Cause
 
 __all__ = [
     "PLACEMENTS",
+    "TOLD_AFTER_S",
     "Cause",
     "Lost",
     "MakePlace",

@@ -16,12 +16,15 @@ from octavo.engine import published_plan
 from octavo.events import AnyEvent, Expectation, PublishedGroup, PublishedPlan, external_hashes
 from octavo.hashing import PLAIN
 from octavo.router import FleetIndex, Placement, Prompt, Reservation
+from octavo.server import Load
 from octavo.sim.engine import SimulatedEngine
 from octavo.sim.outcomes import Outcome
 from octavo.sim.traces import TraceRequest
 from octavo.specs import ResumePoint
 
 _LONG_PROMPT_BLOCKS = 1 << 20
+TOLD_AFTER_S = 0.01
+"""The age of what an engine tells of its load: it tells changes of that time in one line, and lines take their way."""
 
 
 class RoutedPlace:
@@ -66,6 +69,16 @@ class RoutedPlace:
         """Queues something that the router learns at that time."""
         heappush(self._news, (when, next(self._order), news))
 
+    def prefill_tokens(self, number: int) -> int:
+        """The tokens that an open request was expected to compute."""
+        return self._open[number].reservation.prefill_tokens
+
+    def add_others(self, engine: str, *, requests: int = 0, prefill_tokens: int = 0) -> None:
+        """An engine tells more that other routers have sent there, or less."""
+        known = self._placement.loads[engine].others
+        others = Load(requests=known.requests + requests, prefill_tokens=known.prefill_tokens + prefill_tokens)
+        self._placement.hear(engine, others)
+
     def begun(self, number: int, when: float) -> None:
         """A request has its first token. Another router may have sent it."""
         if number in self._open:
@@ -86,15 +99,46 @@ class RoutedPlace:
 class SeveralRouters:
     """Several routers side by side; each request meets one of them by chance.
 
-    They share nothing: each learns of blocks by the engines' events, and knows only its own requests.
+    They share nothing: each learns of blocks by the engines' events, and of the others' requests by what the engines
+    tell of their load.
     """
 
-    def __init__(self, engines: Sequence[SimulatedEngine], *, num_routers: int) -> None:
+    def __init__(
+        self, engines: Sequence[SimulatedEngine], *, num_routers: int, told_after_s: float | None = TOLD_AFTER_S
+    ) -> None:
+        """`told_after_s` is the age of what engines tell of their load; None if they tell nothing, as vLLM does."""
         self._places = [RoutedPlace(engines, seed=seed) for seed in range(num_routers)]
         self._chooser = Random(0)  # noqa: S311 - nothing secret hangs on it
+        self._told_after_s = told_after_s
+        self._sent: dict[int, tuple[RoutedPlace, str, int]] = {}
+        """By request that is open: who sent it where, and the tokens to compute."""
+        for engine in engines:
+            engine.watchers.append(_LoadWatcher(self))
 
     def __call__(self, number: int, request: TraceRequest) -> int:
-        return self._chooser.choice(self._places)(number, request)
+        place = self._chooser.choice(self._places)
+        engine = place(number, request)
+        self._sent[number] = place, str(engine), place.prefill_tokens(number)
+        self._tell(number, request.arrival_s, requests=1, prefill_tokens=place.prefill_tokens(number))
+        return engine
+
+    def begun(self, number: int, now: float) -> None:
+        """A request has its first token."""
+        self._tell(number, now, prefill_tokens=-self._sent[number][-1])
+
+    def ended(self, number: int, now: float) -> None:
+        """A request is answered."""
+        self._tell(number, now, requests=-1)
+        del self._sent[number]
+
+    def _tell(self, number: int, now: float, *, requests: int = 0, prefill_tokens: int = 0) -> None:
+        if self._told_after_s is None:
+            return
+        sender, engine, _ = self._sent[number]
+        for place in self._places:
+            if place is not sender:
+                news = partial(place.add_others, engine, requests=requests, prefill_tokens=prefill_tokens)
+                place.tell(now + self._told_after_s, news)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +163,22 @@ class _Watcher:
 
     def ended(self, now: float, outcome: Outcome) -> None:
         self.place.tell(now, partial(self.place.ended, outcome.number))
+
+
+@dataclass(frozen=True, slots=True)
+class _LoadWatcher:
+    """Tells the routers how far each other's requests are."""
+
+    routers: SeveralRouters
+
+    def changed(self, now: float, events: Sequence[AnyEvent]) -> None:
+        """Blocks are no load."""
+
+    def begun(self, now: float, outcome: Outcome) -> None:
+        self.routers.begun(outcome.number, now)
+
+    def ended(self, now: float, outcome: Outcome) -> None:
+        self.routers.ended(outcome.number, now)
 
 
 def _attention_only(plan: PublishedPlan) -> PublishedPlan:
