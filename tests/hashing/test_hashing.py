@@ -195,6 +195,20 @@ class TestChain:
             hasher.extend(hashes, array[:end], identity)
             assert hashes == hasher.hash_tokens(tokens, identity)[: end // block_size]
 
+    @pytest.mark.parametrize("num_blocks", [512, 513, 1024, 1300])
+    @pytest.mark.parametrize("lookahead_tokens", [0, 2])
+    def test_a_long_prompt_in_steps_equals_at_once(self, num_blocks, lookahead_tokens):
+        """Runs of 512 blocks, and an image over the boundary of two of them."""
+        image = MultiModalItem(identifier="image", offset=8100, length=200)
+        identity = RequestIdentity(cache_salt="salt", multimodal=(image,))
+        hasher = BlockHasher(hash_block_size=16, algorithm="sha256_cbor", lookahead_tokens=lookahead_tokens)
+        tokens = list(range(num_blocks * 16 + lookahead_tokens))
+        hashes = []
+        for end in range(0, num_blocks + 100, 100):
+            hasher.extend(hashes, tokens[: end * 16 + lookahead_tokens], identity)
+        assert hashes == hasher.hash_tokens(tokens, identity)
+        assert len(set(hashes)) == num_blocks
+
     @given(algorithms, st.integers(1, 5), token_lists.filter(bool), identities(max_tokens=60), st.data())
     def test_a_token_changes_its_block_and_all_later_ones(self, algorithm, block_size, tokens, identity, data):
         hasher = BlockHasher(hash_block_size=block_size, algorithm=algorithm)
