@@ -17,7 +17,7 @@ CHAT = [{"role": "system", "content": "Be brief, and never guess. " * 4}, {"role
 
 @pytest.fixture
 def engines(model, running):
-    return [running(RoutedEngine(model)) for _ in range(2)]
+    return [running(RoutedEngine(model)) for _ in range(3)]
 
 
 @pytest.fixture
@@ -128,25 +128,28 @@ def test_what_an_engine_refuses_is_refused(router, official):
 
 
 def test_an_engine_that_is_gone_costs_a_try_and_no_request(router, engines):
-    engines[0].close()
+    gone, *left = engines
+    gone.close()
     with router.client() as client:
         answers = [complete(client, [7 + i] * 40) for i in range(8)]
         assert [answer.status_code for answer in answers] == [200] * 8
-        assert {answer.headers["x-octavo-engine"] for answer in answers} == {engines[1].name}
+        assert {answer.headers["x-octavo-engine"] for answer in answers} <= {engine.name for engine in left}
         seen = router.wait_until(lambda seen: not all(engine["is_reachable"] for engine in seen["engines"]))
-        assert {engine["name"] for engine in seen["engines"] if engine["is_reachable"]} == {engines[1].name}
+        assert {one["name"] for one in seen["engines"] if one["is_reachable"]} == {engine.name for engine in left}
         assert client.get("/health").status_code == 200
-        engines[1].close()
+        for engine in left:
+            engine.close()
         answer = complete(client, [7] * 40)
     assert (answer.status_code, "engine" in answer.json()["error"]["message"]) in {(502, True), (503, True)}
 
 
 def test_an_engine_that_is_drained_gets_nothing_new(router, engines):
     with router.client() as client:
-        assert client.post(f"/fleet/{engines[0].name}/drain").json()["is_draining"]
-        assert {complete(client, [9 + i] * 40).headers["x-octavo-engine"] for i in range(6)} == {engines[1].name}
-        assert not client.delete(f"/fleet/{engines[0].name}/drain").json()["is_draining"]
-        assert len({complete(client, [90 + i] * 40).headers["x-octavo-engine"] for i in range(20)}) == 2
+        drained, *left = [engine.name for engine in engines]
+        assert client.post(f"/fleet/{drained}/drain").json()["is_draining"]
+        assert {complete(client, [9 + i] * 40).headers["x-octavo-engine"] for i in range(6)} <= {*left}
+        assert not client.delete(f"/fleet/{drained}/drain").json()["is_draining"]
+        assert drained in {complete(client, [90 + i] * 40).headers["x-octavo-engine"] for i in range(40)}
         assert client.post("/fleet/nobody/drain").status_code == 404
 
 
