@@ -243,6 +243,25 @@ def scenario_salts(model: str, transfer: dict[str, Any]) -> dict[str, Any]:
     return {"found": found, "answers": answers}
 
 
+def scenario_branches(model: str, transfer: dict[str, Any]) -> dict[str, Any]:
+    """Three questions about one document, of which the device forgets all after each; then on the device, where nothing
+    is loaded."""
+    llm = start(model, transfer)
+    below = Offloading(llm)
+    questions = [tokens(PROMPT_TOKENS, 10) + tokens(130, seed) for seed in range(20, 23)]
+    answers, cached = [], []
+    for question in questions:
+        below.forget_device()
+        answer, tokens_cached = generate_each(llm, [question])
+        answers += answer
+        cached += tokens_cached
+    below.settle()
+    assert llm.reset_prefix_cache(reset_connector=True)
+    report = {"memory": (answers, cached), "local": generate_each(llm, questions)}
+    below.adapter.shutdown()
+    return report
+
+
 def scenario_hinted(model: str, transfer: dict[str, Any]) -> dict[str, Any]:
     """A request with a router's hints. vLLM's API server takes none: a router that runs the engine gives them to it."""
     llm = start(model, transfer)
@@ -342,6 +361,7 @@ SCENARIOS: dict[str, Callable[..., dict[str, Any]]] = {
     "flips": scenario_flips,
     "refused": scenario_refused,
     "salts": scenario_salts,
+    "branches": scenario_branches,
     "hinted": scenario_hinted,
     "adapters": scenario_adapters,
     "images": scenario_images,

@@ -13,7 +13,7 @@ from octavo.chunks import Departures, HintKind, HintOutcome, PromisedPoint
 from octavo.errors import OffloadError, TransferError
 from octavo.host import SlotPlan
 from octavo.ids import BlockHash
-from octavo.offload import LoadRule, OffloadingManager, OffloadLimits
+from octavo.offload import LoadRule, OffloadingManager, OffloadLimits, Outlook
 from octavo.policies import LRUPolicy
 from octavo.tiers import Tier
 from octavo.transfer import (
@@ -465,6 +465,25 @@ def test_what_the_device_had_is_used_too_and_once(engine):
     ends = [(end * TOKENS, get_offload_block_hash(keys[end - 1])) for end in (4, 3, 4, 4, 4)]
     assert engine.policy.promised == ends  # stored, resumed, offered twice, resumed
     engine.settle()
+
+
+@pytest.mark.parametrize(("vllm_sees", "told"), [(0, 3 * TOKENS), (2 * TOKENS, 3 * TOKENS), (4 * TOKENS, 4 * TOKENS)])
+def test_vllm_is_told_where_a_stored_prompt_was_left(engine, vllm_sees, told):
+    engine.store(*engine.request("a", 3))
+    context, keys = engine.announced("a", 5, num_prompt_tokens=5 * TOKENS, shared_prefix_boundary=vllm_sees)
+    assert look(engine, context, keys) == [LookupResult.HIT] * 3 + [LookupResult.MISS] * 2
+    assert engine.told["a"].shared_prefix_boundary == told
+
+
+def test_vllm_is_told_of_a_branch_again_when_it_has_looked_anew(engine):
+    engine.store(*engine.request("a", 3))
+    context, keys = engine.announced("a", 5, num_prompt_tokens=5 * TOKENS, shared_prefix_boundary=0)
+    look(engine, context, keys)
+    engine.step()
+    engine.told["a"].shared_prefix_boundary = 0  # as the device has nothing
+    state_of(context).outlook = Outlook.COMPUTE
+    assert look(engine, context, keys[:1]) == [LookupResult.MISS]
+    assert engine.told["a"].shared_prefix_boundary == 3 * TOKENS
 
 
 def test_a_retained_prompt_weighs_more_until_it_is_released(engine):

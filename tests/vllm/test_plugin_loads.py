@@ -75,6 +75,16 @@ def test_loads_are_what_vllm_has(family: str, tmp_path: Path, request: pytest.Fi
 
 
 @pytest.mark.every_vllm
+@pytest.mark.parametrize("family", ["gemma3", "gpt_oss", "qwen3_next"])
+def test_where_the_second_leaves_a_stored_prompt_the_third_resumes(family: str, tmp_path: Path) -> None:
+    """vLLM sees such a branch on the device only."""
+    seen = play("branches", model=make_model(family, tmp_path / "model"), transfer=transfer_config(memory="32MiB"))
+    assert seen["memory"][1] == [0, 0, NUM_HIT]
+    assert seen["local"][1] == [0, 0, NUM_HIT]
+    assert seen["memory"][0][2] == seen["local"][0][2]
+
+
+@pytest.mark.every_vllm
 def test_loads_within_a_step_are_what_vllm_has(tmp_path: Path) -> None:
     """Not of recurrent state: this vLLM takes the state that a step begins with before the step's loads."""
     transfer = transfer_config(

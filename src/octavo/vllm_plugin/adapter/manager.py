@@ -170,7 +170,9 @@ class OctavoManager(OffloadingManager):
         outlook = state.outlook or self._choosing.choose(state, req_context, key, self._clock())
         if outlook is None:
             return LookupResult.RETRY
-        return LookupResult.MISS if outlook is Outlook.COMPUTE else self._look(key, req_context, state, outlook)
+        found = LookupResult.MISS if outlook is Outlook.COMPUTE else self._look(key, req_context, state, outlook)
+        state.tell_branch(self._promised)
+        return found
 
     def _look(self, key: OffloadKey, req_context: ReqContext, state: RequestState, outlook: Outlook) -> LookupResult:
         """Where a chunk is, if it is to be loaded."""

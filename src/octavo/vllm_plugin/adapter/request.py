@@ -114,6 +114,14 @@ class RequestState:
         """A chunk was found, of a group that is needed from the first chunk on."""
         self.known_tokens = max(self.known_tokens, self._end_of(key))
 
+    def tell_branch(self, promised: PromisedChunks) -> None:
+        """Tells vLLM that others left this prefix where what is known of it ends. vLLM keeps and offers windows and
+        states there and at the prompt's end alone, and sees only what the device has; it forgets what it was told
+        whenever it looks anew."""
+        branch = promised.boundary(self.known_tokens)
+        if branch > getattr(self._request, "shared_prefix_boundary", math.inf):
+            self._request.shared_prefix_boundary = branch  # type: ignore[attr-defined] # vLLM's own, by feature
+
     def resume(self, loaded: Iterable[OffloadKey] = ()) -> int:
         """The request is loaded or computed for the first time. Returns the tokens with which it resumes, in whole
         blocks; without a load, those that the device has."""
