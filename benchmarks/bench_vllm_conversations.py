@@ -54,7 +54,9 @@ def main() -> None:
             lru = sum(run["share"] for run in results["lru", mebibytes]) / len(runs)
             line += (
                 f"  {mean['share'] / lru:5.2f}x lru  stored {mean['chunks']:4.0f} chunks, {mean['bytes'] / 1e6:5.1f} MB"
-                f"; the prompts' ends need {mean['needed'] / 1e6:.1f} MB"
+                f"; the prompts' ends need {mean['needed'] / 1e6:.1f} MB, without the last turn's"
+                f" {mean['before'] / 1e6:.1f}"
+                f"; two chunks apart {mean['sparse'] / 1e6:.1f} for {mean['sparse_share']:.1%}"
             )
         print(line)
 
@@ -139,19 +141,21 @@ def serve(folder: str, family: str, policy: str, mebibytes: int, order: int) -> 
         seed=0,
         kv_transfer_config=transfer if mebibytes else None,
     )
-    prompts: list[list[int]] = []
+    prompts: list[list[list[int]]] = [[] for _ in range(CONVERSATIONS)]
     report: dict[str, float] = {"share": share_resumed(llm, random.Random(order), prompts)}
     if mebibytes:
         manager = llm.llm_engine.engine_core.engine_core.scheduler.connector.connector_scheduler.manager
         report["needed"] = bytes_of_ends(prompts, manager)
+        report["before"] = bytes_of_ends([turns[:-1] for turns in prompts], manager)
+        report["sparse"], report["sparse_share"] = two_chunks_apart(prompts, manager)
         report["chunks"] = manager.manager.status().counters["stored"]
         report["bytes"] = bytes_stored(llm)
         manager.shutdown()
     print("ANSWER " + json.dumps(report), flush=True)
 
 
-def share_resumed(llm: Any, source: random.Random, prompts: list[list[int]]) -> float:
-    """Of the tokens that prompts share with the turn before. Adds all prompts to `prompts`."""
+def share_resumed(llm: Any, source: random.Random, prompts: list[list[list[int]]]) -> float:
+    """Of the tokens that prompts share with the turn before. Adds all prompts to `prompts`, by conversation."""
     said: list[list[int]] = [[] for _ in range(CONVERSATIONS)]
     ideal = resumed = 0
     for _ in range(TURNS):
@@ -159,7 +163,7 @@ def share_resumed(llm: Any, source: random.Random, prompts: list[list[int]]) -> 
         source.shuffle(order)
         for number in order:
             prompt = said[number] + [source.randrange(4, 512) for _ in range(source.randint(*MESSAGE))]
-            prompts.append(prompt)
+            prompts[number].append(prompt)
             answer, cached = generate(llm, prompt)
             ideal += len(said[number])
             resumed += cached
@@ -175,15 +179,40 @@ def generate(llm: Any, prompt: list[int]) -> tuple[list[int], int]:
     return list(output.outputs[0].token_ids), output.num_cached_tokens or 0
 
 
-def bytes_of_ends(prompts: list[list[int]], manager: Any) -> float:
+def bytes_of_ends(prompts: list[list[list[int]]], manager: Any) -> float:
     """Of all chunks with which a request can resume at the end of one of these prompts."""
     promised, groups = manager._promised, manager._groups  # noqa: SLF001
     needed = {
         (group, tuple(prompt[:end]))
-        for prompt in prompts
+        for turns in prompts
+        for prompt in turns
         for group, end in promised.chunks_of_resume(promised.boundary(len(prompt)))
     }
     return float(sum(groups[group].chunk_bytes for group, _ in needed))
+
+
+def two_chunks_apart(prompts: list[list[list[int]]], manager: Any) -> tuple[float, float]:
+    """The bytes, and the share of the ideal that could be resumed, if windows and states were stored only where a
+    prompt ends at least two chunks of 128 tokens after the last end for which they were."""
+    promised, groups = manager._promised, manager._groups  # noqa: SLF001
+
+    def num_bytes(end: int, *, prefix: bool) -> int:
+        chunks = promised.chunks_of_resume(end)
+        return sum(groups[group].chunk_bytes for group, _ in chunks if promised.is_prefix[group] is prefix)
+
+    stored = ideal = resumed = 0
+    for turns in prompts:
+        point = 0
+        for number, prompt in enumerate(turns):
+            if number:
+                ideal += len(turns[number - 1]) + ANSWER
+                resumed += point
+            end = promised.boundary(len(prompt))
+            if end - point >= 256:
+                point = end
+                stored += num_bytes(point, prefix=False)
+        stored += num_bytes(promised.boundary(len(turns[-1])), prefix=True)
+    return float(stored), resumed / ideal
 
 
 def bytes_stored(llm: Any) -> float:
