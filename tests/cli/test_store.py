@@ -147,6 +147,10 @@ def test_delete_of_a_namespace(octavo, store):
     ("arguments", "says"),
     [
         (["ls", "bucket"], "url must be s3://bucket/prefix"),
+        (
+            ["ls", "s3://bk/prefix"],
+            "(the name of a bucket or container has at least 3 characters), not 's3://bk/prefix'",
+        ),
         (["delete", "file:///tmp"], "say which objects: --salt or --namespace"),
         (["delete", "file:///tmp", "--namespace", "xyz"], "--namespace: 'xyz' must be hexadecimal digits"),
         (["gc", "file:///tmp", "--older-than", "week"], "--older-than: "),

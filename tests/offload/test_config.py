@@ -104,7 +104,7 @@ class TestMapping:
                 {"memory": "1MiB", "shared": {"url": "s3://bucket", "segment_size": "1GiB"}},
                 "shared: segment_size is for Mooncake: leave it out",
             ),
-            ({"memory": "1MiB", "shared": {"url": "mooncake://a"}}, "or mooncake://host:port, not 'mooncake://a'"),
+            ({"memory": "1MiB", "shared": {"url": "mooncake://a"}}, "or mooncake://host:port (the name of "),
             (
                 {"memory": "1MiB", "shared": {"url": "s3://bucket", "keep_seconds": 60}},
                 "shared: keep_seconds is for Redis (a bucket has lifecycle rules): leave it out",

@@ -33,10 +33,22 @@ def proxy():
 
 
 @pytest.mark.parametrize(
-    "url", ["s3://", "s3:///prefix", "s3:/bucket", "s3://key:secret@bucket", "ftp://bucket", "file://folder", "bucket"]
+    "url",
+    [
+        "s3://",
+        "s3:///prefix",
+        "az://me",
+        "s3:/bucket",
+        "s3://key:secret@bucket",
+        "ftp://bucket",
+        "file://folder",
+        "bucket",
+    ],
 )
 def test_a_url_that_is_none(url):
-    with pytest.raises(InputError, match=r"url must be s3://bucket/prefix, .* or file:///folder, not "):
+    with pytest.raises(
+        InputError, match=r"url must be s3://bucket/prefix, .* or file:///folder \(.* at least 3 characters\), not "
+    ):
         check(url)
 
 

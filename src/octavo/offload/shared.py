@@ -36,9 +36,10 @@ class SharedConfig(_AnyRemoteConfig, frozen=True, kw_only=True):
     url: Annotated[
         str,
         Meta(
-            pattern=r"^((s3|gs|az)://[A-Za-z0-9][A-Za-z0-9._-]+(/|$)|file:///|rediss?://[^/\s]|unix:///|"
+            pattern=r"^((s3|gs|az)://[A-Za-z0-9][A-Za-z0-9._-]{2,}(/|$)|file:///|rediss?://[^/\s]|unix:///|"
             r"mooncake://[^/\s:]+:\d{1,5}$)",
-            description="s3://bucket/prefix, gs://, az://, file:///folder, redis://host:port/db or mooncake://host:port",
+            description="s3://bucket/prefix, gs://, az://, file:///folder, redis://host:port/db or "
+            "mooncake://host:port (the name of a bucket or container has at least 3 characters)",
         ),
     ]
     """A store that engines share: s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, file:///folder,

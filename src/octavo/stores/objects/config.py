@@ -18,8 +18,9 @@ class ObjectsConfig(RemoteConfig, frozen=True, kw_only=True):
     url: Annotated[
         str,
         Meta(
-            pattern=r"^((s3|gs|az)://[A-Za-z0-9][A-Za-z0-9._-]+(/|$)|file:///)",
-            description="s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or file:///folder",
+            pattern=r"^((s3|gs|az)://[A-Za-z0-9][A-Za-z0-9._-]{2,}(/|$)|file:///)",
+            description="s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or file:///folder "
+            "(the name of a bucket or container has at least 3 characters)",
         ),
     ]
     """A store that engines share: s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or file:///folder."""
