@@ -211,6 +211,25 @@ def test_from_a_folder_to_text(llama_folder):
     engine.close()
 
 
+@pytest.mark.parametrize("ends_by", ["length", "a stop token"])
+def test_a_stop_string_that_only_half_a_character_shows_ends_the_choice(llama_folder, ends_by):
+    """It comes to light when the text ends: until then more bytes could make another character."""
+    engine = Engine.from_config(EngineConfig(model=llama_folder, device_memory_bytes=16 << 20))
+    engine.add_request("free", [5, 6, 7], greedy(60, ignore_eos=True))
+    tokens = finish(engine)[0]["free", 0]
+    replacement = "\N{REPLACEMENT CHARACTER}"
+    at = next(i for i in range(59) if engine.tokenizer.decode([tokens[i]]) == replacement)
+    stop_ids = () if ends_by == "length" else (tokens[at + 1],)
+    params = greedy(1 + len(stop_ids), stop=(replacement,), stop_token_ids=stop_ids, ignore_eos=True)
+    engine.add_request("stopped", [5, 6, 7, *tokens[:at]], params)
+    _, outputs = finish(engine)
+    assert [output.token_ids for output in outputs] == [(token,) for token in tokens[at : at + 1 + len(stop_ids)]]
+    assert "".join(output.text for output in outputs) == ""
+    assert outputs[-1].finish_reason is FinishReason.STOP
+    assert outputs[-1].stop_reason == replacement
+    engine.close()
+
+
 def test_the_models_own_end_and_stop_tokens(llama_folder, tmp_path):
     for path in llama_folder.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())

@@ -152,6 +152,13 @@ class Choice:
 
     def _judge(self, token_id: int) -> str:
         """Decides whether the choice ends with this token; returns the text that the token adds."""
+        text = self._text_of(token_id)
+        if self._detokenizer is not None and self._detokenizer.stop_string is not None:
+            self.finish_reason, self.stop_reason = FinishReason.STOP, self._detokenizer.stop_string
+        return text
+
+    def _text_of(self, token_id: int) -> str:
+        """The text that the token adds. Sets `finish_reason` if the token ends the choice, whatever the text says."""
         params, detokenizer = self.request.params, self._detokenizer
         may_stop = self.num_output_tokens >= params.min_tokens
         if may_stop and token_id in self._stop_ids:
@@ -162,13 +169,10 @@ class Choice:
         if grammar is not None and grammar.is_complete:
             self.finish_reason = FinishReason.STOP
             return self._last_text(token_id, is_end=token_id in grammar.grammar.end_ids)
-        text = "" if detokenizer is None else detokenizer.push(token_id)
-        if detokenizer is not None and detokenizer.stop_string is not None:
-            self.finish_reason, self.stop_reason = FinishReason.STOP, detokenizer.stop_string
-        elif self.num_output_tokens >= self.request.max_output_tokens:
+        if self.num_output_tokens >= self.request.max_output_tokens:
             self.finish_reason = FinishReason.LENGTH
-            text += "" if detokenizer is None else detokenizer.flush()
-        return text
+            return self._last_text(token_id, is_end=False)
+        return "" if detokenizer is None else detokenizer.push(token_id)
 
     def _last_text(self, token_id: int, *, is_end: bool) -> str:
         if self._detokenizer is None:
