@@ -316,6 +316,46 @@ def test_a_deleted_directory(disk):
         disk.open()
 
 
+def delete(folder):
+    shutil.rmtree(folder)
+
+
+def move(folder):
+    folder.rename(folder.with_name("elsewhere"))
+
+
+def replace_by_another(folder):
+    move(folder)
+    folder.mkdir(mode=0o700)
+
+
+@pytest.mark.parametrize("do", [delete, move, replace_by_another])
+@pytest.mark.parametrize("is_found", [True, False], ids=["of an earlier life", "open"])
+def test_a_folder_that_goes_while_nobody_stores_is_noticed_and_said_once(disk, caplog, do, is_found):
+    driver = disk.open()
+    driver.store(tier_driver.chunks(range(20)))
+    assert driver.tier.flush(60.0)
+    if is_found:
+        driver.tier.close()
+        driver = disk.open()
+    do(disk.directory)
+
+    def is_noticed():
+        disk.now += 0.5
+        return is_off(driver)
+
+    driver.poll_until(is_noticed, "the tier to be turned off")
+    assert "the folder was deleted or moved" in driver.tier.status().reason
+    disk.recover(driver)
+    assert driver.found(range(20)) == [0] * 20
+    assert driver.announced == set()
+    assert driver.tier.status().counters["lost"] == 20
+    assert driver.store(tier_driver.chunks(range(3))) == frozenset()
+    assert driver.tier.flush(60.0)
+    assert disk.segments(), "in the folder that has the name now"
+    assert len([record for record in caplog.records if "is turned off" in record.message]) == 1
+
+
 def test_a_reset_that_cannot_be_marked_is_marked_later(disk):
     driver = disk.open()
     driver.store(tier_driver.chunks(range(3)))

@@ -94,6 +94,13 @@ class DiskIO:
         self.enter(path)
         self.leave()
 
+    def is_at(self, path: Path) -> bool:
+        """Whether this path still leads to the directory that is worked in: it may have been deleted or moved."""
+        try:
+            return os.path.samestat(os.stat(path), os.fstat(self._directory))  # noqa: PTH116 - beside fstat
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
     def list_files(self) -> dict[str, int]:
         """Regular files and their sizes."""
         with os.scandir(self._directory) as entries:

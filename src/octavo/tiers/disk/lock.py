@@ -10,6 +10,7 @@ import os
 import socket
 import time
 from contextlib import suppress
+from errno import ENOENT
 from pathlib import Path
 
 from octavo.errors import MALFORMED, TierError, TierLockedError
@@ -27,12 +28,14 @@ class DirectoryLock:
     def __init__(self, io: DiskIO, directory: Path, *, wait_s: float = 0.0) -> None:
         """Waits up to `wait_s` for another engine to end. TierLockedError names that engine."""
         self._io = io
-        self._directory = directory
+        self._directory = directory.absolute()
         self._fd = self._acquire_in_time(wait_s)
 
     def check(self) -> None:
-        """OSError if another engine has the directory: the file was deleted, and the engine has locked a new one of the
-        same name. If no engine has it, it is locked again."""
+        """OSError if the directory was deleted or moved, or if another engine has it: the file was deleted, and the
+        engine has locked a new one of the same name. If no engine has it, it is locked again."""
+        if not self._io.is_at(self._directory):
+            raise FileNotFoundError(ENOENT, "the folder was deleted or moved")
         if not self._is_current(self._fd):
             try:
                 fd = self._acquire()

@@ -191,6 +191,13 @@ class SegmentBroken:
 
 
 @dataclass(frozen=True, slots=True)
+class FolderBroken:
+    """The folder is gone, or another engine has it. No segment was open."""
+
+    error: OSError
+
+
+@dataclass(frozen=True, slots=True)
 class SegmentSealed:
     """The segment has its summary and takes no more records."""
 
@@ -234,6 +241,7 @@ Report: TypeAlias = (
     | SegmentOpened
     | SegmentSynced
     | SegmentBroken
+    | FolderBroken
     | SegmentSealed
     | SegmentDeleted
     | ResetMarked

@@ -1,10 +1,14 @@
 """`Syncs`: when what was accepted is made durable; on the engine's thread.
 
-A sync is due after a number of bytes, after a number of seconds, and when a caller waits for it.
+A sync is due after a number of bytes, after a number of seconds, and when a caller waits for it. One without bytes
+only looks whether the folder is still there, so that a tier without stores notices it too.
 """
 
 from octavo.tiers.disk.operations import Sync
 from octavo.tiers.disk.writer import Writer
+
+_LOOK_S = 2.0
+"""Between two looks at the folder."""
 
 
 class Syncs:
@@ -16,6 +20,7 @@ class Syncs:
         self._most_s = most_s
         self._num_bytes = 0
         self._since: float | None = None
+        self._looked_at: float | None = None
         self._under_way: Sync | None = None
         self._flush: Sync | None = None
 
@@ -26,7 +31,13 @@ class Syncs:
         if self._num_bytes >= self._most_bytes:
             self._order()
 
-    def poll(self, now: float) -> None:
+    def poll(self, now: float, *, is_looking: bool) -> None:
+        """Orders a sync that is due. `is_looking`: also one without bytes, to look at the folder."""
+        if self._looked_at is None or not is_looking:
+            self._looked_at = now
+        elif now - self._looked_at >= _LOOK_S:
+            self._looked_at = now
+            self._order()
         if not self._num_bytes:
             self._since = None
         elif self._since is None:

@@ -26,6 +26,7 @@ from octavo.tiers.disk.log import SegmentLog, complete
 from octavo.tiers.disk.opening import OpenedDirectory, open_directory, tell_of_what_is_not_read
 from octavo.tiers.disk.operations import (
     DiskJob,
+    FolderBroken,
     ProbeEnded,
     RecordsWritten,
     Report,
@@ -214,7 +215,7 @@ class DiskTier(Tier):
         self._is_hanging = hanging_s > 0
         if not self._is_closed:
             self._health.poll(now, hanging_s=hanging_s)
-            self._syncs.poll(now)
+            self._syncs.poll(now, is_looking=self._health.is_ok)
             self._room.poll(now)
         self._contents.settle()
         return self._stores.take_finished() + self._loads.take_finished()
@@ -320,18 +321,22 @@ class DiskTier(Tier):
                 segment.forget_writing()
             case SegmentBroken():
                 self._segment_broken(report)
+            case FolderBroken(error):
+                self._health.degrade(describe(error))
             case SegmentDeleted(segment, error):
                 self._log.deleted(segment, has_failed=error is not None)
-                if error is not None:
-                    self._health.degrade(f"a segment cannot be deleted: {describe(error)}")
+                self._note_error("a segment cannot be deleted", error)
             case ResetMarked(error):
                 self._log.reset_marked(has_failed=error is not None)
-                if error is not None:
-                    self._health.degrade(f"a reset cannot be made durable: {describe(error)}")
+                self._note_error("a reset cannot be made durable", error)
             case ProbeEnded():
                 self._probe_ended(report)
             case _:
                 assert_never(report)
+
+    def _note_error(self, what: str, error: OSError | None) -> None:
+        if error is not None:
+            self._health.degrade(f"{what}: {describe(error)}")
 
     def _records_written(self, report: RecordsWritten) -> None:
         for record in report.written:

@@ -25,6 +25,7 @@ from octavo.tiers.disk.marker import marker_name, write_marker
 from octavo.tiers.disk.operations import (
     ClearReset,
     DeleteSegment,
+    FolderBroken,
     MarkReset,
     OpenSegment,
     Order,
@@ -330,18 +331,22 @@ class Writer:
         self._reports.put(ResetMarked(error))
 
     def _sync(self) -> bool:
-        segment = self._segment
-        if segment is None or segment.is_broken or not self._num_unsynced:
-            return True
+        """Makes durable what was written. Without that it still looks whether the folder is there and ours."""
+        segment = self._segment if self._segment and not self._segment.is_broken else None
         try:
             with self.ticket:
-                assert self._fd is not None, "an open segment has a file"
                 self._lock.check()
+                if segment is None or not self._num_unsynced:
+                    return True
+                assert self._fd is not None, "an open segment has a file"
                 self._io.sync(self._fd)
                 if not self._io.is_linked(self._fd):
                     raise FileNotFoundError(2, "a segment's file was deleted")
         except OSError as error:
-            self._break(segment, error)
+            if segment is None:
+                self._reports.put(FolderBroken(error))
+            else:
+                self._break(segment, error)
             return False
         self._num_unsynced = 0
         self._reports.put(SegmentSynced(segment, self._num_entries))
