@@ -64,6 +64,7 @@ logger = logging.getLogger(__name__)
 _why_logger = logging.getLogger("vllm.octavo")
 """vLLM writes the lines of its own loggers from level INFO on, and only warnings of others."""
 
+_TELLS_OF_FLUSH = hasattr(OffloadingManager, "on_reset_flushed")
 _STATS_EVERY_S = 0.5
 _FLUSH_S = 10.0
 _RESET_S = 5.0
@@ -307,7 +308,8 @@ class OctavoManager(OffloadingManager):
                     yield _event(medium.medium, keys, removed=removed)
 
     def reset_cache(self) -> None:
-        """vLLM ends all transfers before it uses a device page or a slot again, and does not speak of them any more.
+        """vLLM ends all transfers before it uses a device page or a slot again, and does not speak of them any more. A
+        tier does not wait for that: from 0.33 on, which says when all have ended, it gets their slots only then.
 
         Requests that are being served store no more: vLLM would begin again at their first chunk, with the numbers of
         device pages that their windows have passed since, and that belong to others now."""
@@ -315,9 +317,14 @@ class OctavoManager(OffloadingManager):
             state.may_store = False
         self._alive.clear()
         self.manager.reset()
-        self.transfers.end_all()
+        self.transfers.stop()
+        if not _TELLS_OF_FLUSH:
+            self.transfers.end_stopped()
         self._choosing.reset()
         self._await_durable_reset()
+
+    def on_reset_flushed(self) -> None:
+        self.transfers.end_stopped()
 
     def _await_durable_reset(self) -> None:
         """vLLM answers its client when this returns, and the answer is to hold after a crash too."""

@@ -32,6 +32,8 @@ class Transfers:
         """vLLM names a load that ended by its keys; of loads with equal keys any one will do."""
         self._stores: dict[OffloadKey, _Job] = {}
         """Key -> store. A key is in one store at a time."""
+        self._stopped_loads: list[_Job] = []
+        self._stopped_stores: list[_Job] = []
 
     def __bool__(self) -> bool:
         return bool(self._loads or self._stores)
@@ -82,15 +84,21 @@ class Transfers:
         self._manager.complete_store(job.job_id, failed, checksums, stays_in_memory=job.stays_in_memory)
         self._shared.drop_name()
 
-    def end_all(self) -> None:
-        """Ends all loads and stores: vLLM has stopped them and will not report them. No chunk of these stores is
-        kept."""
-        for load in [job for jobs in self._loads.values() for job in jobs]:
-            self._manager.complete_load(load.job_id)
-        for store in {job.job_id: job for job in self._stores.values()}.values():
-            self._manager.complete_store(store.job_id, range(len(store.heads)))
+    def stop(self) -> None:
+        """vLLM has given up all loads and stores, and will not report them. Its ranks may still be at them: nothing
+        takes their slots until `end_stopped`."""
+        self._stopped_loads += [job for jobs in self._loads.values() for job in jobs]
+        self._stopped_stores += {job.job_id: job for job in self._stores.values()}.values()
         self._loads.clear()
         self._stores.clear()
+
+    def end_stopped(self) -> None:
+        """No rank is at what was stopped. No chunk of these stores is kept."""
+        for load in self._stopped_loads:
+            self._manager.complete_load(load.job_id)
+        for store in self._stopped_stores:
+            self._manager.complete_store(store.job_id, range(len(store.heads)))
+        self._stopped_loads, self._stopped_stores = [], []
 
     def _begun_store(self, keys: list[OffloadKey], slots: ChunkSlots) -> PrepareStoreOutput:
         # Evicted chunks are reported as events.
