@@ -39,6 +39,18 @@ MALFORMED = (msgspec.MsgspecError, ValueError, RecursionError)
 of digits; what is nested too deeply is a RecursionError."""
 
 
+def why_not_read(error: Exception) -> str:
+    """What a person hears of JSON that a decoder refused: it may be JSON all the same, and only too large for it."""
+    text = str(error)
+    if isinstance(error, RecursionError):
+        return "is nested too deeply"
+    if isinstance(error, UnicodeDecodeError):
+        return "is not UTF-8"
+    if "umber out of range" in text or "nteger value out of range" in text or "integer string conversion" in text:
+        return "has a number of too many digits"
+    return f"is no JSON: {text}"
+
+
 class OctavoError(Exception):
     """The root of everything that Octavo raises on purpose."""
 

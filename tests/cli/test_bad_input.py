@@ -90,11 +90,11 @@ def test_layers_say_their_own_ranks_and_types(complaint, flag):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "not valid JSON"),
-        (b"{,}", "not valid JSON"),
+        (b"", "is no JSON"),
+        (b"{,}", "is no JSON"),
         (b"[1]", "must hold a JSON object"),
         (b"\x00\x01\xff\xfe", "not UTF-8"),
-        (b"\x00\x01", "not valid JSON"),
+        (b"\x00\x01", "is no JSON"),
         (b"[" * 100_000, "nested too deeply"),
     ],
 )
@@ -179,3 +179,9 @@ def test_only_files_are_replayed(complaint, tmp_path):
     os.mkfifo(pipe)
     assert f"{pipe}: not a file" in complaint("events", "replay", pipe, "tcp://127.0.0.1:0")
     assert f"{tmp_path}: not a file" in complaint("events", "replay", tmp_path, "tcp://127.0.0.1:0")
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="there is no /dev/zero here")
+def test_a_log_or_a_trace_without_lines_ends(complaint):
+    assert "in one line" in complaint("why", "cmpl-1", "--log", "/dev/zero")
+    assert "in one line" in complaint("simulate", "/dev/zero", "--model", LLAMA)

@@ -36,6 +36,7 @@ def measured(memory, **others):
         (["--disk", "/x", "--disk-size", "0"], "--disk-size: '0' is too small"),
         (["--policy", "mru"], "choose one of: arc, lru, resume_points"),
         (["--vllm-args", "[1"], "--vllm-args is no JSON"),
+        (["--vllm-args", '{"seed": ' + "9" * 5000 + "}"], "--vllm-args has a number of too many digits"),
         (["--vllm-args", "[]"], "--vllm-args must be an object"),
         ([], "vLLM is not installed here"),
     ],

@@ -66,6 +66,7 @@ def test_a_refused_prompt_is_told_by_its_line(octavo, server, tmp_path):
     ("line", "told"),
     [
         ("{", "no JSON"),
+        ('{"prompt": ' + "9" * 5000 + "}", "has a number of too many digits"),
         ("3", "write a text"),
         ('{"prompt": "a", "messages": []}', "write a text"),
         ("", "has no prompt"),

@@ -94,6 +94,14 @@ def test_a_bad_chat(client, body, param):
     assert refusal(client.post(CHAT, json=body)) == (400, param)
 
 
+@pytest.mark.parametrize("field", ["max_tokens", "temperature"])
+def test_a_number_of_thousands_of_digits_is_not_called_no_json(client, field):
+    body = '{"prompt": "a", "' + field + '": ' + "9" * 5000 + "}"
+    answer = client.post("/v1/completions", content=body, headers=JSON)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"] == "the body has a number of too many digits"
+
+
 def test_what_is_not_known_or_null_is_ignored(client):
     body = {"prompt": "a", "max_tokens": 1, "user": "me", "temperature": None, "stop": None, "n": None, "x": {"y": 1}}
     answer = client.post("/v1/completions", json=body)

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from pathlib import Path
 
 import pytest
 
@@ -129,5 +130,19 @@ def test_so_is_a_file_that_is_none(tmp_path):
     (tmp_path / "trace.jsonl.gz").write_bytes(gzip.compress(b"{}"))
     with pytest.raises(InputError, match="is compressed"):
         read_trace(tmp_path / "trace.jsonl.gz")
-    with pytest.raises(InputError, match="record 2: no JSON"):
+    with pytest.raises(InputError, match="record 2 is no JSON"):
         read_trace(write(tmp_path, text=json.dumps(mooncake()) + "\n{\n"))
+    with pytest.raises(InputError, match="record 2 has a number of too many digits"):
+        read_trace(write(tmp_path, text=json.dumps(mooncake()) + '\n{"timestamp": ' + "9" * 5000 + "}\n"))
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="there is no /dev/zero here")
+def test_a_line_without_end_is_refused():
+    with pytest.raises(InputError, match="in one line"):
+        read_trace(Path("/dev/zero"))
+
+
+def test_a_list_may_begin_after_empty_lines_and_a_byte_order_mark(tmp_path):
+    pretty = json.dumps([mooncake(), mooncake()], indent=1)
+    for before in ("", "\n \n", "\ufeff", "\ufeff \n"):
+        assert len(read_trace(write(tmp_path, text=before + pretty)).requests) == 2

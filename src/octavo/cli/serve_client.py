@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import msgspec
 
-from octavo.errors import MALFORMED, InputError
+from octavo.errors import MALFORMED, InputError, why_not_read
 
 _CONNECT_TIMEOUT_S = 10.0
 _READ_TIMEOUT_S = 600.0
@@ -87,7 +87,7 @@ def parse_event(line: str) -> dict[str, Any] | None:
     try:
         message = msgspec.json.decode(data)
     except MALFORMED as error:
-        raise InputError(f"the server sent an event that is not JSON: {error}") from None
+        raise InputError(f"the server sent an event that {why_not_read(error)}") from None
     if not isinstance(message, dict):
         raise InputError("the server sent an event that is not an object")
     if "error" in message:

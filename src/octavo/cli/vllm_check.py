@@ -9,7 +9,7 @@ import typer
 
 from octavo.cli.model_folder import find_snapshot, is_hub_name
 from octavo.cli.output import print_error, write_output
-from octavo.errors import MALFORMED, InputError
+from octavo.errors import MALFORMED, InputError, why_not_read
 from octavo.units import parse_bytes
 from octavo.vllm_plugin import PluginConfig
 
@@ -74,7 +74,7 @@ def _parse_arguments(text: str) -> dict[str, Any]:
     try:
         arguments = json.loads(text)
     except MALFORMED as error:
-        raise InputError(f"--vllm-args is no JSON: {error}") from error
+        raise InputError(f"--vllm-args {why_not_read(error)}") from error
     if not isinstance(arguments, dict):
         raise InputError(f'--vllm-args must be an object such as {{"dtype": "bfloat16"}}, not {text}')
     return arguments

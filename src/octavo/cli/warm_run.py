@@ -15,7 +15,7 @@ import msgspec
 from octavo.cli.chat import printable
 from octavo.cli.output import print_error, write_output
 from octavo.cli.serve_client import complaint_of, describe
-from octavo.errors import MALFORMED, InputError
+from octavo.errors import MALFORMED, InputError, why_not_read
 
 _MOST_BYTES = 1 << 30
 _MOST_TRIES = 30
@@ -55,7 +55,7 @@ def _parse(where: str, line: bytes) -> PromptLine:
     try:
         asked = msgspec.json.decode(line)
     except MALFORMED as error:
-        raise InputError(f"{where}: this is no JSON: {error}") from None
+        raise InputError(f"{where}: this {why_not_read(error)}") from None
     if isinstance(asked, str):
         asked = {"prompt": asked}
     if not isinstance(asked, dict) or ("prompt" in asked) == ("messages" in asked):

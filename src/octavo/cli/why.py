@@ -1,13 +1,17 @@
 """`octavo why`: why a request resumed where it did, and not later."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import typer
 
 from octavo.cli.output import write_output
 from octavo.errors import InputError
+
+_LONGEST_LINE_CHARS = 16 << 20
+"""Of a log. A device such as /dev/zero is one line without end."""
 
 
 def why(
@@ -56,10 +60,10 @@ def _tell_from_log(log: Path, request: str, *, as_json: bool) -> None:
 
     try:
         if str(log) == "-":
-            report = find_report(sys.stdin, request)
+            report = find_report(_bounded(sys.stdin), request)
         else:
             with log.open(encoding="utf-8", errors="replace") as lines:
-                report = find_report(lines, request)
+                report = find_report(_bounded(lines), request)
     except OSError as error:
         raise InputError(f"{log}: cannot be read: {error.strerror}") from None
     if report is None:
@@ -69,3 +73,11 @@ def _tell_from_log(log: Path, request: str, *, as_json: bool) -> None:
         )
     told = [msgspec.json.encode(report).decode()] if as_json else tell_misses(report)
     write_output("".join(f"{printable(line)}\n" for line in told))
+
+
+def _bounded(log: TextIO) -> Iterator[str]:
+    """The lines of a log."""
+    while line := log.readline(_LONGEST_LINE_CHARS + 1):
+        if len(line) > _LONGEST_LINE_CHARS:
+            raise InputError(f"{log.name}: has more than {_LONGEST_LINE_CHARS:,} characters in one line: is it a log?")
+        yield line

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from octavo.errors import MALFORMED, why_not_read
 from octavo.server.errors import ApiError, bad_request
 from octavo.settings import explain
 
@@ -229,12 +230,8 @@ def decode(body: bytes | bytearray, decoder: msgspec.json.Decoder[_T]) -> _T:
         except msgspec.ValidationError as error:  # the rest of the body may be no JSON at all
             complaint = explain(error, msgspec.json.decode(body), decoder.type, whole="the body")
             raise bad_request(complaint.sentence, param=complaint.key or None) from None
-    except msgspec.DecodeError as error:
-        raise bad_request(f"the body is not JSON: {error}") from None
-    except UnicodeDecodeError:
-        raise bad_request("the body is not JSON: it is not UTF-8") from None
-    except RecursionError:
-        raise bad_request("the body is nested too deeply") from None
+    except MALFORMED as error:
+        raise bad_request(f"the body {why_not_read(error)}") from None
 
 
 def _check_tools(tools: Sequence[Tool], choice: str | NamedTool | None) -> None:

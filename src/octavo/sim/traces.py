@@ -17,16 +17,17 @@ Equal ids are equal blocks with equal prefixes; no text is needed. A request's t
 
 import json
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from octavo.errors import MALFORMED, InputError
+from octavo.errors import MALFORMED, InputError, why_not_read
 from octavo.recording import RECORDING_KEY, RECORDING_VERSION
 
 MOONCAKE_BLOCK_TOKENS = 512
@@ -34,6 +35,8 @@ BAILIAN_BLOCK_TOKENS = 16
 
 Tokens = npt.NDArray[np.int32]
 _GZIP = b"\x1f\x8b"
+_LONGEST_LINE_BYTES = 64 << 20
+"""Of one record. A device such as /dev/zero is one line without end."""
 _MOST_TOKENS = 1 << 30
 """The most tokens of one request. More cannot be a language model's."""
 _ASSISTANTS = ("gpt", "assistant", "model", "chatgpt", "bing", "bard")
@@ -102,7 +105,7 @@ class Trace:
 
 def read_trace(path: Path, *, block_tokens: int | None = None, most_requests: int | None = None) -> Trace:
     """Reads a trace. `block_tokens`: its ids' block size, if the file does not tell it and the usual one is wrong."""
-    records = _records(path, _read_text(path))
+    records = _records(path)
     if not records:
         raise InputError(f"trace {str(path)!r} has no requests")
     first = records[0]
@@ -133,31 +136,40 @@ class _BadRecordError(ValueError):
         self.number = number
 
 
-def _read_text(path: Path) -> str:
-    try:
-        content = path.read_bytes()
-        if content.startswith(_GZIP):
-            raise InputError(f"trace {str(path)!r} is compressed: give what gunzip makes of it")
-        return content.decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"trace {str(path)!r} cannot be read: {error}") from None
-
-
-def _records(path: Path, text: str) -> list[dict[str, Any]]:
+def _records(path: Path) -> list[dict[str, Any]]:
+    what = f"trace {str(path)!r}"
     records: list[Any] = []
     try:
-        if text.lstrip().startswith("["):
-            records = json.loads(text)
-        else:
-            for line in text.split("\n"):  # `splitlines` would cut texts at their own marks, such as U+2028
-                if line.strip():
-                    records.append(json.loads(line))
+        with path.open("rb") as file:
+            for text in _texts(file):
+                found = json.loads(text.decode())
+                records += found if isinstance(found, list) and not records else [found]
+    except OSError as error:
+        raise InputError(f"{what} cannot be read: {error.strerror or error}") from None
+    except InputError as error:
+        raise InputError(f"{what} {error}") from None
     except MALFORMED as error:
-        raise InputError(f"trace {str(path)!r}, record {len(records) + 1}: no JSON ({error})") from None
+        raise InputError(f"{what}: record {len(records) + 1} {why_not_read(error)}") from None
     for number, record in enumerate(records, start=1):
         if not isinstance(record, dict):
-            raise InputError(f"trace {str(path)!r}, record {number}: an object is wanted, not {record!r:.60}")
+            raise InputError(f"{what}, record {number}: an object is wanted, not {record!r:.60}")
     return records
+
+
+def _texts(file: BinaryIO) -> Iterator[bytes]:
+    """The lines that are not empty, or all of the file if the first of them begins a list."""
+    may_begin_list = True
+    while line := file.readline(_LONGEST_LINE_BYTES + 1):
+        line = line.removeprefix(BOM_UTF8)
+        if line.startswith(_GZIP):
+            raise InputError("is compressed: give what gunzip makes of it")
+        if may_begin_list and line.lstrip().startswith(b"["):
+            line += file.read()
+        elif len(line) > _LONGEST_LINE_BYTES:
+            raise InputError(f"has more than {_LONGEST_LINE_BYTES:,} bytes in one line")
+        if line.strip():
+            may_begin_list = False
+            yield line
 
 
 def _read_hash_ids(records: Iterable[Mapping[str, Any]], block_tokens: int | None) -> Iterator[TraceRequest]:

@@ -97,11 +97,11 @@ def test_unknown_architectures(changes, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "not valid JSON"),
-        ("{", "not valid JSON"),
+        ("", "is no JSON"),
+        ("{", "is no JSON"),
         ("[]", r"must hold a JSON object, not \[\]"),
         ("null", "must hold a JSON object, not None"),
-        ('{"a": ' + "9" * 5000 + "}", "not valid JSON"),
+        ('{"a": ' + "9" * 5000 + "}", "has a number of too many digits"),
         ("[" * 200_000, "nested too deeply"),
     ],
 )

@@ -87,8 +87,9 @@ def test_a_fleet_is_registered_asked_and_left(client, long, short):
 def test_what_cannot_be_read_is_refused(client):
     for body, complaint in (
         (b"[]", "no JSON object"),
-        (b"{", "no JSON object"),
-        (b"\xff", "no JSON object"),
+        (b"{", "is no JSON"),
+        (b'{"token_ids": [' + b"9" * 5000 + b"]}", "has a number of too many digits"),
+        (b"\xff", "is no JSON"),
         (b'{"model_name": "m", "token_ids": [1]}', "no worker serves model 'm'"),
     ):
         answer = client.post("/query", content=body, headers={"content-type": "application/json"})

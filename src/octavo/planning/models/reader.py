@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from octavo.errors import InputError, ModelConfigError, SpecError
+from octavo.errors import MALFORMED, InputError, ModelConfigError, SpecError, why_not_read
 from octavo.planning.models.config_view import ConfigView
 from octavo.planning.models.encoder_decoder import max_encoder_tokens
 from octavo.planning.models.families import Family, find_family
@@ -158,10 +158,8 @@ def _parsed_json(path: Path) -> Mapping[str, object]:
     text = read_text_file(path, ModelConfigError)
     try:
         value: object = json.loads(text)
-    except RecursionError:
-        raise ModelConfigError(f"{path}: nested too deeply to be a model's config") from None
-    except ValueError as cause:  # also a number with thousands of digits
-        raise ModelConfigError(f"{path}: not valid JSON: {cause}") from cause
+    except MALFORMED as cause:
+        raise ModelConfigError(f"{path}: {why_not_read(cause)}") from cause
     if not isinstance(value, dict):
         raise ModelConfigError(f"{path}: must hold a JSON object, not {shown(value)}")
     return value

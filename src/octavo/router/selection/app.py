@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from octavo.errors import MALFORMED
+from octavo.errors import MALFORMED, why_not_read
 from octavo.router.selection.config import SelectionConfig
 from octavo.router.selection.metrics import SelectionMetrics
 from octavo.router.selection.requests import WorkerId
@@ -149,9 +149,11 @@ class _Question(BodyRoute):
 
     async def _answer(self, exchange: Exchange, body: bytearray) -> None:
         try:
-            request = msgspec.json.decode(body, type=dict[str, Any])
+            request = msgspec.json.decode(body)
         except MALFORMED as error:
-            raise ApiError(HTTPStatus.BAD_REQUEST, f"the body is no JSON object: {error}") from None
+            raise ApiError(HTTPStatus.BAD_REQUEST, f"the body {why_not_read(error)}") from None
+        if not isinstance(request, dict):
+            raise ApiError(HTTPStatus.BAD_REQUEST, "the body is no JSON object")
         await exchange.answer(msgspec.json.encode(await self._method(request)))
 
 
