@@ -196,6 +196,13 @@ class TestLock:
         waiting.join()
         assert second.store(tier_driver.chunks([0])) == frozenset()
 
+    @pytest.mark.parametrize("said", ['{"pid": 1e999, "host": "a"}', '{"pid": null}', "[]", "[" * 1000, "9" * 900, ""])
+    def test_a_lock_that_says_nothing_is_held_all_the_same(self, disk, said):
+        disk.open()
+        (disk.directory / "lock").write_text(said)
+        with pytest.raises(TierLockedError, match="in use by another process"):
+            disk.open()
+
     def test_a_second_engine_behind_a_deleted_lock_turns_the_first_one_off(self, disk):
         first = disk.open()
         first.store(tier_driver.chunks([0]))

@@ -115,5 +115,5 @@ def _holder(fd: int) -> str:
     try:
         holder = json.loads(os.pread(fd, _MOST_BYTES, 0))
         return f"process {int(holder['pid'])} on {holder['host']!s}"
-    except (OSError, *MALFORMED, KeyError, TypeError):
+    except (OSError, *MALFORMED, KeyError, TypeError, OverflowError):
         return "another process"
