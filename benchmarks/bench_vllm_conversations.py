@@ -20,7 +20,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from vllm_engines import ENVIRONMENT
+from vllm_engines import ENVIRONMENT, kv_transfer
 
 CONVERSATIONS, TURNS = 24, 5
 MESSAGE, ANSWER = (120, 260), 24
@@ -116,17 +116,7 @@ def gemma3() -> Any:
 def serve(folder: str, family: str, policy: str, mebibytes: int, order: int) -> None:
     from vllm import LLM
 
-    transfer = {
-        "kv_connector": "OffloadingConnector",
-        "kv_role": "kv_both",
-        "kv_connector_extra_config": {
-            "spec_name": "OctavoOffloadingSpec",
-            "spec_module_path": "octavo.vllm_plugin",
-            "loads": "always",
-            "memory": f"{int(mebibytes * MODELS[family])}MiB",
-            "policy": policy,
-        },
-    }
+    transfer = kv_transfer(memory=f"{int(mebibytes * MODELS[family])}MiB", policy=policy)
     llm = LLM(
         model=f"{folder}/model",
         skip_tokenizer_init=True,

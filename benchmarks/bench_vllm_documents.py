@@ -15,7 +15,7 @@ import tempfile
 from typing import Any
 
 from bench_vllm_conversations import bytes_stored, config_of_tests, gemma3, generate
-from vllm_engines import Engine, reply
+from vllm_engines import Engine, kv_transfer, reply
 
 DOCUMENTS, ROUNDS = 8, 3
 QUESTION = 100
@@ -90,16 +90,7 @@ def make_engine(folder: str, family: str, num_tokens: int, interval: int) -> Any
         prefix_cache_retention_interval=None if interval < 0 else interval,
         disable_log_stats=False,
         seed=0,
-        kv_transfer_config={
-            "kv_connector": "OffloadingConnector",
-            "kv_role": "kv_both",
-            "kv_connector_extra_config": {
-                "spec_name": "OctavoOffloadingSpec",
-                "spec_module_path": "octavo.vllm_plugin",
-                "loads": "always",
-                "memory": "512MiB",
-            },
-        },
+        kv_transfer_config=kv_transfer(memory="512MiB"),
     )
 
 

@@ -22,7 +22,7 @@ from collections import defaultdict
 from statistics import quantiles
 from typing import Any, NamedTuple
 
-from vllm_engines import Engine, make_model, reply
+from vllm_engines import Engine, kv_transfer, make_model, reply
 
 RULES = ("never", "always", "measured")
 DISKS = {"fast": None, "slow": (100e6, 0.05), "slower": (10e6, 0.05)}
@@ -99,18 +99,12 @@ def serve(folder: str, rule: str, disk: str) -> None:
         kv_cache_memory_bytes=DEVICE,
         enable_prefix_caching=True,
         seed=0,
-        kv_transfer_config={
-            "kv_connector": "OffloadingConnector",
-            "kv_role": "kv_both",
-            "kv_connector_extra_config": {
-                "spec_name": "OctavoOffloadingSpec",
-                "spec_module_path": "octavo.vllm_plugin",
-                "memory": MEMORY,
-                "tiers": [{"type": "disk", "path": f"{folder}/{rule} {disk}", "size": "2GiB"}],
-                "digests": folder,
-                "loads": rule,
-            },
-        },
+        kv_transfer_config=kv_transfer(
+            memory=MEMORY,
+            tiers=[{"type": "disk", "path": f"{folder}/{rule} {disk}", "size": "2GiB"}],
+            digests=folder,
+            loads=rule,
+        ),
     )
     adapter = llm.llm_engine.engine_core.engine_core.scheduler.connector.connector_scheduler.manager
     source = random.Random(0)

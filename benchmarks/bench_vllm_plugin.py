@@ -22,7 +22,7 @@ from statistics import quantiles
 from typing import Any
 from unittest import mock
 
-from vllm_engines import ENVIRONMENT, Engine, make_model, reply
+from vllm_engines import ENVIRONMENT, Engine, kv_transfer, make_model, reply
 
 PREFIX, OWN, NUM_REQUESTS, NUM_OUTPUT = 900, 30, 8, 8
 ROUNDS, MOST_FIRST = 60, 12
@@ -83,17 +83,7 @@ def serve(folder: str, tiers: str) -> None:
 
         mock.patch.object(OctavoManager, "prepare_store", stores_nothing).start()
     disk = {"disk": f"{folder}/disk", "disk_size": "2GiB", "digests": folder} if tiers == DISK else {}
-    transfer = {
-        "kv_connector": "OffloadingConnector",
-        "kv_role": "kv_both",
-        "kv_connector_extra_config": {
-            "spec_name": "OctavoOffloadingSpec",
-            "spec_module_path": "octavo.vllm_plugin",
-            "loads": "always",
-            "memory": "256MiB",
-            **disk,
-        },
-    }
+    transfer = kv_transfer(memory="256MiB", **disk)
     llm = LLM(
         model=f"{folder}/model",
         skip_tokenizer_init=True,

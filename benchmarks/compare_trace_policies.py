@@ -32,16 +32,22 @@ def main() -> None:
         lru, arc, ours = (report["resumed_share"] for report in reports)
         seen = reports[0]["seen_share"]
         won, missed = won + ours - lru, missed + seen - lru
-        print(
-            f"{memory:>10}{lru:15.1%}{arc:15.1%}{ours:15.1%}{seen:8.1%}{(ours - lru) / (seen - lru):8.0%}", flush=True
-        )
-    print(f"{'pooled':>10}{'':>53}{won / missed:8.0%}")
+        gap = share_of(ours - lru, seen - lru)
+        print(f"{memory:>10}{lru:15.1%}{arc:15.1%}{ours:15.1%}{seen:8.1%}{gap:>8}", flush=True)
+    print(f"{'pooled':>10}{'':>53}{share_of(won, missed):>8}")
+
+
+def share_of(won: float, missed: float) -> str:
+    """`-` where LRU misses nothing."""
+    return f"{won / missed:.0%}" if missed > 0 else "-"
 
 
 def simulate(args: argparse.Namespace, memory: str, policy: str) -> Any:
     command = [str(Path(sys.executable).with_name("octavo")), "simulate", args.trace, "--requests", str(args.requests)]
     command += ["--model", args.model, "--device", args.device, "--memory", memory, "--policy", policy, "--json"]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(done.stderr)
     return json.loads(done.stdout)["results"][0]
 
 

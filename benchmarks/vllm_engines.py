@@ -57,6 +57,20 @@ class Engine:
         self._process.wait(60)
 
 
+def kv_transfer(**settings: Any) -> dict[str, Any]:
+    """Gives an engine the plug-in with these settings. It loads whatever is there, unless `loads` says otherwise."""
+    return {
+        "kv_connector": "OffloadingConnector",
+        "kv_role": "kv_both",
+        "kv_connector_extra_config": {
+            "spec_name": "OctavoOffloadingSpec",
+            "spec_module_path": "octavo.vllm_plugin",
+            "loads": "always",
+            **settings,
+        },
+    }
+
+
 def reply(message: Any) -> None:
     """In the engine's process."""
     print(_MARK + json.dumps(message), flush=True)
