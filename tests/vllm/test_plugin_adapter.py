@@ -63,7 +63,7 @@ class Listening(LRUPolicy):
 
     def __init__(self, groups: Any, num_slots: int) -> None:
         super().__init__(groups, num_slots)
-        self.promised: list[tuple[int, bytes]] = []
+        self.promised: list[tuple[int, bytes, int]] = []
         self.used: list[list[bytes]] = []
         self.weights: dict[bytes, float] = {}
         self.parents: dict[bytes, bytes | None] = {}
@@ -73,7 +73,7 @@ class Listening(LRUPolicy):
         super().insert(chunks)
 
     def promise(self, point: PromisedPoint) -> None:
-        self.promised.append((point.num_tokens, point.block_hash))
+        self.promised.append(tuple(point))
 
     def touch(self, keys: Any) -> None:
         self.used.append(list(keys))
@@ -420,9 +420,9 @@ def test_the_policy_is_told_which_points_are_promised(engine):
     assert engine.policy.promised == []  # not before it is there
     engine.transfer(output.store_spec, [0, 1, 2], is_load=False)
     engine.manager.complete_store(set(keys[:3]), context)
-    assert engine.policy.promised == [(3 * TOKENS, hashes[2])]
+    assert engine.policy.promised == [(3 * TOKENS, hashes[2], 0)]
     engine.store(context, keys[3:])  # of the answer
-    assert engine.policy.promised == [(3 * TOKENS, hashes[2]), (4 * TOKENS, hashes[3])]
+    assert engine.policy.promised == [(3 * TOKENS, hashes[2], 0), (4 * TOKENS, hashes[3], 3 * TOKENS)]
 
 
 def test_what_follows_a_load_hangs_on_what_was_loaded(engine):
@@ -442,10 +442,10 @@ def test_what_follows_a_load_hangs_on_what_was_loaded(engine):
 
 def test_a_point_is_promised_again_when_chunks_before_it_come_later(engine):
     context, keys = engine.announced("a", 3, num_prompt_tokens=3 * TOKENS + 5)
-    point = (3 * TOKENS, get_offload_block_hash(keys[2]))
+    point, block_hash = 3 * TOKENS, get_offload_block_hash(keys[2])
     engine.store(context, keys[2:])
     engine.store(context, keys[:2])
-    assert engine.policy.promised == [point, point]
+    assert engine.policy.promised == [(point, block_hash, 0), (point, block_hash, point)]
 
 
 def test_what_the_device_had_is_used_too_and_once(engine):
@@ -462,8 +462,10 @@ def test_what_the_device_had_is_used_too_and_once(engine):
     engine.transfer(engine.manager.prepare_load(keys[2:], context), [4, 5], is_load=True)
     engine.manager.complete_load(set(keys[2:]), context)
     assert engine.policy.used == [[], keys[:3], keys]
-    ends = [(end * TOKENS, get_offload_block_hash(keys[end - 1])) for end in (4, 3, 4, 4, 4)]
-    assert engine.policy.promised == ends  # stored, resumed, offered twice, resumed
+    # stored, resumed, offered twice, resumed: each end, and how far the same request had promised
+    ends = [(4, 0), (3, 0), (4, 3), (4, 4), (4, 0)]
+    promised = [(end * TOKENS, get_offload_block_hash(keys[end - 1]), before * TOKENS) for end, before in ends]
+    assert engine.policy.promised == promised
     engine.settle()
 
 
