@@ -4,18 +4,31 @@
 # told to end (SIGTERM, SIGINT).
 #
 #   scripts/start_object_store.sh FOLDER [PORT OF THE MONITOR] [PORT OF THE GATEWAY]
+#   scripts/start_object_store.sh --install    installs Debian's packages (as root)
 #
-# Needs Debian's packages radosgw, ceph-mon, ceph-osd and ceph-base, and ends with 77 where they are not installed.
+# Ends with 77 where a tool is not installed.
 set -euo pipefail
 scripts=$(realpath "$(dirname "$0")")
 bound() { exec "$scripts/end_with_parent.sh" KILL $$ "$@"; }
 
-for tool in radosgw radosgw-admin ceph-mon ceph-osd ceph monmaptool ceph-authtool; do
-    command -v "$tool" >/dev/null || {
-        echo "$tool is missing: apt-get install --no-install-recommends radosgw ceph-mon ceph-osd ceph-base" >&2
-        exit 77
-    }
-done
+missing() {
+    local tool
+    for tool in radosgw radosgw-admin ceph-mon ceph-osd ceph monmaptool ceph-authtool; do
+        command -v "$tool" >/dev/null || {
+            echo "$tool"
+            return
+        }
+    done
+}
+if [ "${1:-}" = --install ]; then
+    . "$scripts/debian.sh"
+    [ -z "$(missing)" ] || installs_debian radosgw ceph-mon ceph-osd ceph-base
+    exit
+fi
+if [ -n "$(missing)" ]; then
+    echo "$(missing) is missing: scripts/start_object_store.sh --install" >&2
+    exit 77
+fi
 folder=${1:?a new folder for its files}
 free_port() { python3 "$scripts/free_port.py"; }
 monitor=${2:-$(free_port)}
@@ -65,37 +78,48 @@ rgw frontends = beast endpoint=127.0.0.1:$gateway tcp_nodelay=1
 rgw data = $here/rgw
 CONF
 export CEPH_CONF=$here/ceph.conf
-await() {
-    local name=$1
+# succeeds NAME COMMAND...: tried until it succeeds, for two minutes. A monitor that has just started says no now and then,
+# and a busy machine makes a command slower than its own limit; each command here may be given twice.
+succeeds() {
+    local name=$1 end=$((SECONDS + 120)) part
     shift
-    for _ in $(seq 120); do
-        "$@" >/dev/null 2>&1 && return
+    until "$@" >log/command.out 2>&1; do
+        for part in "${pids[@]}"; do
+            kill -0 "$part" 2>/dev/null || end=0
+        done
+        if ((SECONDS >= end)); then
+            echo "$name: failed, see $here/log" >&2
+            tail -n 5 log/command.out log/*.out >&2
+            exit 1
+        fi
         sleep 0.5
     done
-    echo "$name did not start: see $here/log" >&2
-    exit 1
 }
 ceph_now() { timeout 20 ceph --connect-timeout 15 "$@"; }
+storage_is_up() { ceph_now osd stat | grep -q "1 up"; }
+listens() { (: <"/dev/tcp/127.0.0.1/$gateway"); }
+has_user() { timeout 60 radosgw-admin user info --uid octavo; }
+makes_user() {
+    has_user || timeout 60 radosgw-admin user create --uid octavo --display-name Octavo --access-key octavo \
+        --secret-key octavo-secret
+}
 
 ceph-authtool --create-keyring keyring --gen-key -n mon. --cap mon 'allow *' >/dev/null
 monmaptool --create --fsid "$cluster" --addv a "[v1:127.0.0.1:$monitor]" monmap >/dev/null
 ceph-mon -i a --mkfs --monmap monmap --keyring keyring
 bound ceph-mon -i a -f >log/mon.out 2>&1 &
 pids+=($!)
-await "the monitor" ceph_now -s
+succeeds "the monitor's start" ceph_now -s
 osd=$(cat /proc/sys/kernel/random/uuid)
-ceph_now osd new "$osd" >/dev/null
-ceph_now osd crush add osd.0 1.0 host=h root=default >/dev/null 2>&1
-ceph-osd -i 0 --mkfs --osd-uuid "$osd" >log/mkfs.out 2>&1
+succeeds "a name for the storage daemon" ceph_now osd new "$osd"
+succeeds "a place for the storage daemon" ceph_now osd crush add osd.0 1.0 host=h root=default
+succeeds "the storage daemon's files" ceph-osd -i 0 --mkfs --osd-uuid "$osd"
 bound ceph-osd -i 0 -f >log/osd.out 2>&1 &
 pids+=($!)
-await "the storage daemon" bash -c 'timeout 20 ceph osd stat | grep -q "1 up"'
+succeeds "the storage daemon's start" storage_is_up
 bound radosgw -n client.rgw.a -f >log/rgw.out 2>&1 &
 pids+=($!)
-await "the gateway" python3 -c "import urllib.request as r; r.urlopen('http://127.0.0.1:$gateway', timeout=2)"
-timeout 60 radosgw-admin user create --uid octavo --display-name Octavo --access-key octavo --secret-key octavo-secret \
-    >log/user.out 2>&1
-python3 - "$gateway" <<'MAKE_BUCKET'
+cat >make_bucket.py <<'PYTHON'
 import base64, email.utils, hashlib, hmac, sys, urllib.request
 
 date = email.utils.formatdate(usegmt=True)
@@ -104,7 +128,10 @@ headers = {"Date": date, "Authorization": "AWS octavo:" + base64.b64encode(signe
 urllib.request.urlopen(
     urllib.request.Request(f"http://127.0.0.1:{sys.argv[1]}/octavo", method="PUT", headers=headers), timeout=30
 )
-MAKE_BUCKET
+PYTHON
+succeeds "the gateway's start" listens
+succeeds "the gateway's user" makes_user
+succeeds "the gateway's bucket" python3 make_bucket.py "$gateway"
 printf 'ENDPOINT=http://127.0.0.1:%s\nAWS_ACCESS_KEY_ID=octavo\nAWS_SECRET_ACCESS_KEY=octavo-secret\n' "$gateway"
 echo READY
 wait -n "${pids[@]}"

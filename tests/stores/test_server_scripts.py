@@ -1,7 +1,8 @@
-"""The servers that tests and benchmarks start end with the run that started them, even where that is killed."""
+"""The servers that tests and benchmarks start: how they start, and that they end with the run that started them."""
 
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -55,6 +56,43 @@ def test_servers_that_hang_end_with_their_script(script, tmp_path):
         pytest.skip(str(missing))
     assert family
     await_ends(family)
+
+
+@pytest.fixture
+def shim(tmp_path, monkeypatch):
+    """Puts a script before a command of the system; `$real` is that command."""
+    folder = tmp_path / "shims"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+
+    def put(command, script):
+        real = shutil.which(command, path=os.environ["PATH"].partition(os.pathsep)[2])
+        if real is None:
+            pytest.skip(f"{command} is missing")
+        path = folder / command
+        path.write_text(f"#!/usr/bin/env bash\nreal={real}\nfolder={folder}\n{script}\n")
+        path.chmod(0o755)
+
+    return put
+
+
+def test_a_monitor_that_says_no_once_is_asked_again(shim, tmp_path):
+    says_no_once = (
+        'said="$folder/${*//[^a-z]/}"; [ -e "$said" ] || { touch "$said"; echo EPERM >&2; exit 1; }; exec $real "$@"'
+    )
+    for command in ("ceph", "radosgw-admin"):
+        shim(command, says_no_once)
+    with serving("start_object_store.sh", tmp_path / "server") as told:
+        assert told["ENDPOINT"]
+
+
+def test_a_server_that_cannot_start_says_why(shim, tmp_path):
+    shim("ceph-osd", '[ "${!#}" != -f ] || { echo "no such disk" >&2; exit 1; }; exec $real "$@"')
+    with (
+        pytest.raises(RuntimeError, match=r"the storage daemon's start: failed, see (?s:.*)no such disk"),
+        serving("start_object_store.sh", tmp_path / "server"),
+    ):
+        pass
 
 
 def skip_if_missing(errors):
