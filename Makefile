@@ -16,7 +16,7 @@ export PYTHON
 # Each compares with a peer or a limit in the same run.
 BENCHMARKS := $(sort $(wildcard benchmarks/bench_*.py)) benchmarks/compare_managers.py benchmarks/bookkeeping_memory.py
 
-.PHONY: help demo test test-pythons test-browser test-fleet test-stores check docs site wheel gpu-check gpu-wheels figures bench fuzz crash soak mutants test-vllm clean
+.PHONY: help demo test test-pythons test-browser test-fleet servers test-stores check docs site wheel gpu-check gpu-wheels figures bench fuzz crash soak mutants test-vllm clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -35,9 +35,12 @@ test-browser: $(VENV)/.installed  ## the page in a real browser
 	$(BIN)/python -m pip install --quiet --quiet --group browser
 	$(BIN)/pytest -m browser tests/browser
 
-test-stores: $(VENV)/.installed  ## against real servers of stores, where their packages are installed
+servers: $(VENV)/.installed  ## the servers of stores that tests use, where this system has packages of them
+	scripts/start_object_store.sh --install || echo "without Ceph's gateway: its tests are skipped"
 	scripts/start_redis.sh --install || echo "without redis-server: its tests are skipped"
 	scripts/start_mooncake.sh --install && $(BIN)/python -m pip install --quiet --quiet mooncake-transfer-engine-non-cuda || echo "without Mooncake: its tests are skipped"
+
+test-stores: servers  ## against real servers of stores, where their packages are installed
 	$(BIN)/pytest -m stores tests/stores
 
 test-fleet: $(FLEET_VENV)/.installed  ## behind a real Envoy, and in a real Ray Serve
@@ -106,7 +109,7 @@ families: $(VENV)/.installed  ## what of transformers answers as it does in plai
 mutants: $(VENV)/.installed  ## seeded bugs, each of which the tests must catch
 	$(BIN)/python scripts/mutation_check.py --jobs 2
 
-test-vllm: $(VLLM_VENV)/.installed  ## the suites against the real vLLM, and a short one against its other versions
+test-vllm: $(VLLM_VENV)/.installed servers  ## the suites against the real vLLM, and a short one against its other versions
 	$(VLLM_VENV)/bin/python -m pytest -m vllm tests/vllm
 	$(MAKE) -j2 --output-sync=target $(OTHER_VLLMS:%=test-vllm-%)
 	$(VLLM_VENV)/bin/python benchmarks/compare_resumes.py --seeds 3
