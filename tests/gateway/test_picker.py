@@ -1,22 +1,57 @@
-"""What a picker does while its fleet changes."""
+"""What a picker does while its fleet changes, or is full."""
 
 import asyncio
+from contextlib import asynccontextmanager
 
 import httpx
+import pytest
 
 from octavo.gateway import Picker
 from octavo.router import EngineAddress, Fleet
-from octavo.server import ROUTER
+from octavo.server import ROUTER, ApiError
 
 URLS = ["http://one:8000", "http://two:8000"]
 
 
+LATER = b'{"priority": 1}'
+
+
+@asynccontextmanager
+async def a_fleet(**bounds):
+    """Two engines that answer, at addresses of which nobody asks."""
+    async with httpx.AsyncClient() as client:
+        fleet = Fleet(EngineAddress.parse_all(URLS), client, **bounds)
+        for member in fleet.members.values():
+            member.lost = ""
+        yield fleet
+
+
+async def look_up(name, port):
+    return {"10.0.0.1" if name == "one" else "10.0.0.2"}
+
+
+def test_a_full_fleet_is_no_broken_fleet():
+    async def pick():
+        async with a_fleet(most_per_engine=4) as fleet:
+            picker = Picker(fleet, lambda _: None, fallbacks=1, look_up=look_up)
+            later = [await picker.pick(LATER, {}) for _ in range(6)]
+            assert (len(later[0].endpoints), len(later[-1].endpoints)) == (2, 1), "a full engine is no fallback"
+            with pytest.raises(ApiError, match="every engine") as refused:
+                await picker.pick(LATER, {})
+            assert (refused.value.status, refused.value.headers["retry-after"]) == (429, "1")
+            for _ in range(2):
+                await picker.pick(b"{}", {})
+            with pytest.raises(ApiError, match="every engine"):
+                await picker.pick(b"{}", {})
+            later[0].end()
+            await picker.pick(b"{}", {})
+
+    asyncio.run(pick())
+
+
 def test_an_engine_that_leaves_while_addresses_are_looked_up_is_not_picked():
     async def pick():
-        async with httpx.AsyncClient() as client:
-            fleet = Fleet(EngineAddress.parse_all(URLS), client)
-            for member in fleet.members.values():
-                member.lost = ""
+        async with a_fleet() as fleet:
 
             async def look_up(name, port):
                 fleet.set_engines(EngineAddress.parse_all(URLS[1:]))

@@ -41,6 +41,8 @@ class PickerConfig(Settings, frozen=True, kw_only=True):
     """Further names of this picker, for HTTP without a key."""
     fallbacks: Annotated[int, Meta(ge=0, le=16)] = 1
     """Further engines that the Gateway is told, should the first not answer. 0 for a Gateway that takes one only."""
+    most_open_per_engine: Count = 1024
+    """Requests at once for one engine; while all engines have as many, more are refused."""
     most_open: Count = 4096
     """Requests at once; more are refused."""
     max_body_bytes: Count = 32 << 20

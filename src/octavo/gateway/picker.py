@@ -83,23 +83,28 @@ class Picker:
         tenant = tenant_of(self._tenants, headers.get("authorization", "").encode("latin-1"))
         read = UNREAD if body is None else await self._reader.read(body, headers, tenant)
         known = await self._addresses.of(self._fleet)
-        model = "" if body is None else hints_in(body).model
-        endpoints = {name: known[name] for name in self._fleet.ready_for(model) if name in known}  # some left
+        hints = hints_in(body or b"")
+        endpoints = {name: known[name] for name in self._fleet.ready_for(hints.model) if name in known}  # some left
         if allowed is not None:
             endpoints = {name: endpoint for name, endpoint in endpoints.items() if endpoint in allowed}
-        choice = self._fleet.placement.choose(read.prompt, list(endpoints))
-        if choice is None:
+        if not endpoints:
             reason = "no engine can be reached" if allowed is None else "no engine that this request may use is ready"
             raise ApiError(HTTPStatus.SERVICE_UNAVAILABLE, reason, headers={"retry-after": "1"})
+        choice = self._fleet.placement.choose(read.prompt, list(endpoints), priority=hints.priority)
+        if choice is None:
+            raise self._fleet.refusal(hints.model)
         self.decisions.add(path, read.prompt, choice)
-        return self._send(read, choice, endpoints)
+        return self._send(read, choice, endpoints, hints.priority)
 
-    def _send(self, read: ReadPrompt, choice: Choice, endpoints: dict[str, str]) -> Picked:
+    def _send(self, read: ReadPrompt, choice: Choice, endpoints: dict[str, str], priority: int) -> Picked:
         placement, named = self._fleet.placement, [endpoints.pop(choice.engine)]
         sent = placement.send(choice, read.prompt, time.monotonic())
         expecting = self._fleet.expecting(choice.engine, read)
         expecting.__enter__()
-        while len(named) <= self._fallbacks and (other := placement.choose(read.prompt, list(endpoints))) is not None:
+        while len(named) <= self._fallbacks:
+            other = placement.choose(read.prompt, list(endpoints), priority=priority)
+            if other is None:
+                break
             named.append(endpoints.pop(other.engine))
         return Picked(
             endpoints=tuple(named),

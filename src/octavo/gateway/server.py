@@ -30,7 +30,12 @@ class PickerServer:
         timeout = httpx.Timeout(None, connect=_CONNECT_TIMEOUT_S)
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
         self._client = httpx.AsyncClient(timeout=timeout, limits=limits, trust_env=False)
-        self.fleet = Fleet(_addresses(config), self._client, engine_api_key=config.engine_api_key)
+        self.fleet = Fleet(
+            _addresses(config),
+            self._client,
+            engine_api_key=config.engine_api_key,
+            most_per_engine=config.most_open_per_engine,
+        )
         self.metrics = RouterMetrics()
         tenants = () if config.tenants is None else read_tenants(config.tenants)
         note = self.metrics.first_token.observe

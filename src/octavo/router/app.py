@@ -62,12 +62,7 @@ class RouterServer(uvicorn.Server):
         self.metrics = RouterMetrics()
         self.admission = Admission(most_requests=config.most_open, most_bytes=config.max_buffered_bytes)
         most = most_connections(config.most_connections)
-        proxy = Proxy(
-            self.fleet,
-            self.metrics.first_token.observe,
-            engine_api_key=config.engine_api_key,
-            most_per_engine=config.most_open_per_engine,
-        )
+        proxy = Proxy(self.fleet, self.metrics.first_token.observe, engine_api_key=config.engine_api_key)
         tenants = () if config.tenants is None else read_tenants(config.tenants)
         routes = _Routes(self.fleet, proxy, self.admission, self.metrics, config, tenants=tenants)
         app = routes.app(is_crowded=lambda: len(self.server_state.tasks) > most)

@@ -34,7 +34,7 @@ from octavo.router.names import LOOK_UP_INTERVAL_S, LookUp, Names, look_up
 from octavo.router.others import follow_load
 from octavo.router.placement import Choice, Placement, Prompt
 from octavo.router.reasons import reason_of
-from octavo.server import PREFILL, ROUTER, EngineFacts
+from octavo.server import PREFILL, ROUTER, ApiError, EngineFacts, overloaded
 
 _logger = logging.getLogger(__name__)
 
@@ -81,6 +81,13 @@ class Fleet:
         explains best that there is no such model."""
         serving = [member for member in self.members.values() if member.serves(model)]
         return [member.name for member in serving if member.takes_requests] if serving else self.ready
+
+    def refusal(self, model: str) -> ApiError:
+        """Why a request is refused that no engine may take."""
+        if self.ready_for(model):
+            return overloaded("every engine has as many requests open as it may have; try again later")
+        which = f"no engine that has {model!r} can be reached" if self.ready else "no engine can be reached"
+        return ApiError(HTTPStatus.SERVICE_UNAVAILABLE, which, headers={"retry-after": "1"})
 
     @property
     def num_blocks(self) -> int:

@@ -41,6 +41,8 @@ _MOST_SESSIONS = 1 << 16
 _SPARE_REQUESTS = 6
 """Open requests that any engine may have beside its share. Few requests decode together at hardly more than the cost of
 one, so on a quiet fleet a popular prefix is no reason to compute it once more."""
+_SHARE_OF_LATER = 0.75
+"""The share of an engine's bound that requests of a priority above 0 may fill; the rest is for other requests."""
 _ALIKE_S = 0.005
 """Costs that differ by less are equal."""
 
@@ -152,9 +154,10 @@ class Placement:
         if engine in self.loads:
             self.loads[engine].hear(others)
 
-    def choose(self, prompt: Prompt, engines: Collection[str]) -> Choice | None:
-        """The choice; None if no engine may take the request."""
-        able = {name: load for name in engines if (load := self.loads[name]).num_requests < self._most_per_engine}
+    def choose(self, prompt: Prompt, engines: Collection[str], *, priority: int = 0) -> Choice | None:
+        """The choice; None if no engine may take the request. `priority`: in vLLM's sense, smaller is earlier."""
+        bound = self._most_per_engine * (_SHARE_OF_LATER if priority > 0 else 1)
+        able = {name: load for name in engines if (load := self.loads[name]).num_requests < bound}
         if not able:
             return None
         most = self._imbalance * sum(load.num_requests for load in able.values()) / len(able) + _SPARE_REQUESTS

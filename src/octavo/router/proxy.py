@@ -5,7 +5,6 @@ a byte of an answer has gone to the client, no other engine gets the request.
 """
 
 import logging
-import math
 import time
 from collections.abc import AsyncIterator, Callable, Collection
 from dataclasses import dataclass, replace
@@ -20,7 +19,7 @@ from octavo.router.member import Member
 from octavo.router.placement import Choice, Prompt, Reservation
 from octavo.router.prompt_reader import SESSION, Hints, PromptReader, as_sent, hints_in
 from octavo.router.reasons import reason_of
-from octavo.server import IGNORED_FIELDS, RETAIN, ApiError, Exchange, Headers, overloaded
+from octavo.server import IGNORED_FIELDS, RETAIN, ApiError, Exchange, Headers
 
 _logger = logging.getLogger(__name__)
 
@@ -33,8 +32,6 @@ _HANDED_BACK = frozenset(
 )
 FirstToken: TypeAlias = Callable[[float], None]
 """Called with the seconds that a client waited for its first token."""
-_SHARE_OF_LATER = 0.75
-"""The share of an engine's bound that requests of a priority above 0 may fill; the rest is for other requests."""
 _MOST_BYTES_OF_ANSWER = 64 << 20
 _MOST_CHARS_OF_REASON = 500
 
@@ -61,14 +58,11 @@ class _TryAnotherError(Exception):
 class Proxy:
     """Takes requests through the router."""
 
-    def __init__(
-        self, fleet: Fleet, first_token: FirstToken, *, engine_api_key: str | None = None, most_per_engine: int
-    ) -> None:
+    def __init__(self, fleet: Fleet, first_token: FirstToken, *, engine_api_key: str | None = None) -> None:
         self._fleet = fleet
         self._reader = PromptReader(fleet)
         self._note_first_token = first_token
         self._engine_api_key = engine_api_key
-        self._most_of_later = math.ceil(_SHARE_OF_LATER * most_per_engine)
         self.decisions = Decisions()
 
     async def answer(self, exchange: Exchange, path: str, body: bytes) -> None:
@@ -84,7 +78,7 @@ class Proxy:
         read = await self._reader.read(body, request.headers, exchange.tenant)
         tried: set[str] = set()
         hints = hints_in(body)
-        refusal = self._refusal(hints.model)
+        refusal = self._fleet.refusal(hints.model)
         while (choice := self._choose(read.prompt, tried, hints)) is not None:
             self.decisions.add(path, read.prompt, choice)
             reservation = self._fleet.placement.send(choice, read.prompt, time.monotonic())
@@ -104,19 +98,9 @@ class Proxy:
                 self._fleet.placement.end(reservation)
         raise refusal
 
-    def _refusal(self, model: str) -> ApiError:
-        """Why a request is refused that was sent to no engine."""
-        if self._fleet.ready_for(model):
-            return overloaded("every engine has as many requests open as it may have; try again later")
-        which = f"no engine that has {model!r} can be reached" if self._fleet.ready else "no engine can be reached"
-        return ApiError(HTTPStatus.SERVICE_UNAVAILABLE, which, headers={"retry-after": "1"})
-
     def _choose(self, prompt: Prompt, tried: Collection[str], hints: Hints) -> Choice | None:
         able = [name for name in self._fleet.ready_for(hints.model) if name not in tried]
-        if hints.priority > 0:
-            loads = self._fleet.placement.loads
-            able = [name for name in able if loads[name].num_requests < self._most_of_later]
-        return self._fleet.placement.choose(prompt, able)
+        return self._fleet.placement.choose(prompt, able, priority=hints.priority)
 
     async def _relay(self, request: _Incoming, member: Member, sent: Reservation, told: Headers) -> None:
         url = member.address.url + request.path
