@@ -37,7 +37,7 @@ test-browser: $(VENV)/.installed  ## the page in a real browser
 
 servers: $(VENV)/.installed  ## the servers of stores that tests use, where this system has packages of them
 	scripts/start_object_store.sh --install || echo "without Ceph's gateway: its tests are skipped"
-	scripts/start_redis.sh --install || echo "without redis-server: its tests are skipped"
+	scripts/start_redis.sh --install || echo "without redis-server or valkey-server: tests of those that are missing are skipped"
 	scripts/start_mooncake.sh --install && $(BIN)/python -m pip install --quiet --quiet mooncake-transfer-engine-non-cuda || echo "without Mooncake: its tests are skipped"
 
 test-stores: servers  ## against real servers of stores, where their packages are installed

@@ -1,4 +1,4 @@
-"""The Redis tier over a real Redis, where its package is installed: the contract of a tier, and what can be wrong."""
+"""The Redis tier over a real Redis and Valkey, where they are installed: a tier's contract, and what can be wrong."""
 
 from hashlib import sha256
 
@@ -157,9 +157,23 @@ def check(url, **options):
     spec_from_config({"type": "redis", "url": url, **options}).check()
 
 
-@pytest.mark.parametrize("way", ["TCP_URL", "TLS_URL"])
-def test_a_user_with_the_rights_of_the_docs_over_a_network(redis, server, tmp_path, way):
-    options = {"url": redis[way]} | ({"ca_file": redis["CA_FILE"]} if way == "TLS_URL" else {})
+@pytest.fixture
+def tls(redis):
+    """The settings for TLS."""
+    if "TLS_URL" not in redis:
+        pytest.skip("this server is built without TLS")
+    return {"url": redis["TLS_URL"], "ca_file": redis["CA_FILE"]}
+
+
+def test_a_user_with_the_rights_of_the_docs_over_tcp(redis, server, tmp_path):
+    needs_no_more_rights({"url": redis["TCP_URL"]}, server, tmp_path)
+
+
+def test_a_user_with_the_rights_of_the_docs_over_tls(tls, server, tmp_path):
+    needs_no_more_rights(tls, server, tmp_path)
+
+
+def needs_no_more_rights(options, server, tmp_path):
     check(**options)
     suite, wanted = RedisSuite(), tier_driver.chunks(range(6))
     suite.config = lambda folder: options
@@ -177,13 +191,16 @@ def test_a_user_with_the_rights_of_the_docs_over_a_network(redis, server, tmp_pa
     assert not values(server)
 
 
-def test_what_is_wrong_with_a_connection_is_said_with_the_remedy(redis, tmp_path, monkeypatch):
+def test_what_is_wrong_with_certificates_is_said_with_the_remedy(tls, tmp_path):
     with pytest.raises(TierError, match=r"give the certificates of its authority as ca_file"):
-        check(redis["TLS_URL"])
+        check(tls["url"])
+    with pytest.raises(InputError, match=r"ca_file .*none cannot be read"):
+        check(tls["url"], ca_file=str(tmp_path / "none"))
+
+
+def test_what_is_wrong_with_a_password_is_said_with_the_remedy(redis, monkeypatch):
     with pytest.raises(TierError, match=r"redis://127.0.0.1:\d+/0: .*give a user and a password that may"):
         check(redis["TCP_URL"].replace("secret", "wrong"))
-    with pytest.raises(InputError, match=r"ca_file .*none cannot be read"):
-        check(redis["TLS_URL"], ca_file=str(tmp_path / "none"))
     monkeypatch.setenv("OCTAVO_REDIS_PASSWORD", "octavo-secret")
     check(redis["TCP_URL"].replace(":octavo-secret", ""))
 

@@ -35,7 +35,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="session", params=["redis", "valkey"])
 def redis(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """How a server is reached: URL, TCP_URL, TLS_URL, CA_FILE."""
+    """How a server is reached: URL, TCP_URL, and TLS_URL and CA_FILE if it is built with TLS."""
     with serving("start_redis.sh", tmp_path_factory.mktemp(request.param), request.param) as told:
         yield told
 
