@@ -3,12 +3,15 @@
 import json
 import os
 import time
+from contextlib import closing, contextmanager
 
 import pytest
 
 from octavo.chunks import name_tenant
 from octavo.offload import SharedConfig
 from octavo.testing import tier_driver
+from octavo.tiers import TierContext
+from octavo.tiers.disk import DiskConfig, DiskIO, DiskTier, RecordCipher
 from rigs.objects_suite import ObjectsSuite
 
 DAY_S = 86400
@@ -168,3 +171,135 @@ def test_a_folder_that_is_not_there_is_not_made(octavo, tmp_path):
     ran = octavo("store", "ls", f"file://{tmp_path}/none")
     assert (ran.code, ran.err) == (2, f"octavo: {tmp_path}/none: there is no such folder\n")
     assert not (tmp_path / "none").exists()
+
+
+def warm(octavo, store, disk, *options):
+    namespace = ("--namespace", tier_driver.NAMESPACE.hex())
+    return octavo("store", "warm", f"file://{store}", "--disk", disk, "--size", "4MiB", *namespace, *options)
+
+
+@contextmanager
+def warmed(disk, cipher=None):
+    config = DiskConfig(path=disk, size_bytes=4 << 20)
+    context = TierContext(namespace=tier_driver.NAMESPACE, max_chunk_bytes=tier_driver.MAX_CHUNK_BYTES)
+    with closing(DiskTier(config, context, DiskIO(), cipher)) as tier:
+        yield tier_driver.TierDriver(tier, lambda tier: tier.wait(1.0))
+
+
+def test_warm_copies_a_namespace_into_a_disk(octavo, store, tmp_path):
+    disk = tmp_path / "disk"
+    ran = warm(octavo, store, disk, "--dry-run")
+    assert ran.out.startswith("3 objects, ")
+    assert not disk.exists()
+    ran = warm(octavo, store, disk)
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.startswith("3 objects, ")
+    with warmed(disk) as driver:
+        wanted = tier_driver.chunks([0, 100, 200])
+        assert driver.found([0, 1, 100, 200]) == [-1, 0, -1, -1]
+        assert driver.load(wanted) == frozenset()
+    ran = warm(octavo, store, disk)
+    assert ran.out.startswith("0 objects, 0 B copied; 3 objects, ")
+
+
+def test_warm_goes_on_with_what_is_missing(octavo, store, tmp_path):
+    with warmed(tmp_path) as driver:
+        assert driver.store(tier_driver.chunks([100])) == frozenset()
+    ran = warm(octavo, store, tmp_path)
+    assert ran.out.startswith("2 objects, ")
+    assert "; 1 objects, " in ran.out
+
+
+def test_warm_takes_the_newest_that_fit_and_no_disk_gives_one_of_them_up(octavo, store, tmp_path):
+    with ObjectsSuite().driver(store) as driver:
+        for number in range(1, 400):
+            if number not in (100, 200):
+                driver.store(tier_driver.chunks([number]))
+    for path in objects(store):
+        make_older(store, path, 60)
+    (newest,) = objects_with(store, 5)
+    make_older(store, newest, 0)
+    disk = tmp_path / "disk"
+    ran = warm(octavo, store, disk)
+    copied = int(ran.out.split()[0])
+    assert 100 < copied < 400
+    with warmed(disk) as driver:
+        assert driver.tier.status().num_chunks == copied
+        assert driver.found([5]) == [-1]
+
+
+def objects_with(store, number):
+    return {path for path in objects(store) if tier_driver.key(number) in (store / path).read_bytes()}
+
+
+def test_warm_copies_the_newest_of_two_with_one_key_and_tells_whose_it_is(octavo, store, tmp_path):
+    (older,) = objects_with(store, 100)
+    make_older(store, older, 60)
+    with ObjectsSuite().driver(store) as driver:
+        driver.store(tier_driver.chunks([100], 0b0101))
+    (newer,) = objects_with(store, 100) - {older}
+    move_to_tenant(store, newer, "a tenant")
+    for told in ("3 objects, ", "0 objects, 0 B copied; 3 objects, "):
+        assert warm(octavo, store, tmp_path / "disk").out.startswith(told)
+        with warmed(tmp_path / "disk") as driver:
+            assert driver.found([100]) == [0b0101]
+            owned = driver.tier.owned_by([name_tenant("a tenant")])
+            assert [key for key, *_ in owned] == [tier_driver.key(100)]
+
+
+def test_warm_encrypts_with_the_key_of_the_disk(octavo, store, tmp_path):
+    key_file = tmp_path / "key"
+    key_file.write_text("5a" * 32)
+    assert warm(octavo, store, tmp_path / "disk", "--disk-key-file", key_file).code == 0
+    with warmed(tmp_path / "disk") as driver:
+        assert driver.found([0]) == [0]
+    with warmed(tmp_path / "disk", RecordCipher(bytes([0x5A]) * 32)) as driver:
+        assert driver.load(tier_driver.chunks([0, 100, 200])) == frozenset()
+
+
+def test_warm_leaves_out_what_is_damaged(octavo, store, tmp_path):
+    (path, other, *_) = sorted(path for path in objects(store) if f"/{tier_driver.NAMESPACE.hex()}/" in path)
+    packed = (store / path).read_bytes()
+    (store / path).write_bytes(packed[:300] + bytes([packed[300] ^ 1]) + packed[301:])
+    (store / other).write_bytes((store / other).read_bytes()[:-1])
+    ran = warm(octavo, store, tmp_path / "disk")
+    assert ran.code == 1
+    assert ran.out.startswith("1 objects, ")
+    assert "; 2 objects, " in ran.out
+    with warmed(tmp_path / "disk") as driver:
+        assert driver.tier.status().num_chunks == 1
+
+
+def test_warm_says_what_it_cannot_do(octavo, store, tmp_path):
+    disk = ("--disk", tmp_path / "disk", "--size", "4MiB")
+    ran = octavo("store", "warm", f"file://{store}", *disk)
+    assert ran.code == 2
+    assert f"--namespace {tier_driver.NAMESPACE.hex()} or {tier_driver.OTHER_NAMESPACE.hex()}" in ran.err.replace(
+        "\n", " "
+    )
+    ran = octavo("store", "warm", f"file://{store}", *disk, "--namespace", "ff")
+    assert "no namespace that begins with 'ff'" in ran.err.replace("\n", " ")
+    ran = octavo("store", "warm", "redis://127.0.0.1:1", *disk)
+    assert "give the url of an object store" in ran.err.replace("\n", " ")
+    with warmed(tmp_path / "disk"):
+        ran = warm(octavo, store, tmp_path / "disk")
+        assert ran.code == 2
+        assert "is in use by" in ran.err.replace("\n", " ")
+
+
+def test_warm_refuses_what_is_encrypted(octavo, tmp_path):
+    suite, store = EncryptedSuite(tmp_path / "key"), tmp_path / "store"
+    with suite.driver(store) as driver:
+        driver.store(tier_driver.chunks([0]))
+    ran = octavo("store", "warm", f"file://{store}", "--disk", tmp_path / "disk", "--size", "4MiB")
+    assert ran.code == 2
+    assert "is encrypted: " in ran.err.replace("\n", " ")
+
+
+class EncryptedSuite(ObjectsSuite):
+    def __init__(self, key_file):
+        key_file.write_text("5a" * 32)
+        self.key_file = key_file
+
+    def config(self, folder):
+        return super().config(folder) | {"key_file": str(self.key_file)}

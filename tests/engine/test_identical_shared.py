@@ -5,6 +5,7 @@ import random
 import pytest
 from workloads import Clock, Family, check_nothing_is_held, generate, resumed, settle
 
+from octavo.cli import run
 from octavo.engine.engine import Engine
 from octavo.engine.offloading import offload_maker
 from rigs.offload_always import offload_always
@@ -28,7 +29,11 @@ def prompts(family):
 
 def start(family, folder):
     shared = {"url": f"file://{folder}", "find_seconds": 60, "load_seconds": 60, "store_seconds": 60}
-    offload = offload_always({"memory": "4MiB", "load_timeout_s": 60, "shared": shared})
+    return start_over(family, {"shared": shared})
+
+
+def start_over(family, tiers):
+    offload = offload_always({"memory": "4MiB", "load_timeout_s": 60, **tiers})
     config = family.config(MEMORY_BYTES)
     return Engine.from_config(config, make_offload=offload_maker(config, offload))
 
@@ -57,3 +62,18 @@ def test_engines_share_what_they_compute(family, prompts, tmp_path):
     assert found == {"objects": sum((len(prompt) - 1) // step * step for prompt in prompts)}
     check_nothing_is_held(third, Clock())
     third.close()
+
+
+def test_an_engine_resumes_from_a_disk_that_was_warmed_from_the_store(family, prompts, tmp_path):
+    store, disk, size = tmp_path / "store", tmp_path / "disk", "32MiB"
+    first = start(family, store)
+    step = first.manager.config.resume_granularity
+    serve(first, family, prompts)
+    settle(first)
+    first.close()
+    assert run(["store", "warm", f"file://{store}", "--disk", str(disk), "--size", size]) == 0
+    second = start_over(family, {"disk": {"path": str(disk), "size": size}})
+    found = serve(second, family, prompts)
+    assert found == {"disk": sum((len(prompt) - 1) // step * step for prompt in prompts)}
+    check_nothing_is_held(second, Clock())
+    second.close()

@@ -1,10 +1,11 @@
 """`octavo store`: what a store that engines share holds, and how it is kept in bounds, beside running engines."""
 
 import json as json_module
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -172,6 +173,77 @@ def delete(
         _delete(keeper, chosen, is_dry=dry_run)
 
 
+@app.command()
+def warm(
+    url: _Url,
+    *,
+    disk: Annotated[Path, typer.Option(help="The folder for an engine's --disk.", metavar="FOLDER")],
+    size: Annotated[
+        str, typer.Option(help="The engine's --disk-size: 100GiB. The newest objects that fit are copied.")
+    ],
+    namespace: Annotated[
+        str, typer.Option(help="The namespace that begins with these hexadecimal digits, if there are several.")
+    ] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be copied, and copy nothing.")] = False,
+    disk_key_file: Annotated[
+        Path | None, typer.Option(help="The key of that engine's disk.", show_default="OCTAVO_DISK_KEY")
+    ] = None,
+    endpoint: _Endpoint = None,
+    region: _Region = None,
+    ca_file: _CaFile = None,
+) -> None:
+    """Copy an engine's newest chunks into the folder of its disk tier, before it starts. A later run goes on."""
+    from octavo.stores import Share  # see above
+    from octavo.stores.objects import ObjectsKeeper, Outcome, choose_newest, warm_disk
+    from octavo.tiers import TierContext
+    from octavo.tiers.disk import DiskConfig, DiskIO, DiskTier, find_cipher
+
+    config = DiskConfig(path=disk, size_bytes=bytes_of("--size", size), key_file=disk_key_file)
+    shares = {outcome: Share() for outcome in Outcome}
+    with _opened(url, endpoint, region, ca_file) as keeper:
+        if not isinstance(keeper, ObjectsKeeper):
+            raise InputError(f"{keeper.url} does not tell which chunks are the newest: give the url of an object store")
+        found = _of_one_namespace(keeper, namespace)
+        with _telling("to copy", keeper) as tell:
+            chosen, damaged = choose_newest(keeper, found, config, tell)
+        shares[Outcome.DAMAGED] = _total(damaged)
+        if chosen and not dry_run:
+            context = TierContext(
+                namespace=bytes.fromhex(found[0].namespace),
+                family=bytes.fromhex(found[0].family),
+                max_chunk_bytes=max(chunk.num_bytes for _, chunks in chosen for chunk in chunks),
+            )
+            with (
+                closing(DiskTier(config, context, DiskIO(), find_cipher(disk_key_file, os.environ))) as tier,
+                _telling("copied", keeper) as tell,
+            ):
+                for item, outcome in warm_disk(keeper, chosen, tier):
+                    shares[outcome].add(item)
+                    tell(shares[Outcome.COPIED])
+    what = {outcome.value: share for outcome, share in shares.items()}
+    if dry_run:
+        fitting = _total(item for item, _ in chosen)
+        what = {
+            "would be copied, but for those that are there already": fitting,
+            Outcome.DAMAGED.value: _total(damaged),
+        }
+    told = "; ".join(f"{_told(share, keeper)} {outcome}" for outcome, share in what.items())
+    write_output(f"{told}; of {len(found):,}\n")
+    if shares[Outcome.DAMAGED].count:
+        raise typer.Exit(FAILED)
+
+
+def _of_one_namespace(keeper: "StoreKeeper", namespace: str) -> "list[StoredItem]":
+    """The items of the one namespace that begins so, without those that resets left behind."""
+    found = [item for item in keeper.entries() if item and not item.is_former and item.namespace.startswith(namespace)]
+    names = sorted({item.namespace for item in found})
+    if not names:
+        raise InputError(f"{keeper.url} has no namespace that begins with {namespace!r}: see `octavo store ls`")
+    if len(names) > 1:
+        raise InputError(f"{keeper.url} has several namespaces: say which with --namespace {' or '.join(names)}")
+    return found
+
+
 def _spec(
     url: str, endpoint: str | None, region: str | None, ca_file: Path | None, key_file: Path | None = None
 ) -> "RemoteSpec":
@@ -218,6 +290,15 @@ def _telling(verb: str, keeper: "StoreKeeper") -> "Iterator[Callable[[Share], No
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("listing")
         yield lambda share: progress.update(task, description=f"{_told(share, keeper)} {verb}")
+
+
+def _total(items: "Iterable[StoredItem]") -> "Share":
+    from octavo.stores import Share  # see above
+
+    total = Share()
+    for item in items:
+        total.add(item)
+    return total
 
 
 def _told(share: "Share", keeper: "StoreKeeper") -> str:

@@ -30,7 +30,7 @@ from octavo.stores.inventory import Inventory, Share
 from octavo.stores.keeper import StoredItem, StoreKeeper
 from octavo.stores.spec import RemoteSpec
 from octavo.stores.tier import RemoteTier
-from octavo.stores.verifying import find_all
+from octavo.stores.verifying import find_all, read_all
 
 __all__ = [
     "KEY_VARIABLE",
@@ -55,5 +55,6 @@ __all__ = [
     "examine",
     "expire",
     "find_all",
+    "read_all",
     "summarize",
 ]

@@ -6,7 +6,7 @@
     epochs     resets: objects of a former epoch are found by nobody
     store      opens the store, and says what is wrong with it in one sentence
     troubles   what obstore's errors mean
-    keeper     a store without an engine
+    keeper     a store without an engine; `warming` copies from it into a disk tier's folder
     config, spec
 
 The layout by byte and by name: docs/stores.md.
@@ -18,5 +18,16 @@ from octavo.stores.objects.config import ObjectsConfig
 from octavo.stores.objects.keeper import ObjectsKeeper
 from octavo.stores.objects.spec import ObjectsSpec
 from octavo.stores.objects.store import open_store
+from octavo.stores.objects.warming import Outcome, choose_newest, warm_disk
 
-__all__ = ["ObjectsClient", "ObjectsConfig", "ObjectsKeeper", "ObjectsSpec", "layout", "open_store"]
+__all__ = [
+    "ObjectsClient",
+    "ObjectsConfig",
+    "ObjectsKeeper",
+    "ObjectsSpec",
+    "Outcome",
+    "choose_newest",
+    "layout",
+    "open_store",
+    "warm_disk",
+]

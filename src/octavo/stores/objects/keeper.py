@@ -8,7 +8,7 @@ from typing import Any
 from octavo.chunks import OffloadKey
 from octavo.errors import TierError
 from octavo.stores import Finding, StoredItem, StoreKeeper, examine
-from octavo.stores.objects.layout import TAIL_BYTES, parse_tail
+from octavo.stores.objects.layout import TAIL_BYTES, Index, parse_tail
 from octavo.stores.objects.troubles import explain
 from octavo.tiers.disk import RecordCipher
 
@@ -40,11 +40,7 @@ class ObjectsKeeper(StoreKeeper):
                     yield None
 
     def find(self, item: StoredItem, cipher: RecordCipher | None) -> list[Finding]:
-        import obstore
-
-        try:
-            packed = memoryview(obstore.get(self._store, item.name).bytes())
-        except FileNotFoundError:
+        if (packed := self.read(item)) is None:
             return []
         namespace = bytes.fromhex(item.namespace)
         index = parse_tail(packed[-TAIL_BYTES:], len(packed), namespace)
@@ -59,6 +55,26 @@ class ObjectsKeeper(StoreKeeper):
             )
             for entry in index.chunks
         ]
+
+    def read(self, item: StoredItem) -> memoryview | None:
+        """The whole object; None if it is gone."""
+        import obstore
+
+        try:
+            return memoryview(obstore.get(self._store, item.name).bytes())
+        except FileNotFoundError:
+            return None
+
+    def read_index(self, item: StoredItem) -> Index | None:
+        """The object's index, from its last bytes; None if it is gone or damaged."""
+        import obstore
+
+        start = max(0, item.num_bytes - TAIL_BYTES)
+        try:
+            tail = obstore.get_range(self._store, item.name, start=start, end=item.num_bytes)
+        except FileNotFoundError:
+            return None
+        return parse_tail(memoryview(tail), item.num_bytes, bytes.fromhex(item.namespace))
 
     def delete(self, items: Sequence[StoredItem]) -> None:
         import obstore

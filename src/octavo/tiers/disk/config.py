@@ -77,3 +77,14 @@ class DiskConfig(Settings, frozen=True, kw_only=True):
                 + (", or a smaller segment_size" if self.segment_bytes else "")
             )
         return chosen
+
+    def room_in_a_row(self, largest: int) -> int:
+        """The room for records, with their part of summaries, that are written one after the other into an empty folder
+        and are all to stay: each segment may end before one that does not fit, and one segment is given up early."""
+        segment_bytes = self.segment_bytes_for(largest)
+        lost = SEGMENT_HEADER_BYTES + self.room_of_record(largest) + 2 * ALIGNMENT
+        return ((self.size_bytes - RESERVED_BYTES) // segment_bytes - 1) * (segment_bytes - lost)
+
+    @staticmethod
+    def room_of_record(num_bytes: int) -> int:
+        return record_bytes(num_bytes) + table_bytes(100, 100 * MAX_KEY_BYTES) // 100
