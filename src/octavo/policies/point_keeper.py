@@ -142,6 +142,7 @@ class PointKeeper:
             points.hazards.end(points.lives[below])
             self._renew(below, Role.BETWEEN)
         self._reckon(point)
+        self._stretches.was_reckoned(point)
         self._renew(point, role)
 
     def _point_below(self, point: int) -> int:

@@ -243,6 +243,10 @@ class StretchTable(StretchColumns):
             changed.discard(0)
         return changed
 
+    def was_reckoned(self, point: int) -> None:
+        """What this point holds for itself is known as it is now."""
+        self._changed.discard(point)
+
     def _relist(self, number: int) -> None:
         """Puts a stretch that nobody holds any more at the front: it goes first."""
         if number in self._lists:
