@@ -2,6 +2,7 @@
 
 import pytest
 from hypothesis import given, strategies as st
+from msgspec.structs import replace
 
 from octavo.chunks import LookupResult
 from octavo.host import PAGE_BYTES
@@ -66,7 +67,7 @@ def world(tier):
 
 
 def of(number, tenant=A):
-    return wanted(number)._replace(tenant=tenant)
+    return replace(wanted(number), tenant=tenant)
 
 
 def there(world, numbers):

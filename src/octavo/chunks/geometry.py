@@ -47,7 +47,7 @@ class ChunkSizes:
 
     def masks(self, chunks: Sequence[WantedChunk]) -> list[int]:
         """The wanted blocks of each; ALL_BLOCKS if none is left out."""
-        masks = [chunk[3] for chunk in chunks]
+        masks = [chunk.held_blocks for chunk in chunks]
         if masks.count(ALL_BLOCKS) == len(masks):
             return masks
         return [self.mask(chunk) for chunk in chunks]

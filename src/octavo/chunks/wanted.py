@@ -1,8 +1,13 @@
-"""Chunks as requests ask for them, and as a policy sees them."""
+"""Chunks as requests ask for them, and as a policy sees them.
 
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import NamedTuple, cast
+The garbage collector does not follow them (`gc=False`): a store has hundreds, and no cycle can lead through bytes and
+numbers.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
 
 from octavo.chunks.keys import OffloadKey
 from octavo.chunks.tenants import NO_TENANT
@@ -12,7 +17,7 @@ ALL_BLOCKS = -1
 """As `held_blocks`: every block of the chunk."""
 
 
-class WantedChunk(NamedTuple):
+class WantedChunk(msgspec.Struct, frozen=True, gc=False):
     """One chunk that a store or a promotion is to bring into host memory."""
 
     key: OffloadKey
@@ -27,7 +32,7 @@ class WantedChunk(NamedTuple):
     """Whose request it is."""
 
 
-class StoredChunk(NamedTuple):
+class StoredChunk(msgspec.Struct, frozen=True, gc=False):
     """One chunk, as a policy sees it when it enters a tier."""
 
     key: OffloadKey
@@ -53,11 +58,9 @@ class PromisedPoint(NamedTuple):
     """Up to where the same request has promised before. Only what lies beyond is asked for anew."""
 
 
-_make_stored = cast("Callable[[tuple[object, ...]], StoredChunk]", partial(tuple.__new__, StoredChunk))
-"""What the class does, without a call in Python for each of millions."""
-
-
 def stored_chunks(chunks: Sequence[WantedChunk], counts: Sequence[int]) -> list[StoredChunk]:
     """The same as a policy sees them, with these many slots each."""
-    make = _make_stored
-    return [make((chunk[0], num_slots, chunk[1], chunk[2])) for chunk, num_slots in zip(chunks, counts, strict=True)]
+    return [
+        StoredChunk(chunk.key, num_slots, chunk.position, chunk.parent)
+        for chunk, num_slots in zip(chunks, counts, strict=True)
+    ]

@@ -90,7 +90,7 @@ class ResidentChunks:
         """These chunks are written, and resident from now on. They replace those that had their keys."""
         self.free_discarded(_ITEMS_OF_A_CHUNK * len(chunks))  # or it might come to more chunks than the arena holds
         shards = self.index.shards
-        keys = [chunk[0] for chunk in chunks]
+        keys = [chunk.key for chunk in chunks]
         replaced = []
         for key, head in zip(keys, heads, strict=True):
             if shards[key[0]].setdefault(key, head) != head:

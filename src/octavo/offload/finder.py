@@ -62,7 +62,7 @@ class ChunkFinder:
         """The indices and wanted blocks of chunks that are neither there nor on their way, and the keys of those that
         are there."""
         storing, reading, table = self._storing, self._promotions.reading, self._resident.table
-        keys = [chunk[0] for chunk in chunks]
+        keys = [chunk.key for chunk in chunks]
         masks = self._sizes.masks(chunks)
         heads = self._resident.index.find(keys)
         distinct = set(keys)

@@ -86,7 +86,7 @@ class Jobs:
         del self._stores[job_id]
         if self.is_wanted(store):
             for chunk in store.chunks:
-                del self.storing[chunk[0]]
+                del self.storing[chunk.key]
         return store
 
     def is_wanted(self, store: StoreJob) -> bool:

@@ -220,7 +220,7 @@ class OffloadingManager:
             indices, masks = self._tenants.fitting(chunks, indices, masks)
         if len(indices) < len(chunks):
             chunks = [chunks[index] for index in indices]
-        keys = [chunk[0] for chunk in chunks]
+        keys = [chunk.key for chunk in chunks]
         counts = self._sizes.num_slots(keys, masks)
         must_wait = for_tiers and self._below.is_behind(sum(counts), self._jobs.num_slots_being_stored)
         slots = None if must_wait else self._resident.allocate(counts, there)
@@ -256,7 +256,7 @@ class OffloadingManager:
         if failed:
             self._resident.abandon(store.heads[index] for index in set(failed))
             store, checksums = store.without(failed, checksums)
-        keys = [chunk[0] for chunk in store.chunks]
+        keys = [chunk.key for chunk in store.chunks]
         chunks = stored_chunks(store.chunks, store.counts)
         self._resident.publish(chunks, store.heads, store.masks, checksums, [chunk.tenant for chunk in store.chunks])
         self._promise(store.promises)

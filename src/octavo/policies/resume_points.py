@@ -71,9 +71,12 @@ class ResumePointPolicy(PointKeeper, EvictionPolicy):
     def insert(self, chunks: Sequence[StoredChunk]) -> None:
         if not chunks:
             return
-        keys, slots, positions, parents = zip(*chunks, strict=True)
+        keys = tuple([chunk.key for chunk in chunks])
+        slots = [chunk.num_slots for chunk in chunks]
         returned = self._meet_ghosts(keys)
-        numbers = self._stretches.insert(keys, slots, positions, parents)
+        numbers = self._stretches.insert(
+            keys, slots, [chunk.position for chunk in chunks], [chunk.parent for chunk in chunks]
+        )
         self._points.now += sum(slots)
         ends = [] if self._is_promised_to else [self._stretches.keys[number][-1] for number in numbers]
         for number in numbers:
