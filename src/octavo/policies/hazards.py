@@ -75,9 +75,10 @@ def class_of(role: Role, new_share: float, num_followers: int) -> int:
 Table = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
-_HORIZONS = np.triu(np.ones((NUM_AGES, NUM_AGES)))
-"""By age and horizon: 1 where the horizon is no earlier than the age."""
-_NO_HORIZONS = 1 - _HORIZONS
+_STARTS, _HORIZONS = np.triu_indices(NUM_AGES)
+"""Each age with each horizon that is no earlier, age by age."""
+_STOPS = _HORIZONS + 1
+_FIRST_OF_AGE = np.searchsorted(_STARTS, np.arange(NUM_AGES))
 _LEAST_UNUSED = 1e-12
 """The least share of lives that reaches an age, so that sums still tell what comes after it."""
 
@@ -237,15 +238,18 @@ def gittins(rates: Table, widths: Table) -> Table:
     """The index of each class at each age, from its uses by lives at each age and the ages' widths.
 
     All ages with all horizons at once: uses and times are summed up from the first age on, so what lies between two
-    ages is a difference of such sums. Both are in lives that reach the first age, which cancels out."""
+    ages is a difference of such sums. Both are in lives that reach the first age, which cancels out. Ages come first in
+    memory, so that an age's sums of all classes lie together."""
     unused = np.ones(rates.shape)
     np.cumprod(1 - rates[:, :-1], axis=1, out=unused[:, 1:])
     np.maximum(unused, _LEAST_UNUSED, out=unused)
-    uses, times = np.zeros((2, len(rates), NUM_AGES + 1))
-    np.cumsum(unused * rates, axis=1, out=uses[:, 1:])
-    np.cumsum(unused * widths * (1 - rates / 2), axis=1, out=times[:, 1:])
-    gained: Table = (uses[:, None, 1:] - uses[:, :-1, None]) * _HORIZONS
-    took = (times[:, None, 1:] - times[:, :-1, None]) * _HORIZONS
-    gained /= took + _NO_HORIZONS
-    index: Table = gained.max(axis=2)
+    uses, times = np.zeros((2, NUM_AGES + 1, len(rates)))
+    np.cumsum((unused * rates).T, axis=0, out=uses[1:])
+    np.cumsum((unused * widths * (1 - rates / 2)).T, axis=0, out=times[1:])
+    gained = uses.take(_STOPS, axis=0)
+    gained -= uses.take(_STARTS, axis=0)
+    took = times.take(_STOPS, axis=0)
+    took -= times.take(_STARTS, axis=0)
+    gained /= took
+    index: Table = np.maximum.reduceat(gained, _FIRST_OF_AGE).T
     return index
