@@ -57,6 +57,7 @@ class PointTable:
         """All points by their last use, except those that free nothing and came to the front."""
         self._heads: list[tuple[float, int, int, int]] = []
         self._weighed = WeighedPoints(self, self.last_use, self.freed)
+        self._weights = self._weighed.weights
 
     def parts(self) -> Sequence[Part]:
         return [self.names]
@@ -135,12 +136,12 @@ class PointTable:
         self.last_use[point] = self.now
         self._is_parked[point] = False
         self._lists.remove(point)
-        if self._weighed and self.roles[point] == Role.RESUMED and self._weighed.weight_of(point) < 1.0:
+        if self._weights and self.roles[point] == Role.RESUMED and self._weighed.weight_of(point) < 1.0:
             self._weighed.want(self.names[point], 1.0)
             self._weighed.forget(point)
         if self._by_use is not None:
             self._by_use.remove(point)
-        if point in self._weighed:
+        if point in self._weights:
             self._lists.append(_WEIGHED, point)
             self._weighed.changed(point)
             return
@@ -162,7 +163,7 @@ class PointTable:
     def _score(self, point: int) -> float:
         """Whoever retains a point that others follow wants it for itself."""
         hazards = self.hazards
-        is_wanted = point in self._weighed and self._weighed.weight_of(point) > 1.0
+        is_wanted = point in self._weights and self._weighed.weight_of(point) > 1.0
         table = hazards.index_own if self.is_followed[point] and not is_wanted else hazards.index_all
         index = table[self.classes[point]][hazards.age_of(self.now - self.last_use[point])]
         return index * self.tokens_saved[point] / max(1, self.freed[point])
@@ -171,7 +172,7 @@ class PointTable:
         """Says what a point is worth, before its first life begins, or since a neighbour came or went."""
         was = self.freed[point]
         self.freed[point], self.tokens_saved[point], self.is_followed[point] = num_slots, tokens_saved, is_followed
-        if point in self._weighed:
+        if point in self._weights:
             if num_slots and not was:
                 self._weighed.changed(point)
         elif point in self._lists:
@@ -229,10 +230,10 @@ class PointTable:
         self._weighed.want(name, weight)
         if not point:
             return
-        if weight == 1.0 and (point not in self._weighed or self.idle_turns(point) < 1.0):
+        if weight == 1.0 and (point not in self._weights or self.idle_turns(point) < 1.0):
             self._unweigh(point)
             return
-        if point not in self._weighed:
+        if point not in self._weights:
             if self._by_use is not None:
                 self._by_use.remove(point)
             self._lists.remove(point)
@@ -241,7 +242,7 @@ class PointTable:
         self._weighed.put(point, 0.0 if weight == 1.0 else weight)
 
     def _unweigh(self, point: int) -> None:
-        if point not in self._weighed:
+        if point not in self._weights:
             return
         self._weighed.forget(point)
         if self._by_use is not None:
@@ -249,11 +250,11 @@ class PointTable:
         self._unpark(point)
 
     def is_weighed(self, point: int) -> bool:
-        return point in self._weighed
+        return point in self._weights
 
     def least_with_weights(self, point: int | None, *, by_use: bool) -> int | None:
         """The point to give up, by its last use or by its worth, among those with weights and the given one without."""
-        if not self._weighed:
+        if not self._weights:
             return point
         weighed = self._weighed.least(self.now // self._look_every, by_use=by_use)
         if weighed is None:
@@ -307,9 +308,9 @@ class PointTable:
         parked = set(self._lists.items(_PARKED))
         weighed = set(self._lists.items(_WEIGHED))
         assert queued | parked | weighed == set(self)
-        assert all(point in self._weighed for point in weighed)
+        assert all(point in self._weights for point in weighed)
         assert all(not self.freed[point] for point in parked)
-        assert not any(point in self._weighed for point in queued | parked)
+        assert not any(point in self._weights for point in queued | parked)
         if self._by_use is not None:
             self._by_use.check_invariants()
             assert all(point in self._by_use for point in queued | parked if self.freed[point])

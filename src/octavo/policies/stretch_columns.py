@@ -129,6 +129,11 @@ class StretchColumns:
             number = self._free.pop()
             self.num_holders[number] = self.holders[number] = self.points[number] = 0
             return number
+        self._grow()
+        return len(self.keys) - 1
+
+    def _grow(self) -> None:
+        """Adds one number to all columns."""
         for array_ in (
             self.chunk_slots,
             self.starts,
@@ -141,7 +146,6 @@ class StretchColumns:
             array_.append(0)
         self.keys.append(())
         self.parents.append(None)
-        return len(self.keys) - 1
 
     # ---- for tests ---------------------------------------------------------------------------------------------
 

@@ -39,11 +39,9 @@ class StretchTable(StretchColumns):
     def parts(self) -> Sequence[Part]:
         return [*self._numbers.parts(), *self._pinned.parts(), self.keys, self.parents]
 
-    def _new_number(self) -> int:
-        number = super()._new_number()
-        if number == self._lists.size:
-            self._lists.grow()
-        return number
+    def _grow(self) -> None:
+        super()._grow()
+        self._lists.grow()
 
     # ---- coming ------------------------------------------------------------------------------------------------
 

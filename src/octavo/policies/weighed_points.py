@@ -31,20 +31,15 @@ class WeighedPoints:
         self._judge, self._last_use, self._freed = judge, last_use, freed
         self._wanted: dict[bytes, float] = {}
         """The weight of each name, whether its point is there or not."""
-        self._weights: dict[int, float] = {}
+        self.weights: dict[int, float] = {}
+        """By point: of those that have one."""
         self._heap: list[tuple[float, int, int]] = []
         """(value, last use for which the value holds, point)."""
         self._made_for: tuple[int, bool] | None = None
         """The turn and the order for which the heap was made."""
 
-    def __bool__(self) -> bool:
-        return bool(self._weights)
-
-    def __contains__(self, point: int) -> bool:
-        return point in self._weights
-
     def weight_of(self, point: int) -> float:
-        return self._weights.get(point, 1.0)
+        return self.weights.get(point, 1.0)
 
     def want(self, name: bytes, weight: float) -> None:
         """Points of this name that come later get this weight too."""
@@ -63,17 +58,17 @@ class WeighedPoints:
             self.put(point, weight)
 
     def put(self, point: int, weight: float) -> None:
-        self._weights[point] = weight
+        self.weights[point] = weight
         self._made_for = None
 
     def forget(self, point: int) -> None:
-        self._weights.pop(point, None)
+        self.weights.pop(point, None)
 
     def changed(self, point: int) -> None:
         """The point was used, or would free something from now on."""
         if self._made_for is None:
             return
-        if len(self._heap) > 2 * len(self._weights):
+        if len(self._heap) > 2 * len(self.weights):
             self._made_for = None
             return
         heappush(self._heap, self._entry(point, by_use=self._made_for[1]))
@@ -82,21 +77,21 @@ class WeighedPoints:
         """The least point of those that would free something. Values are computed anew at each turn."""
         if self._made_for != (turn, by_use):
             self._made_for = turn, by_use
-            self._heap = [self._entry(point, by_use=by_use) for point in self._weights if self._freed[point]]
+            self._heap = [self._entry(point, by_use=by_use) for point in self.weights if self._freed[point]]
             heapify(self._heap)
         while self._heap:
             _, last_use, point = self._heap[0]
-            if point in self._weights and self._freed[point] and self._last_use[point] == last_use:
+            if point in self.weights and self._freed[point] and self._last_use[point] == last_use:
                 return point
             heappop(self._heap)
         return None
 
     def any_one(self) -> int:
         """A point that would free nothing; others may free something once it has gone."""
-        return next(iter(self._weights))
+        return next(iter(self.weights))
 
     def value_of(self, point: int, *, by_use: bool) -> float:
-        weight = self._weights.get(point)
+        weight = self.weights.get(point)
         if weight is not None and self._judge.idle_turns(point) >= weight:
             return 0.0
         return self._judge.value_of(point, by_use=by_use) * (1.0 if weight is None else weight)

@@ -19,11 +19,6 @@ class LinkedLists:
         self._next = array("i", range(num_lists))
         self._prev = array("i", range(num_lists))
 
-    @property
-    def size(self) -> int:
-        """The first number that is not known yet."""
-        return len(self._next)
-
     def grow(self) -> None:
         """Adds one number, in no list."""
         self._next.append(_NOWHERE)
