@@ -1,7 +1,12 @@
 """`RequestStream`: a request's outputs that its client has not read yet, from the engine's thread to an event loop.
 
-The engine never waits for a client. Unread outputs are merged: there is at most one for each choice, and the request
-bounds its length. A reader who leaves early aborts the request.
+The engine never waits for a client. Unread outputs are merged, and the request bounds their length. Of each choice there
+is a run of them, each longer than the next:
+
+    lengths in tokens     8, 2, 1     and one more:  8, 2, 1, 1  ->  8, 2, 2  ->  8, 4
+
+So an output is copied about as often as the length of the run, which is that of a binary number, and not for each later
+one. A reader who leaves early aborts the request.
 """
 
 import asyncio
@@ -25,7 +30,8 @@ class RequestStream:
         """Touched only in the loop."""
         self._lock = threading.Lock()
         """Guards all attributes below."""
-        self._pending: dict[int, RequestOutput] = {}
+        self._pending: dict[int, list[RequestOutput]] = {}
+        """The run of each choice, if it has one."""
         self._num_unfinished = num_choices
         self._error: str | None = None
 
@@ -35,8 +41,7 @@ class RequestStream:
         """Adds outputs. True if the reader may be asleep: then `wake` is to be called in its loop."""
         with self._lock:
             was_empty = not self._pending
-            earlier = self._pending.get(output.index)
-            self._pending[output.index] = output if earlier is None else earlier.then(output)
+            _append(self._pending.setdefault(output.index, []), output)
             self._num_unfinished -= output.is_finished
         return was_empty
 
@@ -64,7 +69,7 @@ class RequestStream:
             self._has_news.clear()
             with self._lock:
                 if self._pending:
-                    return self._pending.pop(next(iter(self._pending)))
+                    return _merge(self._pending.pop(next(iter(self._pending))))
                 if self._error is not None:
                     raise EngineClosedError(self._error)
                 if self._num_unfinished == 0:
@@ -89,3 +94,16 @@ def wake_all(streams: Iterable[RequestStream]) -> None:
     """Wakes the readers of one loop, called in it once for all outputs of a step."""
     for stream in streams:
         stream.wake()
+
+
+def _append(run: list[RequestOutput], output: RequestOutput) -> None:
+    while run and len(run[-1].token_ids) <= len(output.token_ids):
+        output = run.pop().then(output)
+    run.append(output)
+
+
+def _merge(run: list[RequestOutput]) -> RequestOutput:
+    merged = run.pop()
+    while run:
+        merged = run.pop().then(merged)
+    return merged
