@@ -54,8 +54,8 @@ class CompletionWriter:
         if not self._request.echo and not wants_ids:
             return
         for prompt_index, prompt in enumerate(self.prompts):
+            text = self._prompt_text(prompt) if self._request.echo else ""
             for index in range(self.params.n):
-                text = self._prompt_text(prompt) if self._request.echo else ""
                 number = self._number(prompt_index, index)
                 choice = CompletionChoice(index=number, text=text, logprobs=None, finish_reason=None, stop_reason=None)
                 if wants_ids:

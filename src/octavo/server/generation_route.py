@@ -1,6 +1,7 @@
 """The routes that generate: read, submit, answer whole or piece by piece, and let go of everything in the end."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 
 from octavo.chunks import Hint
 from octavo.engine import FinishReason
@@ -9,7 +10,7 @@ from octavo.server.answers import AnswerWriter, check_finished, failed, usage_of
 from octavo.server.body_route import BodyRoute
 from octavo.server.errors import bad_request
 from octavo.server.exchange import Exchange, event
-from octavo.server.generation import Generation
+from octavo.server.generation import Generation, Piece
 from octavo.server.hints import hints_on_prompts
 from octavo.server.load import OpenLoad
 from octavo.server.requests import ChatRequest, CompletionRequest
@@ -17,6 +18,9 @@ from octavo.server.service import Service
 from octavo.server.turn_request import TurnRequest
 
 AnyRequest = CompletionRequest | ChatRequest | TurnRequest
+
+_MOST_LOGPROBS = 64
+"""Tokens with log-probabilities that are written in the event loop; more take milliseconds."""
 
 ReadBody = Callable[[bytearray], Awaitable[tuple[AnyRequest, AnswerWriter]]]
 
@@ -54,7 +58,8 @@ class GenerationRoute(BodyRoute):
                 return
             choices = await generation.gather()
             check_finished(choices)
-            await exchange.answer(writer.whole(choices, usage_of(generation)))
+            # Of many tokens with log-probabilities this takes seconds: not for the event loop.
+            await exchange.answer(await asyncio.to_thread(writer.whole, choices, usage_of(generation)))
 
 
 def _salt_of(request: AnyRequest, tenant: str | None) -> str | None:
@@ -70,7 +75,14 @@ async def _events(generation: Generation, writer: AnswerWriter, *, with_usage: b
     async for piece in generation.pieces():
         if piece.output.finish_reason is FinishReason.ERROR:
             raise failed(piece.output.error)
-        for message in writer.piece(piece):
+        for message in await written(writer, piece):
             yield event(message)
     if with_usage:
         yield event(writer.closing(usage_of(generation)))
+
+
+async def written(writer: AnswerWriter, piece: Piece) -> Iterable[bytes]:
+    """The events of a piece. That of a client who reads late is long, and is written by a thread."""
+    if len(piece.output.logprobs or ()) <= _MOST_LOGPROBS:
+        return writer.piece(piece)
+    return await asyncio.to_thread(lambda: list(writer.piece(piece)))

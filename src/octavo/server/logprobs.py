@@ -1,6 +1,7 @@
 """Log-probabilities as clients read them: OpenAI's two forms, and vLLM's for prompts."""
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 
 from octavo.engine import FastTokenizer, TokenLogprobs
 from octavo.server.responses import (
@@ -14,6 +15,8 @@ from octavo.server.responses import (
 
 _LEAST_LOGPROB = -9999.0
 """JSON has no infinity."""
+_MOST_NAMES = 1 << 16
+"""Names of tokens that are remembered: a decoder takes some microseconds for each, and an answer may name millions."""
 
 TokenNamer = Callable[[int], str]
 """How a token is written."""
@@ -23,7 +26,7 @@ def token_namer(tokenizer: FastTokenizer | None, *, as_ids: bool) -> TokenNamer:
     """Tokens as text, or as `token_id:5`, which tells all of them apart."""
     if tokenizer is None or as_ids:
         return "token_id:{}".format
-    return lambda token_id: tokenizer.decode([token_id])
+    return lru_cache(_MOST_NAMES)(lambda token_id: tokenizer.decode([token_id]))
 
 
 def completion_logprobs(
@@ -74,11 +77,12 @@ def _chat_logprob(token: TokenLogprobs, name: TokenNamer) -> ChatTokenLogprob:
         token=text,
         logprob=_finite(token.logprob),
         bytes=list(text.encode()),
-        top_logprobs=[
-            TopLogprob(token=name(token_id), logprob=_finite(logprob), bytes=list(name(token_id).encode()))
-            for token_id, logprob in token.top
-        ],
+        top_logprobs=[_top_logprob(name(token_id), logprob) for token_id, logprob in token.top],
     )
+
+
+def _top_logprob(text: str, logprob: float) -> TopLogprob:
+    return TopLogprob(token=text, logprob=_finite(logprob), bytes=list(text.encode()))
 
 
 def _finite(logprob: float) -> float:

@@ -55,6 +55,7 @@ class Service:
         self._reader = PromptReader(
             self._tokenizer, max_model_len=engine.engine.max_model_len, most_prompts=limits.max_waiting
         )
+        self._namers = {as_ids: token_namer(self._tokenizer, as_ids=as_ids) for as_ids in (False, True)}
         self._structures = StructureReader(self._tokenizer, engine.engine.grammars)
 
     async def read_completion(self, body: bytearray) -> tuple[CompletionRequest, AnswerWriter]:
@@ -163,4 +164,4 @@ class Service:
         request.check()
 
     def _token_namer(self, request: CompletionRequest | ChatRequest) -> TokenNamer:
-        return token_namer(self._tokenizer, as_ids=bool(request.return_tokens_as_token_ids))
+        return self._namers[bool(request.return_tokens_as_token_ids)]
