@@ -1,7 +1,7 @@
 """`RequestStream`: a request's outputs that its client has not read yet, from the engine's thread to an event loop.
 
-The engine never waits for a client. Unread outputs are merged, and the request bounds their length. Of each choice there
-is a run of them, each longer than the next:
+The engine never waits for a client. Unread outputs are merged, and the request bounds their length. Of each choice
+there is a run of them, each longer than the next:
 
     lengths in tokens     8, 2, 1     and one more:  8, 2, 1, 1  ->  8, 2, 2  ->  8, 4
 
