@@ -36,6 +36,7 @@ class House(Settings, frozen=True, kw_only=True):
     lamps: tuple[Inner, ...] = ()
     rooms: dict[str, Annotated[int, Meta(ge=1, le=9)]] | Annotated[int, Meta(ge=1, le=9)] = 1
     name: str | None = None
+    guests: tuple[str, ...] = ()
     porch: Inner | None = None
 
     def __post_init__(self) -> None:
@@ -53,6 +54,10 @@ GOOD = {"path": "/a"}
         ({}, "house: path is missing; give a path"),
         ({"path": 3}, "house: path: 3 is not a path"),
         ({"path": ""}, "house: path: '' is not a path"),
+        ({"path": "/a\0b"}, "house: path holds what is not UTF-8, or a NUL; write plain text"),
+        (GOOD | {"name": "\udcff"}, "house: name holds what is not UTF-8, or a NUL; write plain text"),
+        (GOOD | {"name": "a\0"}, "house: name holds what is not UTF-8, or a NUL; write plain text"),
+        (GOOD | {"guests": ["a", "\ud800"]}, "house: guests holds what is not UTF-8, or a NUL; write plain text"),
         (GOOD | {"size": "8 apples"}, "house: size: '8 apples' is not a size; write it like 40GiB, 512MiB or 80GB"),
         (GOOD | {"size": 0}, "house: size: 0 is not a size; write it like 40GiB, 512MiB or 80GB"),
         (GOOD | {"size": True}, "house: size: True is not a size; write it like 40GiB, 512MiB or 80GB"),
@@ -88,6 +93,10 @@ def test_mistakes(config, sentence):
         House.from_mapping(config)
     assert str(refused.value).startswith(sentence)
     assert len(str(refused.value)) < 300
+
+
+def test_a_path_is_bytes_as_the_file_system_has_them():
+    assert House(path=Path("/a\udcff")).path == Path("/a\udcff")
 
 
 def test_good_values_are_converted():

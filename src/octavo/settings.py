@@ -78,9 +78,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def check_value(cls, field: msgspec.structs.FieldInfo, value: object, *, key: str) -> Any:
         """The checked value of one field. InputError calls it `key`."""
         try:
-            return msgspec.convert(value, field.type, dec_hook=cls._read)
+            checked = msgspec.convert(value, field.type, dec_hook=cls._read)
         except msgspec.ValidationError as error:
             raise InputError(explain(error, value, field.type, key=key).sentence) from None
+        if not all(map(_is_text, checked if isinstance(checked, tuple) else (checked,))):
+            raise InputError(f"{key} holds what is not UTF-8, or a NUL; write plain text")  # it may be a secret
+        return checked
 
     @classmethod
     def _refuse(cls, sentence: str) -> NoReturn:
@@ -251,6 +254,18 @@ def _fields(kind: Any) -> Iterator[msgspec.structs.FieldInfo]:
     for one in _alternatives(kind):
         if isinstance(one, type) and issubclass(one, msgspec.Struct):
             yield from msgspec.structs.fields(one)
+
+
+def _is_text(value: object) -> bool:
+    """False for text that no file name, answer or network takes: command lines bring any bytes, and YAML any escape.
+    A path may hold any byte but NUL."""
+    match value:
+        case str():
+            return "\0" not in value and not any("\ud800" <= char <= "\udfff" for char in value)
+        case Path():
+            return "\0" not in str(value)
+        case _:
+            return True
 
 
 def _at(key: str, sentence: str) -> str:
