@@ -225,6 +225,8 @@ def test_warm_takes_the_newest_that_fit_and_no_disk_gives_one_of_them_up(octavo,
     assert 100 < copied < 400
     with warmed(disk) as driver:
         assert driver.tier.status().num_chunks == copied
+        assert driver.store(tier_driver.chunks(range(500, 560))) == frozenset()  # for which older ones are given up
+        assert driver.tier.status().num_chunks < copied + 60
         assert driver.found([5]) == [-1]
 
 
