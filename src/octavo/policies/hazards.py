@@ -63,6 +63,13 @@ _FACTORS = (1.0, 8.0, 8.0, 1.0, 0.1)
 """By role: how much more often than all points such a point is expected to be used, while little is known."""
 _ROLES = np.repeat(np.arange(len(_FACTORS)), _CLASSES_PER_ROLE)
 """By class."""
+_NUM_ROWS = NUM_CLASSES + len(_FACTORS)
+"""Rows of the tables: the classes, then for each role one of a class without lives."""
+_ROW_OF_ROLE = [NUM_CLASSES + role for role in _ROLES.tolist()]
+"""By class: the row of its role."""
+_FACTORS_OF_ROWS = np.concatenate([np.take(_FACTORS, _ROLES), _FACTORS])
+_STEPS = [_STEPS_IN_FIRST] + [1] * (NUM_AGES - 1)
+"""By age: its length, in steps of half an octave."""
 
 
 def class_of(role: Role, new_share: float, num_followers: int) -> int:
@@ -92,7 +99,7 @@ class Hazards:
         self.ages = [0.0, *(first * 2 ** (age / 2) for age in range(NUM_AGES - 1))]
         """Where each age begins."""
         self._widths = np.diff([*self.ages, self.ages[-1] * 2**0.5])
-        shape = (NUM_CLASSES, NUM_AGES)
+        shape = (_NUM_ROWS, NUM_AGES)
         self._reached, self._own, self._path = np.zeros(shape), np.zeros(shape), np.zeros(shape)
         self.index_own: list[list[float]] = []
         self.index_all: list[list[float]] = []
@@ -187,9 +194,9 @@ class Hazards:
             stop = min(start + self._num_lives - hand, _MOST_LIVES)
             count = bisect_right(self._born, latest, start, stop) - start
             counts = np.bincount(self._states[start : start + count], minlength=_ENDED)
-            self._reached[:, age] += counts[:_USED]
+            self._reached[:NUM_CLASSES, age] += counts[:_USED]
             if not age:
-                self._reached[:, age] += counts[_USED:_ENDED]
+                self._reached[:NUM_CLASSES, age] += counts[_USED:_ENDED]
             hand += count
             if count < stop - start:
                 break
@@ -203,34 +210,36 @@ class Hazards:
 
     def _index_of(self, uses: Table, guess: float) -> list[list[float]]:
         """Classes of one role without a life are all alike, so their index is computed once."""
-        is_known: Mask = np.logical_or(self._reached.any(1), uses.any(1))
-        rows = np.where(is_known, len(_FACTORS) - 1 + np.cumsum(is_known), _ROLES)
-        index: list[list[float]] = gittins(_rates(uses, self._reached, guess, is_known), self._widths).tolist()
-        return [index[row] for row in rows.tolist()]
+        is_known: Mask = np.logical_or.reduce(np.logical_or(self._reached, uses), axis=1)
+        is_known[NUM_CLASSES:] = True
+        rows = is_known.nonzero()[0]
+        rates = _rates(uses[rows], self._reached[rows], guess, _FACTORS_OF_ROWS[rows])
+        known: list[list[float]] = gittins(rates, self._widths).tolist()
+        by_row = dict(zip(rows.tolist(), known, strict=True))
+        return [by_row.get(class_) or by_row[row] for class_, row in enumerate(_ROW_OF_ROLE)]
 
 
-def _rates(uses: Table, reached: Table, guess: float, is_known: Mask) -> Table:
-    """Uses by lives at each age, by role for classes without lives, then for each with some. `guess`: the uses at
-    each age while nothing is known. A class of which little is known at some age is taken to be used there as all
-    classes are, times how much more often it is used than they are at other ages."""
-    everywhere = _everywhere(uses.sum(0), reached.sum(0), guess)
-    none = np.zeros((len(_FACTORS), NUM_AGES))
-    guesses = np.concatenate([_FACTORS, np.take(_FACTORS, _ROLES[is_known])])
-    uses, reached = np.concatenate([none, uses[is_known]]), np.concatenate([none, reached[is_known]])
-    factors = (uses.sum(1) + _PRIOR * guesses) / ((reached * everywhere).sum(1) + _PRIOR)
+def _rates(uses: Table, reached: Table, guess: float, factors: Table) -> Table:
+    """Uses by lives at each age, of some classes. `guess`: the uses at each age while nothing is known. A class of
+    which little is known at some age is taken to be used there as all classes are, times how much more often it is used
+    than they are at other ages; while nothing is known of it, times its factor."""
+    everywhere = np.array(_everywhere(uses.sum(0).tolist(), reached.sum(0).tolist(), guess))
+    factors = (uses.sum(1) + _PRIOR * factors) / ((reached * everywhere).sum(1) + _PRIOR)
     expected = factors[:, None] * everywhere
     rates: Table = np.minimum((uses + _PRIOR * expected) / (reached + _PRIOR), 0.95)
     return rates
 
 
-def _everywhere(uses: Table, reached: Table, guess: float) -> Table:
+def _everywhere(uses: Sequence[float], reached: Sequence[float], guess: float) -> list[float]:
     """The rates of all classes together. Where little is known, a rate is taken to be that of all ages before, in steps
     of half an octave: so it halves as the age doubles. The longer a point is unused, the less likely is its use."""
-    steps = np.where(np.arange(NUM_AGES) > 0, 1, _STEPS_IN_FIRST)
-    before = _EVERYWHERE_PRIOR + np.cumsum(steps * reached) - steps * reached
-    used_before = _EVERYWHERE_PRIOR * guess + np.cumsum(uses) - uses
-    expected = steps * used_before / before
-    rates: Table = (uses + _EVERYWHERE_PRIOR * expected) / (reached + _EVERYWHERE_PRIOR)
+    rates = []
+    uses_before, lives_before = _EVERYWHERE_PRIOR * guess, _EVERYWHERE_PRIOR
+    for steps, uses_here, lives in zip(_STEPS, uses, reached, strict=True):
+        expected = steps * uses_before / lives_before
+        rates.append((uses_here + _EVERYWHERE_PRIOR * expected) / (lives + _EVERYWHERE_PRIOR))
+        uses_before += uses_here
+        lives_before += steps * lives
     return rates
 
 
@@ -241,11 +250,11 @@ def gittins(rates: Table, widths: Table) -> Table:
     ages is a difference of such sums. Both are in lives that reach the first age, which cancels out. Ages come first in
     memory, so that an age's sums of all classes lie together."""
     unused = np.ones(rates.shape)
-    np.cumprod(1 - rates[:, :-1], axis=1, out=unused[:, 1:])
+    np.multiply.accumulate(1 - rates[:, :-1], axis=1, out=unused[:, 1:])
     np.maximum(unused, _LEAST_UNUSED, out=unused)
     uses, times = np.zeros((2, NUM_AGES + 1, len(rates)))
-    np.cumsum((unused * rates).T, axis=0, out=uses[1:])
-    np.cumsum((unused * widths * (1 - rates / 2)).T, axis=0, out=times[1:])
+    np.add.accumulate((unused * rates).T, axis=0, out=uses[1:])
+    np.add.accumulate((unused * widths * (1 - rates / 2)).T, axis=0, out=times[1:])
     gained = uses.take(_STOPS, axis=0)
     gained -= uses.take(_STARTS, axis=0)
     took = times.take(_STOPS, axis=0)
