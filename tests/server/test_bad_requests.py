@@ -11,6 +11,7 @@ IGNORED = "x-octavo-ignored-fields"
 CHAT = "/v1/chat/completions"
 JSON = {"content-type": "application/json"}
 USER = {"role": "user", "content": "hi"}
+VAST = "x" * 100_000
 
 
 def refusal(response):
@@ -100,6 +101,27 @@ def test_a_number_of_thousands_of_digits_is_not_called_no_json(client, field):
     answer = client.post("/v1/completions", content=body, headers=JSON)
     assert answer.status_code == 400
     assert answer.json()["error"]["message"] == "the body has a number of too many digits"
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/completions", {"prompt": "a", "model": VAST}),
+        ("/v1/completions", {"prompt": "a", "response_format": {"type": VAST}}),
+        (CHAT, {"messages": [{"role": "user", "content": [{"type": VAST}]}]}),
+        (CHAT, {"messages": [USER], "tools": [{"type": VAST, "function": {"name": "f"}}]}),
+        (CHAT, {"messages": [USER], "tools": [{"type": "function", "function": {"name": VAST}}]}),
+        (CHAT, {"messages": [USER], "tool_choice": {"type": "function", "function": {"name": VAST}}}),
+        ("/v1/responses", {"input": [{"type": VAST}]}),
+        ("/v1/responses", {"input": [{"role": "user", "content": [{"type": VAST}]}]}),
+        ("/v1/responses", {"input": "a", "tools": [{"type": VAST}]}),
+        ("/v1/responses", {"input": "a", "tool_choice": {"type": VAST}}),
+    ],
+)
+def test_a_refusal_is_short_whatever_it_quotes(client, path, body):
+    refused = client.post(path, json=body)
+    assert refusal(refused)[0] in {400, 404}
+    assert len(refused.content) < 500
 
 
 def test_what_is_not_known_or_null_is_ignored(client):

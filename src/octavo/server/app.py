@@ -27,6 +27,7 @@ from octavo.server.responses import encode
 from octavo.server.service import Service
 from octavo.server.tenants import Tenant
 from octavo.server.tokenize_route import DetokenizeRoute, TokenizeRoute
+from octavo.settings import shown
 
 _JSON = "application/json"
 _LINES = "application/x-ndjson"
@@ -131,7 +132,7 @@ class _PlainRoutes:
         answer says success."""
         wanted = request.query_params.get("tiers", "false")
         if wanted not in _TRUTHS:
-            raise bad_request(f"tiers = {wanted!r} must be true or false", param="tiers")
+            raise bad_request(f"tiers = {shown(wanted)} must be true or false", param="tiers")
         if not await self._service.engine.reset_prefix_cache(tiers=_TRUTHS[wanted]):
             raise not_durable()
         return _json({"status": "ok"})

@@ -17,6 +17,7 @@ from octavo.server.errors import ApiError, bad_request
 from octavo.server.hints import common_tokens, hints_on_parts
 from octavo.server.requests import ChatMessage, ChatRequest, CompletionRequest, ToolCall
 from octavo.server.tools import ToolFormat, find_format
+from octavo.settings import shown
 
 _RESERVED_ARGUMENTS = frozenset(
     {"add_generation_prompt", "chat_template", "continue_final_message", "conversation", "documents", "max_length"}
@@ -164,7 +165,9 @@ def _as_template_sees(message: ChatMessage, index: int, form: ToolFormat | None)
         for part in parts:
             if part.type != "text" or part.text is None:
                 raise bad_request(
-                    f"only text is served, not {part.type!r}", param=f"messages[{index}].content", code="unsupported"
+                    f"only text is served, not {shown(part.type)}",
+                    param=f"messages[{index}].content",
+                    code="unsupported",
                 )
         parts = "\n".join(part.text or "" for part in parts)
     wants_text = form is not None and form.wants_text

@@ -13,7 +13,7 @@ import msgspec
 
 from octavo.errors import MALFORMED, why_not_read
 from octavo.server.errors import ApiError, bad_request
-from octavo.settings import explain
+from octavo.settings import explain, shown
 
 Prompt = str | list[str | int | list[int]]
 """Text, token ids, or a list of either."""
@@ -239,15 +239,17 @@ def _check_tools(tools: Sequence[Tool], choice: str | NamedTool | None) -> None:
     for index, tool in enumerate(tools):
         at = f"tools[{index}].function.name"
         if tool.type != "function":
-            raise bad_request(f"tools are functions, not {tool.type!r}", param=f"tools[{index}].type")
+            raise bad_request(f"tools are functions, not {shown(tool.type)}", param=f"tools[{index}].type")
         if not _TOOL_NAME.fullmatch(tool.function.name):
-            raise bad_request(f"a tool's name must match {_TOOL_NAME.pattern}, not {tool.function.name!r}", param=at)
+            raise bad_request(
+                f"a tool's name must match {_TOOL_NAME.pattern}, not {shown(tool.function.name)}", param=at
+            )
         if tool.function.name in names:
-            raise bad_request(f"two tools are named {tool.function.name!r}", param=at)
+            raise bad_request(f"two tools are named {shown(tool.function.name)}", param=at)
         names.add(tool.function.name)
     if isinstance(choice, NamedTool):
         if choice.function.name not in names:
-            raise bad_request(f"no tool is named {choice.function.name!r}", param="tool_choice")
+            raise bad_request(f"no tool is named {shown(choice.function.name)}", param="tool_choice")
     elif choice not in (None, "none", "auto", "required"):
         raise bad_request("tool_choice must be none, auto, required, or name a function", param="tool_choice")
     elif choice == "required" and not names:

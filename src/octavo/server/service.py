@@ -154,7 +154,7 @@ class Service:
         """Refuses other models than the served one. A request that names none means it."""
         if name is not None and name != self.config.model_name:
             raise not_found(
-                f"there is no model {name!r} here, only {self.config.model_name!r}",
+                f"there is no model {shown(name)} here, only {self.config.model_name!r}",
                 param="model",
                 code="model_not_found",
             )

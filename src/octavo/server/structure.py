@@ -19,6 +19,7 @@ from octavo.server.prompts import template_of
 from octavo.server.requests import ChatRequest, CompletionRequest, ResponseFormat, StructuredOutputs
 from octavo.server.threads import run_apart
 from octavo.server.tools import AnswerReader, ToolFormat, answer_rule, calls_rule, find_format, make_reader, shows_tools
+from octavo.settings import shown
 
 _logger = logging.getLogger(__name__)
 
@@ -175,7 +176,7 @@ def _formatted(wanted: ResponseFormat) -> str:
                 raise bad_request("json_schema needs a schema", param="response_format.json_schema.schema")
             return json_grammar(about.schema_, is_strict=bool(about.strict))
         case other:
-            raise bad_request(f"there is no response format {other!r}", param="response_format.type")
+            raise bad_request(f"there is no response format {shown(other)}", param="response_format.type")
 
 
 def _structured(wanted: StructuredOutputs) -> str:

@@ -22,6 +22,7 @@ from octavo.server.requests import (
     Tool,
     ToolCall,
 )
+from octavo.settings import shown
 
 _TEXT_PARTS = frozenset({"input_text", "output_text", "text"})
 _SYSTEM = "system"
@@ -178,7 +179,7 @@ def _as_thought(content: str | list[ContentPart] | None, param: str) -> str:
         return content or ""
     for part in content:
         if part.type != "reasoning_text":
-            raise bad_request(f"a thought is reasoning_text, not {part.type!r}", param=param, code="unsupported")
+            raise bad_request(f"a thought is reasoning_text, not {shown(part.type)}", param=param, code="unsupported")
     return "".join(part.text or "" for part in content)
 
 
@@ -199,7 +200,7 @@ def _add_item(messages: list[ChatMessage], item: InputItem, param: str) -> None:
         case _:
             raise bad_request(
                 "only messages with a role, reasoning, function_call with a name, and function_call_output with a "
-                f"call_id are served, not {item.type!r}",
+                f"call_id are served, not {shown(item.type)}",
                 param=param,
                 code="unsupported",
             )
@@ -210,15 +211,15 @@ def _as_content(content: str | list[ContentPart] | None, param: str) -> str | li
         return content
     for part in content:
         if part.type not in _TEXT_PARTS:
-            raise bad_request(f"only text is served, not {part.type!r}", param=param, code="unsupported")
+            raise bad_request(f"only text is served, not {shown(part.type)}", param=param, code="unsupported")
     return [ContentPart(type="text", text=part.text or "", cache_control=part.cache_control) for part in content]
 
 
 def _as_tool(tool: TurnTool, param: str) -> Tool:
     if tool.type != "function" or tool.name is None:
         raise bad_request(
-            f"only functions with a name are served, not {tool.type!r}; run other tools yourself and offer them as "
-            "functions",
+            f"only functions with a name are served, not {shown(tool.type)}; run other tools yourself and offer them "
+            "as functions",
             param=param,
             code="unsupported",
         )
@@ -231,7 +232,7 @@ def _as_choice(choice: str | TurnToolChoice | None) -> str | NamedTool | None:
         return choice
     if choice.type != "function" or choice.name is None:
         raise bad_request(
-            f"tool_choice may be none, auto, required, or name a function, not {choice.type!r}",
+            f"tool_choice may be none, auto, required, or name a function, not {shown(choice.type)}",
             param="tool_choice",
             code="unsupported",
         )
