@@ -2,6 +2,7 @@
 
     python benchmarks/bench_fleet_placement.py [--trace FILE] [--requests 1200] [--engines 10 100 1000]
                                                [--model examples/models/qwen3-next-80b.json] [--device 8]
+                                               [--memory 0] [--disk 0] [--disk-speed 3]
                                                [--routers 1 2 4 [--told-after 0.01 inf]] [--seed 0]
 
 Without --trace it makes chats of a hybrid's users, many of which begin with one of forty documents. Engines compute
@@ -39,6 +40,7 @@ from octavo.sim import (
     SeveralRouters,
     SimConfig,
     SimulatedEngine,
+    Speeds,
     Trace,
     TraceRequest,
     read_trace,
@@ -110,7 +112,12 @@ class Timed:
 def config_of(args: argparse.Namespace, trace: Trace) -> SimConfig:
     layers = read_model(args.model, block_size=trace.block_tokens).layers
     limits = RequestLimits(max_model_len=trace.longest + 1, max_step_tokens=8192)
-    return SimConfig(plan=plan_kv_cache(layers, memory_bytes=args.device << 30, limits=limits))
+    return SimConfig(
+        plan=plan_kv_cache(layers, memory_bytes=int(args.device * (1 << 30)), limits=limits),
+        memory_bytes=int(args.memory * (1 << 30)),
+        disk_bytes=args.disk << 30,
+        speeds=Speeds(disk_bytes_per_s=args.disk_speed * 1e9),
+    )
 
 
 def placements(args: argparse.Namespace) -> dict[str, MakePlace]:
@@ -177,7 +184,10 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=1200)
     parser.add_argument("--engines", type=int, nargs="+", default=[10, 100, 1000])
     parser.add_argument("--model", type=Path, default=MODELS / "qwen3-next-80b.json")
-    parser.add_argument("--device", type=int, default=8, help="GiB of each engine's pool")
+    parser.add_argument("--device", type=float, default=8, help="GiB of each engine's pool")
+    parser.add_argument("--memory", type=float, default=0, help="GiB of each engine's host memory")
+    parser.add_argument("--disk", type=int, default=0, help="GiB of each engine's disk")
+    parser.add_argument("--disk-speed", type=float, default=3.0, help="GB/s that a disk reads and writes")
     parser.add_argument("--routers", type=int, nargs="+", default=[], help="beside each other, instead of placements")
     parser.add_argument(
         "--told-after",

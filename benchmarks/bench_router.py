@@ -67,7 +67,7 @@ class OctavoRouter:
 
     async def expect(self, prompt: list[int]) -> dict[int, tuple[int, int]]:
         hashes = external_hashes(self._hasher.hash_tokens(prompt, PLAIN))
-        resumes, branches = self._index.read(hashes, len(prompt))
+        resumes, branches, _ = self._index.read(hashes, len(prompt))
         return {int(name): (resumes.get(name, 0), shared) for name, shared in branches.items()}
 
     async def close(self) -> None:

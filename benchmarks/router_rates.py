@@ -2,7 +2,8 @@
 
 decode, index   one engine's batches from bytes into the index, in full and skimmed of tokens; the best of some rounds
 over a socket   the same from the first send until the last prompt is known
-decide          CPU time for a prompt of 4,096 blocks of which each engine has another beginning: the worst case
+decide          CPU time for a prompt of 4,096 blocks of which each engine has another beginning: the worst case; in one
+                row the device has the first third of it, memory has two thirds, and disk all
 """
 
 import random
@@ -55,14 +56,14 @@ def payloads(num_events: int, blocks_per_event: int) -> tuple[list[bytes], list[
     return encoded, tokens
 
 
-def stored(hashes: list[ExternalHash], group: int, tokens: Sequence[int] = ()) -> BlockStored:
+def stored(hashes: list[ExternalHash], group: int, tokens: Sequence[int] = (), *, medium: str = "GPU") -> BlockStored:
     return BlockStored(
         block_hashes=hashes,
         parent_block_hash=None,
         token_ids=list(tokens),
         block_size=BLOCK_SIZE,
         lora_id=None,
-        medium="GPU",
+        medium=medium,
         lora_name=None,
         group_idx=GroupIdx(group),
         kv_cache_spec_kind="full_attention",
@@ -138,10 +139,16 @@ def decide() -> None:
     state = MambaSpec(block_size=BLOCK_SIZE, shapes=((4,),), dtypes=(CacheDType.FLOAT32,))
     print(f"{'decide, 4,096 blocks, ms':34}" + "".join(f"{count:>8,}" for count in FLEETS) + "  engines")
     for name, specs in {"full": [full], "window + full": [full, window], "state + full": [full, state]}.items():
-        print(f"  {name:32}" + "".join(f"{1e3 * seconds_to_decide(specs, count):8.1f}" for count in FLEETS), flush=True)
+        show_decisions(name, specs, ("GPU",))
+    show_decisions("full, three media", [full], ("GPU", "CPU", "STORAGE"))
 
 
-def seconds_to_decide(specs: list[KVCacheSpec], num_engines: int) -> float:
+def show_decisions(name: str, specs: list[KVCacheSpec], media: Sequence[str]) -> None:
+    times = (1e3 * seconds_to_decide(specs, count, media) for count in FLEETS)
+    print(f"  {name:32}" + "".join(f"{time_ms:8.1f}" for time_ms in times), flush=True)
+
+
+def seconds_to_decide(specs: list[KVCacheSpec], num_engines: int, media: Sequence[str]) -> float:
     rng, indexes, placement = Random(0), Indexes(), Placement(Random(0))
     plan = PublishedPlan.of_specs(specs, hash_block_size=BLOCK_SIZE)
     index = indexes.find(plan, algorithm="sha256_cbor", seed="0")
@@ -151,9 +158,9 @@ def seconds_to_decide(specs: list[KVCacheSpec], num_engines: int) -> float:
         index.add_engine(engine)
         placement.add(engine)
         end = rng.randrange(1, BLOCKS_OF_PROMPT)
-        index.apply(
-            engine, [stored(hashes[:end], 0), *([stored(hashes[max(0, end - 64) : end], 1)] * (len(specs) - 1))]
-        )
+        for number, medium in enumerate(media, start=1):
+            index.apply(engine, [stored(hashes[: number * end // len(media)], 0, medium=medium)])
+        index.apply(engine, [stored(hashes[max(0, end - 64) : end], 1)] * (len(specs) - 1))
     best = float("inf")
     for _ in range(ROUNDS):
         begin = time.thread_time()

@@ -248,7 +248,7 @@ def test_of_reads_that_seem_too_slow_the_first_and_one_in_sixteen_measure_the_ti
     served.serve_offloaded()
     served.lose_memory()
     served.offload.note_prefill(1_000_000, 1.0)
-    served.offloading_manager._promotions._speeds[0].note(8 << 20, 800.0)
+    served.offloading_manager._promotions.speeds[0].note(8 << 20, 800.0)
     for number in range(1, 19):
         assert served.offload.prepare(served.begin(PROMPT).blocks, served.now) is Readiness.READY
         assert served.stats.loads_too_slow == number
@@ -265,7 +265,7 @@ def test_a_read_under_way_counts_for_what_its_time_has_left_of_it():
     served.lose_memory()
     tier.fault = TierFault.HANGS
     manager = served.offloading_manager
-    manager._promotions._speeds[0].note(8 << 20, float(8 << 20))  # a byte a second, as if it had been measured
+    manager._promotions.speeds[0].note(8 << 20, float(8 << 20))  # a byte a second, as if it had been measured
     assert served.offload.prepare(served.begin(PROMPT).blocks, served.now) is Readiness.WAIT
     num_bytes = manager.seconds_to_read({}, waits_for_others=True)
     assert num_bytes > 0

@@ -16,7 +16,7 @@ HASHES = list(range(100, 100 + PROMPT_BLOCKS))
 NAMES = ["a", "b", "c"]
 LAYERS = strategies.layer_sets(block_sizes=st.sampled_from([4, 8, 12]))
 LENGTHS = st.integers(0, 4 * PROMPT_BLOCKS + 1)
-MEDIA = st.sampled_from(["GPU", "CPU", "STORAGE"])
+MEDIA = st.sampled_from(["GPU", "CPU", "STORAGE", "redis"])
 
 
 class Fleet(RuleBasedStateMachine):
@@ -92,6 +92,21 @@ class Fleet(RuleBasedStateMachine):
         alone = {name: self.views[name].longest_resume(HASHES, num_tokens, **question).num_tokens for name in engines}
         together = self.index.resumes(HASHES, num_tokens, engines=engines, **question)
         assert together == {name: tokens for name, tokens in alone.items() if tokens and name not in self.silent}
+
+    @rule(num_tokens=LENGTHS)
+    def read(self, num_tokens):
+        """Of who must load, by medium from the nearest on."""
+        views = {name: view for name, view in self.views.items() if name not in self.silent}
+        points = {
+            name: tuple(
+                view.longest_resume(HASHES, num_tokens, media=media).num_tokens
+                for media in (["GPU"], ["GPU", "CPU"], ["GPU", "CPU", "STORAGE"], ["GPU", "CPU", "STORAGE", "redis"])
+            )
+            for name, view in views.items()
+        }
+        found = self.index.read(HASHES, num_tokens)
+        assert found.resumes == {name: own[-1] for name, own in points.items() if own[-1]}
+        assert found.loads == {name: own for name, own in points.items() if own[0] < own[-1]}
 
     @invariant()
     def tells_what_it_does_not_know(self):

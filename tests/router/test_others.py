@@ -131,6 +131,6 @@ def test_a_client_cannot_name_itself_a_router(model, running):
         router.wait_until(lambda seen: seen["engines"][0]["open_requests"] == 1)
         with engine.client() as asking, asking.stream("GET", "/load?router=nobody") as answer:
             told = next(told for told in map(msgspec.json.decode, answer.iter_lines()) if told["requests"])
-        assert told == {"requests": 1, "prefill_tokens": 300}
+        assert told == {"requests": 1, "prefill_tokens": 300, "load_speeds": {}}
         assert router.look()["engines"][0]["others_open_requests"] == 0
     assert sent.result().status_code == 200

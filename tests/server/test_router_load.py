@@ -2,14 +2,17 @@
 
 import asyncio
 import threading
+from dataclasses import replace
 
 import msgspec
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from octavo.offload import LoadSpeed
 from octavo.server import PREFILL, ROUTER, Load, LoadBook
 from rigs.running_server import ENDLESS, LONG_CONTEXT, RunningServer
+from rigs.tier_report import REPORT
 
 LONGEST = 1000
 ROUTERS = ["a", "b", "c"]
@@ -118,6 +121,21 @@ def test_the_load_is_told_again_though_nothing_changes(monkeypatch):
     assert asyncio.run(tell()) == [Load()] * 3
 
 
+def test_the_speeds_of_loads_are_told_with_the_load():
+    speeds = {"memory": LoadSpeed(0.001, 1e-6), "disk": LoadSpeed(0.01, 1e-5)}
+
+    async def tell():
+        book = LoadBook(max_model_len=LONGEST)
+        news = book.news("a")
+        lines = [await anext(news)]
+        book.load_speeds = speeds
+        book.begin(head("b", 10))
+        return [*lines, await anext(news)]
+
+    told = [msgspec.json.decode(msgspec.json.encode(line), type=Load) for line in asyncio.run(tell())]
+    assert told == [Load(), Load(requests=1, prefill_tokens=10, load_speeds=speeds)]
+
+
 @pytest.fixture
 def running(model_folder):
     server = RunningServer(model_folder, max_model_len=LONG_CONTEXT)
@@ -133,6 +151,19 @@ def wait_for(lines, **load):
     for line in lines:
         if Load(**load) == msgspec.json.decode(line, type=Load):
             return
+
+
+def test_what_offloading_has_measured_is_told(model_folder, monkeypatch):
+    monkeypatch.setattr("octavo.server.load.LOAD_HEARTBEAT_S", 0.01)
+    speeds = {"disk": LoadSpeed(0.5, 1e-5)}
+    measured = REPORT._replace(stats=replace(REPORT.stats, load_speeds=speeds))
+    server = RunningServer(model_folder, read_offload=lambda: measured)
+    try:
+        with server.client() as client, lines_of(client, "a") as told:
+            lines = told.iter_lines()
+            assert any(msgspec.json.decode(line, type=Load) == Load(load_speeds=speeds) for line in lines)
+    finally:
+        server.close()
 
 
 def test_a_request_is_told_to_others_as_long_as_it_is_open(running):

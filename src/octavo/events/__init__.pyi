@@ -7,12 +7,13 @@ from .endpoints import (
     is_loopback as is_loopback,
 )
 from .group_view import GroupView as GroupView
-from .held_blocks import Expectation as Expectation, HeldBlocks as HeldBlocks, Holder as Holder
+from .held_blocks import Expectation as Expectation, HeldBlocks as HeldBlocks, Holder as Holder, Media as Media
 from .keys import make_keys as make_keys
 from .messages import (
     MEDIUM_CPU as MEDIUM_CPU,
     MEDIUM_GPU as MEDIUM_GPU,
     MEDIUM_STORAGE as MEDIUM_STORAGE,
+    SHARED_MEDIA as SHARED_MEDIA,
     AllBlocksCleared as AllBlocksCleared,
     AnyEvent as AnyEvent,
     BlockRemoved as BlockRemoved,
@@ -27,6 +28,7 @@ from .publisher import (
     ZmqPublisher as ZmqPublisher,
 )
 from .publisher_config import PublisherConfig as PublisherConfig
+from .reach import Reach as Reach, reach_of as reach_of
 from .session import (
     Delivered as Delivered,
     Heard as Heard,

@@ -153,7 +153,9 @@ def holders_in_prompt(
     answer = [0] * (len(hashes) * hash_block_size // block_size)
     for size, on_media, of_size in _by_size(media, hashes, hash_block_size):
         lists = [list(map(holders.get, of_size, [0] * len(of_size))) for holders in on_media]
-        held = lists[0] if len(lists) == 1 else [_union(column) for column in zip(*lists, strict=True)]
+        held = lists[0]
+        for more in lists[1:]:
+            held = list(map(int.__or__, held, more))
         if size == block_size:
             answer = held if not any(answer) else list(map(int.__or__, answer, held))
             continue
@@ -182,13 +184,6 @@ def _by_size(
 def _parts_of(block: int, block_size: int, size: int) -> range:
     """The blocks of another size that hold a block's tokens."""
     return range(block * block_size // size, -(-(block + 1) * block_size // size))
-
-
-def _union(sets: Sequence[int]) -> int:
-    union = 0
-    for each in sets:
-        union |= each
-    return union
 
 
 def _intersection(sets: Sequence[int]) -> int:

@@ -7,7 +7,7 @@ told, but events that it could not apply may have told of a removal or of a grou
 
 from collections.abc import Collection, Iterable, Sequence
 
-from octavo.events.held_blocks import HeldBlocks
+from octavo.events.held_blocks import HeldBlocks, Media
 from octavo.events.messages import AnyEvent, ExternalHash
 from octavo.events.published_plan import PublishedPlan
 from octavo.ids import GroupIdx, enumerate_groups
@@ -68,7 +68,7 @@ class GroupView:
         hashes: Sequence[ExternalHash],
         num_tokens: int,
         *,
-        media: Collection[str | None] | None = None,
+        media: Media = None,
         num_prompt_tokens: int | None = None,
         encoder_hashes: Sequence[ExternalHash] = (),
         num_encoder_tokens: int = 0,

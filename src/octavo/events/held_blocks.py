@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeAlias
 from octavo.errors import BlockSizeError
 from octavo.events.group_blocks import BlocksInPrompt, GroupBlocks, holders_in_prompt
 from octavo.events.messages import MEDIUM_GPU, AllBlocksCleared, AnyEvent, BlockRemoved, BlockStored, ExternalHash
+from octavo.events.reach import Reach, reach_of
 from octavo.ids import GroupIdx, enumerate_groups
 from octavo.specs import KVCacheSpec
 
@@ -20,6 +21,8 @@ _MOST_PLACES = 64
 
 _Place: TypeAlias = tuple[str | None, str | None]
 """A medium and the tier that owns the blocks there."""
+Media: TypeAlias = Collection[str | None] | Reach | None
+"""The media that a question is about: these, all as near as this, or all."""
 
 
 @dataclass(slots=True, eq=False)
@@ -70,6 +73,11 @@ class HeldBlocks:
         self._gone = 0
         """The bits of holders that are gone. Tables may still have them, so nobody else gets them yet."""
         self._sweep: Iterator[int] = iter(())
+
+    @property
+    def reaches(self) -> list[Reach]:
+        """Where blocks are or were, the nearest first."""
+        return sorted({Reach.DEVICE, *(reach_of(*place) for place in self._places)})
 
     @property
     def num_blocks(self) -> int:
@@ -167,14 +175,14 @@ class HeldBlocks:
         group_idx: GroupIdx,
         hashes: Sequence[ExternalHash],
         *,
-        media: Collection[str | None] | None = None,
+        media: Media = None,
     ) -> BlocksInPrompt:
         """A holder's blocks of a prompt, given the hashes of the prompt's hash blocks (or of its encoder's blocks)."""
         size = self._size_of_hashed(group_idx)
         return BlocksInPrompt(self._on_media(group_idx, media), hashes, hash_block_size=size, holder=holder.bit)
 
     def holders_in_prompt(
-        self, group_idx: GroupIdx, hashes: Sequence[ExternalHash], *, media: Collection[str | None] | None = None
+        self, group_idx: GroupIdx, hashes: Sequence[ExternalHash], *, media: Media = None
     ) -> list[int]:
         """By block of a prompt: the bits of all its holders. Bits of holders that are gone may be among them."""
         size = self._size_of_hashed(group_idx)
@@ -184,9 +192,13 @@ class HeldBlocks:
         spec = self.specs[group_idx]
         return self.hash_block_size if spec.indexes_decoder_tokens else spec.block_size
 
-    def _on_media(self, group_idx: GroupIdx, media: Collection[str | None] | None) -> list[GroupBlocks]:
-        told = [groups[group_idx] for (medium, _), groups in self._places.items() if media is None or medium in media]
-        return [*told, self._expected[group_idx]] if media is None else told
+    def _on_media(self, group_idx: GroupIdx, media: Media) -> list[GroupBlocks]:
+        """The tables of these media. What is expected counts as on the device, unless media are asked for by name."""
+        if media is None or isinstance(media, Reach):
+            most = max(Reach) if media is None else media
+            told = [groups[group_idx] for place, groups in self._places.items() if reach_of(*place) <= most]
+            return [*told, self._expected[group_idx]]
+        return [groups[group_idx] for (medium, _), groups in self._places.items() if medium in media]
 
     def _store(self, holder: Holder, event: BlockStored) -> None:
         group = self._group_of(holder, event)

@@ -23,6 +23,8 @@ MAX_EXTRA_KEYS_OF_BLOCK = 1 << 10
 MEDIUM_GPU = "GPU"
 MEDIUM_CPU = "CPU"
 MEDIUM_STORAGE = "STORAGE"
+SHARED_MEDIA = frozenset({"mooncake", "objects", "redis"})
+"""The tiers, as `ownership` names them, whose stores several engines use."""
 
 ExternalHash: TypeAlias = Annotated[int, Meta(ge=0)] | bytes
 """A block's hash as events carry it: the low 64 bits of the digest as an integer, or the digest itself."""

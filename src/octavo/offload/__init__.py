@@ -5,7 +5,8 @@ from octavo.offload.building import make_offload_scheduler
 from octavo.offload.config import OffloadConfig, make_offloading_manager
 from octavo.offload.device import Device, OffloadedRequest
 from octavo.offload.event_source import OffloadEventSource
-from octavo.offload.load_choice import LoadChooser, LoadRule, MovingLine, Outlook, Way
+from octavo.offload.load_choice import LoadChooser, LoadRule, MovingLine, Outlook, Way, first_token_s
+from octavo.offload.load_speeds import LoadSpeed
 from octavo.offload.load_story import LoadStory
 from octavo.offload.loads import Readiness
 from octavo.offload.lower_tier import OffloadLimits
@@ -25,6 +26,7 @@ __all__ = [
     "Device",
     "LoadChooser",
     "LoadRule",
+    "LoadSpeed",
     "LoadStory",
     "MovingLine",
     "OffloadConfig",
@@ -45,6 +47,7 @@ __all__ = [
     "SharedConfig",
     "StorePolicy",
     "Way",
+    "first_token_s",
     "make_offload_scheduler",
     "make_offloading_manager",
 ]

@@ -117,6 +117,11 @@ class Way:
     is_in_memory: bool = True
 
 
+def first_token_s(loading_s: float, ahead_s: float, computing_s: float) -> float:
+    """The price of a way: a load goes on while others compute, and what it leaves is computed after both."""
+    return max(loading_s, ahead_s) + computing_s
+
+
 class LoadChooser:
     """Measures loads and computing, and chooses between them."""
 
@@ -190,4 +195,4 @@ class LoadChooser:
         return way.reading_s + self.from_memory.seconds_for(way.bytes_to_device)
 
     def _seconds(self, way: Way, ahead_s: float) -> float:
-        return max(self.loading_s(way), ahead_s) + self.prefill.seconds_for(way.tokens_left)
+        return first_token_s(self.loading_s(way), ahead_s, self.prefill.seconds_for(way.tokens_left))

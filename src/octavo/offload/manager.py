@@ -31,6 +31,7 @@ from octavo.host import MEMORY, NO_CHECKSUM, NO_CHUNK, HostArena, ResidentChunks
 from octavo.ids import Slot
 from octavo.offload.finder import ChunkFinder
 from octavo.offload.jobs import Jobs
+from octavo.offload.load_choice import MovingLine
 from octavo.offload.lower_tier import OffloadLimits
 from octavo.offload.manager_values import OffloadStatus, PreparedLoad, PreparedStore, Room
 from octavo.offload.retentions import RETAIN_SHARE, Retentions
@@ -132,6 +133,11 @@ class OffloadingManager:
     def media(self) -> list[str]:
         """Memory and the media below it, the slowest last."""
         return [MEMORY, *(lower.medium for lower in self._below.lowers)]
+
+    @property
+    def read_speeds(self) -> list[tuple[str, MovingLine]]:
+        """Per tier below memory: its medium, and the seconds of its reads by their bytes."""
+        return list(zip(self.media[1:], self._promotions.speeds, strict=True))
 
     @property
     def cold_starts(self) -> list[str]:

@@ -58,7 +58,7 @@ class Promotions:
         self._sizes = sizes
         self._limits = limits
         self._job_ids = job_ids
-        self._speeds = [MovingLine(least=LEAST_BYTES) for _ in lowers]
+        self.speeds = [MovingLine(least=LEAST_BYTES) for _ in lowers]
         """Per tier: the seconds from the request of a read to its end, by the bytes queued."""
         self._reads: dict[int, _Read] = {}
         self._held: dict[OffloadKey, tuple[Slot, float]] = {}
@@ -81,7 +81,7 @@ class Promotions:
         return max(
             (
                 speed.seconds_for(self._queued_bytes(rank, now) + num_bytes.get(rank, 0))
-                for rank, speed in enumerate(self._speeds)
+                for rank, speed in enumerate(self.speeds)
                 if waits_for_others or num_bytes.get(rank)
             ),
             default=0.0,
@@ -89,7 +89,7 @@ class Promotions:
 
     def _queued_bytes(self, rank: int, now: float) -> float:
         """The bytes that a tier still has to read. A read under way counts as done as far as its time allows."""
-        lower, speed = self._lowers[rank], self._speeds[rank]
+        lower, speed = self._lowers[rank], self.speeds[rank]
         left = (
             read.num_queued - speed.amount_in(now - read.begun) for read in self._reads.values() if read.lower is lower
         )
@@ -139,7 +139,7 @@ class Promotions:
         if good:
             read.lower.worked()
             seconds = now - read.begun if result.seconds is None else result.seconds
-            self._speeds[self._lowers.index(read.lower)].note(read.num_queued, seconds)
+            self.speeds[self._lowers.index(read.lower)].note(read.num_queued, seconds)
         self.num_read += len(good)
         self.num_failed += len(bad)
         read.lower.could_not_read([read.chunks[index].key for index in bad])
@@ -157,7 +157,7 @@ class Promotions:
         for job_id in [job_id for job_id, read in self._reads.items() if read.deadline <= now]:
             read = self._reads[job_id]
             lower = read.lower
-            self._speeds[self._lowers.index(lower)].note(read.num_queued, now - read.begun)  # and it would take longer
+            self.speeds[self._lowers.index(lower)].note(read.num_queued, now - read.begun)  # and it would take longer
             self.num_late += self._cancel(job_id)
             lower.missed_deadline()
         while self._ends_of_holds and self._ends_of_holds[0][0] <= now:

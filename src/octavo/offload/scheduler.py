@@ -17,16 +17,18 @@ Transfers never lie: what fails, or comes late, is computed again. One thread ca
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import sleep
 
 from octavo.chunks import GroupOffloadConfig, Hint, HintKind, HintOutcome, OffloadKey, name_tenant
 from octavo.events import AnyEvent
+from octavo.host import MEMORY
 from octavo.ids import GroupIdx, enumerate_groups
 from octavo.offload.device import Device, OffloadedRequest
 from octavo.offload.event_source import OffloadEventSource
 from octavo.offload.hints import Hinter
 from octavo.offload.load_choice import LoadRule
+from octavo.offload.load_speeds import LoadSpeed, load_speeds
 from octavo.offload.load_story import LoadStory
 from octavo.offload.loads import Loader, Readiness
 from octavo.offload.manager import OffloadingManager
@@ -77,6 +79,8 @@ class OffloadStats:
     dropped_stores: int
     hints: Mapping[tuple[HintKind, HintOutcome], int]
     """(Hint, outcome) -> points."""
+    load_speeds: Mapping[str, LoadSpeed] = field(default_factory=dict)
+    """By medium, as far as loads were measured."""
 
 
 class OffloadScheduler:
@@ -266,7 +270,12 @@ class OffloadScheduler:
             failed_store_chunks=storer.num_failed_chunks,
             dropped_stores=storer.num_dropped,
             hints=dict(self._manager.retentions.outcomes),
+            load_speeds=self.load_speeds(),
         )
+
+    def load_speeds(self) -> Mapping[str, LoadSpeed]:
+        """How long loads take, by medium, as far as they were measured."""
+        return load_speeds(self._groups, self._loader.chooser.from_memory, self._manager.read_speeds, MEMORY)
 
     def status(self) -> OffloadStatus:
         """Where the chunks are, and how the tiers do."""

@@ -5,9 +5,20 @@ engines at once.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
 from octavo.errors import InputError
-from octavo.events import AnyEvent, BlockStored, Expectation, ExternalHash, HeldBlocks, Holder, PublishedPlan
+from octavo.events import (
+    AnyEvent,
+    BlockStored,
+    Expectation,
+    ExternalHash,
+    HeldBlocks,
+    Holder,
+    Media,
+    PublishedPlan,
+    Reach,
+)
 from octavo.hashing import hashes_for_block_size
 from octavo.ids import GroupIdx, enumerate_groups
 from octavo.specs import (
@@ -18,6 +29,20 @@ from octavo.specs import (
     longest_resumes,
     resume_granularity,
 )
+
+Points: TypeAlias = tuple[int, int, int, int]
+"""How much of a prompt an engine could resume, by `Reach`: from its device, with its memory, and so on."""
+
+
+class Found(NamedTuple):
+    """How much of a prompt each engine could resume."""
+
+    resumes: Mapping[str, int]
+    """From all media."""
+    branches: Mapping[str, int]
+    """If recurrent state were everywhere."""
+    loads: Mapping[str, Points]
+    """Of engines that have a part of it on slower media only."""
 
 
 class FleetIndex:
@@ -130,7 +155,7 @@ class FleetIndex:
         hashes: Sequence[ExternalHash],
         num_tokens: int,
         *,
-        media: Collection[str | None] | None = None,
+        media: Media = None,
         engines: Iterable[str] | None = None,
         encoder_hashes: Sequence[ExternalHash] = (),
         num_encoder_tokens: int = 0,
@@ -148,30 +173,56 @@ class FleetIndex:
             groups = _without_checkpoints(groups)
         return _resumes(groups, ResumePoint(num_tokens, num_tokens, num_encoder_tokens), asked)
 
-    def read(self, hashes: Sequence[ExternalHash], num_tokens: int) -> tuple[dict[str, int], dict[str, int]]:
-        """`resumes` with and without `needs_checkpoints`, from one look-up of the blocks' holders."""
+    def read(self, hashes: Sequence[ExternalHash], num_tokens: int) -> "Found":
+        """`resumes` with and without `needs_checkpoints`, from one look-up of the blocks' holders; and of engines that
+        would have to load, how far they come with what is near."""
         groups, request, engines = (
             self._groups(hashes, (), None),
             ResumePoint(num_tokens, num_tokens),
             self._audible(),
         )
         resumes = _resumes(groups, request, engines)
-        if not self.has_checkpoints:
-            return resumes, resumes
-        return resumes, _resumes(_without_checkpoints(groups), request, engines)
+        branches = resumes if not self.has_checkpoints else _resumes(_without_checkpoints(groups), request, engines)
+        return Found(resumes, branches, self._find_loads(hashes, groups, request, resumes))
 
-    def _audible(self, names: Iterable[str] | None = None) -> Mapping[str, Holder]:
-        """The engines of the given set, or of all, that are not silent."""
-        if names is None and not self._silent:
-            return self._engines
+    def _find_loads(
+        self,
+        hashes: Sequence[ExternalHash],
+        groups: Sequence[GroupHolders],
+        request: ResumePoint,
+        resumes: Mapping[str, int],
+    ) -> dict[str, Points]:
+        """The blocks are looked up for each reach that any engine told of, and resume points only if that finds more
+        than the reach before."""
+        loading = self._audible(name for name in resumes if self._engines[name].has_slower_media)
+        if not loading:
+            return {}
+        points: list[Mapping[str, int]] = [resumes] * len(Reach)
+        found, farther = resumes, groups
+        *near, end = self._blocks.reaches
+        for reach in reversed(near):
+            held = self._groups(hashes, (), reach)
+            if any(own.holders != far.holders for own, far in zip(held, farther, strict=True)):
+                found = _resumes(held, request, loading)
+            points[reach:end] = [found] * (end - reach)
+            farther, end = held, reach
+        device, memory, local, everywhere = points
+        return {
+            name: (device.get(name, 0), memory.get(name, 0), local.get(name, 0), everywhere[name])
+            for name in loading.values()
+            if device.get(name, 0) < everywhere[name]
+        }
+
+    def _audible(self, names: Iterable[str] | None = None) -> dict[int, str]:
+        """The engines of the given set, or of all, that are not silent, by the lengths of their bits."""
         names = self._engines if names is None else names
-        return {name: self._engines[name] for name in names if name not in self._silent}
+        return {self._engines[name].bit.bit_length(): name for name in names if name not in self._silent}
 
     def _groups(
         self,
         hashes: Sequence[ExternalHash],
         encoder_hashes: Sequence[ExternalHash],
-        media: Collection[str | None] | None,
+        media: Media,
     ) -> list[GroupHolders]:
         return [
             GroupHolders(
@@ -205,13 +256,13 @@ def _without_checkpoints(groups: Sequence[GroupHolders]) -> list[GroupHolders]:
     return [group for group in groups if not group.spec.holds_checkpoints]
 
 
-def _resumes(groups: Sequence[GroupHolders], request: ResumePoint, engines: Mapping[str, Holder]) -> dict[str, int]:
-    names = {holder.bit.bit_length(): name for name, holder in engines.items()}
+def _resumes(groups: Sequence[GroupHolders], request: ResumePoint, engines: Mapping[int, str]) -> dict[str, int]:
+    """By the name of an engine; `engines` are given by the lengths of their bits."""
     resumes: dict[str, int] = {}
-    for tokens, holders in longest_resumes(groups, request, sum(holder.bit for holder in engines.values())):
+    for tokens, holders in longest_resumes(groups, request, sum(1 << length - 1 for length in engines)):
         left = holders if tokens else 0
         while left:  # as numbers of bits, which are quicker to look up than bits as long as the fleet
             number = left.bit_length()
-            resumes[names[number]] = tokens
+            resumes[engines[number]] = tokens
             left ^= 1 << number - 1
     return resumes

@@ -8,7 +8,7 @@ import msgspec
 
 from octavo.events import ExternalHash, PublishedPlan, external_hashes
 from octavo.hashing import BlockHasher, RequestIdentity
-from octavo.router.index import FleetIndex
+from octavo.router.index import FleetIndex, Points
 from octavo.router.member import Member
 from octavo.router.placement import Prompt
 
@@ -59,11 +59,13 @@ class Indexes:
         """The same for a prompt that is hashed already."""
         resumes: dict[str, int] = {}
         branches: dict[str, int] = {}
+        loads: dict[str, Points] = {}
         for index, own in hashes.items():
-            now, shared = index.read(own, num_tokens)
-            resumes |= now
-            branches |= shared
-        return ReadPrompt(Prompt(num_tokens=num_tokens, resumes=resumes, branches=branches), hashes)
+            found = index.read(own, num_tokens)
+            resumes |= found.resumes
+            branches |= found.branches
+            loads |= found.loads
+        return ReadPrompt(Prompt(num_tokens=num_tokens, resumes=resumes, branches=branches, loads=loads), hashes)
 
     @contextmanager
     def expecting(self, member: Member, read: ReadPrompt) -> Iterator[None]:

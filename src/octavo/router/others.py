@@ -16,7 +16,7 @@ _logger = logging.getLogger(__name__)
 _CONNECT_TIMEOUT_S = 5.0
 _HEARTBEATS_UNTIL_SILENT = 3
 _RETRY_S = 1.0
-_LONGEST_LINE = 256
+_LONGEST_LINE = 4096
 _LOAD = msgspec.json.Decoder(Load)
 
 

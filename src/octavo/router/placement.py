@@ -2,8 +2,12 @@
 
 The least cost wins: the expected time to the first token, and the time that computing takes from others.
 
-    cost = (prefill tokens that were sent there and have no answer yet + 2 * own tokens left to compute
-            - 1/2 * own tokens that are left although their attention is there) / rate
+    first token = max(prefill tokens that were sent there and have no answer yet / rate, loads) + own tokens left / rate
+    cost        = first token + (own tokens left - 1/2 * those of them whose attention is there) / rate
+
+What is not on the device must be loaded, and an engine loads only what it would not compute sooner. The router makes
+the same choice by the same price (`octavo.offload.first_token_s`), from the speeds that the engine tells: the tokens
+left are those of the quickest way. Loads that were sent to an engine queue there.
 
 The last part is an investment: where recurrent state is missing at the end of a shared prefix, the request makes a
 checkpoint there, and those who come later can resume it. Requests that share a new prefix follow the first of them,
@@ -20,10 +24,15 @@ the one that the session had last; then by chance. An engine takes a bounded num
 
 import math
 from collections import OrderedDict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from random import Random
+from typing import NamedTuple
 
+from octavo.events import MEDIUM_STORAGE, Reach, reach_of
+from octavo.offload import MEMORY, LoadSpeed, first_token_s
+from octavo.router.index import Points
 from octavo.server import Load
 
 _FIRST_RATE = 2000.0
@@ -43,6 +52,9 @@ _SPARE_REQUESTS = 6
 one, so on a quiet fleet a popular prefix is no reason to compute it once more."""
 _SHARE_OF_LATER = 0.75
 """The share of an engine's bound that requests of a priority above 0 may fill; the rest is for other requests."""
+_UNTOLD = (0.0, 0.05, 0.25, 0.5)
+"""By `Reach`: the time of a loaded token as a part of that of computing it, where the engine tells no speed. Assumed,
+not measured; below 1, as engines try loads that they have not measured."""
 _ALIKE_S = 0.005
 """Costs that differ by less are equal."""
 
@@ -55,12 +67,26 @@ class Prompt:
     resumes: Mapping[str, int]
     branches: Mapping[str, int] = field(default_factory=dict)
     """How much each engine could resume if recurrent state were everywhere."""
+    loads: Mapping[str, Points] = field(default_factory=dict)
+    """Of engines that would have to load: how much they could resume, the more media the more."""
     session: str | None = None
     """The client's name for the requests that belong together."""
 
     def num_tokens_left(self, engine: str) -> int:
         """The tokens that an engine would have to compute."""
         return self.num_tokens - self.resumes.get(engine, 0)
+
+
+class Way(NamedTuple):
+    """How an engine would come to the first token."""
+
+    resumed_tokens: int
+    loading_s: float
+    """The seconds of the loads for it, without those that are queued before them."""
+    first_token_s: float
+
+
+_QUICKEST = itemgetter(2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +96,8 @@ class Choice:
     engine: str
     resumed_tokens: int
     expected_s: float
+    loading_s: float = 0.0
+    """The seconds of the loads for it, without those that are queued before them."""
     weighed: Mapping[str, float] = field(default_factory=dict)
     """Per engine that could have got the request: the expected seconds to the first token."""
 
@@ -81,6 +109,9 @@ class Reservation:
     load: "EngineLoad"
     prefill_tokens: int
     tokens_ahead: int
+    loading_s: float
+    computing_share: float
+    """The part of the time to its first token in which tokens are expected to be computed, and not only loaded."""
     sent_at: float
     has_begun: bool = False
 
@@ -106,14 +137,46 @@ class EngineLoad:
     num_requests: int = 0
     prefill_tokens: int = 0
     """The prefill tokens of requests that have no first token yet."""
+    loading_s: float = 0.0
+    """The seconds that loads of requests take that have no first token yet."""
     others: Load = field(default_factory=Load)
-    """The part of both that others have sent, as far as the engine tells."""
+    """The part of requests and tokens that others have sent, as far as the engine tells."""
+    speeds: Sequence[LoadSpeed | None] = (None,) * len(Reach)
+    """Of its loads by `Reach`, as far as the engine tells."""
 
     def hear(self, others: Load) -> None:
-        """The engine tells what others have sent."""
+        """The engine tells what others have sent, and how fast it loads."""
         self.num_requests += others.requests - self.others.requests
         self.prefill_tokens += others.prefill_tokens - self.others.prefill_tokens
         self.others = others
+        self.speeds = speeds_by_reach(others.load_speeds)
+
+    def way(self, points: Points, num_tokens: int, token_s: float) -> Way:
+        """The quickest way to the first token of a prompt that is partly on slower media. The ways are those of
+        `LoadChooser`: load all, load what is in memory, compute."""
+        on_device, in_memory, on_disk, everywhere = points
+        ahead_s = self.prefill_tokens * token_s
+        best = Way(on_device, 0.0, ahead_s + (num_tokens - on_device) * token_s)
+        loads_s = 0.0
+        if in_memory > on_device:
+            loads_s = self._load_s(Reach.MEMORY, in_memory - on_device, token_s)
+            best = min(best, self._way(in_memory, loads_s, ahead_s, (num_tokens - in_memory) * token_s), key=_QUICKEST)
+        if everywhere > in_memory:
+            loads_s += self._load_s(Reach.LOCAL, on_disk - in_memory, token_s)
+            loads_s += self._load_s(Reach.SHARED, everywhere - on_disk, token_s)
+            best = min(
+                best, self._way(everywhere, loads_s, ahead_s, (num_tokens - everywhere) * token_s), key=_QUICKEST
+            )
+        return best
+
+    def _way(self, resumed: int, loads_s: float, ahead_s: float, computing_s: float) -> Way:
+        return Way(resumed, loads_s, first_token_s(self.loading_s + loads_s, ahead_s, computing_s))
+
+    def _load_s(self, reach: Reach, num_tokens: int, token_s: float) -> float:
+        if not num_tokens:
+            return 0.0
+        told = self.speeds[reach]
+        return _UNTOLD[reach] * token_s * num_tokens if told is None else told.seconds_for(num_tokens)
 
     @property
     def rate(self) -> float:
@@ -127,6 +190,14 @@ class EngineLoad:
             return of_fleet
         drawn_s = _TOKENS_FOR_AN_OWN_RATE * of_fleet
         return (self.own.seconds + drawn_s) / (self.own.tokens + _TOKENS_FOR_AN_OWN_RATE)
+
+
+def speeds_by_reach(speeds: Mapping[str, LoadSpeed]) -> Sequence[LoadSpeed | None]:
+    """Of several media that are equally far, the slowest counts."""
+    found: list[LoadSpeed | None] = [None] * len(Reach)
+    for medium, speed in sorted(speeds.items(), key=lambda told: told[1].per_token_s):
+        found[Reach.MEMORY if medium == MEMORY else reach_of(MEDIUM_STORAGE, medium)] = speed
+    return found
 
 
 class Placement:
@@ -169,25 +240,42 @@ class Placement:
         equal = [name for name in alike if prompt.branches.get(name, 0) == longest]
         last = None if prompt.session is None else self._engine_of.get(prompt.session)
         engine = last if last in equal else self._random.choice(equal)
+        way = self._way(prompt, engine)
         return Choice(
             engine=engine,
-            resumed_tokens=prompt.resumes.get(engine, 0),
-            expected_s=weighed[engine],
+            resumed_tokens=way.resumed_tokens,
+            expected_s=way.first_token_s,
+            loading_s=way.loading_s,
             weighed=weighed,
         )
 
     def expected_s(self, prompt: Prompt, engine: str) -> float:
         """The expected time to the first token if the engine gets the prompt now: for what waits there, and for its own
         tokens."""
-        return self._weigh(prompt, {engine: self.loads[engine]})[1][engine]
+        return self._way(prompt, engine).first_token_s
+
+    def _way(self, prompt: Prompt, engine: str) -> Way:
+        load, points, resumed = self.loads[engine], prompt.loads.get(engine), prompt.resumes.get(engine, 0)
+        token_s = load.seconds_per_token(self._computed.seconds / self._computed.tokens)
+        if points is None:
+            return Way(resumed, 0.0, (load.prefill_tokens + prompt.num_tokens - resumed) * token_s)
+        return load.way(points, prompt.num_tokens, token_s)
 
     def send(self, choice: Choice, prompt: Prompt, now: float) -> Reservation:
         """The request goes to the engine. `end` must follow."""
         load = self.loads[choice.engine]
         prefill_tokens = prompt.num_tokens - choice.resumed_tokens
+        computing_s = (load.prefill_tokens + prefill_tokens) / load.rate
+        waits_s = max(0.0, load.loading_s + choice.loading_s - load.prefill_tokens / load.rate)
         reservation = Reservation(
-            load=load, prefill_tokens=prefill_tokens, tokens_ahead=load.prefill_tokens, sent_at=now
+            load=load,
+            prefill_tokens=prefill_tokens,
+            tokens_ahead=load.prefill_tokens,
+            loading_s=choice.loading_s,
+            computing_share=computing_s / (computing_s + waits_s) if choice.loading_s else 1.0,
+            sent_at=now,
         )
+        load.loading_s += choice.loading_s
         load.num_requests += 1
         load.prefill_tokens += prefill_tokens
         if prompt.session is not None:
@@ -202,7 +290,7 @@ class Placement:
         if reservation.has_begun:
             return
         self._no_more_prefill(reservation)
-        load, seconds = reservation.load, now - reservation.sent_at
+        load, seconds = reservation.load, (now - reservation.sent_at) * reservation.computing_share
         num_tokens = reservation.tokens_ahead + reservation.prefill_tokens
         if num_tokens >= _FEWEST_TOKENS and seconds > 0:
             load.own.add(num_tokens, seconds, kept=_KEPT_OF_ENGINE)
@@ -218,17 +306,22 @@ class Placement:
         costs: dict[str, float] = {}
         expected: dict[str, float] = {}
         of_fleet = self._computed.seconds / self._computed.tokens
-        resumes, branches, num_tokens = prompt.resumes, prompt.branches, prompt.num_tokens
+        resumes, branches, loads, num_tokens = prompt.resumes, prompt.branches, prompt.loads, prompt.num_tokens
         for name, load in able.items():
             token_s = load.seconds_per_token(of_fleet)
             resumed = resumes.get(name, 0)
             left = num_tokens - resumed
             branch = max(0, branches.get(name, 0) - resumed)
-            expected[name] = (load.prefill_tokens + left) * token_s
+            if name in loads:
+                resumed, _, expected[name] = load.way(loads[name], num_tokens, token_s)
+                left = num_tokens - resumed
+            else:
+                expected[name] = (load.prefill_tokens + left) * token_s
             costs[name] = expected[name] + (left - _WORTH_OF_BRANCH * branch) * token_s
         return costs, expected
 
     def _no_more_prefill(self, reservation: Reservation) -> None:
         if not reservation.has_begun:
             reservation.load.prefill_tokens -= reservation.prefill_tokens
+            reservation.load.loading_s -= reservation.loading_s
         reservation.has_begun = True

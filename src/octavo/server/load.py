@@ -2,7 +2,8 @@
 requests.
 
     a router      names itself in each request, and the tokens that it expects the engine to compute
-    the engine    counts them from the request's head on, and tells each router what others have sent (`GET /load`)
+    the engine    counts them from the request's head on, and tells each router what others have sent (`GET /load`),
+                  and how long its loads take
 
 So no request counts twice. Each line tells all there is, so a line that is lost costs nothing after the next one.
 """
@@ -13,6 +14,8 @@ from typing import Annotated
 
 import msgspec
 from msgspec import Meta
+
+from octavo.offload import LoadSpeed
 
 ROUTER = "x-octavo-router"
 """The header of a request that names the router that sent it."""
@@ -37,6 +40,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     requests: _Count = 0
     prefill_tokens: _Count = 0
     """Their tokens that are to be computed before their first tokens."""
+    load_speeds: dict[str, LoadSpeed] = {}
+    """By medium: how long the engine's loads take, as far as it has measured them."""
 
 
 class OpenLoad:
@@ -82,6 +87,8 @@ class LoadBook:
         self._sent: dict[str, Load] = {}
         """By router; of one that has nothing open there is no entry."""
         self._all = Load()
+        self.load_speeds: Mapping[str, LoadSpeed] = {}
+        """They are told with whatever is told next."""
         self._changed = asyncio.Event()
         self._is_closed = False
 
@@ -103,7 +110,7 @@ class LoadBook:
             changed, now = self._changed, self.others(router)
             if told is None or _matters(now, told):
                 told, tell_again_at = now, clock() + LOAD_HEARTBEAT_S
-                yield now
+                yield msgspec.structs.replace(now, load_speeds=dict(self.load_speeds))
                 await asyncio.sleep(_BETWEEN_LINES_S)
             elif now != told:
                 tell_again_at = min(tell_again_at, clock() + _ENDS_WAIT_S)

@@ -129,9 +129,12 @@ class Service:
         """The engine between two steps; None if there is none any more."""
         read = self.read_offload
         try:
-            return await self.engine.call(lambda engine: (engine.snapshot(), None if read is None else read()))
+            seen = await self.engine.call(lambda engine: (engine.snapshot(), None if read is None else read()))
         except EngineError:
             return None
+        if seen[1] is not None:
+            self.load.load_speeds = seen[1].stats.load_speeds
+        return seen
 
     async def why(self, request_id: str, tenant: str | None) -> WhyReport:
         """Why a request resumed where it did. A tenant hears of its own requests only."""

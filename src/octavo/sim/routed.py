@@ -3,20 +3,21 @@
 An engine's step may end after the next request's arrival. The router learns of it at its end, not before.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from random import Random
+from typing import Any
 
 import msgspec
 
 from octavo.engine import published_plan
 from octavo.events import AnyEvent, Expectation, PublishedGroup, PublishedPlan, external_hashes
 from octavo.hashing import PLAIN
+from octavo.offload import LoadSpeed
 from octavo.router import FleetIndex, Placement, Prompt, Reservation
-from octavo.server import Load
 from octavo.sim.engine import SimulatedEngine
 from octavo.sim.outcomes import Outcome
 from octavo.sim.traces import TraceRequest
@@ -48,14 +49,14 @@ class RoutedPlace:
         for name, engine in zip(self._names, engines, strict=True):
             self.index.add_engine(name)
             self._placement.add(name)
-            engine.watchers.append(_Watcher(self, name))
+            engine.watchers.append(_Watcher(self, name, engine))
 
     def __call__(self, number: int, request: TraceRequest) -> int:
         self._hear(request.arrival_s)
         tokens = request.prompt()
         hashes = external_hashes(self._hasher.hash_tokens(tokens, PLAIN))
-        resumes, branches = self.index.read(hashes, len(tokens))
-        prompt = Prompt(num_tokens=len(tokens), resumes=resumes, branches=branches, session=request.session or None)
+        found = self.index.read(hashes, len(tokens))
+        prompt = Prompt(num_tokens=len(tokens), **found._asdict(), session=request.session or None)
         choice = self._placement.choose(prompt, self._names)
         assert choice is not None, "no bound of requests is set"
         self._open[number] = _Sent(
@@ -76,7 +77,14 @@ class RoutedPlace:
     def add_others(self, engine: str, *, requests: int = 0, prefill_tokens: int = 0) -> None:
         """An engine tells more that other routers have sent there, or less."""
         known = self._placement.loads[engine].others
-        others = Load(requests=known.requests + requests, prefill_tokens=known.prefill_tokens + prefill_tokens)
+        self._hear_of(engine, requests=known.requests + requests, prefill_tokens=known.prefill_tokens + prefill_tokens)
+
+    def take_speeds(self, engine: str, speeds: Mapping[str, LoadSpeed]) -> None:
+        """An engine tells how long its loads take."""
+        self._hear_of(engine, load_speeds=dict(speeds))
+
+    def _hear_of(self, engine: str, **told: Any) -> None:
+        others = msgspec.structs.replace(self._placement.loads[engine].others, **told)
         self._placement.hear(engine, others)
 
     def begun(self, number: int, when: float) -> None:
@@ -154,12 +162,15 @@ class _Watcher:
 
     place: RoutedPlace
     name: str
+    engine: SimulatedEngine
 
     def changed(self, now: float, events: Sequence[AnyEvent]) -> None:
         self.place.tell(now, partial(self.place.index.apply, self.name, events))
 
     def begun(self, now: float, outcome: Outcome) -> None:
         self.place.tell(now, partial(self.place.begun, outcome.number, now))
+        if self.engine.offload is not None:
+            self.place.tell(now, partial(self.place.take_speeds, self.name, self.engine.offload.load_speeds()))
 
     def ended(self, now: float, outcome: Outcome) -> None:
         self.place.tell(now, partial(self.place.ended, outcome.number))
