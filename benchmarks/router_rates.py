@@ -3,7 +3,8 @@
 decode, index   one engine's batches from bytes into the index, in full and skimmed of tokens; the best of some rounds
 over a socket   the same from the first send until the last prompt is known
 decide          CPU time for a prompt of 4,096 blocks of which each engine has another beginning: the worst case; in one
-                row the device has the first third of it, memory has two thirds, and disk all
+                row the device has the first third of it, memory has two thirds, and disk all; in another one a store
+                that all share has it in place of disks
 """
 
 import random
@@ -141,6 +142,7 @@ def decide() -> None:
     for name, specs in {"full": [full], "window + full": [full, window], "state + full": [full, state]}.items():
         show_decisions(name, specs, ("GPU",))
     show_decisions("full, three media", [full], ("GPU", "CPU", "STORAGE"))
+    show_decisions("full, a shared store", [full], ("GPU", "CPU", "redis"))
 
 
 def show_decisions(name: str, specs: list[KVCacheSpec], media: Sequence[str]) -> None:
@@ -155,7 +157,7 @@ def seconds_to_decide(specs: list[KVCacheSpec], num_engines: int, media: Sequenc
     tokens = [rng.randrange(VOCABULARY) for _ in range(BLOCKS_OF_PROMPT * BLOCK_SIZE)]
     hashes = external_hashes(indexes.hashers[index].hash_tokens(tokens, PLAIN))
     for engine in map(str, range(num_engines)):
-        index.add_engine(engine)
+        index.add_engine(engine, stores={"redis": "one"})
         placement.add(engine)
         end = rng.randrange(1, BLOCKS_OF_PROMPT)
         for number, medium in enumerate(media, start=1):

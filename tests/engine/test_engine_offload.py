@@ -17,6 +17,7 @@ class RecordingOffload:
     def __init__(self, manager):
         self.manager = manager
         self.calls = []
+        self.stores = {}
         self.answers = {}
         """By request: how often it is still to wait."""
         self.is_pending = False

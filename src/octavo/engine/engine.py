@@ -86,6 +86,8 @@ class Engine:
         self._sampler = Sampler()
         self._progress = ProgressWatch(self.max_model_len)
         self._offload = offload
+        self.stores = {} if offload is None else offload.stores
+        """By medium: the name of the store that it shares with others."""
         self._event_feed = event_feed
         self._recorder = recorder
         self._began_at = clock()

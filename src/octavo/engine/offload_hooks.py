@@ -66,6 +66,10 @@ class OffloadHooks(BelowDevice, Protocol):
     def resumed_from(self, request: RequestBlocks) -> Mapping[str, int]:
         """By medium, the number of loaded tokens among those that the request resumed."""
 
+    @property
+    def stores(self) -> Mapping[str, str]:
+        """By medium: the name of the store that this engine shares with others."""
+
     def stats(self) -> OffloadStats:
         """Counts since the start."""
 

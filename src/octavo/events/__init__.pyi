@@ -7,7 +7,14 @@ from .endpoints import (
     is_loopback as is_loopback,
 )
 from .group_view import GroupView as GroupView
-from .held_blocks import Expectation as Expectation, HeldBlocks as HeldBlocks, Holder as Holder, Media as Media
+from .held_blocks import (
+    NO_STORES as NO_STORES,
+    Expectation as Expectation,
+    HeldBlocks as HeldBlocks,
+    Holder as Holder,
+    Media as Media,
+    Sharing as Sharing,
+)
 from .keys import make_keys as make_keys
 from .messages import (
     MEDIUM_CPU as MEDIUM_CPU,

@@ -7,6 +7,7 @@ events that could not be applied may have told of a removal, or of a group that 
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from octavo.errors import BlockSizeError
@@ -24,6 +25,11 @@ _Place: TypeAlias = tuple[str | None, str | None]
 Media: TypeAlias = Collection[str | None] | Reach | None
 """The media that a question is about: these, all as near as this, or all."""
 
+Sharing: TypeAlias = Mapping[str, Sequence[int]]
+"""By medium: the holders of each store, as bits."""
+NO_STORES: Mapping[str, str] = MappingProxyType({})
+_NO_SHARING: Sharing = MappingProxyType({})
+
 
 @dataclass(slots=True, eq=False)
 class Holder:
@@ -38,6 +44,8 @@ class Holder:
     """By medium: the blocks of all groups that it told of and that are left."""
     has_slower_media: bool = False
     """Whether it told of blocks on another medium than the device."""
+    stores: Mapping[str, str] = field(default_factory=dict)
+    """By medium: the name of a store. All holders that use a store have what any of them told of it."""
 
     def count(self, medium: str | None, num_blocks: int) -> None:
         """More blocks, or fewer."""
@@ -86,9 +94,9 @@ class HeldBlocks:
             len(holders) for groups in self._places.values() for group in groups for holders in group.by_size.values()
         )
 
-    def add_holder(self, *, is_complete: bool = True) -> Holder:
+    def add_holder(self, *, is_complete: bool = True, stores: Mapping[str, str] = NO_STORES) -> Holder:
         """A new publisher that holds nothing. If it is not new, what it held before is not known."""
-        return Holder(self._take_bit(), is_complete)
+        return Holder(self._take_bit(), is_complete, stores=stores)
 
     def remove_holder(self, holder: Holder) -> None:
         """The publisher is gone; nobody asks for the holder again."""
@@ -182,23 +190,38 @@ class HeldBlocks:
         return BlocksInPrompt(self._on_media(group_idx, media), hashes, hash_block_size=size, holder=holder.bit)
 
     def holders_in_prompt(
-        self, group_idx: GroupIdx, hashes: Sequence[ExternalHash], *, media: Media = None
+        self,
+        group_idx: GroupIdx,
+        hashes: Sequence[ExternalHash],
+        *,
+        media: Media = None,
+        sharing: Sharing = _NO_SHARING,
     ) -> list[int]:
-        """By block of a prompt: the bits of all its holders. Bits of holders that are gone may be among them."""
+        """By block of a prompt: the bits of all its holders. Bits of holders that are gone may be among them. What one
+        holder of a store told of it counts for all that share it."""
         size = self._size_of_hashed(group_idx)
-        return holders_in_prompt(self._on_media(group_idx, media), hashes, hash_block_size=size)
+        held = holders_in_prompt(self._on_media(group_idx, media), hashes, hash_block_size=size)
+        for medium, stores in sharing.items():
+            tables = self._on_media(group_idx, media, of_tier=medium)
+            told = holders_in_prompt(tables, hashes, hash_block_size=size)
+            for sharers in stores if any(told) else ():
+                held = [own | sharers if bits & sharers else own for own, bits in zip(held, told, strict=True)]
+        return held
 
     def _size_of_hashed(self, group_idx: GroupIdx) -> int:
         spec = self.specs[group_idx]
         return self.hash_block_size if spec.indexes_decoder_tokens else spec.block_size
 
-    def _on_media(self, group_idx: GroupIdx, media: Media) -> list[GroupBlocks]:
-        """The tables of these media. What is expected counts as on the device, unless media are asked for by name."""
-        if media is None or isinstance(media, Reach):
-            most = max(Reach) if media is None else media
-            told = [groups[group_idx] for place, groups in self._places.items() if reach_of(*place) <= most]
-            return [*told, self._expected[group_idx]]
-        return [groups[group_idx] for (medium, _), groups in self._places.items() if medium in media]
+    def _on_media(self, group_idx: GroupIdx, media: Media, *, of_tier: str | None = None) -> list[GroupBlocks]:
+        """The tables of these media, or of one tier there. What is expected counts as on the device, unless media are
+        asked for by name."""
+        is_by_name = media is not None and not isinstance(media, Reach)
+        told = [
+            groups[group_idx]
+            for (medium, ownership), groups in self._places.items()
+            if (of_tier is None or of_tier == (ownership or medium)) and _is_among(medium, ownership, media)
+        ]
+        return told if is_by_name or of_tier is not None else [*told, self._expected[group_idx]]
 
     def _store(self, holder: Holder, event: BlockStored) -> None:
         group = self._group_of(holder, event)
@@ -280,3 +303,9 @@ class HeldBlocks:
                 yield from group.sweep(gone)
         self._gone &= ~gone
         self._all_bits &= ~gone
+
+
+def _is_among(medium: str | None, ownership: str | None, media: Media) -> bool:
+    if media is None:
+        return True
+    return reach_of(medium, ownership) <= media if isinstance(media, Reach) else medium in media

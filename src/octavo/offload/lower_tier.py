@@ -54,6 +54,7 @@ class LowerTier:
         self.medium = tier.medium
         self.cold_start = tier.cold_start
         self.asks_ahead = tier.asks_ahead
+        self.shared_as = tier.shared_as
         self.gather_s = tier.gather_s
         self.is_available = True
         self.is_broken = False

@@ -7,6 +7,7 @@
 It composes `ResidentChunks` (what is in the arena), `Jobs` (loads and stores under way), `TiersBelow` and `Tenants`.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import count
 from types import MappingProxyType
@@ -138,6 +139,13 @@ class OffloadingManager:
     def read_speeds(self) -> list[tuple[str, MovingLine]]:
         """Per tier below memory: its medium, and the seconds of its reads by their bytes."""
         return list(zip(self.media[1:], self._promotions.speeds, strict=True))
+
+    @property
+    def stores(self) -> dict[str, str]:
+        """By medium: the name of the store that it shares with other engines, unless it has two."""
+        names = {(lower.medium, lower.shared_as) for lower in self._below.lowers}
+        media = Counter(medium for medium, _ in names)
+        return {medium: name for medium, name in names if name and media[medium] == 1}
 
     @property
     def cold_starts(self) -> list[str]:

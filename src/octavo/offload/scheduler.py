@@ -199,6 +199,11 @@ class OffloadScheduler:
         return {self._manager.media[max(state.depths.values(), default=0)]: state.num_loaded_tokens}
 
     @property
+    def stores(self) -> Mapping[str, str]:
+        """By medium: the name of the store that this engine shares with others."""
+        return self._manager.stores
+
+    @property
     def cold_starts(self) -> list[str]:
         """What tiers have kept under other identities, as they said when they were opened."""
         return self._manager.cold_starts

@@ -13,7 +13,7 @@ from octavo.errors import InputError
 from octavo.events import SourceConfig, endpoint_of_rank
 
 _SCHEME = re.compile(r"\w+://")
-_OPTIONS = ("name", "events", "replay", "keys", "hash", "seed", "ranks")
+_OPTIONS = ("name", "events", "replay", "keys", "hash", "seed", "ranks", "store")
 _MOST_RANKS = 1024
 _NAME = "dns"
 _WILDCARDS = ("*", "0.0.0.0", "[::]")  # noqa: S104 - compared, not bound
@@ -30,7 +30,8 @@ class EngineAddress:
     name: str
     options: Mapping[str, str] = field(default_factory=dict)
     """`events` and `replay` in place of what the engine says; `keys`, a folder with the keys of its events; `hash` and
-    `seed` of engines that do not tell how they hash; `ranks`, the number of data-parallel ranks behind the URL."""
+    `seed` of engines that do not tell how they hash; `ranks`, the number of data-parallel ranks behind the URL;
+    `store`, a name that engines have in common which share a store and do not tell it."""
     rank: int | None = None
     """Which of the data-parallel ranks behind the URL this is; each rank is an engine of its own."""
 

@@ -4,6 +4,7 @@ models."""
 import httpx
 import msgspec
 
+from octavo.events import SHARED_MEDIA
 from octavo.router.address import EngineAddress
 from octavo.server import EngineFacts
 
@@ -45,4 +46,5 @@ def read_models(answer: httpx.Response, address: EngineAddress) -> EngineFacts:
         hash_algorithm=address.options.get("hash", _VLLM_ALGORITHM),
         hash_seed=address.options.get("seed", ""),
         adapters={model.id: model.root or "" for model in told if model.parent is not None},
+        stores=dict.fromkeys(SHARED_MEDIA, address.options["store"]) if "store" in address.options else {},
     )

@@ -2,10 +2,10 @@
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from octavo.errors import InputError, WireError
-from octavo.events import AnyEvent, Delivered, Heard, Resync, Silence, SubscriberItem, decode_batch
+from octavo.events import NO_STORES, AnyEvent, Delivered, Heard, Resync, Silence, SubscriberItem, decode_batch
 from octavo.router.index import FleetIndex
 from octavo.router.indexes import Indexes
 from octavo.router.member import Member
@@ -76,9 +76,9 @@ class Feed(ABC):
 class PlannedFeed(Feed):
     """The feed of an engine that told its plan. The engine counts as silent until its first batch comes."""
 
-    def __init__(self, member: Member, index: FleetIndex) -> None:
+    def __init__(self, member: Member, index: FleetIndex, stores: Mapping[str, str]) -> None:
         super().__init__(member)
-        index.add_engine(member.name)
+        index.add_engine(member.name, stores=stores)
         index.silence(member.name)
         member.index = index
 
@@ -90,11 +90,20 @@ class PlannedFeed(Feed):
 class LearningFeed(Feed):
     """The feed of an engine whose plan is learned. Its blocks move to another index whenever the plan has grown."""
 
-    def __init__(self, member: Member, indexes: Indexes, *, algorithm: str, learner: PlanLearner) -> None:
+    def __init__(
+        self,
+        member: Member,
+        indexes: Indexes,
+        *,
+        algorithm: str,
+        learner: PlanLearner,
+        stores: Mapping[str, str] = NO_STORES,
+    ) -> None:
         super().__init__(member)
         self._indexes = indexes
         self._algorithm = algorithm
         self._learner = learner
+        self._stores = stores
         self._waiting: list[Delivered] = []
         self._is_complete = True
         member.blind = _NO_PLAN
@@ -137,7 +146,7 @@ class LearningFeed(Feed):
         kinds = ", ".join(f"{group.kind} {group.block_size}" for group in learned.plan.groups)
         _logger.info("engine %s: its groups are %s", member.name, kinds)
         if member.index is None:
-            index.add_engine(member.name, is_complete=self._is_complete)
+            index.add_engine(member.name, is_complete=self._is_complete, stores=self._stores)
             for item in self._waiting:
                 index.apply(member.name, item.batch.events)
             self._waiting.clear()

@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeAlias
 
 from octavo.errors import InputError
 from octavo.events import (
+    NO_STORES,
     AnyEvent,
     BlockStored,
     Expectation,
@@ -18,6 +19,7 @@ from octavo.events import (
     Media,
     PublishedPlan,
     Reach,
+    Sharing,
 )
 from octavo.hashing import hashes_for_block_size
 from octavo.ids import GroupIdx, enumerate_groups
@@ -93,12 +95,13 @@ class FleetIndex:
         """The number of blocks on each medium; the medium is empty if the engine named none."""
         return {medium or "": count for medium, count in self._engines[name].num_blocks_on.items() if count}
 
-    def add_engine(self, name: str, *, is_complete: bool = True) -> None:
+    def add_engine(self, name: str, *, is_complete: bool = True, stores: Mapping[str, str] = NO_STORES) -> None:
         """Adds an engine that holds nothing yet. With `is_complete` False it may hold blocks that were never told
-        here."""
+        here. `stores`: by medium, the name of what it shares with other engines; what one of them tells of it counts
+        for all."""
         if name in self._engines:
             raise InputError(f"engine {name!r} is there already: remove it first")
-        self._engines[name] = self._blocks.add_holder(is_complete=is_complete)
+        self._engines[name] = self._blocks.add_holder(is_complete=is_complete, stores=stores)
 
     def remove_engine(self, name: str) -> None:
         self._silent.discard(name)
@@ -108,7 +111,7 @@ class FleetIndex:
         """The engine's plan has grown: moves its blocks to the index of a plan that begins with the groups of this
         one."""
         holder = self._engines[name]
-        to.add_engine(name, is_complete=holder.is_complete)
+        to.add_engine(name, is_complete=holder.is_complete, stores=holder.stores)
         to._blocks.take_over(to._engines[name], self._blocks, holder)  # noqa: SLF001 - of the same class
         if name in self._silent:
             to.silence(name)
@@ -130,8 +133,9 @@ class FleetIndex:
 
     def restart(self, name: str) -> None:
         """The engine began anew: it holds nothing until it says so."""
+        stores = self._engines[name].stores
         self.remove_engine(name)
-        self.add_engine(name)
+        self.add_engine(name, stores=stores)
 
     def expect(self, name: str, hashes: Sequence[ExternalHash], num_tokens: int) -> Expectation:
         """A prompt was sent to the engine, which will soon have its blocks: those of attention all along, and a
@@ -194,7 +198,8 @@ class FleetIndex:
     ) -> dict[str, Points]:
         """The blocks are looked up for each reach that any engine told of, and resume points only if that finds more
         than the reach before."""
-        loading = self._audible(name for name in resumes if self._engines[name].has_slower_media)
+        engines = self._engines
+        loading = self._audible(name for name in resumes if engines[name].has_slower_media or engines[name].stores)
         if not loading:
             return {}
         points: list[Mapping[str, int]] = [resumes] * len(Reach)
@@ -224,16 +229,28 @@ class FleetIndex:
         encoder_hashes: Sequence[ExternalHash],
         media: Media,
     ) -> list[GroupHolders]:
+        sharing = self._sharing()
         return [
             GroupHolders(
                 spec=spec,
                 holders=self._blocks.holders_in_prompt(
-                    index, hashes if spec.indexes_decoder_tokens else encoder_hashes, media=media
+                    index, hashes if spec.indexes_decoder_tokens else encoder_hashes, media=media, sharing=sharing
                 ),
                 is_draft=index in self._draft_groups,
             )
             for index, spec in enumerate_groups(self._blocks.specs)
         ]
+
+    def _sharing(self) -> Sharing:
+        stores: dict[tuple[str, str], int] = {}
+        for holder in self._engines.values():
+            for store in holder.stores.items():
+                stores[store] = stores.get(store, 0) | holder.bit
+        sharing: dict[str, list[int]] = {}
+        for (medium, _), holders in stores.items():
+            if holders & (holders - 1):  # more than one
+                sharing.setdefault(medium, []).append(holders)
+        return sharing
 
     def as_events(self, name: str) -> list[BlockStored]:
         """What the engine holds, as the events that would tell it."""

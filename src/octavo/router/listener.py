@@ -49,7 +49,7 @@ async def listen(member: Member, facts: EngineFacts, indexes: Indexes) -> None:
 def _feed_of(member: Member, facts: EngineFacts, indexes: Indexes) -> Feed:
     if facts.plan is not None:
         index = indexes.find(facts.plan, algorithm=facts.hash_algorithm, seed=facts.hash_seed)
-        return PlannedFeed(member, index)
+        return PlannedFeed(member, index, facts.stores)
     seeds = (facts.hash_seed,) if facts.hash_seed else _LIKELY_SEEDS
     learner = PlanLearner(hash_algorithm=facts.hash_algorithm, hash_seeds=seeds)
-    return LearningFeed(member, indexes, algorithm=facts.hash_algorithm, learner=learner)
+    return LearningFeed(member, indexes, algorithm=facts.hash_algorithm, learner=learner, stores=facts.stores)

@@ -19,6 +19,8 @@ class EngineFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     replay: str | None = None
     hash_algorithm: str
     hash_seed: str
+    stores: dict[str, str] = {}
+    """By medium, as events own it: the name of a store. Engines that tell the same name find each other's chunks."""
     life: str = ""
     """A new one at each start: an engine that names another one has forgotten what it held on its device."""
     aliases: tuple[str, ...] = ()
@@ -48,5 +50,6 @@ def facts_of(engine: Engine, *, model: str, life: str) -> EngineFacts:
         replay=endpoints[1],
         hash_algorithm=hasher.algorithm,
         hash_seed=hasher.seed,
+        stores=dict(engine.stores),
         life=life,
     )

@@ -1,8 +1,9 @@
 """`RemoteConfig`: what a person can configure of every store on a network; `RemoteLimits`: what bounds its traffic."""
 
+import platform
 from dataclasses import dataclass, fields
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from msgspec import field
 
@@ -28,6 +29,7 @@ class RemoteLimits:
 
 
 _LIMITS = RemoteLimits()
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class RemoteConfig(Settings, frozen=True, kw_only=True):
@@ -56,6 +58,19 @@ class RemoteConfig(Settings, frozen=True, kw_only=True):
         """Without a password."""
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+    @property
+    def place(self) -> str:
+        """Where the store is, in the same words on each machine that shares it, and without a password. What only one
+        machine can reach is in the words of that machine; a folder counts as shared."""
+        return self._place_of(self.url)
+
+    def _place_of(self, url: str) -> str:
+        parts = urlsplit(url)
+        database = "".join(f"?db={number}" for number in parse_qs(parts.query).get("db", []))
+        is_here = parts.scheme == "unix" or parts.hostname in _LOOPBACK
+        where = f"{parts.scheme}://{parts.netloc.rpartition('@')[2].lower()}{parts.path.rstrip('/')}{database}"
+        return f"{where} on {platform.node()}" if is_here else where
 
     @property
     def limits(self) -> RemoteLimits:

@@ -6,6 +6,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any, ClassVar, Self
 
 from octavo.errors import TierError
@@ -19,6 +20,7 @@ from octavo.tiers.disk import RecordCipher, find_cipher
 
 _log = logging.getLogger(__name__)
 _PROBE_S = 10.0
+_NAME_DIGITS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,8 @@ class RemoteSpec(OffloadingSpec):
         envelopes = Envelopes(context.namespace, self.find_cipher())
         client = self.open_client(context, envelopes.namespace)
         what = f"{self.config.what} {self.config.shown_url}"
-        return RemoteTier(client, envelopes, what=what, limits=self.config.limits)
+        shared_as = sha256(self.config.place.encode() + b"\n" + envelopes.namespace).hexdigest()[:_NAME_DIGITS]
+        return RemoteTier(client, envelopes, what=what, shared_as=shared_as, limits=self.config.limits)
 
     def find_cipher(self) -> RecordCipher | None:
         """Raises InputError for text that is not a key."""

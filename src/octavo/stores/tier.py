@@ -48,10 +48,17 @@ class RemoteTier(Tier):
     gather_s = 5.0
 
     def __init__(
-        self, client: RemoteClient, envelopes: Envelopes, *, what: str, limits: RemoteLimits | None = None
+        self,
+        client: RemoteClient,
+        envelopes: Envelopes,
+        *,
+        what: str,
+        shared_as: str = "",
+        limits: RemoteLimits | None = None,
     ) -> None:
         """`what` is the store's name in messages."""
         self.medium = client.medium  # type: ignore[misc]  # a class has it, but for this one
+        self.shared_as = shared_as
         self._client = client
         self._mover = Mover(client, envelopes)
         self._limits = limits or RemoteLimits()

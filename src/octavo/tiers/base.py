@@ -85,6 +85,9 @@ class Tier(ABC):
     """Why the medium has nothing of what it kept under another identity, if it can tell."""
     asks_ahead: bool = False
     """Whether `lookup` knows only the sequences that `ask` told it of, as on a network."""
+    shared_as: str = ""
+    """The name of what the medium keeps for several engines: the same name, the same chunks. Empty if it keeps them for
+    this engine alone."""
     gather_s: float = 0.0
     """How long chunks wait for others of the same prompt that will be stored with them, where few large stores cost
     less than many small ones. When a prompt is complete, nothing waits any more."""

@@ -30,3 +30,7 @@ class ObjectsConfig(RemoteConfig, frozen=True, kw_only=True):
     """The region of the bucket."""
     path_style: bool = True
     """With an endpoint: whether the bucket stands in the path of a request, rather than in the name of the host."""
+
+    @property
+    def place(self) -> str:
+        return super().place if self.endpoint is None else f"{super().place} at {self._place_of(self.endpoint)}"

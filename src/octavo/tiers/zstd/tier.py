@@ -72,6 +72,7 @@ class ZstdTier(Tier):
         self.medium = inner.medium  # type: ignore[misc]  # a class has it, but for this one
         self.cold_start = inner.cold_start
         self.asks_ahead = inner.asks_ahead
+        self.shared_as = inner.shared_as
         self.gather_s = inner.gather_s
         self._inner = inner
         self._codec = codec
