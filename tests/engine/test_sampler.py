@@ -1,6 +1,7 @@
 """Each rule against its definition, token by token, and rows against the company they are in."""
 
 import math
+import tracemalloc
 from collections import Counter
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from octavo.engine.drawing import find_candidates, find_largest
+from octavo.engine.outputs import Alternatives
 from octavo.engine.sampler import SampledSequence, Sampler, find_logprobs
 from octavo.engine.sampling_params import SamplingParams
 from octavo.engine.sampling_state import SamplingState
@@ -213,6 +215,26 @@ def test_logprobs_are_of_the_logits_as_they_came():
     values, ids = logprobs[0].topk(2)
     assert [token for token, _ in answer.logprobs[0].top] == ids.tolist()
     assert [value for _, value in answer.logprobs[0].top] == pytest.approx(values.tolist())
+
+
+@given(st.lists(st.tuples(st.integers(0, 2**31 - 1), st.floats(width=32, allow_nan=False)), max_size=6), st.data())
+def test_alternatives_are_a_sequence_of_pairs(pairs, data):
+    top = Alternatives(*zip(*pairs, strict=True)) if pairs else Alternatives()
+    assert list(top) == [top[index] for index in range(len(top))] == pairs
+    first = data.draw(st.integers(0, len(pairs)))
+    assert list(top[:first]) == pairs[:first]
+    assert (top == top[:first], hash(top) == hash(top[:])) == (first == len(pairs), True)
+
+
+def test_a_token_with_128_alternatives_takes_little_memory():
+    logits = random_logits(100, vocab_size=1000)
+    find_logprobs(logits, [0] * 100, 128)
+    tracemalloc.start()
+    try:
+        found = find_logprobs(logits, [0] * 100, 128)
+        assert tracemalloc.get_traced_memory()[0] < 2000 * len(found)
+    finally:
+        tracemalloc.stop()
 
 
 def test_ranks_count_from_one():

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from octavo.engine.outputs import FinishReason, RequestOutput, TokenLogprobs
+from octavo.engine.outputs import Alternatives, FinishReason, RequestOutput, TokenLogprobs
 from octavo.engine.stream import RequestStream
 
 
@@ -15,7 +15,9 @@ def new_output(token_ids, *, index=0, is_last=False):
         index=index,
         token_ids=tuple(token_ids),
         text="".join(map(chr, token_ids)),
-        logprobs=tuple(TokenLogprobs(token_id=token_id, logprob=-1.0, rank=1, top=()) for token_id in token_ids),
+        logprobs=tuple(
+            TokenLogprobs(token_id=token_id, logprob=-1.0, rank=1, top=Alternatives()) for token_id in token_ids
+        ),
         finish_reason=FinishReason.LENGTH if is_last else None,
         num_prompt_tokens=1,
         num_output_tokens=1 + max(token_ids, default=0),

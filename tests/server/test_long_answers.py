@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from octavo.engine import RequestOutput, TokenLogprobs
+from octavo.engine import Alternatives, RequestOutput, TokenLogprobs
 from octavo.server.chat import ChatWriter
 from octavo.server.completions import CompletionWriter
 from octavo.server.generation import Piece
@@ -49,7 +49,7 @@ def test_a_late_readers_piece_is_written_apart(num_tokens, is_apart):
     request = CompletionRequest(prompt="a", logprobs=2, stream=True)
     prompts = [PreparedPrompt(token_ids=[1], text="a")]
     writer = CompletionWriter(request, prompts, Structure(), model="m", tokenizer=None, name_token=name)
-    logprobs = tuple(TokenLogprobs(i, -1.0, 1, ((i, -1.0), (i + 1, -2.0))) for i in range(num_tokens))
+    logprobs = tuple(TokenLogprobs(i, -1.0, 1, Alternatives((i, i + 1), (-1.0, -2.0))) for i in range(num_tokens))
     output = RequestOutput(
         request_id="r",
         index=0,
@@ -79,3 +79,14 @@ def test_a_token_is_named_once(server):
     name = token_namer(Tokenizer(), as_ids=False)
     assert [name(5), name(6), name(5)] == [tokenizer.decode([5]), tokenizer.decode([6]), tokenizer.decode([5])]
     assert named == [5, 6]
+
+
+def test_an_answer_that_would_take_all_memory_is_refused(client):
+    body = {"prompt": ["a"] * 12, "n": 16, "logprobs": 128, "max_tokens": 400}
+    refused = client.post("/v1/completions", json=body)
+    assert refused.status_code == 400
+    assert "9,830,400 alternatives" in refused.json()["error"]["message"]
+    assert client.post("/v1/completions", json=body | {"max_tokens": 1}).status_code == 200
+    assert client.post("/v1/completions", json=body | {"max_tokens": 1, "prompt_logprobs": 128}).status_code == 200
+    of_prompts = {"prompt": [[5] * 500] * 12, "n": 16, "max_tokens": 1, "prompt_logprobs": 128}
+    assert "12,288,000 alternatives" in client.post("/v1/completions", json=of_prompts).json()["error"]["message"]

@@ -15,7 +15,12 @@ from .grammars import (
 )
 from .models import CacheGeometry as CacheGeometry, CausalModel as CausalModel, load_model as load_model
 from .offloading import offload_maker as offload_maker
-from .outputs import FinishReason as FinishReason, RequestOutput as RequestOutput, TokenLogprobs as TokenLogprobs
+from .outputs import (
+    Alternatives as Alternatives,
+    FinishReason as FinishReason,
+    RequestOutput as RequestOutput,
+    TokenLogprobs as TokenLogprobs,
+)
 from .request import Choice as Choice, Request as Request
 from .runner import ModelRunner as ModelRunner
 from .sampling_params import MAX_LOGPROBS as MAX_LOGPROBS, SamplingParams as SamplingParams

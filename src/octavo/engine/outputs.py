@@ -1,9 +1,10 @@
 """What the engine hands out: the new output of one choice of one request."""
 
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 
 class FinishReason(StrEnum):
@@ -19,6 +20,43 @@ class FinishReason(StrEnum):
     ERROR = "error"
 
 
+class Alternatives(Sequence[tuple[int, float]]):
+    """Tokens with their log-probabilities, the most likely first. Eight bytes each: an answer may name millions."""
+
+    __slots__ = ("_logprobs", "_token_ids")
+
+    def __init__(self, token_ids: Iterable[int] = (), logprobs: Iterable[float] = ()) -> None:
+        self._token_ids, self._logprobs = array("i", token_ids), array("f", logprobs)
+
+    def __len__(self) -> int:
+        return len(self._token_ids)
+
+    @overload
+    def __getitem__(self, index: int) -> tuple[int, float]: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> "Alternatives": ...
+
+    def __getitem__(self, index: int | slice) -> "tuple[int, float] | Alternatives":
+        if isinstance(index, slice):
+            return Alternatives(self._token_ids[index], self._logprobs[index])
+        return self._token_ids[index], self._logprobs[index]
+
+    def __iter__(self) -> Iterator[tuple[int, float]]:
+        return zip(self._token_ids, self._logprobs, strict=True)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Alternatives):
+            return NotImplemented
+        return self._token_ids == other._token_ids and self._logprobs == other._logprobs
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return f"Alternatives({list(self)})"
+
+
 class TokenLogprobs(NamedTuple):
     """The log-probability of a token and of its alternatives, in the model's own distribution."""
 
@@ -26,8 +64,7 @@ class TokenLogprobs(NamedTuple):
     logprob: float
     rank: int
     """1 for the most likely token."""
-    top: tuple[tuple[int, float], ...]
-    """(token, log-probability) of alternatives, the most likely first."""
+    top: Alternatives
 
 
 PromptLogprobs = Sequence[TokenLogprobs | None]

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from octavo.engine.drawing import draw_tokens, find_largest
-from octavo.engine.outputs import TokenLogprobs
+from octavo.engine.outputs import Alternatives, TokenLogprobs
 from octavo.engine.sampling_state import SamplingState
 
 
@@ -93,7 +93,7 @@ def find_logprobs(logits: torch.Tensor, token_ids: Sequence[int], num_top: int) 
     ranks = (logprobs > chosen).count_nonzero(-1) + 1
     values, ids = find_largest(logprobs, min(num_top, logits.shape[-1]))
     return [
-        TokenLogprobs(token_id=token_id, logprob=logprob, rank=rank, top=tuple(zip(top_ids, top_values, strict=True)))
+        TokenLogprobs(token_id=token_id, logprob=logprob, rank=rank, top=Alternatives(top_ids, top_values))
         for token_id, logprob, rank, top_ids, top_values in zip(
             token_ids, chosen[:, 0].tolist(), ranks.tolist(), ids.tolist(), values.tolist(), strict=True
         )

@@ -13,6 +13,9 @@ from octavo.server.live_requests import LiveRequest, LiveRequests
 from octavo.server.load import OpenLoad
 from octavo.server.prompts import PreparedPrompt
 
+_MOST_LOGPROBS = 1 << 23
+"""The most alternatives of tokens in one answer, which takes half a gigabyte or more."""
+
 
 class Piece(NamedTuple):
     """New text of one choice of one prompt."""
@@ -72,6 +75,7 @@ class Generation:
     async def __aenter__(self) -> Self:
         """Puts all prompts into the engine's queue, or none."""
         self._check_lengths()
+        self._check_logprobs()
         self._load.read(self.num_prompt_tokens)
         self._watched = [
             self._live.begin(f"{self._request_id}-{index}" if index else self._request_id, len(prompt.token_ids))
@@ -163,6 +167,22 @@ class Generation:
                     param="max_tokens" if length < longest else "prompt",
                     code="context_length_exceeded",
                 )
+
+    def _check_logprobs(self) -> None:
+        """The alternatives that an answer may have to name must not take all memory."""
+        params, longest = self._params, self._engine.engine.max_model_len
+        num_logprobs = 0
+        for prompt in self._prompts:
+            length = len(prompt.token_ids)
+            room = max(0, longest - length)
+            num_output = room if params.max_tokens is None else min(room, params.max_tokens)
+            num_logprobs += params.n * (num_output * (params.logprobs or 0) + length * (params.prompt_logprobs or 0))
+        if num_logprobs > _MOST_LOGPROBS:
+            raise bad_request(
+                f"the answer might name {num_logprobs:,} alternatives of tokens, and {_MOST_LOGPROBS:,} are the most: "
+                "ask for fewer logprobs, tokens or choices",
+                param="logprobs",
+            )
 
     def _piece(self, index: int, output: RequestOutput) -> Piece:
         self._load.begun()

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 
+from msgspec import Raw
+
 from octavo.engine import FastTokenizer, TokenLogprobs
 from octavo.server.responses import (
     ChatLogprobs,
@@ -11,6 +13,7 @@ from octavo.server.responses import (
     PromptLogprob,
     PromptLogprobs,
     TopLogprob,
+    encode,
 )
 
 _LEAST_LOGPROB = -9999.0
@@ -54,7 +57,7 @@ def completion_logprobs(
 
 def chat_logprobs(tokens: Iterable[TokenLogprobs], name: TokenNamer) -> ChatLogprobs:
     """A message's tokens, each with its alternatives."""
-    return ChatLogprobs(content=[_chat_logprob(token, name) for token in tokens])
+    return ChatLogprobs(content=[Raw(encode(_chat_logprob(token, name))) for token in tokens])
 
 
 def prompt_logprobs(tokens: Sequence[TokenLogprobs | None], name: TokenNamer) -> PromptLogprobs:

@@ -48,9 +48,9 @@ class ChatTokenLogprob(TopLogprob, kw_only=True):
 
 
 class ChatLogprobs(msgspec.Struct, kw_only=True):
-    """Log-probabilities, token by token."""
+    """Log-probabilities, token by token: of each a `ChatTokenLogprob`, written already, as it takes far less memory."""
 
-    content: list[ChatTokenLogprob]
+    content: list[msgspec.Raw]
 
 
 class PromptLogprob(msgspec.Struct, kw_only=True):
