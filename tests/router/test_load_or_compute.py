@@ -7,7 +7,7 @@ from hypothesis import assume, given, strategies as st
 
 from octavo.events import SHARED_MEDIA
 from octavo.offload import LoadChooser, LoadSpeed, Outlook, Way
-from octavo.router import Placement, Prompt
+from octavo.router import Decisions, Placement, Prompt
 from octavo.server import Load
 from octavo.stores import RemoteSpec
 from octavo.tiers import TIERS
@@ -108,6 +108,15 @@ def test_loads_that_were_sent_there_queue():
     placement.end(sent)
     assert placement.loads["a"].loading_s == pytest.approx(0.0)
     assert placement.expected_s(asked, "a") == placement.expected_s(asked, "b")
+
+
+def test_a_decision_tells_what_is_resumed_and_not_what_is_too_slow_to_load():
+    placement = placed(["a", "b"], speeds={"disk": (0.0, 2 * TOKEN_S)})
+    asked = Prompt(num_tokens=4200, resumes={"a": 4000, "b": 4000}, loads={"a": (1000, 1000, 4000, 4000)})
+    decisions = Decisions()
+    decisions.add("/", asked, placement.choose(asked, ["a"]))
+    assert decisions.last[0].resumes == {"a": 1000, "b": 4000}
+    assert decisions.num_expected_tokens == 1000
 
 
 def test_an_engine_that_loads_seems_no_slower():

@@ -17,7 +17,7 @@ class Decision:
     num_tokens: int
     choice: Choice
     resumes: dict[str, int]
-    """The tokens that each engine was expected to resume."""
+    """The tokens that each engine could have resumed; of the chosen one, those that it is expected to resume."""
 
 
 class Decisions:
@@ -33,8 +33,10 @@ class Decisions:
 
     def add(self, path: str, prompt: Prompt, choice: Choice) -> None:
         """A request goes to an engine."""
-        expected = dict(prompt.resumes)
-        decision = Decision(at=time.time(), path=path, num_tokens=prompt.num_tokens, choice=choice, resumes=expected)
+        resumes = dict(prompt.resumes)
+        if choice.engine in resumes:  # it may compute what it would load too slowly
+            resumes[choice.engine] = choice.resumed_tokens
+        decision = Decision(at=time.time(), path=path, num_tokens=prompt.num_tokens, choice=choice, resumes=resumes)
         self.num_prompt_tokens += prompt.num_tokens
         self.num_expected_tokens += choice.resumed_tokens
         self.last.append(decision)

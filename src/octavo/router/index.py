@@ -177,7 +177,7 @@ class FleetIndex:
             groups = _without_checkpoints(groups)
         return _resumes(groups, ResumePoint(num_tokens, num_tokens, num_encoder_tokens), asked)
 
-    def read(self, hashes: Sequence[ExternalHash], num_tokens: int) -> "Found":
+    def read(self, hashes: Sequence[ExternalHash], num_tokens: int) -> Found:
         """`resumes` with and without `needs_checkpoints`, from one look-up of the blocks' holders; and of engines that
         would have to load, how far they come with what is near."""
         groups, request, engines = (
