@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Callable
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from octavo.settings import shown
+
 _INTERVAL_S = 1.0
 _READY = frozenset({"", "readiness", "envoy.service.ext_proc.v3.ExternalProcessor"})
 _ALIVE = "liveness"
@@ -23,7 +25,7 @@ class Health(health_pb2_grpc.HealthServicer):
         """The state now."""
         status = self._status(request.service)
         if status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN:
-            await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no service {request.service!r} here")
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no service {shown(request.service)} here")
         return health_pb2.HealthCheckResponse(status=status)
 
     async def Watch(  # noqa: N802 - the protocol's name

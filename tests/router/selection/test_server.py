@@ -95,6 +95,8 @@ def test_what_cannot_be_read_is_refused(client):
         answer = client.post("/query", content=body, headers={"content-type": "application/json"})
         assert answer.status_code in (400, 404)
         assert complaint in answer.json()["error"]["message"]
+    long = client.post("/query", json={"model_name": "m" * 100_000, "token_ids": [1]}).json()
+    assert len(long["error"]["message"]) < 200, "it quotes what was sent"
     salted = {"instance_id": 1, "endpoint": "tcp://127.0.0.1:9", "additional_salt": "s"}
     assert client.post("/register", json=salted).json()["error"]["param"] == "additional_salt"
 

@@ -11,6 +11,7 @@ import msgspec
 from octavo.router.selection.partition import Partition, Rank
 from octavo.router.selection.requests import Registration, Worker, WorkerId
 from octavo.server import ApiError, overloaded
+from octavo.settings import shown
 
 _MOST_WORKERS = 1 << 14
 
@@ -61,11 +62,12 @@ class Catalogue:
         events = {} if worker is None else dict(worker.kv_events_endpoints)
         replay = {} if worker is None else dict(worker.replay_endpoints)
         if number in events:
-            text = f"rank {number} of {one.instance_id!r} is registered already: unregister it first"
+            text = f"rank {number} of {shown(one.instance_id)} is registered already: unregister it first"
             raise ApiError(HTTPStatus.CONFLICT, text)
         if worker is not None and worker.partition != one.partition:
-            text = f"{one.instance_id!r} serves model {worker.model_name!r} in routing group {worker.partition[1]!r}"
-            raise ApiError(HTTPStatus.CONFLICT, f"{text}: unregister it first")
+            served, group = shown(worker.model_name), shown(worker.partition[1])
+            text = f"{shown(one.instance_id)} serves model {served} in routing group {group}: unregister it first"
+            raise ApiError(HTTPStatus.CONFLICT, text)
         events[number] = one.endpoint
         if one.replay_endpoint is not None:
             replay[number] = one.replay_endpoint
@@ -87,7 +89,7 @@ class Catalogue:
         worker = self.find(one.instance_id)
         rank = next((rank for rank in self.ranks_of(worker) if rank.number == one.dp_rank), None)
         if one.dp_rank is not None and rank is None:
-            raise not_found(f"rank {one.dp_rank} of {one.instance_id!r} is not registered")
+            raise not_found(f"rank {one.dp_rank} of {shown(one.instance_id)} is not registered")
         events = {n: endpoint for n, endpoint in worker.kv_events_endpoints.items() if n != one.dp_rank}
         if rank is None or not events:
             self.delete(one.instance_id)
@@ -98,7 +100,7 @@ class Catalogue:
     def find(self, worker_id: WorkerId) -> Worker:
         """ApiError if there is none."""
         if worker_id not in self._workers:
-            raise not_found(f"there is no worker {worker_id!r}")
+            raise not_found(f"there is no worker {shown(worker_id)}")
         return self._workers[worker_id]
 
     def ranks_of(self, worker: Worker) -> list[Rank]:

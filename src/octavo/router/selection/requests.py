@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from octavo.errors import InputError
 from octavo.hashing import RequestIdentity
-from octavo.settings import explain
+from octavo.settings import explain, shown
 
 WorkerId: TypeAlias = int | str
 _Natural: TypeAlias = Annotated[int, Meta(ge=0)]
@@ -68,12 +68,12 @@ class Worker(_OfModel, frozen=True, kw_only=True):
         """InputError for what contradicts itself."""
         if strangers := sorted({*self.kv_events_endpoints, *self.replay_endpoints} - set(self.ranks)):
             raise InputError(
-                f"worker {self.worker_id!r} has the ranks {self.ranks[0]} to {self.ranks[-1]}, and an endpoint for "
-                f"rank {strangers[0]}: correct data_parallel_start_rank and data_parallel_size"
+                f"worker {shown(self.worker_id)} has the ranks {self.ranks[0]} to {self.ranks[-1]}, and an endpoint "
+                f"for rank {strangers[0]}: correct data_parallel_start_rank and data_parallel_size"
             )
         if self.replay_endpoint is not None and len(self.ranks) > 1:
             raise InputError(
-                f"worker {self.worker_id!r}: replay_endpoint is of one rank; write replay_endpoints, by rank"
+                f"worker {shown(self.worker_id)}: replay_endpoint is of one rank; write replay_endpoints, by rank"
             )
 
 

@@ -9,6 +9,7 @@ from http import HTTPStatus
 from octavo.router.placement import Placement, Reservation
 from octavo.router.selection.catalogue import not_found
 from octavo.server import ApiError, overloaded
+from octavo.settings import shown
 
 _MOST = 1 << 16
 
@@ -44,7 +45,7 @@ class Reservations:
         """ApiError if the id is in use, or there are too many."""
         self.expire()
         if selection_id in self._bookings:
-            raise ApiError(HTTPStatus.CONFLICT, f"selection_id {selection_id!r} is reserved already")
+            raise ApiError(HTTPStatus.CONFLICT, f"selection_id {shown(selection_id)} is reserved already")
         if len(self._bookings) >= _MOST:
             raise overloaded(f"there are {_MOST:,} reservations already; free some")
 
@@ -57,7 +58,7 @@ class Reservations:
         """ApiError if there is none."""
         self.expire()
         if selection_id not in self._bookings:
-            raise not_found(f"there is no reservation {selection_id!r}: it was freed, or has expired")
+            raise not_found(f"there is no reservation {shown(selection_id)}: it was freed, or has expired")
         return self._bookings[selection_id]
 
     def end(self, selection_id: str) -> None:

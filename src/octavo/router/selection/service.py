@@ -24,6 +24,7 @@ from octavo.router.selection.partition import Levels, Partition
 from octavo.router.selection.requests import Question, Registration, Worker, WorkerId, read
 from octavo.router.selection.reservations import Booking, Reservations
 from octavo.server import ApiError
+from octavo.settings import shown
 
 
 class SelectionService:
@@ -164,7 +165,7 @@ class SelectionService:
         question, partition, prompt = self._ask(request)
         name = f"{question.worker_id}/{question.dp_rank}"
         if name not in partition.ranks:
-            raise not_found(f"there is no rank {question.dp_rank} of a worker {question.worker_id!r}")
+            raise not_found(f"there is no rank {question.dp_rank} of a worker {shown(question.worker_id)}")
         left = prompt.prompt.num_tokens_left(name)
         if question.effective_prefill_tokens is not None:
             left = min(question.effective_prefill_tokens, prompt.prompt.num_tokens)
@@ -199,7 +200,7 @@ class SelectionService:
         partition = self._catalogue.partitions.get(question.partition)
         if partition is None:
             model_name, group = question.partition
-            raise not_found(f"no worker serves model {model_name!r} in routing group {group!r}")
+            raise not_found(f"no worker serves model {shown(model_name)} in routing group {shown(group)}")
         return question, partition, partition.read(question)
 
     def _choose(self, partition: Partition, question: Question, prompt: ReadPrompt) -> Choice:
