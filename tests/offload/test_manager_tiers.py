@@ -93,6 +93,28 @@ class TestTiersBelow:
         assert tiered.store(*(wanted(n) for n in range(300, 300 + NUM_SLOTS))) == NUM_SLOTS
         assert tiered.manager.lookup([key_of(1)]) == [RETRY]
 
+    @pytest.mark.parametrize("is_read", [True, False])
+    def test_promoted_chunks_for_which_nobody_waits_any_more_are_free_to_go(self, tiered, is_read):
+        evicted_to_tier(tiered, 0, 1)
+        tiered.manager.promote([wanted(0), wanted(1)], tiered.now, tiered.now + 500)
+        if is_read:
+            tiered.settle()
+        tiered.manager.stop_waiting([key_of(0), key_of(1), key_of(7)])
+        tiered.settle()
+        assert not tiered.manager.has_pending_work()
+        assert tiered.store(*(wanted(n) for n in range(300, 300 + NUM_SLOTS))) == NUM_SLOTS
+        assert tiered.manager.lookup([key_of(0), key_of(1)]) == [RETRY, RETRY]
+
+    def test_who_asks_after_another_gave_up_has_a_read_chunk_held(self, tiered):
+        evicted_to_tier(tiered, 0)
+        tiered.manager.promote([wanted(0)], tiered.now, tiered.now + 500)
+        tiered.manager.stop_waiting([key_of(0)])
+        assert tiered.manager.promote([wanted(0)], tiered.now, tiered.now + 500) == [HIT_PENDING]
+        tiered.settle()
+        assert tiered.store(*(wanted(n) for n in range(300, 300 + NUM_SLOTS))) is None
+        assert tiered.load(key_of(0)) == set()
+        assert not tiered.manager.has_pending_work()
+
     def test_as_many_from_the_front_as_there_is_room_for(self, tiered):
         evicted_to_tier(tiered, 0, 1, 2, 3)
         others = [key_of(100 + n) for n in range(NUM_SLOTS - 2)]

@@ -348,6 +348,27 @@ def test_who_loads_waits_for_nothing_more(engine):
     assert not engine.manager.has_pending_work()
 
 
+@pytest.mark.parametrize("ends", ["finished", "computed"])
+def test_who_does_without_waits_for_nothing_more(engine, ends):
+    """Nobody steps an engine on for chunks that nobody waits for."""
+    context, keys = engine.request("a", 5)
+    engine.store(context, keys)
+    engine.settle()
+    other, others = engine.request("b", 6)
+    engine.store(other, others)
+    engine.settle()
+    assert LookupResult.HIT_PENDING in look(engine, context, keys)
+    engine.step()
+    engine.step()
+    assert engine.manager.has_pending_work()
+    if ends == "finished":
+        engine.manager.on_request_finished(context)
+    else:
+        engine.manager.prepare_store([], context)
+    engine.step()
+    assert not engine.manager.has_pending_work()
+
+
 def test_a_store_that_one_rank_failed_is_a_miss(engine, monkeypatch):
     context, keys = engine.request("a", 3)
     output = engine.manager.prepare_store(keys, context)

@@ -128,6 +128,9 @@ class Loader:
         """The request now holds its pages itself, or has ended."""
         self._end_loan(state)
         state.phase = LoadPhase.READY
+        if state.awaited:
+            self._manager.stop_waiting(list(state.awaited))
+            state.awaited.clear()
 
     def call_in(self, state: RequestOffloadState) -> bool:
         """Takes back the pages that a waiting request was lent. False if it has none. The pages of a load that is under
@@ -212,6 +215,7 @@ class Loader:
                 self._renew(state, now)
             state.num_in_memory = num_in_memory
             state.depths = self._manager.depths_of([chunk.key for chunk in elsewhere]) | state.depths
+            state.awaited |= dict.fromkeys(chunk.key for chunk in elsewhere)
             self._manager.make_room_for(state.request.request_id)
             stands = self._manager.promote(elsewhere, now, state.deadline)
             is_whole = all(stand is LookupResult.HIT for stand in stands)
@@ -288,7 +292,7 @@ class Loader:
         return chosen
 
     def _probe(self, state: RequestOffloadState, plan: LoadPlan, now: float) -> None:
-        """Reads some chunks of a refused load, to measure the tier."""
+        """Reads some chunks of a refused load, to measure the tier. Nobody waits for them."""
         below = [
             (
                 group.wanted_chunk(chunk.first_block, chunk.num_blocks, chunk.held_blocks),
@@ -303,6 +307,7 @@ class Loader:
         num_refused = self.num_too_slow + self.num_cut_short
         count = self.chooser.chunks_to_probe(reads, num_refused, self._manager.seconds_to_read)
         self._manager.promote([wanted for wanted, _ in below[:count]], now, now + self._patience_s)
+        self._manager.stop_waiting([wanted.key for wanted, _ in below[:count]])
 
     def _way(self, state: RequestOffloadState, plan: LoadPlan) -> Way:
         """What it takes to load up to the plan's resume point."""

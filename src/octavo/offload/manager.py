@@ -197,7 +197,7 @@ class OffloadingManager:
             return None
         keys = list(keys)
         self._resident.add_readers(keys, heads)
-        self._promotions.loaded(keys)
+        self._promotions.release(keys)
         job_id = self._jobs.add_load(keys, heads)
         table = self._resident.table
         checksums = table.checksums
@@ -283,7 +283,9 @@ class OffloadingManager:
     def promote(self, chunks: Sequence[WantedChunk], now: float, deadline: float) -> list[LookupResult]:
         """Starts to read chunks that are RETRY into memory, from the front, as many as there is room for. Says where
         each chunk is then; HIT has all wanted blocks. A key that is on its way already is not read again, and keeps its
-        deadline. Chunks that were read stay in memory until they were loaded once, or until their deadline."""
+        deadline. Chunks that were read stay in memory until they were loaded once, until somebody says `stop_waiting`
+        for them, or until their deadline."""
+        self._promotions.want(chunk.key for chunk in chunks)
         indices, _, there = self._finder.missing(chunks)
         wanted = [chunks[index] for index in indices if not self._promotions.has_failed(chunks[index].key)]
         if wanted and deadline > now:
@@ -294,6 +296,10 @@ class OffloadingManager:
                 is_coming = chunks[index].key in self._promotions.reading
                 stands[index] = LookupResult.HIT_PENDING if is_coming else LookupResult.MISS
         return stands
+
+    def stop_waiting(self, keys: Sequence[OffloadKey]) -> None:
+        """A request that had these chunks promoted has ended, or goes on without them. Unknown keys are ignored."""
+        self._promotions.release(keys)
 
     def write_now(self) -> None:
         """A prompt is complete: what waits for more of it is written with the next `poll`."""

@@ -1,16 +1,17 @@
 """Chunks on their way from the tiers below into the arena, because requests wait for them.
 
-    asked for --> being read --> held --loaded once--> resident like any other
-                      |            `--its deadline----'
+    asked for --> being read --> held --loaded once, or given up by who waited--> resident like any other
+                      |            `--its deadline-------------------------------'
                       |-- failed --> not read again for a while
                       `-- its deadline --> cancelled; the tier is left alone for a while
 
 One read serves all who wait for a key. Its deadline is the first one's, or a tier that hangs could be waited for
-without end by requests that come one after the other.
+without end by requests that come one after the other. Who gives up ends the hold for all: who still waits finds the
+chunk like any other, or asks for it again.
 """
 
 import heapq
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from octavo.chunks import ChunkBytes, ChunkSizes, OffloadKey, StoredChunk, TierResult, WantedChunk, stored_chunks
@@ -63,6 +64,8 @@ class Promotions:
         self._reads: dict[int, _Read] = {}
         self._held: dict[OffloadKey, tuple[Slot, float]] = {}
         """Key -> head and deadline of a chunk that is held."""
+        self._unwanted: set[OffloadKey] = set()
+        """Chunks that are being read, and will not be held."""
         self._ends_of_holds: list[tuple[float, int, list[OffloadKey]]] = []
         """A heap; the number is a job's, so that keys are never compared."""
         self._failed: dict[OffloadKey, float] = {}
@@ -123,6 +126,8 @@ class Promotions:
         read = self._reads.pop(result.job_id)
         for chunk in read.chunks:
             del self.reading[chunk.key]
+        unwanted = self._unwanted.intersection(chunk.key for chunk in read.chunks)
+        self._unwanted -= unwanted
         good = [index for index in range(len(read.chunks)) if index not in result.failed]
         bad = [index for index in range(len(read.chunks)) if index in result.failed]
         chunks = [read.chunks[index] for index in good]
@@ -135,7 +140,7 @@ class Promotions:
             [NO_CHECKSUM] * len(good),
             [read.tenants[index] for index in good],
         )
-        self._hold(result.job_id, keys, read.deadline)
+        self._hold(result.job_id, [key for key in keys if key not in unwanted], read.deadline)
         if good:
             read.lower.worked()
             seconds = now - read.begun if result.seconds is None else result.seconds
@@ -147,8 +152,15 @@ class Promotions:
             self._failed[read.chunks[index].key] = now + self._limits.first_pause_s
         return keys
 
-    def loaded(self, keys: Sequence[OffloadKey]) -> None:
-        """A load has pinned these chunks, so they are held no longer."""
+    def want(self, keys: Iterable[OffloadKey]) -> None:
+        """A request waits for these chunks: those that are being read will be held."""
+        self._unwanted.difference_update(keys)
+
+    def release(self, keys: Sequence[OffloadKey]) -> None:
+        """Who waited for these chunks has pinned them, or has given up: they are held no longer, nor will those be that
+        are being read."""
+        if self.reading:
+            self._unwanted.update(key for key in keys if key in self.reading)
         if self._held:
             self._release([key for key in dict.fromkeys(keys) if key in self._held])
 
@@ -243,6 +255,7 @@ class Promotions:
         keys = [chunk.key for chunk in read.chunks]
         for key in keys:
             del self.reading[key]
+        self._unwanted.difference_update(keys)
         self._resident.orphan(read.heads)
         read.lower.cancel(job_id, keys, read.heads)
         return len(keys)

@@ -111,6 +111,8 @@ class RequestOffloadState:
     depths: dict[OffloadKey, int] = field(default_factory=dict)
     """The chunks that it waited for, each with the index in the manager's `media` of the medium that it came from. Once
     in memory a chunk no longer shows where it came from."""
+    awaited: dict[OffloadKey, None] = field(default_factory=dict)
+    """The chunks that it had promoted since it began to wait: they may be held for it."""
     outlook: Outlook | None = None
     """The choice between loading and computing; None: nothing was chosen yet, or there is nothing to choose."""
     is_late: bool = False

@@ -271,6 +271,11 @@ class OffloadMachine(BlockMachine):
         for _ in range(20_000):
             self.engine.now += 0.1
             self.engine.offload.poll(self.engine.now)
+            status = self.engine.offloading_manager.status()
+            if not status.chunks_being_promoted:
+                assert not self.engine.offloading_manager._promotions._held, (
+                    "chunks are held, and nobody waits for them"
+                )
             if not self.engine.offload.has_pending_work():
                 break
         else:

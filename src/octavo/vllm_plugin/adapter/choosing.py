@@ -84,6 +84,7 @@ class Choosing:
         if choice.to_probe:
             chunks = state.chunks(map(OffloadKey, choice.to_probe), self._groups)
             self._manager.promote(chunks, now, now + self._timeout_s)
+            self._manager.stop_waiting([chunk.key for chunk in chunks])
         return state.outlook
 
     def load_begins(self, state: RequestState, keys: Collection[OffloadKey], now: float) -> None:

@@ -147,6 +147,7 @@ class OctavoManager(OffloadingManager):
         return RequestOffloadingContext()
 
     def on_request_finished(self, req_context: ReqContext) -> None:
+        self._stop_waiting(state_of(req_context))
         self._hinter.ended(state_of(req_context), self._clock())
         if self._recorder is not None:
             is_below = bool(state_of(req_context).from_tiers)
@@ -241,12 +242,19 @@ class OctavoManager(OffloadingManager):
         before = self.manager.lookup([chunk.key for chunk in chunks])
         if state.may_promote:
             found = self.manager.promote(chunks, now, state.deadline)
-            state.from_tiers.update(chunk.key for chunk, was in zip(chunks, before, strict=True) if was is Found.RETRY)
+            promoted = [chunk.key for chunk, was in zip(chunks, before, strict=True) if was is Found.RETRY]
+            state.from_tiers.update(promoted)
+            state.awaited |= dict.fromkeys(promoted)
         else:
             found = before
         if Found.HIT_PENDING not in found and Found.RETRY in found:
             state.deadline, state.gave_up_waiting = _GAVE_UP, True
             self._counters["waits_given_up"] += 1
+
+    def _stop_waiting(self, state: RequestState) -> None:
+        if state.awaited:
+            self.manager.stop_waiting(list(state.awaited))
+            state.awaited.clear()
 
     # ---- loads and stores ---------------------------------------------------------------------------------------
 
@@ -288,6 +296,7 @@ class OctavoManager(OffloadingManager):
     def _serve(self, state: RequestState, loaded: Collection[OffloadKey] = ()) -> None:
         """The request is loaded or computed. The first time, the chunks with which it resumes count as used, wherever
         they were, and the next request may resume there too."""
+        self._stop_waiting(state)
         if state.is_served:
             return
         resumed = state.resume(loaded)
