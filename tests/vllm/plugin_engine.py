@@ -10,6 +10,8 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -94,17 +96,16 @@ def scenario_again(model: str, transfer: dict[str, Any], **options: Any) -> dict
     return report
 
 
-def scenario_asked(model: str, transfer: dict[str, Any]) -> dict[str, Any]:
-    """Serves the prompts of each line of stdin, by their seeds, and says what came of them; ends when stdin does."""
+def serve_asked(connection: Connection, model: str, transfer: dict[str, Any]) -> None:
+    """Serves the prompts of each list of seeds, and says what came of them; ends when the connection does."""
     llm = start(model, transfer)
     below = Offloading(llm)
-    for line in sys.stdin:
-        prompts = [tokens(PROMPT_TOKENS, seed) for seed in json.loads(line)]
-        answers, cached = generate_each(llm, prompts)
-        below.settle()
-        say({"answers": answers, "cached": cached, "loaded": below.counters()["loaded"]})
+    with suppress(EOFError):
+        while True:
+            answers, cached = generate_each(llm, [tokens(PROMPT_TOKENS, seed) for seed in connection.recv()])
+            below.settle()
+            connection.send({"answers": answers, "cached": cached, "loaded": below.counters()["loaded"]})
     below.adapter.shutdown()
-    return {}
 
 
 def scenario_handed(
@@ -352,7 +353,6 @@ SCENARIOS: dict[str, Callable[..., dict[str, Any]]] = {
     "loads": scenario_loads,
     "ranks": scenario_ranks,
     "again": scenario_again,
-    "asked": scenario_asked,
     "handed": scenario_handed,
     "strangers": scenario_strangers,
     "plain": scenario_plain,
@@ -375,11 +375,7 @@ SCENARIOS: dict[str, Callable[..., dict[str, Any]]] = {
 
 def main() -> None:
     name, arguments = sys.argv[1:]
-    say(SCENARIOS[name](**json.loads(arguments)))
-
-
-def say(known: dict[str, Any]) -> None:
-    print("KNOWN " + json.dumps(known), flush=True)
+    print("KNOWN " + json.dumps(SCENARIOS[name](**json.loads(arguments))), flush=True)
 
 
 if __name__ == "__main__":

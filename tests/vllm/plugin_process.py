@@ -4,10 +4,12 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import AbstractContextManager
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-import pytest
+from forked import call, forked
 
 from octavo.vllm_plugin.ranks import abandoned
 
@@ -18,67 +20,57 @@ _PATIENT = {"loads": "always", "load_timeout_s": 60, "store_timeout_s": 60}
 
 
 def make_model(family: str, folder: Path, seed: int = 0) -> str:
-    return _make(f"make_model({family!r}, Path({str(folder)!r}), {seed})", folder)
+    return call(_make, "make_model", family, folder, seed)
 
 
 def make_image_model(folder: Path) -> str:
-    return _make(f"make_image_model(Path({str(folder)!r}))", folder)
+    return call(_make, "make_image_model", folder)
 
 
 def make_adapter(folder: Path, seed: int) -> str:
-    return _make(f"make_adapter(Path({str(folder)!r}), {seed})", folder)
+    return call(_make, "make_adapter", folder, seed)
 
 
-def _make(call: str, folder: Path) -> str:
-    script = f"from pathlib import Path; import vllm_models; vllm_models.{call}"
-    subprocess.run([sys.executable, "-c", script], check=True, cwd=_HERE, capture_output=True)
-    return str(folder)
+def _make(function: str, *arguments: Any) -> str:
+    import vllm_models
+
+    return str(getattr(vllm_models, function)(*arguments))
 
 
-def play(scenario: str, *, path: str = "", **arguments: Any) -> dict[str, Any]:
-    """What the scenario reports. `path` goes before PYTHONPATH."""
+def play(scenario: str, **arguments: Any) -> dict[str, Any]:
+    """What the scenario reports."""
+    return call(_play, scenario, arguments)
+
+
+def _play(scenario: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    import plugin_engine
+
+    return json.loads(json.dumps(plugin_engine.SCENARIOS[scenario](**arguments)))
+
+
+def play_with(path: str, scenario: str, **arguments: Any) -> dict[str, Any]:
+    """As `play`, in a new interpreter in which `path` goes before PYTHONPATH."""
     done = subprocess.run(
-        _command(scenario, arguments), env=_environ(path), capture_output=True, text=True, check=False
+        [sys.executable, str(_HERE / "plugin_engine.py"), scenario, json.dumps(arguments)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join((path, os.environ["PYTHONPATH"]))},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     found = [line for line in done.stdout.splitlines() if line.startswith(_KNOWN)]
     assert found, done.stdout[-2000:] + done.stderr[-8000:]
     return json.loads(found[0].removeprefix(_KNOWN))
 
 
-class AskedEngine:
-    """An engine in a process that lives beside others until it is left: the scenario `asked`."""
-
-    def __init__(self, **arguments: Any) -> None:
-        self._process = subprocess.Popen(
-            _command("asked", arguments), env=_environ(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.communicate()
-
-    def ask(self, *seeds: int) -> None:
-        assert self._process.stdin is not None
-        print(json.dumps(seeds), file=self._process.stdin, flush=True)
-
-    def hear(self) -> dict[str, Any]:
-        """What came of the oldest question that was not heard of yet."""
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.startswith(_KNOWN):
-                return json.loads(line.removeprefix(_KNOWN))
-        pytest.fail(f"the engine ended with {self._process.wait()}: its log is above")
+def asked_engine(**arguments: Any) -> AbstractContextManager[Connection]:
+    """An engine in a process that lives beside others: takes lists of seeds of prompts, and says what came of each."""
+    return forked(_serve_asked, **arguments)
 
 
-def _command(scenario: str, arguments: dict[str, Any]) -> list[str]:
-    return [sys.executable, str(_HERE / "plugin_engine.py"), scenario, json.dumps(arguments)]
+def _serve_asked(connection: Connection, **arguments: Any) -> None:
+    import plugin_engine
 
-
-def _environ(path: str = "") -> dict[str, str]:
-    paths = (path, os.environ.get("PYTHONPATH"), str(_HERE.parent / "lib"))
-    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    plugin_engine.serve_asked(connection, **arguments)
 
 
 def transfer_config(connector: str = "OffloadingConnector", **extra: Any) -> dict[str, Any]:

@@ -8,9 +8,11 @@ from typing import Any
 from plugin_serving import Offloading, generate_each, start, tokens
 from vllm import LLM, SamplingParams
 
+_CROWD = 20
+
 
 def scenario_stress(
-    model: str, transfer: dict[str, Any] | None, num_requests: int = 200, faults: bool = False, **options: Any
+    model: str, transfer: dict[str, Any] | None, num_requests: int = 120, faults: bool = False, **options: Any
 ) -> dict[str, Any]:
     """Requests with shared beginnings, many at once, on a pool that is too small for them: evictions, preemptions. Some
     have a salt, some are aborted, and once all caches are reset under way."""
@@ -28,13 +30,11 @@ def scenario_stress(
         for i in range(num_requests)
     ]
     answers: list[list[int] | None] = []
-    batch = num_requests // 10
-    for index in range(10):
+    for first in range(0, num_requests, _CROWD):
         if disk is not None and below is not None:
             disk.next_trouble(below)
-        first = index * batch
-        resets = below is not None and index == 6
-        answers += serve_crowd(llm, prompts[first : first + batch], first=first, resets=resets)
+        resets = below is not None and first == _CROWD
+        answers += serve_crowd(llm, prompts[first : first + _CROWD], first=first, resets=resets)
     metrics = {m.name: m.value for m in llm.get_metrics() if hasattr(m, "value")}
     report: dict[str, Any] = {
         "answers": answers,

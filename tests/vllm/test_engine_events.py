@@ -4,13 +4,13 @@ Blocks are evicted from the pool of Gemma 3. That of Qwen3-Next is larger: what 
 again, and vLLM then holds a block twice and tells of a removal when the first copy goes; a view can only believe it.
 """
 
-import json
 import random
-import subprocess
-import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from forked import forked
+from plugin_process import make_model
 
 from octavo.events import (
     BlockRemoved,
@@ -28,7 +28,6 @@ from octavo.hashing import PLAIN, BlockHasher
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(180)]
 
-SCRIPT = Path(__file__).with_name("engine_process.py")
 KINDS = {"gemma3": {"sliding_window": 5, "full_attention": 1}, "qwen3_next": {"mamba": 3, "full_attention": 1}}
 POOL_MIB = {"gemma3": 2, "qwen3_next": 64}
 
@@ -41,9 +40,9 @@ def prompts() -> list[list[int]]:
 
 
 @pytest.mark.parametrize("family", KINDS)
-def test_a_view_of_vllm_knows_its_groups_and_what_it_resumes(family):
+def test_a_view_of_vllm_knows_its_groups_and_what_it_resumes(family: str, tmp_path: Path) -> None:
     asked = prompts()
-    batches, known = serve(family, asked)
+    batches, known = serve(make_model(family, tmp_path), POOL_MIB[family], asked)
     groups = [PublishedGroup(**group) for group in known["groups"]]
     view = GroupView.of_plan(PublishedPlan(hash_block_size=known["hash_block_size"], groups=groups))
     hasher = BlockHasher(hash_block_size=known["hash_block_size"], algorithm="sha256_cbor", seed="0")
@@ -70,21 +69,23 @@ def test_a_view_of_vllm_knows_its_groups_and_what_it_resumes(family):
     assert {kind: list(kinds.values()).count(kind) for kind in set(kinds.values())} == KINDS[family]
 
 
-def serve(family: str, asked: list[list[int]]) -> tuple[list, dict]:
+def serve(model: str, pool_mib: int, asked: list[list[int]]) -> tuple[list, dict]:
     """The batches that an engine published while it served the prompts, and what it knew at the end."""
     source = SourceConfig(endpoint="tcp://127.0.0.1:0", bind=True)
-    with Subscriber(SubscriberConfig(sources=(source,))) as subscriber:
-        command = [sys.executable, str(SCRIPT), family, str(POOL_MIB[family]), subscriber.endpoints[0]]
-        with subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        ) as process:
-            process.stdin.write(json.dumps(asked) + "\n")
-            process.stdin.flush()
-            batches = []
-            while (item := subscriber.poll(timeout_s=60 if not batches else 5)) is not None:
-                assert isinstance(item, Delivered), item
-                assert item.sequence == len(batches)
-                batches.append(item.batch)
-            process.stdin.close()
-            known = next(json.loads(line[6:]) for line in process.stdout if line.startswith("KNOWN "))
+    with (
+        Subscriber(SubscriberConfig(sources=(source,))) as subscriber,
+        forked(_serve, model, pool_mib, subscriber.endpoints[0], asked) as engine,
+    ):
+        known = engine.recv()
+        batches = []
+        while (item := subscriber.poll(timeout_s=5)) is not None:
+            assert isinstance(item, Delivered), item
+            assert item.sequence == len(batches)
+            batches.append(item.batch)
     return batches, known
+
+
+def _serve(*arguments: Any) -> None:
+    import engine_process
+
+    engine_process.serve_and_publish(*arguments)

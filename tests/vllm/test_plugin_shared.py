@@ -1,11 +1,12 @@
 """A store that several vLLM engines share: what one has computed, the others resume, each by its role."""
 
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import pytest
 import vllm_environment  # noqa: F401 - before vLLM
-from plugin_process import AskedEngine, make_model, play, transfer_config
+from plugin_process import asked_engine, make_model, play, transfer_config
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
@@ -81,8 +82,8 @@ def compare_side_by_side(shared: dict[str, Any], folder: Path) -> None:
         "transfer": transfer_config(memory="16MiB", shared=shared | PATIENT, digests=str(folder)),
         "model": make_model("qwen3_next", folder / "model"),
     }
-    with AskedEngine(**engine) as second:
-        with AskedEngine(**engine) as first:
+    with asked_engine(**engine) as second:
+        with asked_engine(**engine) as first:
             own, others = ask_both(first, [1, 3], second, [2, 3])
             assert own["answers"][1] == others["answers"][1]
             assert own["cached"][0] == others["cached"][0] == 0
@@ -92,7 +93,7 @@ def compare_side_by_side(shared: dict[str, Any], folder: Path) -> None:
                 assert found["answers"] == [answer]
                 assert found["cached"] == [NUM_HIT]
                 assert found["loaded"] > 0
-        with AskedEngine(**engine) as successor:
+        with asked_engine(**engine) as successor:
             resumed, more = ask_both(successor, [1, 2, 3], second, [4])
             assert resumed["answers"] == computed
             assert resumed["cached"] == [NUM_HIT] * 3
@@ -101,14 +102,14 @@ def compare_side_by_side(shared: dict[str, Any], folder: Path) -> None:
 
 
 def ask_both(
-    one: AskedEngine, its_seeds: list[int], other: AskedEngine, other_seeds: list[int]
+    one: Connection, its_seeds: list[int], other: Connection, other_seeds: list[int]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    one.ask(*its_seeds)
-    other.ask(*other_seeds)
-    return one.hear(), other.hear()
+    one.send(its_seeds)
+    other.send(other_seeds)
+    return one.recv(), other.recv()
 
 
-def answer_of(engine: AskedEngine, seed: int) -> tuple[list[list[int]], list[int]]:
-    engine.ask(seed)
-    heard = engine.hear()
+def answer_of(engine: Connection, seed: int) -> tuple[list[list[int]], list[int]]:
+    engine.send([seed])
+    heard = engine.recv()
     return heard["answers"], heard["cached"]

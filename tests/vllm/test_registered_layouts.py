@@ -1,13 +1,12 @@
 """What a real vLLM engine registers, seen as canonical caches: its own memory, block by block."""
 
-import json
-import subprocess
-import sys
-import tempfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from forked import call
+from plugin_process import make_model
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(180)]
 
@@ -19,21 +18,13 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("family", EXPECTED)
-def test_what_vllm_registers_is_canonical(family):
-    with subprocess.Popen(
-        [sys.executable, __file__, family], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        out, err = process.communicate()
-    found = [json.loads(line[6:]) for line in out.splitlines() if line.startswith("KNOWN ")]
-    assert found, err
-    assert found == [EXPECTED[family]]
+def test_what_vllm_registers_is_canonical(family: str, tmp_path: Path) -> None:
+    assert call(what_vllm_registers, make_model(family, tmp_path)) == EXPECTED[family]
 
 
-def main(family: str) -> None:
-    import vllm_environment  # noqa: F401 - before vLLM
-    from vllm import LLM
+def what_vllm_registers(model: str) -> dict[str, Any]:
+    from plugin_serving import start
     from vllm.v1.worker.gpu_model_runner import GPUModelRunner
-    from vllm_models import make_model
 
     registered = []
     allocate = GPUModelRunner.initialize_kv_cache_tensors
@@ -44,30 +35,16 @@ def main(family: str) -> None:
         return kv_caches
 
     GPUModelRunner.initialize_kv_cache_tensors = capture
-    with tempfile.TemporaryDirectory() as folder:
-        make_model(family, Path(folder))
-        LLM(
-            model=folder,
-            skip_tokenizer_init=True,
-            enforce_eager=True,
-            dtype="bfloat16",
-            max_model_len=1024,
-            max_num_seqs=4,
-            max_num_batched_tokens=1024,
-            kv_cache_memory_bytes=64 << 20,
-            enable_prefix_caching=True,
-            seed=0,
-        )
+    start(model, None, mamba_ssm_cache_dtype="float32")  # a processor with AVX-512 BF16 chooses it by itself
     kv_caches, config = registered[-1]
     caches = canonical(kv_caches, config)
     check_memory(kv_caches, config, caches)
     groups = range(len(caches.group_refs))
-    known = {
+    return {
         "tensors": len(caches.tensors),
         "refs": [len(refs) for refs in caches.group_refs],
         "pages": [caches.page_size_bytes(group_idx) for group_idx in groups],
     }
-    print("KNOWN " + json.dumps(known), flush=True)
 
 
 def canonical(kv_caches, config):
@@ -111,8 +88,3 @@ def check_memory(kv_caches, config, caches) -> None:
                 part.zero_()
             for layer in group.layer_names:
                 assert not kv_caches[layer][row].any()
-
-
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parent))
-    main(sys.argv[1])
