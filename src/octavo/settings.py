@@ -204,7 +204,9 @@ class _Place:
         return _Place(field.type, value, f"{self.key}.{name}" if self.key else name)
 
     def at_item(self, index: int) -> "_Place":
-        kind = next(kind for kind in _alternatives(self.kind) if get_origin(kind) in (list, tuple))
+        kind = next((kind for kind in _alternatives(self.kind) if get_origin(kind) in (list, tuple)), None)
+        if kind is None:  # a named tuple, which is described whole
+            return self
         return _Place(get_args(kind)[0], self.value[index], f"{self.key}[{index}]")
 
     def at_wrong_value(self) -> "_Place":

@@ -85,7 +85,7 @@ def test_what_must_be_loaded_is_never_better_than_what_is_there(points, left, sp
         resumes=dict.fromkeys("ab", points[-1]),
         loads={"a": points} if points[0] < points[-1] else {},
     )
-    loading, there, nothing = (placement.expected_s(asked, name) for name in "abc")
+    loading, there, nothing = (placement.way(asked, name).first_token_s for name in "abc")
     assert there <= loading * 1.0001
     assert loading <= nothing * 1.0001
 
@@ -102,12 +102,12 @@ def test_loads_that_were_sent_there_queue():
     first = placement.choose(asked, ["a"])
     sent = placement.send(first, asked, now=0.0)
     assert first.loading_s == pytest.approx(2.048)
-    assert placement.expected_s(asked, "a") == pytest.approx(2 * 2.048, rel=0.01)
+    assert placement.way(asked, "a").first_token_s == pytest.approx(2 * 2.048, rel=0.01)
     assert placement.choose(asked, ["a", "b"]).engine == "b"
     placement.first_token(sent, now=2.1)
     placement.end(sent)
     assert placement.loads["a"].loading_s == pytest.approx(0.0)
-    assert placement.expected_s(asked, "a") == placement.expected_s(asked, "b")
+    assert placement.way(asked, "a") == placement.way(asked, "b")
 
 
 def test_a_decision_tells_what_is_resumed_and_not_what_is_too_slow_to_load():

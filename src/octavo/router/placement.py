@@ -72,10 +72,6 @@ class Prompt:
     session: str | None = None
     """The client's name for the requests that belong together."""
 
-    def num_tokens_left(self, engine: str) -> int:
-        """The tokens that an engine would have to compute."""
-        return self.num_tokens - self.resumes.get(engine, 0)
-
 
 class Way(NamedTuple):
     """How an engine would come to the first token."""
@@ -240,7 +236,7 @@ class Placement:
         equal = [name for name in alike if prompt.branches.get(name, 0) == longest]
         last = None if prompt.session is None else self._engine_of.get(prompt.session)
         engine = last if last in equal else self._random.choice(equal)
-        way = self._way(prompt, engine)
+        way = self.way(prompt, engine)
         return Choice(
             engine=engine,
             resumed_tokens=way.resumed_tokens,
@@ -249,12 +245,8 @@ class Placement:
             weighed=weighed,
         )
 
-    def expected_s(self, prompt: Prompt, engine: str) -> float:
-        """The expected time to the first token if the engine gets the prompt now: for what waits there, and for its own
-        tokens."""
-        return self._way(prompt, engine).first_token_s
-
-    def _way(self, prompt: Prompt, engine: str) -> Way:
+    def way(self, prompt: Prompt, engine: str) -> Way:
+        """How the engine would come to the first token if it gets the prompt now, after what waits there."""
         load, points, resumed = self.loads[engine], prompt.loads.get(engine), prompt.resumes.get(engine, 0)
         token_s = load.seconds_per_token(self._computed.seconds / self._computed.tokens)
         if points is None:

@@ -5,12 +5,17 @@ from octavo.hashing import PLAIN, BlockHasher
 
 BLOCK_SIZE = 16
 TOKENS = list(range(1000, 1000 + 64 * BLOCK_SIZE))
-HASHES = external_hashes(
-    BlockHasher(hash_block_size=BLOCK_SIZE, algorithm="sha256_cbor", seed="0").hash_tokens(TOKENS, PLAIN)
-)
 
 
-def stored(hashes, group, kind, *, medium="GPU"):
+def hashes_of(tokens):
+    hasher = BlockHasher(hash_block_size=BLOCK_SIZE, algorithm="sha256_cbor", seed="0")
+    return external_hashes(hasher.hash_tokens(tokens, PLAIN))
+
+
+HASHES = hashes_of(TOKENS)
+
+
+def stored(hashes, group, kind, *, medium="GPU", ownership=None):
     return BlockStored(
         block_hashes=hashes,
         parent_block_hash=None,
@@ -21,6 +26,7 @@ def stored(hashes, group, kind, *, medium="GPU"):
         lora_name=None,
         group_idx=group,
         kv_cache_spec_kind=kind,
+        ownership=ownership,
     )
 
 
@@ -32,6 +38,14 @@ WITH_STATE = [
     stored([HASHES[31]], 1, "mamba", medium="CPU"),
 ]
 """32 blocks; a checkpoint at 256 tokens on the device, and one at 512 in memory."""
+SHORTEST = [stored(HASHES[:1], 0, "full_attention"), stored(HASHES[:1], 1, "mamba")]
+"""16 tokens."""
+
+
+def in_store(hashes):
+    """768 tokens in a store that other engines may use."""
+    place = {"medium": "STORAGE", "ownership": "redis"}
+    return [stored(hashes[:48], 0, "full_attention", **place), stored([hashes[47]], 1, "mamba", **place)]
 
 
 class Publishing:

@@ -10,7 +10,7 @@ from octavo.events import PublishedPlan
 from octavo.router import FleetIndex, SelectionService
 from octavo.server import ApiError
 from octavo.specs import CacheDType, FullAttentionSpec, MambaSpec
-from rigs.publishing_engine import BLOCK_SIZE, HASHES, TOKENS, stored
+from rigs.publishing_engine import BLOCK_SIZE, HASHES, SHORTEST, TOKENS, Publishing, in_store, stored
 
 ASKED = {"model_name": "m", "token_ids": [*TOKENS, *[5] * 8]}
 
@@ -214,6 +214,45 @@ def test_ranks_have_events_of_their_own(long, short):
     serving(work)
 
 
+def test_what_is_in_a_shared_store_counts_for_all_who_use_it_at_the_price_of_its_load(running):
+    told_it, uses_it, second_rank, others = (running(Publishing(one)) for one in (in_store(HASHES), *[SHORTEST] * 3))
+    store, fast, slow = {"redis": "pool"}, {"redis": [0.01, 1e-5]}, {"redis": [0.01, 1e-3]}
+    asked = {**ASKED, "allowed_worker_ids": [2, 3]}
+
+    async def register(service, engine, instance_id, **told):
+        endpoints = {"endpoint": engine.events, "replay_endpoint": engine.replay}
+        await service.register({"instance_id": instance_id, "model_name": "m", **endpoints, **told})
+
+    async def work(service, _):
+        await register(service, told_it, 1, stores=store)
+        await register(service, uses_it, 2, stores=store, load_speeds=fast)
+        await register(service, others, 3, stores={"redis": "other"}, load_speeds=fast)
+        await until(service, lambda rank: rank["num_blocks"] > 0)
+        assert {name: row["disk"] for name, row in by_worker(await service.overlap_scores(ASKED)).items()} == {
+            1: 768,
+            2: 768,
+            3: 16,
+        }
+        chosen = await service.select(asked)
+        assert (chosen["worker_id"], chosen["effective_prefill_tokens"]) == (2, 264)
+        assert chosen["expected_s"] == pytest.approx(0.01 + 752e-5 + 264 / 2000)
+
+        await register(service, second_rank, 2, dp_rank=1)
+        await until(service, lambda rank: rank["num_blocks"] > 0)
+        rows = (await service.overlap_scores(ASKED))["workers"]
+        assert [row["disk"] for row in rows if row["worker_id"] == 2] == [768, 768], "ranks need not repeat it"
+        await service.unregister({"instance_id": 2, "dp_rank": 1})
+
+        await service.upsert_worker(uses_it.worker(2, stores=store, load_speeds=slow))
+        assert [rank["event_batches"] for rank in service.workers()[1]["ranks"]] == [1], "it is not asked anew"
+        loads = {row["worker_id"]: row for row in await service.potential_loads(asked)}
+        assert loads[2]["potential_prefill_tokens"] == loads[3]["potential_prefill_tokens"] == 1016
+        await service.create_reservation({**ASKED, "worker_id": 2})
+        assert {one["worker_id"]: one["active_prefill_tokens"] for one in service.loads()} == {1: 0, 2: 1016, 3: 0}
+
+    serving(work)
+
+
 def test_an_engine_that_tells_its_plan_is_known_for_sure(running, short):
     specs = [FullAttentionSpec(block_size=16, num_kv_heads=1, head_size=8)]
     specs.append(MambaSpec(block_size=16, shapes=((4,),), dtypes=(CacheDType.FLOAT32,)))
@@ -255,6 +294,11 @@ def test_a_dump_tells_another_index_all(short):
         ({"worker_id": 1, "data_parallel_size": 1, "kv_events_endpoints": {3: "tcp://a:1"}}, "an endpoint for rank 3"),
         ({"worker_id": 1, "data_parallel_size": 2, "replay_endpoint": "tcp://a:1"}, "write replay_endpoints"),
         ({"worker_id": 1, "hash_algorithm": "md5"}, "md5"),
+        ({"worker_id": 1, "stores": "pool"}, "stores must be names by medium"),
+        ({"worker_id": 1, "stores": {"redis": ""}}, "stores.redis must be a name, not ''"),
+        ({"worker_id": 1, "stores": {str(one): "a" for one in range(65)}}, "stores must be names by medium, 64 at"),
+        ({"worker_id": 1, "load_speeds": {"redis": [-1, 0]}}, "load_speeds.redis must be .seconds, seconds for each"),
+        ({"worker_id": 1, "load_speeds": {"redis": 0.5}}, "load_speeds.redis must be .seconds, seconds for each"),
     ],
 )
 def test_a_worker_that_cannot_be_read_changes_nothing(worker, complaint):

@@ -61,6 +61,8 @@ class Catalogue:
         worker, number = self._workers.get(one.instance_id), one.dp_rank or 0
         events = {} if worker is None else dict(worker.kv_events_endpoints)
         replay = {} if worker is None else dict(worker.replay_endpoints)
+        stores = one.stores if worker is None else worker.stores | one.stores
+        load_speeds = one.load_speeds if worker is None else worker.load_speeds | one.load_speeds
         if number in events:
             text = f"rank {number} of {shown(one.instance_id)} is registered already: unregister it first"
             raise ApiError(HTTPStatus.CONFLICT, text)
@@ -81,6 +83,8 @@ class Catalogue:
                 replay_endpoints=replay,
                 hash_algorithm=one.hash_algorithm,
                 hash_seed=one.hash_seed,
+                stores=stores,
+                load_speeds=load_speeds,
             )
         )
 
@@ -127,7 +131,7 @@ class Catalogue:
         for rank in self.ranks_of(old):
             renewed = rank.of(new)
             if old.partition == new.partition and rank.number in new.ranks and renewed.source == rank.source:
-                self.partitions[new.partition].ranks[rank.name] = renewed
+                self.partitions[new.partition].take(renewed)
                 kept.add(rank.number)
             else:
                 self._remove(old, rank)

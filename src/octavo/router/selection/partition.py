@@ -17,7 +17,7 @@ from octavo.router.listener import listen
 from octavo.router.member import Member
 from octavo.router.placement import Placement
 from octavo.router.selection.requests import Question, Worker, WorkerId
-from octavo.server import EngineFacts
+from octavo.server import EngineFacts, Load
 
 _MEDIA_OF_LEVELS = ((MEDIUM_GPU,), (MEDIUM_GPU, MEDIUM_CPU), None)
 
@@ -54,7 +54,7 @@ class Rank:
         """What it listens to, and how that is read."""
         worker = self.worker
         events, replay = worker.kv_events_endpoints.get(self.number), worker.replay_of(self.number)
-        return events, replay, worker.hash_algorithm, worker.hash_seed
+        return events, replay, worker.hash_algorithm, worker.hash_seed, worker.stores
 
     def about(self) -> dict[str, Any]:
         """Which one it is."""
@@ -103,8 +103,13 @@ class Partition:
         """Begins to listen to a rank of a worker that was checked."""
         member = self._member_of(worker, number)
         listening = asyncio.create_task(listen(member, _facts_of(worker, number), self.indexes))
-        self.ranks[member.name] = Rank(worker=worker, number=number, member=member, listening=listening)
         self.placement.add(member.name)
+        self.take(Rank(worker=worker, number=number, member=member, listening=listening))
+
+    def take(self, rank: Rank) -> None:
+        """A rank that is listened to: it is new, or its worker has changed."""
+        self.ranks[rank.name] = rank
+        self.placement.hear(rank.name, Load(load_speeds=rank.worker.load_speeds))
 
     def remove(self, rank: Rank) -> None:
         """What it holds is forgotten at once."""
@@ -186,4 +191,5 @@ def _facts_of(worker: Worker, number: int) -> EngineFacts:
         replay=worker.replay_of(number),
         hash_algorithm=worker.hash_algorithm,
         hash_seed=worker.hash_seed,
+        stores=worker.stores,
     )

@@ -11,6 +11,7 @@ from msgspec import Meta
 
 from octavo.errors import InputError
 from octavo.hashing import RequestIdentity
+from octavo.offload import LoadSpeed
 from octavo.settings import explain, shown
 
 WorkerId: TypeAlias = int | str
@@ -18,6 +19,10 @@ _Natural: TypeAlias = Annotated[int, Meta(ge=0)]
 _Positive: TypeAlias = Annotated[int, Meta(ge=1)]
 _Token: TypeAlias = Annotated[int, Meta(ge=0, lt=1 << 31)]
 _Rank: TypeAlias = Annotated[int, Meta(ge=0, lt=1 << 16)]
+_Name: TypeAlias = Annotated[str, Meta(min_length=1, description="a name")]
+_Stores: TypeAlias = Annotated[dict[str, _Name], Meta(max_length=64, description="names by medium, 64 at most")]
+_Speed: TypeAlias = Annotated[LoadSpeed, Meta(description="[seconds, seconds for each token], both 0 or more")]
+_Speeds: TypeAlias = Annotated[dict[str, _Speed], Meta(max_length=64, description="speeds by medium, 64 at most")]
 _Request = TypeVar("_Request", bound="_OfModel")
 _LOW_64_BITS = (1 << 64) - 1
 
@@ -53,6 +58,10 @@ class Worker(_OfModel, frozen=True, kw_only=True):
     hash_algorithm: str = "sha256_cbor"
     hash_seed: str = ""
     """Empty: it is tried out."""
+    stores: _Stores = {}
+    """By medium: the name of a store. Workers that name the same one find each other's chunks there."""
+    load_speeds: _Speeds = {}
+    """By medium: how long its loads take."""
 
     @property
     def ranks(self) -> Sequence[int]:
@@ -89,6 +98,9 @@ class Registration(_OfModel, frozen=True, kw_only=True):
     additional_salt: str | None = None
     hash_algorithm: str = "sha256_cbor"
     hash_seed: str = ""
+    stores: _Stores = {}
+    """They and the speeds are added to those that other ranks of the instance told."""
+    load_speeds: _Speeds = {}
 
 
 class Question(_OfModel, frozen=True, kw_only=True):

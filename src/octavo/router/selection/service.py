@@ -115,13 +115,14 @@ class SelectionService:
     async def potential_loads(self, request: Mapping[str, Any]) -> list[dict[str, Any]]:
         """What each rank would have to do if the prompt were sent there."""
         _, partition, prompt = self._ask(request)
-        placement, asked = partition.placement, prompt.prompt
+        asked = prompt.prompt
         return [
             rank.about()
-            | {"potential_requests": placement.loads[name].num_requests + 1}
-            | {"potential_prefill_tokens": placement.loads[name].prefill_tokens + asked.num_tokens_left(name)}
-            | {"expected_s": placement.expected_s(asked, name)}
+            | {"potential_requests": load.num_requests + 1}
+            | {"potential_prefill_tokens": load.prefill_tokens + asked.num_tokens - way.resumed_tokens}
+            | {"expected_s": way.first_token_s}
             for name, rank in partition.ranks.items()
+            for load, way in [(partition.placement.loads[name], partition.placement.way(asked, name))]
         ]
 
     def loads(self) -> list[dict[str, Any]]:
@@ -166,11 +167,11 @@ class SelectionService:
         name = f"{question.worker_id}/{question.dp_rank}"
         if name not in partition.ranks:
             raise not_found(f"there is no rank {question.dp_rank} of a worker {shown(question.worker_id)}")
-        left = prompt.prompt.num_tokens_left(name)
+        way = partition.placement.way(prompt.prompt, name)
+        resumed = way.resumed_tokens
         if question.effective_prefill_tokens is not None:
-            left = min(question.effective_prefill_tokens, prompt.prompt.num_tokens)
-        expected_s = partition.placement.expected_s(prompt.prompt, name)
-        choice = Choice(engine=name, resumed_tokens=prompt.prompt.num_tokens - left, expected_s=expected_s)
+            resumed = max(0, prompt.prompt.num_tokens - question.effective_prefill_tokens)
+        choice = Choice(engine=name, resumed_tokens=resumed, expected_s=way.first_token_s, loading_s=way.loading_s)
         return {"selection_id": self._book(partition, question, prompt, choice)}
 
     async def prefill_complete(self, selection_id: str) -> None:
