@@ -1,5 +1,6 @@
 """A real Ray Serve with three engines: OpenAI's API, and requests that go where they can be resumed."""
 
+import asyncio
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
@@ -16,9 +17,12 @@ from ray import serve
 
 from octavo.engine import save_tiny_model
 from octavo.errors import InputError
+from octavo.offload import LoadSpeed
+from octavo.ray import EngineReplica
 from octavo.ray.application import app
 from octavo.ray.handed import HandedRequest, Head
 from octavo.ray.request_router import told_by
+from octavo.server import LoadBook
 from rigs.running_ray import PATIENCE_S, running_ray, wait_until
 from rigs.running_server import RunningServer
 
@@ -185,6 +189,18 @@ def test_an_engine_that_dies_within_a_stream_ends_it_with_an_error(client):
 def test_bad_arguments_are_named_before_anything_starts(told, sentence):
     with pytest.raises(InputError, match=sentence):
         app(told)
+
+
+def test_a_replica_reports_speeds_that_change_seldom():
+    class Service:
+        load = LoadBook(max_model_len=1)
+
+        async def look(self):
+            self.load.load_speeds = {"disk": LoadSpeed(0.01234, 0.0000567)}
+
+    replica = SimpleNamespace(_service=Service(), _told={"stores": {"redis": "pool"}})
+    told = asyncio.run(EngineReplica.record_routing_stats(replica))
+    assert told == {"octavo": {"stores": {"redis": "pool"}, "load_speeds": {"disk": [0.012, 0.000057]}}}
 
 
 def test_events_of_another_machine_must_be_reachable():

@@ -12,7 +12,7 @@ from ray import serve
 from ray.serve.config import RequestRouterConfig
 
 from rigs.publishing_engine import TOKENS
-from rigs.ray_replicas import ROUTERS, Replica
+from rigs.ray_replicas import ROUTERS, STORED_TOKENS, Replica
 from rigs.running_ray import PATIENCE_S, running_ray
 
 pytestmark = [
@@ -60,6 +60,7 @@ def test_calls_go_where_their_prompt_can_be_resumed_and_leave_a_replica_that_die
     answers = [ask(handle) for _ in range(20)]
     assert {role for _, role in answers} == {"with_state"}, "the other one has more attention, and no state"
     assert {role for _, role in [ask(handle, []) for _ in range(40)]} == {"with_state", "without_state"}
+    assert {role for _, role in [ask(handle, STORED_TOKENS) for _ in range(20)]} == {"with_state"}, "it loads sooner"
 
     assert ask(handle, "no tokens")[1] in {"with_state", "without_state"}, "it goes anywhere"
 

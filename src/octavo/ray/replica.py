@@ -36,14 +36,18 @@ class EngineReplica:
             settings.engine, settings.offload, quotas=quotas_of(tenants), model_name=server.model_name
         )
         self._engine = served.engine
-        service = Service(served.engine, server, read_offload=served.read_offload)
-        self._app = make_app(service, is_crowded=lambda: False, tenants=tenants)
+        self._service = Service(served.engine, server, read_offload=served.read_offload)
+        self._app = make_app(self._service, is_crowded=lambda: False, tenants=tenants)
         self._name = context.replica_id.unique_id
         self._told = _told_by(served.engine.engine)
 
-    def record_routing_stats(self) -> dict[str, Any]:
-        """Ray asks for it on behalf of the request router."""
-        return {"octavo": self._told}
+    async def record_routing_stats(self) -> dict[str, Any]:
+        """Ray asks for it on behalf of the request router, and hands on what has changed: speeds have two digits, so
+        that they change seldom."""
+        await self._service.look()
+        speeds = self._service.load.load_speeds.items()
+        rounded = {medium: [float(f"{seconds:.1e}") for seconds in speed] for medium, speed in speeds}
+        return {"octavo": self._told | {"load_speeds": rounded}}
 
     def check_health(self) -> None:
         """Ray asks for it, and restarts a replica that is not well."""
@@ -95,6 +99,7 @@ def _told_by(engine: Engine) -> dict[str, Any]:
         "replay_endpoint": endpoints[1] if len(endpoints) > 1 else None,
         "hash_algorithm": hasher.algorithm,
         "hash_seed": hasher.seed,
+        "stores": dict(engine.stores),
     }
 
 

@@ -35,6 +35,8 @@ _OF_WORKERS = (
     "block_size",
     "hash_algorithm",
     "hash_seed",
+    "stores",
+    "load_speeds",
 )
 """The fields of a worker of `SelectionService` that a replica reports."""
 _OF_QUESTIONS = ("token_ids", "cache_salt", "lora_name", "session_id")

@@ -6,10 +6,12 @@ from importlib import import_module
 from ray import serve
 
 from octavo.ray import OctavoRouter
-from rigs.publishing_engine import WITH_STATE, WITHOUT_STATE, Publishing
+from rigs.publishing_engine import TOKENS, WITH_STATE, WITHOUT_STATE, Publishing, hashes_of, in_store
 
 ROUTERS = []
 """Of this process, the newest last."""
+STORED_TOKENS = TOKENS[::-1]
+"""What the first replica has put into the store of all."""
 
 
 class SeenRouter(OctavoRouter):
@@ -25,12 +27,12 @@ class Replica:
 
     def __init__(self, folder):
         self.name = serve.get_replica_context().replica_id.unique_id
-        self.role, events = next(role for role in _roles() if _is_first(f"{folder}/{role[0]}"))
+        self.role, events, self._per_token_s = next(role for role in _roles() if _is_first(f"{folder}/{role[0]}"))
         self._publishing = Publishing(events)
 
     def record_routing_stats(self):
         endpoints = {"kv_events_endpoints": {"0": self._publishing.events}, "replay_endpoint": self._publishing.replay}
-        return {"octavo": endpoints}
+        return {"octavo": endpoints | {"stores": {"redis": "pool"}, "load_speeds": {"redis": [0, self._per_token_s]}}}
 
     async def __call__(self, *, token_ids):
         return self.name, self.role
@@ -41,10 +43,11 @@ class Replica:
 
 
 def _roles():
-    yield "without_state", WITHOUT_STATE
-    yield "with_state", WITH_STATE
+    """Their names, events, and seconds to load a token from the store."""
+    yield "without_state", [*WITHOUT_STATE, *in_store(hashes_of(STORED_TOKENS))], 1.0
+    yield "with_state", WITH_STATE, 1e-6
     for number in range(100):
-        yield f"new_{number}", []
+        yield f"new_{number}", [], 1.0
 
 
 def _is_first(file):
