@@ -2,8 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from textwrap import fill
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from octavo.cli.engine_imports import require_engine
 from octavo.cli.output import write_output
 from octavo.errors import InputError
+from octavo.host import temporary_folder
 
 if TYPE_CHECKING:
     from octavo.cli.demo_chat import KindResult
@@ -47,10 +46,10 @@ def demo(
     torch.set_num_threads(1)  # figures vary less with other work on the machine
     write_output(introduction())
     results: list[KindResult] = []
-    with TemporaryDirectory(prefix="octavo-demo-") as folder:
+    with temporary_folder("octavo-demo-") as folder:
         for name in kinds:
             with _progress(name) as advance:
-                results.append(run_kind(name, Path(folder), advance=advance))
+                results.append(run_kind(name, folder, advance=advance))
             write_output(show_kind(results[-1]))
     write_output(conclusion(results))
     raise typer.Exit(exit_code(results))

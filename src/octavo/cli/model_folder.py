@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from octavo.errors import InputError
+from octavo.host import temporary_folder
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 _MOST_REF_BYTES = 200
@@ -36,9 +36,9 @@ def open_model(model: str | None, *, tiny: str | None) -> Iterator[FoundModel]:
                 raise InputError(f"{model} is not a model's folder: it has no config.json")
             yield FoundModel(folder=folder, name=model if is_hub_name(model) else folder.resolve().name)
         case None, str():
-            with TemporaryDirectory(prefix="octavo-tiny-") as temporary:
-                _save_tiny(tiny, Path(temporary))
-                yield FoundModel(folder=Path(temporary), name=f"tiny-{tiny}")
+            with temporary_folder("octavo-tiny-") as folder:
+                _save_tiny(tiny, folder)
+                yield FoundModel(folder=folder, name=f"tiny-{tiny}")
         case _:
             raise InputError("give a model, such as a folder or a name of the hub, or --tiny FAMILY, one of the two")
 

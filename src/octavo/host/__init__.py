@@ -1,6 +1,7 @@
-"""What lies in host memory: the arena, its slots, the chunks in them, and a segment that processes share."""
+"""What lies in host memory: the arena, its slots, the chunks in them, a segment that processes share, and what the dead left."""
 
 from octavo.host.arena import BOOKKEEPING_BYTES_PER_SLOT, PAGE_BYTES, HostArena, SlotPlan, plan_slots
+from octavo.host.leftovers import find_old, is_unlocked, temporary_folder
 from octavo.host.resident import MEMORY, ResidentChunks
 from octavo.host.segment import Segment, attach, segment_path
 from octavo.host.slots import NO_CHECKSUM, NO_CHUNK
@@ -16,6 +17,9 @@ __all__ = [
     "Segment",
     "SlotPlan",
     "attach",
+    "find_old",
+    "is_unlocked",
     "plan_slots",
     "segment_path",
+    "temporary_folder",
 ]

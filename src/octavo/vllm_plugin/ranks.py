@@ -4,7 +4,6 @@ vLLM makes the workers first and tells the scheduler little about them. So each 
 the arena's segment, under the engine's name, and the scheduler takes all of them. What dead processes left is removed.
 """
 
-import fcntl
 import os
 import time
 from collections.abc import Sequence
@@ -16,13 +15,11 @@ from pathlib import Path
 import msgspec
 
 from octavo.errors import MALFORMED, OffloadError
-from octavo.host import segment_path
+from octavo.host import find_old, is_unlocked, segment_path
 
 _PREFIX = "vllm-"
 _WAIT_S = 5.0
 _LOOK_EVERY_S = 0.05
-_YOUNGEST_S = 60.0
-"""A younger file may belong to an engine that is starting."""
 
 
 class GroupRule(Enum):
@@ -142,37 +139,21 @@ def take_reports(name: str, num_ranks: int, wait_s: float = _WAIT_S) -> list[Ran
 
 
 def sweep() -> None:
-    """Removes files that dead engines left."""
-    for path in abandoned(older_than_s=_YOUNGEST_S):
+    """Removes files that dead engines left: segments that nobody locks, and reports of processes that have ended."""
+    named = segment_path(_PREFIX)
+    for path in find_old(named.parent, named.name):
         with suppress(OSError):
-            path.unlink()
-
-
-def abandoned(*, older_than_s: float) -> set[Path]:
-    """Segments that no process has open, and reports of processes that have ended."""
-    found = set()
-    folder = segment_path(_PREFIX).parent
-    for path in folder.glob(f"{segment_path(_PREFIX).name}*"):
-        with suppress(OSError):
-            if time.time() - path.stat().st_mtime >= older_than_s and _is_abandoned(path):
-                found.add(path)
-    return found
+            if _is_abandoned(path):
+                path.unlink()
 
 
 def _is_abandoned(path: Path) -> bool:
-    if ".rank" in path.name:
-        try:
-            return not Path(f"/proc/{_read(path).process}").exists()
-        except OffloadError:
-            return True
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    if ".rank" not in path.name:
+        return is_unlocked(path)
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(file)
-    return True
+        return not Path(f"/proc/{_read(path).process}").exists()
+    except OffloadError:
+        return True
 
 
 def _report_path(name: str, rank: int) -> Path:

@@ -1,0 +1,56 @@
+"""Files and folders that a process locks while it lives. Those that nobody locks are what dead processes left."""
+
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory, gettempdir
+
+_YOUNGEST_S = 60.0
+"""A younger one may belong to a process that has not locked it yet."""
+
+
+@contextmanager
+def temporary_folder(prefix: str) -> Iterator[Path]:
+    """A folder that is deleted at the end. What killed processes left under this prefix is deleted at the beginning."""
+    for path in find_old(Path(gettempdir()), prefix):
+        if path.is_dir() and is_unlocked(path):
+            shutil.rmtree(path, ignore_errors=True)
+    with TemporaryDirectory(prefix=prefix) as name:
+        folder = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            with suppress(OSError):  # without locks no one is found unlocked either
+                fcntl.flock(folder, fcntl.LOCK_EX)
+            yield Path(name)
+        finally:
+            os.close(folder)
+
+
+def find_old(folder: Path, prefix: str) -> list[Path]:
+    """This user's files and folders of that prefix that nobody is just beginning to use."""
+    return [path for path in folder.glob(f"{prefix}*") if _is_old_and_ours(path)]
+
+
+def is_unlocked(path: Path) -> bool:
+    """Whether no process locks it. False where that cannot be known."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(file)
+    return True
+
+
+def _is_old_and_ours(path: Path) -> bool:
+    with suppress(OSError):
+        status = path.lstat()
+        return status.st_uid == os.geteuid() and time.time() - status.st_mtime >= _YOUNGEST_S
+    return False
