@@ -1,11 +1,12 @@
 """`Connection`: an HTTP connection with an idle timeout.
 
 A connection without a running request is closed after the timeout, even if a part of a request has come. When there
-are too many connections, the one that has been idle for longest is closed.
+are too many connections, those that have been idle for longest are closed.
 """
 
 import asyncio
 import resource
+from heapq import nsmallest
 from typing import Any
 
 import h11
@@ -16,6 +17,8 @@ SPARE_CONNECTIONS = 32
 _FILES_FOR_OTHERS = 256
 """Open files kept for segments, sockets of events, spare connections and connections that are being closed."""
 _MOST_FILES = 1 << 16
+_SHARE = 32
+"""One in so many idle connections is closed when there are too many, as looking for the idlest looks at all."""
 
 
 def most_connections(wanted: int) -> int:
@@ -64,10 +67,10 @@ class Connection(H11Protocol):
         self._timer = self.loop.call_later(self.timeout_keep_alive, self._look)
 
     def _make_room(self) -> None:
-        """Closes the connection that has been idle for longest. If all are busy, none is closed."""
+        """Closes the connections that have been idle for longest. If all are busy, none is closed."""
         others = [c for c in self.connections if isinstance(c, Connection) and c is not self]
         silent = [c for c in others if c._is_silent]  # noqa: SLF001 - its like
-        if silent:
-            longest = min(silent, key=lambda connection: connection._silent_since)  # noqa: SLF001
-            self.connections.discard(longest)
-            longest.transport.abort()
+        closed = nsmallest(len(silent) // _SHARE + 1, silent, key=lambda c: c._silent_since)  # noqa: SLF001
+        for connection in closed:
+            self.connections.discard(connection)
+            connection.transport.abort()
