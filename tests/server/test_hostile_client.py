@@ -6,11 +6,13 @@ import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from itertools import count
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from octavo.server.connection import most_connections
+from octavo.server.app import make_app
+from octavo.server.connection import Connection, most_connections
 from rigs.running_server import serving
 
 MOST = 20
@@ -18,6 +20,7 @@ IDLE = 3000
 COMPLETION = {"prompt": "a", "max_tokens": 3}
 JSON = {"content-type": "application/json"}
 HEALTH = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n"
+LAST = HEALTH.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")
 HEAD = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
 CHUNKED = HEAD + b"transfer-encoding: chunked\r\n\r\n"
 
@@ -246,6 +249,17 @@ def test_pipelined_requests_are_answered_in_order_and_garbage_ends_them(small_se
     assert statuses == [200, 200, 200, 400]
 
 
+@pytest.mark.parametrize("method", [b"HEAD", b"OPTIONS"])
+def test_what_has_no_body_ends_on_every_path(small_server, method):
+    """So that the next request on the connection is answered."""
+    paths = [route.path.encode() for route in make_app(small_server.server.service, is_crowded=bool).routes]
+    assert b"/load" in paths
+    for path in paths:
+        with connect(small_server) as connection:
+            connection.sendall(method + b" " + path + b" HTTP/1.1\r\nhost: localhost\r\n\r\n" + LAST)
+            assert read_all(connection).endswith(b'{"status":"ok"}'), path
+
+
 def test_a_body_that_turns_into_garbage_after_its_refusal(small_server, caplog):
     with connect(small_server) as connection:
         connection.sendall(CHUNKED.replace(b"application/json", b"text/plain"))
@@ -288,6 +302,20 @@ def test_too_many_silent_ones_keep_nobody_out(small_server):
         with small_server.client() as client:
             assert client.get("/health").status_code == 200
         assert len(small_server.server.server_state.connections) <= MOST
+
+
+def test_finding_the_idlest_is_cheap(model_folder, monkeypatch):
+    """A look at all connections for each new one takes the server's time from all: milliseconds at 8,192 of them."""
+    looks, is_silent = count(), Connection._is_silent.fget
+    monkeypatch.setattr(Connection, "_is_silent", property(lambda self: bool(next(looks) + 1) and is_silent(self)))
+    most, num_more = 320, 320
+    with serving(model_folder, bounds={"most_connections": most}) as server, ExitStack() as stack:
+        for _ in range(most + num_more):
+            stack.enter_context(connect(server))
+        with server.client() as client:
+            assert client.get("/health").status_code == 200
+        assert len(server.server.server_state.connections) <= most
+    assert next(looks) < num_more * most / 4
 
 
 def test_thousands_of_idle_ones_keep_nobody_out(model_folder):

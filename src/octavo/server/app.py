@@ -148,9 +148,12 @@ class _PlainRoutes:
 
     async def load(self, request: Request) -> Response:
         """The load that others than `?router=` have sent, a line whenever it changes."""
+        headers = {"cache-control": "no-store"}
+        if request.method == "HEAD":  # the lines never end
+            return Response(media_type=_LINES, headers=headers)
         router = request.query_params.get("router", "")
         lines = (encode(load) + b"\n" async for load in self._service.load.news(router))
-        return StreamingResponse(lines, media_type=_LINES, headers={"cache-control": "no-store"})
+        return StreamingResponse(lines, media_type=_LINES, headers=headers)
 
     async def state(self, request: Request) -> Response:
         """The state that the page shows."""
