@@ -2,7 +2,7 @@
 left."""
 
 from octavo.host.arena import BOOKKEEPING_BYTES_PER_SLOT, PAGE_BYTES, HostArena, SlotPlan, plan_slots
-from octavo.host.leftovers import find_old, is_unlocked, temporary_folder
+from octavo.host.leftovers import YOUNGEST_S, find_old, is_unlocked, temporary_folder
 from octavo.host.resident import MEMORY, ResidentChunks
 from octavo.host.segment import Segment, attach, segment_path
 from octavo.host.slots import NO_CHECKSUM, NO_CHUNK
@@ -13,6 +13,7 @@ __all__ = [
     "NO_CHECKSUM",
     "NO_CHUNK",
     "PAGE_BYTES",
+    "YOUNGEST_S",
     "HostArena",
     "ResidentChunks",
     "Segment",

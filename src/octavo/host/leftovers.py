@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 
-_YOUNGEST_S = 60.0
+YOUNGEST_S = 60.0
 """A younger one may belong to a process that has not locked it yet."""
 
 
@@ -29,9 +29,9 @@ def temporary_folder(prefix: str) -> Iterator[Path]:
             os.close(folder)
 
 
-def find_old(folder: Path, prefix: str) -> list[Path]:
+def find_old(folder: Path, prefix: str, older_than_s: float = YOUNGEST_S) -> list[Path]:
     """This user's files and folders of that prefix that nobody is just beginning to use."""
-    return [path for path in folder.glob(f"{prefix}*") if _is_old_and_ours(path)]
+    return [path for path in folder.glob(f"{prefix}*") if _is_ours(path, older_than_s)]
 
 
 def is_unlocked(path: Path) -> bool:
@@ -49,8 +49,8 @@ def is_unlocked(path: Path) -> bool:
     return True
 
 
-def _is_old_and_ours(path: Path) -> bool:
+def _is_ours(path: Path, older_than_s: float) -> bool:
     with suppress(OSError):
         status = path.lstat()
-        return status.st_uid == os.geteuid() and time.time() - status.st_mtime >= _YOUNGEST_S
+        return status.st_uid == os.geteuid() and time.time() - status.st_mtime >= older_than_s
     return False

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from octavo.errors import MALFORMED, OffloadError
-from octavo.host import find_old, is_unlocked, segment_path
+from octavo.host import YOUNGEST_S, find_old, is_unlocked, segment_path
 
 _PREFIX = "vllm-"
 _WAIT_S = 5.0
@@ -139,12 +139,21 @@ def take_reports(name: str, num_ranks: int, wait_s: float = _WAIT_S) -> list[Ran
 
 
 def sweep() -> None:
-    """Removes files that dead engines left: segments that nobody locks, and reports of processes that have ended."""
+    """Removes files that dead engines left."""
+    for path in abandoned():
+        with suppress(OSError):
+            path.unlink()
+
+
+def abandoned(older_than_s: float = YOUNGEST_S) -> set[Path]:
+    """Segments that nobody locks, and reports of processes that have ended."""
     named = segment_path(_PREFIX)
-    for path in find_old(named.parent, named.name):
+    found = set()
+    for path in find_old(named.parent, named.name, older_than_s):
         with suppress(OSError):
             if _is_abandoned(path):
-                path.unlink()
+                found.add(path)
+    return found
 
 
 def _is_abandoned(path: Path) -> bool:
