@@ -76,13 +76,12 @@ def serve(model: str, pool_mib: int, asked: list[list[int]]) -> tuple[list, dict
         Subscriber(SubscriberConfig(sources=(source,))) as subscriber,
         forked(_serve, model, pool_mib, subscriber.endpoints[0], asked) as engine,
     ):
-        known = engine.recv()
         batches = []
-        while (item := subscriber.poll(timeout_s=5)) is not None:
+        while (item := subscriber.poll(timeout_s=60 if not batches else 5)) is not None:
             assert isinstance(item, Delivered), item
             assert item.sequence == len(batches)
             batches.append(item.batch)
-    return batches, known
+        return batches, engine.recv()
 
 
 def _serve(*arguments: Any) -> None:
