@@ -228,8 +228,10 @@ def test_what_is_wrong_is_said_with_the_remedy(pool, caplog, monkeypatch):
         spec_from_config({"type": "mooncake", "url": pool["URL"], "ca_file": "/a"}).check()
     spec_from_config({"type": "mooncake", "url": "mooncake://127.0.0.1:1"}).check()
     assert "is tried again while the engine runs" in caplog.text
-    with pytest.raises(InputError, match="Mooncake's master keeps its pool"):
+    with pytest.raises(InputError, match=r"keeps its pool: .* http://127\.0\.0\.1:9003/metrics/summary"):
         spec_from_config({"type": "mooncake", "url": pool["URL"]}).open_keeper()
+    with urlopen(f"{pool['METRICS']}/metrics/summary", timeout=60) as summary:
+        assert b"Mem Storage: " in summary.read()
     monkeypatch.setitem(sys.modules, "mooncake", None)
     with pytest.raises(InputError, match=r"pip install 'octavo\[mooncake\]'"):
         spec_from_config({"type": "mooncake", "url": pool["URL"]}).check()

@@ -31,8 +31,11 @@ class MooncakeSpec(RemoteSpec):
         )
 
     def open_keeper(self) -> StoreKeeper:
+        host = self.config.master.rpartition(":")[0]
         raise InputError(
-            "Mooncake's master keeps its pool, and gives up what was used longest ago: there is no more to do"
+            "Mooncake's master keeps its pool: it gives up what was used longest ago by itself, and "
+            f"http://{host}:9003/metrics/summary (its --metrics_port) tells how full the pool is; "
+            "`octavo store` is for object stores, Redis and Valkey"
         )
 
     async def try_store(self) -> None:
