@@ -1,6 +1,7 @@
 """A store without an engine: on a folder, on a real S3 server, and on a real Redis."""
 
 import json
+from contextlib import closing
 
 import obstore
 import pytest
@@ -8,7 +9,9 @@ from redis import Redis
 
 from octavo.cli import run
 from octavo.stores.objects import ObjectsConfig, open_store
-from rigs.keeper_suite import KEYS, KeeperSuite
+from octavo.testing import tier_driver
+from octavo.tiers import TierContext
+from rigs.keeper_suite import FAMILY, KEYS, KeeperSuite
 
 
 class ObjectsKeeperSuite(KeeperSuite):
@@ -24,6 +27,28 @@ class ObjectsKeeperSuite(KeeperSuite):
 
     def put(self, folder, name):
         obstore.put(self.store(folder), name, b"somebody else's")
+
+    def test_what_an_engine_said_of_its_namespace_is_told_and_dropped(self, spec):
+        context = TierContext(
+            namespace=tier_driver.NAMESPACE,
+            family=FAMILY,
+            max_chunk_bytes=tier_driver.MAX_CHUNK_BYTES,
+            identity={"model": "org/kiel"},
+        )
+        for _ in range(2):
+            with closing(spec.build(context)) as tier:
+                driver = tier_driver.TierDriver(tier, lambda tier: tier.flush(0.001))
+                assert driver.store(tier_driver.chunks(KEYS)) == frozenset()
+            with self.keeper(spec) as keeper:
+                inventory, (item,) = self.count(keeper)
+                assert inventory.others == 0
+                assert keeper.describe(item.family, item.namespace) == {"model": "org/kiel"}
+                assert keeper.describe(item.family, "00" * 16) == {}
+                keeper.drop_descriptions([item.namespace])
+                assert keeper.describe(item.family, item.namespace) == {"model": "org/kiel"}
+                keeper.drop_descriptions([])
+                assert keeper.describe(item.family, item.namespace) == {}
+                assert self.count(keeper)[1] == [item]
 
 
 class TestFolder(ObjectsKeeperSuite):

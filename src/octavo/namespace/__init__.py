@@ -14,6 +14,8 @@ from octavo.namespace.restarts import (
     describe_identity,
     described_namespace,
     description_name,
+    pack_description,
+    parse_description,
     read_description,
     why_cold,
 )
@@ -33,6 +35,8 @@ __all__ = [
     "make_family",
     "make_namespace",
     "may_persist",
+    "pack_description",
+    "parse_description",
     "read_description",
     "stamp_weights",
     "why_cold",

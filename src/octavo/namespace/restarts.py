@@ -2,13 +2,14 @@
 another namespace logs which parts differ, and so why its start is cold; `octavo cache ls` shows them.
 
     namespace-<hex>.json      {"dtype": "bfloat16", "model_digest": "9f86d081884c7d65", ..., "model": "qwen3-next"}
+
+A store that engines share gets the parts that may be seen by all who can read there: `pack_description`.
 """
 
 import json
 import os
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -17,6 +18,20 @@ from octavo.namespace.identity import CacheIdentity, encode, identity_fields
 
 LABELS = ("model", "plan")
 """Names by which a person knows an engine. They are not part of the identity, and never a reason for a cold start."""
+_FOR_ALL = (
+    *LABELS,
+    "dtype",
+    "cache_dtype",
+    "quantization",
+    "codec",
+    "format_version",
+    "blocks_per_chunk",
+    "model_digest",
+    "models",
+    "attention_backend",
+    "vllm",
+)
+"""The parts that tell namespaces apart and are no secret of a machine: no seed, no folder."""
 _NAME = re.compile(r"namespace-([0-9a-f]{32})\.json")
 _LONGEST_PART = 60
 """The most characters of a part; a longer one is written as a digest."""
@@ -69,9 +84,32 @@ def described_namespace(file_name: str) -> str | None:
 def read_description(folder: Path, namespace: str) -> dict[str, str]:
     """An engine's description of a namespace: short printable text, whatever the file holds; empty without a file."""
     try:
-        parts = _read(folder / description_name(namespace))
+        return _plain(_read(folder / description_name(namespace)))
     except OSError:
         return {}
+
+
+def pack_description(parts: Mapping[str, str]) -> bytes:
+    """The parts for a place where others read, of bounded size. Of a model's folder only the last name is told."""
+    told = {name: parts[name][:_LONGEST_LABEL] for name in _FOR_ALL if name in parts}
+    if "model" in told:
+        told["model"] = ", ".join(map(_without_folder, parts["model"].split(", ")))[:_LONGEST_LABEL]
+    return json.dumps(told).encode()
+
+
+def parse_description(data: bytes) -> dict[str, str]:
+    """What `pack_description` packed, as short printable text; whatever else the bytes are, it is that or empty."""
+    return _plain(_parse(data))
+
+
+def _without_folder(model: str) -> str:
+    """A hub's name has one slash; "@" begins a revision."""
+    name, at, revision = model.partition("@")
+    is_folder = name.startswith(("/", ".", "~")) or name.count("/") > 1
+    return (name.rstrip("/").rpartition("/")[2] if is_folder else name) + at + revision
+
+
+def _plain(parts: Mapping[str, object]) -> dict[str, str]:
     return {
         name: _printable(value)
         for name, value in list(parts.items())[:_MOST_PARTS]
@@ -99,11 +137,16 @@ def _shown(part: object) -> str:
 def _read(path: Path) -> dict[str, object]:
     """The file's content; empty if it is not as `_write` writes it: others may write to the folder."""
     file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(file, "rb") as stream, suppress(*MALFORMED):
-        parts = json.loads(stream.read(_MOST_BYTES))
-        if isinstance(parts, dict):
-            return parts
-    return {}
+    with os.fdopen(file, "rb") as stream:
+        return _parse(stream.read(_MOST_BYTES))
+
+
+def _parse(data: bytes) -> dict[str, object]:
+    try:
+        parts = json.loads(data)
+    except MALFORMED:
+        return {}
+    return parts if isinstance(parts, dict) else {}
 
 
 def _write(path: Path, parts: Mapping[str, str]) -> None:

@@ -24,6 +24,7 @@ from octavo.stores.envelope import (
     Envelopes,
     Finding,
     examine,
+    open_found,
     summarize,
 )
 from octavo.stores.inventory import Inventory, Share
@@ -55,6 +56,7 @@ __all__ = [
     "examine",
     "expire",
     "find_all",
+    "open_found",
     "read_all",
     "summarize",
 ]

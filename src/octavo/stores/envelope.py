@@ -117,6 +117,24 @@ def examine(
     return Finding.AUTHENTIC if is_ours else Finding.FORGED
 
 
+def open_found(envelope: memoryview, key: OffloadKey, namespace: bytes, cipher: RecordCipher | None) -> bytes | None:
+    """The payload of an envelope of which only the names are known; None for any other, and for one that is encrypted
+    with another key."""
+    summary = summarize(envelope)
+    if summary is None:
+        return None
+    identity, num_bytes = (key, namespace, summary[0]), summary[1]
+    if examine(envelope, identity, num_bytes, None).is_bad:
+        return None
+    key_id = _key_id(envelope)
+    if key_id == _NO_KEY_ID:
+        return bytes(envelope[_HEADER_BYTES:])
+    into = bytearray(num_bytes)
+    if cipher is None or key_id != cipher.key_id or not _decrypts(envelope, cipher, identity, memoryview(into)):
+        return None
+    return bytes(into)
+
+
 def _is_sound(envelope: memoryview, namespace: bytes, key: OffloadKey, held_blocks: int, num_bytes: int) -> bool:
     """Whether an envelope is whole and names this chunk. Only a key can tell who made it."""
     if len(envelope) < _HEADER_BYTES:

@@ -4,7 +4,7 @@ Names alone tell the content: counting and deleting need no key and no byte of a
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import ClassVar, NamedTuple
 
@@ -52,6 +52,14 @@ class StoreKeeper(ABC):
     @abstractmethod
     def delete(self, items: Sequence[StoredItem]) -> None:
         """Deletes a thousand items at most. One that is already gone is no error."""
+
+    def describe(self, family: str, namespace: str) -> Mapping[str, str]:
+        """Whose a namespace is, as an engine that stored there said: `model`, `dtype` and the like, printable. For
+        people only, as whoever may write can say what they like. Empty if that is not known."""
+        return {}
+
+    def drop_descriptions(self, staying: Collection[str]) -> None:  # noqa: B027 - see `describe`
+        """Deletes what describes other namespaces than these."""
 
     @abstractmethod
     def asking(self) -> AbstractContextManager[None]:

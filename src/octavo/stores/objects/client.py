@@ -11,6 +11,7 @@ An unknown prompt takes only the first. Listings and ends of objects are remembe
 """
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 from octavo.chunks import OffloadKey, SequenceNames
 from octavo.stores import HeldChunk, OutgoingChunk, RemoteClient, StoreDownError
 from octavo.stores.objects.charts import Charts, Place, Stretch, stretches
+from octavo.stores.objects.descriptions import describe_path
 from octavo.stores.objects.epochs import Epochs
 from octavo.stores.objects.layout import MOST_CHUNKS, TAIL_BYTES, Index, name_object, pack_object, parse_tail
 from octavo.stores.objects.troubles import explain, is_beyond_its_end
@@ -32,6 +34,7 @@ _MOST_AT_ONCE = 32
 _MOST_REMEMBERED = 4096
 """The most indexes of objects that are remembered; the oldest is forgotten first."""
 _NOBODY = "shared"
+_DESCRIBED_EVERY_S = 3600.0
 
 
 class _Where(NamedTuple):
@@ -46,9 +49,19 @@ class ObjectsClient(RemoteClient):
     medium = "objects"
 
     def __init__(
-        self, store: Any, *, namespace: bytes, family: bytes, clock: Callable[[], float] = time.monotonic
+        self,
+        store: Any,
+        *,
+        namespace: bytes,
+        family: bytes,
+        description: bytes = b"",
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`description` is stored beside the first chunks. It tells people whose the namespace is."""
         self._store = store
+        self._description = description
+        self._describe_at = clock() if description else math.inf
+        self._clock = clock
         self._namespace = namespace
         self._family = (family or namespace).hex()
         self._charts = Charts()
@@ -113,7 +126,7 @@ class ObjectsClient(RemoteClient):
                 for (tenant, _), members in groups.items()
                 for start in range(0, len(members), MOST_CHUNKS)
             ]
-            await asyncio.gather(*parts)
+            await asyncio.gather(*parts, self._describe())
         return held
 
     async def get(self, wanted: Sequence[tuple[OffloadKey, HeldChunk]]) -> list[memoryview | StoreDownError | None]:
@@ -214,6 +227,19 @@ class ObjectsClient(RemoteClient):
             wheres.append(_Where(path, offset, len(chunk.envelope)))
             offset += len(chunk.envelope)
         return wheres
+
+    async def _describe(self) -> None:
+        """Once an hour, as a collector may have deleted the description. Nothing depends on it."""
+        import obstore
+        from obstore.exceptions import BaseError
+
+        if self._clock() < self._describe_at:
+            return
+        self._describe_at = self._clock() + _DESCRIBED_EVERY_S
+        path = describe_path(self._family, self._namespace.hex())
+        with suppress(BaseError, OSError):
+            put = obstore.put_async(self._store, path, self._description, mode="create", use_multipart=False)
+            await self._limited(put)
 
     async def _get_ranges(self, path: str, places: Sequence[_Where]) -> list[memoryview | None]:
         """Envelopes by index. Neighbouring ranges are read as one."""

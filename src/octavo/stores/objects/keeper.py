@@ -1,27 +1,32 @@
 """`ObjectsKeeper`: an object store without an engine."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from octavo.chunks import OffloadKey
 from octavo.errors import TierError
 from octavo.stores import Finding, StoredItem, StoreKeeper, examine
+from octavo.stores.objects.descriptions import MOST_DESCRIPTION_BYTES, describe_path, open_description
 from octavo.stores.objects.layout import TAIL_BYTES, Index, parse_tail
 from octavo.stores.objects.troubles import explain
 from octavo.tiers.disk import RecordCipher
 
 _NAME = re.compile(r"([0-9a-f]+)/(\d{8})/([0-9a-f]{32})/([0-9a-f]+|shared)/[0-9a-f]+/[0-9a-f]+/[0-9a-f]+/[0-9a-f]+")
+_FAMILY = re.compile(r"[0-9a-f]+")
+_DESCRIPTION = re.compile(r"[0-9a-f]+/names/([0-9a-f]{32})")
 _EPOCH = re.compile(r"([0-9a-f]+)/epochs/(\d+)")
 
 
 class ObjectsKeeper(StoreKeeper):
     """One prefix of one store."""
 
-    def __init__(self, store: Any, url: str) -> None:
+    def __init__(self, store: Any, url: str, cipher: RecordCipher | None = None) -> None:
+        """With `cipher`, descriptions that are encrypted with this key can be read."""
         super().__init__(url)
         self._store = store
+        self._cipher = cipher
 
     def entries(self) -> Iterator[StoredItem | None]:
         import obstore
@@ -36,7 +41,7 @@ class ObjectsKeeper(StoreKeeper):
                     is_former = int(epoch) < epochs[family]
                     seen = (meta["path"], meta["size"], int(meta["last_modified"].timestamp()))
                     yield StoredItem(*seen, family, int(epoch), is_former, namespace, tenant)
-                elif not _EPOCH.fullmatch(meta["path"]):
+                elif not _EPOCH.fullmatch(meta["path"]) and not _DESCRIPTION.fullmatch(meta["path"]):
                     yield None
 
     def find(self, item: StoredItem, cipher: RecordCipher | None) -> list[Finding]:
@@ -80,6 +85,27 @@ class ObjectsKeeper(StoreKeeper):
         import obstore
 
         obstore.delete(self._store, [item.name for item in items])
+
+    def describe(self, family: str, namespace: str) -> Mapping[str, str]:
+        import obstore
+        from obstore.exceptions import BaseError
+
+        path = describe_path(family, namespace)
+        try:
+            data = obstore.get_range(self._store, path, start=0, end=MOST_DESCRIPTION_BYTES)
+        except (BaseError, OSError):
+            return {}
+        return open_description(bytes(data), namespace, self._cipher)
+
+    def drop_descriptions(self, staying: Collection[str]) -> None:
+        import obstore
+
+        for family in obstore.list_with_delimiter(self._store)["common_prefixes"]:
+            if _FAMILY.fullmatch(family):
+                for page in obstore.list(self._store, f"{family}/names"):
+                    found = [_DESCRIPTION.fullmatch(meta["path"]) for meta in page]
+                    if gone := [name[0] for name in found if name and name[1] not in staying]:
+                        obstore.delete(self._store, gone)
 
     @contextmanager
     def asking(self) -> Iterator[None]:

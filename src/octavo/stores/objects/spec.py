@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from octavo.errors import InputError
-from octavo.stores import RemoteClient, RemoteSpec, StoreKeeper
+from octavo.stores import Envelopes, RemoteClient, RemoteSpec, StoreKeeper
 from octavo.stores.objects.client import ObjectsClient
 from octavo.stores.objects.config import ObjectsConfig
+from octavo.stores.objects.descriptions import seal_description
 from octavo.stores.objects.keeper import ObjectsKeeper
 from octavo.stores.objects.store import open_store
 from octavo.stores.objects.troubles import explain
@@ -25,13 +26,18 @@ class ObjectsSpec(RemoteSpec):
     config: ObjectsConfig
 
     def open_client(self, context: TierContext, namespace: bytes) -> RemoteClient:
-        return ObjectsClient(open_store(self.config), namespace=namespace, family=context.family)
+        description = b""
+        if context.identity:
+            description = seal_description(context.identity, Envelopes(context.namespace, self.find_cipher()))
+        return ObjectsClient(
+            open_store(self.config), namespace=namespace, family=context.family, description=description
+        )
 
     def open_keeper(self) -> StoreKeeper:
         scheme, _, folder = self.config.url.partition("://")
         if scheme == "file" and not Path(folder).is_dir():
             raise InputError(f"{folder}: there is no such folder")  # opening it would create it
-        return ObjectsKeeper(open_store(self.config), self.config.shown_url)
+        return ObjectsKeeper(open_store(self.config), self.config.shown_url, self.find_cipher())
 
     async def try_store(self) -> None:
         store = open_store(self.config)
