@@ -1,6 +1,7 @@
 """Two engines over one store: the second resumes what the first computed, with the same answers."""
 
 import random
+from pathlib import Path
 
 import pytest
 from workloads import Clock, Family, check_nothing_is_held, generate, resumed, settle
@@ -71,7 +72,8 @@ def test_an_engine_resumes_from_a_disk_that_was_warmed_from_the_store(family, pr
     serve(first, family, prompts)
     settle(first)
     first.close()
-    assert run(["store", "warm", f"file://{store}", "--disk", str(disk), "--size", size]) == 0
+    named = ["--namespace", Path(family.config(MEMORY_BYTES).model).name]
+    assert run(["store", "warm", f"file://{store}", "--disk", str(disk), "--size", size, *named]) == 0
     second = start_over(family, {"disk": {"path": str(disk), "size": size}})
     found = serve(second, family, prompts)
     assert found == {"disk": sum((len(prompt) - 1) // step * step for prompt in prompts)}

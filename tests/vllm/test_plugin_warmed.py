@@ -24,7 +24,8 @@ def test_an_engine_resumes_from_a_disk_that_was_warmed(family: str, tmp_path: Pa
     shared = {"url": f"file://{store}"} | PATIENT
     first = play("again", model=model, transfer=transfer_config(memory="16MiB", shared=shared, digests=str(tmp_path)))
     assert first["disk"][1] == [0, 0, 0]
-    assert run(["store", "warm", f"file://{store}", "--disk", str(disk), "--size", SIZE]) == 0
+    named = ["--namespace", Path(model).name]
+    assert run(["store", "warm", f"file://{store}", "--disk", str(disk), "--size", SIZE, *named]) == 0
     shutil.rmtree(store)
     transfer = transfer_config(memory="16MiB", disk=str(disk), disk_size=SIZE, digests=str(tmp_path))
     second = play("again", model=model, transfer=transfer)

@@ -4,9 +4,10 @@ import json as json_module
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,6 +29,12 @@ _Url = Annotated[str, typer.Argument(help="As engines have it: s3://bucket/prefi
 _Endpoint = Annotated[str | None, typer.Option(help="The store's own address.", show_default="the cloud's")]
 _Region = Annotated[str | None, typer.Option(help="The region of the bucket.", show_default="the environment's")]
 _CaFile = Annotated[Path | None, typer.Option(help="Certificates of its authority, in PEM.", show_default="none")]
+_KeyFile = Annotated[
+    Path | None, typer.Option(help="The engines' key: names of what is encrypted.", show_default="OCTAVO_STORE_KEY")
+]
+_Namespace = Annotated[
+    str, typer.Option(help="Only namespaces whose digest begins so, or whose model has this name.", show_default="all")
+]
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would go, and delete nothing.")]
 
@@ -39,32 +46,48 @@ def _store() -> None:
 
 @app.command(name="ls")
 def list_namespaces(
-    url: _Url, *, endpoint: _Endpoint = None, region: _Region = None, ca_file: _CaFile = None, json: _Json = False
+    url: _Url,
+    *,
+    key_file: _KeyFile = None,
+    endpoint: _Endpoint = None,
+    region: _Region = None,
+    ca_file: _CaFile = None,
+    json: _Json = False,
 ) -> None:
-    """List the namespaces of each family (a model) and epoch: how much, how old."""
-    with _opened(url, endpoint, region, ca_file) as keeper:
+    """List the namespaces of each family (a model) and epoch: whose, how much, how old."""
+    with _opened(url, endpoint, region, ca_file, key_file) as keeper:
         inventory = _count(keeper)
+        names = {name: keeper.describe(*name) for name in {(key[0], key[3]) for key in inventory.namespaces}}
     lines: list[dict[str, Any]] = [
-        {"namespace": namespace, "family": family, "epoch": epoch, "is_former": is_former} | asdict(share)
+        {"namespace": namespace, "family": family, "epoch": epoch, "is_former": is_former}
+        | asdict(share)
+        | {"description": names[family, namespace]}
         for (family, epoch, is_former, namespace), share in sorted(inventory.namespaces.items())
     ]
     if json:
         write_output(json_module.dumps(lines, indent=2) + "\n")
         return
     for (family, epoch, is_former, namespace), share in sorted(inventory.namespaces.items()):
-        former = ", left behind by a reset" if is_former else ""
-        write_output(f"{namespace}  {_aged(share, keeper)}; model {family[:16]}, epoch {epoch}{former}\n")
+        where = f"family {family[:16]}, epoch {epoch}" + (", left behind by a reset" if is_former else "")
+        write_output(f"{namespace}  {_aged(share, keeper)}; {_whose(names[family, namespace])}; {where}\n")
     if not lines:
         write_output(f"{keeper.url}: no {keeper.items} of Octavo here\n")
 
 
 @app.command()
 def stat(
-    url: _Url, *, endpoint: _Endpoint = None, region: _Region = None, ca_file: _CaFile = None, json: _Json = False
+    url: _Url,
+    *,
+    namespace: _Namespace = "",
+    key_file: _KeyFile = None,
+    endpoint: _Endpoint = None,
+    region: _Region = None,
+    ca_file: _CaFile = None,
+    json: _Json = False,
 ) -> None:
     """Show all there is: how much, what resets left behind, tenants."""
-    with _opened(url, endpoint, region, ca_file) as keeper:
-        inventory = _count(keeper)
+    with _opened(url, endpoint, region, ca_file, key_file) as keeper:
+        inventory = _count(keeper, namespace)
     if json:
         told: dict[str, Any] = asdict(inventory.total)
         told["tenants"] = {tenant: asdict(share) for tenant, share in sorted(inventory.tenants.items())}
@@ -82,6 +105,7 @@ def stat(
 def verify(
     url: _Url,
     *,
+    namespace: _Namespace = "",
     key_file: Annotated[
         Path | None, typer.Option(help="The engines' key: tags are checked too.", show_default="OCTAVO_STORE_KEY")
     ] = None,
@@ -96,7 +120,8 @@ def verify(
     spec = _spec(url, endpoint, region, ca_file, key_file)
     cipher, keeper = spec.find_cipher(), spec.open_keeper()
     with keeper.asking(), _telling("checked", keeper) as tell:
-        for item, findings in find_all(keeper, filter(None, keeper.entries()), cipher):
+        chosen = filter(_meant(keeper, namespace), filter(None, keeper.entries()))
+        for item, findings in find_all(keeper, chosen, cipher):
             found.update(findings)
             for number, finding in enumerate(findings):
                 if finding.is_bad:
@@ -104,6 +129,7 @@ def verify(
                     write_output(f"{item.name}: {which}{finding.value}\n")
             checked.add(item)
             tell(checked)
+    _check_any(checked, keeper, namespace)
     num_bad = sum(count for finding, count in found.items() if finding.is_bad)
     tags = f", {found[Finding.AUTHENTIC]:,} of {found.total():,} chunks encrypted with this key" if cipher else ""
     write_output(f"{_told(checked, keeper)}: {num_bad} damaged{tags}\n")
@@ -121,7 +147,9 @@ def gc(
     older_than: Annotated[
         str | None, typer.Option(help="Delete what was stored so long ago: 7d.", show_default="none")
     ] = None,
+    namespace: _Namespace = "",
     dry_run: _DryRun = False,
+    key_file: _KeyFile = None,
     endpoint: _Endpoint = None,
     region: _Region = None,
     ca_file: _CaFile = None,
@@ -132,12 +160,12 @@ def gc(
     most_bytes = None if size is None else bytes_of("--size", size)
     with naming("--older-than"):
         before_s = 0 if older_than is None else int(time.time() - parse_seconds(older_than))
-    with _opened(url, endpoint, region, ca_file) as keeper:
+    with _opened(url, endpoint, region, ca_file, key_file) as keeper:
         if keeper.own_expiry and (size or older_than):
             raise InputError(keeper.own_expiry)
-        inventory = _count(keeper)
-        expiry = expire(inventory, most_bytes=most_bytes, before_s=before_s)
-        _delete(keeper, filter(expiry.takes, filter(None, keeper.entries())), is_dry=dry_run, of=inventory.total)
+        inventory = _count(keeper, namespace)
+        expiry, is_meant = expire(inventory, most_bytes=most_bytes, before_s=before_s), _meant(keeper, namespace)
+        _delete(keeper, lambda item: is_meant(item) and expiry.takes(item), is_dry=dry_run, of=inventory.total)
 
 
 @app.command()
@@ -147,9 +175,10 @@ def delete(
     salt: Annotated[
         str | None, typer.Option(help="Only what was stored under this salt (a tenant's).", show_default="all")
     ] = None,
-    namespace: Annotated[str, typer.Option(help="Only namespaces that begin with these hexadecimal digits.")] = "",
+    namespace: _Namespace = "",
     dry_run: _DryRun = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    key_file: _KeyFile = None,
     endpoint: _Endpoint = None,
     region: _Region = None,
     ca_file: _CaFile = None,
@@ -159,18 +188,14 @@ def delete(
 
     if salt is None and not namespace:
         raise InputError("say which objects: --salt or --namespace; `octavo store gc` deletes by age and size")
-    if not set(namespace) <= _HEX_DIGITS:
-        raise InputError(f"--namespace: {namespace!r} must be hexadecimal digits, as `octavo store ls` shows them")
     tenant = name_tenant(salt).hex()
-    with _opened(url, endpoint, region, ca_file) as keeper:
+    with _opened(url, endpoint, region, ca_file, key_file) as keeper:
         if not yes and not dry_run:
             typer.confirm(f"Delete what was selected in {keeper.url}?", abort=True)
-        chosen = (
-            found
-            for found in keeper.entries()
-            if found and found.namespace.startswith(namespace) and (salt is None or found.tenant == tenant)
-        )
-        _delete(keeper, chosen, is_dry=dry_run)
+        is_meant = _meant(keeper, namespace)
+        gone = _delete(keeper, lambda item: (salt is None or item.tenant == tenant) and is_meant(item), is_dry=dry_run)
+        if salt is None:
+            _check_any(gone, keeper, namespace)
 
 
 @app.command()
@@ -182,7 +207,7 @@ def warm(
         str, typer.Option(help="The engine's --disk-size: 100GiB. The newest objects that fit are copied.")
     ],
     namespace: Annotated[
-        str, typer.Option(help="The namespace that begins with these hexadecimal digits, if there are several.")
+        str, typer.Option(help="The beginning of a namespace's digest, or its model's name, if there are several.")
     ] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be copied, and copy nothing.")] = False,
     disk_key_file: Annotated[
@@ -234,14 +259,49 @@ def warm(
 
 
 def _of_one_namespace(keeper: "StoreKeeper", namespace: str) -> "list[StoredItem]":
-    """The items of the one namespace that begins so, without those that resets left behind."""
-    found = [item for item in keeper.entries() if item and not item.is_former and item.namespace.startswith(namespace)]
-    names = sorted({item.namespace for item in found})
+    """The items of the one namespace that is meant, without those that resets left behind."""
+    is_meant = _meant(keeper, namespace)
+    found = [item for item in keeper.entries() if item and not item.is_former and is_meant(item)]
+    names = sorted({(item.namespace, item.family) for item in found})
     if not names:
-        raise InputError(f"{keeper.url} has no namespace that begins with {namespace!r}: see `octavo store ls`")
+        raise InputError(_nothing(keeper, namespace))
     if len(names) > 1:
-        raise InputError(f"{keeper.url} has several namespaces: say which with --namespace {' or '.join(names)}")
+        which = " or ".join(f"{name} ({_whose(keeper.describe(family, name))})" for name, family in names)
+        raise InputError(f"{keeper.url} has several namespaces: say which with --namespace {which}")
     return found
+
+
+def _meant(keeper: "StoreKeeper", namespace: str) -> "Callable[[StoredItem], bool]":
+    """Tells the items of the namespaces that a person means by the beginning of a digest, or by a model's name: hex
+    digits are always a digest's."""
+    if set(namespace) <= _HEX_DIGITS:
+        return lambda item: item.namespace.startswith(namespace)
+
+    @cache
+    def is_meant(family: str, digest: str) -> bool:
+        return keeper.describe(family, digest).get("model") == namespace
+
+    return lambda item: is_meant(item.family, item.namespace)
+
+
+def _check_any(found: "Share", keeper: "StoreKeeper", namespace: str) -> None:
+    if namespace and not found.count:
+        raise InputError(_nothing(keeper, namespace))
+
+
+def _nothing(keeper: "StoreKeeper", namespace: str) -> str:
+    whose = f"whose digest begins with {namespace!r} or whose model has this name" if namespace else "to copy"
+    return f"{keeper.url} has no namespace {whose}: see `octavo store ls`"
+
+
+def _whose(told: "Mapping[str, str]") -> str:
+    """What tells namespaces apart, in the words of an engine that stored there."""
+    if not told.get("model"):
+        return "model unknown"
+    vllm = f"vLLM {told['vllm']}" if told.get("vllm") else None
+    codec = told["codec"] if told.get("codec", "none") != "none" else None
+    parts = (f"model {told['model']}", told.get("dtype") or told.get("cache_dtype"), codec, vllm, told.get("plan"))
+    return ", ".join(filter(None, parts))
 
 
 def _spec(
@@ -254,29 +314,47 @@ def _spec(
 
 
 @contextmanager
-def _opened(url: str, endpoint: str | None, region: str | None, ca_file: Path | None) -> "Iterator[StoreKeeper]":
-    keeper = _spec(url, endpoint, region, ca_file).open_keeper()
+def _opened(
+    url: str, endpoint: str | None, region: str | None, ca_file: Path | None, key_file: Path | None = None
+) -> "Iterator[StoreKeeper]":
+    keeper = _spec(url, endpoint, region, ca_file, key_file).open_keeper()
     with keeper.asking():
         yield keeper
 
 
-def _count(keeper: "StoreKeeper") -> "Inventory":
+def _count(keeper: "StoreKeeper", namespace: str = "") -> "Inventory":
     from octavo.stores import Inventory  # see above
 
-    inventory = Inventory()
+    inventory, is_meant = Inventory(), _meant(keeper, namespace)
     with _telling("looked at", keeper) as tell:
-        for _found in inventory.counting(keeper.entries()):
+        for _found in inventory.counting(item for item in keeper.entries() if item is None or is_meant(item)):
             tell(inventory.total)
+    _check_any(inventory.total, keeper, namespace)
     return inventory
 
 
-def _delete(keeper: "StoreKeeper", chosen: "Iterable[StoredItem]", *, is_dry: bool, of: "Share | None" = None) -> None:
+def _delete(
+    keeper: "StoreKeeper", takes: "Callable[[StoredItem], bool]", *, is_dry: bool, of: "Share | None" = None
+) -> "Share":
+    """Deletes what `takes` chooses, and the descriptions of namespaces of which nothing stays."""
     from octavo.stores import delete_items  # see above
 
     verb = "would be deleted" if is_dry else "deleted"
+    staying: set[str] = set()
+
+    def chosen() -> "Iterator[StoredItem]":
+        for item in filter(None, keeper.entries()):
+            if takes(item):
+                yield item
+            else:
+                staying.add(item.namespace)
+
     with _telling(verb, keeper) as tell:
-        gone = delete_items(keeper, chosen, is_dry=is_dry, tell=tell)
+        gone = delete_items(keeper, chosen(), is_dry=is_dry, tell=tell)
+    if not is_dry:
+        keeper.drop_descriptions(staying)
     write_output(f"{_told(gone, keeper)} {verb}" + (f", of {_told(of, keeper)}" if of else "") + "\n")
+    return gone
 
 
 @contextmanager
