@@ -34,7 +34,7 @@ _MOST_AT_ONCE = 32
 _MOST_REMEMBERED = 4096
 """The most indexes of objects that are remembered; the oldest is forgotten first."""
 _NOBODY = "shared"
-_DESCRIBED_EVERY_S = 3600.0
+_DESCRIBED_EVERY_S, _DESCRIBE_S = 3600.0, 2.0
 
 
 class _Where(NamedTuple):
@@ -237,9 +237,10 @@ class ObjectsClient(RemoteClient):
             return
         self._describe_at = self._clock() + _DESCRIBED_EVERY_S
         path = describe_path(self._family, self._namespace.hex())
-        with suppress(BaseError, OSError):
+        with suppress(BaseError, OSError):  # a TimeoutError is an OSError
             put = obstore.put_async(self._store, path, self._description, mode="create", use_multipart=False)
-            await self._limited(put)
+            async with asyncio.timeout(_DESCRIBE_S):
+                await self._limited(put)
 
     async def _get_ranges(self, path: str, places: Sequence[_Where]) -> list[memoryview | None]:
         """Envelopes by index. Neighbouring ranges are read as one."""
