@@ -20,7 +20,7 @@ def scenario_stress(
     llm = start(
         model,
         transfer,
-        **({"dtype": "float32", "num_gpu_blocks_override": 48, "max_model_len": 672, "max_num_seqs": 10} | options),
+        **({"dtype": "float32", "num_gpu_blocks_override": 43, "max_model_len": 672, "max_num_seqs": 10} | options),
     )
     below = Offloading(llm) if transfer is not None else None
     source = random.Random(3)

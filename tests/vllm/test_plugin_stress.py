@@ -16,7 +16,7 @@ def test_answers_stay_the_same(tmp_path: Path) -> None:
     right = play("stress", model=model, transfer=None)
     quiet = play("stress", model=model, transfer=transfer_config(disk=str(tmp_path / "disk"), **common))
     assert quiet["answers"] == right["answers"]
-    assert quiet["loaded_tokens"] > 10_000
+    assert quiet["loaded_tokens"] > 5_000
     assert quiet["preemptions"] > 0
     assert quiet["counters"]["promoted"] > 0
     assert quiet["counters"]["evicted"] > 0
