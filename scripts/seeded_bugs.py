@@ -210,8 +210,8 @@ ENGINE_BUGS = (
     Bug(
         name="a chunk may be evicted while it is loaded",
         file="offload/manager.py",
-        right="        self._resident.add_readers(keys, heads)\n        self._promotions.loaded(keys)\n",
-        wrong="        self._promotions.loaded(keys)\n",
+        right="        self._resident.add_readers(keys, heads)\n        self._promotions.release(keys)\n",
+        wrong="        self._promotions.release(keys)\n",
         tests=MANAGER,
     ),
     Bug(
