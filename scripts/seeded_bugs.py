@@ -14,6 +14,7 @@ RESTARTS = ("tests/engine/test_identical_restarts.py", "-k", "llama")
 LATE = ("tests/engine/test_identical_faults.py", "-k", "gemma3 and (begin_late or too_late)")
 OFFLOADING = ("tests/offload/test_state_machine.py", "-k", "wrong and window and full")
 MANAGER = ("tests/offload/test_manager.py", "tests/offload/test_manager_tiers.py")
+WAITS = ("tests/offload/test_scheduler.py",)
 FORKS = ("tests/blocks/test_state_machine.py", "-k", "null")
 LIVENESS = ("tests/engine/test_liveness.py", "-k", "loaded_ahead")
 LENDING = ("tests/offload/test_lending.py",)
@@ -213,6 +214,13 @@ ENGINE_BUGS = (
         right="        self._resident.add_readers(keys, heads)\n        self._promotions.release(keys)\n",
         wrong="        self._promotions.release(keys)\n",
         tests=MANAGER,
+    ),
+    Bug(
+        name="chunks stay held for a request that was aborted",
+        file="offload/loads.py",
+        right="        if state.awaited:\n",
+        wrong="        if state.awaited and state.is_late:\n",
+        tests=WAITS,
     ),
     Bug(
         name="a request from before a reset publishes its blocks",

@@ -258,6 +258,23 @@ def test_of_reads_that_seem_too_slow_the_first_and_one_in_sixteen_measure_the_ti
     served.settle()
 
 
+@pytest.mark.parametrize("is_read", [True, False])
+def test_nothing_is_held_for_a_request_that_was_aborted(is_read):
+    tier = FaultyTier(NaiveTier(1 << 20))
+    served = Served(tiers=[tier])
+    served.serve_offloaded()
+    served.lose_memory()
+    request = served.begin(PROMPT).blocks
+    assert served.offload.prepare(request, served.now, may_borrow=False) is not Readiness.READY
+    if is_read:
+        served.poll()
+        assert served.offloading_manager.status().chunks_being_promoted == 0
+    assert served.offload.has_pending_work()
+    served.offload.aborted(request)
+    served.poll()
+    assert not served.offload.has_pending_work()
+
+
 def test_a_read_under_way_counts_for_what_its_time_has_left_of_it():
     tier = FaultyTier(NaiveTier(1 << 20))
     served = Served(tiers=[tier])
