@@ -100,7 +100,7 @@ crash: $(VENV)/.installed  ## 200 kills of a process that writes to disk, and da
 	OCTAVO_CRASHES=200 $(BIN)/pytest -q --timeout 600 tests/tiers/test_disk_crash.py tests/tiers/test_disk_damage.py
 
 soak: $(VENV)/.installed  ## the whole stack at random with faults, and its progress, longer than in `make test`
-	OCTAVO_MACHINE_EXAMPLES=100 OCTAVO_LIVENESS_EXAMPLES=40 \
+	OCTAVO_MACHINE_EXAMPLES=60 OCTAVO_LIVENESS_EXAMPLES=20 \
 		$(BIN)/pytest -q --timeout 600 tests/offload/test_state_machine.py tests/engine/test_liveness.py
 
 families: $(VENV)/.installed  ## what of transformers answers as it does in plain Hugging Face
