@@ -48,7 +48,8 @@ def grow_old(*paths):
 def test_it_is_there_and_then_gone(here):
     with temporary_folder("octavo-test-") as folder:
         assert list(here.iterdir()) == [folder]
-        assert not is_unlocked(folder)
+        (lock,) = folder.iterdir()
+        assert not is_unlocked(lock)
     assert list(here.iterdir()) == []
 
 
@@ -79,6 +80,15 @@ def test_what_is_young_or_has_another_name_or_leads_elsewhere_stays(here):
     assert not is_unlocked(link)
     with temporary_folder("octavo-test-"):
         assert all(path.exists() for path in (young, other, elsewhere, link, pipe))
+
+
+def test_a_persons_own_folder_of_that_name_stays(here):
+    own = here / "octavo-test-notes"
+    own.mkdir()
+    (own / "thesis.txt").write_text("years of work")
+    grow_old(own)
+    with temporary_folder("octavo-test-"):
+        assert (own / "thesis.txt").exists()
 
 
 def test_what_is_somebody_elses_stays(here, monkeypatch):

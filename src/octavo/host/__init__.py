@@ -1,5 +1,5 @@
-"""What lies in host memory: the arena, its slots, the chunks in them, a segment that processes share. And what the dead
-left."""
+"""What lies in host memory: the arena, its slots, the chunks in them, a segment that processes share, and what
+killed processes left."""
 
 from octavo.host.arena import BOOKKEEPING_BYTES_PER_SLOT, PAGE_BYTES, HostArena, SlotPlan, plan_slots
 from octavo.host.leftovers import YOUNGEST_S, find_old, is_unlocked, temporary_folder

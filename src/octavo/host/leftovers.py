@@ -1,4 +1,4 @@
-"""Files and folders that a process locks while it lives. Those that nobody locks are what dead processes left."""
+"""Files that a process locks while it lives. What nobody locks is what dead processes left."""
 
 import fcntl
 import os
@@ -11,22 +11,24 @@ from tempfile import TemporaryDirectory, gettempdir
 
 YOUNGEST_S = 60.0
 """A younger one may belong to a process that has not locked it yet."""
+_LOCK = ".octavo-lock"
 
 
 @contextmanager
 def temporary_folder(prefix: str) -> Iterator[Path]:
-    """A folder that is deleted at the end. What killed processes left under this prefix is deleted at the beginning."""
+    """A folder that is deleted at the end, and that holds a lock's file until then. What killed processes left under
+    this prefix is deleted at the beginning; a folder without such a file is somebody's own, and stays."""
     for path in find_old(Path(gettempdir()), prefix):
-        if path.is_dir() and is_unlocked(path):
+        if is_unlocked(path / _LOCK):
             shutil.rmtree(path, ignore_errors=True)
     with TemporaryDirectory(prefix=prefix) as name:
-        folder = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
+        lock = os.open(Path(name, _LOCK), os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             with suppress(OSError):  # without locks no one is found unlocked either
-                fcntl.flock(folder, fcntl.LOCK_EX)
+                fcntl.flock(lock, fcntl.LOCK_EX)
             yield Path(name)
         finally:
-            os.close(folder)
+            os.close(lock)
 
 
 def find_old(folder: Path, prefix: str, older_than_s: float = YOUNGEST_S) -> list[Path]:
@@ -35,7 +37,7 @@ def find_old(folder: Path, prefix: str, older_than_s: float = YOUNGEST_S) -> lis
 
 
 def is_unlocked(path: Path) -> bool:
-    """Whether no process locks it. False where that cannot be known."""
+    """Whether this file is there and no process locks it. False where that cannot be known."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
