@@ -328,14 +328,19 @@ def test_waiting_has_a_deadline(engine):
     assert look(engine, context, keys) == [LookupResult.MISS] * 6
 
 
-def test_who_loads_waits_for_nothing_more(engine):
-    """Or what nobody loads would be held without end."""
+def left_partly_below(engine):
+    """A request whose chunks are on the tier, and in memory only as far as another left room."""
     context, keys = engine.request("a", 5)
     engine.store(context, keys)
     engine.settle()
-    other, others = engine.request("b", 6)
-    engine.store(other, others)
+    engine.store(*engine.request("b", 6))
     engine.settle()
+    return context, keys
+
+
+def test_who_loads_waits_for_nothing_more(engine):
+    """Or what nobody loads would be held without end."""
+    context, keys = left_partly_below(engine)
     engine.step()
     found = look(engine, context, keys)
     assert {LookupResult.HIT, LookupResult.HIT_PENDING} == set(found)
@@ -351,12 +356,7 @@ def test_who_loads_waits_for_nothing_more(engine):
 @pytest.mark.parametrize("ends", ["finished", "computed"])
 def test_who_does_without_waits_for_nothing_more(engine, ends):
     """Nobody steps an engine on for chunks that nobody waits for."""
-    context, keys = engine.request("a", 5)
-    engine.store(context, keys)
-    engine.settle()
-    other, others = engine.request("b", 6)
-    engine.store(other, others)
-    engine.settle()
+    context, keys = left_partly_below(engine)
     assert LookupResult.HIT_PENDING in look(engine, context, keys)
     engine.step()
     engine.step()

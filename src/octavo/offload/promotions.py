@@ -157,12 +157,12 @@ class Promotions:
         self._unwanted.difference_update(keys)
 
     def release(self, keys: Sequence[OffloadKey]) -> None:
-        """Who waited for these chunks has pinned them, or has given up: they are held no longer, nor will those be that
-        are being read."""
+        """Ends the holds of these chunks: who waited for them has pinned them, or has given up. A chunk that is still
+        being read will not be held."""
         if self.reading:
             self._unwanted.update(key for key in keys if key in self.reading)
         if self._held:
-            self._release([key for key in dict.fromkeys(keys) if key in self._held])
+            self._end_holds([key for key in dict.fromkeys(keys) if key in self._held])
 
     def expire(self, now: float) -> None:
         """Cancels reads and releases held chunks whose deadlines have passed."""
@@ -174,7 +174,7 @@ class Promotions:
             lower.missed_deadline()
         while self._ends_of_holds and self._ends_of_holds[0][0] <= now:
             _, _, keys = heapq.heappop(self._ends_of_holds)
-            self._release([key for key in keys if key in self._held and self._held[key][1] <= now])
+            self._end_holds([key for key in keys if key in self._held and self._held[key][1] <= now])
         while self._failed:
             key, until = next(iter(self._failed.items()))
             if until > now and len(self._failed) <= self._limits.most_failed_keys:
@@ -239,13 +239,13 @@ class Promotions:
         return len(batch) == num_asked
 
     def _hold(self, job_id: int, keys: list[OffloadKey], deadline: float) -> None:
-        self._release([key for key in keys if key in self._held])  # of a chunk that was replaced since
+        self._end_holds([key for key in keys if key in self._held])  # of a chunk that was replaced since
         heads = self._resident.index.find(keys)
         self._resident.add_readers(keys, heads)
         self._held.update((key, (head, deadline)) for key, head in zip(keys, heads, strict=True))
         heapq.heappush(self._ends_of_holds, (deadline, job_id, keys))
 
-    def _release(self, keys: Sequence[OffloadKey]) -> None:
+    def _end_holds(self, keys: Sequence[OffloadKey]) -> None:
         heads = [self._held.pop(key)[0] for key in keys]
         self._resident.remove_readers(keys, heads)
 

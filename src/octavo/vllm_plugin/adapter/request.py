@@ -37,7 +37,7 @@ class RequestState:
         self.from_tiers: set[OffloadKey] = set()
         """The chunks that were promoted for it."""
         self.awaited: dict[OffloadKey, None] = {}
-        """Those of them that may be held for it, since it was not served since."""
+        """The chunks that were promoted since it was last served: they may be held for it."""
         self.deadline = math.inf
         """The end of its wait for tiers; set when the wait begins, and in the past once the request has given up."""
         self._context = context
