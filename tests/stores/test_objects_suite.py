@@ -80,6 +80,23 @@ def test_an_object_that_goes_between_index_and_read_is_a_miss(tmp_path):
         assert driver.found(range(6)) == [0] * 6
 
 
+def test_an_answer_becomes_known_with_a_poll_alone(tmp_path):
+    """Else who looks a chunk up, and then hears that no answer is under way, takes it for missing."""
+    suite = ObjectsSuite()
+    with suite.driver(tmp_path) as driver:
+        driver.store(tier_driver.chunks(range(6)))
+    with suite.driver(tmp_path) as driver:
+        tier, keys = driver.tier, [tier_driver.key(number) for number in range(6)]
+        assert tier.ask(tier_driver.ALL_KEYS)
+        while not tier._ended:
+            suite.await_progress(tier)
+        assert tier.lookup(keys) == [0] * 6
+        assert tier.ask(tier_driver.ALL_KEYS)
+        driver.poll()
+        assert tier.lookup(keys) == [ALL_BLOCKS] * 6
+        assert not tier.ask(tier_driver.ALL_KEYS)
+
+
 def test_equal_work_of_two_engines_is_stored_once(tmp_path):
     suite, wanted = ObjectsSuite(), tier_driver.chunks(range(6))
     with suite.driver(tmp_path) as first, suite.driver(tmp_path) as second:

@@ -87,7 +87,6 @@ class RemoteTier(Tier):
         self._client.expect(sequence)
         if not wants_answer or not self._is_usable:
             return False
-        self._take_ended()
         name = (sequence.tenant, tuple(chain.keys[-1] if chain.keys else b"" for chain in sequence.chains))
         until = self._answers.get(name, 0.0)
         if until is None:

@@ -105,8 +105,9 @@ class Tier(ABC):
     def ask(self, sequence: SequenceNames, *, wants_answer: bool = True) -> bool:
         """Tells the tier of a sequence whose chunks somebody will look up or store. A medium that cannot answer a
         `lookup` at once, such as a store on a network, asks ahead what it has of them, and `lookup` tells what is known
-        by now. True while that answer is under way: ask again. The tier bounds the time, and remembers answers for a
-        bounded time, also negative ones. `wants_answer`: False if the chunks are only to be stored; the answer is then
+        by now. True while that answer is under way: ask again. It becomes known with `poll` alone: after False, what
+        `lookup` said since the last poll still holds. The tier bounds the time, and remembers answers for a bounded
+        time, also negative ones. `wants_answer`: False if the chunks are only to be stored; the answer is then
         False. A tier that knows what it has does nothing."""
         return False
 
