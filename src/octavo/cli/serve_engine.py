@@ -1,5 +1,6 @@
 """Makes an engine with all its tiers from the settings of `octavo serve`, and runs the server."""
 
+import gc
 import logging
 import os
 import sys
@@ -70,6 +71,7 @@ def run_server(settings: ServeSettings) -> None:
         print_error(_OPEN_TO_ALL)
     announce(server, url_of(listener), served.engine.engine)
     tell_facts(served)
+    gc.freeze()  # else a full collection follows all that was loaded, while every request waits
     Server(served.engine, server, read_offload=served.read_offload, tenants=tenants).run(sockets=[listener])
     if (error := served.engine.error) is not None:
         raise EngineDiedError(error) from error
