@@ -2,6 +2,7 @@
 
 import asyncio
 import fcntl
+import gc
 import signal
 import socket
 import subprocess
@@ -159,6 +160,8 @@ def test_a_context_too_short_for_any_resume_is_warned_of(model_folder, capsys):
         announce(ServerConfig(model_name="tiny"), "http://here", engine)
         engine.close()
         assert ("no request can ever be resumed" in capsys.readouterr().err) is warned
+        assert gc.get_freeze_count() > 10_000, "what was loaded is not looked at while it serves"
+        gc.unfreeze()
 
 
 @pytest.mark.parametrize("part", ["step", "rest"])

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from octavo.cli.engine_imports import require_gateway
-from octavo.cli.output import print_error, write_output
+from octavo.cli.output import print_error, write_ready
 from octavo.cli.setting import EPP
 from octavo.cli.setting_flags import values_by_key, with_settings
 from octavo.cli.setting_sources import gather, picker_settings_from
@@ -54,6 +54,6 @@ async def _serve(config: PickerConfig) -> None:
 
     def tell(address: str) -> None:
         page = "" if server.status_url is None else f", page and metrics at {server.status_url}"
-        write_output(f"Picks one of {count} for each request of a Gateway: gRPC at {address}{page}\n")
+        write_ready(f"Picks one of {count} for each request of a Gateway: gRPC at {address}{page}\n")
 
     await server.serve(tell)

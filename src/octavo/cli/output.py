@@ -1,5 +1,6 @@
 """A command's output: a report on stdout, a complaint of one line on stderr."""
 
+import gc
 import os
 import sys
 from contextlib import suppress
@@ -24,6 +25,13 @@ def write_output(text: str) -> bool:
         discard_output()
         raise InputError(f"cannot write to standard output: {cause.strerror}") from cause
     return True
+
+
+def write_ready(text: str) -> None:
+    """Says where a server is. What it has loaded stays, and the garbage collector follows it no more: a full collection
+    would stop all requests for most of a second."""
+    gc.freeze()
+    write_output(text)
 
 
 def print_error(message: str) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from octavo.cli.engine_imports import require_engine
-from octavo.cli.output import print_error, write_output
+from octavo.cli.output import print_error, write_ready
 from octavo.cli.setting import ROUTE
 from octavo.cli.setting_flags import values_by_key, with_settings
 from octavo.cli.setting_sources import gather, router_settings_from
@@ -45,5 +45,5 @@ def route(
     url, fleet = url_of(listener), server.fleet
     count = "1 engine" if len(fleet.members) == 1 else f"{len(fleet.members)} engines"
     count += f" and those at {', '.join(fleet.names.problems)}" if fleet.names.problems else ""
-    write_output(f"Routing to {count}: OpenAI's API at {url}/v1, the fleet at {url}\n")
+    write_ready(f"Routing to {count}: OpenAI's API at {url}/v1, the fleet at {url}\n")
     server.run(sockets=[listener])

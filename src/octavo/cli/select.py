@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from octavo.cli.engine_imports import require_engine
-from octavo.cli.output import write_output
+from octavo.cli.output import write_ready
 from octavo.cli.setting import SELECT
 from octavo.cli.setting_flags import values_by_key, with_settings
 from octavo.cli.setting_sources import gather, selection_settings_from
@@ -39,5 +39,5 @@ def select(
     server = SelectionServer(wanted if made is None else msgspec.structs.replace(wanted, api_key=made))
     listener = open_socket(wanted)
     key = "" if made is None else f" with the key {made}"
-    write_output(f"Selects engines: POST /register and /query at {url_of(listener)}{key}\n")
+    write_ready(f"Selects engines: POST /register and /query at {url_of(listener)}{key}\n")
     server.run(sockets=[listener])

@@ -1,6 +1,5 @@
 """Makes an engine with all its tiers from the settings of `octavo serve`, and runs the server."""
 
-import gc
 import logging
 import os
 import sys
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple
 from transformers.utils import logging as _untyped_logging
 
 from octavo.blocks import KVCacheManager
-from octavo.cli.output import print_error, write_output
+from octavo.cli.output import print_error, write_output, write_ready
 from octavo.cli.setting_sources import ServeSettings
 from octavo.engine import AsyncEngine, Engine, EngineConfig, check_before_loading, offload_maker
 from octavo.errors import EngineDiedError
@@ -71,7 +70,6 @@ def run_server(settings: ServeSettings) -> None:
         print_error(_OPEN_TO_ALL)
     announce(server, url_of(listener), served.engine.engine)
     tell_facts(served)
-    gc.freeze()  # else a full collection follows all that was loaded, while every request waits
     Server(served.engine, server, read_offload=served.read_offload, tenants=tenants).run(sockets=[listener])
     if (error := served.engine.error) is not None:
         raise EngineDiedError(error) from error
@@ -82,7 +80,7 @@ def announce(server: ServerConfig, url: str, engine: Engine) -> None:
     plan = engine.manager.config
     if engine.manager.is_caching and (reason := plan.why_nothing_resumes()):
         print_error(reason)
-    write_output(
+    write_ready(
         f"Serving {server.model_name}: page at {url} and OpenAI's API at {url}/v1; context "
         f"{plan.limits.max_model_len:,} tokens, pool {format_bytes(plan.num_sheets * plan.sheet_bytes)}\n"
     )
