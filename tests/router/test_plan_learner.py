@@ -15,7 +15,7 @@ from octavo.events import (
     encode_batch,
     external_hashes,
 )
-from octavo.hashing import PLAIN, BlockHasher, RequestIdentity
+from octavo.hashing import PLAIN, BlockHasher, MultiModalItem, RequestIdentity
 from octavo.router import EngineAddress, Indexes, LearningFeed, Member, PlanLearner
 
 TOKENS = list(range(100, 100 + 64))
@@ -75,13 +75,54 @@ def test_hashes_of_another_seed_are_told_with_the_remedy():
         learner().take([stored(0, FULL, hashes_of(FULL, seed="another"))])
 
 
-def test_a_salted_prompt_teaches_nothing_of_the_hashes():
+IMAGE = MultiModalItem(identifier="cat", offset=3, length=20)
+WITH_IMAGE = [*TOKENS[:3], *[7] * 20, *TOKENS[23:]]
+
+
+@pytest.mark.parametrize(
+    ("identity", "tokens", "extra_keys"),
+    [
+        (RequestIdentity(cache_salt="s"), TOKENS, [("s",), None, None, None]),
+        (RequestIdentity(multimodal=(IMAGE,)), WITH_IMAGE, [(("cat", 3),), (("cat", -13),), None, None]),
+        (
+            RequestIdentity(cache_salt="s", multimodal=(IMAGE,)),
+            WITH_IMAGE,
+            [(("cat", 3), "s"), (("cat", -13),), None, None],
+        ),
+    ],
+)
+def test_what_a_hash_has_beside_tokens_is_told_with_it(identity, tokens, extra_keys):
     learning = learner()
-    salted = hashes_of(FULL, identity=RequestIdentity(cache_salt="s"))
-    learning.take([stored(0, FULL, salted, extra_keys=[("s",), None, None, None])])
+    told = hashes_of(FULL, tokens, identity=identity)
+    assert learning.take([stored(0, FULL, told, tokens=tokens, extra_keys=extra_keys)])
+    assert (learning.plan.plan.hash_block_size, learning.plan.hash_seed) == (8, "0")
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        (b"digest of embeddings",),
+        ("s", b"digest"),
+        ("s", "t"),
+        (("cat", 3, 4),),
+        (("cat", 99),),
+        (("cat", "3"),),
+        (1.5,),
+    ],
+)
+def test_keys_that_do_not_say_enough_teach_nothing(keys):
+    learning = learner()
+    learning.take([stored(0, FULL, [1, 2, 3, 4], extra_keys=[keys, None, None, None])])
     assert learning.plan is None
+
+
+@pytest.mark.parametrize("identity", [RequestIdentity(cache_salt="s"), RequestIdentity(multimodal=(IMAGE,))])
+def test_a_group_that_keeps_its_last_blocks_does_not_tell_how_the_prompt_began(identity):
+    """It is no sign of another seed either."""
+    learning = learner()
+    learning.take([stored(1, WINDOW, hashes_of(WINDOW, WITH_IMAGE, identity=identity)[1:], extra_keys=[None])])
     learning.take([stored(0, FULL, hashes_of(FULL))])
-    assert learning.plan is not None
+    assert learning.plan.hash_seed == "0"
 
 
 def test_a_group_whose_rule_the_events_do_not_tell_needs_nothing():

@@ -7,13 +7,14 @@ blocks of a sequence come with their tokens, and their hashes must be those of t
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from math import gcd
 
 import msgspec
 
 from octavo.errors import InputError
 from octavo.events import AnyEvent, BlockStored, PublishedGroup, PublishedPlan, external_hashes
-from octavo.hashing import PLAIN, BlockHasher
+from octavo.hashing import BlockHasher, MultiModalItem, RequestIdentity
 
 _MOST_GROUPS = 64
 _MOST_TOKENS = 1 << 14
@@ -103,19 +104,20 @@ class PlanLearner:
         self._groups[index] = group
 
     def _learn_hashing(self, event: BlockStored) -> None:
-        is_plain = not any(event.extra_keys or ()) and event.lora_name is None and event.lora_id is None
         tokens = event.token_ids[: _MOST_TOKENS // event.block_size * event.block_size]
-        if event.parent_block_hash is not None or not is_plain or not event.block_hashes or not tokens:
+        identity = _identity_at_start(event)
+        if event.parent_block_hash is not None or identity is None or not event.block_hashes or not tokens:
             return
         first = event.block_hashes[0]
         for hash_block_size, seed, ahead in self._candidates(event.block_size):
             hasher = BlockHasher(
                 hash_block_size=hash_block_size, algorithm=self._algorithm, seed=seed, lookahead_tokens=ahead
             )
-            if first in external_hashes(hasher.hash_tokens(tokens, PLAIN)):
+            if first in external_hashes(hasher.hash_tokens(tokens, identity)):
                 self._hashing = hash_block_size, seed, ahead
                 return
-        if event.block_size < len(tokens) == len(event.token_ids):  # of one block, its lookahead is not known
+        is_certain = _names_all_blocks(event) and not identity.multimodal
+        if is_certain and event.block_size < len(tokens) == len(event.token_ids):  # one block's lookahead is not known
             seeds = " or ".join(f"{seed!r}" for seed in self._seeds)
             raise InputError(
                 f"its hashes are not those of {self._algorithm} with the seed {seeds}: start vLLM with "
@@ -130,3 +132,33 @@ class PlanLearner:
             for size in sizes if self._told is None else [self._told.hash_block_size]:
                 for seed in self._seeds:
                     yield size, seed, ahead
+
+
+def _names_all_blocks(event: BlockStored) -> bool:
+    """A group that keeps some blocks only tells the extra keys of these, and so mostly no salt."""
+    return len(event.block_hashes) * event.block_size == len(event.token_ids)
+
+
+def _identity_at_start(event: BlockStored) -> RequestIdentity | None:
+    """What the first named block has in its hash beside tokens; None if the event does not say enough."""
+    if event.lora_name is not None or event.lora_id is not None:
+        return None
+    salt, items, tokens = None, [], event.token_ids
+    for key in next(iter(event.extra_keys or ()), None) or ():
+        match key:
+            case str() if salt is None:
+                salt = key
+            case (str(name), int(offset)) if 0 <= offset < len(tokens):
+                items.append((name, offset))
+            case _:
+                return None
+    try:
+        places = [MultiModalItem(identifier=i, offset=at, length=_length_of_run(tokens[at:])) for i, at in items]
+        return RequestIdentity(cache_salt=salt, multimodal=tuple(places))
+    except InputError:
+        return None
+
+
+def _length_of_run(tokens: Sequence[int]) -> int:
+    """How many tokens at the start are equal. Events do not tell an image's length; most have one token throughout."""
+    return sum(1 for _ in takewhile(tokens[0].__eq__, tokens))
