@@ -34,6 +34,7 @@ from octavo.router.names import LOOK_UP_INTERVAL_S, LookUp, Names, look_up
 from octavo.router.others import follow_load
 from octavo.router.placement import Choice, Placement, Prompt
 from octavo.router.reasons import reason_of
+from octavo.router.rendered import RENDER_CHAT
 from octavo.server import PREFILL, ROUTER, ApiError, EngineFacts, overloaded
 
 _logger = logging.getLogger(__name__)
@@ -208,6 +209,8 @@ class Fleet:
             answer = await self._get(member, "/engine")
             member.learns_plan = answer.status_code == HTTPStatus.NOT_FOUND
             if member.learns_plan:  # vLLM, or another server of OpenAI's API
+                probe = await self._ask(member, "POST", RENDER_CHAT, json={})
+                member.renders = probe.status_code == HTTPStatus.BAD_REQUEST  # 403: it might, and is told not to
                 return read_models(await self._get(member, "/v1/models"), member.address)
             return read_facts(answer)
         except (httpx.HTTPError, *MALFORMED) as error:
@@ -216,10 +219,14 @@ class Fleet:
             return None
 
     async def _get(self, member: Member, path: str) -> httpx.Response:
+        return await self._ask(member, "GET", path)
+
+    async def _ask(self, member: Member, method: str, path: str, json: object = None) -> httpx.Response:
         """Also raises httpx.ReadTimeout if the whole answer does not come in time."""
         try:
             async with asyncio.timeout(_HEALTH_TIMEOUT_S):
-                return await self.client.get(f"{member.address.url}{path}", headers=self._headers, timeout=None)
+                url = f"{member.address.url}{path}"
+                return await self.client.request(method, url, json=json, headers=self._headers, timeout=None)
         except TimeoutError:
             raise httpx.ReadTimeout(f"no answer in {_HEALTH_TIMEOUT_S:.0f} s") from None
 

@@ -33,6 +33,8 @@ class Member:
     """The requests under way there. They end when the engine does."""
     learns_plan: bool = False
     """Whether the engine does not tell its plan, so that the knowledge of its blocks is "at most"."""
+    renders: bool = False
+    """Whether it tells a prompt's images too, and not only its tokens."""
     num_batches: int = 0
     """The batches of events that were applied."""
 

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import httpx
@@ -12,7 +13,9 @@ from octavo.errors import MALFORMED, InputError
 from octavo.hashing import RequestIdentity
 from octavo.router.fleet import Fleet
 from octavo.router.indexes import ReadPrompt
+from octavo.router.member import Member
 from octavo.router.placement import Prompt
+from octavo.router.rendered import Rendered, read_rendered, render_path, to_render
 
 _logger = logging.getLogger(__name__)
 
@@ -44,8 +47,9 @@ class PromptReader:
         try:
             request = msgspec.json.decode(body, type=dict[str, Any])
             session = session or short_text(request.get("prompt_cache_key"))
-            tokens = await self._tokens(request, headers)
-            read = self._fleet.read(tokens, self._identity(request, tenant))
+            rendered = await self._render(request, headers)
+            identity = replace(self._identity(request, tenant), multimodal=rendered.items)
+            read = self._fleet.read(rendered.tokens, identity)
         except (*MALFORMED, InputError, httpx.HTTPError, NoTokensError) as error:
             _logger.debug("the tokens of a prompt are not known: %s", error)
             read = UNREAD
@@ -60,22 +64,27 @@ class PromptReader:
             return RequestIdentity(cache_salt=salt)
         return RequestIdentity(lora_name=name, lora_path=path, cache_salt=salt)
 
-    async def _tokens(self, request: dict[str, Any], headers: Mapping[str, str]) -> list[int]:
-        async def tokenize(body: bytes) -> bytes:
-            ready = self._fleet.ready_for(hints_in(body).model)
-            if not ready:
-                raise NoTokensError("no engine that has the model can be reached")
-            engine = min(ready, key=lambda name: self._fleet.placement.loads[name].num_requests)
-            answer = await self._fleet.client.post(
-                f"{self._fleet.members[engine].address.url}/tokenize",
-                headers=as_sent({**headers, "content-type": "application/json"}),
-                content=body,
-                timeout=_TIMEOUT_S,
-            )
-            answer.raise_for_status()
-            return answer.content
+    async def _render(self, request: dict[str, Any], headers: Mapping[str, str]) -> Rendered:
+        if (tokens := _given_tokens(request)) is not None:
+            return Rendered(tokens)
+        model = request.get("model")
+        ready = self._fleet.ready_for(model if isinstance(model, str) else "")
+        if not ready:
+            raise NoTokensError("no engine that has the model can be reached")
+        member = self._fleet.members[min(ready, key=lambda name: self._fleet.placement.loads[name].num_requests)]
+        if member.renders:
+            return read_rendered(await self._ask(member, render_path(request), to_render(request), headers))
+        return Rendered(await read_tokens(request, partial(self._ask, member, "/tokenize", headers=headers)))
 
-        return await read_tokens(request, tokenize)
+    async def _ask(self, member: Member, path: str, body: bytes, headers: Mapping[str, str]) -> bytes:
+        answer = await self._fleet.client.post(
+            member.address.url + path,
+            headers=as_sent({**headers, "content-type": "application/json"}),
+            content=body,
+            timeout=_TIMEOUT_S,
+        )
+        answer.raise_for_status()
+        return answer.content
 
 
 def as_sent(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
@@ -85,13 +94,19 @@ def as_sent(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
 
 async def read_tokens(request: dict[str, Any], tokenize: Callable[[bytes], Awaitable[bytes]]) -> list[int]:
     """The tokens of a request's prompt: those that the request names, or the answer of an engine's `/tokenize`."""
+    if (given := _given_tokens(request)) is not None:
+        return given
+    answer = await tokenize(msgspec.json.encode({name: request[name] for name in _ASKED if name in request}))
+    return msgspec.json.decode(answer, type=_Tokenized).tokens
+
+
+def _given_tokens(request: dict[str, Any]) -> list[int] | None:
     prompt = request.get("prompt")
     if isinstance(prompt, list) and prompt and isinstance(prompt[0], list):
         prompt = prompt[0]
     if isinstance(prompt, list) and prompt and all(isinstance(token, int) for token in prompt):
         return prompt
-    answer = await tokenize(msgspec.json.encode({name: request[name] for name in _ASKED if name in request}))
-    return msgspec.json.decode(answer, type=_Tokenized).tokens
+    return None
 
 
 class Hints(msgspec.Struct):
