@@ -261,7 +261,7 @@ def test_a_hit_stays_until_the_step_ends(engine):
     assert look(engine, other, others) == [LookupResult.HIT] * 8
     engine.manager.prepare_load(others, other)
     engine.step()  # there is no room to promote
-    assert look(engine, context, keys) == [LookupResult.MISS] * 8
+    assert look(engine, context, keys) == [LookupResult.HIT_PENDING] * 8
     engine.manager.complete_load(set(others), other)
 
 

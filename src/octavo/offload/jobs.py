@@ -98,6 +98,10 @@ class Jobs:
         self.storing.clear()
 
     @property
+    def is_loading(self) -> bool:
+        return bool(self._loads)
+
+    @property
     def heads_being_loaded(self) -> list[Slot]:
         return [head for load in self._loads.values() for head in load.heads]
 

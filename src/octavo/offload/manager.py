@@ -297,6 +297,12 @@ class OffloadingManager:
                 stands[index] = LookupResult.HIT_PENDING if is_coming else LookupResult.MISS
         return stands
 
+    def may_find_room(self, chunks: Sequence[WantedChunk]) -> bool:
+        """Whether chunks that `promote` left RETRY may be taken later: reads or loads are under way, whose ends make
+        room in the queues of tiers and in memory, and memory can hold all of these chunks."""
+        counts = self._sizes.num_slots([chunk.key for chunk in chunks], self._sizes.masks(chunks))
+        return bool(self._promotions.reading or self._jobs.is_loading) and sum(counts) <= self.arena.num_slots
+
     def stop_waiting(self, keys: Sequence[OffloadKey]) -> None:
         """A request that had these chunks promoted has ended, or goes on without them. Unknown keys are ignored."""
         self._promotions.release(keys)

@@ -208,7 +208,8 @@ class OctavoManager(OffloadingManager):
         if self._is_new_step:
             self.manager.poll(now)
         for state in self._asking:
-            self._promote(state, now)
+            if self._promote(state, now):
+                break  # what it lets go may be the room that the others lack
         self._ahead.end_step(_waits_with_pages)
         for state in self._looked_up:
             state.asked.clear()
@@ -235,9 +236,9 @@ class OctavoManager(OffloadingManager):
             self._counters["waits_given_up"] += 1
         return True
 
-    def _promote(self, state: RequestState, now: float) -> None:
-        """Begins to read the chunks that the request waits for. If none of them is on its way, none will come: there is
-        no room, or the tier refuses."""
+    def _promote(self, state: RequestState, now: float) -> bool:
+        """Begins to read the chunks that the request waits for. If none of them is on its way, and nothing that would
+        make room for them, none will come: memory has no room, or the tier refuses. Whether the request gives up."""
         chunks = state.chunks(list(state.asked), self._groups)
         before = self.manager.lookup([chunk.key for chunk in chunks])
         if state.may_promote:
@@ -247,9 +248,11 @@ class OctavoManager(OffloadingManager):
             state.awaited |= dict.fromkeys(promoted)
         else:
             found = before
-        if Found.HIT_PENDING not in found and Found.RETRY in found:
-            state.deadline, state.gave_up_waiting = _GAVE_UP, True
-            self._counters["waits_given_up"] += 1
+        if Found.HIT_PENDING in found or Found.RETRY not in found or self.manager.may_find_room(chunks):
+            return False
+        state.deadline, state.gave_up_waiting = _GAVE_UP, True
+        self._counters["waits_given_up"] += 1
+        return True
 
     def _stop_waiting(self, state: RequestState) -> None:
         if state.awaited:
@@ -265,7 +268,7 @@ class OctavoManager(OffloadingManager):
         self._serve(state, keys)
         if not state.stays_in_memory:
             self.manager.renew(as_keys(keys))
-        state.deadline = math.inf  # it may be preempted, and wait again
+        state.deadline = math.inf
         self._asking.pop(state, None)  # vLLM resumes it without what else it asked for
         self._was_busy = True
         self._choosing.load_begins(state, keys, self._clock())
@@ -279,7 +282,7 @@ class OctavoManager(OffloadingManager):
     def prepare_store(self, keys: Collection[OffloadKey], req_context: ReqContext) -> PrepareStoreOutput | None:
         state = state_of(req_context)
         state.looks.is_over = True
-        state.outlook = None
+        state.outlook, state.deadline = None, math.inf  # it may be preempted, and wait again
         if not state.may_store:
             return self.transfers.begin_empty_store()
         self._questions.announce(req_context)
