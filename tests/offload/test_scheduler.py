@@ -7,7 +7,7 @@ from octavo.hashing import RequestIdentity
 from octavo.namespace import may_persist
 from octavo.offload.loads import Readiness
 from octavo.offload.stores import StorePolicy
-from octavo.policies import LRUPolicy
+from octavo.policies import POLICIES, LRUPolicy
 from octavo.testing import StepPlan
 from rigs.faulty_tier import FaultyTier, TierFault
 from rigs.naive_tier import NaiveTier
@@ -353,3 +353,17 @@ def test_what_may_not_persist_reaches_no_medium_below_the_device(model):
     assert served.offload.status().num_chunks == 0
     served.serve_offloaded()
     assert tier._chunks
+
+
+@pytest.mark.parametrize("policy", POLICIES.names())
+def test_what_is_read_takes_no_room_of_what_is_loaded_with_it(policy):
+    """The first half of a prefix is in memory alone, and older than what else is there."""
+    tier = NaiveTier(1 << 20)
+    served = Served(tiers=[tier], chunks_in_memory=2 * BLOCKS - 4, policy=policy)
+    served.serve_offloaded()
+    keys = list(tier._chunks)
+    served.offloading_manager._resident.drop(keys[3:])
+    served.serve_offloaded([1000 + token for token in PROMPT])
+    tier.remove(keys[:3])
+    served.forget()
+    assert served.serve_offloaded() == BOUNDARY

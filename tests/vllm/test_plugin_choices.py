@@ -249,3 +249,13 @@ def test_a_store_is_not_asked_for_what_is_in_memory(asking):
     context, keys = asking.announced("b", 2)
     assert look(asking, context, keys) == [LookupResult.HIT] * 2
     assert not asking.tier.told
+
+
+def test_a_probe_takes_no_room_of_what_is_loaded(engine):
+    del engine.manager._choosing._choices.chooser.chunks_to_probe
+    engine.leave_on_tier("a", in_memory=3)
+    engine.store(*engine.request("b", 5))
+    engine.settle()
+    engine.tier_takes(TOKENS * PER_TOKEN * 2)
+    assert look(engine, *engine.announced("a")) == [LookupResult.HIT] * 3 + [LookupResult.MISS] * 5
+    assert engine.manager.manager.status().chunks_being_promoted > 0

@@ -36,6 +36,10 @@ class LoadPlan:
     def chunks(self) -> list[ChunkOfBlocks]:
         return [chunk for group in self.groups for chunk in group.chunks]
 
+    @property
+    def keys_in_memory(self) -> list[OffloadKey]:
+        return [chunk.key for chunk in self.chunks if chunk.stands is LookupResult.HIT]
+
     def chunks_not_in_memory(self, states: Sequence[RequestGroupState]) -> list[WantedChunk]:
         return [
             state.wanted_chunk(chunk.first_block, chunk.num_blocks, chunk.held_blocks)

@@ -217,7 +217,7 @@ class Loader:
             state.depths = self._manager.depths_of([chunk.key for chunk in elsewhere]) | state.depths
             state.awaited |= dict.fromkeys(chunk.key for chunk in elsewhere)
             self._manager.make_room_for(state.request.request_id)
-            stands = self._manager.promote(elsewhere, now, state.deadline)
+            stands = self._manager.promote(elsewhere, now, state.deadline, beside=plan.keys_in_memory)
             is_whole = all(stand is LookupResult.HIT for stand in stands)
             if not is_whole and (not num_in_memory or LookupResult.RETRY not in stands):
                 return self._wait_or_go_on(state, now)
@@ -306,8 +306,9 @@ class Loader:
         reads = [(depths.get(wanted.key, 0), num_bytes) for wanted, num_bytes in below]
         num_refused = self.num_too_slow + self.num_cut_short
         count = self.chooser.chunks_to_probe(reads, num_refused, self._manager.seconds_to_read)
-        self._manager.promote([wanted for wanted, _ in below[:count]], now, now + self._patience_s)
-        self._manager.stop_waiting([wanted.key for wanted, _ in below[:count]])
+        probes = [wanted for wanted, _ in below[:count]]
+        self._manager.promote(probes, now, now + self._patience_s, beside=plan.keys_in_memory)
+        self._manager.stop_waiting([wanted.key for wanted in probes])
 
     def _way(self, state: RequestOffloadState, plan: LoadPlan) -> Way:
         """What it takes to load up to the plan's resume point."""

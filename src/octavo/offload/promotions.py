@@ -203,7 +203,7 @@ class Promotions:
         now: float,
         deadline: float,
     ) -> bool:
-        """Whether the tier took the whole batch. A read that would wait too long behind others is not begun, or it would
+        """Whether the tier took the whole batch. A read that would wait too long behind others is not begun: it would
         take the time of those that can still come."""
         num_asked = len(batch)
         rank = self._lowers.index(lower)

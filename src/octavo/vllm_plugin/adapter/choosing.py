@@ -13,7 +13,7 @@ from weakref import WeakSet
 
 from vllm.v1.kv_offload.base import OffloadKey, ReqContext
 
-from octavo.chunks import GroupOffloadConfig, OffloadKey as Key, get_offload_group_idx
+from octavo.chunks import GroupOffloadConfig, LookupResult, OffloadKey as Key, get_offload_group_idx
 from octavo.offload import LoadRule, OffloadingManager, Outlook
 from octavo.specs import needs_whole_prefix
 from octavo.vllm_plugin.adapter.questions import Questions
@@ -83,7 +83,8 @@ class Choosing:
         state.gave_up_loading = choice.outlook is not Outlook.LOAD
         if choice.to_probe:
             chunks = state.chunks(map(OffloadKey, choice.to_probe), self._groups)
-            self._manager.promote(chunks, now, now + self._timeout_s)
+            in_memory = [chunk for chunk, _, stands in found.chunks if stands is LookupResult.HIT]
+            self._manager.promote(chunks, now, now + self._timeout_s, beside=in_memory)
             self._manager.stop_waiting([chunk.key for chunk in chunks])
         return state.outlook
 
