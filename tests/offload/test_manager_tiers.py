@@ -89,6 +89,19 @@ class TestTiersBelow:
         assert tiered.manager.lookup([key_of(0)]) == [RETRY]
         assert tiered.manager.status().counters["promotion_failed"] == 1
 
+    def test_what_one_tier_cannot_read_comes_from_the_next(self, make_world, below):
+        world = make_world(below, NaiveTier(64 * PAGE_BYTES))
+        evicted_to_tier(world, 0, 1)
+        below.fault = TierFault.FAILS
+        chunks, keys = [wanted(0), wanted(1)], [key_of(0), key_of(1)]
+        assert world.manager.promote(chunks, world.now, world.now + 5) == [HIT_PENDING, HIT_PENDING]
+        world.poll()
+        assert world.manager.lookup(keys) == [RETRY, RETRY]
+        assert world.manager.promote(chunks, world.now, world.now + 5) == [HIT_PENDING, HIT_PENDING]
+        world.poll()
+        assert world.manager.lookup(keys) == [HIT, HIT]
+        assert world.load(*keys) == set()
+
     def test_a_refused_read_may_be_asked_for_again(self, tiered, below):
         evicted_to_tier(tiered, 0)
         below.fault = TierFault.REFUSES

@@ -94,7 +94,7 @@ class ChunkFinder:
                 key = keys[index]
                 if key in storing or key in promotions.reading:
                     results[index] = LookupResult.HIT_PENDING
-                elif self._lowers and not promotions.has_failed(key):
+                elif self._lowers:
                     missing.append(index)
         for lower in self._lowers:
             found = lower.masks([keys[index] for index in missing])

@@ -40,7 +40,7 @@ class OffloadLimits:
     waiting_share: float = 0.25
     """The part of the arena's slots that may wait to be written to the tiers below. Chunks beyond it are dropped."""
     most_failed_keys: int = 4096
-    """The most keys that are remembered as unreadable for `first_pause_s`. A new one replaces the oldest."""
+    """The most keys of a tier that are remembered as unreadable for `first_pause_s`. A new one replaces the oldest."""
 
 
 class LowerTier:
@@ -68,6 +68,8 @@ class LowerTier:
         """Job -> its number of chunks."""
         self._quarantine: dict[int, tuple[Sequence[OffloadKey], Sequence[Slot]]] = {}
         """Job -> the keys and heads that the tier may still touch."""
+        self._unreadable: dict[OffloadKey, float] = {}
+        """Key -> when it may be read again, in the order in which they failed."""
         self._owes_reset = False
         self._owes_announcement = False
         self._has_more_changes = False
@@ -84,8 +86,11 @@ class LowerTier:
     # ---- what is there ------------------------------------------------------------------------------------------
 
     def masks(self, keys: Sequence[OffloadKey]) -> list[int]:
-        """Per key: the blocks that the tier has; 0 while it is not available."""
-        return self._lookup(keys) if self.is_available else [0] * len(keys)
+        """Per key: the blocks that the tier has; 0 while it is not available, and for a while after a read failed."""
+        masks = self._lookup(keys) if self.is_available else [0] * len(keys)
+        if self._unreadable:
+            return [0 if key in self._unreadable else mask for key, mask in zip(keys, masks, strict=True)]
+        return masks
 
     def ask(self, sequence: SequenceNames, *, wants_answer: bool) -> bool:
         """Whether the tier has not yet said what it holds of the sequence."""
@@ -156,12 +161,18 @@ class LowerTier:
         self._now = now
         if not self.is_available and now >= self._resume_at:
             self._resume()
+        while self._unreadable and next(iter(self._unreadable.values())) <= now:
+            del self._unreadable[next(iter(self._unreadable))]
         return self._ask("poll", lambda: self._known(self._tier.poll(now)), [])
 
     def could_not_read(self, keys: Sequence[OffloadKey]) -> None:
         """These chunks could not be read. If they were damaged, the next changes say that they are gone."""
         if self._departures is not None:
             self._departures.note(keys, self.medium, Leaving.UNREADABLE)
+        for key in keys:
+            self._unreadable[key] = self._now + self._limits.first_pause_s
+        while len(self._unreadable) > self._limits.most_failed_keys:
+            del self._unreadable[next(iter(self._unreadable))]
 
     def missed_deadline(self) -> None:
         if self.is_available:  # else the job is from before the pause

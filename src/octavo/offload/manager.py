@@ -283,15 +283,14 @@ class OffloadingManager:
     def promote(
         self, chunks: Sequence[WantedChunk], now: float, deadline: float, *, beside: Sequence[OffloadKey] = ()
     ) -> list[LookupResult]:
-        """Starts to read chunks that are RETRY into memory, from the front, as many as there is room for. Evicts none of
-        them that are there, and none of `beside`. Says where each chunk is then; HIT has all wanted blocks. A key that
+        """Starts to read chunks that are RETRY into memory, from the front, as many as there is room for, evicting none
+        of them that are there, and none of `beside`. Says where each is then; HIT has all wanted blocks. A key that
         is on its way already is not read again, and keeps its deadline. Chunks that were read stay in memory until they
         were loaded once, until somebody says `stop_waiting` for them, or until their deadline."""
         self._promotions.want(chunk.key for chunk in chunks)
         indices, _, there = self._finder.missing(chunks)
-        wanted = [chunks[index] for index in indices if not self._promotions.has_failed(chunks[index].key)]
-        if wanted and deadline > now:
-            self._promotions.start(wanted, [*there, *beside], now, deadline)
+        if indices and deadline > now:
+            self._promotions.start([chunks[index] for index in indices], [*there, *beside], now, deadline)
         stands = self.lookup([chunk.key for chunk in chunks])
         for index in indices:
             if stands[index] is LookupResult.HIT:  # with fewer blocks than are wanted

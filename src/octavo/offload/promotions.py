@@ -2,7 +2,7 @@
 
     asked for --> being read --> held --loaded once, or given up by who waited--> resident like any other
                       |            `--its deadline-------------------------------'
-                      |-- failed --> not read again for a while
+                      |-- failed --> not read again from this tier for a while
                       `-- its deadline --> cancelled; the tier is left alone for a while
 
 One read serves all who wait for a key. Its deadline is the first one's, or a tier that hangs could be waited for
@@ -68,8 +68,6 @@ class Promotions:
         """Chunks that are being read, and will not be held."""
         self._ends_of_holds: list[tuple[float, int, list[OffloadKey]]] = []
         """A heap; the number is a job's, so that keys are never compared."""
-        self._failed: dict[OffloadKey, float] = {}
-        """Key -> when it may be read again, in the order in which they failed."""
 
     def __bool__(self) -> bool:
         return bool(self._reads or self._held)
@@ -97,10 +95,6 @@ class Promotions:
             read.num_queued - speed.amount_in(now - read.begun) for read in self._reads.values() if read.lower is lower
         )
         return max(0.0, max(left, default=0.0))
-
-    def has_failed(self, key: OffloadKey) -> bool:
-        """Whether a read of this chunk failed so recently that it is not tried now."""
-        return key in self._failed
 
     def start(self, wanted: Sequence[WantedChunk], protect: Sequence[OffloadKey], now: float, deadline: float) -> None:
         """Reads each chunk from the first tier that has all its wanted blocks, starting at the front, for as many
@@ -148,8 +142,6 @@ class Promotions:
         self.num_read += len(good)
         self.num_failed += len(bad)
         read.lower.could_not_read([read.chunks[index].key for index in bad])
-        for index in bad:
-            self._failed[read.chunks[index].key] = now + self._limits.first_pause_s
         return keys
 
     def want(self, keys: Iterable[OffloadKey]) -> None:
@@ -175,11 +167,6 @@ class Promotions:
         while self._ends_of_holds and self._ends_of_holds[0][0] <= now:
             _, _, keys = heapq.heappop(self._ends_of_holds)
             self._end_holds([key for key in keys if key in self._held and self._held[key][1] <= now])
-        while self._failed:
-            key, until = next(iter(self._failed.items()))
-            if until > now and len(self._failed) <= self._limits.most_failed_keys:
-                break
-            del self._failed[key]
 
     def give_up(self, lower: LowerTier) -> None:
         """Cancels all reads from this tier."""
@@ -191,8 +178,8 @@ class Promotions:
         nothing is resident after that. What is to be freed piecemeal."""
         for job_id in list(self._reads):
             self._cancel(job_id)
-        parts: list[Part] = [self._held, self._ends_of_holds, self._failed]
-        self._held, self._ends_of_holds, self._failed = {}, [], {}
+        parts: list[Part] = [self._held, self._ends_of_holds]
+        self._held, self._ends_of_holds = {}, []
         return parts
 
     def _read(
