@@ -9,7 +9,7 @@ batches    many values in few round trips
 known      what the tier knows of the store: chunks that were found or stored
 health     when a store is left alone; the way back is the `Health` of all tiers
 loop       the thread with an asyncio loop
-envelope   the bytes of one chunk: verified, and perhaps encrypted
+envelope   the bytes of one chunk: verified, and perhaps encrypted; `descriptions`: of the words on a namespace
 config     what all of them let a person configure; `spec` builds a tier of it
 keeper     a store without an engine; `inventory` counts it, `verifying` reads it, `collecting` deletes
 """
@@ -17,6 +17,7 @@ keeper     a store without an engine; `inventory` counts it, `verifying` reads i
 from octavo.stores.client import HeldChunk, OutgoingChunk, RemoteClient, StoreBusyError, StoreDownError
 from octavo.stores.collecting import delete_items, expire
 from octavo.stores.config import RemoteConfig, RemoteLimits
+from octavo.stores.descriptions import MOST_DESCRIPTION_BYTES, Description, open_description, seal_description
 from octavo.stores.envelope import (
     KEY_VARIABLE,
     MOST_ENVELOPE_BYTES,
@@ -24,7 +25,6 @@ from octavo.stores.envelope import (
     Envelopes,
     Finding,
     examine,
-    open_found,
     summarize,
 )
 from octavo.stores.inventory import Inventory, Share
@@ -35,8 +35,10 @@ from octavo.stores.verifying import find_all, read_all
 
 __all__ = [
     "KEY_VARIABLE",
+    "MOST_DESCRIPTION_BYTES",
     "MOST_ENVELOPE_BYTES",
     "SUMMARY_BYTES",
+    "Description",
     "Envelopes",
     "Finding",
     "HeldChunk",
@@ -56,7 +58,8 @@ __all__ = [
     "examine",
     "expire",
     "find_all",
-    "open_found",
+    "open_description",
     "read_all",
+    "seal_description",
     "summarize",
 ]

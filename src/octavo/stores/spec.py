@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 from octavo.errors import TierError
 from octavo.stores.client import RemoteClient, StoreDownError
 from octavo.stores.config import RemoteConfig
+from octavo.stores.descriptions import Description, seal_description
 from octavo.stores.envelope import KEY_VARIABLE, Envelopes
 from octavo.stores.keeper import StoreKeeper
 from octavo.stores.tier import RemoteTier
@@ -74,6 +75,12 @@ class RemoteSpec(OffloadingSpec):
         what = f"{self.config.what} {self.config.shown_url}"
         shared_as = sha256(self.config.place.encode() + b"\n" + envelopes.namespace).hexdigest()[:_NAME_DIGITS]
         return RemoteTier(client, envelopes, what=what, shared_as=shared_as, limits=self.config.limits)
+
+    def describe(self, context: TierContext) -> Description | None:
+        """None for an engine that says nothing of itself."""
+        if not context.identity:
+            return None
+        return Description(seal_description(context.identity, Envelopes(context.namespace, self.find_cipher())))
 
     def find_cipher(self) -> RecordCipher | None:
         """Raises InputError for text that is not a key."""

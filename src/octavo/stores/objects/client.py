@@ -11,18 +11,24 @@ An unknown prompt takes only the first. Listings and ends of objects are remembe
 """
 
 import asyncio
-import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple, TypeVar
 
 from octavo.chunks import OffloadKey, SequenceNames
-from octavo.stores import HeldChunk, OutgoingChunk, RemoteClient, StoreDownError
+from octavo.stores import Description, HeldChunk, OutgoingChunk, RemoteClient, StoreDownError
 from octavo.stores.objects.charts import Charts, Place, Stretch, stretches
-from octavo.stores.objects.descriptions import describe_path
 from octavo.stores.objects.epochs import Epochs
-from octavo.stores.objects.layout import MOST_CHUNKS, TAIL_BYTES, Index, name_object, pack_object, parse_tail
+from octavo.stores.objects.layout import (
+    MOST_CHUNKS,
+    TAIL_BYTES,
+    Index,
+    name_description,
+    name_object,
+    pack_object,
+    parse_tail,
+)
 from octavo.stores.objects.troubles import explain, is_beyond_its_end
 
 T = TypeVar("T")
@@ -34,7 +40,7 @@ _MOST_AT_ONCE = 32
 _MOST_REMEMBERED = 4096
 """The most indexes of objects that are remembered; the oldest is forgotten first."""
 _NOBODY = "shared"
-_DESCRIBED_EVERY_S, _DESCRIBE_S = 3600.0, 2.0
+_DESCRIBE_S = 2.0
 
 
 class _Where(NamedTuple):
@@ -54,14 +60,11 @@ class ObjectsClient(RemoteClient):
         *,
         namespace: bytes,
         family: bytes,
-        description: bytes = b"",
+        description: Description | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`description` is stored beside the first chunks. It tells people whose the namespace is."""
         self._store = store
         self._description = description
-        self._describe_at = clock() if description else math.inf
-        self._clock = clock
         self._namespace = namespace
         self._family = (family or namespace).hex()
         self._charts = Charts()
@@ -229,16 +232,14 @@ class ObjectsClient(RemoteClient):
         return wheres
 
     async def _describe(self) -> None:
-        """Once an hour, as a collector may have deleted the description. Nothing depends on it."""
         import obstore
         from obstore.exceptions import BaseError
 
-        if self._clock() < self._describe_at:
+        if not (packed := self._description.take_due() if self._description else b""):
             return
-        self._describe_at = self._clock() + _DESCRIBED_EVERY_S
-        path = describe_path(self._family, self._namespace.hex())
+        path = name_description(self._family, self._namespace.hex())
         with suppress(BaseError, OSError):  # a TimeoutError is an OSError
-            put = obstore.put_async(self._store, path, self._description, mode="create", use_multipart=False)
+            put = obstore.put_async(self._store, path, packed, mode="create", use_multipart=False)
             async with asyncio.timeout(_DESCRIBE_S):
                 await self._limited(put)
 

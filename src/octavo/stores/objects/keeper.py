@@ -7,9 +7,8 @@ from typing import Any
 
 from octavo.chunks import OffloadKey
 from octavo.errors import TierError
-from octavo.stores import Finding, StoredItem, StoreKeeper, examine
-from octavo.stores.objects.descriptions import MOST_DESCRIPTION_BYTES, describe_path, open_description
-from octavo.stores.objects.layout import TAIL_BYTES, Index, parse_tail
+from octavo.stores import MOST_DESCRIPTION_BYTES, Finding, StoredItem, StoreKeeper, examine, open_description
+from octavo.stores.objects.layout import TAIL_BYTES, Index, name_description, parse_tail
 from octavo.stores.objects.troubles import explain
 from octavo.tiers.disk import RecordCipher
 
@@ -90,7 +89,7 @@ class ObjectsKeeper(StoreKeeper):
         import obstore
         from obstore.exceptions import BaseError
 
-        path = describe_path(family, namespace)
+        path = name_description(family, namespace)
         try:
             data = obstore.get_range(self._store, path, start=0, end=MOST_DESCRIPTION_BYTES)
         except (BaseError, OSError):

@@ -59,6 +59,11 @@ def name_object(chunks: Sequence[tuple[bytes, int, int]]) -> str:
     return digest.hexdigest()
 
 
+def name_description(family: str, namespace: str) -> str:
+    """The name of a namespace's description. Both are hexadecimal digits."""
+    return f"{family}/names/{namespace}"
+
+
 def pack_object(
     namespace: bytes, written_ns: int, chunks: Sequence[tuple[bytes, int, int, memoryview]]
 ) -> list[bytes | memoryview]:

@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from octavo.errors import InputError
-from octavo.stores import Envelopes, RemoteClient, RemoteSpec, StoreKeeper
+from octavo.stores import RemoteClient, RemoteSpec, StoreKeeper
 from octavo.stores.objects.client import ObjectsClient
 from octavo.stores.objects.config import ObjectsConfig
-from octavo.stores.objects.descriptions import seal_description
 from octavo.stores.objects.keeper import ObjectsKeeper
 from octavo.stores.objects.store import open_store
 from octavo.stores.objects.troubles import explain
@@ -26,11 +25,11 @@ class ObjectsSpec(RemoteSpec):
     config: ObjectsConfig
 
     def open_client(self, context: TierContext, namespace: bytes) -> RemoteClient:
-        description = b""
-        if context.identity:
-            description = seal_description(context.identity, Envelopes(context.namespace, self.find_cipher()))
         return ObjectsClient(
-            open_store(self.config), namespace=namespace, family=context.family, description=description
+            open_store(self.config),
+            namespace=namespace,
+            family=context.family,
+            description=self.describe(context),
         )
 
     def open_keeper(self) -> StoreKeeper:

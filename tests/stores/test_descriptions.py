@@ -8,9 +8,8 @@ import obstore
 import pytest
 
 from octavo.chunks import ALL_BLOCKS, OffloadKey
-from octavo.stores import Envelopes, OutgoingChunk
+from octavo.stores import Description, Envelopes, OutgoingChunk, open_description, seal_description
 from octavo.stores.objects import ObjectsClient, ObjectsConfig, open_store
-from octavo.stores.objects.descriptions import open_description, seal_description
 from octavo.testing import tier_driver
 from octavo.tiers.disk import RecordCipher
 
@@ -99,8 +98,7 @@ class Engine:
             open_store(ObjectsConfig.from_mapping({"url": f"file://{folder}"})),
             namespace=NAMESPACE,
             family=FAMILY,
-            description=b"a description",
-            clock=lambda: self.now,
+            description=Description(b"a description", lambda: self.now),
         )
         self.client.expect(tier_driver.ALL_KEYS)
 
