@@ -1,7 +1,6 @@
 """A store without an engine: on a folder, on a real S3 server, and on a real Redis."""
 
 import json
-from contextlib import closing
 
 import obstore
 import pytest
@@ -10,8 +9,7 @@ from redis import Redis
 from octavo.cli import run
 from octavo.stores.objects import ObjectsConfig, open_store
 from octavo.testing import tier_driver
-from octavo.tiers import TierContext
-from rigs.keeper_suite import FAMILY, KEYS, KeeperSuite
+from rigs.keeper_suite import IDENTITY, KEYS, KeeperSuite
 
 
 class ObjectsKeeperSuite(KeeperSuite):
@@ -27,28 +25,6 @@ class ObjectsKeeperSuite(KeeperSuite):
 
     def put(self, folder, name):
         obstore.put(self.store(folder), name, b"somebody else's")
-
-    def test_what_an_engine_said_of_its_namespace_is_told_and_dropped(self, spec):
-        context = TierContext(
-            namespace=tier_driver.NAMESPACE,
-            family=FAMILY,
-            max_chunk_bytes=tier_driver.MAX_CHUNK_BYTES,
-            identity={"model": "org/kiel"},
-        )
-        for _ in range(2):
-            with closing(spec.build(context)) as tier:
-                driver = tier_driver.TierDriver(tier, lambda tier: tier.flush(0.001))
-                assert driver.store(tier_driver.chunks(KEYS)) == frozenset()
-            with self.keeper(spec) as keeper:
-                inventory, (item,) = self.count(keeper)
-                assert inventory.others == 0
-                assert keeper.describe(item.family, item.namespace) == {"model": "org/kiel"}
-                assert keeper.describe(item.family, "00" * 16) == {}
-                keeper.drop_descriptions([item.namespace])
-                assert keeper.describe(item.family, item.namespace) == {"model": "org/kiel"}
-                keeper.drop_descriptions([])
-                assert keeper.describe(item.family, item.namespace) == {}
-                assert self.count(keeper)[1] == [item]
 
 
 class TestFolder(ObjectsKeeperSuite):
@@ -104,6 +80,47 @@ class TestRedis(KeeperSuite):
         assert capsys.readouterr().out.startswith("6 values")
         assert run(["store", "ls", self.url]) == 0
         assert capsys.readouterr().out.endswith("no values of Octavo here\n")
+
+    def test_the_commands_take_a_model_for_its_namespace(self, tmp_path, capsys):
+        spec = self.make_spec(tmp_path, "5a" * 32)
+        self.fill(spec)
+        key, name = ("--key-file", str(spec.config.key_file)), ("--namespace", IDENTITY["model"])
+        assert run(["store", "ls", self.url]) == 0
+        assert "; model unknown; " in capsys.readouterr().out
+        assert run(["store", "ls", self.url, *key]) == 0
+        assert f"; model {IDENTITY['model']}; " in capsys.readouterr().out
+        assert run(["store", "gc", self.url]) == 0
+        assert capsys.readouterr().out.startswith("0 values")
+        assert run(["store", "verify", self.url, *key, *name]) == 0
+        assert capsys.readouterr().out.startswith(f"{len(KEYS)} values")
+        assert run(["store", "delete", self.url, *key, *name, "--yes"]) == 0
+        assert capsys.readouterr().out.startswith(f"{len(KEYS)} values")
+        assert [mark.count(b":") for mark in self.server.scan_iter()] == [1]
+
+    @pytest.mark.parametrize("content", [b"", b"x" * (5 << 20), b"[" * 100_000], ids=["none", "huge", "deep"])
+    def test_what_is_no_description_is_unknown(self, tmp_path, capsys, content):
+        self.fill(self.make_spec(tmp_path))
+        (name,) = self.server.scan_iter("octavo:*:names:*")
+        self.server.set(name, content)
+        self.says_that_the_model_is_unknown(capsys)
+
+    def test_a_description_of_another_namespace_or_type_is_unknown(self, tmp_path, capsys):
+        spec = self.make_spec(tmp_path)
+        self.fill(spec)
+        (name,) = self.server.scan_iter("octavo:*:names:*")
+        self.server.set(name.replace(tier_driver.NAMESPACE.hex().encode(), b"ff" * 16), self.server.getdel(name))
+        self.says_that_the_model_is_unknown(capsys)
+        self.server.rpush(name, b"a list")
+        self.says_that_the_model_is_unknown(capsys)
+        with self.driver(spec) as driver:
+            assert driver.store(tier_driver.chunks([100])) == frozenset()
+            assert driver.load(tier_driver.chunks([100])) == frozenset()
+
+    def says_that_the_model_is_unknown(self, capsys):
+        assert run(["store", "ls", self.url]) == 0
+        told = capsys.readouterr()
+        assert "; model unknown; " in told.out
+        assert told.err == ""
 
     def test_a_server_that_is_not_there_is_a_sentence(self, tmp_path, capsys):
         assert run(["store", "ls", f"unix://{tmp_path}/nobody"]) != 0

@@ -25,7 +25,14 @@ class RedisSuite(ObjectsSuite):
     def open_tier(self, folder, namespace):
         spec = spec_from_config({"type": "redis", **PATIENT, **self.config(folder)})
         family = sha256(str(folder).encode() + namespace).digest()[:16]
-        return spec.build(TierContext(namespace=namespace, family=family, max_chunk_bytes=tier_driver.MAX_CHUNK_BYTES))
+        return spec.build(
+            TierContext(
+                namespace=namespace,
+                family=family,
+                max_chunk_bytes=tier_driver.MAX_CHUNK_BYTES,
+                identity={"model": "org/kiel"},
+            )
+        )
 
 
 class TestRedis(RedisSuite):
@@ -65,7 +72,12 @@ def server(redis):
 
 
 def values(server):
-    return list(server.scan_iter("octavo:*:*"))
+    """The names of all chunks."""
+    return list(server.scan_iter("octavo:*:*:*:*:*"))
+
+
+def descriptions(server):
+    return list(server.scan_iter("octavo:*:names:*"))
 
 
 def test_what_is_stored_ends(suite, server, tmp_path):
@@ -74,6 +86,27 @@ def test_what_is_stored_ends(suite, server, tmp_path):
     lives = [server.pttl(name) for name in values(server)]
     assert len(lives) == 6
     assert all(0 < life <= 7 * 86_400_000 for life in lives)
+
+
+def test_a_description_ends_when_the_last_of_its_chunks_does(suite, server, tmp_path):
+    wanted, others = tier_driver.chunks(range(6)), tier_driver.chunks(range(6, 9))
+    with suite.driver(tmp_path) as driver:
+        assert not descriptions(server)
+        for use, chunks in ((driver.store, wanted), (driver.load, wanted), (driver.store, others)):
+            assert use(chunks) == frozenset()
+            (name,) = descriptions(server)
+            assert 6 * 86_400_000 < server.pttl(name) <= 7 * 86_400_000
+            server.pexpire(name, 86_400_000)
+
+
+def test_the_first_description_stays(suite, server, tmp_path):
+    with suite.driver(tmp_path) as driver:
+        driver.store(tier_driver.chunks([0]))
+    (name,) = descriptions(server)
+    server.set(name, b"the first")
+    with suite.driver(tmp_path) as driver:
+        driver.store(tier_driver.chunks([1]))
+    assert server.get(name) == b"the first"
 
 
 def test_equal_work_of_two_engines_is_stored_once(suite, server, tmp_path):
@@ -118,12 +151,14 @@ def test_a_server_that_has_lost_all_is_a_miss(suite, server, tmp_path):
     wanted = tier_driver.chunks(range(6))
     with suite.driver(tmp_path) as driver:
         driver.store(wanted)
+        described = descriptions(server)
         server.flushdb()
         assert driver.load(wanted) == set(range(6))
         job = driver.submit_store(wanted)
         assert driver.tier.flush(60)  # the tier hears at once of the new epoch, and of what was stored in it
         assert driver.finish(job) == frozenset()
         assert driver.load(wanted) == frozenset()
+        assert descriptions(server) == described
 
 
 def test_what_is_stored_after_a_reset_by_another_engine_is_found_by_a_third(suite, tmp_path):
@@ -187,8 +222,12 @@ def needs_no_more_rights(options, server, tmp_path):
         assert driver.found(range(6)) == [0] * 6
     keeper = SharedConfig.from_mapping(options).spec.open_keeper()
     with keeper.asking():
+        (namespace,) = {item.namespace for item in keeper.entries()}
+        (family,) = {item.family for item in keeper.entries()}
+        assert keeper.describe(family, namespace) == {"model": "org/kiel"}
         delete_items(keeper, filter(None, keeper.entries()), is_dry=False, tell=lambda share: None)
-    assert not values(server)
+        keeper.drop_descriptions([])
+    assert not values(server) + descriptions(server)
 
 
 def test_what_is_wrong_with_certificates_is_said_with_the_remedy(tls, tmp_path):

@@ -12,6 +12,7 @@ import pytest
 from redis import Redis
 
 from octavo.chunks import ALL_BLOCKS, NO_TENANT, ChunkBytes, ChunkChain, OffloadKey, SequenceNames, name_tenant
+from octavo.offload import SharedConfig
 from octavo.stores import Envelopes
 from octavo.testing import tier_driver
 from octavo.tiers import TierContext, spec_from_config
@@ -19,6 +20,9 @@ from octavo.tiers.disk import RecordCipher
 from rigs.objects_suite import PATIENT
 
 GOLDEN = Path(__file__).parent / "golden" / "values-v1.txt"
+DESCRIBED = GOLDEN.with_name("described-v1.txt")
+"""The description of a namespace: Redis and Valkey only."""
+IDENTITY = {"model": "org/kiel", "plan": "2 full_attention", "dtype": "bfloat16"}
 FAMILY = bytes(range(16, 32))
 EPOCH = "0123456789abcdef"
 KEY = bytes(range(32))
@@ -50,8 +54,8 @@ PLAIN = [
 ENCRYPTED = [Piece(tier_driver.key(3), ALL_BLOCKS, b"a secret")]
 
 
-def golden():
-    return dict(line.split() for line in GOLDEN.read_text().splitlines())
+def golden(file=GOLDEN):
+    return dict(line.split() for line in file.read_text().splitlines())
 
 
 @pytest.fixture
@@ -75,9 +79,9 @@ def end_of_job(tier):
     return results[0].failed
 
 
-def run(pieces, config, call):
+def run(pieces, config, call, **identity):
     """`call` with the tier, and the pieces with buffers for their bytes."""
-    context = TierContext(namespace=tier_driver.NAMESPACE, family=FAMILY, max_chunk_bytes=1000)
+    context = TierContext(namespace=tier_driver.NAMESPACE, family=FAMILY, max_chunk_bytes=1000, **identity)
     tier = spec_from_config(PATIENT | config).build(context)
     try:
         return call(tier, pieces)
@@ -139,6 +143,22 @@ def test_what_redis_held_is_read(empty_redis, key_file):
     server, config = empty_redis
     server.mset({name: bytes.fromhex(value) for name, value in golden().items()})
     run_all(config, key_file, load)
+
+
+@pytest.mark.stores
+def test_redis_holds_a_description_by_name_and_byte(empty_redis):
+    server, config = empty_redis
+    run(PLAIN, config, store, identity=IDENTITY)
+    assert {name.decode(): server.get(name).hex() for name in server.scan_iter("octavo:*:names:*")} == golden(DESCRIBED)
+
+
+@pytest.mark.stores
+def test_a_description_that_redis_held_is_read(empty_redis):
+    server, config = empty_redis
+    server.mset({name: bytes.fromhex(value) for name, value in golden(DESCRIBED).items()})
+    keeper = SharedConfig(url=config["url"]).spec.open_keeper()
+    with keeper.asking():
+        assert keeper.describe(FAMILY.hex(), tier_driver.NAMESPACE.hex()) == IDENTITY
 
 
 @pytest.mark.stores

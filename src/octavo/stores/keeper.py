@@ -59,7 +59,8 @@ class StoreKeeper(ABC):
         return {}
 
     def drop_descriptions(self, staying: Collection[str]) -> None:  # noqa: B027 - see `describe`
-        """Deletes what describes other namespaces than these."""
+        """Deletes what describes other namespaces than these, if they have nothing now: an engine may have stored there
+        since they were listed."""
 
     @abstractmethod
     def asking(self) -> AbstractContextManager[None]:

@@ -15,6 +15,7 @@ from rigs.objects_suite import PATIENT
 
 FAMILY = bytes(range(2, 18))
 KEYS = range(6)
+IDENTITY = {"model": "org/kiel"}
 
 
 class KeeperSuite(ABC):
@@ -48,7 +49,9 @@ class KeeperSuite(ABC):
 
     @contextmanager
     def driver(self, spec, namespace=tier_driver.NAMESPACE):
-        context = TierContext(namespace=namespace, family=FAMILY, max_chunk_bytes=tier_driver.MAX_CHUNK_BYTES)
+        context = TierContext(
+            namespace=namespace, family=FAMILY, max_chunk_bytes=tier_driver.MAX_CHUNK_BYTES, identity=IDENTITY
+        )
         tier = spec.build(context)
         try:
             yield tier_driver.TierDriver(tier, lambda tier: tier.flush(0.001))
@@ -138,6 +141,29 @@ class KeeperSuite(ABC):
         assert self.findings(plain, theirs.find_cipher()) == {Finding.WHOLE: both}
         expected = {Finding.WHOLE: len(KEYS), Finding.AUTHENTIC: len(KEYS)}
         assert self.findings(plain, ours.find_cipher()) == expected
+
+    def test_what_an_engine_said_of_its_namespace_is_told_and_dropped(self, spec):
+        for _ in range(2):
+            self.fill(spec)
+            self.fill(spec, namespace=tier_driver.OTHER_NAMESPACE)
+            with self.keeper(spec) as keeper:
+                inventory, items = self.count(keeper)
+                assert inventory.others == 0
+                kept, dropped = sorted({item.namespace for item in items})
+
+                def told(keeper=keeper, names=(kept, dropped, "00" * 16)):
+                    return [dict(keeper.describe(FAMILY.hex(), name)) for name in names]
+
+                assert told() == [IDENTITY, IDENTITY, {}]
+                keeper.drop_descriptions([])  # as if both had been stored since all was listed
+                assert told() == [IDENTITY, IDENTITY, {}]
+                keeper.delete([item for item in items if item.namespace == dropped])
+                keeper.drop_descriptions([kept])
+                assert told() == [IDENTITY, {}, {}]
+                assert {item.namespace for item in self.count(keeper)[1]} == {kept}
+                keeper.delete(self.count(keeper)[1])
+                keeper.drop_descriptions([])
+                assert told() == [{}, {}, {}]
 
     def test_damage_is_found(self, spec, tmp_path):
         self.fill(spec)

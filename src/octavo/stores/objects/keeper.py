@@ -103,7 +103,8 @@ class ObjectsKeeper(StoreKeeper):
             if _FAMILY.fullmatch(family):
                 for page in obstore.list(self._store, f"{family}/names"):
                     found = [_DESCRIPTION.fullmatch(meta["path"]) for meta in page]
-                    if gone := [name[0] for name in found if name and name[1] not in staying]:
+                    unseen = [name for name in found if name and name[1] not in staying]
+                    if gone := [name[0] for name in unseen if not self._has_any(family, name[1])]:
                         obstore.delete(self._store, gone)
 
     @contextmanager
@@ -114,6 +115,11 @@ class ObjectsKeeper(StoreKeeper):
             yield
         except (BaseError, OSError) as error:
             raise TierError(f"{self.url}: {explain(error)}") from error
+
+    def _has_any(self, family: str, namespace: str) -> bool:
+        import obstore
+
+        return any(obstore.list(self._store, f"{family}/{self._find_epoch(family):08d}/{namespace}"))
 
     def _find_epoch(self, family: str) -> int:
         """The present epoch. Epochs only grow, so a former one stays former."""

@@ -2,6 +2,7 @@
 
     octavo:FAMILY:EPOCH:NAMESPACE:TENANT:KEY    an envelope, with a time to live
     octavo:FAMILY                               EPOCH, a random name; whoever changes it has reset the family
+    octavo:FAMILY:names:NAMESPACE               whose the namespace is; it ends when the last of its chunks would
 
 One round trip reads many values and the epoch, and no more of a value than a chunk can have. An unknown prompt costs
 one round trip, for its first blocks; of a known one, longer and longer parts are asked for until one has nothing. One
@@ -16,6 +17,7 @@ from typing import Any
 from octavo.chunks import OffloadKey, SequenceNames
 from octavo.stores.batches import batches, waves
 from octavo.stores.client import HeldChunk, OutgoingChunk, RemoteClient, StoreDownError
+from octavo.stores.descriptions import Description
 from octavo.stores.envelope import MOST_ENVELOPE_BYTES, SUMMARY_BYTES, summarize
 from octavo.stores.redis.troubles import explain
 
@@ -31,13 +33,24 @@ class RedisClient(RemoteClient):
 
     medium = "redis"
 
-    def __init__(self, redis: Any, *, namespace: bytes, family: bytes, most_chunk_bytes: int, keep_s: float) -> None:
+    def __init__(
+        self,
+        redis: Any,
+        *,
+        namespace: bytes,
+        family: bytes,
+        most_chunk_bytes: int,
+        keep_s: float,
+        description: Description | None = None,
+    ) -> None:
         """`redis` is the asynchronous client of the package redis."""
         self._redis = redis
         self._family = f"octavo:{(family or namespace).hex()}"
         self._namespace = namespace.hex()
         self._most_chunk_bytes = most_chunk_bytes
         self._keep_ms = max(1, round(keep_s * 1000))
+        self._description = description
+        self._described = name_description(self._family, self._namespace)
         self._epoch = b""
         """Empty until it is read."""
 
@@ -101,6 +114,8 @@ class RedisClient(RemoteClient):
 
     async def _take(self, epoch: bytes | None) -> None:
         if epoch is None:  # a new server, or one that has lost its data: no engine finds what was stored before
+            if self._description is not None:
+                self._description.renew()
             await self._redis.set(self._family, token_hex(8), nx=True)
             epoch = await self._redis.get(self._family)
         if epoch is None:
@@ -151,12 +166,16 @@ class RedisClient(RemoteClient):
         async with self._redis.pipeline(transaction=False) as pipeline:
             for index, (name, envelope) in values.items():
                 pipeline.set(name, envelope, px=self._keep_ms, nx=index in kept)
+            if self._description is not None:  # no error of these two is looked at
+                if packed := self._description.take_due():
+                    pipeline.set(self._described, packed, px=self._keep_ms, nx=True)
+                pipeline.pexpire(self._described, self._keep_ms)
             pipeline.get(self._family)
-            *answers, epoch = await pipeline.execute(raise_on_error=False)
-        if isinstance(epoch, Exception):
+            answers = await pipeline.execute(raise_on_error=False)
+        if isinstance(epoch := answers[-1], Exception):
             raise epoch
         await self._take(epoch)
-        return dict(zip(values, answers, strict=True))
+        return dict(zip(values, answers, strict=False))
 
     async def _read(
         self, asked: Sequence[tuple[str, int]], *, is_use: bool = False, follows: bool = False
@@ -168,8 +187,8 @@ class RedisClient(RemoteClient):
             async with self._redis.pipeline(transaction=False) as pipeline:
                 for name, num_bytes in (asked[index] for index in indices):
                     pipeline.getrange(name, 0, num_bytes - 1)
-                for index in indices if is_use else ():
-                    pipeline.pexpire(asked[index][0], self._keep_ms)
+                for name in (*(asked[index][0] for index in indices), self._described) if is_use else ():
+                    pipeline.pexpire(name, self._keep_ms)
                 if follows:
                     pipeline.get(self._family)
                 answers = await pipeline.execute()
@@ -177,6 +196,11 @@ class RedisClient(RemoteClient):
             if follows:
                 await self._take(answers[-1])
         return values
+
+
+def name_description(family: str, namespace: str) -> str:
+    """The name of the value that describes a namespace. `family` is the name of the family's epoch."""
+    return f"{family}:names:{namespace}"
 
 
 @asynccontextmanager

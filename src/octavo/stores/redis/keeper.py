@@ -1,17 +1,19 @@
 """`RedisKeeper`: a Redis or Valkey server without an engine."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from octavo.chunks import OffloadKey
 from octavo.errors import TierError
-from octavo.stores import Finding, StoredItem, StoreKeeper, examine, summarize
+from octavo.stores import MOST_DESCRIPTION_BYTES, Finding, StoredItem, StoreKeeper, examine, open_description, summarize
+from octavo.stores.redis.client import name_description
 from octavo.stores.redis.troubles import explain
 from octavo.tiers.disk import RecordCipher
 
 _NAME = re.compile(r"(octavo:[0-9a-f]+):([0-9a-f]+):([0-9a-f]{32}):([0-9a-f]+|shared):((?:[0-9a-f]{2})+)")
+_DESCRIPTION = re.compile(r"octavo:[0-9a-f]+:names:([0-9a-f]{32})")
 _MARK = re.compile(r"octavo:[0-9a-f]+")
 _LISTED = 1000
 """The names that one round trip looks at."""
@@ -26,10 +28,12 @@ class RedisKeeper(StoreKeeper):
         "maxmemory-policy volatile-lru; leave --older-than and --size out, and gc deletes what resets left behind"
     )
 
-    def __init__(self, redis: Any, url: str) -> None:
-        """`redis` is the synchronous client of the package redis."""
+    def __init__(self, redis: Any, url: str, cipher: RecordCipher | None = None) -> None:
+        """`redis` is the synchronous client of the package redis. With `cipher`, descriptions that are encrypted with
+        this key can be read."""
         super().__init__(url)
         self._redis = redis
+        self._cipher = cipher
 
     def entries(self) -> Iterator[StoredItem | None]:
         """A value may come twice while the server's table of names grows or shrinks."""
@@ -37,7 +41,7 @@ class RedisKeeper(StoreKeeper):
         while cursor:
             cursor, raw = self._redis.scan(max(cursor, 0), count=_LISTED)
             names = [name.decode(errors="replace") for name in raw]
-            yield from self._look_at([name for name in names if not _MARK.fullmatch(name)])
+            yield from self._look_at([n for n in names if not _MARK.fullmatch(n) and not _DESCRIPTION.fullmatch(n)])
 
     def find(self, item: StoredItem, cipher: RecordCipher | None) -> list[Finding]:
         envelope = memoryview(self._redis.get(item.name) or b"")
@@ -53,6 +57,22 @@ class RedisKeeper(StoreKeeper):
     def delete(self, items: Sequence[StoredItem]) -> None:
         self._redis.unlink(*(item.name for item in items))
 
+    def describe(self, family: str, namespace: str) -> Mapping[str, str]:
+        from redis.exceptions import RedisError
+
+        try:
+            data = self._redis.getrange(name_description(f"octavo:{family}", namespace), 0, MOST_DESCRIPTION_BYTES - 1)
+        except (RedisError, OSError):
+            return {}
+        return open_description(data, namespace, self._cipher)
+
+    def drop_descriptions(self, staying: Collection[str]) -> None:
+        """An engine's first values are there before its description, so the second look sees them."""
+        if unseen := [name for name in self._names(_DESCRIPTION) if name[1] not in staying]:
+            present = {name[3] for name in self._names(_NAME)}
+            if gone := [name[0] for name in unseen if name[1] not in present]:
+                self._redis.unlink(*gone)
+
     @contextmanager
     def asking(self) -> Iterator[None]:
         from redis.exceptions import RedisError
@@ -63,6 +83,11 @@ class RedisKeeper(StoreKeeper):
             raise TierError(f"{self.url}: {explain(error)}") from error
         finally:
             self._redis.close()
+
+    def _names(self, pattern: re.Pattern[str]) -> Iterator[re.Match[str]]:
+        for name in self._redis.scan_iter("octavo:*", count=_LISTED):
+            if found := pattern.fullmatch(name.decode(errors="replace")):
+                yield found
 
     def _look_at(self, names: Sequence[str]) -> Iterator[StoredItem | None]:
         """Epochs are asked for after the names: they are random, so one that is not the present one now, though a value

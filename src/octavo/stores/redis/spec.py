@@ -35,6 +35,7 @@ class RedisSpec(RemoteSpec):
             family=context.family,
             most_chunk_bytes=context.max_chunk_bytes,
             keep_s=self.config.keep_s,
+            description=self.describe(context),
         )
 
     async def try_store(self) -> None:
@@ -55,7 +56,8 @@ class RedisSpec(RemoteSpec):
         from redis import Redis
 
         with self._explaining():
-            return RedisKeeper(Redis.from_url(self.config.url, **self._options()), self.config.shown_url)
+            redis = Redis.from_url(self.config.url, **self._options())
+        return RedisKeeper(redis, self.config.shown_url, self.find_cipher())
 
     def _open(self) -> Any:
         _needs_redis()
