@@ -33,8 +33,11 @@ class LikeVllm:
 
             def do_POST(self):
                 self.rfile.read(int(self.headers["content-length"]))
-                ranks.append(self.headers["x-data-parallel-rank"])
-                self.answer({}, 200)
+                if self.path.endswith("/render"):
+                    self.answer({}, 404)
+                else:
+                    ranks.append(self.headers["x-data-parallel-rank"])
+                    self.answer({}, 200)
 
             def answer(self, message, status):
                 body = json.dumps(message).encode()
