@@ -93,16 +93,24 @@ def test_of_any_identity(data, tokens, served, asked):
         routed.check(routed.fleet.read(tokens, identity), tokens, identity)
 
 
-@given(data=st.data(), tokens=TOKENS, path=st.just("") | TEXTS, salts=st.tuples(SALTS, SALTS), is_tuned=st.booleans())
-def test_of_a_request_to_generate(data, tokens, path, salts, is_tuned):
-    """A tenant's name is the salt, and replaces what the body says."""
+@given(
+    data=st.data(),
+    tokens=TOKENS,
+    path=st.just("") | TEXTS,
+    salts=st.tuples(SALTS, SALTS),
+    is_tuned=st.booleans(),
+    is_vllm=st.booleans(),
+)
+def test_of_a_request_to_generate(data, tokens, path, salts, is_tuned, is_vllm):
+    """A tenant's name is the salt, and replaces what the body says, but not where no engine knows tenants."""
     routed = Routed(data)
     tenant, salt = salts
     (member,) = routed.fleet.members.values()
     adapters = {"tuned": path}
     member.facts = EngineFacts(model="m", max_model_len=192, hash_algorithm="", hash_seed="", adapters=adapters)
+    member.learns_plan = is_vllm
     lora = {"lora_name": "tuned", "lora_path": path} if is_tuned else {}
-    identity = RequestIdentity(cache_salt=tenant or salt, **lora)
+    identity = RequestIdentity(cache_salt=salt if is_vllm else tenant or salt, **lora)
     routed.serve(data, tokens, identity)
     body = {"model": "tuned" if is_tuned else "m", "prompt": tokens, "cache_salt": salt}
     routed.check(routed.read(body, tenant), tokens, identity)

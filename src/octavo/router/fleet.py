@@ -142,6 +142,11 @@ class Fleet:
         """How much of a prompt each engine could resume."""
         return self._indexes.read(tokens, identity)
 
+    @property
+    def knows_tenants(self) -> bool:
+        """Whether engines salt what they keep with the name of a tenant. vLLM hashes the body's salt, and no name."""
+        return not all(member.learns_plan for member in self.members.values())
+
     def find_adapter(self, model: str) -> str | None:
         """Where the LoRA adapter lies that a request names as its model; None if no engine has such an adapter."""
         told = (member.facts.adapters for member in self.members.values() if member.facts is not None)

@@ -39,8 +39,8 @@ class PromptReader:
         self._fleet = fleet
 
     async def read(self, body: bytes, headers: Mapping[str, str], tenant: str | None = None) -> ReadPrompt:
-        """The prompt in the body of a request of generation. The engine is asked with these headers, and salts what it
-        keeps for a tenant with the tenant's name.
+        """The prompt in the body of a request of generation. The engine is asked with these headers, and an engine
+        that knows tenants salts what it keeps for one with the tenant's name.
 
         A request that cannot be read is read as a prompt of no tokens: the engine explains the mistake better."""
         session = short_text(headers.get(SESSION))
@@ -57,7 +57,7 @@ class PromptReader:
 
     def _identity(self, request: dict[str, Any], tenant: str | None) -> RequestIdentity:
         """The parts of a request's identity besides its tokens, as engines hash them."""
-        salt, name = tenant or request.get("cache_salt"), request.get("model")
+        salt, name = (self._fleet.knows_tenants and tenant) or request.get("cache_salt"), request.get("model")
         salt = salt if isinstance(salt, str) and salt else None
         path = self._fleet.find_adapter(name) if isinstance(name, str) else None
         if path is None:
