@@ -10,7 +10,7 @@ from vllm.v1.kv_cache_interface import get_kv_cache_spec_kind, get_kv_cache_spec
 
 
 def serve_and_publish(
-    connection: Connection, model: str, pool_mib: int, endpoint: str, prompts: list[list[int]]
+    connection: Connection, model: str, pool_mib: int, endpoint: str, prompts: list[tuple[list[int], str | None]]
 ) -> None:
     """Serves the prompts one after the other, says what the engine knows, and lives until the connection ends."""
     llm = start(
@@ -20,16 +20,16 @@ def serve_and_publish(
         prefix_caching_hash_algo="sha256_cbor",
         kv_events_config=KVEventsConfig(enable_kv_cache_events=True, publisher="zmq", endpoint=endpoint),
     )
-    connection.send(report(llm, [serve(llm, prompt) for prompt in prompts]))
+    connection.send(report(llm, [serve(llm, *prompt) for prompt in prompts]))
     connection.poll(None)
 
 
-def serve(llm: LLM, prompt: list[int]) -> tuple[int, int]:
+def serve(llm: LLM, prompt: list[int], salt: str | None) -> tuple[int, int]:
     """Batches of events that were published before, and tokens of the prompt that were resumed."""
     publisher = llm.llm_engine.engine_core.engine_core.scheduler.kv_event_publisher
     publisher._event_queue.join()
     published = int(repr(publisher._seq_gen).strip("count()"))
-    _, (resumed,) = generate_each(llm, [prompt], 4)
+    _, (resumed,) = generate_each(llm, [prompt], 4, salt=salt)
     return published, resumed
 
 
