@@ -2,6 +2,7 @@
 
 import struct
 import sys
+from threading import Event
 
 import numpy as np
 import pytest
@@ -169,3 +170,18 @@ class TestSpec:
     def test_wrong_settings_are_named(self, config, named):
         with pytest.raises(InputError, match=named):
             spec_from_config({"type": "zstd", "tier": DISK, **config})
+
+
+def test_a_load_waits_for_no_store(tmp_path):
+    driver = tier_driver.TierDriver(open_zstd(tmp_path), lambda tier: tier._inner.wait(0.01))
+    wanted = tier_driver.chunks(range(2))
+    assert driver.store(wanted) == frozenset()
+    goes_on, encode = Event(), driver.tier._codec.encode
+    driver.tier._codec.encode = lambda *chunk: (goes_on.wait(), encode(*chunk))[1]
+    number = 10
+    while driver.submit_store(tier_driver.chunks([number])) is not None:
+        number += 1
+    assert number > 20
+    assert driver.load(wanted) == frozenset()
+    goes_on.set()
+    driver.tier.close()

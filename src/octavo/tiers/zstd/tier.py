@@ -3,8 +3,9 @@
     store    buffers --copied--> thread: encode --> inner.submit_store --> reported
     load     inner.submit_load into scratch --> thread: decode --copied--> buffers, reported
 
-One thread encodes and decodes. At most `_MOST_JOBS` jobs are under way at any stage, more are refused. The inner tier
-verifies what it stores; a length that it tells is compared with the chunk's own before anything is allocated.
+One thread encodes and another decodes, since requests wait for loads alone. At most `_MOST_JOBS` stores, and as many
+loads, are under way at any stage; more are refused. The inner tier verifies what it stores; a length that it tells is
+compared with the chunk's own before anything is allocated.
 """
 
 import logging
@@ -76,7 +77,8 @@ class ZstdTier(Tier):
         self.gather_s = inner.gather_s
         self._inner = inner
         self._codec = codec
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="octavo-zstd")
+        self._encoder = ThreadPoolExecutor(1, thread_name_prefix="octavo-zstd-encode")
+        self._decoder = ThreadPoolExecutor(1, thread_name_prefix="octavo-zstd-decode")
         self._jobs: dict[int, _ZstdJob] = {}
         self._at_inner: dict[int, _ZstdJob] = {}
         """Number at the inner tier -> job."""
@@ -99,11 +101,11 @@ class ZstdTier(Tier):
         self._inner.touch(keys)
 
     def submit_store(self, job_id: int, chunks: Sequence[ChunkBytes]) -> bool:
-        if not self._has_room:
+        if not self._has_room(is_store=True):
             self._counters["store_refused"] += len(chunks)
             return False
         job = self._jobs[job_id] = _ZstdJob(job_id, chunks, is_store=True, inner_id=next(self._inner_ids))
-        job.in_thread = self._thread.submit(self._encode, job)
+        job.in_thread = self._encoder.submit(self._encode, job)
         return True
 
     def submit_load(self, job_id: int, chunks: Sequence[ChunkBytes]) -> bool:
@@ -112,7 +114,7 @@ class ZstdTier(Tier):
             if 0 < length <= total_bytes(chunks[index].buffers) + HEADER_BYTES:
                 job.encoded[index] = bytearray(length)
         inner_chunks = job.inner_chunks()
-        if not self._has_room:
+        if not self._has_room(is_store=False):
             self._counters["load_refused"] += len(chunks)
             return False
         if inner_chunks and not self._inner.submit_load(job.inner_id, inner_chunks):  # which counts it
@@ -136,14 +138,14 @@ class ZstdTier(Tier):
             self._inner.cancel(job.inner_id)
 
     def poll(self, now: float) -> list[TierResult]:
-        self._take_from_thread()
+        self._take_from_threads()
         for result in self._inner.poll(now):
             job = self._at_inner.pop(result.job_id)
             job.fail_inner(result.failed)
             if job.is_store:
                 self._report(job)
             else:
-                job.in_thread = self._thread.submit(self._decode, job)
+                job.in_thread = self._decoder.submit(self._decode, job)
         finished, self._finished = self._finished, []
         return finished
 
@@ -175,7 +177,7 @@ class ZstdTier(Tier):
         under_way = [job.in_thread for job in self._jobs.values() if job.in_thread is not None]
         if wait(under_way, timeout_s).not_done:
             return False
-        self._take_from_thread()
+        self._take_from_threads()
         return self._inner.flush(max(0.0, deadline - time.monotonic()))
 
     def status(self) -> TierStatus:
@@ -187,14 +189,15 @@ class ZstdTier(Tier):
     def close(self) -> None:
         self.flush(_CLOSE_TIMEOUT_S)
         self._is_closed = True
-        self._thread.shutdown(cancel_futures=True)
+        for thread in (self._encoder, self._decoder):
+            thread.shutdown(cancel_futures=True)
         self._inner.close()
 
-    @property
-    def _has_room(self) -> bool:
-        return len(self._jobs) < _MOST_JOBS and not self._is_closed
+    def _has_room(self, *, is_store: bool) -> bool:
+        num_jobs = sum(job.is_store is is_store for job in self._jobs.values())
+        return num_jobs < _MOST_JOBS and not self._is_closed
 
-    def _take_from_thread(self) -> None:
+    def _take_from_threads(self) -> None:
         """Sends encoded chunks to the inner tier, and reports decoded ones."""
         for job in list(self._jobs.values()):
             if job.in_thread is None or not job.in_thread.done():
@@ -218,7 +221,7 @@ class ZstdTier(Tier):
         failed = frozenset(index for index, data in enumerate(job.encoded) if data is None)
         self._finished.append(TierResult(job.job_id, failed))
 
-    # In the thread
+    # In the threads
 
     def _encode(self, job: _ZstdJob) -> None:
         began = time.thread_time()
