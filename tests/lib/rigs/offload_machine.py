@@ -198,11 +198,13 @@ class OffloadMachine(BlockMachine):
     @precondition(lambda self: self.engine.requests)
     @rule(which=WHICH)
     def wait_for_a_load(self, which: int) -> None:
-        """Whatever hangs, a request is ready when its patience is over, unless others have the room it needs."""
+        """Whatever hangs, a request is ready when its patience is over, unless others have the room it needs. Each of
+        its chunks may renew it twice, where memory holds few of them at once."""
         request = self._pick(which)
         if request.blocks.is_started:
             return
-        for _ in range(3):
+        num_blocks = sum(len(blocks.hashes) for blocks in self.engine.watched.blocks_of(request.blocks))
+        for _ in range(3 + 2 * num_blocks):
             if self.engine.is_ready(request):
                 break
             self.engine.now += PATIENCE_S + 1
