@@ -79,10 +79,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """The checked value of one field. InputError calls it `key`."""
         try:
             checked = msgspec.convert(value, field.type, dec_hook=cls._read)
+        except UnicodeEncodeError:
+            raise InputError(_NO_TEXT.format(key)) from None
         except msgspec.ValidationError as error:
             raise InputError(explain(error, value, field.type, key=key).sentence) from None
         if not all(map(_is_text, checked if isinstance(checked, tuple) else (checked,))):
-            raise InputError(f"{key} holds what is not UTF-8, or a NUL; write plain text")  # it may be a secret
+            raise InputError(_NO_TEXT.format(key))
         return checked
 
     @classmethod
@@ -328,6 +330,8 @@ def _read_path(value: object) -> Path:
     return Path(value).expanduser()
 
 
+_NO_TEXT = "{} holds what is not UTF-8, or a NUL; write plain text"
+"""The value is not shown: it may be a secret."""
 _READERS: Mapping[type, Callable[[object], Any]] = {_Size: _read_size, Path: _read_path}
 _DESCRIPTIONS = {_Size: "a size such as 8GiB", Path: "a path"}
 _SHORT = reprlib.Repr()

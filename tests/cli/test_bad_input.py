@@ -185,3 +185,31 @@ def test_only_files_are_replayed(complaint, tmp_path):
 def test_a_log_or_a_trace_without_lines_ends(complaint):
     assert "in one line" in complaint("why", "cmpl-1", "--log", "/dev/zero")
     assert "in one line" in complaint("simulate", "/dev/zero", "--model", LLAMA)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["why", "{}", "--url", "http://127.0.0.1:1"],
+        ["route", "drain", "{}", "--url", "http://127.0.0.1:1"],
+        ["bench", "serve", "http://127.0.0.1:1", "--model", "{}"],
+        ["serve", "--tiny", "gemma3", "--port", "{}"],
+    ],
+)
+def test_bytes_that_are_no_text(complaint, arguments):
+    foreign = os.fsdecode(b"\xff\xfe")
+    assert "not UTF-8" in complaint(*(argument.format(foreign) for argument in arguments))
+
+
+def test_endpoints_are_text(complaint):
+    foreign = os.fsdecode(b"\xff")
+    assert "is no endpoint" in complaint("events", "tail", f"tcp://{foreign}:1")
+    assert "is no endpoint" in complaint("events", "record", f"ipc:///{foreign}", os.devnull)
+
+
+def test_too_little_memory(complaint, monkeypatch):
+    def plan(*_, **__):
+        raise MemoryError
+
+    monkeypatch.setattr("octavo.cli.plan.plan_kv_cache", plan)
+    assert "this machine has too little memory" in complaint("plan", LLAMA)

@@ -1,6 +1,7 @@
 """`octavo simulate`: a table, a curve, a picture, JSON; and what is wrong is said before minutes are spent."""
 
 import json
+import os
 import signal
 from concurrent.futures import FIRST_COMPLETED, wait
 from pathlib import Path
@@ -143,6 +144,10 @@ def test_ctrl_c_ends_a_sweep_at_what_there_is(octavo, trace, monkeypatch):
         (["--sweep", "memory=1GiB..2GiB", "--plot", "curve.gif"], "must end in .svg or .png"),
         (["--compare", "colour=red"], "what may differ: device, memory, disk, policy"),
         (["--policy", "nothing"], "choose one of: arc, lru, resume_points"),
+        (["--memory", "0", "--disk", "1GiB"], "give --memory too"),
+        (["--memory", "0", "--sweep", "disk=1GiB..2GiB"], "give --memory too"),
+        (["--memory", "90000TiB"], "more than one process can address"),
+        (["--sweep", "memory=1GiB..90000TiB:2"], "more than one process can address"),
         (["--placement", "anywhere"], "choose one of round_robin"),
         (["--compare", "placement=anywhere"], "choose one of round_robin"),
         (["--device", "1MiB"], "memory"),
@@ -159,3 +164,30 @@ def test_what_is_wrong_is_said(octavo, trace, flags, complaint):
     assert ran.code == 2
     assert complaint in ran.err
     assert len(ran.err.splitlines()) == 1
+
+
+def test_a_sweep_of_sizes_below_a_mebibyte(octavo, trace):
+    flags = ("--device", "1GiB", "--memory", "1GiB", "--sweep", "disk=512KiB..2MiB:3")
+    ran = octavo("simulate", trace, "--model", MODEL, *flags)
+    assert ran.code == 0, ran.err
+    assert "512 KiB" in ran.out
+
+
+def test_nothing_but_the_report_is_printed_where_there_is_no_terminal(octavo, trace):
+    assert octavo("simulate", trace, "--model", MODEL, "--device", "1GiB").err == ""
+
+
+def test_a_disk_writes_no_chunk_that_is_larger_than_itself(octavo, trace):
+    flags = ("--device", "1GiB", "--disk", "4096B", "--json")
+    (result,) = json.loads(octavo("simulate", trace, "--model", MODEL, *flags).out)["results"]
+    assert result["bytes_stored"]["memory"] > 0
+    assert result["bytes_stored"]["disk"] == 0
+
+
+def test_names_that_are_no_text(octavo, trace, tmp_path):
+    folder = tmp_path / os.fsdecode(b"\xff")
+    folder.mkdir()
+    (folder / "config.json").write_bytes(MODEL.read_bytes())
+    ran = octavo("simulate", trace, "--model", folder, "--json")
+    assert ran.code == 0, ran.err
+    assert json.loads(ran.out)["results"][0]["configuration"]["model"].endswith("\N{REPLACEMENT CHARACTER}")

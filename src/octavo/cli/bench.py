@@ -66,6 +66,7 @@ def serve(
     base_url, headers = base_url_of(url), headers_of(api_key)
     with httpx.Client(base_url=base_url, headers=headers, timeout=TIMEOUT) as client:
         name = model or find_model(client)
+    name.encode()  # what is no UTF-8 is refused before requests are sent
     target = BenchTarget(base_url=base_url, headers=headers, model=name, concurrency=concurrency)
     measured = run_bench(target, sessions, shows_progress=not json)
     write_output(to_json(measured) if json else show_report(measured))

@@ -103,11 +103,24 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
         discard_output()
         print_error(str(error))
         return BAD_INPUT
+    except (MemoryError, UnicodeEncodeError) as error:
+        print_error(_complaint(error, sys.argv[1:] if arguments is None else arguments))
+        return BAD_INPUT
     except typer.Abort:
         return INTERRUPTED
     except _CommandLineError as error:
         print_error(f"{error.format_message().rstrip('.')}; try '{_path_of(error)} --help'")  # type: ignore[attr-defined]
         return BAD_INPUT
+
+
+def _complaint(error: MemoryError | UnicodeEncodeError, arguments: Sequence[str]) -> str:
+    """A file's name may be any bytes; what is sent or looked up may not. Any other text that has no bytes is our bug."""
+    if isinstance(error, MemoryError):
+        return "this machine has too little memory for that: ask for smaller sizes"
+    for argument in arguments:
+        if argument != argument.encode(errors="replace").decode():
+            return f"the argument {argument!r} is not UTF-8; write plain text"
+    raise error
 
 
 def _path_of(error: Exception) -> str:

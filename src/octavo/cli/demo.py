@@ -61,7 +61,8 @@ def _progress(kind: str) -> Iterator[Callable[[str], None]]:
     from octavo.cli.demo_chat import NUM_STEPS
 
     columns = TextColumn("{task.description}"), BarColumn(bar_width=20), TimeElapsedColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task(f"{kind}: making a model", total=NUM_STEPS)
         yield lambda way: progress.update(task, advance=1, description=f"{kind}: {way}")
 

@@ -44,6 +44,8 @@ def config_of(question: Question, trace: "Trace") -> "SimConfig":
     from octavo.sim import PLACEMENTS, SimConfig, check_room
 
     POLICIES.find(question.policy)
+    if question.memory == "0" and question.disk != "0":
+        raise InputError("--disk is reached through host memory: give --memory too, such as 1GiB")
     if question.placement not in PLACEMENTS:
         raise InputError(f"placement: {question.placement!r} is not known; choose one of {', '.join(PLACEMENTS)}")
     layers = read_model(question.model, block_size=question.block_size).layers
@@ -101,7 +103,7 @@ def _sweep(question: Question, asked: str) -> list[Question]:
     if low >= high:
         raise InputError(f"--sweep: {first} is not below {last}")
     sizes = [round(low * (high / low) ** (index / (count - 1))) for index in range(count)]
-    return [_changed(question, key, str(size)) for size in sizes]
+    return [_changed(question, key, f"{size}B") for size in sizes]
 
 
 def _compared(question: Question, asked: str) -> Question:

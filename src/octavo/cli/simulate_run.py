@@ -40,7 +40,8 @@ def ask_all(questions: Sequence[Question], trace: "Trace") -> "list[tuple[Questi
         TimeRemainingColumn(),
         TextColumn("left"),
     )
-    with Progress(*columns, transient=True, console=Console(stderr=True)) as progress:
+    console = Console(stderr=True)
+    with Progress(*columns, transient=True, console=console, disable=not console.is_terminal) as progress:
         if len(questions) == 1:
             task = progress.add_task("requests", total=len(trace.requests))
             report = _ask(questions[0], trace, lambda done: progress.update(task, completed=done))

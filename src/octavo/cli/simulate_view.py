@@ -1,5 +1,6 @@
 """The results of simulations, as tables and a curve for a terminal of 80 columns, and as JSON."""
 
+import os
 import sys
 from io import StringIO
 from typing import TYPE_CHECKING
@@ -35,7 +36,7 @@ def to_json(trace: "Trace", results: "Results", *, swept: str | None, worths: "W
     """The results as JSON."""
     answers: list[dict[str, object]] = [
         {
-            "configuration": {"model": str(question.model)} | _settings(question),
+            "configuration": {"model": os.fsencode(question.model).decode(errors="replace")} | _settings(question),
             "resumed_share": report.resumed_share,
             "seen_share": report.seen_share,
             **msgspec.to_builtins(report),
@@ -180,7 +181,9 @@ def _hours(seconds: float) -> str:
 
 
 def _size_text(value: str) -> str:
-    return format_bytes(int(value)) if value.isdecimal() and value != "0" else value
+    """A size as it was asked for. One of a sweep, in bytes, is shown in larger units."""
+    num_bytes = value.removesuffix("B")
+    return format_bytes(int(num_bytes)) if num_bytes.isdecimal() and value != "0" else value
 
 
 def size_in_gib(value: str) -> float:

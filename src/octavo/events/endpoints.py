@@ -14,7 +14,7 @@ def check_endpoint(endpoint: str) -> str:
     """Returns the endpoint. InputError if its form is not that of a ZMQ endpoint."""
     tcp = _TCP.fullmatch(endpoint)
     is_good = tcp is not None and (tcp["port"] == "*" or int(tcp["port"]) <= _MOST_PORT)
-    if "\0" in endpoint or not (is_good or _LOCAL.fullmatch(endpoint)):
+    if not endpoint.isprintable() or not (is_good or _LOCAL.fullmatch(endpoint)):
         raise InputError(f"{endpoint!r} is no endpoint; write tcp://HOST:PORT, tcp://*:PORT or ipc://PATH")
     return endpoint
 

@@ -9,9 +9,11 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar, NamedTuple
 
 from octavo.chunks import ChunkBytes, ChunkCopy, OffloadKey, TierChanges, TierResult, TransferResult
+from octavo.errors import NotEnoughMemoryError
 from octavo.host import HostArena
 from octavo.tiers import Tier, TierState, TierStatus
 from octavo.transfer import OffloadingWorker
+from octavo.units import format_bytes
 
 _RECORD_BYTES = 4096
 """A disk's records are multiples of this size."""
@@ -26,7 +28,14 @@ Clock = Callable[[], float]
 def empty_arena(num_slots: int, slot_bytes: int) -> HostArena:
     """An arena of any size that takes no memory, as it is never written."""
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
-    return HostArena(num_slots, slot_bytes, memory=mmap.mmap(-1, num_slots * slot_bytes, flags=flags))
+    try:
+        memory = mmap.mmap(-1, num_slots * slot_bytes, flags=flags)
+    except (OSError, OverflowError):
+        raise NotEnoughMemoryError(
+            f"the memory of all simulated engines, {format_bytes(num_slots * slot_bytes)} each, is more than one "
+            "process can address: simulate less memory or fewer engines"
+        ) from None
+    return HostArena(num_slots, slot_bytes, memory=memory)
 
 
 class Link:
@@ -141,7 +150,8 @@ class SimulatedDisk(Tier):
             return False
         sizes = [_record_bytes(chunk) for chunk in chunks]
         failed = frozenset(index for index, size in enumerate(sizes) if size > self._budget_bytes)
-        self._begin(job_id, self.writes.send(sum(sizes)), chunks, failed)
+        written = sum(size for size in sizes if size <= self._budget_bytes)
+        self._begin(job_id, self.writes.send(written), chunks, failed)
         return True
 
     def submit_load(self, job_id: int, chunks: Sequence[ChunkBytes]) -> bool:
