@@ -96,6 +96,7 @@ def test_no_success_is_a_failure(octavo, server):
         "[]",
         '{"timestamp": 0}',
         json.dumps(TRACE[0] | {"hash_ids": [1]}),
+        json.dumps(TRACE[0] | {"hash_ids": list(range(63))}),  # blocks of 16: Qwen-Bailian's
         json.dumps(TRACE[0] | {"input_length": -1}),
         json.dumps(TRACE[0] | {"input_length": "1"}),
         "",

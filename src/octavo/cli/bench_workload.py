@@ -79,9 +79,10 @@ def read_trace(
         if limit is not None and number > limit:
             break
         length = max(1, round(line.input_length * scale))
-        if len(line.hash_ids) * block_tokens < length:
+        if len(line.hash_ids) != -(-line.input_length // _TRACE_BLOCK_TOKENS):
             raise InputError(
-                f"{path}:{number}: {len(line.hash_ids)} hash_ids for {line.input_length} tokens are too few"
+                f"{path}:{number}: {len(line.hash_ids)} hash_ids for {line.input_length} tokens are no blocks of "
+                f"{_TRACE_BLOCK_TOKENS}, as Mooncake's traces have them"
             )
         turn = Turn(
             new_token_ids=partial(_make_blocks, tokens, line.hash_ids, block_tokens, length),

@@ -96,14 +96,11 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
     except EngineDiedError as error:
         print_error(str(error))
         return FAILED
-    except OctavoError as error:
-        print_error(str(error))
-        return BAD_INPUT
     except OSError as error:  # such as Typer's, where a page of help cannot be written
         discard_output()
         print_error(str(error))
         return BAD_INPUT
-    except (MemoryError, UnicodeEncodeError) as error:
+    except (OctavoError, MemoryError, UnicodeEncodeError) as error:
         print_error(_complaint(error, sys.argv[1:] if arguments is None else arguments))
         return BAD_INPUT
     except typer.Abort:
@@ -113,10 +110,12 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
         return BAD_INPUT
 
 
-def _complaint(error: MemoryError | UnicodeEncodeError, arguments: Sequence[str]) -> str:
-    """A file's name may be any bytes; what is sent or looked up may not. Any other text that has no bytes is our bug."""
+def _complaint(error: OctavoError | MemoryError | UnicodeEncodeError, arguments: Sequence[str]) -> str:
+    """A file's name may be any bytes; what is sent or looked up may not. All else is our bug."""
     if isinstance(error, MemoryError):
         return "this machine has too little memory for that: ask for smaller sizes"
+    if isinstance(error, OctavoError):
+        return str(error)
     for argument in arguments:
         if argument != argument.encode(errors="replace").decode():
             return f"the argument {argument!r} is not UTF-8; write plain text"
