@@ -29,7 +29,7 @@ Bytes1D = npt.NDArray[np.uint8]
 
 
 class ZstdPlanes:
-    """Lossless. Called from one thread."""
+    """Lossless. One thread encodes, and another one may decode."""
 
     def __init__(self, element_bytes: Sequence[int], level: int) -> None:
         """`element_bytes`: the width of each group's elements; the last one holds for all further groups."""
