@@ -12,6 +12,8 @@ class ChunkChain(NamedTuple):
     tokens_per_block: int
     keys: Sequence[OffloadKey]
     """By block: the name of a chunk that ends with it. It may grow."""
+    is_prefix: bool = True
+    """Whether a resume needs all of them, from the first one on."""
 
 
 class SequenceNames(NamedTuple):
@@ -19,3 +21,8 @@ class SequenceNames(NamedTuple):
 
     tenant: bytes
     chains: Sequence[ChunkChain]
+
+    @property
+    def needs_beginning(self) -> bool:
+        """Whether nothing is of use where the beginning is not. Windows and states alone need none."""
+        return any(chain.is_prefix for chain in self.chains)

@@ -17,6 +17,7 @@ from octavo.chunks import (
 from octavo.ids import BlockHash, GroupIdx
 from octavo.offload.device import HeldPages, OffloadedRequest
 from octavo.offload.load_choice import Outlook
+from octavo.specs import needs_whole_prefix
 
 MOST_TOKENS = 1 << 40
 """More than any request has."""
@@ -140,6 +141,8 @@ class RequestOffloadState:
     @property
     def names(self) -> SequenceNames:
         """The chunk names, in the form in which tiers are asked."""
-        return SequenceNames(
-            self.tenant, [ChunkChain(group.config.spec.block_size, group.keys) for group in self.groups]
-        )
+        chains = [
+            ChunkChain(group.config.spec.block_size, group.keys, needs_whole_prefix(group.config.spec))
+            for group in self.groups
+        ]
+        return SequenceNames(self.tenant, chains)

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 import pytest
 
-from octavo.chunks import ALL_BLOCKS
+from octavo.chunks import ALL_BLOCKS, NO_TENANT, ChunkChain, SequenceNames
 from octavo.testing.tier_driver import (
     ALL_KEYS,
     MAX_CHUNK_BYTES,
@@ -239,6 +239,19 @@ class TierSuite:
         with self.driver(tmp_path) as driver:
             assert driver.found([1, 2, 3, 4, 5, 7]) == [ALL_BLOCKS] * 4 + [_HALF, 0]
             assert driver.load([*chunks(range(1, 5)), *chunks([5], _HALF)]) == frozenset()
+
+    def test_windows_and_states_alone_are_found_without_a_beginning(self, tmp_path: Path) -> None:
+        """They need nothing of what was long before."""
+        if not self.is_durable:
+            pytest.skip("the medium keeps nothing")
+        keys = [key(number) for number in range(2000)]
+        sequence = SequenceNames(NO_TENANT, [ChunkChain(16, keys, is_prefix=False)])
+        with self.driver(tmp_path) as driver:
+            driver.tier.ask(sequence, wants_answer=False)
+            assert driver.store(chunks([1990])) == frozenset()
+        with self.driver(tmp_path) as driver:
+            driver.poll_until(lambda: not driver.tier.ask(sequence), "an answer")
+            assert driver.tier.lookup([key(1990)]) == [ALL_BLOCKS]
 
     def test_a_reset_lasts(self, tmp_path: Path) -> None:
         if not self.is_durable:

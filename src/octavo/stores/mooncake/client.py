@@ -49,7 +49,7 @@ class MooncakeClient(RemoteClient):
                 for key, name, summary in zip(keys, names, summaries, strict=True)
                 if summary is not None and summary[1] <= self._most_chunk_bytes
             }
-            if not found:
+            if not found and sequence.needs_beginning:
                 break
             held |= found
         return held

@@ -94,7 +94,7 @@ class ObjectsClient(RemoteClient):
                 objects, _ = await asyncio.gather(listings, self._follow())
                 for found in objects:
                     listed |= found
-                if not any(objects):
+                if not any(objects) and sequence.needs_beginning:
                     break
             indexes = await _each(self._read_index, listed.items())
         there = [(path, index) for path, index in zip(listed, indexes, strict=True) if isinstance(index, Index)]

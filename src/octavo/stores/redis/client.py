@@ -72,7 +72,7 @@ class RedisClient(RemoteClient):
                     for key, name, start in zip(keys, names, starts, strict=True)
                     if (summary := summarize(start)) is not None and summary[1] <= self._most_chunk_bytes
                 }
-                if not found:
+                if not found and sequence.needs_beginning:
                     break
                 held |= found
         return held

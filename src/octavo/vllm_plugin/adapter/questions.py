@@ -12,6 +12,7 @@ from vllm.v1.kv_offload.base import ReqContext
 from octavo.chunks import ChunkChain, GroupOffloadConfig, OffloadKey, SequenceNames, make_offload_key
 from octavo.ids import BlockHash, GroupIdx, enumerate_groups
 from octavo.offload import OffloadingManager
+from octavo.specs import needs_whole_prefix
 
 _OVER = -math.inf
 
@@ -92,7 +93,8 @@ class _Sequence:
             # a chunk of one block may end at any hash: vLLM stores tails of recurrent state
             stride = 1 if group.blocks_per_chunk == 1 else group.tokens_per_chunk // tokens_per_hash
             keys: list[OffloadKey] = []
-            self._chains.append((group_idx, stride, keys, ChunkChain(stride * tokens_per_hash, keys)))
+            chain = ChunkChain(stride * tokens_per_hash, keys, needs_whole_prefix(group.spec))
+            self._chains.append((group_idx, stride, keys, chain))
 
     def names(self) -> SequenceNames:
         for group_idx, stride, keys, _ in self._chains:
