@@ -73,6 +73,7 @@ class SettledStore(Settled, RemoteTier):
         for sequence in asked:
             while super().ask(sequence):
                 self.await_progress()
+                assert not RemoteTier.poll(self, now), "every job had ended"
         return super().poll(now)
 
     def await_progress(self):
