@@ -27,6 +27,7 @@ from types import MappingProxyType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NoReturn, Self, Union, cast, get_args, get_origin
 
 import msgspec
+import yaml
 from msgspec import Meta, inspect
 
 from octavo.errors import InputError
@@ -178,7 +179,9 @@ def describe(kind: Any) -> str:
 
 
 def shown(value: object) -> str:
-    """A foreign value for a message: short, on one line, and printable."""
+    """A foreign value for a message: short, on one line, printable, and without the password of a URL."""
+    if isinstance(value, str) and len(value) <= _LONGEST_URL:
+        value = _PASSWORD.sub("***", value)
     try:
         return _SHORT.repr(value)
     except ValueError:  # Python refuses to print a number of more than 4300 digits
@@ -334,5 +337,24 @@ _NO_TEXT = "{} holds what is not UTF-8, or a NUL; write plain text"
 """The value is not shown: it may be a secret."""
 _READERS: Mapping[type, Callable[[object], Any]] = {_Size: _read_size, Path: _read_path}
 _DESCRIPTIONS = {_Size: "a size such as 8GiB", Path: "a path"}
+_PASSWORD = re.compile(r"(?<=://)\S*(?=@)|(?<=password=)[^&\s]+")
+_LONGEST_URL = 4096
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 60
+
+
+class _YamlReader(yaml.SafeLoader):
+    """Refuses a key that stands twice in one mapping, where YAML's readers silently take the last value."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[tuple[str, str]] = set()
+        for key in [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]:
+            if (key.tag, key.value) in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} stands twice", key.start_mark)
+            seen.add((key.tag, key.value))
+        return super().construct_mapping(node, deep=deep)
+
+
+def load_yaml(text: str | bytes) -> object:
+    """What a person wrote. Raises yaml.YAMLError, ValueError (an impossible date), or RecursionError."""
+    return yaml.load(text, _YamlReader)  # noqa: S506 - a safe one

@@ -150,6 +150,8 @@ def test_configs_that_no_plan_can_come_from(complaint, tmp_path, changes, messag
         ),
         ("layers: [{kind: sliding_window, num_kv_heads: 1, head_size: 64, sliding_window: 0}]", "sliding_window must"),
         ("layers: [", "not valid YAML"),
+        ("layers: []\nlayers: []", "not valid YAML: 'layers' stands twice"),
+        ("layers: [{kind: a, kind: b}]", "'kind' stands twice"),
         ("\0", "not valid YAML"),
     ],
 )

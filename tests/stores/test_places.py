@@ -4,6 +4,7 @@ import platform
 
 import pytest
 
+from octavo.errors import InputError
 from octavo.stores.objects import ObjectsSpec
 from octavo.stores.redis import RedisSpec
 
@@ -48,3 +49,17 @@ def test_a_folder_counts_as_shared(monkeypatch):
     here = place(ObjectsSpec, url="file:///mnt/folder/")
     monkeypatch.setattr(platform, "node", lambda: "elsewhere")
     assert place(ObjectsSpec, url="file:///mnt/folder") == here
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("redis://me:secret@store:6379/cache", "redis://***@store:6379/cache"),
+        ("redis://store/0/1?password=secret&db=1", "redis://store/0/1?password=***&db=1"),
+        ("rdis://:secr@et@store", "rdis://***@store"),
+    ],
+)
+def test_what_is_no_place_is_refused_without_its_password(url, told):
+    with pytest.raises(InputError) as refused:
+        place(RedisSpec, url=url)
+    assert str(refused.value).endswith(f"not {told!r}")

@@ -17,7 +17,7 @@ import yaml
 from msgspec import Meta
 
 from octavo.errors import InputError
-from octavo.settings import Secret, Settings, Size
+from octavo.settings import Secret, Settings, Size, load_yaml
 
 _MOST_BYTES = 1 << 20
 _SCHEME = b"bearer "
@@ -76,8 +76,8 @@ def _read(path: Path) -> object:
         with path.open("rb") as stream:
             if stat.S_IMODE(os.fstat(stream.fileno()).st_mode) & (stat.S_IRWXG | stat.S_IRWXO):
                 raise InputError(f"{path}: other users may read the keys in it: run `chmod 600 {path}`")
-            return yaml.safe_load(stream.read(_MOST_BYTES))
+            return load_yaml(stream.read(_MOST_BYTES))
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError):
-        raise InputError(f"{path}: this is no YAML") from None  # without the text, which holds keys
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError):  # whose words may hold a tenant's key
+        raise InputError(f"{path}: this is no YAML, or a name stands twice in one mapping") from None

@@ -6,7 +6,7 @@ from pathlib import Path
 import yaml
 
 from octavo.errors import InputError
-from octavo.settings import shown
+from octavo.settings import load_yaml, shown
 
 MAX_FILE_BYTES = 16 * 2**20
 """Configs of the largest models have some tens of kilobytes."""
@@ -35,7 +35,7 @@ def read_yaml_file(path: Path, *, holds: str) -> Mapping[object, object]:
     """The keys and values of a file that a person wrote; `holds` names its content."""
     text = read_text_file(path, InputError)
     try:
-        document: object = yaml.safe_load(text)
+        document: object = load_yaml(text)
     except RecursionError:
         raise InputError(f"{path}: nested too deeply to be {holds}") from None
     except (yaml.YAMLError, ValueError) as cause:  # ValueError: an impossible date, a number that is too long

@@ -19,7 +19,7 @@ class RedisConfig(RemoteConfig, frozen=True, kw_only=True):
     url: Annotated[
         str,
         Meta(
-            pattern=r"^(rediss?://[^/\s]|unix:///)",
+            pattern=r"^(rediss?://[^/\s]+(/[0-9]*/?)?(\?\S*)?$|unix:///)",
             description="redis://host:port/db, rediss:// or unix:///socket?db=0",
         ),
     ]
