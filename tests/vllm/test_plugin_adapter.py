@@ -629,6 +629,18 @@ def asking(tmp_path):
     made.close()
 
 
+def test_a_store_is_told_of_what_a_nearer_tier_has(asking):
+    """What is read there is written to the store, which files it by its sequence."""
+    asking.tier.has_answered = True
+    context, keys = asking.announced("a", 4)
+    for _ in range(2):
+        assert LookupResult.MISS not in look(asking, context, keys)
+        asking.step()
+    ((sequence, wants_answer),) = asking.tier.told
+    assert not wants_answer
+    assert [list(chain.keys) for chain in sequence.chains] == [keys]
+
+
 def test_what_a_store_answers_is_a_hit(asking):
     context, keys = asking.announced("a", 4)
     for _ in range(3):

@@ -82,6 +82,7 @@ class Choosing:
         state.known_tokens = max(state.known_tokens, found.known_tokens)
         state.gave_up_loading = choice.outlook is not Outlook.LOAD
         if choice.to_probe:
+            self._questions.announce_once(context)
             chunks = state.chunks(map(OffloadKey, choice.to_probe), self._groups)
             in_memory = [chunk for chunk, _, stands in found.chunks if stands is LookupResult.HIT]
             self._manager.promote(chunks, now, now + self._timeout_s, beside=in_memory)

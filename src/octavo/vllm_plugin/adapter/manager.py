@@ -194,6 +194,8 @@ class OctavoManager(OffloadingManager):
             return LookupResult.HIT if self._ahead.may_load(state, state.num_tokens) else LookupResult.HIT_PENDING
         if self._has_given_up(state) or (found is Found.RETRY and not state.may_promote):
             return LookupResult.MISS
+        if found is Found.RETRY:
+            self._questions.announce_once(req_context)
         self._asking[state] = None
         return LookupResult.HIT_PENDING
 

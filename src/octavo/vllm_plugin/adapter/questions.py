@@ -61,6 +61,7 @@ class Questions:
             sequence.waits_until = min(
                 sequence.waits_until, now + min(self._timeout_s, math.inf if patience_s is None else patience_s)
             )
+            sequence.is_told = True
             if now >= sequence.waits_until or not self._manager.ask(sequence.names()):
                 sequence.waits_until = _OVER
                 return False
@@ -71,7 +72,14 @@ class Questions:
         """These chunks of the request are to be stored."""
         sequence: _Sequence | None = context.get_state(_Sequence)
         if sequence is not None:
+            sequence.is_told = True
             self._manager.ask(sequence.names(), wants_answer=False)
+
+    def announce_once(self, context: ReqContext) -> None:
+        """Chunks of the request are to be read from one tier, and written to those that lack them."""
+        sequence: _Sequence | None = context.get_state(_Sequence)
+        if sequence is not None and not sequence.is_told:
+            self.announce(context)
 
 
 class _Sequence:
@@ -81,6 +89,8 @@ class _Sequence:
         self, hashes: Sequence[BlockHash], tenant: bytes, groups: Sequence[GroupOffloadConfig], tokens_per_hash: int
     ) -> None:
         self.waits_until = math.inf
+        self.is_told = False
+        """Whether the tiers know of it."""
         self.asked_in = -1
         """The step."""
         self._hashes = hashes
