@@ -31,7 +31,7 @@ def hashes_of(group, tokens=TOKENS, *, hash_block_size=8, seed="0", identity=PLA
     ]
 
 
-def stored(index, group, hashes, *, parent=None, tokens=TOKENS, extra_keys=None):
+def stored(index, group, hashes, *, parent=None, tokens=TOKENS, extra_keys=None, lora_name=None):
     return BlockStored(
         block_hashes=hashes,
         parent_block_hash=parent,
@@ -39,7 +39,7 @@ def stored(index, group, hashes, *, parent=None, tokens=TOKENS, extra_keys=None)
         block_size=group.block_size,
         lora_id=None,
         medium="GPU",
-        lora_name=None,
+        lora_name=lora_name,
         extra_keys=extra_keys,
         group_idx=index,
         kv_cache_spec_kind=group.kind,
@@ -48,7 +48,8 @@ def stored(index, group, hashes, *, parent=None, tokens=TOKENS, extra_keys=None)
 
 
 def learner():
-    return PlanLearner(hash_algorithm="sha256_cbor", hash_seeds=("vllm-none-hash", "0"))
+    seeds = ("vllm-none-hash", "0")
+    return PlanLearner(hash_algorithm="sha256_cbor", hash_seeds=seeds, adapters={"tuned": "/a", "s": "/b"})
 
 
 def test_groups_block_sizes_and_seed_are_learned():
@@ -89,12 +90,15 @@ WITH_IMAGE = [*TOKENS[:3], *[7] * 20, *TOKENS[23:]]
             WITH_IMAGE,
             [(("cat", 3), "s"), (("cat", -13),), None, None],
         ),
+        (RequestIdentity(lora_name="tuned", lora_path="/a"), TOKENS, [("tuned",)] * 4),
+        (RequestIdentity(lora_name="s", lora_path="/b", cache_salt="s"), TOKENS, [("s", "s"), *[("s",)] * 3]),
     ],
 )
 def test_what_a_hash_has_beside_tokens_is_told_with_it(identity, tokens, extra_keys):
     learning = learner()
     told = hashes_of(FULL, tokens, identity=identity)
-    assert learning.take([stored(0, FULL, told, tokens=tokens, extra_keys=extra_keys)])
+    name = identity.lora_name
+    assert learning.take([stored(0, FULL, told, tokens=tokens, extra_keys=extra_keys, lora_name=name)])
     assert (learning.plan.plan.hash_block_size, learning.plan.hash_seed) == (8, "0")
 
 
@@ -114,6 +118,16 @@ def test_keys_that_do_not_say_enough_teach_nothing(keys):
     learning = learner()
     learning.take([stored(0, FULL, [1, 2, 3, 4], extra_keys=[keys, None, None, None])])
     assert learning.plan is None
+
+
+@pytest.mark.parametrize("name", ["another", "tuned"])
+def test_an_adapter_whose_path_is_not_known_or_another_one_teaches_nothing(name):
+    learning = learner()
+    hashes = hashes_of(FULL, identity=RequestIdentity(lora_name=name, lora_path="/else"))
+    learning.take([stored(0, FULL, hashes, extra_keys=[(name,)] * 4, lora_name=name)])
+    assert learning.plan is None
+    learning.take([stored(0, FULL, hashes_of(FULL))])
+    assert learning.plan.hash_seed == "0"
 
 
 @pytest.mark.parametrize("identity", [RequestIdentity(cache_salt="s"), RequestIdentity(multimodal=(IMAGE,))])

@@ -51,5 +51,5 @@ def _feed_of(member: Member, facts: EngineFacts, indexes: Indexes) -> Feed:
         index = indexes.find(facts.plan, algorithm=facts.hash_algorithm, seed=facts.hash_seed)
         return PlannedFeed(member, index, facts.stores)
     seeds = (facts.hash_seed,) if facts.hash_seed else _LIKELY_SEEDS
-    learner = PlanLearner(hash_algorithm=facts.hash_algorithm, hash_seeds=seeds)
+    learner = PlanLearner(hash_algorithm=facts.hash_algorithm, hash_seeds=seeds, adapters=facts.adapters)
     return LearningFeed(member, indexes, algorithm=facts.hash_algorithm, learner=learner, stores=facts.stores)

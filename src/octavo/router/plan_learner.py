@@ -5,10 +5,11 @@ be there, so what such a plan says is "at most", and the plan may grow. How prom
 blocks of a sequence come with their tokens, and their hashes must be those of the algorithm and one of the seeds.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from math import gcd
+from types import MappingProxyType
 
 import msgspec
 
@@ -37,7 +38,15 @@ class LearnedPlan:
 class PlanLearner:
     """Learns the plan of one engine. Plain data: events go in."""
 
-    def __init__(self, *, hash_algorithm: str, hash_seeds: Sequence[str]) -> None:
+    def __init__(
+        self,
+        *,
+        hash_algorithm: str,
+        hash_seeds: Sequence[str],
+        adapters: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """`adapters`: by name, the path that takes part in hashes. Events tell the name only."""
+        self._adapters = adapters
         self._algorithm = hash_algorithm
         self._seeds = hash_seeds
         self._groups: dict[int, PublishedGroup] = {}
@@ -105,7 +114,7 @@ class PlanLearner:
 
     def _learn_hashing(self, event: BlockStored) -> None:
         tokens = event.token_ids[: _MOST_TOKENS // event.block_size * event.block_size]
-        identity = _identity_at_start(event)
+        identity = _identity_at_start(event, self._adapters)
         if event.parent_block_hash is not None or identity is None or not event.block_hashes or not tokens:
             return
         first = event.block_hashes[0]
@@ -116,7 +125,7 @@ class PlanLearner:
             if first in external_hashes(hasher.hash_tokens(tokens, identity)):
                 self._hashing = hash_block_size, seed, ahead
                 return
-        is_certain = _names_all_blocks(event) and not identity.multimodal
+        is_certain = _names_all_blocks(event) and not identity.multimodal and identity.lora_name is None
         if is_certain and event.block_size < len(tokens) == len(event.token_ids):  # one block's lookahead is not known
             seeds = " or ".join(f"{seed!r}" for seed in self._seeds)
             raise InputError(
@@ -139,12 +148,14 @@ def _names_all_blocks(event: BlockStored) -> bool:
     return len(event.block_hashes) * event.block_size == len(event.token_ids)
 
 
-def _identity_at_start(event: BlockStored) -> RequestIdentity | None:
+def _identity_at_start(event: BlockStored, adapters: Mapping[str, str]) -> RequestIdentity | None:
     """What the first named block has in its hash beside tokens; None if the event does not say enough."""
-    if event.lora_name is not None or event.lora_id is not None:
+    adapter = event.lora_name
+    if adapter not in adapters and (adapter, event.lora_id) != (None, None):
         return None
     salt, items, tokens = None, [], event.token_ids
-    for key in next(iter(event.extra_keys or ()), None) or ():
+    keys = next(iter(event.extra_keys or ()), None) or ()
+    for key in keys[1:] if adapter is not None and keys[:1] == (adapter,) else keys:
         match key:
             case str() if salt is None:
                 salt = key
@@ -154,7 +165,8 @@ def _identity_at_start(event: BlockStored) -> RequestIdentity | None:
                 return None
     try:
         places = [MultiModalItem(identifier=i, offset=at, length=_length_of_run(tokens[at:])) for i, at in items]
-        return RequestIdentity(cache_salt=salt, multimodal=tuple(places))
+        path = "" if adapter is None else adapters[adapter]
+        return RequestIdentity(lora_name=adapter, lora_path=path, cache_salt=salt, multimodal=tuple(places))
     except InputError:
         return None
 
