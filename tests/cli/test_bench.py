@@ -121,6 +121,13 @@ def read_sessions(trace, tokens=TOKENS):
     return read_trace(trace, tokens, block_tokens=512, limit=None, speed=None)
 
 
+@pytest.mark.parametrize("flag", ["--conversations", "--turns", "--shared-tokens", "--turn-tokens", "--output-tokens"])
+def test_conversations_that_memory_would_not_hold(octavo, flag):
+    ran = octavo("bench", "serve", "http://127.0.0.1:1", flag, 10**9)
+    assert ran.code == 2
+    assert "may have 100,000,000 together" in ran.err
+
+
 def test_percentiles():
     hundred = [float(value) for value in range(1, 101)]
     assert [percentile(hundred, percent) for percent in (50, 90, 99, 100)] == [50, 90, 99, 100]
