@@ -9,7 +9,7 @@ from octavo.host import PAGE_BYTES
 from octavo.offload.lower_tier import OffloadLimits
 from rigs.faulty_tier import TierFault
 from rigs.naive_tier import NaiveTier
-from rigs.offload_world import GROUPS, HIT, HIT_PENDING, MISS, NUM_SLOTS, RETRY, evicted_to_tier, fill, key_of, wanted
+from rigs.offload_world import HIT, HIT_PENDING, MISS, NUM_SLOTS, RETRY, evicted_to_tier, fill, key_of, wanted
 
 
 class TestTiersBelow:
@@ -59,22 +59,6 @@ class TestTiersBelow:
         assert tiered.manager.status().counters["promotion_late"] == 3
         below.fault = TierFault.NONE
         assert tiered.manager.promote([wanted(0)], tiered.now, tiered.now + 5) == [HIT_PENDING]
-        tiered.settle()
-        assert tiered.load(key_of(0)) == set()
-
-    def test_a_read_that_cannot_come_in_time_takes_no_time_of_others(self, tiered, below):
-        evicted_to_tier(tiered, 0, 1)
-        seconds, *_ = tiered.manager._promotions.speeds
-        seconds.note(8 << 20, 2.0 * (8 << 20) / (2 * GROUPS[0].page_size_bytes))  # two seconds for each chunk
-        below.fault = TierFault.HANGS
-        assert tiered.manager.promote([wanted(0)], tiered.now, tiered.now + 3) == [HIT_PENDING]
-        assert tiered.manager.promote([wanted(1)], tiered.now, tiered.now + 3) == [RETRY]
-        assert tiered.manager.promote([wanted(1)], tiered.now, tiered.now + 5) == [HIT_PENDING]
-
-    def test_a_tier_that_was_slow_is_tried_again_when_it_has_nothing_else_to_read(self, tiered):
-        evicted_to_tier(tiered, 0)
-        tiered.manager._promotions.speeds[0].note(8 << 20, 1e6)
-        assert tiered.manager.promote([wanted(0)], tiered.now, tiered.now + 3) == [HIT_PENDING]
         tiered.settle()
         assert tiered.load(key_of(0)) == set()
 

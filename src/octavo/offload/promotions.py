@@ -190,14 +190,8 @@ class Promotions:
         now: float,
         deadline: float,
     ) -> bool:
-        """Whether the tier took the whole batch. A read that would wait too long behind others is not begun: it would
-        take the time of those that can still come."""
+        """Whether the tier took the whole batch."""
         num_asked = len(batch)
-        rank = self._lowers.index(lower)
-        queued = self._queued_bytes(rank, now)
-        wanted_bytes = sum(self._sizes.num_bytes(chunk.key, mask) for chunk, mask in batch)
-        if queued and now + self.speeds[rank].seconds_for(queued + wanted_bytes) > deadline:
-            return False
         counts = self._sizes.num_slots([chunk.key for chunk, _ in batch], [mask for _, mask in batch])
         while (slots := self._resident.allocate(counts, protect)) is None:
             batch, counts = batch[: len(batch) // 2], counts[: len(batch) // 2]
@@ -227,7 +221,7 @@ class Promotions:
             tenants=[chunk.tenant for chunk, _ in batch],
             deadline=deadline,
             begun=now,
-            num_queued=queued + num_bytes,
+            num_queued=self._queued_bytes(self._lowers.index(lower), now) + num_bytes,
         )
         return len(batch) == num_asked
 
