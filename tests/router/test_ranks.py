@@ -34,7 +34,7 @@ class LikeVllm:
             def do_POST(self):
                 self.rfile.read(int(self.headers["content-length"]))
                 if self.path.endswith("/render"):
-                    self.answer({}, 404)
+                    self.close_connection = True  # without an answer: it does not know the path
                 else:
                     ranks.append(self.headers["x-data-parallel-rank"])
                     self.answer({}, 200)

@@ -214,14 +214,21 @@ class Fleet:
             answer = await self._get(member, "/engine")
             member.learns_plan = answer.status_code == HTTPStatus.NOT_FOUND
             if member.learns_plan:  # vLLM, or another server of OpenAI's API
-                probe = await self._ask(member, "POST", RENDER_CHAT, json={})
-                member.renders = probe.status_code == HTTPStatus.BAD_REQUEST  # 403: it might, and is told not to
+                member.renders = await self._renders(member)
                 return read_models(await self._get(member, "/v1/models"), member.address)
             return read_facts(answer)
         except (httpx.HTTPError, *MALFORMED) as error:
             member.lose(f"GET /engine: {reason_of(error)}")
             self._end_requests(member)
             return None
+
+    async def _renders(self, member: Member) -> bool:
+        """Whether it explains what is wrong with an empty request: 403 says that it might, and was told not to. A
+        server that hangs up on a path that it does not know is no worse than one that says 404."""
+        try:
+            return (await self._ask(member, "POST", RENDER_CHAT, json={})).status_code == HTTPStatus.BAD_REQUEST
+        except httpx.HTTPError:
+            return False
 
     async def _get(self, member: Member, path: str) -> httpx.Response:
         return await self._ask(member, "GET", path)
