@@ -192,6 +192,7 @@ class LowerTier:
 
     def reset(self) -> None:
         """Forgets everything, now or as soon as the tier answers."""
+        self._unreadable.clear()
         self._owes_reset = True
         self._make_up()
 
