@@ -121,11 +121,20 @@ def read_sessions(trace, tokens=TOKENS):
     return read_trace(trace, tokens, block_tokens=512, limit=None, speed=None)
 
 
-@pytest.mark.parametrize("flag", ["--conversations", "--turns", "--shared-tokens", "--turn-tokens", "--output-tokens"])
-def test_conversations_that_memory_would_not_hold(octavo, flag):
-    ran = octavo("bench", "serve", "http://127.0.0.1:1", flag, 10**9)
+@pytest.mark.parametrize(
+    "flags",
+    [
+        *(
+            [flag, 10**9]
+            for flag in ("--conversations", "--turns", "--shared-tokens", "--turn-tokens", "--output-tokens")
+        ),
+        ["--turns", 10**6, "--turn-tokens", 1, "--output-tokens", 1],  # few tokens, and many requests
+    ],
+)
+def test_conversations_that_memory_would_not_hold(octavo, flags):
+    ran = octavo("bench", "serve", "http://127.0.0.1:1", *flags)
     assert ran.code == 2
-    assert "may have 100,000,000 together" in ran.err
+    assert "may have 1,000,000 of 100,000,000 together" in ran.err
 
 
 def test_percentiles():

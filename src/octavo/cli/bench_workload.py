@@ -19,8 +19,8 @@ _TRACE_BLOCK_TOKENS = 512
 _LOWEST_TOKEN = 3
 """The least token id in use: those below are special in most vocabularies."""
 _MOST_LINE_BYTES = 16 << 20
-_MOST_TOKENS = 100_000_000
-"""Of all conversations together. They are kept until the end, a gigabyte at most."""
+_MOST_TOKENS, _MOST_REQUESTS = 100_000_000, 1_000_000
+"""Of all conversations together, which are kept until the end."""
 _SHARED, _OWN, _BLOCK, _ANSWER = range(4)
 """Kinds of synthetic text, so that no two have tokens in common."""
 
@@ -109,11 +109,12 @@ class ConversationShape:
 
 def hold_conversations(tokens: Tokens, shape: ConversationShape, count: int) -> list[Session]:
     """`count` conversations that begin alike."""
-    num_tokens = count * (shape.shared_tokens + shape.turns * (shape.turn_tokens + shape.output_tokens))
-    if num_tokens > _MOST_TOKENS:
+    num_requests = count * shape.turns
+    num_tokens = count * shape.shared_tokens + num_requests * (shape.turn_tokens + shape.output_tokens)
+    if num_tokens > _MOST_TOKENS or num_requests > _MOST_REQUESTS:
         raise InputError(
-            f"these conversations have {num_tokens:,} tokens, and may have {_MOST_TOKENS:,} together: give fewer "
-            "--conversations, --turns or tokens"
+            f"these conversations have {num_requests:,} requests of {num_tokens:,} tokens, and may have "
+            f"{_MOST_REQUESTS:,} of {_MOST_TOKENS:,} together: give fewer --conversations, --turns or tokens"
         )
     shared = tokens.make(shape.shared_tokens, _SHARED)
     return [
