@@ -11,11 +11,13 @@ import httpx
 
 from octavo.errors import InputError
 from octavo.events import SourceConfig, endpoint_of_rank
+from octavo.hashing import DEFAULT_ALGORITHM, BlockHasher
 
 _SCHEME = re.compile(r"\w+://")
 _OPTIONS = ("name", "events", "replay", "keys", "hash", "seed", "ranks", "store")
 _MOST_RANKS = 1024
 _NAME = "dns"
+_ANY_ENDPOINT = "tcp://127.0.0.1:1"
 _WILDCARDS = ("*", "0.0.0.0", "[::]")  # noqa: S104 - compared, not bound
 
 
@@ -47,7 +49,9 @@ class EngineAddress:
             raise InputError(f"engine {text!r}: {wrong[0]!r} is not one of {', '.join(_OPTIONS)} with a value")
         if parts.scheme == _NAME:
             _check_name(text, parts, options)
-        return cls(url=url.rstrip("/"), name=options.pop("name", parts.netloc), options=options)
+        address = cls(url=url.rstrip("/"), name=options.pop("name", parts.netloc), options=options)
+        address._check_options(text)
+        return address
 
     @classmethod
     def parse_all(cls, texts: Iterable[str]) -> list[Self]:
@@ -117,6 +121,13 @@ class EngineAddress:
             replay_endpoint=None if replay is None else self._reachable(replay),
             keys=None if keys is None else Path(keys),
         )
+
+    def _check_options(self, text: str) -> None:
+        try:
+            self.source(_ANY_ENDPOINT, None)
+            BlockHasher(hash_block_size=1, algorithm=self.options.get("hash", DEFAULT_ALGORITHM))
+        except InputError as error:
+            raise InputError(f"engine {text!r}: {error}") from None
 
     def _reachable(self, endpoint: str) -> str:
         host = urlsplit(self.url).hostname or ""
