@@ -9,7 +9,7 @@ import pytest
 
 from octavo.errors import InputError
 from octavo.events import PublishedPlan
-from octavo.router import EngineAddress, RouterConfig
+from octavo.router import EngineAddress, RouterConfig, hints_in
 from octavo.router.facts import read_models
 from octavo.router.fleet import Fleet
 from octavo.server import EngineFacts
@@ -153,6 +153,12 @@ def test_a_request_is_for_the_engines_that_have_its_model():
     assert fleet.ready_for("unknown") == fleet.ready_for("") == ["a", "b", "c"]
     fleet.members["a"].lost = "it is gone"
     assert fleet.ready_for("large") == []
+
+
+@pytest.mark.parametrize("priority", ['"high"', "null", "1.5", "true", "[[]]"])
+def test_a_priority_that_is_none_leaves_the_model_known(priority):
+    hints = hints_in(b'{"model": "tuned", "priority": %s}' % priority.encode())
+    assert (hints.model, hints.priority) == ("tuned", 0)
 
 
 def test_all_names_that_vllm_serves_a_model_under_are_told():

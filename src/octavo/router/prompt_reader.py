@@ -109,6 +109,11 @@ def _given_tokens(request: dict[str, Any]) -> list[int] | None:
     return None
 
 
+class _Said(msgspec.Struct):
+    model: Any = None
+    priority: Any = None
+
+
 class Hints(msgspec.Struct):
     """What the body of a request says of where it should go."""
 
@@ -119,11 +124,14 @@ class Hints(msgspec.Struct):
 
 
 def hints_in(body: bytes) -> Hints:
-    """The hints in the body of a request of generation. An invalid body is left to an engine to refuse."""
+    """The hints in the body of a request of generation. An invalid body is left to an engine to refuse, and so is an
+    invalid value."""
     try:
-        return msgspec.json.decode(body, type=Hints)
+        said = msgspec.json.decode(body, type=_Said)
     except MALFORMED:
         return Hints()
+    model = said.model if isinstance(said.model, str) else ""
+    return Hints(model=model, priority=said.priority if type(said.priority) is int else 0)
 
 
 UNREAD = ReadPrompt(Prompt(num_tokens=0, resumes={}), {})
