@@ -66,6 +66,13 @@ def test_a_trace(octavo, server, trace):
     assert bench(octavo, server, "--trace", trace, "--block-tokens", 64, "--limit", 1)["tokens"]["prompt"] == 125
 
 
+@pytest.mark.parametrize("flags", [["--limit", 5], ["--speed", 2.0], ["--trace", "it.jsonl", "--turns", 4]])
+def test_a_flag_of_another_workload_is_refused(octavo, flags):
+    ran = octavo("bench", "serve", "http://127.0.0.1:1", *flags)
+    assert (ran.code, ran.out) == (2, "")
+    assert f"octavo: {flags[-2]} says something of" in ran.err
+
+
 def test_the_report_for_people(octavo, server):
     ran = octavo("bench", "serve", server.url, "--conversations", 2, "--turns", 1, "--output-tokens", 3)
     assert ran.code == 0

@@ -1,5 +1,6 @@
 """`octavo bench serve`: sends a workload to any server that speaks OpenAI's API, and measures it."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,9 @@ from octavo.errors import InputError
 
 app = typer.Typer(name="bench", help="Measure a server.")
 
+_OF_A_TRACE = ("speed", "block_tokens", "limit")
+_OF_CONVERSATIONS = ("conversations", "turns", "shared_tokens", "turn_tokens", "output_tokens")
+
 
 @app.callback()
 def _bench() -> None:
@@ -19,6 +23,7 @@ def _bench() -> None:
 
 @app.command(cls=ManyFlagsCommand)
 def serve(
+    context: typer.Context,
     url: Annotated[str, typer.Argument(help="Where the server is.")] = "http://127.0.0.1:8000",
     *,
     model: Annotated[str | None, typer.Option(help="Which model.", show_default="the server's first")] = None,
@@ -53,6 +58,7 @@ def serve(
     from octavo.cli.bench_workload import ConversationShape, Tokens, hold_conversations, read_trace
     from octavo.cli.serve_client import TIMEOUT, base_url_of, find_model, headers_of
 
+    _refuse_unused(context, _OF_A_TRACE if trace is None else _OF_CONVERSATIONS, trace)
     if speed is not None and not 0 < speed < float("inf"):
         raise InputError(f"--speed must be more than 0, not {speed}")
     tokens = Tokens(vocab_size=vocab_size, seed=seed)
@@ -72,3 +78,15 @@ def serve(
     write_output(to_json(measured) if json else show_report(measured))
     if measured.num_succeeded == 0:
         raise InputError("no request succeeded")
+
+
+def _refuse_unused(context: typer.Context, names: Sequence[str], trace: Path | None) -> None:
+    for name in names:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name != "DEFAULT":
+            flag = f"--{name.replace('_', '-')}"
+            raise InputError(
+                f"{flag} says something of a trace: name it with --trace"
+                if trace is None
+                else f"{flag} says something of conversations, and --trace replays a trace: leave one of them out"
+            )
