@@ -30,6 +30,16 @@ def test_version_and_help():
         assert "Usage: octavo" in asked.stdout
 
 
+def test_the_command_of_an_interpreter():
+    for arguments in (["--help"], ["plan", "absent.json"]):
+        by_module, by_name = (
+            subprocess.run([*start, *arguments], capture_output=True, text=True, timeout=60, check=False)
+            for start in ([sys.executable, "-m", "octavo"], OCTAVO)
+        )
+        assert by_module.returncode == by_name.returncode
+        assert (by_module.stdout, by_module.stderr) == (by_name.stdout, by_name.stderr)
+
+
 def test_bad_input():
     asked = octavo("plan", "absent.json", stdout=subprocess.PIPE)
     assert (asked.returncode, asked.stdout) == (2, "")
