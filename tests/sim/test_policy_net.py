@@ -19,12 +19,12 @@ SHARES = (0.05, 0.2)
 
 
 @cache
-def resumed(model, kind, policy, share):
+def resumed(model, kind, policy, share, count=None):
     """The share of the prompts that a policy resumes. The device is as small as it can be, so that all comes from
     memory."""
     plan = MODELS[model].plan(0.2)
     block_bytes = sum(group.page_bytes for group in plan.groups)
-    trace = Trace.of_prompts(make_traffic(kind, COUNT[model], seed=1), block_tokens=BLOCK, interval_s=10.0)
+    trace = Trace.of_prompts(make_traffic(kind, count or COUNT[model], seed=1), block_tokens=BLOCK, interval_s=10.0)
     footprint = len({int(i) for request in trace.requests for i in request.block_ids}) * block_bytes
     config = SimConfig(
         plan=plan,
@@ -61,3 +61,10 @@ def test_a_hybrid_resumes_no_less_than_with_lru(kind):
         for policy in ("resume_points", "lru")
     )
     assert ours >= lru
+
+
+def test_a_hybrid_keeps_a_part_of_a_loop_that_does_not_fit():
+    """LRU and ARC resume nothing of it. Points inside a prompt are soon known to be of another kind than its end."""
+    for share in (0.2, 0.3):
+        assert resumed("window + state + full", "loops", "lru", share, 120) == 0.0
+        assert resumed("window + state + full", "loops", "resume_points", share, 120) >= 0.2

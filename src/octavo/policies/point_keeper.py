@@ -98,8 +98,8 @@ class PointKeeper:
                 index = self._stretches.starts[number] + self._stretches.keys[number].index(key)
                 self._add_full_point((index + 1) * group.tokens_per_chunk, block_hash)
 
-    def _add_full_point(self, num_tokens: int, block_hash: BlockHash) -> None:
-        """Adds no point if a chunk that it needs is not there."""
+    def _add_full_point(self, num_tokens: int, block_hash: BlockHash, promised_tokens: int = 0) -> None:
+        """Adds no point if a chunk that it needs is not there. `promised_tokens`: see `PromisedPoint`."""
         stretches = self._stretches
         tips = [OffloadKey(block_hash + group.suffix) for group in self._prefix_groups]
         runs = [(OffloadKey(block_hash + g.suffix), g.num_chunks(num_tokens)) for g in self._run_groups]
@@ -125,7 +125,7 @@ class PointKeeper:
                 stretches.hold(number, point)
             if run:
                 stretches.points[run[0]] = point
-        self._begin(point, main, Role.SEEN if main in self._returned else Role.NEW)
+        self._begin(point, main, Role.SEEN if main in self._returned else Role.NEW, promised_tokens)
 
     def _are_there(self, tips: Sequence[OffloadKey], runs: Sequence[tuple[OffloadKey, int]]) -> bool:
         """Whether all chunks are there of these prefixes, and of these runs with their lengths."""
@@ -133,12 +133,13 @@ class PointKeeper:
         are_whole = all(map(stretches.is_complete, map(stretches.find, tips)))
         return are_whole and all(starmap(stretches.has_run, runs))
 
-    def _begin(self, point: int, key: OffloadKey, role: Role) -> None:
-        """Begins a point. The point below it, if it was promised just now, lies in between."""
+    def _begin(self, point: int, key: OffloadKey, role: Role, promised_tokens: int = 0) -> None:
+        """Begins a point. The point below it lies in between if the same request promised it, or it came just now."""
         points = self._points
         below = self._point_below(point)
         points.new_tokens[point] = points.num_tokens[point] - (points.num_tokens[below] if below else 0)
-        if below and points.roles[below] == Role.NEW and points.last_use[below] == points.now:
+        is_of_same = points.num_tokens[below] <= promised_tokens or points.last_use[below] == points.now
+        if below and points.roles[below] == Role.NEW and is_of_same:
             points.hazards.end(points.lives[below])
             self._renew(below, Role.BETWEEN)
         self._reckon(point)

@@ -168,7 +168,7 @@ class ResumePointPolicy(PointKeeper, EvictionPolicy):
             role = Role(self._points.roles[known])
             self._renew(known, role if is_new or role == Role.RESUMED else Role.SEEN)
         else:
-            self._add_full_point(point.num_tokens, point.block_hash)
+            self._add_full_point(point.num_tokens, point.block_hash, point.promised_tokens)
             self._reckon_changed()
         if self._net is not None:
             self._net.serve(OffloadKey(point.block_hash + self._main_group.suffix), point.promised_tokens)
