@@ -19,6 +19,8 @@ FORKS = ("tests/blocks/test_state_machine.py", "-k", "null")
 LIVENESS = ("tests/engine/test_liveness.py", "-k", "loaded_ahead")
 LENDING = ("tests/offload/test_lending.py",)
 STALLS = ("tests/engine/test_stalls.py",)
+LOOPS = ("tests/sim/test_policy_net.py", "-k", "loop_that")
+POINTS = ("tests/policies/test_resume_points.py", "-k", "renews")
 COMPARED = ("tests/engine/test_compared.py", "-k", "llama and not taken")
 BLOCKS = ("tests/blocks/test_state_machine.py", "-k", "window and full")
 
@@ -235,6 +237,20 @@ ENGINE_BUGS = (
         right="if block >= len(table.rows) or self.pages.is_writable(self.group_idx, table.rows[block]):",
         wrong="if block >= len(table.rows) or table.rows[block] >= 0:",
         tests=FORKS,
+    ),
+    Bug(
+        name="points inside a prompt are taken for its end",
+        file="policies/point_keeper.py",
+        right="points.num_tokens[below] <= promised_tokens or points.last_use[below] == points.now",
+        wrong="points.last_use[below] == points.now",
+        tests=LOOPS,
+    ),
+    Bug(
+        name="a use renews no point below",
+        file="policies/resume_points.py",
+        right="            if point and point != own and below != number:\n",
+        wrong="            if point and point == own and below != number:\n",
+        tests=POINTS,
     ),
     Bug(
         name="another model's chunks are found",

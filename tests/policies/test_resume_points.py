@@ -176,6 +176,18 @@ def test_what_a_use_renews_outlives_what_was_stored_later():
     assert sorted(writer.kept) == [[0] * 3, [2] * 3]
 
 
+def test_a_use_renews_the_points_below_too():
+    """Of two conversations the former turn goes whose later turn was used longer ago."""
+    writer = Writer(num_slots=50)
+    for symbol in (0, 1):
+        writer.store([symbol] * 3)
+        writer.store([symbol] * 6)
+    writer.use([0] * 6)
+    while [1] * 3 in writer.kept:
+        writer.evict()
+    assert [0] * 3 in writer.kept
+
+
 def test_the_last_to_leave_a_fork_counts_what_was_shared():
     """Its worth is reckoned anew (`check_invariants` compares), and so it goes down to the first chunk."""
     writer = Writer(groups=(policy_suite.FULL,))

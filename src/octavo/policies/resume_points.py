@@ -15,7 +15,7 @@ What giving up a point frees is kept exact: it is reckoned anew whenever a neigh
 
 from collections.abc import Sequence
 
-from octavo.chunks import GroupOffloadConfig, OffloadKey, PromisedPoint, StoredChunk
+from octavo.chunks import GroupOffloadConfig, OffloadKey, PromisedPoint, StoredChunk, get_offload_block_hash
 from octavo.ids import BlockHash
 from octavo.policies.base import EvictionPolicy
 from octavo.policies.hazards import Role
@@ -90,13 +90,15 @@ class ResumePointPolicy(PointKeeper, EvictionPolicy):
 
     def touch(self, keys: Sequence[OffloadKey]) -> None:
         """The last key that ends a point says which point is used, since a resume touches everything below the point
-        too."""
+        too. The points below are on the path of the main group, whichever group that key is of."""
         if self._net is not None:
             self._net.resume(keys)
         for key in reversed(keys):
             number = self._stretches.find(key)
             if number:
-                self._use(number, key)
+                main = OffloadKey(get_offload_block_hash(key) + self._main_group.suffix)
+                on_path = self._stretches.find(main)
+                self._use(on_path or number, main if on_path else key)
                 if self._group_of(key).spec.indexes_decoder_tokens:
                     return
 
