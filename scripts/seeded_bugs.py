@@ -20,7 +20,7 @@ LIVENESS = ("tests/engine/test_liveness.py", "-k", "loaded_ahead")
 LENDING = ("tests/offload/test_lending.py",)
 STALLS = ("tests/engine/test_stalls.py",)
 LOOPS = ("tests/sim/test_policy_net.py", "-k", "loop_that")
-POINTS = ("tests/policies/test_resume_points.py", "-k", "renews")
+POINTS = ("tests/policies/test_resume_points.py", "-k", "renews or comes_back")
 COMPARED = ("tests/engine/test_compared.py", "-k", "llama and not taken")
 BLOCKS = ("tests/blocks/test_state_machine.py", "-k", "window and full")
 
@@ -250,6 +250,13 @@ ENGINE_BUGS = (
         file="policies/resume_points.py",
         right="            if point and point != own and below != number:\n",
         wrong="            if point and point == own and below != number:\n",
+        tests=POINTS,
+    ),
+    Bug(
+        name="nobody sees that a window was given up too early",
+        file="policies/resume_points.py",
+        right="note_given_up([self._ghost_of(point)]",
+        wrong="note_given_up([self._key_of(point)]",
         tests=POINTS,
     ),
     Bug(

@@ -359,6 +359,24 @@ def test_a_prompt_that_comes_back_is_known_as_far_as_it_was_there():
     assert writer.present == {policy_suite.chunk_of(path, 0).key for path in ([0], [0, 1], [0, 1, 2])}
 
 
+def test_a_former_turn_that_comes_back_outlives_one_that_was_stored_later():
+    """Only its window and state went, since the later turn needs its attention. In so large a tier all are of one
+    age."""
+    writer = Writer(num_slots=100_000)
+    for symbol in (0, 1):
+        writer.store([symbol] * 3)
+        writer.store([symbol] * 6)
+    while [0] * 3 in writer.kept:
+        writer.evict()
+    assert [0] * 6 in writer.kept
+    writer.store([0] * 3)
+    for length in (3, 6):
+        writer.store([2] * length)
+    while [2] * 3 in writer.kept:
+        writer.evict()
+    assert [0] * 3 in writer.kept
+
+
 def test_what_a_request_used_inside_a_point_outlives_the_rest():
     writer = Writer(groups=(policy_suite.FULL,), is_rival=True)  # without the net, in which ARC leads at first
     writer.store([0, 1, 2, 3])

@@ -67,6 +67,18 @@ class PointKeeper:
         name = self._points.names[point]
         return OffloadKey(name if self._points.is_end[point] else name + self._main_group.suffix)
 
+    def _ghost_of(self, point: int) -> OffloadKey:
+        """The first chunk that goes with a point: if others follow the point, its prefix stays."""
+        points = self._points
+        if self._run_groups and points.is_followed[point] and not points.is_end[point]:
+            return OffloadKey(points.names[point] + self._run_groups[-1].suffix)
+        return self._key_of(point)
+
+    def _has_returned(self, block_hash: BlockHash) -> bool:
+        """Whether a point that ended with this block was given up, and its chunks are there again."""
+        suffixes = [group.suffix for group in (self._main_group, *self._run_groups[-1:])]
+        return any(OffloadKey(block_hash + suffix) in self._returned for suffix in suffixes)
+
     def kept_points(self) -> Iterator[PromisedPoint]:
         """The full points that are kept. A request can resume at each, unless a chunk of it was removed."""
         for point in self._points:
@@ -125,7 +137,7 @@ class PointKeeper:
                 stretches.hold(number, point)
             if run:
                 stretches.points[run[0]] = point
-        self._begin(point, main, Role.SEEN if main in self._returned else Role.NEW, promised_tokens)
+        self._begin(point, main, Role.SEEN if self._has_returned(block_hash) else Role.NEW, promised_tokens)
 
     def _are_there(self, tips: Sequence[OffloadKey], runs: Sequence[tuple[OffloadKey, int]]) -> bool:
         """Whether all chunks are there of these prefixes, and of these runs with their lengths."""

@@ -208,7 +208,7 @@ class ResumePointPolicy(PointKeeper, EvictionPolicy):
             elif self._is_plain:
                 freed += self._strip(point, some, victims)
             else:
-                self._points.hazards.note_given_up([self._key_of(point)], self._points.lives[point])
+                self._points.hazards.note_given_up([self._ghost_of(point)], self._points.lives[point])
                 self._give_up(point)
             freed += self._stretches.pop_unneeded(num_slots - freed, victims)
         self._note_gone(victims)
