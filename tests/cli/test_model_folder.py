@@ -74,3 +74,14 @@ def test_plan_takes_a_name(cached, capsys):
 def test_serve_says_how_to_get_a_model(cached, capsys):
     assert run(["serve", "google/none"]) == 2
     assert "hf download google/none" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json"])
+def test_a_tiny_model_that_cannot_be_written(tmp_path, name):
+    """Each of its writers fails with an error of its own."""
+    pytest.importorskip("torch", reason="needs the engine: pip install 'octavo[engine]'")
+    from octavo.engine import save_tiny_model
+
+    (tmp_path / name / "taken").mkdir(parents=True)
+    with pytest.raises(InputError, match=f"cannot write a tiny model to {tmp_path}: .*; make room there"):
+        save_tiny_model("gemma3", tmp_path)

@@ -15,6 +15,7 @@ from tokenizers.models import BPE
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 from octavo.engine.admitted import COMPARISON
+from octavo.errors import InputError
 
 VOCAB_SIZE = 384
 _SHAPE = {
@@ -224,9 +225,16 @@ def build_tiny_model(name: str, *, seed: int = 0, **overrides: Any) -> PreTraine
 
 
 def save_tiny_model(name: str, folder: Path, *, seed: int = 0, **overrides: Any) -> None:
-    """Saves a folder with config, weights and a tokenizer, like one that is downloaded."""
-    build_tiny_model(name, seed=seed, **overrides).save_pretrained(folder)
-    _byte_tokenizer().save_pretrained(folder)
+    """Saves a folder with config, weights and a tokenizer, like one that is downloaded. InputError says why it cannot
+    be written."""
+    model = build_tiny_model(name, seed=seed, **overrides)
+    try:
+        model.save_pretrained(folder)
+        _byte_tokenizer().save_pretrained(folder)
+    except Exception as error:  # the writers in Rust raise what has no class of its own
+        raise InputError(
+            f"cannot write a tiny model to {folder}: {error}; make room there, or name another folder with TMPDIR"
+        ) from error
 
 
 def _disturb_vectors(model: PreTrainedModel) -> None:
