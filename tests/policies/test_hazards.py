@@ -80,3 +80,29 @@ def test_where_every_life_was_used_the_index_still_is_a_number() -> None:
     assert np.isfinite(index).all()
     assert (index > 0).all()
     assert index[0, 0] == pytest.approx(0.95 / (1 - 0.95 / 2))
+
+
+def test_a_life_has_reached_an_age_when_it_is_so_old() -> None:
+    """Every second life is used at one age, well after it was counted as having come there, and no life at any
+    other."""
+    hazards, age = hazards_of(1000), 12
+    delay = int(hazards.ages[age]) + 100
+    lives: list[int] = []
+    for now in range(6400):
+        lives.append(hazards.begin(USED, now))
+        if now >= delay and now % 2:
+            hazards.use(lives[now - delay], now, is_own=True)
+    rates = np.zeros((1, NUM_AGES))
+    rates[0, age] = 0.5
+    widths = np.diff([*hazards.ages, hazards.ages[-1] * 2**0.5])
+    assert hazards.index_own[USED][0] == pytest.approx(gittins(rates, widths)[0, 0], rel=0.1)
+
+
+def test_what_uses_a_longer_point_is_no_use_of_its_own() -> None:
+    hazards = hazards_of(1000)
+    for now in range(640):
+        used = hazards.begin(USED, now)
+        hazards.begin(UNUSED, now)
+        hazards.use(used, now, is_own=False)
+    assert hazards.index_all[USED][0] > 2 * hazards.index_all[UNUSED][0]
+    assert hazards.index_own[USED][0] == pytest.approx(hazards.index_own[UNUSED][0], rel=0.1)
