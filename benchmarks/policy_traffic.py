@@ -78,7 +78,8 @@ class Geometry:
                     for index, key, parent in zip(range(start, end), own[start:end], parents, strict=True)
                 )
                 used += own[0 if spec is FULL else start : end]
-            prompt.promises.append(PromisedPoint(end * CHUNK_TOKENS, hashes[end - 1]))
+            promised_tokens = (end - self.chunks_per_point) * CHUNK_TOKENS
+            prompt.promises.append(PromisedPoint(end * CHUNK_TOKENS, hashes[end - 1], promised_tokens))
             prompt.used.append(used)
         return prompt
 

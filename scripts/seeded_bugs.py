@@ -241,8 +241,8 @@ ENGINE_BUGS = (
     Bug(
         name="points inside a prompt are taken for its end",
         file="policies/point_keeper.py",
-        right="points.num_tokens[below] <= promised_tokens or points.last_use[below] == points.now",
-        wrong="points.last_use[below] == points.now",
+        right="points.roles[below] == Role.NEW and points.num_tokens[below] <= promised_tokens:",
+        wrong="points.roles[below] == Role.NEW and points.last_use[below] == points.now:",
         tests=LOOPS,
     ),
     Bug(

@@ -12,12 +12,18 @@ def hazards_of(num_slots: int) -> Hazards:
     return Hazards(num_slots, num_slots)
 
 
-def test_each_class_has_its_own_index_and_those_of_a_role_without_lives_are_alike() -> None:
+def used_and_unused(*, is_own: bool) -> Hazards:
+    """Every life of one class is used at once, and none of another."""
     hazards = hazards_of(1000)
     for now in range(640):
         used = hazards.begin(USED, now)
         hazards.begin(UNUSED, now)
-        hazards.use(used, now, is_own=True)
+        hazards.use(used, now, is_own=is_own)
+    return hazards
+
+
+def test_each_class_has_its_own_index_and_those_of_a_role_without_lives_are_alike() -> None:
+    hazards = used_and_unused(is_own=True)
     for index in (hazards.index_own, hazards.index_all):
         others = [index[class_] for class_ in range(class_of(Role.SEEN, 0, 0)) if class_ not in (USED, UNUSED)]
         assert all(other == others[0] for other in others)
@@ -99,10 +105,6 @@ def test_a_life_has_reached_an_age_when_it_is_so_old() -> None:
 
 
 def test_what_uses_a_longer_point_is_no_use_of_its_own() -> None:
-    hazards = hazards_of(1000)
-    for now in range(640):
-        used = hazards.begin(USED, now)
-        hazards.begin(UNUSED, now)
-        hazards.use(used, now, is_own=False)
+    hazards = used_and_unused(is_own=False)
     assert hazards.index_all[USED][0] > 2 * hazards.index_all[UNUSED][0]
     assert hazards.index_own[USED][0] == pytest.approx(hazards.index_own[UNUSED][0], rel=0.1)

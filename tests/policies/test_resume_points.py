@@ -158,6 +158,15 @@ def test_what_another_point_needs_too_stays():
     assert writer.resumes([0, 1, 2, 3, 4])
 
 
+def test_a_point_that_a_later_one_follows_goes_first():
+    """Who asks for the later one resumes there; this one is worth what its own uses are."""
+    writer = Writer()
+    writer.store([0] * 6)
+    writer.store([0] * 3)
+    assert {key[-1] for key in writer.evict(3)} == {1, 2}, "no attention"
+    assert writer.kept == [[0] * 6]
+
+
 def test_the_former_turn_stands_again_when_the_later_one_goes():
     writer = Writer(groups=(policy_suite.FULL,))
     writer.store([0, 1, 2])

@@ -68,7 +68,8 @@ class PointKeeper:
         return OffloadKey(name if self._points.is_end[point] else name + self._main_group.suffix)
 
     def _ghost_of(self, point: int) -> OffloadKey:
-        """The first chunk that goes with a point: if others follow the point, its prefix stays."""
+        """The chunk by which a point is remembered that is given up. Windows and states go with it; its prefix stays if
+        others follow the point."""
         points = self._points
         if self._run_groups and points.is_followed[point] and not points.is_end[point]:
             return OffloadKey(points.names[point] + self._run_groups[-1].suffix)
@@ -146,12 +147,11 @@ class PointKeeper:
         return are_whole and all(starmap(stretches.has_run, runs))
 
     def _begin(self, point: int, key: OffloadKey, role: Role, promised_tokens: int = 0) -> None:
-        """Begins a point. The point below it lies in between if the same request promised it, or it came just now."""
+        """Begins a point. The point below it lies in between if the same request promised it."""
         points = self._points
         below = self._point_below(point)
         points.new_tokens[point] = points.num_tokens[point] - (points.num_tokens[below] if below else 0)
-        is_of_same = points.num_tokens[below] <= promised_tokens or points.last_use[below] == points.now
-        if below and points.roles[below] == Role.NEW and is_of_same:
+        if below and points.roles[below] == Role.NEW and points.num_tokens[below] <= promised_tokens:
             points.hazards.end(points.lives[below])
             self._renew(below, Role.BETWEEN)
         self._reckon(point)

@@ -196,9 +196,11 @@ class PolicyMachine(RuleBasedStateMachine):
         self.policy.touch([chunk_of(path[:stop], GroupIdx(group_idx)).key for stop in range(1, len(path) + 1)])
 
     @precondition(lambda self: self.are_promised)
-    @rule(path=PATHS)
-    def promise(self, path: list[int]) -> None:
-        self.policy.promise(PromisedPoint(num_tokens=len(path) * TOKENS_PER_CHUNK, block_hash=block_hash_of(path)))
+    @rule(path=PATHS, num_before=st.integers(0, 3))
+    def promise(self, path: list[int], num_before: int) -> None:
+        """The same request has promised this many chunks before."""
+        tokens, before = len(path) * TOKENS_PER_CHUNK, min(num_before, len(path)) * TOKENS_PER_CHUNK
+        self.policy.promise(PromisedPoint(tokens, block_hash_of(path), before))
 
     @rule(path=PATHS, weight=st.sampled_from([0.0, 1.0, 2.0, 1000.0]))
     def weigh(self, path: list[int], weight: float) -> None:
