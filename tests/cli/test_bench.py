@@ -70,7 +70,7 @@ def test_a_trace(octavo, server, trace):
 def test_a_flag_of_another_workload_is_refused(octavo, flags):
     ran = octavo("bench", "serve", "http://127.0.0.1:1", *flags)
     assert (ran.code, ran.out) == (2, "")
-    assert f"octavo: {flags[-2]} says something of" in ran.err
+    assert f"octavo: {flags[-2]} is for " in ran.err
 
 
 def test_the_report_for_people(octavo, server):

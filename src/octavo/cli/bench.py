@@ -86,7 +86,7 @@ def _refuse_unused(context: typer.Context, names: Sequence[str], trace: Path | N
         if source is not None and source.name != "DEFAULT":
             flag = f"--{name.replace('_', '-')}"
             raise InputError(
-                f"{flag} says something of a trace: name it with --trace"
+                f"{flag} is for a trace: name one with --trace"
                 if trace is None
-                else f"{flag} says something of conversations, and --trace replays a trace: leave one of them out"
+                else f"{flag} is for conversations, and --trace replays a trace: leave one of them out"
             )

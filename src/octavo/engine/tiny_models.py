@@ -233,7 +233,8 @@ def save_tiny_model(name: str, folder: Path, *, seed: int = 0, **overrides: Any)
         _byte_tokenizer().save_pretrained(folder)
     except Exception as error:  # the writers in Rust raise what has no class of its own
         raise InputError(
-            f"cannot write a tiny model to {folder}: {error}; make room there, or name another folder with TMPDIR"
+            f"cannot write a tiny model to {folder}: {error}; make room there, or take another folder "
+            "(TMPDIR names that of temporary files)"
         ) from error
 
 

@@ -123,6 +123,7 @@ class EngineAddress:
         )
 
     def _check_options(self, text: str) -> None:
+        """Refuses what would be noticed only when the engine answers."""
         try:
             self.source(_ANY_ENDPOINT, None)
             BlockHasher(hash_block_size=1, algorithm=self.options.get("hash", DEFAULT_ALGORITHM))

@@ -109,7 +109,9 @@ def _given_tokens(request: dict[str, Any]) -> list[int] | None:
     return None
 
 
-class _Said(msgspec.Struct):
+class _HintedBody(msgspec.Struct):
+    """Of a request of generation: what a client may write as it likes."""
+
     model: Any = None
     priority: Any = None
 
@@ -127,7 +129,7 @@ def hints_in(body: bytes) -> Hints:
     """The hints in the body of a request of generation. An invalid body is left to an engine to refuse, and so is an
     invalid value."""
     try:
-        said = msgspec.json.decode(body, type=_Said)
+        said = msgspec.json.decode(body, type=_HintedBody)
     except MALFORMED:
         return Hints()
     model = said.model if isinstance(said.model, str) else ""
