@@ -51,6 +51,7 @@ def test_its_silence_ends_when_it_can_be_reached_again_and_has_nothing_new(linke
             for link in (replay, events):
                 link.heal()
             assert take(reader, 1) == [Heard(endpoint=reader.endpoints[0])]
+            assert peer.await_subscriber(reader) == []
         peer.send(1)
         assert told(take(reader, 1)) == [1]
 
