@@ -1,9 +1,13 @@
 """Help of every command that the parser has, in a terminal of 80 columns."""
 
+from pathlib import Path
+
 import pytest
 import typer
 
 from octavo.cli.command import app
+
+EXAMPLE = Path(__file__).parents[2] / "examples/models/gemma-3-27b.json"
 
 
 def commands_of(command, path=()):
@@ -28,3 +32,9 @@ def test_help_fits_80_columns_and_says_every_word_whole(path, octavo):
     words = [*flags, *(word for text in texts for word in text.split())]
     assert [word for word in words if word not in shown.out.split()] == []
     assert octavo(*path, "-h") == shown
+
+
+def test_a_terminal_of_unknown_size_is_no_empty_answer(octavo, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "0")
+    assert "Usage" in octavo("--help").out
+    assert "Capacity" in octavo("plan", EXAMPLE).out

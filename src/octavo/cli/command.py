@@ -1,5 +1,6 @@
 """All commands under one name, and the handling of their errors."""
 
+import os
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
@@ -90,6 +91,8 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
     """The exit code of a command line. Bad input ends in one line on stderr and code 2."""
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that has no block characters shows question marks
+    if os.environ.get("COLUMNS") == "0":  # a terminal of unknown size, as in a container; Rich would print nothing
+        del os.environ["COLUMNS"]
     command = typer.main.get_command(app)
     try:
         return command.main(arguments, prog_name="octavo", standalone_mode=False) or 0
