@@ -4,15 +4,18 @@ import json
 import os
 import time
 from contextlib import closing, contextmanager
+from struct import Struct
 
 import pytest
+from xxhash import xxh3_128_digest
 
 from octavo.chunks import name_tenant
 from octavo.offload import SharedConfig
+from octavo.stores import Envelopes
 from octavo.testing import tier_driver
 from octavo.tiers import TierContext
 from octavo.tiers.disk import DiskConfig, DiskIO, DiskTier, RecordCipher
-from rigs.objects_suite import ObjectsSuite
+from rigs.objects_suite import PATIENT, ObjectsSuite
 
 DAY_S = 86400
 
@@ -287,19 +290,65 @@ def test_warm_says_what_it_cannot_do(octavo, store, tmp_path):
         assert "is in use by" in ran.err.replace("\n", " ")
 
 
-def test_warm_refuses_what_is_encrypted(octavo, tmp_path):
-    suite, store = EncryptedSuite(tmp_path / "key"), tmp_path / "store"
-    with suite.driver(store) as driver:
-        driver.store(tier_driver.chunks([0]))
-    ran = octavo("store", "warm", f"file://{store}", "--disk", tmp_path / "disk", "--size", "4MiB")
+KEY = bytes([0x5A]) * 32
+NAMED = {"model": "org/kiel"}
+
+
+@pytest.fixture
+def encrypted(tmp_path):
+    return fill_encrypted(tmp_path / "store", tmp_path / "store-key")
+
+
+def fill_encrypted(store, key_file, identity=NAMED):
+    """A store, the key of which it is encrypted with, and a disk that is to be warmed: arguments of `store warm`."""
+    key_file.write_text(KEY.hex())
+    spec = SharedConfig.from_mapping({"url": f"file://{store}", "key_file": str(key_file), **PATIENT}).spec
+    context = TierContext(
+        namespace=tier_driver.NAMESPACE, max_chunk_bytes=tier_driver.MAX_CHUNK_BYTES, identity=identity
+    )
+    with closing(spec.build(context)) as tier:
+        driver = tier_driver.TierDriver(tier, lambda tier: tier.flush(0.001))
+        for number in (0, 100):
+            assert driver.store(tier_driver.chunks([number])) == frozenset()
+    return ("store", "warm", f"file://{store}", "--disk", store.parent / "disk", "--size", "4MiB")
+
+
+def test_warm_opens_what_is_encrypted(octavo, tmp_path, encrypted):
+    ran = octavo(*encrypted, "--key-file", tmp_path / "store-key")
+    assert (ran.code, ran.err) == (0, "")
+    with warmed(tmp_path / "disk") as driver:
+        assert driver.load(tier_driver.chunks([0, 100])) == frozenset()
+    ran = octavo(*encrypted, "--key-file", tmp_path / "store-key")
+    assert "0 objects, 0 B copied" in ran.out
+
+
+def test_warm_leaves_out_what_others_have_forged(octavo, tmp_path, encrypted):
+    """Whoever may write to the store can make names and checksums right, but no tag."""
+    store = tmp_path / "store"
+    (path,) = objects_with(store, 100)
+    packed = memoryview(bytearray((store / path).read_bytes()))
+    (num_bytes,) = Struct("<Q").unpack_from(packed, 24)
+    envelope = packed[: Envelopes(tier_driver.NAMESPACE, RecordCipher(KEY)).size(num_bytes)]
+    envelope[-1] ^= 1
+    envelope[160:176] = xxh3_128_digest(xxh3_128_digest(envelope[:160]) + xxh3_128_digest(envelope[176:]))
+    (store / path).write_bytes(packed)
+    ran = octavo(*encrypted, "--key-file", tmp_path / "store-key")
+    assert ran.code == 1
+    assert ran.out.endswith(" damaged or gone; of 2\n")
+    with warmed(tmp_path / "disk") as driver:
+        assert driver.found([0, 100]) == [-1, 0]
+
+
+@pytest.mark.parametrize("flags", [(), ("--key-file", "other-key")])
+def test_warm_refuses_what_its_key_does_not_open(octavo, tmp_path, encrypted, flags):
+    (tmp_path / "other-key").write_text("a5" * 32)
+    ran = octavo(*encrypted, *(tmp_path / flag if flag == "other-key" else flag for flag in flags))
     assert ran.code == 2
-    assert "is encrypted: " in ran.err.replace("\n", " ")
+    assert "is encrypted, and no description that the key opens tells" in ran.err.replace("\n", " ")
 
 
-class EncryptedSuite(ObjectsSuite):
-    def __init__(self, key_file):
-        key_file.write_text("5a" * 32)
-        self.key_file = key_file
-
-    def config(self, folder):
-        return super().config(folder) | {"key_file": str(self.key_file)}
+def test_warm_refuses_what_no_description_tells_of(octavo, tmp_path):
+    encrypted = fill_encrypted(tmp_path / "store", tmp_path / "store-key", {})
+    ran = octavo(*encrypted, "--key-file", tmp_path / "store-key")
+    assert ran.code == 2
+    assert "is encrypted, and no description that the key opens tells" in ran.err.replace("\n", " ")

@@ -28,8 +28,8 @@ def prompts(family):
     return [family.choose(chooser, (), num_own, NEW_TOKENS) for num_own in (40, 100, 71)]
 
 
-def start(family, folder):
-    shared = {"url": f"file://{folder}", "find_seconds": 60, "load_seconds": 60, "store_seconds": 60}
+def start(family, folder, **settings):
+    shared = {"url": f"file://{folder}", "find_seconds": 60, "load_seconds": 60, "store_seconds": 60, **settings}
     return start_over(family, {"shared": shared})
 
 
@@ -65,14 +65,17 @@ def test_engines_share_what_they_compute(family, prompts, tmp_path):
     third.close()
 
 
-def test_an_engine_resumes_from_a_disk_that_was_warmed_from_the_store(family, prompts, tmp_path):
-    store, disk, size = tmp_path / "store", tmp_path / "disk", "32MiB"
-    first = start(family, store)
+@pytest.mark.parametrize("is_encrypted", [False, True])
+def test_an_engine_resumes_from_a_disk_that_was_warmed_from_the_store(family, prompts, tmp_path, is_encrypted):
+    store, disk, key, size = tmp_path / "store", tmp_path / "disk", tmp_path / "key", "32MiB"
+    key.write_text("5a" * 32)
+    first = start(family, store, **{"key_file": str(key)} if is_encrypted else {})
     step = first.manager.config.resume_granularity
     serve(first, family, prompts)
     settle(first)
     first.close()
     named = ["--namespace", Path(family.config(MEMORY_BYTES).model).name]
+    named += ["--key-file", str(key)] if is_encrypted else []
     assert run(["store", "warm", f"file://{store}", "--disk", str(disk), "--size", size, *named]) == 0
     second = start_over(family, {"disk": {"path": str(disk), "size": size}})
     found = serve(second, family, prompts)

@@ -210,6 +210,9 @@ def warm(
         str, typer.Option(help="The beginning of a namespace's digest, or its model's name, if there are several.")
     ] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be copied, and copy nothing.")] = False,
+    key_file: Annotated[
+        Path | None, typer.Option(help="The key of the engines that stored there.", show_default="OCTAVO_STORE_KEY")
+    ] = None,
     disk_key_file: Annotated[
         Path | None, typer.Option(help="The key of that engine's disk.", show_default="OCTAVO_DISK_KEY")
     ] = None,
@@ -219,13 +222,15 @@ def warm(
 ) -> None:
     """Copy an engine's newest chunks into the folder of its disk tier, before it starts. A later run goes on."""
     from octavo.stores import Share  # see above
-    from octavo.stores.objects import ObjectsKeeper, Outcome, choose_newest, warm_disk
+    from octavo.stores.objects import ObjectsKeeper, Outcome, choose_newest, envelopes_of, warm_disk
     from octavo.tiers import TierContext
     from octavo.tiers.disk import DiskConfig, DiskIO, DiskTier, find_cipher
 
     config = DiskConfig(path=disk, size_bytes=bytes_of("--size", size), key_file=disk_key_file)
     shares = {outcome: Share() for outcome in Outcome}
-    with _opened(url, endpoint, region, ca_file) as keeper:
+    spec = _spec(url, endpoint, region, ca_file, key_file)
+    cipher, keeper = spec.find_cipher(), spec.open_keeper()
+    with keeper.asking():
         if not isinstance(keeper, ObjectsKeeper):
             raise InputError(f"{keeper.url} does not tell which chunks are the newest: give the url of an object store")
         found = _of_one_namespace(keeper, namespace)
@@ -233,8 +238,9 @@ def warm(
             chosen, damaged = choose_newest(keeper, found, config, tell)
         shares[Outcome.DAMAGED] = _total(damaged)
         if chosen and not dry_run:
+            whose, envelopes = envelopes_of(keeper, found[0], cipher)
             context = TierContext(
-                namespace=bytes.fromhex(found[0].namespace),
+                namespace=whose,
                 family=bytes.fromhex(found[0].family),
                 max_chunk_bytes=max(chunk.num_bytes for _, chunks in chosen for chunk in chunks),
             )
@@ -242,7 +248,7 @@ def warm(
                 closing(DiskTier(config, context, DiskIO(), find_cipher(disk_key_file, os.environ))) as tier,
                 _telling("copied", keeper) as tell,
             ):
-                for item, outcome in warm_disk(keeper, chosen, tier):
+                for item, outcome in warm_disk(keeper, chosen, envelopes, tier):
                     shares[outcome].add(item)
                     tell(shares[Outcome.COPIED])
     what = {outcome.value: share for outcome, share in shares.items()}

@@ -10,6 +10,7 @@ from octavo.namespace.identity import (
     may_persist,
 )
 from octavo.namespace.restarts import (
+    NAMESPACE_PART,
     brief,
     describe_identity,
     described_namespace,
@@ -24,6 +25,7 @@ from octavo.namespace.weights import WeightStamps, digest_weights, stamp_weights
 __all__ = [
     "FORMAT_VERSION",
     "NAMESPACE_BYTES",
+    "NAMESPACE_PART",
     "CacheIdentity",
     "WeightStamps",
     "brief",

@@ -18,8 +18,11 @@ from octavo.namespace.identity import CacheIdentity, encode, identity_fields
 
 LABELS = ("model", "plan")
 """Names by which a person knows an engine. They are not part of the identity, and never a reason for a cold start."""
+NAMESPACE_PART = "namespace"
+"""The digest itself, where a description can be read only by those who have a key."""
 _FOR_ALL = (
     *LABELS,
+    NAMESPACE_PART,
     "dtype",
     "cache_dtype",
     "quantization",

@@ -50,6 +50,10 @@ class Envelopes:
         self._tag_bytes = _TAG_BYTES if cipher else 0
         self._memory = SpareMemory()
 
+    @property
+    def is_encrypted(self) -> bool:
+        return self._cipher is not None
+
     def size(self, num_bytes: int) -> int:
         """The size of the envelope of a chunk of this many bytes."""
         return _HEADER_BYTES + num_bytes + self._tag_bytes

@@ -10,6 +10,7 @@ from hashlib import sha256
 from typing import Any, ClassVar, Self
 
 from octavo.errors import TierError
+from octavo.namespace import NAMESPACE_PART
 from octavo.stores.client import RemoteClient, StoreDownError
 from octavo.stores.config import RemoteConfig
 from octavo.stores.descriptions import Description, seal_description
@@ -80,7 +81,10 @@ class RemoteSpec(OffloadingSpec):
         """None for an engine that says nothing of itself."""
         if not context.identity:
             return None
-        return Description(seal_description(context.identity, Envelopes(context.namespace, self.find_cipher())))
+        cipher, parts = self.find_cipher(), context.identity
+        if cipher is not None:  # who has the key may know what is filed under a digest
+            parts = {**parts, NAMESPACE_PART: context.namespace.hex()}
+        return Description(seal_description(parts, Envelopes(context.namespace, cipher)))
 
     def find_cipher(self) -> RecordCipher | None:
         """Raises InputError for text that is not a key."""

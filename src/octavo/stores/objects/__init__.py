@@ -19,7 +19,7 @@ from octavo.stores.objects.config import ObjectsConfig
 from octavo.stores.objects.keeper import ObjectsKeeper
 from octavo.stores.objects.spec import ObjectsSpec
 from octavo.stores.objects.store import open_store
-from octavo.stores.objects.warming import Outcome, choose_newest, warm_disk
+from octavo.stores.objects.warming import Outcome, choose_newest, envelopes_of, warm_disk
 
 __all__ = [
     "ObjectsClient",
@@ -28,6 +28,7 @@ __all__ = [
     "ObjectsSpec",
     "Outcome",
     "choose_newest",
+    "envelopes_of",
     "layout",
     "open_store",
     "warm_disk",

@@ -1,10 +1,11 @@
 """Copies objects into the folder of a disk tier, before an engine starts there.
 
 Both tiers of an engine keep the same bytes under the same keys and in the same namespace, so each chunk is copied as it
-is, verified. The oldest of the newest objects is copied first: a disk gives up first what was
-written first.
+is, verified. What is encrypted is opened, and filed under the namespace that its description tells. The oldest of the
+newest objects is copied first: a disk gives up first what was written first.
 """
 
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
@@ -12,15 +13,17 @@ from typing import NamedTuple
 
 from octavo.chunks import NO_TENANT, ChunkBytes, OffloadKey
 from octavo.errors import InputError, TierError
+from octavo.namespace import NAMESPACE_PART
 from octavo.stores import Envelopes, Share, StoredItem, examine, read_all
 from octavo.stores.objects.keeper import ObjectsKeeper
 from octavo.stores.objects.layout import Entry
 from octavo.tiers import Tier, TierState
-from octavo.tiers.disk import DiskConfig, DiskTier
+from octavo.tiers.disk import DiskConfig, DiskTier, RecordCipher
 
 _WAIT_S = 0.1
 _FLUSH_S = 60.0
 _NOBODY = "shared"
+_IS_NAMESPACE = re.compile(r"[0-9a-f]{32}")
 
 
 class Outcome(Enum):
@@ -66,9 +69,22 @@ def choose_newest(
     return chosen[::-1], damaged
 
 
-def warm_disk(keeper: ObjectsKeeper, chosen: Iterable[Chosen], tier: DiskTier) -> Iterator[tuple[StoredItem, Outcome]]:
-    """Copies objects of the tier's namespace, and tells what became of each. An object whose chunks are all there is
-    not read. Raises TierError if the disk takes no more."""
+def envelopes_of(keeper: ObjectsKeeper, item: StoredItem, cipher: RecordCipher | None) -> tuple[bytes, Envelopes]:
+    """The namespace of an engine's disk that has what is in the object's namespace, and what opens its envelopes."""
+    stored = bytes.fromhex(item.namespace)
+    told = keeper.describe(item.family, item.namespace).get(NAMESPACE_PART, "")
+    if cipher is not None and _IS_NAMESPACE.fullmatch(told):
+        namespace = bytes.fromhex(told)
+        if cipher.namespace(namespace) == stored:
+            return namespace, Envelopes(namespace, cipher)
+    return stored, Envelopes(stored)
+
+
+def warm_disk(
+    keeper: ObjectsKeeper, chosen: Iterable[Chosen], envelopes: Envelopes, tier: DiskTier
+) -> Iterator[tuple[StoredItem, Outcome]]:
+    """Copies objects of one namespace, and tells what became of each. An object whose chunks are all there is not
+    read. Raises TierError if the disk takes no more."""
     lacking: dict[StoredItem, Sequence[Entry]] = {}
     for item, chunks in chosen:
         masks = tier.lookup([OffloadKey(chunk.key) for chunk in chunks])
@@ -78,7 +94,7 @@ def warm_disk(keeper: ObjectsKeeper, chosen: Iterable[Chosen], tier: DiskTier) -
         else:
             yield item, Outcome.THERE
     for item, packed in read_all(lacking, keeper.read):
-        copies = None if packed is None else _open(packed, item, lacking[item])
+        copies = None if packed is None else _open(packed, item, lacking[item], envelopes)
         if copies is not None:
             _store(tier, copies)
         yield item, Outcome.DAMAGED if copies is None else Outcome.COPIED
@@ -86,19 +102,22 @@ def warm_disk(keeper: ObjectsKeeper, chosen: Iterable[Chosen], tier: DiskTier) -
         raise TierError(_reason(tier))
 
 
-def _open(packed: memoryview, item: StoredItem, chunks: Sequence[Entry]) -> Sequence[ChunkBytes] | None:
-    """The chunks with their bytes; None if any is damaged."""
-    namespace = bytes.fromhex(item.namespace)
-    envelopes = Envelopes(namespace)
+def _open(
+    packed: memoryview, item: StoredItem, chunks: Sequence[Entry], envelopes: Envelopes
+) -> Sequence[ChunkBytes] | None:
+    """The chunks with their bytes; None if any is damaged or forged."""
     tenant = NO_TENANT if item.tenant == _NOBODY else bytes.fromhex(item.tenant)
     copies = []
     for chunk in chunks:
         key, envelope = OffloadKey(chunk.key), packed[chunk.offset : chunk.offset + chunk.length]
         payload = envelopes.open(envelope, key, chunk.held_blocks, chunk.num_bytes)
         if payload is None:
-            if not examine(envelope, (key, namespace, chunk.held_blocks), chunk.num_bytes, None).is_bad:
+            if envelopes.is_encrypted:
+                return None
+            if not examine(envelope, (key, envelopes.namespace, chunk.held_blocks), chunk.num_bytes, None).is_bad:
                 raise InputError(
-                    f"{item.name} is encrypted: its name does not tell under which namespace an engine's disk keeps it"
+                    f"{item.name} is encrypted, and no description that the key opens tells under which namespace an "
+                    "engine's disk keeps it: give the key of the engines that stored it (--key-file)"
                 )
             return None
         copies.append(ChunkBytes(key, [payload], chunk.held_blocks, tenant=tenant))
