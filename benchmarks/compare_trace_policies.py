@@ -2,16 +2,21 @@
 
     python benchmarks/compare_trace_policies.py TRACE --requests 5000 --model examples/models/qwen3-8b.json \
         --device 40GiB --memory 60GiB 160GiB 500GiB
+    python benchmarks/compare_trace_policies.py TRACE --requests 2000 --skip 0 2000 4000 8000 \
+        --model examples/models/gpt-oss-20b.json --device 10GiB --memory 40GiB 130GiB 400GiB
 
-Runs `octavo simulate` for each. All three store what the writer promises. "Gap": how much of what LRU misses, of all
-that had been computed before, the default resumes.
+Runs `octavo simulate` for each, on stretches of the trace that begin after `--skip` requests. All three policies store
+what the writer promises. "Gap": how much of what LRU misses, of all that had been computed before, the default resumes.
+"Ahead": points of a hundred that it resumes more than the better of LRU and ARC.
 """
 
 import argparse
 import json
 import subprocess
 import sys
+from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 POLICIES = ("lru", "arc", "resume_points")
@@ -19,22 +24,41 @@ POLICIES = ("lru", "arc", "resume_points")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("trace")
+    parser.add_argument("trace", type=Path)
     parser.add_argument("--requests", type=int, required=True)
+    parser.add_argument("--skip", type=int, nargs="+", default=[0])
     parser.add_argument("--model", required=True)
     parser.add_argument("--device", required=True)
     parser.add_argument("--memory", nargs="+", required=True)
     args = parser.parse_args()
-    print(f"{'memory':>10}" + "".join(f"{policy:>15}" for policy in POLICIES) + f"{'seen':>8}{'gap':>8}")
+    print(f"{'skip':>6}{'memory':>10}" + "".join(f"{policy:>15}" for policy in POLICIES) + f"{'seen':>8}{'gap':>8}")
     won = missed = 0.0
-    for memory in args.memory:
-        reports = [simulate(args, memory, policy) for policy in POLICIES]
-        lru, arc, ours = (report["resumed_share"] for report in reports)
-        seen = reports[0]["seen_share"]
-        won, missed = won + ours - lru, missed + seen - lru
-        gap = share_of(ours - lru, seen - lru)
-        print(f"{memory:>10}{lru:15.1%}{arc:15.1%}{ours:15.1%}{seen:8.1%}{gap:>8}", flush=True)
-    print(f"{'pooled':>10}{'':>53}{share_of(won, missed):>8}")
+    ahead = []
+    for skip in args.skip:
+        with TemporaryDirectory() as folder:
+            stretch = write_stretch(args.trace, skip, args.requests, Path(folder))
+            for memory in args.memory:
+                reports = [simulate(args, stretch, memory, policy) for policy in POLICIES]
+                lru, arc, ours = (report["resumed_share"] for report in reports)
+                seen = reports[0]["seen_share"]
+                won, missed = won + ours - lru, missed + seen - lru
+                ahead.append(100 * (ours - max(lru, arc)))
+                gap = share_of(ours - lru, seen - lru)
+                print(f"{skip:>6}{memory:>10}{lru:15.2%}{arc:15.2%}{ours:15.2%}{seen:8.1%}{gap:>8}", flush=True)
+    print(f"{'pooled':>16}{'':>53}{share_of(won, missed):>8}")
+    lost = sum(min(0, points) for points in ahead) / len(ahead)
+    num_below = sum(points < -0.2 for points in ahead)
+    print(
+        f"ahead of the better of LRU and ARC: {sum(ahead) / len(ahead):+.2f} points in the mean of {len(ahead)} cases, "
+        f"{lost:+.2f} lost, {min(ahead):+.2f} at worst, {num_below} below -0.2"
+    )
+
+
+def write_stretch(trace: Path, skip: int, num_requests: int, folder: Path) -> Path:
+    stretch = folder / trace.name
+    with trace.open() as lines:
+        stretch.write_text("".join(islice(lines, skip, skip + num_requests)))
+    return stretch
 
 
 def share_of(won: float, missed: float) -> str:
@@ -42,9 +66,9 @@ def share_of(won: float, missed: float) -> str:
     return f"{won / missed:.0%}" if missed > 0 else "-"
 
 
-def simulate(args: argparse.Namespace, memory: str, policy: str) -> Any:
-    command = [str(Path(sys.executable).with_name("octavo")), "simulate", args.trace, "--requests", str(args.requests)]
-    command += ["--model", args.model, "--device", args.device, "--memory", memory, "--policy", policy, "--json"]
+def simulate(args: argparse.Namespace, trace: Path, memory: str, policy: str) -> Any:
+    command = [sys.executable, "-m", "octavo", "simulate", str(trace), "--model", args.model]
+    command += ["--device", args.device, "--memory", memory, "--policy", policy, "--json"]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(done.stderr)
