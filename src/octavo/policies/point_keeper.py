@@ -28,7 +28,8 @@ _MOST_COUNTED = 1000
 class PointKeeper:
     """Points and stretches, and the rules that tie them."""
 
-    def __init__(self, groups: Sequence[GroupOffloadConfig], num_slots: int) -> None:
+    def __init__(self, groups: Sequence[GroupOffloadConfig], num_slots: int, *, is_rival: bool = False) -> None:
+        """`is_rival`: its chunks are units of a contest."""
         self._groups = needs_of_groups(groups)
         decoder_groups = [group for group in self._groups if group.spec.indexes_decoder_tokens]
         self._prefix_groups = [group for group in decoder_groups if group.links is Links.PREFIX]
@@ -37,13 +38,14 @@ class PointKeeper:
         """Every chunk's end is a boundary where requests can resume."""
         self._main_group = (self._prefix_groups or self._run_groups or self._groups)[0]
         self._num_slots = num_slots
-        self._chunks_per_unit = chunks_per_unit(num_slots, self._main_group.tokens_per_chunk)
+        per_unit = chunks_per_unit(num_slots, self._main_group.tokens_per_chunk)
+        self._num_units = num_slots // per_unit
+        self._chunks_per_ghost = 1 if is_rival else per_unit
         self._start()
 
     def _start(self) -> None:
         self._stretches = StretchTable({group.suffix: group.links for group in self._groups})
-        num_units = self._num_slots // self._chunks_per_unit
-        self._points = PointTable(self._num_slots, num_units, is_asked_by_use=self._is_plain)
+        self._points = PointTable(self._num_slots, self._num_units, is_asked_by_use=self._is_plain)
         self._returned: dict[bytes, None] = {}
         """The chunks at which points that were given up are there again, and not promised yet."""
         self._mean_tokens, self._num_promises = 0.0, 0
@@ -207,16 +209,17 @@ class PointKeeper:
 
     def _strip(self, point: int, num_slots: int, victims: list[OffloadKey]) -> int:
         """If every chunk's end can be resumed, a point gives up only its last chunks, as many as are wanted, and moves
-        to the end of what is left. Returns the slots that become free."""
+        to the end of what is left. Returns the slots that become free. One chunk of each unit is remembered, or one of
+        all that the point gave up last."""
         stretches, number = self._stretches, self._points.tips[point]
-        life = self._points.lives[point]
+        hazards, life = self._points.hazards, self._points.lives[point]
         stretches.remove_point(number)
-        freed = 0
+        freed, start, ghosts = 0, len(victims), list[OffloadKey]()
         while freed < num_slots and number and stretches.is_unneeded(number):
             before = stretches.before(number)
-            first = len(victims) + (stretches.starts[number] + len(stretches.keys[number])) % self._chunks_per_unit
+            first = len(victims) + (stretches.starts[number] + len(stretches.keys[number])) % self._chunks_per_ghost
             freed += stretches.take_last(number, num_slots - freed, victims)
-            self._points.hazards.note_given_up(victims[first :: self._chunks_per_unit], life)
+            ghosts += victims[first :: self._chunks_per_ghost]
             if not stretches.keys[number]:
                 number = before
         if number and stretches.is_unneeded(number):
@@ -225,6 +228,8 @@ class PointKeeper:
             self._reckon(point)
         else:
             self._points.remove(point)
+            ghosts = ghosts or victims[start : start + 1]
+        hazards.note_given_up(ghosts, life)
         return freed
 
     # ---- what a point needs ------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ class ResumePointPolicy(PointKeeper, EvictionPolicy):
         """`is_rival`: this policy plays for the learned order in a contest of orders."""
         self._is_rival = is_rival
         self._configs = groups
-        super().__init__(groups, num_slots)
+        super().__init__(groups, num_slots, is_rival=is_rival)
 
     def clear(self) -> Sequence[Part]:
         parts = [*self._stretches.parts(), *self._points.parts()]
@@ -226,6 +226,8 @@ class ResumePointPolicy(PointKeeper, EvictionPolicy):
     def check_invariants(self) -> None:
         self._stretches.check_invariants()
         self._points.check_invariants()
+        if self._net is not None:
+            self._net.check_invariants()
         for point in self._points:
             assert self._points.freed[point] == self._exclusive_slots(point), "its worth is what giving it up frees"
             if self._points.tips[point]:

@@ -30,7 +30,7 @@ class SafetyNet:
         points: PointTable,
     ) -> None:
         self._stretches, self._points = stretches, points
-        self._contest = Contest(learned, num_slots, tokens_per_chunk, is_kept=lambda key: stretches.find(key) > 0)
+        self._contest = Contest(learned, num_slots, tokens_per_chunk, is_kept=self._is_there)
         self._has_begun = False
 
     @property
@@ -67,6 +67,10 @@ class SafetyNet:
             if found or not rival.make_room(num_slots):
                 return found
         return self._least_left(rival, num_slots)
+
+    def check_invariants(self) -> None:
+        for rival in self._contest.rivals.values():
+            assert all(map(self._is_there, rival.left)), "the real tier has what a rival has not"
 
     def _least_left(self, rival: Rival, num_slots: int) -> tuple[int, int] | None:
         for key in list(islice(rival.left, _MOST_LOOKS)):

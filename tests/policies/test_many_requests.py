@@ -1,0 +1,67 @@
+"""The policy over many requests: loops that do not fit, of which LRU resumes nothing, in a tier so large that what went
+is known by few of its chunks; and what is removed from outside."""
+
+import pytest
+
+from octavo.chunks import GroupOffloadConfig, PromisedPoint, StoredChunk, make_offload_key
+from octavo.ids import BlockHash, GroupIdx
+from octavo.policies import ResumePointPolicy
+from octavo.specs import FullAttentionSpec
+
+SPEC = FullAttentionSpec(block_size=16, num_kv_heads=1, head_size=8)
+GROUPS = (GroupOffloadConfig(spec=SPEC, blocks_per_chunk=1, page_size_bytes=SPEC.page_size_bytes),)
+NUM_SLOTS = 1 << 14
+"""A unit has 512 tokens here, which are 32 chunks."""
+
+
+class Tier:
+    """The policy, and which chunks it keeps."""
+
+    def __init__(self, num_slots):
+        self.num_slots = num_slots
+        self.policy = ResumePointPolicy(GROUPS, num_slots)
+        self.kept = set()
+
+    def serve(self, keys):
+        """A request of these chunks; how many of them it resumes."""
+        num_there = next((index for index, key in enumerate(keys) if key not in self.kept), len(keys))
+        self.policy.touch(keys[:num_there])
+        new = [
+            StoredChunk(key, 1, index, keys[index - 1] if index else None)
+            for index, key in enumerate(keys)
+            if key not in self.kept
+        ]
+        missing = len(self.kept) + len(new) - self.num_slots
+        if missing > 0:
+            self.policy.pin(keys[:num_there])
+            self.kept -= set(self.policy.evict(missing))
+            self.policy.unpin(keys[:num_there])
+        self.policy.insert(new)
+        self.kept |= set(keys)
+        self.policy.promise(PromisedPoint(num_tokens=len(keys) * 16, block_hash=BlockHash(keys[-1][:-4])))
+        return num_there
+
+
+def chunks_of(prompt, num_chunks):
+    return [make_offload_key(BlockHash(b"%8d%8d" % (prompt, index)), GroupIdx(0)) for index in range(num_chunks)]
+
+
+@pytest.mark.parametrize("num_chunks", [24, 250])
+def test_a_loop_that_does_not_fit_is_resumed_in_part(num_chunks):
+    tier, num_prompts = Tier(NUM_SLOTS), NUM_SLOTS * 5 // 4 // num_chunks
+    prompts = [chunks_of(number, num_chunks) for number in range(num_prompts)]
+    rounds = [sum(map(tier.serve, prompts)) for _ in range(12)]
+    tier.policy.check_invariants()
+    assert sum(rounds[-4:]) > 2 * num_prompts * num_chunks
+
+
+def test_chunks_that_are_removed_from_outside_are_forgotten():
+    """Damaged ones, or those of a tenant beyond its quota: each leaves a hole."""
+    tier = Tier(100)
+    for number in range(300):
+        tier.serve(chunks_of(number, 10))
+        former = chunks_of(number - 5, 10)[4]
+        if former in tier.kept:
+            tier.policy.remove([former])
+            tier.kept.discard(former)
+    tier.policy.check_invariants()
