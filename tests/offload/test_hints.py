@@ -142,6 +142,24 @@ def test_who_is_preempted_keeps_its_hints():
     assert engine.outcome(HintKind.RETAIN, HintOutcome.TAKEN) == 1
 
 
+def test_who_is_preempted_gives_its_hints_once():
+    """Somebody else has retained the prompt since it asked for the release."""
+    engine = Hinted("full")
+    engine.serve_hinted(PROMPT, retain())
+    request = engine.begin(PROMPT)
+    engine.offload.hint(request.blocks.request_id, [Hint(kind=HintKind.RELEASE)])
+    engine.wait(request)
+    engine.preempt(request)
+    engine.settle()
+    engine.serve_hinted(PROMPT, retain())
+    engine.wait(request)
+    engine.prefill(request)
+    engine.free(request)
+    engine.scan(uses=2)
+    assert engine.serve_hinted(PROMPT) == BOUNDARY
+    assert engine.stats.hints == {(HintKind.RETAIN, HintOutcome.TAKEN): 2, (HintKind.RELEASE, HintOutcome.TAKEN): 1}
+
+
 def test_prefetch_reads_what_lies_below_memory():
     engine = Hinted("full", tiers=[NaiveTier(1 << 20)])
     engine.serve_hinted(PROMPT)

@@ -71,6 +71,22 @@ def test_a_request_promises_each_token_once_beyond_its_promises_before(model, mo
         promised.clear()
 
 
+@pytest.mark.parametrize("model", MODELS)
+def test_who_is_preempted_promises_no_token_again(model, monkeypatch):
+    promised = []
+    monkeypatch.setattr(LRUPolicy, "promise", lambda _, point: promised.append(point))
+    served = Served(model)
+    request = served.begin(PROMPT)
+    for _ in range(3):
+        served.wait(request)
+        served.prefill(request)
+        served.decode(request, range(5))
+        served.preempt(request)
+        served.settle()
+    new = [token for point in promised for token in range(point.promised_tokens, point.num_tokens)]
+    assert sorted(new) == list(range(max(point.num_tokens for point in promised)))
+
+
 @pytest.mark.parametrize(("model", "num_needed"), [("full", 7), ("window + full", 10), ("state + full", 8)])
 def test_a_use_is_a_request_that_resumed_wherever_its_blocks_lay(model, num_needed, monkeypatch):
     uses = []

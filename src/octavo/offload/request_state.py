@@ -129,6 +129,8 @@ class RequestOffloadState:
     """The resume point from which it started."""
     promised_tokens: int = 0
     """The last boundary that was promised for it."""
+    promised_before: int = 0
+    """The last boundary that was promised for it until it was preempted."""
     stored_tokens: int = 0
     """The last boundary for which all was stored."""
     is_planned: bool = False

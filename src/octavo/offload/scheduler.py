@@ -180,10 +180,14 @@ class OffloadScheduler:
 
     def preempted(self, request: OffloadedRequest, now: float) -> None:
         """The request is about to give up its pages (before `preempt`), and will be prepared again."""
+        former = self._state_of(request, now)
         hints = self._hinter.take(request.request_id)
         self.finished(request, now)
-        self._hinter.add(request.request_id, hints)
-        self._state_of(request, now).was_counted = True
+        state = self._state_of(request, now)
+        state.was_counted = True
+        granule = self._device.config.resume_granularity
+        state.promised_before = max(former.promised_before, former.promised_tokens // granule * granule)
+        self._hinter.add(request.request_id, hints)  # only now, since they have begun already
 
     def aborted(self, request: OffloadedRequest) -> None:
         """The request was cancelled, at any point of its life. A load in flight ends by itself."""

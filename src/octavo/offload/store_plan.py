@@ -107,7 +107,7 @@ class StorePlanner:
         planned: set[OffloadKey] = set()
         stages: list[Stage] = []
         for boundary in boundaries:
-            before = max(state.stored_tokens, stages[-1].num_tokens if stages else 0)
+            before = max(state.stored_tokens, state.promised_before, stages[-1].num_tokens if stages else 0)
             promised = promised_point(self._device, state, boundary, before) if promise.is_final else None
             stage = Stage(num_tokens=boundary, promised=promised)
             for group_idx, runs in enumerate_groups(self._runs(state, boundary)):
