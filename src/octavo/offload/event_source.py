@@ -11,7 +11,7 @@ chunk's size as block size. Of another one its last block is told, with block si
 a subscriber's view knows that it is not complete.
 """
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -61,7 +61,7 @@ class OffloadEventSource:
         self._groups = groups
         self._hashes_as_bytes = hashes_as_bytes
         self._locality = locality
-        self._named: dict[OffloadKey, Sequence[BlockHash]] = {}
+        self._named: OrderedDict[OffloadKey, Sequence[BlockHash]] = OrderedDict()
         self._blocks: dict[str, _BlocksOfMedium] = {}
         """By medium, for chunks of several blocks."""
 
@@ -69,7 +69,7 @@ class OffloadEventSource:
         """Learns the blocks of a chunk, from its first to the one that names it. A key alone tells only the last."""
         self._named.pop(key, None)
         if len(self._named) == _MOST_NAMED:
-            del self._named[next(iter(self._named))]
+            self._named.popitem(last=False)
         self._named[key] = block_hashes
 
     def messages(self, changes: OffloadChanges) -> list[AnyEvent]:

@@ -5,6 +5,7 @@ have less where media gave up chunks of their own accord. The least recently use
 first. What does not fit even then is not stored.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -25,8 +26,9 @@ class Quotas:
     def __init__(self, bytes_by_tenant: Mapping[bytes, int]) -> None:
         self.bytes_by_tenant = dict(bytes_by_tenant)
         self._tenant_of: dict[OffloadKey, bytes] = {}
-        self._chunks: dict[bytes, dict[OffloadKey, int]] = {}
-        """Tenant -> key -> bytes, the next one to make room first."""
+        self._chunks: dict[bytes, OrderedDict[OffloadKey, int]] = {}
+        """Tenant -> key -> bytes, the next one to make room first. The first key of a `dict` is slow to find once many
+        before it have gone."""
         self._used: dict[bytes, int] = {}
         self.clear()
 
@@ -72,8 +74,7 @@ class Quotas:
         for key in reversed(list(keys)):
             tenant = self._tenant_of.get(key)
             if tenant is not None:
-                own = self._chunks[tenant]
-                own[key] = own.pop(key)
+                self._chunks[tenant].move_to_end(key)
 
     def used_bytes(self, tenant: bytes) -> int:
         return self._used[tenant]
@@ -81,7 +82,7 @@ class Quotas:
     def clear(self) -> None:
         """Forgets everything."""
         self._tenant_of = {}
-        self._chunks = {tenant: {} for tenant in self.bytes_by_tenant}
+        self._chunks = {tenant: OrderedDict() for tenant in self.bytes_by_tenant}
         self._used = dict.fromkeys(self.bytes_by_tenant, 0)
 
     def _forget(self, key: OffloadKey) -> None:

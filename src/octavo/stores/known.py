@@ -1,5 +1,6 @@
 """`KnownChunks`: the chunks that a tier knows to be in a shared store. The store may have more."""
 
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
 from octavo.chunks import ChangeLog, OffloadKey, TierChanges
@@ -12,9 +13,9 @@ class KnownChunks:
     """Chunks that were found or stored. The least recently used one is forgotten for a new one."""
 
     def __init__(self) -> None:
-        self._held: dict[OffloadKey, HeldChunk] = {}
+        self._held: OrderedDict[OffloadKey, HeldChunk] = OrderedDict()
         """The most recently used one is last."""
-        self._removed: dict[OffloadKey, None] = {}
+        self._removed: OrderedDict[OffloadKey, None] = OrderedDict()
         """Chunks that this engine must not find, though the store has them for others. The oldest is dropped."""
         self._changes = ChangeLog()
 
@@ -32,8 +33,8 @@ class KnownChunks:
 
     def touch(self, keys: Sequence[OffloadKey]) -> None:
         for key in keys:
-            if (held := self._held.pop(key, None)) is not None:
-                self._held[key] = held
+            if key in self._held:
+                self._held.move_to_end(key)
 
     def found(self, key: OffloadKey, held: HeldChunk) -> None:
         """Notes that the store has these; a chunk that was stored here since is newer."""
@@ -65,7 +66,7 @@ class KnownChunks:
         self.gone(keys)
         self._removed.update(dict.fromkeys(keys))
         while len(self._removed) > MOST_KNOWN:
-            del self._removed[next(iter(self._removed))]
+            self._removed.popitem(last=False)
 
     def clear(self) -> None:
         self.gone(list(self._held))

@@ -13,6 +13,7 @@ Blocks are those of the group with the smallest ones. A chunk of another group i
 ends where the chunk ends, or before.
 """
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -47,7 +48,7 @@ class Charts:
     """Where chunks are filed, by key. The oldest entry is forgotten for a new one."""
 
     def __init__(self) -> None:
-        self._places: dict[OffloadKey, Place] = {}
+        self._places: OrderedDict[OffloadKey, Place] = OrderedDict()
 
     def find(self, key: OffloadKey) -> Place | None:
         return self._places.get(key)
@@ -66,7 +67,7 @@ class Charts:
                 if position >= 0:
                     self._places[key] = _place(main, min(position, len(main.keys) - 1))
         while len(self._places) > _MOST_PLACED:
-            del self._places[next(iter(self._places))]
+            self._places.popitem(last=False)
 
 
 def stretches(sequence: SequenceNames) -> list[Stretch]:
