@@ -2,7 +2,7 @@
 
 import pytest
 
-from octavo.chunks import Hint, HintKind, HintOutcome
+from octavo.chunks import NO_TENANT, Hint, HintKind, HintOutcome
 from octavo.hashing import RequestIdentity
 from rigs.naive_tier import NaiveTier
 from rigs.served import BOUNDARY, MODELS, PROMPT, Served
@@ -126,6 +126,15 @@ def test_a_demoted_prompt_goes_first(model):
     engine.forget()
     assert engine.serve_hinted(prompts[2]) < BOUNDARY
     assert engine.serve_hinted(prompts[1]) == BOUNDARY
+
+
+def test_a_reset_of_memory_ends_what_was_retained():
+    engine = Hinted("full", tiers=[NaiveTier(1 << 20)])
+    engine.serve_hinted(PROMPT, retain())
+    retentions = engine.offloading_manager.retentions
+    assert len(retentions) == 1
+    engine.offload.reset(tiers=False)
+    assert len(retentions) == retentions.retained_bytes(NO_TENANT) == 0
 
 
 def test_who_is_preempted_keeps_its_hints():

@@ -22,6 +22,10 @@ class WatchedPolicy(ResumePointPolicy):
     def __init__(self):
         super().__init__((policy_suite.FULL,), 10)
         self.weights = {}
+        self.kept = set()
+
+    def keeps(self, block_hash):
+        return block_hash in self.kept
 
     def weigh(self, block_hash, weight):
         self.weights[block_hash] = weight
@@ -110,6 +114,20 @@ def test_the_number_of_points_is_bounded():
         retentions.retain(BlockHash(number.to_bytes(4)), blocks(0, 1), ONE, LIFETIME_S, 0.0) for number in range(1025)
     ]
     assert answers == [HintOutcome.TAKEN] * 1024 + [HintOutcome.TOO_MANY]
+
+
+@pytest.mark.parametrize(("has_come", "is_gone"), [(False, True), (True, True), (True, False)])
+def test_a_point_that_memory_gave_up_makes_room_for_another(policy, retentions, has_come, is_gone):
+    retentions.retain(A, blocks(0, 60), ONE, LIFETIME_S, 0.0)
+    policy.kept = {A} if has_come else set()
+    retentions.poll(2.0)
+    policy.kept = set() if is_gone else policy.kept
+    assert retentions.retain(B, blocks(0, 30), ONE, LIFETIME_S, 3.0) is HintOutcome.TAKEN
+    assert A in retentions, "it may come back, and is in nobody's way"
+    makes_room = has_come and is_gone
+    answer = retentions.retain(C, blocks(60, 60), ONE, LIFETIME_S, 4.0)
+    assert answer is (HintOutcome.TAKEN if makes_room else HintOutcome.QUOTA)
+    assert (A in retentions) is not makes_room
 
 
 def test_a_policy_that_judges_no_points_heeds_nothing():

@@ -343,9 +343,9 @@ class OffloadingManager:
         self._jobs.begin_generation()
         self._below.clear_writes()
         self._resident.discards.add(self._promotions.clear())
+        self.retentions.clear()
         if tiers:
             self._tenants.clear()
-            self.retentions.clear()
         if self._resident.departures is not None:
             self._resident.departures.clear()
         self._resident.clear(

@@ -29,6 +29,8 @@ class _Retention:
     keys: Collection[OffloadKey]
     lifetime_s: float
     until: float
+    was_kept: bool = False
+    """Whether memory was seen to have the point."""
 
     def weight(self, now: float) -> float:
         left = max(0.0, self.until - now)
@@ -63,7 +65,7 @@ class Retentions:
         self, block_hash: BlockHash, sizes: Mapping[OffloadKey, int], tenant: bytes, lifetime_s: float, now: float
     ) -> HintOutcome:
         """Gives the point more weight from now on, or again if it had it already. `sizes`: the bytes of each block that
-        a resume there needs, in all groups. If the point is refused nothing has changed."""
+        a resume there needs, in all groups. A point that is refused changes nothing of those that are kept."""
         outcome = self._retain(block_hash, sizes, tenant, lifetime_s, now) if sizes else HintOutcome.NO_POINT
         return self._count(HintKind.RETAIN, outcome)
 
@@ -78,15 +80,14 @@ class Retentions:
             return HintOutcome.TAKEN
         if not self._most_bytes:
             return HintOutcome.UNHEEDED
-        if len(self._points) >= _MOST_POINTS:
-            return HintOutcome.TOO_MANY
-        share = self._shares.get(tenant) or _Share()
-        if share.num_bytes_with(sizes) > self._most_bytes:
-            return HintOutcome.QUOTA
+        refusal = self._refusal(tenant, sizes)
+        if refusal is not None and self._end_gone():
+            refusal = self._refusal(tenant, sizes)
+        if refusal is not None:
+            return refusal
         if not self._policy.weigh(block_hash, _MOST_WEIGHT):
             return HintOutcome.UNHEEDED
-        self._shares[tenant] = share
-        share.add(sizes)
+        self._shares.setdefault(tenant, _Share()).add(sizes)
         self._points[block_hash] = _Retention(
             tenant=tenant, keys=tuple(sizes), lifetime_s=lifetime_s, until=now + lifetime_s
         )
@@ -128,12 +129,26 @@ class Retentions:
             self._end(block_hash)
         for block_hash, retention in self._points.items():
             self._policy.weigh(block_hash, retention.weight(now))
+            retention.was_kept = retention.was_kept or self._policy.keeps(block_hash)
 
     def clear(self) -> None:
         """Everything was forgotten; the policy has forgotten its weights."""
         self._points.clear()
         self._shares.clear()
         self._demoted.clear()
+
+    def _refusal(self, tenant: bytes, sizes: Mapping[OffloadKey, int]) -> HintOutcome | None:
+        if len(self._points) >= _MOST_POINTS:
+            return HintOutcome.TOO_MANY
+        share = self._shares.get(tenant) or _Share()
+        return HintOutcome.QUOTA if share.num_bytes_with(sizes) > self._most_bytes else None
+
+    def _end_gone(self) -> bool:
+        """Ends the points that memory had and gave up, as they are in the way of others. Whether there were any."""
+        gone = [key for key, point in self._points.items() if point.was_kept and not self._policy.keeps(key)]
+        for block_hash in gone:
+            self._end(block_hash)
+        return bool(gone)
 
     def _end(self, block_hash: BlockHash) -> None:
         retention = self._points.pop(block_hash)

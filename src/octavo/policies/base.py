@@ -59,6 +59,10 @@ class EvictionPolicy(ABC):
         gives up all that is idle where that is wanted. False, and nothing has changed: the policy judges no points."""
         return False
 
+    def keeps(self, block_hash: BlockHash) -> bool:
+        """Whether the point that ends with this block is kept, as far as the policy tells."""
+        return True
+
     @abstractmethod
     def pin(self, keys: Sequence[OffloadKey]) -> None:
         """These chunks are being read, so they are no victims until they are unpinned."""

@@ -223,6 +223,9 @@ class ResumePointPolicy(PointKeeper, EvictionPolicy):
         self._points.weigh(block_hash, self._full_point(block_hash), weight)
         return True
 
+    def keeps(self, block_hash: BlockHash) -> bool:
+        return bool(self._full_point(block_hash))
+
     def check_invariants(self) -> None:
         self._stretches.check_invariants()
         self._points.check_invariants()
