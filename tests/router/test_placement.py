@@ -27,6 +27,11 @@ def test_the_engine_that_resumes_most_gets_the_request(placement):
     assert (choice.engine, choice.resumed_tokens, len(choice.weighed)) == ("b", 1600, 3)
 
 
+def test_of_engines_that_all_have_too_much_to_do_one_is_chosen(placement):
+    """Costs so large that no float is a little larger."""
+    assert placement.choose(prompt(num_tokens=10**20), ENGINES).engine in ENGINES
+
+
 def test_an_engine_that_is_busy_with_prefills_loses_to_an_idle_one(placement):
     busy = prompt(num_tokens=50_000, resumes={"b": 40_000})
     placement.send(placement.choose(busy, ["b"]), busy, now=0.0)

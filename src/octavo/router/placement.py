@@ -231,7 +231,7 @@ class Placement:
         costs, weighed = self._weigh(prompt, able)
         balanced = {name: cost for name, cost in costs.items() if able[name].num_requests < most}
         highest = min(balanced.values()) + _ALIKE_S
-        alike = [name for name, cost in balanced.items() if cost < highest]
+        alike = [name for name, cost in balanced.items() if cost <= highest]
         longest = max(prompt.branches.get(name, 0) for name in alike)
         equal = [name for name in alike if prompt.branches.get(name, 0) == longest]
         last = None if prompt.session is None else self._engine_of.get(prompt.session)

@@ -317,6 +317,7 @@ def test_a_worker_that_cannot_be_read_changes_nothing(worker, complaint):
         ({"token_ids": "text"}, "token_ids must be"),
         ({"token_ids": [1 << 40]}, "token"),
         ({"token_ids": [-1]}, "token"),
+        ({"sequence_hashes": [1], "isl_tokens": 1 << 40}, "isl_tokens"),
     ],
 )
 def test_a_question_that_cannot_be_read_is_refused(short, question, complaint):

@@ -15,7 +15,7 @@ from octavo.offload import LoadSpeed
 from octavo.settings import explain, shown
 
 WorkerId: TypeAlias = int | str
-_Natural: TypeAlias = Annotated[int, Meta(ge=0)]
+_Length: TypeAlias = Annotated[int, Meta(ge=0, lt=1 << 31)]
 _Positive: TypeAlias = Annotated[int, Meta(ge=1)]
 _Token: TypeAlias = Annotated[int, Meta(ge=0, lt=1 << 31)]
 _Rank: TypeAlias = Annotated[int, Meta(ge=0, lt=1 << 16)]
@@ -110,7 +110,7 @@ class Question(_OfModel, frozen=True, kw_only=True):
     sequence_hashes: list[int] | None = None
     block_hashes: list[int] | None = None
     """The same in the body of `/query_by_hash`."""
-    isl_tokens: _Natural | None = None
+    isl_tokens: _Length | None = None
     """The length of a prompt that is given by its hashes."""
     lora_name: str | None = None
     lora_path: str | None = None
@@ -121,7 +121,7 @@ class Question(_OfModel, frozen=True, kw_only=True):
     allowed_worker_ids: list[WorkerId] | None = None
     worker_id: WorkerId | None = None
     dp_rank: _Rank = 0
-    effective_prefill_tokens: _Natural | None = None
+    effective_prefill_tokens: _Length | None = None
 
     @property
     def hashes(self) -> list[int] | None:
