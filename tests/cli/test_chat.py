@@ -48,6 +48,19 @@ def test_a_conversation(octavo, server, typed):
     assert "/reset forgets" in ran.out
 
 
+def test_lines_of_any_bytes_are_sent(octavo, server, typed):
+    typed("a\udcffb", "/quit")
+    ran = octavo("chat", server.url, "--max-tokens", 3)
+    assert (ran.code, ran.err) == (0, "")
+
+
+@pytest.mark.parametrize("temperature", ["nan", "1e400"])
+def test_a_temperature_that_is_no_number_is_refused(octavo, temperature):
+    ran = octavo("chat", "http://127.0.0.1:1", "--temperature", temperature)
+    assert ran.code == 2
+    assert "--temperature must be a number" in ran.err
+
+
 def test_what_was_said_before_is_sent_along(server):
     with httpx.Client(base_url=server.url, timeout=60) as client:
         conversation = Conversation(client, "tiny", None, {"max_tokens": 3, "temperature": 0})

@@ -50,6 +50,12 @@ def test_what_was_warmed_is_resumed(octavo, server, tmp_path):
     assert cached(server.url, "/v1/chat/completions", messages=CHAT) > 90
 
 
+def test_fields_about_answers_are_left_out(octavo, server, tmp_path):
+    line = {"prompt": [1, 2, 3], "max_tokens": 9, "min_tokens": 5, "n": 4, "best_of": 4, "stream": True}
+    ran = octavo("warm", server.url, write(tmp_path / "prompts", json.dumps(line)))
+    assert (ran.code, ran.err) == (0, "")
+
+
 def test_a_refused_prompt_is_told_by_its_line(octavo, server, tmp_path):
     file = write(
         tmp_path / "prompts", {"prompt": "c" * 40}, {"prompt": "d" * 4000}, {"prompt": []}, {"prompt": "e" * 40}

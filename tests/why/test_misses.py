@@ -68,3 +68,9 @@ def test_the_command_finds_the_line(departures, tmp_path, capsys):
     assert "has no line about" in capsys.readouterr().err
     assert run(["why", "cmpl-1", "--log", str(tmp_path / "none")]) == 2
     assert find_report(lines, "cmpl-2") is None
+
+
+def test_an_id_may_have_what_json_escapes(departures):
+    name = 'a"b\\c\u00e9'
+    line = MARK + msgspec.json.encode(MissLog(departures, GROUPS).report(name, Looks(), gave_up_waiting=False)).decode()
+    assert find_report([line], name).request_id == name

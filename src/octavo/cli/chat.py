@@ -1,5 +1,6 @@
 """`octavo chat`: a conversation in the terminal with any server that speaks OpenAI's API."""
 
+import math
 import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -31,6 +32,8 @@ def chat(
     max_tokens: Annotated[int | None, typer.Option(help="Of each answer.", min=1, show_default="the server's")] = None,
 ) -> None:
     """Talk to a served model."""
+    if temperature is not None and not math.isfinite(temperature):
+        raise InputError(f"--temperature must be a number, not {temperature}")
     import httpx  # which few commands need
 
     from octavo.cli.serve_client import TIMEOUT, base_url_of, find_model, headers_of
@@ -128,10 +131,11 @@ def _ask() -> str | None:
     with suppress(ImportError):
         import readline  # noqa: F401 - makes input lines editable
     try:
-        return input(_PROMPT)
+        line = input(_PROMPT)
     except EOFError:
         write_output("\n")
         return None
+    return line.encode(errors="surrogateescape").decode(errors="replace")  # a file's lines may be any bytes
 
 
 def _resumed_in(message: dict[str, Any]) -> str:

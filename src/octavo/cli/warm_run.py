@@ -23,6 +23,8 @@ _MOST_TRIES = 30
 _PAUSE_S = 1.0
 _TOLD_EVERY_S = 5.0
 _CHAT, _COMPLETION = "/v1/chat/completions", "/v1/completions"
+_OF_ANSWERS = ("max_tokens", "min_tokens", "stream_options", "n", "best_of")
+"""Fields about answers, which are left out."""
 _BUSY = (httpx.codes.TOO_MANY_REQUESTS, httpx.codes.SERVICE_UNAVAILABLE)
 
 
@@ -62,7 +64,7 @@ def _parse(where: str, line: bytes) -> PromptLine:
         raise InputError(f'{where}: write a text, {{"prompt": ...}} or {{"messages": [...]}}')
     is_chat = "messages" in asked
     once = {"max_completion_tokens" if is_chat else "max_tokens": 1, "stream": False}
-    others = {name: value for name, value in asked.items() if name not in ("max_tokens", "stream_options", "n")}
+    others = {name: value for name, value in asked.items() if name not in _OF_ANSWERS}
     return PromptLine(where, _CHAT if is_chat else _COMPLETION, {**others, **once})
 
 

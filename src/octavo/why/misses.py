@@ -111,10 +111,10 @@ class MissLog:
 
 def find_report(lines: Iterable[str], request_id: str) -> MissReport | None:
     """The last report of a request in a log. An engine may lengthen the id that its client got: `cmpl-1a2b-0-9f3c`."""
-    last = None
+    last, written = None, msgspec.json.encode(request_id).decode()[1:-1]
     for line in lines:
         _, mark, text = line.partition(MARK)
-        if not mark or request_id not in text:
+        if not mark or written not in text:
             continue
         try:
             report = msgspec.json.decode(text, type=MissReport)
