@@ -18,6 +18,8 @@ from octavo.tiers.disk import DiskConfig, DiskIO, DiskTier, RecordCipher
 from rigs.objects_suite import PATIENT, ObjectsSuite
 
 DAY_S = 86400
+KEY = bytes([0x5A]) * 32
+NAMED = {"model": "org/kiel"}
 
 
 @pytest.fixture
@@ -288,10 +290,6 @@ def test_warm_says_what_it_cannot_do(octavo, store, tmp_path):
         ran = warm(octavo, store, tmp_path / "disk")
         assert ran.code == 2
         assert "is in use by" in ran.err.replace("\n", " ")
-
-
-KEY = bytes([0x5A]) * 32
-NAMED = {"model": "org/kiel"}
 
 
 @pytest.fixture

@@ -148,6 +148,16 @@ def test_a_point_goes_whole():
     assert writer.resumes([5, 6, 7])
 
 
+def test_it_tells_which_points_it_keeps():
+    writer = Writer()
+    writer.store([0, 1, 2])
+    name = policy_suite.block_hash_of([0, 1, 2])
+    assert writer.policy.keeps(name)
+    assert not writer.policy.keeps(policy_suite.block_hash_of([0, 1]))
+    writer.evict(1)
+    assert not writer.policy.keeps(name)
+
+
 def test_what_another_point_needs_too_stays():
     writer = Writer()
     writer.store([0, 1])

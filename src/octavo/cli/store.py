@@ -30,7 +30,7 @@ _Endpoint = Annotated[str | None, typer.Option(help="The store's own address.", 
 _Region = Annotated[str | None, typer.Option(help="The region of the bucket.", show_default="the environment's")]
 _CaFile = Annotated[Path | None, typer.Option(help="Certificates of its authority, in PEM.", show_default="none")]
 _KeyFile = Annotated[
-    Path | None, typer.Option(help="The engines' key: names of what is encrypted.", show_default="OCTAVO_STORE_KEY")
+    Path | None, typer.Option(help="The engines' key, for what is encrypted.", show_default="OCTAVO_STORE_KEY")
 ]
 _Namespace = Annotated[
     str, typer.Option(help="Only namespaces whose digest begins so, or whose model has this name.", show_default="all")
@@ -210,9 +210,7 @@ def warm(
         str, typer.Option(help="The beginning of a namespace's digest, or its model's name, if there are several.")
     ] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be copied, and copy nothing.")] = False,
-    key_file: Annotated[
-        Path | None, typer.Option(help="The key of the engines that stored there.", show_default="OCTAVO_STORE_KEY")
-    ] = None,
+    key_file: _KeyFile = None,
     disk_key_file: Annotated[
         Path | None, typer.Option(help="The key of that engine's disk.", show_default="OCTAVO_DISK_KEY")
     ] = None,
@@ -238,9 +236,9 @@ def warm(
             chosen, damaged = choose_newest(keeper, found, config, tell)
         shares[Outcome.DAMAGED] = _total(damaged)
         if chosen and not dry_run:
-            whose, envelopes = envelopes_of(keeper, found[0], cipher)
+            disk_namespace, envelopes = envelopes_of(keeper, found[0], cipher)
             context = TierContext(
-                namespace=whose,
+                namespace=disk_namespace,
                 family=bytes.fromhex(found[0].family),
                 max_chunk_bytes=max(chunk.num_bytes for _, chunks in chosen for chunk in chunks),
             )

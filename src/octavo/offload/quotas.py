@@ -27,8 +27,8 @@ class Quotas:
         self.bytes_by_tenant = dict(bytes_by_tenant)
         self._tenant_of: dict[OffloadKey, bytes] = {}
         self._chunks: dict[bytes, OrderedDict[OffloadKey, int]] = {}
-        """Tenant -> key -> bytes, the next one to make room first. The first key of a `dict` is slow to find once many
-        before it have gone."""
+        """Tenant -> key -> bytes, the next one to make room first. A `dict` finds its first key slowly once many before
+        it have gone."""
         self._used: dict[bytes, int] = {}
         self.clear()
 

@@ -14,7 +14,7 @@ class KnownChunks:
 
     def __init__(self) -> None:
         self._held: OrderedDict[OffloadKey, HeldChunk] = OrderedDict()
-        """The most recently used one is last."""
+        """The most recently used one is last. A `dict` finds its first key slowly once many before it have gone."""
         self._removed: OrderedDict[OffloadKey, None] = OrderedDict()
         """Chunks that this engine must not find, though the store has them for others. The oldest is dropped."""
         self._changes = ChangeLog()
