@@ -383,3 +383,15 @@ def test_what_is_read_takes_no_room_of_what_is_loaded_with_it(policy):
     tier.remove(keys[:3])
     served.forget()
     assert served.serve_offloaded() == BOUNDARY
+
+
+def test_a_use_names_no_chunk_of_which_a_longer_one_has_all(monkeypatch):
+    """The shorter one was stored when the sequence ended there."""
+    uses = []
+    monkeypatch.setattr(LRUPolicy, "touch", lambda _, keys: uses.append(len(keys)))
+    served = Served(blocks_per_chunk=4)
+    assert served.serve_offloaded() == 0
+    longer = [*PROMPT, 1000, 1001, 1002]
+    served.serve_offloaded(longer)
+    assert served.serve_offloaded(longer) == 32
+    assert uses == [2, 2]

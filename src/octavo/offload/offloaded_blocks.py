@@ -94,13 +94,28 @@ class OffloadedBlocks:
         return [block for block in range(run.start, stop) if self._found[block] == _MISSING]
 
     def keys_in(self, run: range) -> Sequence[OffloadKey]:
-        """The chunks that have blocks of a run, or blocks near it, in the order of the sequence."""
+        """The chunks that have blocks of a run, or blocks near it, in the order of the sequence. A chunk is left out if
+        longer ones of the same blocks have all that it holds."""
         start, stop = run.start // self._size * self._size, min(run.stop, self._num_known)
         self._look_up(start, stop)
-        keys, accepts = self.state.keys[start:stop], self._accepts
-        if self._size == 1 and self._found.find(_MISSING, start, stop) < 0:
+        keys = self.state.keys[start:stop]
+        if self._size > 1:
+            return [self.state.keys[end] for end in self._ends_of_chunks(start, stop)]
+        if self._found.find(_MISSING, start, stop) < 0:
             return keys
-        return [key for key, stands in zip(keys, self._stands[start:stop], strict=True) if stands in accepts]
+        return [key for key, found in zip(keys, self._found[start:stop], strict=True) if found == _THERE]
+
+    def _ends_of_chunks(self, start: int, stop: int) -> list[int]:
+        """The last blocks of the chunks that end in `[start, stop)`, but for those that hold nothing of their own."""
+        ends, held = list[int](), 0
+        for end in range(stop - 1, start - 1, -1):
+            if (end + 1) % self._size == 0:
+                held = 0
+            mask = self._masks.get(end, 0)
+            if mask & ~held:
+                ends.append(end)
+            held |= mask
+        return ends[::-1]
 
     def chunk_with(self, block: int) -> ChunkOfBlocks:
         """A chunk that has this block, which must be there. A chunk that can be loaded now is preferred."""
