@@ -15,33 +15,26 @@ from functools import reduce
 from operator import eq, xor
 
 from octavo.chunks import OffloadKey
+from octavo.policies.held_stretches import IDLE, UNNEEDED, HeldStretches
 from octavo.policies.pinned import PinnedChunks
-from octavo.policies.stretch_columns import Links, StretchColumns
-from octavo.tables import LinkedLists, Part
+from octavo.policies.stretch_columns import Links
+from octavo.tables import Part
 
 MOST_CHUNKS = 64
 """The most chunks of one stretch, which bounds the work of a cut."""
-_UNNEEDED, _IDLE, _NUM_LISTS = 0, 1, 2
 
 
-class StretchTable(StretchColumns):
-    """The stretches of a tier, their holders, and whether they are read."""
+class StretchTable(HeldStretches):
+    """The stretches of a tier: how they come, are cut, are read, and go."""
 
     def __init__(self, links: Mapping[bytes, Links]) -> None:
         """`links`: by the last four bytes of a key, which name its group."""
-        super().__init__(links, first_number=_NUM_LISTS)
-        self._lists = LinkedLists(_NUM_LISTS)
-        """One list of unneeded stretches, and one of all other idle stretches, the longest idle first."""
+        super().__init__(links)
         self._pinned = PinnedChunks()
-        self._changed: set[int] = set()
         self.num_idle_slots = 0
 
     def parts(self) -> Sequence[Part]:
         return [*self._numbers.parts(), *self._pinned.parts(), self.keys, self.parents]
-
-    def _grow(self) -> None:
-        super()._grow()
-        self._lists.grow()
 
     # ---- coming ------------------------------------------------------------------------------------------------
 
@@ -90,7 +83,7 @@ class StretchTable(StretchColumns):
         self.parents[number] = None if links is Links.NONE else parent
         self.chunk_slots[number], self.starts[number] = chunk_slots, position
         self.num_idle_slots += chunk_slots * len(keys)
-        self._lists.append(_IDLE if self.num_holders[number] else _UNNEEDED, number)
+        self._lists.append(IDLE if self.num_holders[number] else UNNEEDED, number)
         if links is Links.PREFIX:
             self.in_prefix[number] = True
             if parent is not None:
@@ -183,76 +176,8 @@ class StretchTable(StretchColumns):
             self.num_holders[lower], self.holders[lower] = self.num_holders[upper], self.holders[upper]
         if upper in self._lists:
             is_unneeded = not self.num_holders[lower]
-            self._lists.append(_UNNEEDED if is_unneeded else _IDLE, lower)
+            self._lists.append(UNNEEDED if is_unneeded else IDLE, lower)
         return lower
-
-    # ---- holders -----------------------------------------------------------------------------------------------
-
-    def add_point(self, number: int, point: int) -> None:
-        """A point ends with this stretch of a prefix group, and holds it."""
-        self.points[number] = point
-        self._count_holder(number, self.holders[number])
-
-    def remove_point(self, number: int) -> None:
-        self.points[number] = 0
-        self._uncount_holder(number)
-
-    def hold(self, number: int, holder: int) -> None:
-        """Adds a holder: in a prefix group a stretch that follows, else a point."""
-        other = self.holders[number]
-        self.holders[number] = other ^ holder
-        self._count_holder(number, other)
-
-    def release(self, number: int, holder: int) -> None:
-        """Removes a holder, which `hold` added."""
-        self.holders[number] ^= holder
-        self._uncount_holder(number)
-
-    def _count_holder(self, number: int, other: int) -> None:
-        self.num_holders[number] += 1
-        if self.num_holders[number] == 1:
-            self._relist(number)
-            self._note_change(number)
-        elif self.num_holders[number] == 2:
-            if not self.in_prefix[number]:
-                self._changed.add(other)
-            else:
-                self._changed.add(self.points[number] if not other else self.point_above(other))
-
-    def _uncount_holder(self, number: int) -> None:
-        self.num_holders[number] -= 1
-        if self.num_holders[number]:
-            self._note_change(number)
-        elif self.chunk_slots[number]:
-            self._relist(number)
-        else:
-            self._forget(number)
-
-    def _note_change(self, number: int) -> None:
-        """Notes that the point which alone holds this stretch may now hold more or less for itself."""
-        if self.num_holders[number] == 1:
-            self._changed.add(self.point_above(number) if self.in_prefix[number] else self.holders[number])
-
-    def take_changed(self) -> set[int]:
-        """Points that hold more or less for themselves than at the last call."""
-        changed = self._changed
-        if changed:
-            self._changed = set()
-            changed.discard(0)
-        return changed
-
-    def was_reckoned(self, point: int) -> None:
-        """What this point holds for itself is known as it is now."""
-        self._changed.discard(point)
-
-    def _relist(self, number: int) -> None:
-        """Puts a stretch that nobody holds any more at the front: it goes first."""
-        if number in self._lists:
-            self._lists.remove(number)
-            if self.num_holders[number]:
-                self._lists.append(_IDLE, number)
-            else:
-                self._lists.prepend(_UNNEEDED, number)
 
     # ---- readers -----------------------------------------------------------------------------------------------
 
@@ -293,7 +218,7 @@ class StretchTable(StretchColumns):
     def _note_readers(self, number: int, *, was_idle: bool) -> None:
         is_idle = not self.is_pinned(number)
         if is_idle and not was_idle:
-            self._lists.append(_IDLE if self.num_holders[number] else _UNNEEDED, number)
+            self._lists.append(IDLE if self.num_holders[number] else UNNEEDED, number)
             self.num_idle_slots += self.slots_of(number)
         elif was_idle and not is_idle:
             self._lists.remove(number)
@@ -305,7 +230,7 @@ class StretchTable(StretchColumns):
         """Gives up unneeded chunks, and those that become unneeded thereby, the last of a stretch first, until
         `num_slots` are free or none is left. Returns the slots that become free."""
         freed = 0
-        while freed < num_slots and (number := self._lists.first(_UNNEEDED)) is not None:
+        while freed < num_slots and (number := self._lists.first(UNNEEDED)) is not None:
             freed += self.take_last(number, num_slots - freed, victims)
         return freed
 
@@ -331,7 +256,7 @@ class StretchTable(StretchColumns):
     def pop_idle(self, victims: list[OffloadKey]) -> int:
         """The last resort, when every idle chunk hangs on a chunk that is read: takes one chunk, and leaves a hole.
         Returns the slots that become free."""
-        number = self._lists.first(_IDLE)
+        number = self._lists.first(IDLE)
         assert number is not None, "something is idle"
         key, num_slots = self.keys[number][-1], self.chunk_slots[number]
         victims.append(key)
@@ -357,21 +282,6 @@ class StretchTable(StretchColumns):
             if before:
                 self.release(before, number)
 
-    def _forget(self, number: int, *, is_indexed: bool = True) -> None:
-        """Forgets a stretch that nobody holds."""
-        before, self.befores[number] = self.befores[number], 0
-        if is_indexed:
-            for key in self.keys[number]:
-                self._numbers.pop(key)
-        if not self.chunk_slots[number]:
-            self.num_holes -= 1
-        self._lists.remove(number)
-        self.keys[number], self.parents[number] = (), None
-        self.chunk_slots[number] = self.in_prefix[number] = 0
-        self._free.append(number)
-        if before:
-            self.release(before, number)
-
     # ---- for tests ---------------------------------------------------------------------------------------------
 
     def check_invariants(self) -> None:
@@ -391,6 +301,6 @@ class StretchTable(StretchColumns):
             assert len(set(is_pinned)) == 1, "a stretch is read as a whole"
             assert self.chunk_slots[number] or self.num_holders[number], "nobody waits for a hole"
         assert self.num_idle_slots == sum(map(self.slots_of, idle))
-        unneeded, others = set(self._lists.items(_UNNEEDED)), set(self._lists.items(_IDLE))
+        unneeded, others = set(self._lists.items(UNNEEDED)), set(self._lists.items(IDLE))
         assert unneeded == {number for number in idle if not self.num_holders[number]}
         assert others == set(idle) - unneeded

@@ -1,0 +1,110 @@
+"""Who holds each stretch of chunks, and what follows from it (see `stretches`).
+
+    points, and in a prefix group the stretches that follow  --hold-->  a stretch  --holds-->  the one before
+
+A stretch that nobody holds any more is unneeded. Where one holder is left, the point that it belongs to frees more than
+before when it goes: such points are noted, so that their worth is reckoned anew.
+"""
+
+from collections.abc import Mapping
+
+from octavo.policies.stretch_columns import Links, StretchColumns
+from octavo.tables import LinkedLists
+
+UNNEEDED, IDLE, _NUM_LISTS = 0, 1, 2
+
+
+class HeldStretches(StretchColumns):
+    """The holders of stretches, and the lists of those that nobody reads."""
+
+    def __init__(self, links: Mapping[bytes, Links]) -> None:
+        """`links`: by the last four bytes of a key, which name its group."""
+        super().__init__(links, first_number=_NUM_LISTS)
+        self._lists = LinkedLists(_NUM_LISTS)
+        """One list of unneeded stretches, and one of all other idle stretches, the longest idle first."""
+        self._changed: set[int] = set()
+
+    def _grow(self) -> None:
+        super()._grow()
+        self._lists.grow()
+
+    def add_point(self, number: int, point: int) -> None:
+        """A point ends with this stretch of a prefix group, and holds it."""
+        self.points[number] = point
+        self._count_holder(number, self.holders[number])
+
+    def remove_point(self, number: int) -> None:
+        self.points[number] = 0
+        self._uncount_holder(number)
+
+    def hold(self, number: int, holder: int) -> None:
+        """Adds a holder: in a prefix group a stretch that follows, else a point."""
+        other = self.holders[number]
+        self.holders[number] = other ^ holder
+        self._count_holder(number, other)
+
+    def release(self, number: int, holder: int) -> None:
+        """Removes a holder, which `hold` added."""
+        self.holders[number] ^= holder
+        self._uncount_holder(number)
+
+    def take_changed(self) -> set[int]:
+        """Points that hold more or less for themselves than at the last call."""
+        changed = self._changed
+        if changed:
+            self._changed = set()
+            changed.discard(0)
+        return changed
+
+    def was_reckoned(self, point: int) -> None:
+        """What this point holds for itself is known as it is now."""
+        self._changed.discard(point)
+
+    def _count_holder(self, number: int, other: int) -> None:
+        self.num_holders[number] += 1
+        if self.num_holders[number] == 1:
+            self._relist(number)
+            self._note_change(number)
+        elif self.num_holders[number] == 2:
+            if not self.in_prefix[number]:
+                self._changed.add(other)
+            else:
+                self._changed.add(self.points[number] if not other else self.point_above(other))
+
+    def _uncount_holder(self, number: int) -> None:
+        self.num_holders[number] -= 1
+        if self.num_holders[number]:
+            self._note_change(number)
+        elif self.chunk_slots[number]:
+            self._relist(number)
+        else:
+            self._forget(number)
+
+    def _note_change(self, number: int) -> None:
+        """Notes that the point which alone holds this stretch may now hold more or less for itself."""
+        if self.num_holders[number] == 1:
+            self._changed.add(self.point_above(number) if self.in_prefix[number] else self.holders[number])
+
+    def _relist(self, number: int) -> None:
+        """Puts a stretch that nobody holds any more at the front: it goes first."""
+        if number in self._lists:
+            self._lists.remove(number)
+            if self.num_holders[number]:
+                self._lists.append(IDLE, number)
+            else:
+                self._lists.prepend(UNNEEDED, number)
+
+    def _forget(self, number: int, *, is_indexed: bool = True) -> None:
+        """Forgets a stretch that nobody holds."""
+        before, self.befores[number] = self.befores[number], 0
+        if is_indexed:
+            for key in self.keys[number]:
+                self._numbers.pop(key)
+        if not self.chunk_slots[number]:
+            self.num_holes -= 1
+        self._lists.remove(number)
+        self.keys[number], self.parents[number] = (), None
+        self.chunk_slots[number] = self.in_prefix[number] = 0
+        self._free.append(number)
+        if before:
+            self.release(before, number)
