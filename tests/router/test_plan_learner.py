@@ -159,6 +159,10 @@ class Follower:
         self.indexes = Indexes()
         self.feed = LearningFeed(self.member, self.indexes, algorithm="sha256_cbor", learner=learner())
 
+    @property
+    def num_blocks(self):
+        return 0 if self.member.index is None else self.member.index.num_blocks_of("a:1")
+
     def resumes(self):
         ((index, hasher),) = self.indexes.hashers.items()
         return index.resumes(external_hashes(hasher.hash_tokens([*TOKENS, 1], PLAIN)), len(TOKENS) + 1)
@@ -210,4 +214,29 @@ def test_a_view_that_begins_late_or_anew_says_so(is_from_start, is_complete):
     engine.feed.take(delivered(stored(0, FULL, hashes_of(FULL))))
     assert engine.member.index.is_complete("a:1") == is_complete
     engine.feed.take(Resync(reason=reason, expected=0, got=None, is_from_start=is_from_start))
-    assert engine.resumes() == {}
+    assert engine.num_blocks == 0
+
+
+ANEW = Resync(reason=ResyncReason.RESTARTED, expected=1, got=0, is_from_start=True)
+
+
+@pytest.mark.parametrize(
+    ("group", "told"), [(FULL, hashes_of(FULL, seed="vllm-none-hash")), (STATE, hashes_of(STATE)[-1:])]
+)
+def test_an_engine_that_begins_anew_may_have_another_plan_and_another_seed(group, told):
+    engine = Follower()
+    for item in (delivered(stored(0, FULL, hashes_of(FULL))), ANEW, delivered(stored(0, group, told))):
+        engine.feed.take(item)
+    assert engine.resumes() == {"a:1": 64}
+    assert engine.member.index.is_complete("a:1")
+
+
+def test_hashes_that_were_refused_are_tried_again_when_the_engine_begins_anew():
+    engine = Follower()
+    engine.feed.take(delivered(stored(0, FULL, hashes_of(FULL, seed="another"))))
+    assert engine.member.blind.startswith("its events cannot be used: its hashes are not those of sha256_cbor")
+    engine.feed.take(delivered(stored(0, FULL, hashes_of(FULL))))
+    assert engine.num_blocks == 0
+    for item in (ANEW, delivered(stored(0, FULL, hashes_of(FULL)))):
+        engine.feed.take(item)
+    assert (engine.resumes(), engine.member.blind) == ({"a:1": 64}, "")

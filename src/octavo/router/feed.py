@@ -14,6 +14,7 @@ from octavo.router.plan_learner import PlanLearner
 _logger = logging.getLogger(__name__)
 _MOST_WAITING = 1024
 """The most batches that are kept until the plan is known. Beyond that the oldest are dropped."""
+UNUSABLE = "its events cannot be used"
 _NO_PLAN = "its plan is not known yet: it has stored nothing since the router looks"
 
 
@@ -88,7 +89,8 @@ class PlannedFeed(Feed):
 
 
 class LearningFeed(Feed):
-    """The feed of an engine whose plan is learned. Its blocks move to another index whenever the plan has grown."""
+    """The feed of an engine whose plan is learned. Its blocks move to another index whenever the plan has grown. An
+    engine that begins anew may have another plan and other hashes, so these are learned again."""
 
     def __init__(
         self,
@@ -106,7 +108,21 @@ class LearningFeed(Feed):
         self._stores = stores
         self._waiting: list[Delivered] = []
         self._is_complete = True
+        self._is_refused = False
         member.blind = _NO_PLAN
+
+    def take(self, item: SubscriberItem) -> None:
+        """What cannot be used is refused until the engine may have begun anew: nobody says when it has other settings
+        but its events."""
+        if self._is_refused and not isinstance(item, Resync):
+            return
+        self._is_refused = False
+        try:
+            super().take(item)
+        except InputError as error:
+            self._is_refused = True
+            self._learn_anew()
+            self.member.go_blind(f"{UNUSABLE}: {error}")
 
     def _apply(self, item: Delivered) -> None:
         plan = item.batch.plan
@@ -124,9 +140,14 @@ class LearningFeed(Feed):
             self._is_complete = False
 
     def _begin_anew(self) -> None:
-        super()._begin_anew()
-        self._waiting.clear()
+        self._learn_anew()
         self._is_complete = True
+        self.member.blind = _NO_PLAN
+
+    def _learn_anew(self) -> None:
+        self._indexes.forget(self.member)
+        self._learner.forget()
+        self._waiting.clear()
 
     def _forget(self) -> None:
         super()._forget()

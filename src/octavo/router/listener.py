@@ -6,7 +6,7 @@ import logging
 from octavo.errors import InputError
 from octavo.events import Subscriber, SubscriberConfig
 from octavo.hashing import DEFAULT_SEED
-from octavo.router.feed import Feed, LearningFeed, PlannedFeed
+from octavo.router.feed import UNUSABLE, Feed, LearningFeed, PlannedFeed
 from octavo.router.indexes import Indexes
 from octavo.router.member import Member
 from octavo.router.plan_learner import PlanLearner
@@ -43,7 +43,7 @@ async def listen(member: Member, facts: EngineFacts, indexes: Indexes) -> None:
                 await asyncio.sleep(0)  # a burst of events lets requests through
     except InputError as error:
         indexes.forget(member)
-        member.go_blind(f"its events cannot be used: {error}")
+        member.go_blind(f"{UNUSABLE}: {error}")
 
 
 def _feed_of(member: Member, facts: EngineFacts, indexes: Indexes) -> Feed:

@@ -54,6 +54,11 @@ class PlanLearner:
         self._hashing: tuple[int, str, int] | None = None
         """Hash block size, seed and lookahead, once they are known."""
 
+    def forget(self) -> None:
+        """The engine may have begun anew, with another plan and another seed."""
+        self._groups.clear()
+        self._told = self._hashing = None
+
     @property
     def plan(self) -> LearnedPlan | None:
         """None until a prompt's hashes are known, and all groups up to the last one that an event named, or the
