@@ -139,3 +139,20 @@ def test_what_one_engine_stored_another_one_is_expected_to_resume(engines, runni
     resumed = answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
     assert answer.headers["x-octavo-engine"] != first
     assert decision["choice"]["resumed_tokens"] == int(answer.headers["x-octavo-expected"]) == resumed > 0
+
+
+def test_what_a_store_has_is_expected_after_a_reset_that_spares_it(engines, running):
+    pytest.importorskip("obstore")
+    engine = engines[0]
+    router = running(RunningRouter([engine.url]))
+    router.wait_until_known(1)
+    body = {"model": MODEL, "prompt": list(range(5, 205)), "max_tokens": 1, "temperature": 0}
+    with router.client() as client, engine.client() as of_engine:
+        client.post("/v1/completions", json=body)
+        engine.ask(tell_all)
+        of_engine.post("/reset_prefix_cache").raise_for_status()
+        engine.ask(tell_all)
+        router.wait_until_told([engine])
+        answer = client.post("/v1/completions", json=body)
+    resumed = answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+    assert int(answer.headers["x-octavo-expected"]) == resumed > 0

@@ -1,12 +1,18 @@
-"""`KnownChunks`: the chunks that a tier knows to be in a shared store. The store may have more."""
+"""`KnownChunks`: the chunks that a tier knows to be in a shared store. The store may have more.
+
+After `announce`, a chunk is *untold* until it is told as stored; changes of it before that are not reported.
+"""
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
 from octavo.chunks import ChangeLog, OffloadKey, TierChanges
 from octavo.stores.client import HeldChunk
 
 MOST_KNOWN = 1 << 18
+_KEYS_TOLD_PER_CALL = 2048
+"""Keys of an announcement that one call tells."""
 
 
 class KnownChunks:
@@ -18,6 +24,8 @@ class KnownChunks:
         self._removed: OrderedDict[OffloadKey, None] = OrderedDict()
         """Chunks that this engine must not find, though the store has them for others. The oldest is dropped."""
         self._changes = ChangeLog()
+        self._untold: OrderedDict[OffloadKey, bool] = OrderedDict()
+        """Known chunks that are still to be announced; False for each, as it was not told."""
 
     def __len__(self) -> int:
         return len(self._held)
@@ -44,7 +52,7 @@ class KnownChunks:
     def stored(self, key: OffloadKey, held: HeldChunk) -> None:
         self._removed.pop(key, None)
         former = self._held.pop(key, None)
-        if former is not None and former.held_blocks != held.held_blocks:
+        if former is not None and former.held_blocks != held.held_blocks and key not in self._untold:
             self._changes.replaced([key])
         if former is None:
             self._add(key, held)
@@ -59,7 +67,7 @@ class KnownChunks:
     def gone(self, keys: Iterable[OffloadKey]) -> None:
         """Notes that the store lacks these, or has them damaged."""
         there = [key for key in keys if self._held.pop(key, None) is not None]
-        self._changes.removed(there)
+        self._changes.removed([key for key in there if self._untold.pop(key, True)])
 
     def remove(self, keys: Sequence[OffloadKey]) -> None:
         """Makes these not found, as they are unwanted or damaged, until they are stored here again."""
@@ -72,8 +80,17 @@ class KnownChunks:
         self.gone(list(self._held))
         self._removed.clear()
 
+    def announce(self) -> None:
+        """Tells all chunks anew, a portion with each `take_changes`, together with the other changes."""
+        self._changes.take()
+        self._untold = OrderedDict.fromkeys(self._held, False)
+
     def take_changes(self) -> TierChanges:
-        return self._changes.take()[0]
+        portion = list(islice(self._untold, _KEYS_TOLD_PER_CALL))
+        for key in portion:
+            del self._untold[key]
+        self._changes.stored(portion)
+        return self._changes.take()[0]._replace(has_more=bool(self._untold))
 
     def _add(self, key: OffloadKey, held: HeldChunk) -> None:
         self._held[key] = held

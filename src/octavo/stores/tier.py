@@ -114,6 +114,9 @@ class RemoteTier(Tier):
     def take_changes(self) -> TierChanges:
         return self._known.take_changes()
 
+    def announce(self) -> None:
+        self._known.announce()
+
     # ---- jobs ---------------------------------------------------------------------------------------------------
 
     def submit_store(self, job_id: int, chunks: Sequence[ChunkBytes]) -> bool:

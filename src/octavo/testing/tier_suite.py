@@ -149,6 +149,7 @@ class TierSuite:
             assert not any(driver.tier.take_changes()), "nobody has asked"
             if type(driver.tier).announce is Tier.announce:
                 pytest.skip("the tier announces nothing")
+            driver.await_answer()
             driver.announce()
             driver.tier.remove([key(1)])
             driver.settle()
