@@ -2,6 +2,7 @@
 publisher's state, or it has said that it does not know."""
 
 import asyncio
+import errno
 import gc
 import select
 import threading
@@ -183,6 +184,24 @@ def test_a_dead_replay_endpoint_is_a_resync():
             peer.send(5)
             peer.send(7)
             assert told(take(reader, 5)) == [ResyncReason.LATE_JOIN, 4, 5, ResyncReason.GAP, 7]
+
+
+def test_without_a_socket_for_its_replay_a_gap_is_a_resync(monkeypatch):
+    opened = zmq.Context.socket
+    with Peer() as peer, subscriber(peer, replay=True) as reader:
+        peer.await_subscriber(reader)
+        peer.send(0)
+        assert told(take(reader, 1)) == [0]
+
+        def refuse(context, kind, **options):
+            if kind == zmq.DEALER:
+                raise zmq.ZMQError(errno.EMFILE)
+            return opened(context, kind, **options)
+
+        monkeypatch.setattr(zmq.Context, "socket", refuse)
+        for sequence in (2, 3):
+            peer.send(sequence)
+        assert told(take(reader, 3)) == [ResyncReason.GAP, 2, 3]
 
 
 @pytest.mark.parametrize("is_idle", [True, False])

@@ -1,5 +1,8 @@
 """A plan that nobody told: learned from the events of an engine whose groups and hashes are known to the test only."""
 
+import asyncio
+from contextlib import AbstractContextManager
+
 import pytest
 
 from octavo.errors import InputError
@@ -17,6 +20,8 @@ from octavo.events import (
 )
 from octavo.hashing import PLAIN, BlockHasher, MultiModalItem, RequestIdentity
 from octavo.router import EngineAddress, Indexes, LearningFeed, Member, PlanLearner
+from octavo.router.listener import listen
+from octavo.server import EngineFacts
 
 TOKENS = list(range(100, 100 + 64))
 FULL = PublishedGroup(kind="full_attention", block_size=16)
@@ -240,3 +245,30 @@ def test_hashes_that_were_refused_are_tried_again_when_the_engine_begins_anew():
     for item in (ANEW, delivered(stored(0, FULL, hashes_of(FULL)))):
         engine.feed.take(item)
     assert (engine.resumes(), engine.member.blind) == ({"a:1": 64}, "")
+
+
+class FailingSubscriber(AbstractContextManager):
+    """One batch, and then what nobody expects."""
+
+    def __init__(self, _):
+        self.items = [delivered(stored(0, FULL, hashes_of(FULL)))]
+
+    def __exit__(self, *_):
+        pass
+
+    async def __aiter__(self):
+        for item in self.items:
+            yield item
+        raise OSError("too many open files")
+
+
+def test_blocks_that_nobody_follows_any_more_do_not_count(monkeypatch, caplog):
+    monkeypatch.setattr("octavo.router.listener.Subscriber", FailingSubscriber)
+    engine = Follower()
+    facts = EngineFacts(
+        model="m", max_model_len=64, events="ipc:///events", hash_algorithm="sha256_cbor", hash_seed="0"
+    )
+    asyncio.run(listen(engine.member, facts, engine.indexes))
+    assert engine.num_blocks == engine.indexes.num_blocks == 0
+    assert engine.member.blind == "its events cannot be used: too many open files"
+    assert "engine a:1: reading its events has failed" in caplog.messages

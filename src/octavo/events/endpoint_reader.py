@@ -270,11 +270,15 @@ class EndpointReader:
             if self._replay is not replay:
                 return
         if now >= replay.give_up_at:
-            self._to_recheck.clear()
-            pause_s = max(self._config.recheck_s, _RECHECK_AFTER_FAILURE_S)
-            self._recheck_later(now, pause_s * 2 ** min(self._num_failures, _MAX_DOUBLINGS))
-            self._num_failures += 1
-            self._apply(replay.publisher, session.replay_failed(), replay.held, now)
+            self._give_up(replay.publisher, replay.held, now)
+
+    def _give_up(self, publisher: FollowedPublisher, held: _Message | None, now: float) -> None:
+        """A replay that was asked for does not come."""
+        self._to_recheck.clear()
+        pause_s = max(self._config.recheck_s, _RECHECK_AFTER_FAILURE_S)
+        self._recheck_later(now, pause_s * 2 ** min(self._num_failures, _MAX_DOUBLINGS))
+        self._num_failures += 1
+        self._apply(publisher, publisher.session.replay_failed(), held, now)
 
     def _silent_at(self, publisher: FollowedPublisher) -> float:
         return publisher.silent_at(lost_at=self._watch.lost_at, patience_s=self._config.lost_s)
@@ -318,6 +322,8 @@ class EndpointReader:
             self._deliver(publisher, message, now, is_replayed=is_replayed)
         if verdict.replay_from is not None:
             self._replay = self._ask(publisher, verdict.replay_from, held, now)
+            if self._replay is None:
+                self._give_up(publisher, held, now)
 
     def _deliver(self, publisher: FollowedPublisher, message: _Message, now: float, *, is_replayed: bool) -> None:
         try:
@@ -345,13 +351,17 @@ class EndpointReader:
         self._counters.resyncs += 1
         self._items.append(replace(resync, topic=_text(publisher.topic or b""), endpoint=self.endpoint))
 
-    def _ask(self, publisher: FollowedPublisher, start: int, held: _Message | None, now: float) -> _Replay:
+    def _ask(self, publisher: FollowedPublisher, start: int, held: _Message | None, now: float) -> _Replay | None:
+        """None if no socket can be had, for example since no more files may be opened."""
         assert self._source.replay_endpoint is not None
         self._counters.replays += 1
-        socket = self._context.socket(zmq.DEALER)
+        try:
+            socket = self._context.socket(zmq.DEALER)
+        except zmq.ZMQError:
+            return None
         socket.set_hwm(self._config.max_replay_messages)  # vLLM drops what is not taken at once
-        self._set_options(socket)
         with contextlib.suppress(InputError, zmq.Again):  # an answer that does not come is dealt with already
+            self._set_options(socket)
             open_endpoint(socket, self._source.replay_endpoint, bind=False, max_frame_bytes=self._max_frame_bytes)
             socket.send_multipart((b"", encode_sequence(start)), zmq.NOBLOCK)
         return _Replay(publisher=publisher, socket=socket, held=held, give_up_at=now + self._config.replay_timeout_s)

@@ -42,8 +42,16 @@ async def listen(member: Member, facts: EngineFacts, indexes: Indexes) -> None:
                 feed.take(item)
                 await asyncio.sleep(0)  # a burst of events lets requests through
     except InputError as error:
-        indexes.forget(member)
-        member.go_blind(f"{UNUSABLE}: {error}")
+        _follow_no_more(member, indexes, error)
+    except Exception as error:
+        _logger.exception("engine %s: reading its events has failed", member.name)
+        _follow_no_more(member, indexes, error)
+
+
+def _follow_no_more(member: Member, indexes: Indexes, error: Exception) -> None:
+    """What nobody follows must not count."""
+    indexes.forget(member)
+    member.go_blind(f"{UNUSABLE}: {error}")
 
 
 def _feed_of(member: Member, facts: EngineFacts, indexes: Indexes) -> Feed:
