@@ -9,7 +9,7 @@ import pytest
 
 from octavo.errors import InputError
 from octavo.events import PublishedPlan
-from octavo.router import EngineAddress, RouterConfig, hints_in
+from octavo.router import EngineAddress, PromptReader, RouterConfig, hints_in
 from octavo.router.facts import read_models
 from octavo.router.fleet import Fleet
 from octavo.server import EngineFacts
@@ -129,6 +129,43 @@ def test_a_drained_engine_is_logged_when_that_changes(caplog):
     for is_draining in (True, True, False):
         fleet.drain(ENGINE, is_draining=is_draining)
     assert caplog.messages == [f"engine {ENGINE} gets no new requests", f"engine {ENGINE} takes requests again"]
+
+
+async def read_where_the_first_engine(fails, monkeypatch):
+    """How a prompt is read by two engines, of which the first one fails as soon as it is asked for tokens."""
+    monkeypatch.setattr("octavo.router.fleet._HEALTH_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("octavo.router.fleet.HEALTH_INTERVAL_S", 0.01)
+    has_failed = False
+
+    async def answer(request):
+        nonlocal has_failed
+        is_first, asks = request.url.host == "a", request.url.path == "/tokenize"
+        has_failed |= is_first and asks
+        if is_first and has_failed:
+            await fails()
+        if asks:
+            return httpx.Response(200, json={"tokens": [1, 2, 3]})
+        return httpx.Response(200, content=msgspec.json.encode(facts_of("m")))
+
+    async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
+        fleet = Fleet([EngineAddress.parse("http://a:1"), EngineAddress.parse("http://b:1")], client)
+        for member in fleet.members.values():
+            member.lost, member.facts = "", facts_of("m")
+        running = asyncio.create_task(fleet.run())
+        async with asyncio.timeout(60):
+            read = await PromptReader(fleet).read(b'{"model": "m", "messages": []}', {})
+        running.cancel()
+        await asyncio.wait([running])
+    return has_failed, read.prompt.num_tokens
+
+
+async def break_off():
+    raise httpx.ReadError("")
+
+
+@pytest.mark.parametrize("fails", [asyncio.Event().wait, break_off])
+def test_a_prompt_that_an_engine_was_to_read_is_read_by_another_one(fails, monkeypatch):
+    assert asyncio.run(read_where_the_first_engine(fails, monkeypatch)) == (True, 3)
 
 
 def facts_of(model, *adapters, aliases=()):

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -20,6 +21,8 @@ from octavo.router.rendered import Rendered, read_rendered, render_path, to_rend
 _logger = logging.getLogger(__name__)
 
 _TIMEOUT_S = 30.0
+_MOST_ASKED = 3
+"""Engines that are asked for the tokens of one prompt. The next one is asked if the last one has ended, or hangs."""
 _ASKED = frozenset(
     {"model", "messages", "tools", "chat_template_kwargs", "add_generation_prompt", "continue_final_message"}
     | {"add_special_tokens", "reasoning_effort", "prompt", "input", "instructions", "reasoning"}
@@ -67,11 +70,20 @@ class PromptReader:
     async def _render(self, request: dict[str, Any], headers: Mapping[str, str]) -> Rendered:
         if (tokens := _given_tokens(request)) is not None:
             return Rendered(tokens)
-        model = request.get("model")
-        ready = self._fleet.ready_for(model if isinstance(model, str) else "")
-        if not ready:
-            raise NoTokensError("no engine that has the model can be reached")
-        member = self._fleet.members[min(ready, key=lambda name: self._fleet.placement.loads[name].num_requests)]
+        model, asked = request.get("model"), set[str]()
+        while len(asked) < _MOST_ASKED:
+            ready = self._fleet.ready_for(model if isinstance(model, str) else "")
+            able = [name for name in ready if name not in asked]
+            if not able:
+                break
+            member = self._fleet.members[min(able, key=lambda name: self._fleet.placement.loads[name].num_requests)]
+            asked.add(member.name)
+            with suppress(httpx.NetworkError, httpx.RemoteProtocolError):
+                async with self._fleet.while_alive(member):
+                    return await self._render_at(member, request, headers)
+        raise NoTokensError("no engine that has the model can be reached")
+
+    async def _render_at(self, member: Member, request: dict[str, Any], headers: Mapping[str, str]) -> Rendered:
         if member.renders:
             return read_rendered(await self._ask(member, render_path(request), to_render(request), headers))
         return Rendered(await read_tokens(request, partial(self._ask, member, "/tokenize", headers=headers)))
