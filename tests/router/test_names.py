@@ -72,6 +72,22 @@ def test_an_engine_that_a_name_has_no_more_is_drained_and_then_forgotten():
     assert found(names) == {"10.0.0.6:8000": True, "10.0.0.7:8000": True}
 
 
+@pytest.mark.parametrize("order", [("blue", "green"), ("green", "blue")])
+def test_an_address_that_goes_to_another_name_is_that_ones(order):
+    hosts = {"blue": ["10.0.0.5"], "green": ["10.0.0.6"]}
+
+    async def look_up(name, _):
+        return hosts[name]
+
+    names = Names(look_up, lambda: 0.0)
+    names.follow([EngineAddress.parse(f"dns://{name}:8000,seed={name}") for name in order])
+    found(names)
+    hosts |= {"blue": ["10.0.0.7"], "green": ["10.0.0.5"]}
+    assert found(names) == {"10.0.0.5:8000": True, "10.0.0.6:8000": False, "10.0.0.7:8000": True}
+    told = {address.name: address.options["seed"] for address, _ in names.engines()}
+    assert told["10.0.0.5:8000"] == "green"
+
+
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [

@@ -10,6 +10,7 @@ import logging
 import socket
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import TypeAlias
 
 from octavo.router.address import EngineAddress
@@ -69,10 +70,12 @@ class Names:
         }
 
     def engines(self) -> list[tuple[EngineAddress, bool]]:
-        """The engines that are not forgotten, and whether their name still has them."""
-        return [
+        """The engines that are not forgotten, and whether their name still has them: those come last, as an address may
+        have gone from one name to another."""
+        found = [
             (known.address.at(host), host in known.hosts) for known in self._known.values() for host in known.last_had
         ]
+        return sorted(found, key=itemgetter(1))
 
     async def ask(self) -> None:
         """Looks all names up."""
