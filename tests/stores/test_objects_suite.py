@@ -1,10 +1,13 @@
 """The object store tier over a folder: the contract of a tier, and the state machine; and what damage does."""
 
+import asyncio
+import shutil
 from itertools import count
 
 import pytest
 
 from octavo.chunks import ALL_BLOCKS
+from octavo.stores.objects.epochs import Epochs
 from octavo.testing import tier_driver
 from rigs.objects_suite import ObjectsSuite
 
@@ -103,3 +106,49 @@ def test_equal_work_of_two_engines_is_stored_once(tmp_path):
         assert first.store(wanted) == second.store(wanted) == frozenset()
         assert len(objects_in(tmp_path)) == 1
         assert first.load(wanted) == second.load(wanted) == frozenset()
+
+
+class TestAMarkThatALifecycleRuleHasDeleted:
+    """The mark of the first reset. Its objects are younger, and stay."""
+
+    @pytest.fixture
+    def driver(self, tmp_path):
+        with ObjectsSuite().driver(tmp_path) as driver:
+            reset(driver)
+            shutil.rmtree(next(tmp_path.rglob("epochs")))
+            yield driver
+
+    def test_engines_that_start_share_with_those_that_run(self, driver, tmp_path):
+        assert driver.store(tier_driver.chunks(range(6))) == frozenset()
+        with ObjectsSuite().driver(tmp_path) as other:
+            assert other.found(range(6)) == [ALL_BLOCKS] * 6
+        assert [path.name for path in tmp_path.rglob("epochs/*")] == ["00000001"], "it is there again"
+
+    def test_the_next_reset_holds_for_what_was_stored_meanwhile(self, driver, tmp_path):
+        driver.store(tier_driver.chunks(range(6)))
+        with ObjectsSuite().driver(tmp_path) as other:
+            reset(other)
+            assert other.found(range(6)) == [0] * 6
+
+
+def test_an_engine_that_looks_again_makes_a_missing_mark_again(tmp_path):
+    obstore, now = pytest.importorskip("obstore"), [1.0]
+    epochs = Epochs(obstore.store.LocalStore(tmp_path), "family", clock=lambda: now[0])
+
+    async def look_later():
+        now[0] += 60
+        return await epochs.refresh()
+
+    async def lose_the_mark():
+        await epochs.begin_next()
+        await look_later()
+        (tmp_path / "family/epochs/00000001").unlink()
+        return await look_later()
+
+    assert asyncio.run(lose_the_mark()) == 1
+    assert (tmp_path / "family/epochs/00000001").exists()
+
+
+def reset(driver):
+    driver.tier.reset()
+    driver.poll_until(driver.tier.is_reset_durable, "the reset")

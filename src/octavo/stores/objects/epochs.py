@@ -2,11 +2,16 @@
 
 A reset begins the next epoch with one conditional put; from then on no engine finds what was stored before, and a
 collector deletes it. Engines look for a new epoch every few seconds while they ask.
+
+A bucket's lifecycle rule deletes the mark of an epoch that lasts. Without it, engines that start would stay in a former
+epoch, and a reset would begin one that others are in already. So an epoch is also told by what is filed under it, and
+engines make the mark anew.
 """
 
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 _LOOKED_EVERY_S = 5.0
@@ -18,8 +23,10 @@ class Epochs:
     def __init__(self, store: Any, folder: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.current = 0
         self._store = store
+        self._family = folder
         self._folder = f"{folder}/epochs"
         self._clock = clock
+        self._has_looked = False
         self._look_at = 0.0
         self._lock = asyncio.Lock()
         """Held while the epoch changes."""
@@ -28,26 +35,58 @@ class Epochs:
         """The epoch as known a few seconds ago, or looked up now."""
         async with self._lock:
             if is_forced or self._clock() >= self._look_at:
-                self.current = max(self.current, await self._last())
+                await self._look()
                 self._look_at = self._clock() + _LOOKED_EVERY_S
             return self.current
 
     async def begin_next(self) -> None:
-        import obstore
         from obstore.exceptions import AlreadyExistsError
 
         async with self._lock:
-            epoch = max(self.current, await self._last()) + 1
+            epoch = max(self.current, *await self._last_mark_and_filed()) + 1
             while True:
                 try:
-                    await obstore.put_async(self._store, f"{self._folder}/{epoch:08d}", b"octavo", mode="create")
+                    await self._mark(epoch)
                 except AlreadyExistsError:  # another engine has begun it, and may have stored in it already
                     epoch += 1
                 else:
                     self.current = epoch
                     return
 
-    async def _last(self) -> int:
+    async def _look(self) -> None:
+        """One listing, unless the marks may tell too little: at first, and when they tell less than before."""
+        marked = await self._last_mark() if self._has_looked else -1
+        if marked < self.current:
+            marked, filed = await self._last_mark_and_filed()
+            self.current = max(self.current, filed)
+            if marked < self.current:
+                await self._mark_again()
+        self.current = max(self.current, marked)
+        self._has_looked = True
+
+    async def _mark_again(self) -> None:
+        from obstore.exceptions import BaseError
+
+        with suppress(BaseError, OSError):  # a reader may not write, and another engine may be first
+            await self._mark(self.current)
+
+    async def _mark(self, epoch: int) -> None:
+        import obstore
+
+        await obstore.put_async(self._store, f"{self._folder}/{epoch:08d}", b"octavo", mode="create")
+
+    async def _last_mark_and_filed(self) -> tuple[int, int]:
+        return await asyncio.gather(self._last_mark(), self._last_filed())
+
+    async def _last_filed(self) -> int:
+        """The last epoch in which something is stored."""
+        import obstore
+
+        found = await obstore.list_with_delimiter_async(self._store, prefix=self._family)
+        names = [path.rpartition("/")[2] for path in found["common_prefixes"]]
+        return max((int(name) for name in names if name.isdecimal()), default=0)
+
+    async def _last_mark(self) -> int:
         import obstore
 
         last = 0
