@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from octavo.errors import InputError
-from octavo.events import PublishedPlan
-from octavo.router import EngineAddress, PromptReader, RouterConfig, hints_in
+from octavo.events import PublishedPlan, Resync, ResyncReason
+from octavo.router import EngineAddress, LearningFeed, PromptReader, RouterConfig, hints_in
 from octavo.router.facts import read_models
 from octavo.router.fleet import Fleet
 from octavo.server import EngineFacts
@@ -129,6 +129,37 @@ def test_a_drained_engine_is_logged_when_that_changes(caplog):
     for is_draining in (True, True, False):
         fleet.drain(ENGINE, is_draining=is_draining)
     assert caplog.messages == [f"engine {ENGINE} gets no new requests", f"engine {ENGINE} takes requests again"]
+
+
+async def lives_heard_of(monkeypatch):
+    """Of an engine that answers for its health all the time, and whose events begin anew once."""
+    monkeypatch.setattr("octavo.router.fleet.HEALTH_INTERVAL_S", 0.01)
+    lives, heard = ["new", "old"], asyncio.Queue()
+
+    async def hear(member, facts, indexes):
+        heard.put_nowait(facts.life)
+        if facts.life == "old":
+            feed = LearningFeed(member, indexes, algorithm="sha256_cbor", learner=None)
+            feed.take(Resync(reason=ResyncReason.RECONNECTED, expected=3, got=None))
+
+    def answer(request):
+        if request.url.path != "/engine":
+            return httpx.Response(200 if request.url.path == "/health" else 404)
+        life = lives.pop() if len(lives) > 1 else lives[0]
+        return httpx.Response(200, content=msgspec.json.encode(msgspec.structs.replace(facts_of("m"), life=life)))
+
+    monkeypatch.setattr("octavo.router.fleet.listen", hear)
+    async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client, asyncio.timeout(60):
+        running = asyncio.create_task(fleet_of(client).run())
+        told = [await heard.get(), await heard.get()]
+        running.cancel()
+        await asyncio.wait([running])
+    return told
+
+
+def test_an_engine_whose_events_begin_anew_is_asked_for_its_facts_though_it_never_seemed_gone(monkeypatch, caplog):
+    assert asyncio.run(lives_heard_of(monkeypatch)) == ["old", "new"]
+    assert not any("is lost" in message for message in caplog.messages)
 
 
 async def read_where_the_first_engine(fails, monkeypatch):

@@ -5,7 +5,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
 from octavo.errors import InputError, WireError
-from octavo.events import NO_STORES, AnyEvent, Delivered, Heard, Resync, Silence, SubscriberItem, decode_batch
+from octavo.events import (
+    NO_STORES,
+    AnyEvent,
+    Delivered,
+    Heard,
+    Resync,
+    ResyncReason,
+    Silence,
+    SubscriberItem,
+    decode_batch,
+)
 from octavo.router.index import FleetIndex
 from octavo.router.indexes import Indexes
 from octavo.router.member import Member
@@ -14,6 +24,7 @@ from octavo.router.plan_learner import PlanLearner
 _logger = logging.getLogger(__name__)
 _MOST_WAITING = 1024
 """The most batches that are kept until the plan is known. Beyond that the oldest are dropped."""
+_MAYBE_ANEW = frozenset({ResyncReason.RESTARTED, ResyncReason.RECONNECTED})
 UNUSABLE = "its events cannot be used"
 _NO_PLAN = "its plan is not known yet: it has stored nothing since the router looks"
 
@@ -36,8 +47,10 @@ class Feed(ABC):
                 member.num_batches += 1
                 member.blind = ""
             case Resync(is_from_start=True):
+                member.has_begun_anew = True
                 self._begin_anew()
             case Resync():
+                member.has_begun_anew |= item.reason in _MAYBE_ANEW
                 self._forget()
             case Heard():
                 self._heard()

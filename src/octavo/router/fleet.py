@@ -1,6 +1,7 @@
 """`Fleet`: the engines that a router sends requests to. One task for each asks after its health and reads its events.
 
-    facts     GET /engine, when the router starts and whenever the engine comes back; of vLLM, GET /v1/models
+    facts     GET /engine, when the router starts and whenever the engine comes back, or its events begin anew; of vLLM,
+              GET /v1/models
     health    GET /health at an interval; a request that cannot be delivered counts too
     events    from its own socket into the index that it shares with all engines of the same plan and hashes
     load      GET /load, a line whenever it changes: what other routers have sent there
@@ -188,10 +189,11 @@ class Fleet:
         """While an engine cannot be reached, its blocks stay known: its events will say if they are gone."""
         async with _Reading() as reading:
             while True:
-                if member.is_reachable:
+                if member.is_reachable and not member.has_begun_anew:
                     await self._ask_health(member)
                 elif (facts := await self._ask_facts(member)) is not None:
-                    _logger.info("engine %s serves %s", member.name, facts.model)
+                    if not member.is_reachable or facts != member.facts:
+                        _logger.info("engine %s serves %s", member.name, facts.model)
                     if facts != member.facts:
                         member.blind = ""
                         await reading.stop()
@@ -210,6 +212,7 @@ class Fleet:
                 both.create_task(follow_load(self.client, member.address.url, self._router, self._headers, hear))
 
     async def _ask_facts(self, member: Member) -> EngineFacts | None:
+        member.has_begun_anew = False
         try:
             answer = await self._get(member, "/engine")
             member.learns_plan = answer.status_code == HTTPStatus.NOT_FOUND

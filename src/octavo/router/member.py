@@ -27,6 +27,9 @@ class Member:
     is_listed: bool = True
     """Whether the name that it was found by still has its address; otherwise it gets nothing new."""
     facts: EngineFacts | None = None
+    has_begun_anew: bool = False
+    """Whether its events tell of a restart since it told its facts. A restart may be quicker than the look for its
+    health, or another engine takes over its address."""
     index: FleetIndex | None = None
     """The index with its blocks; None while nothing is known of them."""
     requests: set[asyncio.Timeout] = field(default_factory=set)
