@@ -116,6 +116,24 @@ class TestFullDisk:
         assert driver.tier.status().counters["store_refused"] == 1
         assert driver.found([0]) == [0]
 
+    @pytest.mark.parametrize("is_full_at_the_start", [True, False])
+    def test_one_that_had_no_room_for_a_segment_is_used_when_it_has(self, disk, is_full_at_the_start):
+        if is_full_at_the_start:
+            disk.io.capacity_bytes = 1 << 18
+        driver = disk.open(size="4MiB", segment_size=1 << 19)
+        disk.io.capacity_bytes = 1 << 18
+        driver.submit_store(tier_driver.chunks([0]))
+        driver.settle()
+        disk.io.capacity_bytes = None
+
+        def is_taken():
+            disk.now += 2.0
+            return driver.submit_store(tier_driver.chunks([1])) is not None
+
+        driver.poll_until(is_taken, "room")
+        driver.settle()
+        assert driver.found([0, 1]) == [0, ALL_BLOCKS]
+
 
 @pytest.mark.parametrize("call", ["open", "allocate", "write", "sync", "truncate"])
 def test_what_nobody_expects_of_a_disk(disk, caplog, call):

@@ -191,6 +191,14 @@ class SegmentBroken:
 
 
 @dataclass(frozen=True, slots=True)
+class FolderSeen:
+    """The folder is there and ours. No segment was open."""
+
+    room_bytes: int
+    """The bytes that the file system has left."""
+
+
+@dataclass(frozen=True, slots=True)
 class FolderBroken:
     """The folder is gone, or another engine has it. No segment was open."""
 
@@ -241,6 +249,7 @@ Report: TypeAlias = (
     | SegmentOpened
     | SegmentSynced
     | SegmentBroken
+    | FolderSeen
     | FolderBroken
     | SegmentSealed
     | SegmentDeleted

@@ -27,6 +27,7 @@ from octavo.tiers.disk.opening import OpenedDirectory, open_directory, tell_of_w
 from octavo.tiers.disk.operations import (
     DiskJob,
     FolderBroken,
+    FolderSeen,
     ProbeEnded,
     RecordsWritten,
     Report,
@@ -321,6 +322,8 @@ class DiskTier(Tier):
                 segment.forget_writing()
             case SegmentBroken():
                 self._segment_broken(report)
+            case FolderSeen(room_bytes):
+                self._room.seen(self._ledger.used_bytes, room_bytes)
             case FolderBroken(error):
                 self._health.degrade(describe(error))
             case SegmentDeleted(segment, error):

@@ -26,6 +26,7 @@ from octavo.tiers.disk.operations import (
     ClearReset,
     DeleteSegment,
     FolderBroken,
+    FolderSeen,
     MarkReset,
     OpenSegment,
     Order,
@@ -336,7 +337,10 @@ class Writer:
         try:
             with self.ticket:
                 self._lock.check()
-                if segment is None or not self._num_unsynced:
+                if segment is None:
+                    self._reports.put(FolderSeen(usable_bytes(self._io.free_bytes())))
+                    return True
+                if not self._num_unsynced:
                     return True
                 assert self._fd is not None, "an open segment has a file"
                 self._io.sync(self._fd)
