@@ -7,7 +7,9 @@ nanoseconds of the thread's CPU per chunk: `fill`, a store into free room; `stor
 promises and all that goes; `touch`, a request that resumes at the last point that is there; `load`, a read of its
 chunks. `in all`: a chunk that is stored, touched once and evicted. All was replaced once in this way before the first
 round; the subjects take turns, round by round, and the best round counts, but the longest pause of all stores, touches
-and loads. Bytes are what a full policy has allocated (tracemalloc), beyond the keys, which the tier has anyway.
+and loads. `while read` is the longest pause of stores right after the fill, while the quarter of the prompts that was
+stored first is being read, as by requests that wait for a slow disk. Bytes are what a full policy has allocated
+(tracemalloc), beyond the keys, which the tier has anyway.
 """
 
 import argparse
@@ -27,8 +29,8 @@ from octavo.policies import EvictionPolicy, make_policy
 POLICIES = ("lru", "resume_points")
 MODES = ("fill", "store", "touch", "load")
 IN_ALL = "in all"
-LONGEST, BYTES = "longest ms", "bytes"
-COLUMNS = (*MODES, IN_ALL, LONGEST, BYTES)
+LONGEST, WHILE_READ, BYTES = "longest ms", "while read", "bytes"
+COLUMNS = (*MODES, IN_ALL, LONGEST, WHILE_READ, BYTES)
 
 
 class Level(Protocol):
@@ -43,7 +45,10 @@ class Level(Protocol):
 
     def touch(self, keys: Sequence[OffloadKey]) -> None: ...
 
-    def load(self, keys: Sequence[OffloadKey]) -> None: ...
+    def begin_load(self, keys: Sequence[OffloadKey]) -> Any:
+        """What ends the load."""
+
+    def end_load(self, load: Any) -> None: ...
 
     def are_there(self, keys: Sequence[OffloadKey]) -> bool: ...
 
@@ -70,9 +75,12 @@ class PolicyAlone:
         self._victims.append(self.policy.evict(store.num_slots) or [])
         self.fill(store)
 
-    def load(self, keys: Sequence[OffloadKey]) -> None:
+    def begin_load(self, keys: Sequence[OffloadKey]) -> Sequence[OffloadKey]:
         self.policy.pin(keys)
-        self.policy.unpin(keys)
+        return keys
+
+    def end_load(self, load: Sequence[OffloadKey]) -> None:
+        self.policy.unpin(load)
 
     def are_there(self, keys: Sequence[OffloadKey]) -> bool:
         self._gone.update(*self._victims)
@@ -98,10 +106,13 @@ class WholeManager:
 
     fill = store
 
-    def load(self, keys: Sequence[OffloadKey]) -> None:
+    def begin_load(self, keys: Sequence[OffloadKey]) -> int:
         prepared = self.manager.prepare_load(keys)
         assert prepared is not None
-        self.manager.complete_load(prepared.job_id)
+        return prepared.job_id
+
+    def end_load(self, load: int) -> None:
+        self.manager.complete_load(load)
 
     def are_there(self, keys: Sequence[OffloadKey]) -> bool:
         return all(stand is LookupResult.HIT for stand in self.manager.lookup(keys))
@@ -125,24 +136,37 @@ class Subject:
         self._time("store", level.store, stores)
         used = [keys for prompt in prompts if (keys := prompt.longest_there(level.are_there))]
         self._time("touch", level.touch, [(keys, len(keys)) for keys in used])
-        self._time("load", level.load, [(keys, len(keys)) for keys in used])
+        self._time("load", lambda keys: level.end_load(level.begin_load(keys)), [(keys, len(keys)) for keys in used])
+
+    def store_while_read(self, prompts: Sequence[Prompt], read: Sequence[Prompt]) -> None:
+        """Stores these prompts while all chunks of others are being read."""
+        level = self._level
+        loads = [level.begin_load([chunk.key for chunk in prompt.chunks]) for prompt in read]
+        self.figures[WHILE_READ] = max(timed_ns(level.store, store) for store in map(level.prepare, prompts)) / 1e6
+        for load in loads:
+            level.end_load(load)
 
     def forget_rounds(self) -> None:
         """What was played so far does not count."""
-        self.figures = {"fill": self.figures["fill"], LONGEST: self.figures[LONGEST]}
+        kept = ("fill", LONGEST, WHILE_READ)
+        self.figures = {column: self.figures[column] for column in kept}
 
     def _time(self, mode: str, call: Callable[[Any], object], arguments: Sequence[tuple[Any, int]]) -> None:
         """Times a round of calls, each with its argument and the number of chunks in it."""
         total_ns = 0
         for argument, _ in arguments:
-            began = time.thread_time_ns()
-            call(argument)
-            took_ns = time.thread_time_ns() - began
+            took_ns = timed_ns(call, argument)
             total_ns += took_ns
             self.figures[LONGEST] = max(self.figures[LONGEST], took_ns / 1e6)
         ns = total_ns / max(1, sum(num_chunks for _, num_chunks in arguments))
         self.figures[mode] = min(self.figures.get(mode, float("inf")), ns)
         self.figures[IN_ALL] = self.figures.get("store", 0.0) + self.figures.get("touch", 0.0)
+
+
+def timed_ns(call: Callable[[Any], object], argument: Any) -> int:
+    began = time.thread_time_ns()
+    call(argument)
+    return time.thread_time_ns() - began
 
 
 def main() -> None:
@@ -159,7 +183,7 @@ def main() -> None:
             continue
         prompts = [geometry.prompt() for _ in range(args.keys // len(geometry.prompt().chunks))]
         num_warm = len(prompts) // args.per_round + 1
-        later = [[geometry.prompt() for _ in range(args.per_round)] for _ in range(num_warm + args.rounds)]
+        later = [[geometry.prompt() for _ in range(args.per_round)] for _ in range(num_warm + args.rounds + 1)]
         gc.collect()
         gc.freeze()  # collections in our calls shall not look through what the benchmark holds
         for level, make_level in (("policy", PolicyAlone), ("manager", WholeManager)):
@@ -177,7 +201,8 @@ def play(
     """Fills the subjects, and lets them take turns."""
     for subject in subjects.values():
         subject.fill(prompts)
-    for number, round_ in enumerate(later):
+        subject.store_while_read(later[0], prompts[: len(prompts) // 4])
+    for number, round_ in enumerate(later[1:]):
         for subject in subjects.values():
             if number == num_warm:
                 subject.forget_rounds()
@@ -208,7 +233,7 @@ def print_rows(name: str, subjects: Mapping[str, Subject]) -> None:
 def print_row(name: str, figures: Mapping[str, float], digits: int = 0) -> None:
     cells = []
     for column in COLUMNS:
-        places = 2 if column == LONGEST else digits
+        places = 2 if column in (LONGEST, WHILE_READ) else digits
         cells.append(f"{figures[column]:12.{places}f}" if column in figures else " " * 12)
     print(f"{name:48}" + "".join(cells), flush=True)
 

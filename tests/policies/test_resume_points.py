@@ -320,6 +320,27 @@ def test_pinned_chunks_of_a_point_that_goes_are_the_next_to_go():
     assert writer.kept == [[5, 6, 7]]
 
 
+@pytest.mark.parametrize("weight", [1.0, 4.0])
+@pytest.mark.parametrize("groups", [(policy_suite.FULL,), HYBRID], ids=["full", "hybrid"])
+def test_points_that_are_being_read_are_passed_over(groups, weight):
+    """They would free nothing now. Afterwards they are as old as they were before."""
+    writer = Writer(groups=groups)
+    paths = [[symbol, symbol, symbol] for symbol in range(4)]
+    for path in paths:
+        writer.store(path)
+        writer.policy.weigh(policy_suite.block_hash_of(path), weight)
+    ends = [path[:stop] for path in paths[:2] for stop in (1, 2, 3)]
+    keys = [policy_suite.chunk_of(end, group_idx).key for end in ends for group_idx in range(len(groups))]
+    read = [key for key in keys if key in writer.present]
+    writer.policy.pin(read)
+    writer.evict(len(read) // 2)
+    assert [path in writer.kept for path in paths] == [True, True, False, True]
+    writer.policy.unpin(read)
+    writer.policy.check_invariants()
+    writer.evict(len(read) // 2)
+    assert [path in writer.kept for path in paths] == [False, True, False, True]
+
+
 def test_chunks_before_a_pinned_one_are_given_up_in_the_end():
     writer = Writer(groups=(policy_suite.FULL,))
     writer.store([0, 1, 2, 3])

@@ -48,6 +48,12 @@ class HeldStretches(StretchColumns):
         self.holders[number] ^= holder
         self._uncount_holder(number)
 
+    def only_point(self, number: int) -> int:
+        """The point that alone holds this stretch; 0 if there is none."""
+        if self.num_holders[number] != 1:
+            return 0
+        return self.point_above(number) if self.in_prefix[number] else self.holders[number]
+
     def take_changed(self) -> set[int]:
         """Points that hold more or less for themselves than at the last call."""
         changed = self._changed
@@ -82,8 +88,7 @@ class HeldStretches(StretchColumns):
 
     def _note_change(self, number: int) -> None:
         """Notes that the point which alone holds this stretch may now hold more or less for itself."""
-        if self.num_holders[number] == 1:
-            self._changed.add(self.point_above(number) if self.in_prefix[number] else self.holders[number])
+        self._changed.add(self.only_point(number))
 
     def _relist(self, number: int) -> None:
         """Puts a stretch that nobody holds any more at the front: it goes first."""

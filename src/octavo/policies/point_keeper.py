@@ -4,7 +4,7 @@ Whatever a point holds, or frees when it goes, follows from the groups' specs an
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import starmap
+from itertools import chain, starmap
 
 from octavo.chunks import (
     GroupOffloadConfig,
@@ -45,7 +45,7 @@ class PointKeeper:
 
     def _start(self) -> None:
         self._stretches = StretchTable({group.suffix: group.links for group in self._groups})
-        self._points = PointTable(self._num_slots, self._num_units, is_asked_by_use=self._is_plain)
+        self._points = PointTable(self._num_slots, self._num_units, self._frees_at_once, is_asked_by_use=self._is_plain)
         self._returned: dict[bytes, None] = {}
         """The chunks at which points that were given up are there again, and not promised yet."""
         self._mean_tokens, self._num_promises = 0.0, 0
@@ -250,7 +250,7 @@ class PointKeeper:
         self._points.set_worth(point, num_slots, tokens, is_followed=is_followed)
 
     def _exclusive_slots(self, point: int) -> int:
-        """The slots that become free if a point is given up."""
+        """The slots that become free if a point is given up and nobody reads them."""
         stretches, name, tip = self._stretches, self._points.names[point], self._points.tips[point]
         total = stretches.exclusive_slots(tip)
         if self._points.is_end[point]:
@@ -260,6 +260,20 @@ class PointKeeper:
         for group in self._run_groups:
             count = group.num_chunks(self._points.num_tokens[point])
             for number in stretches.cut_run(OffloadKey(name + group.suffix), count):
-                if stretches.num_holders[number] == 1:
-                    total += stretches.slots_of(number)
+                total += stretches.exclusive_slots(number)
         return total
+
+    def _frees_at_once(self, point: int) -> bool:
+        """Whether some slots become free now if a point is given up: of a stretch that it alone holds and nobody reads.
+        Chunks before one that is read stay."""
+        stretches, points, name = self._stretches, self._points, self._points.names[point]
+        if stretches.goes_with_holder(points.tips[point]):
+            return True
+        if points.is_end[point]:
+            return False
+        keys = [OffloadKey(name + group.suffix) for group in (*self._run_groups, *self._prefix_groups[1:])]
+        if any(map(stretches.goes_with_holder, map(stretches.find, keys))):  # as most do
+            return True
+        counts = [group.num_chunks(points.num_tokens[point]) for group in self._run_groups]
+        runs = map(stretches.cut_run, keys, counts)
+        return any(map(stretches.goes_with_holder, chain.from_iterable(runs)))

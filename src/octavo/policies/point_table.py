@@ -2,7 +2,7 @@
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush, heapreplace
 from itertools import islice
 
@@ -23,14 +23,20 @@ _LOOKS_PER_TURN = 128
 
 class PointTable:
     """Points by number. Points that would free something wait in queues by class and by tokens per slot, the one used
-    longest ago first. Points with a weight wait apart (`WeighedPoints`)."""
+    longest ago first. Points with a weight wait apart (`WeighedPoints`).
 
-    def __init__(self, num_slots: int, num_units: int, *, is_asked_by_use: bool) -> None:
-        """`is_asked_by_use`: whether somebody will ask for the point used longest ago."""
+    A point that would free nothing now, because others follow it or because it is being read, is parked when it comes
+    to the front. `set_worth` and `was_read` bring it back."""
+
+    def __init__(
+        self, num_slots: int, num_units: int, frees_at_once: Callable[[int], bool], *, is_asked_by_use: bool
+    ) -> None:
+        """`frees_at_once`: whether nobody reads what a point would free. `is_asked_by_use`: whether somebody will ask
+        for the point used longest ago."""
         self.now = 0
         """The slots stored since the beginning; it serves as a clock."""
         self.hazards = Hazards(num_slots, num_units)
-        self._num_slots = num_slots
+        self._num_slots, self._frees_at_once = num_slots, frees_at_once
         self._look_every = max(1, num_slots // _LOOKS_PER_TURN)
         self._looked_at = -self._look_every
         self.names: list[bytes] = [b""] * _NUM_LISTS
@@ -42,7 +48,7 @@ class PointTable:
         """Per point: its tokens beyond the next point below."""
         self.last_use = array("q", bytes(8 * _NUM_LISTS))
         self.freed = array("q", bytes(8 * _NUM_LISTS))
-        """Per point: the slots that become free when it is given up."""
+        """Per point: the slots that become free when it is given up and nobody reads them."""
         self.lives = array("q", bytes(8 * _NUM_LISTS))
         self.classes = array("b", bytes(_NUM_LISTS))
         self.roles = array("b", bytes(_NUM_LISTS))
@@ -54,9 +60,9 @@ class PointTable:
         self._is_parked = array("b", bytes(_NUM_LISTS))
         self._lists = LinkedLists(_NUM_LISTS)
         self._by_use = LinkedLists(_NUM_LISTS) if is_asked_by_use else None
-        """All points by their last use, except those that free nothing and came to the front."""
+        """All points by their last use, except those that would free nothing and came to the front."""
         self._heads: list[tuple[float, int, int, int]] = []
-        self._weighed = WeighedPoints(self, self.last_use, self.freed)
+        self._weighed = WeighedPoints(self, self.last_use)
         self._weights = self._weighed.weights
 
     def parts(self) -> Sequence[Part]:
@@ -170,29 +176,44 @@ class PointTable:
 
     def set_worth(self, point: int, num_slots: int, tokens_saved: int, *, is_followed: bool) -> None:
         """Says what a point is worth, before its first life begins, or since a neighbour came or went."""
-        was = self.freed[point]
         self.freed[point], self.tokens_saved[point], self.is_followed[point] = num_slots, tokens_saved, is_followed
         if point in self._weights:
-            if num_slots and not was:
+            if num_slots:
                 self._weighed.changed(point)
         elif point in self._lists:
-            self._refile(point, comes_back=num_slots > was == 0)
+            self._refile(point)
 
-    def _refile(self, point: int, *, comes_back: bool) -> None:
-        """Moves a point to where it belongs. `comes_back`: it frees something again."""
-        if comes_back and self._by_use is not None and point not in self._by_use:
-            self._put_back(self._by_use, _ALL, point)
-        if self.freed[point] and self._is_parked[point]:
-            self._unpark(point)
-        elif self.last_use[point] == self.now and self._is_misfiled(point):
+    def was_read(self, point: int) -> None:
+        """A reader of something that this point alone holds is done."""
+        if point in self._weights:
+            self._weighed.changed(point)
+        elif self.freed[point]:
+            self._come_back(point)
+
+    def can_go(self, point: int) -> bool:
+        """Whether something becomes free at once when a point is given up."""
+        return self.freed[point] > 0 and self._frees_at_once(point)
+
+    def _refile(self, point: int) -> None:
+        """Moves a point to where it belongs."""
+        if self.freed[point]:
+            self._come_back(point)
+        if self.last_use[point] == self.now and self._is_misfiled(point):
             self._lists.remove(point)
             self._enqueue(point)
 
     def _is_misfiled(self, point: int) -> bool:
         return not self._is_parked[point] and self._queue[point] != self._queue_of(point)
 
+    def _come_back(self, point: int) -> None:
+        """Puts a point back that left because it would have freed nothing."""
+        if self._by_use is not None and point not in self._by_use:
+            self._put_back(self._by_use, _ALL, point)
+        if self._is_parked[point]:
+            self._unpark(point)
+
     def worst(self) -> int | None:
-        """The point to give up next. A point that frees nothing is parked until its neighbours have gone."""
+        """The point to give up next. If no point would free anything, one whose neighbours may then."""
         if self.now - self._looked_at >= self._look_every or len(self._heads) > _QUEUES:
             self._look()
         lists, heads = self._lists, self._heads
@@ -201,26 +222,26 @@ class PointTable:
             head = lists.first(queue)
             if head == point and self.freed[point] and self._queue[point] == queue:
                 score = self._score(point)
-                if score <= filed:
+                if score > filed:
+                    heapreplace(heads, (score, self.last_use[point], queue, point))
+                    continue
+                if self._frees_at_once(point):
                     return point
-                heapreplace(heads, (score, self.last_use[point], queue, point))
-                continue
+                while head is not None and not self.can_go(head):
+                    head = self._park(head)
             heappop(heads)
             if head is not None and not self.freed[head]:
-                lists.remove(head)
-                lists.append(_PARKED, head)
-                self._is_parked[head] = True
-                head = lists.first(queue)
+                head = self._park(head)
             if head is not None:
                 self._push_head(queue, head)
         return lists.first(_PARKED)
 
     def least_recent(self) -> int | None:
-        """The point used longest ago. A point that frees nothing leaves the order until its neighbours have gone."""
+        """The point used longest ago of those that would free something; else as `worst`."""
         assert self._by_use is not None
-        while (point := self._by_use.first(_ALL)) is not None and not self.freed[point]:
+        while (point := self._by_use.first(_ALL)) is not None and not self.can_go(point):
             self._by_use.remove(point)
-        return point
+        return self.worst() if point is None else point
 
     # ---- weights -----------------------------------------------------------------------------------------------
 
@@ -259,7 +280,7 @@ class PointTable:
         weighed = self._weighed.least(self.now // self._look_every, by_use=by_use)
         if weighed is None:
             return self._weighed.any_one() if point is None else point
-        if point is None or not self.freed[point]:
+        if point is None or not self.can_go(point):
             return weighed
         return min(weighed, point, key=lambda one: self._weighed.value_of(one, by_use=by_use))
 
@@ -294,6 +315,13 @@ class PointTable:
             self._look()
         heappush(self._heads, (self._score(point), self.last_use[point], queue, point))
 
+    def _park(self, point: int) -> int | None:
+        """Returns the point behind it in its queue."""
+        self._lists.remove(point)
+        self._lists.append(_PARKED, point)
+        self._is_parked[point] = True
+        return self._lists.first(self._queue[point])
+
     def _unpark(self, point: int) -> None:
         self._is_parked[point] = False
         self._lists.remove(point)
@@ -309,8 +337,8 @@ class PointTable:
         weighed = set(self._lists.items(_WEIGHED))
         assert queued | parked | weighed == set(self)
         assert all(point in self._weights for point in weighed)
-        assert all(not self.freed[point] for point in parked)
+        assert not any(map(self.can_go, parked))
         assert not any(point in self._weights for point in queued | parked)
         if self._by_use is not None:
             self._by_use.check_invariants()
-            assert all(point in self._by_use for point in queued | parked if self.freed[point])
+            assert all(point in self._by_use for point in queued | parked if self.can_go(point))

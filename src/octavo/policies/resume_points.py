@@ -180,7 +180,10 @@ class ResumePointPolicy(PointKeeper, EvictionPolicy):
 
     def unpin(self, keys: Sequence[OffloadKey]) -> None:
         for number in self._stretches.unpin(keys):
-            if self._is_plain and self._stretches.is_unneeded(number):
+            point = self._stretches.only_point(number)
+            if point:
+                self._points.was_read(point)
+            elif self._is_plain and self._stretches.is_unneeded(number):
                 self._add_end(number)
         self._reckon_changed()
         if self._net is not None:

@@ -116,7 +116,8 @@ class StretchColumns:
         return number if self.num_holders[number] == 1 else 0
 
     def exclusive_slots(self, number: int) -> int:
-        """The slots that become free in a prefix group when the only holder of a stretch goes."""
+        """The slots that become free when the only holder of a stretch goes and nobody reads them: its own, and in a
+        prefix group those of the stretches before that it alone holds."""
         num_slots = 0
         while number and self.num_holders[number] == 1:
             num_slots += self.chunk_slots[number] * len(self.keys[number])

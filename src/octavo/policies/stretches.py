@@ -184,6 +184,10 @@ class StretchTable(HeldStretches):
     def is_pinned(self, number: int) -> bool:
         return self.keys[number][-1] in self._pinned
 
+    def goes_with_holder(self, number: int) -> bool:
+        """Whether chunks of a stretch go when its only holder goes: it has one only, and is idle."""
+        return self.num_holders[number] == 1 and number in self._lists
+
     def pin(self, keys: Sequence[OffloadKey]) -> None:
         changed: dict[int, None] = {}
         for key in keys:

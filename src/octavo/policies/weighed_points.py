@@ -14,6 +14,9 @@ class Judge(Protocol):
     def value_of(self, point: int, *, by_use: bool) -> float:
         """The smaller the value, the sooner the point is given up."""
 
+    def can_go(self, point: int) -> bool:
+        """Whether something becomes free at once when the point is given up."""
+
     def idle_turns(self, point: int) -> float:
         """How often the tier has stored its capacity since the point was used."""
 
@@ -27,8 +30,8 @@ class WeighedPoints:
     A point that is not used while the tier stores its capacity `weight` times goes first: so no weight lasts for ever.
     """
 
-    def __init__(self, judge: Judge, last_use: Sequence[int], freed: Sequence[int]) -> None:
-        self._judge, self._last_use, self._freed = judge, last_use, freed
+    def __init__(self, judge: Judge, last_use: Sequence[int]) -> None:
+        self._judge, self._last_use = judge, last_use
         self._wanted: dict[bytes, float] = {}
         """The weight of each name, whether its point is there or not."""
         self.weights: dict[int, float] = {}
@@ -65,7 +68,7 @@ class WeighedPoints:
         self.weights.pop(point, None)
 
     def changed(self, point: int) -> None:
-        """The point was used, or would free something from now on."""
+        """The point was used, or may free something from now on."""
         if self._made_for is None:
             return
         if len(self._heap) > 2 * len(self.weights):
@@ -77,11 +80,11 @@ class WeighedPoints:
         """The least point of those that would free something. Values are computed anew at each turn."""
         if self._made_for != (turn, by_use):
             self._made_for = turn, by_use
-            self._heap = [self._entry(point, by_use=by_use) for point in self.weights if self._freed[point]]
+            self._heap = [self._entry(point, by_use=by_use) for point in self.weights if self._judge.can_go(point)]
             heapify(self._heap)
         while self._heap:
             _, last_use, point = self._heap[0]
-            if point in self.weights and self._freed[point] and self._last_use[point] == last_use:
+            if point in self.weights and self._last_use[point] == last_use and self._judge.can_go(point):
                 return point
             heappop(self._heap)
         return None
