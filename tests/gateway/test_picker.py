@@ -62,3 +62,39 @@ def test_an_engine_that_leaves_while_addresses_are_looked_up_is_not_picked():
     picked = asyncio.run(pick())
     assert picked.endpoints == ("10.0.0.2:8000",)
     assert list(picked.marks) == [ROUTER]  # its prompt is not known here: the engine counts it
+
+
+def test_a_resolver_that_hangs_holds_up_no_request(monkeypatch):
+    monkeypatch.setattr("octavo.gateway.picker._ADDRESS_LASTS_S", 0)
+    asked = []
+
+    async def look_up(name, port):
+        asked.append(name)
+        if len(asked) > len(URLS):
+            await asyncio.Event().wait()
+        return {"10.0.0.1" if name == "one" else "10.0.0.2"}
+
+    async def pick():
+        async with a_fleet() as fleet:
+            picker = Picker(fleet, lambda _: None, fallbacks=1, look_up=look_up)
+            return [(await picker.pick(None, {})).endpoints for _ in range(4)]
+
+    assert {frozenset(endpoints) for endpoints in asyncio.run(pick())} == {
+        frozenset(["10.0.0.1:8000", "10.0.0.2:8000"])
+    }
+    assert sorted(asked) == ["one", "one", "two", "two"], "one question at a time for each engine"
+
+
+def test_an_engine_whose_name_the_resolver_does_not_answer_is_left_out(monkeypatch):
+    monkeypatch.setattr("octavo.gateway.picker._PATIENCE_S", 0.01)
+
+    async def look_up(name, port):
+        if name == "one":
+            await asyncio.Event().wait()
+        return {"10.0.0.2"}
+
+    async def pick():
+        async with a_fleet() as fleet:
+            return (await Picker(fleet, lambda _: None, fallbacks=1, look_up=look_up).pick(None, {})).endpoints
+
+    assert asyncio.run(pick()) == ("10.0.0.2:8000",)

@@ -1,8 +1,9 @@
 """`Picker`: chooses the engine of a request, and tells its address to a Gateway."""
 
+import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from urllib.parse import urlsplit
@@ -23,6 +24,8 @@ from octavo.server import ApiError, Tenant, tenant_of
 
 _ADDRESS_LASTS_S = 5.0
 """Seconds after which names are looked up again."""
+_PATIENCE_S = 1.0
+"""The longest that a request waits for an address of which nothing is known."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -117,32 +120,48 @@ class Picker:
 
 
 class _Addresses:
-    """Engines' addresses as numbers, since a Gateway looks up no names."""
+    """Engines' addresses as numbers, since a Gateway looks up no names. A request waits for no resolver where an
+    address is known: that is looked up again beside it."""
 
     def __init__(self, look_up: LookUp) -> None:
         self._look_up = look_up
-        self._known: dict[str, tuple[str, float]] = {}
+        self._known: dict[str, _Endpoint] = {}
+        """By URL."""
 
     async def of(self, fleet: Fleet) -> dict[str, str]:
         """By engine, the address; one that cannot be looked up is left out."""
-        urls = {name: fleet.members[name].address.url for name in fleet.ready}
-        self._known = {name: known for name, known in self._known.items() if name in fleet.members}
-        found: dict[str, str] = {}
-        for name, url in urls.items():
-            endpoint, until = self._known.get(name, ("", 0.0))
-            if time.monotonic() >= until:
-                endpoint = await self._endpoint_of(url) or endpoint
-                self._known[name] = endpoint, time.monotonic() + _ADDRESS_LASTS_S
-            if endpoint:
-                found[name] = endpoint
-        return found
+        ready = {name: fleet.members[name].address.url for name in fleet.ready}
+        urls = {member.address.url for member in fleet.members.values()}
+        self._known = {url: endpoint for url, endpoint in self._known.items() if url in urls}
+        endpoints = {name: self._known.setdefault(url, _Endpoint(url)) for name, url in ready.items()}
+        asking = [endpoint.renewal(self._look_up) for endpoint in endpoints.values()]
+        new = [task for task, endpoint in zip(asking, endpoints.values(), strict=True) if not endpoint.text]
+        if new:
+            await asyncio.wait(new, timeout=_PATIENCE_S)
+        return {name: endpoint.text for name, endpoint in endpoints.items() if endpoint.text}
 
-    async def _endpoint_of(self, url: str) -> str | None:
-        parts = urlsplit(url)
+
+class _Endpoint:
+    """The address of one engine. It stays as it was while it is looked up, and where that fails."""
+
+    def __init__(self, url: str) -> None:
+        self.text = ""
+        """Empty while it is not known."""
+        self._url = url
+        self._renewing: asyncio.Task[None] | None = None
+        self._lasts_until = 0.0
+
+    def renewal(self, look_up: LookUp) -> asyncio.Task[None]:
+        """The last look-up, or a new one if that is due."""
+        if self._renewing is None or (self._renewing.done() and time.monotonic() >= self._lasts_until):
+            self._renewing = asyncio.create_task(self._renew(look_up))
+        return self._renewing
+
+    async def _renew(self, look_up: LookUp) -> None:
+        parts = urlsplit(self._url)
         port = parts.port or (443 if parts.scheme == "https" else 80)
-        try:
-            hosts = await self._look_up(parts.hostname or "", port)
+        with suppress(OSError, UnicodeError, ValueError):
+            hosts = await look_up(parts.hostname or "", port)
             host = min(hosts, key=lambda host: (":" in host, host))  # the same choice each time, and IPv4 before IPv6
-        except (OSError, UnicodeError, ValueError):
-            return None
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            self.text = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._lasts_until = time.monotonic() + _ADDRESS_LASTS_S
