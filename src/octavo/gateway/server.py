@@ -56,7 +56,8 @@ class PickerServer:
         external_processor_pb2_grpc.add_ExternalProcessorServicer_to_server(
             Processor(self.picker, self.admission, self._config), server
         )
-        health_pb2_grpc.add_HealthServicer_to_server(Health(lambda: bool(self.fleet.ready)), server)
+        health = Health(lambda: bool(self.fleet.ready), self._ending)
+        health_pb2_grpc.add_HealthServicer_to_server(health, server)
         async with self._telling():
             on_open(self._listen(server))
             await server.start()
