@@ -62,8 +62,8 @@ RESPONSE_TRAILERS = ext_proc.ProcessingResponse(response_trailers=ext_proc.Trail
 
 
 def read_headers(headers: ext_proc.HttpHeaders) -> dict[str, str]:
-    """The headers by name, in small letters."""
-    return {one.key: one.raw_value.decode("latin-1") or one.value for one in headers.headers.headers}
+    """The headers by name, in small letters; values byte for byte, whether a Gateway tells bytes or text."""
+    return {one.key: (one.raw_value or one.value.encode()).decode("latin-1") for one in headers.headers.headers}
 
 
 def is_event_stream(headers: ext_proc.HttpHeaders) -> bool:
