@@ -142,6 +142,22 @@ def test_a_callers_own_choice_is_counted_as_it_says(long, short):
     serving(work)
 
 
+def test_among_equals_a_session_stays_where_it_was():
+    async def work(service, _):
+        for number in range(8):
+            await service.upsert_worker({"worker_id": number, "model_name": "m"})
+        asked = {"model_name": "m", "token_ids": [5] * 8}
+        for session in ("one", "two"):
+            chosen = set()
+            for _ in range(8):
+                sent = await service.select_and_reserve({**asked, "session_id": session})
+                await service.free_reservation(sent["selection_id"])
+                chosen.add(sent["worker_id"])
+            assert len(chosen) == 1
+
+    serving(work)
+
+
 def test_only_workers_that_are_allowed_are_chosen(long, short):
     async def work(service, _):
         await told(service, long.worker(1), short.worker(2))

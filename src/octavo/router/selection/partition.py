@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ from octavo.router.indexes import Indexes, ReadPrompt
 from octavo.router.listener import listen
 from octavo.router.member import Member
 from octavo.router.placement import Placement
+from octavo.router.prompt_reader import short_text
 from octavo.router.selection.requests import Question, Worker, WorkerId
 from octavo.server import EngineFacts, Load
 
@@ -127,7 +128,11 @@ class Partition:
         return [name for name, rank in self.ranks.items() if rank.worker.worker_id in wanted]
 
     def read(self, question: Question) -> ReadPrompt:
-        """How much of a prompt each rank could resume."""
+        """How much of a prompt each rank could resume, and whose it is."""
+        read = self._read(question)
+        return read._replace(prompt=replace(read.prompt, session=short_text(question.session_id)))
+
+    def _read(self, question: Question) -> ReadPrompt:
         hashes = question.hashes
         if question.token_ids is not None:
             return self.indexes.read(question.token_ids, question.identity)

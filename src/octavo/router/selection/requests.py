@@ -118,6 +118,7 @@ class Question(_OfModel, frozen=True, kw_only=True):
     cache_salt: str | None = None
     selection_id: str | None = None
     session_id: str | None = None
+    """Among equal ranks, the one that got the session's last reservation is chosen."""
     allowed_worker_ids: list[WorkerId] | None = None
     worker_id: WorkerId | None = None
     dp_rank: _Rank = 0
