@@ -1,6 +1,7 @@
 """The same over HTTP, on a real socket, with a key."""
 
 import threading
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -82,6 +83,16 @@ def test_a_fleet_is_registered_asked_and_left(client, long, short):
     assert client.post("/unregister", json={"instance_id": 1, "model_name": "m"}).status_code == 200
     assert client.delete("/workers/2").status_code == 200
     assert client.get("/workers").json() == []
+
+
+@pytest.mark.parametrize("selection_id", ["team/r1", "r1/", "r1/prefill_complete", "/"])
+def test_a_reservation_is_reached_by_any_id(client, selection_id):
+    client.post("/workers", json={"worker_id": 1, "model_name": "m"})
+    assert client.post("/select_and_reserve", json={**ASKED, "selection_id": selection_id}).status_code == 200
+    path = f"/reservations/{quote(selection_id, safe='')}"
+    answers = [client.post(f"{path}/{news}") for news in ("prefill_complete", "output_block")]
+    assert [answer.status_code for answer in [*answers, client.delete(path)]] == [200, 200, 200]
+    assert client.get("/loads").json()[0]["active_requests"] == 0
 
 
 def test_what_cannot_be_read_is_refused(client):

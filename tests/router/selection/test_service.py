@@ -122,8 +122,8 @@ def test_a_reservation_that_nobody_speaks_of_expires(short):
         clock.now += 200
         await service.add_output_block("writes", decay_fraction=0.5)
         clock.now += 200
-        assert [load["active_requests"] for load in service.loads()] == [1]
         assert service.num_reservations == 1
+        assert [load["active_requests"] for load in service.loads()] == [1]
         await service.free_reservation("writes")
 
     serving(work)

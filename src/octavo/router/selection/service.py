@@ -145,6 +145,7 @@ class SelectionService:
 
     @property
     def num_reservations(self) -> int:
+        self._reservations.expire()
         return len(self._reservations)
 
     @property
