@@ -149,5 +149,22 @@ def test_parts_are_found_in_their_order():
     assert [(hint.end_tokens, hint.lifetime_s) for hint in hints] == [(13, 300.0), (0, 300.0)]
 
 
+def test_parts_that_are_not_there_are_not_looked_for_without_end(monkeypatch):
+    monkeypatch.setattr("octavo.server.hints._MOST_CHARS_LOOKED_THROUGH", 100)
+    gone = ChatMessage(role="assistant", content="gone")
+    part = ContentPart(type="text", text="ab", cache_control=CacheControl(type="ephemeral"))
+    marked = ChatMessage(role="user", content=[part])
+    ends = [
+        [hint.end_tokens for hint in hints_on_parts([*[gone] * number, marked], "<u>ab" * 10, lambda end: end)]
+        for number in (0, 1, 2)
+    ]
+    assert ends == [[5], [5], [0]]
+
+
+def test_a_conversation_without_marks_is_not_looked_through():
+    messages = [ChatMessage(role="user", content=text) for text in ("one", [ContentPart(type="text", text="two")])]
+    assert hints_on_parts(messages, None, None) == ()
+
+
 def test_the_last_token_of_a_part_may_end_elsewhere():
     assert common_tokens([1, 2, 3, 4], [1, 2, 9]) == 2

@@ -11,7 +11,7 @@ from itertools import takewhile
 from octavo.chunks import Hint, HintKind, read_lifetime
 from octavo.errors import InputError
 from octavo.server.errors import bad_request
-from octavo.server.requests import CacheControl, CacheRetention, ChatMessage
+from octavo.server.requests import CacheControl, CacheRetention, ChatMessage, ContentPart
 from octavo.settings import shown
 
 RETAIN = "x-octavo-retain"
@@ -19,6 +19,8 @@ RETAIN = "x-octavo-retain"
 _LIFETIMES_S: Mapping[CacheRetention, float] = {"in_memory": 600.0, "in-memory": 600.0, "24h": 86400.0}
 _TTLS_S = {None: 300.0, "5m": 300.0, "1h": 3600.0}
 _MOST_PARTS = 4
+_MOST_CHARS_LOOKED_THROUGH = 1 << 26
+"""For the parts of one conversation; it takes some 0.3 s at most."""
 
 
 def hints_on_prompts(retention: CacheRetention | None, headers: Mapping[bytes, bytes]) -> tuple[Hint, ...]:
@@ -32,24 +34,48 @@ def hints_on_prompts(retention: CacheRetention | None, headers: Mapping[bytes, b
 def hints_on_parts(messages: Sequence[ChatMessage], text: str, tokens_before: Callable[[int], int]) -> tuple[Hint, ...]:
     """The hints that marks on parts give. The parts' texts stand in `text` in their order; `tokens_before` counts the
     tokens before a place in it. A part that the template has changed is not found, and its mark has no effect."""
+    if not any(part.cache_control for message in messages for part in _parts_of(message)):
+        return ()
     hints: list[Hint] = []
-    start = 0
+    finder = _Finder(text)
     for index, message in enumerate(messages):
-        for part in message.content if isinstance(message.content, list) else ():
-            own = (part.text or "").strip()
-            found = text.find(own, start)
-            if found >= 0:
-                start = found + len(own)
+        for part in _parts_of(message):
+            end = finder.end_of(part.text or "")
             if part.cache_control is not None:
                 if len(hints) == _MOST_PARTS:
                     raise bad_request(
                         f"at most {_MOST_PARTS} parts may have cache_control", param=f"messages[{index}].content"
                     )
-                hints.append(_retain(_lifetime_of(part.cache_control), tokens_before(start) if found >= 0 else 0))
+                hints.append(_retain(_lifetime_of(part.cache_control), 0 if end is None else tokens_before(end)))
         if isinstance(message.content, str):
-            found = text.find(message.content.strip(), start)
-            start = found + len(message.content.strip()) if found >= 0 else start
+            finder.end_of(message.content)
     return tuple(hints)
+
+
+def _parts_of(message: ChatMessage) -> Sequence[ContentPart]:
+    return message.content if isinstance(message.content, list) else ()
+
+
+class _Finder:
+    """Finds parts in a text, in their order. One that is not there is looked for up to the text's end, so it gives up
+    after many of them: a conversation may have hundreds of thousands."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+        self._chars_left = _MOST_CHARS_LOOKED_THROUGH
+
+    def end_of(self, part: str) -> int | None:
+        """Where the next part ends; None if it is not found."""
+        if self._chars_left <= 0:
+            return None
+        part = part.strip()
+        found = self._text.find(part, self._at)
+        self._chars_left -= (found if found >= 0 else len(self._text)) - self._at
+        if found < 0:
+            return None
+        self._at = found + len(part)
+        return self._at
 
 
 def common_tokens(whole: Sequence[int], prefix: Sequence[int]) -> int:
