@@ -116,6 +116,31 @@ def test_the_number_of_points_is_bounded():
     assert answers == [HintOutcome.TAKEN] * 1024 + [HintOutcome.TOO_MANY]
 
 
+def test_nobody_has_all_points_while_others_want_some():
+    retentions = Retentions(WatchedPolicy(), 1 << 40)
+
+    def retain(tenant, first, count):
+        """Each point lasts longer than the one before."""
+        return [
+            retentions.retain(BlockHash(number.to_bytes(4)), blocks(0, 1), tenant, LIFETIME_S + number, 0.0)
+            for number in range(first, first + count)
+        ]
+
+    retain(ONE, 0, 1024)
+    assert retain(OTHER, 5000, 513) == [HintOutcome.TAKEN] * 512 + [HintOutcome.TOO_MANY]
+    assert retain(ONE, 9000, 1) == [HintOutcome.TOO_MANY], "it has half of them"
+    retentions.check_invariants()
+    assert [BlockHash(number.to_bytes(4)) in retentions for number in (0, 511, 512, 1023)] == [False, False, True, True]
+
+
+def test_a_point_beyond_the_tenants_share_takes_nobodys_place():
+    retentions = Retentions(WatchedPolicy(), MOST_BYTES)
+    for number in range(1024):
+        retentions.retain(BlockHash(number.to_bytes(4)), blocks(0, 1), ONE, LIFETIME_S, 0.0)
+    assert retentions.retain(A, blocks(0, 101), OTHER, LIFETIME_S, 0.0) is HintOutcome.QUOTA
+    assert len(retentions) == 1024
+
+
 @pytest.mark.parametrize(("has_come", "is_gone"), [(False, True), (True, True), (True, False)])
 def test_a_point_that_memory_gave_up_makes_room_for_another(policy, retentions, has_come, is_gone):
     retentions.retain(A, blocks(0, 60), ONE, LIFETIME_S, 0.0)

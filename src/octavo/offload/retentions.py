@@ -17,7 +17,7 @@ RETAIN_SHARE = 0.25
 """The part of memory that one tenant may retain by default."""
 _MOST_WEIGHT = 16.0
 _MOST_POINTS = 1024
-"""The most retained points. Further ones are refused."""
+"""The most retained points. Further ones are refused, unless another tenant has more of them than the asker."""
 _MOST_DEMOTED = 1024
 """The most demoted points that are remembered. Beyond that the oldest gets its usual weight back."""
 _WEIGH_EVERY_S = 1.0
@@ -83,6 +83,8 @@ class Retentions:
         refusal = self._refusal(tenant, sizes)
         if refusal is not None and self._end_gone():
             refusal = self._refusal(tenant, sizes)
+        if refusal is HintOutcome.TOO_MANY and self._end_one_of_most(tenant):
+            refusal = None
         if refusal is not None:
             return refusal
         if not self._policy.weigh(block_hash, _MOST_WEIGHT):
@@ -138,10 +140,21 @@ class Retentions:
         self._demoted.clear()
 
     def _refusal(self, tenant: bytes, sizes: Mapping[OffloadKey, int]) -> HintOutcome | None:
-        if len(self._points) >= _MOST_POINTS:
-            return HintOutcome.TOO_MANY
         share = self._shares.get(tenant) or _Share()
-        return HintOutcome.QUOTA if share.num_bytes_with(sizes) > self._most_bytes else None
+        if share.num_bytes_with(sizes) > self._most_bytes:
+            return HintOutcome.QUOTA
+        return HintOutcome.TOO_MANY if len(self._points) >= _MOST_POINTS else None
+
+    def _end_one_of_most(self, tenant: bytes) -> bool:
+        """Of the tenant that has the most points, ends the one whose time is over first, if that tenant has more than
+        this one would have. Whether it did: nobody keeps all places to itself."""
+        owner, share = max(self._shares.items(), key=lambda owned: owned[1].num_points)
+        own = self._shares.get(tenant) or _Share()
+        if share.num_points <= own.num_points + 1:
+            return False
+        points = [key for key, point in self._points.items() if point.tenant == owner]
+        self._end(min(points, key=lambda key: self._points[key].until))
+        return True
 
     def _end_gone(self) -> bool:
         """Ends the points that memory had and gave up, as they are in the way of others. Whether there were any."""
@@ -166,6 +179,7 @@ class Retentions:
         """For tests: the shares are the sums of what the points need."""
         for tenant, share in self._shares.items():
             own = [point for point in self._points.values() if point.tenant == tenant]
+            assert share.num_points == len(own)
             assert share.counts == Counter(key for point in own for key in point.keys)
             assert share.num_bytes == sum(share.sizes[key] for key in share.counts) <= self._most_bytes
         assert {point.tenant for point in self._points.values()} == self._shares.keys()
@@ -180,16 +194,19 @@ class _Share:
         """Block -> the number of points that need it."""
         self.sizes: dict[OffloadKey, int] = {}
         self.num_bytes = 0
+        self.num_points = 0
 
     def num_bytes_with(self, sizes: Mapping[OffloadKey, int]) -> int:
         return self.num_bytes + sum(size for key, size in sizes.items() if key not in self.sizes)
 
     def add(self, sizes: Mapping[OffloadKey, int]) -> None:
+        self.num_points += 1
         self.num_bytes = self.num_bytes_with(sizes)
         self.sizes.update(sizes)
         self.counts.update(sizes.keys())
 
     def remove(self, keys: Collection[OffloadKey]) -> None:
+        self.num_points -= 1
         for key in keys:
             self.counts[key] -= 1
             if not self.counts[key]:
