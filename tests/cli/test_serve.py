@@ -261,6 +261,8 @@ def test_tenants_are_told_apart_by_their_keys(octavo, model_folder, tmp_path):
     ran = octavo("serve", model_folder, "--port", "0", "--tenants", keys)
     assert (ran.code, "chmod 600" in ran.err) == (2, True)
     keys.chmod(0o600)
+    ran = octavo("serve", model_folder, "--port", "0", "--tenants", keys, "--api-key", "sk-b")
+    assert (ran.code, "entry 2: its key is api_key too" in ran.err, "sk-" in ran.err) == (2, True, False)
     flags = ["--device-memory", "16MiB", "--max-model-len", "512", "--memory", "16MiB", "--tenants", keys]
     with serving(model_folder, *flags) as (_, line), httpx.Client(base_url=line.split()[4], timeout=60) as client:
 

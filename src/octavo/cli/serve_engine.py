@@ -27,8 +27,8 @@ from octavo.server import (
     ServerConfig,
     open_socket,
     quotas_of,
-    read_tenants,
     set_up_logs,
+    tenants_of,
     url_of,
     view_tiers,
 )
@@ -55,7 +55,7 @@ def run_server(settings: ServeSettings) -> None:
     set_up_logs(server)
     if sys.stderr.isatty() and not server.log_json:
         transformers_logging.enable_progress_bar()  # progress bars are for people, not for logs
-    tenants = () if server.tenants is None else read_tenants(server.tenants)
+    tenants = tenants_of(server.tenants, server)
     check_before_loading(settings.engine, settings.offload)
     listener = open_socket(server)
     try:

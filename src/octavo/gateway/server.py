@@ -17,7 +17,7 @@ from octavo.gateway.picker import Picker
 from octavo.gateway.processor import Processor
 from octavo.gateway.status import StatusServer
 from octavo.router import EngineAddress, Fleet, FleetRoutes, RouterMetrics
-from octavo.server import Admission, open_socket, read_tenants, url_of
+from octavo.server import Admission, open_socket, tenants_of, url_of
 
 _CONNECT_TIMEOUT_S = 5.0
 
@@ -37,7 +37,7 @@ class PickerServer:
             most_per_engine=config.most_open_per_engine,
         )
         self.metrics = RouterMetrics()
-        tenants = () if config.tenants is None else read_tenants(config.tenants)
+        tenants = tenants_of(config.tenants, config)
         note = self.metrics.first_token.observe
         self.picker = Picker(self.fleet, note, fallbacks=config.fallbacks, tenants=tenants)
         self.admission = Admission(most_requests=config.most_open, most_bytes=config.max_buffered_bytes)

@@ -39,7 +39,7 @@ from octavo.server import (
     HttpMetrics,
     Ticket,
     cors,
-    read_tenants,
+    tenants_of,
 )
 
 _logger = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class Ingress:
             Gate,
             routes=routes,
             api_key=config.api_key,
-            tenants=() if config.tenants is None else read_tenants(config.tenants),
+            tenants=tenants_of(config.tenants, config),
             own_hosts=config.allowed_hosts,
             friendly_origins=config.cors_origins,
             is_crowded=lambda: False,

@@ -15,7 +15,7 @@ from octavo.engine import Engine, check_before_loading
 from octavo.errors import EngineDiedError
 from octavo.ray.arguments import Arguments
 from octavo.ray.handed import AnswerPart, HandedRequest, Head
-from octavo.server import Service, make_app, quotas_of, read_tenants
+from octavo.server import Service, make_app, quotas_of, tenants_of
 
 _logger = logging.getLogger(__name__)
 _EVERYWHERE = ("*", "0.0.0.0", "[::]")  # noqa: S104 - compared, not bound
@@ -30,7 +30,7 @@ class EngineReplica:
         self._stack = ExitStack()
         settings = self._stack.enter_context(arguments.open(rank=context.rank.rank))
         server = settings.server
-        tenants = () if server.tenants is None else read_tenants(server.tenants)
+        tenants = tenants_of(server.tenants, server)
         check_before_loading(settings.engine, settings.offload)
         served = build_engine(
             settings.engine, settings.offload, quotas=quotas_of(tenants), model_name=server.model_name

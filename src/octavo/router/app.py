@@ -35,7 +35,7 @@ from octavo.server import (
     Ticket,
     http_settings,
     most_connections,
-    read_tenants,
+    tenants_of,
 )
 
 _GENERATING = ("/v1/completions", "/v1/chat/completions", "/v1/responses")
@@ -63,7 +63,7 @@ class RouterServer(uvicorn.Server):
         self.admission = Admission(most_requests=config.most_open, most_bytes=config.max_buffered_bytes)
         most = most_connections(config.most_connections)
         proxy = Proxy(self.fleet, self.metrics.first_token.observe, engine_api_key=config.engine_api_key)
-        tenants = () if config.tenants is None else read_tenants(config.tenants)
+        tenants = tenants_of(config.tenants, config)
         routes = _Routes(self.fleet, proxy, self.admission, self.metrics, config, tenants=tenants)
         app = routes.app(is_crowded=lambda: len(self.server_state.tasks) > most)
         super().__init__(uvicorn.Config(app, **http_settings(config)))

@@ -36,5 +36,11 @@ from .page import read_page as read_page
 from .refusals import REFUSALS as REFUSALS
 from .service import Service as Service
 from .serving import Server as Server, http_settings as http_settings, open_socket as open_socket, url_of as url_of
-from .tenants import Tenant as Tenant, quotas_of as quotas_of, read_tenants as read_tenants, tenant_of as tenant_of
+from .tenants import (
+    Tenant as Tenant,
+    quotas_of as quotas_of,
+    read_tenants as read_tenants,
+    tenant_of as tenant_of,
+    tenants_of as tenants_of,
+)
 from .threads import run_apart as run_apart

@@ -81,7 +81,12 @@ def _is_origin(text: str) -> bool:
 
 def check_api_keys(config: Settings) -> None:
     """Raises InputError for an API key that no header carries."""
-    for one in structs.fields(config):
-        key = getattr(config, one.name) if one.name.endswith("api_key") else None
-        if key is not None and not (key and key.isascii() and key.isprintable()):
-            raise InputError(f"{one.name}: the API key must be printable ASCII, and not empty")
+    for name, key in api_keys_of(config).items():
+        if not (key and key.isascii() and key.isprintable()):
+            raise InputError(f"{name}: the API key must be printable ASCII, and not empty")
+
+
+def api_keys_of(config: Settings) -> dict[str, str]:
+    """The keys that are set, by the names of their fields."""
+    names = [one.name for one in structs.fields(config) if one.name.endswith("api_key")]
+    return {name: key for name in names if (key := getattr(config, name)) is not None}

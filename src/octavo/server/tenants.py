@@ -17,6 +17,7 @@ import yaml
 from msgspec import Meta
 
 from octavo.errors import InputError
+from octavo.server.config import api_keys_of
 from octavo.settings import Secret, Settings, Size, load_yaml
 
 _MOST_BYTES = 1 << 20
@@ -49,6 +50,16 @@ def read_tenants(path: Path) -> tuple[Tenant, ...]:
             raise InputError(f"{path}: entry {number}: its key is another entry's too; give each tenant its own")
     quotas_of(tenants, source=str(path))
     return tuple(tenants)
+
+
+def tenants_of(file: Path | None, config: Settings) -> tuple[Tenant, ...]:
+    """The tenants of a server, by its file if it has one. Also InputError for a key that is one of the server's own, as
+    it would open all that is the operator's."""
+    tenants = () if file is None else read_tenants(file)
+    for name, own in api_keys_of(config).items():
+        if shared := [number for number, tenant in enumerate(tenants, 1) if tenant.key == own]:
+            raise InputError(f"{file}: entry {shared[0]}: its key is {name} too; give the tenant its own")
+    return tenants
 
 
 def tenant_of(tenants: Sequence[Tenant], authorization: bytes) -> str | None:
