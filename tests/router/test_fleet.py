@@ -223,6 +223,18 @@ def test_a_request_is_for_the_engines_that_have_its_model():
     assert fleet.ready_for("large") == []
 
 
+@pytest.mark.parametrize(("told", "longest"), [((8, 4), 8), ((8, 0), 9), ((8, None), 8), ((None, None), 9)])
+def test_a_prompt_longer_than_any_engine_takes_is_not_hashed(told, longest):
+    fleet = Fleet(EngineAddress.parse_all(["http://one:8000", "http://two:8000"]), httpx.AsyncClient())
+    for member, most in zip(fleet.members.values(), told, strict=True):
+        member.facts = None if most is None else msgspec.structs.replace(facts_of("m"), max_model_len=most)
+
+    def read(num_tokens):
+        return asyncio.run(PromptReader(fleet).read(b'{"prompt": %a}' % ([1] * num_tokens), {})).prompt.num_tokens
+
+    assert [read(num_tokens) for num_tokens in (longest, 9)] == [longest, 9 if longest == 9 else 0]
+
+
 @pytest.mark.parametrize("priority", ['"high"', "null", "1.5", "true", "[[]]"])
 def test_a_priority_that_is_none_leaves_the_model_known(priority):
     hints = hints_in(b'{"model": "tuned", "priority": %s}' % priority.encode())

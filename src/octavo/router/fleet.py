@@ -13,6 +13,7 @@ not known. While an engine owes three heartbeats, its blocks do not count.
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
@@ -147,6 +148,12 @@ class Fleet:
     def knows_tenants(self) -> bool:
         """Whether engines salt what they keep with the name of a tenant. vLLM hashes the body's salt, and no name."""
         return not all(member.learns_plan for member in self.members.values())
+
+    @property
+    def longest_context(self) -> float:
+        """The most tokens that an engine takes, as far as all have told theirs."""
+        told = [member.facts.max_model_len for member in self.members.values() if member.facts is not None]
+        return max(told) if told and all(told) else math.inf
 
     def find_adapter(self, model: str) -> str | None:
         """Where the LoRA adapter lies that a request names as its model; None if no engine has such an adapter."""

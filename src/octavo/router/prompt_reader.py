@@ -51,12 +51,18 @@ class PromptReader:
             request = msgspec.json.decode(body, type=dict[str, Any])
             session = session or short_text(request.get("prompt_cache_key"))
             rendered = await self._render(request, headers)
+            self._check_length(rendered)
             identity = replace(self._identity(request, tenant), multimodal=rendered.items)
             read = self._fleet.read(rendered.tokens, identity)
         except (*MALFORMED, InputError, httpx.HTTPError, NoTokensError) as error:
             _logger.debug("the tokens of a prompt are not known: %s", error)
             read = UNREAD
         return read._replace(prompt=replace(read.prompt, session=session))
+
+    def _check_length(self, rendered: Rendered) -> None:
+        """To hash a prompt that every engine refuses would hold up others for nothing."""
+        if len(rendered.tokens) > self._fleet.longest_context:
+            raise NoTokensError("it is longer than any engine takes")
 
     def _identity(self, request: dict[str, Any], tenant: str | None) -> RequestIdentity:
         """The parts of a request's identity besides its tokens, as engines hash them."""
