@@ -241,6 +241,17 @@ def test_a_body_that_trickles_is_given_up(hasty_server):
         assert status_of(answer) == 408
 
 
+def test_who_still_sends_a_body_that_is_too_long_is_told(model_folder, monkeypatch):
+    with serving(model_folder, bounds={"max_body_bytes": 1000}) as server:
+        with connect(server) as connection:
+            connection.sendall(posted(b" " * (32 << 20)))
+            assert status_of(read_all(connection)) == 413
+        monkeypatch.setattr("octavo.server.exchange._LINGER_S", 0.1)
+        with connect(server) as connection:
+            connection.sendall(HEAD + b"content-length: 2000\r\n\r\n")
+            assert status_of(read_all(connection)) == 413, "and its connection is closed, though nothing comes"
+
+
 def test_pipelined_requests_are_answered_in_order_and_garbage_ends_them(small_server):
     with connect(small_server) as connection:
         connection.sendall(HEALTH + posted(COMPLETION) + HEALTH + b"\x16\x03\x01 garbage\r\n\r\n" + HEALTH)

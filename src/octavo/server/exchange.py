@@ -20,6 +20,8 @@ _EVENTS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-cont
 IGNORED_FIELDS = "x-octavo-ignored-fields"
 """The header of an answer that names the request's fields without effect."""
 DONE = b"data: [DONE]\n\n"
+_LINGER_S = 5.0
+"""For the rest of a body that is refused."""
 
 
 def event(message: bytes) -> bytes:
@@ -46,6 +48,7 @@ class Exchange:
         self.has_begun = False
         """Whether the answer's status is out, so that it cannot change any more."""
         self.status = 0
+        self._is_body_read = False
 
     async def read_body(self, ticket: Ticket) -> bytearray:
         """The body, or the refusal as soon as it is known to be too long."""
@@ -93,9 +96,12 @@ class Exchange:
         headers = [(name.encode(), value.encode()) for name, value in error.headers.items()]
         headers += [_JSON, (b"content-length", str(len(error.body)).encode())]
         if error.status in (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.REQUEST_TIMEOUT):
-            headers.append((b"connection", b"close"))  # the rest of the body is not read
+            headers.append((b"connection", b"close"))  # more of the body may come
         await self._begin(error.status, headers)
-        await self._push(error.body, is_last=True)
+        await self._push(error.body)
+        if error.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+            await self._skip_body()
+        await self._push(b"", is_last=True)
 
     async def stream(self, events: AsyncIterator[bytes]) -> None:
         """Events, as they come."""
@@ -132,9 +138,20 @@ class Exchange:
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 raise ClientGoneError
+            self._is_body_read = not message.get("more_body", False)
             yield message.get("body", b"")
-            if not message.get("more_body", False):
+            if self._is_body_read:
                 return
+
+    async def _skip_body(self) -> None:
+        """Takes the rest of a body, and drops it. To close a connection on which bytes are unread is to reset it: who
+        still sends may never see the answer, only that the connection broke."""
+        if self._is_body_read:
+            return
+        with suppress(TimeoutError, ClientGoneError):
+            async with asyncio.timeout(_LINGER_S):
+                async for _ in self._body_pieces():
+                    pass
 
     async def _wait_until_gone(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
