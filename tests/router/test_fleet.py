@@ -12,7 +12,8 @@ from octavo.events import PublishedPlan, Resync, ResyncReason
 from octavo.router import EngineAddress, LearningFeed, PromptReader, RouterConfig, hints_in
 from octavo.router.facts import read_models
 from octavo.router.fleet import Fleet
-from octavo.server import EngineFacts
+from octavo.router.proxy import Proxy
+from octavo.server import EngineFacts, Exchange
 from octavo.specs import FullAttentionSpec
 
 ENGINE = "10.0.0.5:8000"
@@ -239,6 +240,29 @@ def test_a_prompt_longer_than_any_engine_takes_is_not_hashed(told, longest):
 def test_a_priority_that_is_none_leaves_the_model_known(priority):
     hints = hints_in(b'{"model": "tuned", "priority": %s}' % priority.encode())
     assert (hints.model, hints.priority) == ("tuned", 0)
+
+
+@pytest.mark.parametrize("status", [200, 418, 499, 520])
+def test_an_answer_is_handed_on_whatever_its_status(status):
+    """Proxies before engines have statuses of their own."""
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    async def body():
+        yield b"from a proxy"
+
+    async def answer():
+        transport = httpx.MockTransport(lambda _: httpx.Response(status, content=body()))
+        async with httpx.AsyncClient(transport=transport) as client:
+            fleet = fleet_of(client)
+            fleet.members[ENGINE].lost = ""
+            exchange = Exchange({"headers": []}, None, send, RouterConfig(engines=(f"http://{ENGINE}",)))
+            await Proxy(fleet, lambda _: None).answer(exchange, "/v1/completions", b'{"prompt": [5]}')
+
+    asyncio.run(answer())
+    assert (sent[0]["status"], sent[1]["body"]) == (status, b"from a proxy")
 
 
 def test_all_names_that_vllm_serves_a_model_under_are_told():

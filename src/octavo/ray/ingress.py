@@ -96,7 +96,7 @@ class Ingress:
         async with aclosing(self._ask(request, question)) as parts:
             head = cast("Head", await anext(parts))
             headers = [*_handed_back(head), (b"x-octavo-engine", head.replica.encode())]
-            await exchange.relay(HTTPStatus(head.status), headers, cast("AsyncIterator[bytes]", parts))
+            await exchange.relay(head.status, headers, cast("AsyncIterator[bytes]", parts))
 
     async def _hand_on(self, asked: Request) -> Response:
         """Hands on a request without a body."""

@@ -115,7 +115,7 @@ class Proxy:
                     now = time.monotonic()
                     self._fleet.placement.first_token(sent, now)
                     self._note_first_token(now - request.came_at)
-                await exchange.relay(HTTPStatus(answer.status_code), [*_handed_back(answer), *told], pieces)
+                await exchange.relay(answer.status_code, [*_handed_back(answer), *told], pieces)
         except httpx.HTTPError as error:
             self._fleet.missed(member, reason_of(error))
             gone = _gone(member, error)

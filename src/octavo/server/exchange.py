@@ -110,14 +110,14 @@ class Exchange:
             await self._push(piece)
         await self._push(DONE, is_last=True)
 
-    async def relay(self, status: HTTPStatus, headers: Headers, pieces: AsyncIterator[bytes]) -> None:
-        """Another server's answer, as it comes."""
+    async def relay(self, status: int, headers: Headers, pieces: AsyncIterator[bytes]) -> None:
+        """Another server's answer, as it comes; its status may be one that no standard has."""
         await self._begin(status, headers)
         async for piece in pieces:
             await self._push(piece)
         await self._push(b"", is_last=True)
 
-    async def _begin(self, status: HTTPStatus, headers: Headers) -> None:
+    async def _begin(self, status: int, headers: Headers) -> None:
         self.has_begun, self.status = True, status
         if self.ignored_fields:
             headers = [*headers, (IGNORED_FIELDS.encode(), ", ".join(self.ignored_fields).encode())]
