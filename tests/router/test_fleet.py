@@ -204,7 +204,7 @@ def facts_of(model, *adapters, aliases=()):
     return EngineFacts(
         model=model,
         aliases=aliases,
-        max_model_len=1,
+        max_model_len=64,
         hash_algorithm="",
         hash_seed="",
         adapters=dict.fromkeys(adapters, "/somewhere"),
