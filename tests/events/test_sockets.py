@@ -215,6 +215,10 @@ def test_a_late_joiner_gets_the_whole_history(is_idle):
             assert told(take(reader, 100 + (not is_idle))) == list(range(100 + (not is_idle)))
 
 
+def test_a_subscriber_takes_all_that_a_publisher_keeps():
+    assert SubscriberConfig().max_replay_messages > PublisherConfig().replay_batches
+
+
 def test_a_late_joiner_whose_history_is_gone():
     config = PublisherConfig(endpoint=LOOPBACK, replay_endpoint=LOOPBACK, replay_batches=5)
     with ZmqPublisher(config) as publisher:

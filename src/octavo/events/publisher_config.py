@@ -40,7 +40,7 @@ class PublisherConfig(Settings, frozen=True, kw_only=True):
     gap."""
     max_message_bytes: Count = DEFAULT_LIMITS.max_payload_bytes
     """The longest batch in bytes; longer ones are dropped, since no subscriber would read them."""
-    replay_batches: NotNegative = 10_000
+    replay_batches: NotNegative = 100_000
     """Batches that are kept for replay. The oldest are forgotten."""
     replay_bytes: NotNegative = field(name="replay_buffer_bytes", default=64 << 20)
     """Bytes that are kept for replay. The oldest batches are forgotten."""

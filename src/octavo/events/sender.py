@@ -20,7 +20,7 @@ from octavo.events.wire import decode_sequence, encode_batch, encode_sequence
 
 _logger = logging.getLogger(__name__)
 
-MESSAGES_PER_TURN = 64
+MESSAGES_PER_TURN = 256
 _REQUESTS_PER_TURN = 16
 _RETRY_MS = 5
 """The pause between two attempts to send to replay clients whose queues are full."""
