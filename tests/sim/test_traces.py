@@ -108,6 +108,7 @@ def test_a_recording_knows_its_blocks(tmp_path):
         ([mooncake(), mooncake(input_length=0)], "record 2: input_length must be a whole number from 1 on, not 0"),
         ([mooncake(input_length=99)], "99 tokens are 1 blocks of 512, but there are 3 hash_ids"),
         ([mooncake(timestamp="x")], "timestamp must be a number"),
+        ([mooncake(timestamp=10**400)], "timestamp must be a number from 0 to 1e+18, not 1000000"),
         ([mooncake(output_length=-1)], "output_length must be a whole number from 0 on"),
         ([mooncake(hash_ids=[1, -2, 3])], "hash_ids must be a list of numbers"),
         ([mooncake(input_length=1 << 60)], "input_length must be"),

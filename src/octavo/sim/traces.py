@@ -41,6 +41,8 @@ _MOST_TOKENS = 1 << 30
 """The most tokens of one request. More cannot be a language model's."""
 _ASSISTANTS = ("gpt", "assistant", "model", "chatgpt", "bing", "bard")
 _LARGEST_ID = (1 << 31) - 1
+_LATEST = 1e18
+"""The latest time of a request, in whatever unit: whole numbers of JSON can be larger than any float."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,13 +278,13 @@ class _Ids:
 
 def _number(record: Mapping[str, Any], key: str, number: int) -> float:
     value = record.get(key)
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < float("inf"):
-        raise _BadRecordError(number, f"{key} must be a number from 0 on, not {value!r}")
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= _LATEST:
+        raise _BadRecordError(number, f"{key} must be a number from 0 to {_LATEST:g}, not {value!r:.60}")
     return float(value)
 
 
 def _count(record: Mapping[str, Any], key: str, number: int, *, least: int) -> int:
     value = record.get(key)
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _MOST_TOKENS:
-        raise _BadRecordError(number, f"{key} must be a whole number from {least} on, not {value!r}")
+        raise _BadRecordError(number, f"{key} must be a whole number from {least} on, not {value!r:.60}")
     return value
