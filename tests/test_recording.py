@@ -5,7 +5,7 @@ import json
 import pytest
 
 from octavo.errors import InputError
-from octavo.recording import RequestRecorder
+from octavo.recording import RequestRecorder, check_recording
 
 
 def test_a_line(tmp_path):
@@ -25,11 +25,19 @@ def test_a_line(tmp_path):
     }
 
 
-def test_a_file_that_is_there_is_kept(tmp_path):
+def test_a_file_that_is_there_is_kept(tmp_path, caplog):
+    """A supervisor starts a server again with the same flags."""
     path = tmp_path / "recording.jsonl"
     path.write_text("mine")
-    with pytest.raises(InputError, match="is there already"):
-        RequestRecorder(path, block_tokens=16)
+    for number in (2, 3):
+        check_recording(path)
+        RequestRecorder(path, block_tokens=16).close()
+        new = tmp_path / f"recording-{number}.jsonl"
+        assert json.loads(new.read_text()) == {"octavo_recording": 1, "block_tokens": 16}
+        assert f"is there already and is kept: requests go to {new}" in caplog.text
     assert path.read_text() == "mine"
+    assert len([*tmp_path.iterdir()]) == 3, "a check leaves a file"
+    with pytest.raises(InputError, match="is no file"):
+        RequestRecorder(tmp_path, block_tokens=16)
     with pytest.raises(InputError, match="cannot be made"):
         RequestRecorder(tmp_path / "nowhere" / "recording.jsonl", block_tokens=16)

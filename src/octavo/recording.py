@@ -5,6 +5,9 @@
 
 A block is named by 48 bits of its hash, which depends on its tokens and all before it. A thread writes, so that a slow
 disk delays no request. Requests beyond its queue are dropped and counted; a disk that fails ends the recording.
+
+A file that is there is kept: what comes after a restart is recorded beside it, in `NAME-2`, as its times and what is
+cached begin anew.
 """
 
 import json
@@ -40,8 +43,10 @@ class RequestRecorder:
     """Writes one line for each request that ended well. `note` never blocks."""
 
     def __init__(self, path: Path, *, block_tokens: int) -> None:
-        """Creates the file; InputError if it is there, or cannot be made."""
+        """Creates a new file, with a number if one has its name; InputError if it cannot be made."""
         self._file = _create(path)
+        if self._file.name != str(path):
+            _logger.warning("the recording %s is there already and is kept: requests go to %s", path, self._file.name)
         self.num_dropped = 0
         self._waiting: Queue[_Ended | None] = Queue(_MOST_WAITING)
         self._thread = Thread(target=self._write, args=(block_tokens,), name="octavo-recorder", daemon=True)
@@ -103,14 +108,20 @@ class RequestRecorder:
 
 def check_recording(path: Path) -> None:
     """Raises InputError if a recording cannot be made there. Leaves no file."""
-    _create(path).close()
-    path.unlink()
+    with _create(path) as file:
+        Path(file.name).unlink()
 
 
 def _create(path: Path) -> TextIO:
-    try:
-        return path.open("x", encoding="utf-8")
-    except FileExistsError:
-        raise InputError(f"the recording {str(path)!r} is there already: give another name, or move it") from None
-    except OSError as error:
-        raise InputError(f"the recording {str(path)!r} cannot be made: {error.strerror}") from None
+    """A supervisor starts a server again with the same name, so a file that has it is no reason not to serve."""
+    name, number = path, 1
+    while True:
+        try:
+            return name.open("x", encoding="utf-8")
+        except FileExistsError:
+            if not path.is_file():
+                raise InputError(f"the recording {str(path)!r} is there already, and is no file: name one") from None
+        except OSError as error:
+            raise InputError(f"the recording {str(path)!r} cannot be made: {error.strerror}") from None
+        number += 1
+        name = path.with_stem(f"{path.stem}-{number}")

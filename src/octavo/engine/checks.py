@@ -10,7 +10,8 @@ from octavo.recording import check_recording
 
 def check_before_loading(engine: EngineConfig, offload: OffloadConfig | None) -> None:
     """Raises OctavoError for what is known to be wrong without weights and a pool: settings that contradict each
-    other, an unusable disk, an existing recording, a missing device, a model that is not served, too long a context."""
+    other, an unusable disk, a recording that cannot be made, a missing device, a model that is not served, too long a
+    context."""
     check_together(engine, offload)
     for spec in () if offload is None else offload.tiers:
         spec.check()

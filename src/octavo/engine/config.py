@@ -49,7 +49,8 @@ class EngineConfig(Settings, frozen=True, kw_only=True):
     kv_events: PublisherConfig | None = None
     """Where KV events are published; by default nowhere."""
     record: Path | None = None
-    """A new file for what `octavo simulate` replays: lengths, times and hashes of requests, no text."""
+    """A file for what `octavo simulate` replays: lengths, times and hashes of requests, no text. If it is there, a new
+    one beside it, such as NAME-2."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -79,7 +79,8 @@ class PluginConfig:
     """Whether prompts with images, audio or video go below memory too. vLLM lets clients name these, and the names are
     part of block hashes, so only somebody who knows the clients can say that equal names are equal images."""
     record: Path | None = None
-    """A new file for `octavo simulate` to replay: lengths, times and hashes of requests, without text."""
+    """A file for `octavo simulate` to replay: lengths, times and hashes of requests, without text. If it is there, a
+    new one beside it."""
     says_why: bool = False
     """Whether the log has a line for each request that ends: the chunks that it asked the tiers for and did not get."""
 

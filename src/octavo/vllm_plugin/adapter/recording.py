@@ -20,7 +20,7 @@ class RecorderOfRequests:
     """Records the requests that ended well. vLLM's scheduler waits for no disk: a thread writes."""
 
     def __init__(self, path: Path, *, block_tokens: int) -> None:
-        """`block_tokens`: the tokens of vLLM's block hashes. InputError if the file exists or cannot be made."""
+        """`block_tokens`: the tokens of vLLM's block hashes. InputError if no file can be made."""
         self._recorder = RequestRecorder(path, block_tokens=block_tokens)
         self._block_tokens = block_tokens
         self._started_at = time.time()
