@@ -102,6 +102,20 @@ def test_a_recording_knows_its_blocks(tmp_path):
     assert first.resumed == {"disk": 4}
 
 
+def test_a_recording_whose_last_line_is_cut_off_is_read_up_to_there(tmp_path, caplog):
+    """The disk was full, or the machine lost power."""
+    header = {"octavo_recording": 1, "block_tokens": 4}
+    request = {"arrival_s": 1, "prompt_tokens": 9, "output_tokens": 4, "blocks": [2**47, 5, 6]}
+    whole = "".join(json.dumps(record) + "\n" for record in (header, request, request))
+    for cut in (whole[:-2], whole[:-30], whole + "{"):
+        assert len(read_trace(write(tmp_path, text=cut)).requests) == cut.count("\n") - 1
+        assert "ends in the middle of a record" in caplog.text
+        caplog.clear()
+    for wrong in (whole + "{\n", json.dumps(mooncake()) + "\n{"):
+        with pytest.raises(InputError, match="is no JSON"):
+            read_trace(write(tmp_path, text=wrong))
+
+
 @pytest.mark.parametrize(
     ("records", "complaint"),
     [

@@ -16,6 +16,7 @@ Equal ids are equal blocks with equal prefixes; no text is needed. A request's t
 """
 
 import json
+import logging
 import zlib
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,6 +30,8 @@ import numpy.typing as npt
 
 from octavo.errors import MALFORMED, InputError, why_not_read
 from octavo.recording import RECORDING_KEY, RECORDING_VERSION
+
+_logger = logging.getLogger(__name__)
 
 MOONCAKE_BLOCK_TOKENS = 512
 BAILIAN_BLOCK_TOKENS = 16
@@ -144,7 +147,13 @@ def _records(path: Path) -> list[dict[str, Any]]:
     try:
         with path.open("rb") as file:
             for text in _texts(file):
-                found = json.loads(text.decode())
+                try:
+                    found = json.loads(text.decode())
+                except MALFORMED:
+                    if not _is_cut_off(text, records):
+                        raise
+                    _logger.warning("%s ends in the middle of a record, which is left out", what)
+                    break
                 records += found if isinstance(found, list) and not records else [found]
     except OSError as error:
         raise InputError(f"{what} cannot be read: {error.strerror or error}") from None
@@ -156,6 +165,12 @@ def _records(path: Path) -> list[dict[str, Any]]:
         if not isinstance(record, dict):
             raise InputError(f"{what}, record {number}: an object is wanted, not {record!r:.60}")
     return records
+
+
+def _is_cut_off(text: bytes, before: Sequence[Any]) -> bool:
+    """Whether a recording ends within this line, as its disk was full. What it has until there is whole."""
+    is_recording = bool(before) and isinstance(before[0], dict) and RECORDING_KEY in before[0]
+    return is_recording and not text.endswith(b"\n")
 
 
 def _texts(file: BinaryIO) -> Iterator[bytes]:
