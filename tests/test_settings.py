@@ -54,6 +54,10 @@ GOOD = {"path": "/a"}
         ({}, "house: path is missing; give a path"),
         ({"path": 3}, "house: path: 3 is not a path"),
         ({"path": ""}, "house: path: '' is not a path"),
+        (
+            {"path": "~no.such.user/a"},
+            "house: path: '~no.such.user/a': that home directory is not known; write the whole",
+        ),
         ({"path": "/a\0b"}, "house: path holds what is not UTF-8, or a NUL; write plain text"),
         (GOOD | {"name": "\udcff"}, "house: name holds what is not UTF-8, or a NUL; write plain text"),
         (GOOD | {"name": "a\0"}, "house: name holds what is not UTF-8, or a NUL; write plain text"),

@@ -188,6 +188,14 @@ def shown(value: object) -> str:
         return "a number of thousands of digits"
 
 
+def with_home(path: Path) -> Path | None:
+    """The path with its `~` written out; None where the home is not known, as of a container's user without a name."""
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        return None
+
+
 def unknown_name(noun: str, name: object, known: list[str]) -> str:
     """The sentence for a name that is none of the known ones."""
     near = get_close_matches(str(name), known, n=1)
@@ -330,7 +338,10 @@ def _read_size(value: object) -> _Size:
 def _read_path(value: object) -> Path:
     if not (isinstance(value, str) and value):
         raise InputError(f"{shown(value)} is not a path")
-    return Path(value).expanduser()
+    path = with_home(Path(value))
+    if path is None:
+        raise InputError(f"{shown(value)}: that home directory is not known; write the whole path")
+    return path
 
 
 _NO_TEXT = "{} holds what is not UTF-8, or a NUL; write plain text"

@@ -54,6 +54,7 @@ def test_what_is_not_there_names_the_command_that_gets_it(cached, damage):
         ({"HF_HUB_CACHE": "/a", "HF_HOME": "/b"}, "/a"),
         ({"HF_HOME": "/b", "XDG_CACHE_HOME": "/c"}, "/b/hub"),
         ({"XDG_CACHE_HOME": "/c"}, "/c/huggingface/hub"),
+        ({"HF_HOME": "~no.such.user"}, "~no.such.user/hub"),
     ],
 )
 def test_the_cache_lies_where_the_hubs_tools_put_it(monkeypatch, variables, cache):

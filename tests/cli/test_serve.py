@@ -93,6 +93,15 @@ def test_a_tiny_model_needs_no_folder():
         assert (process.returncode, errors) == (0, "")
 
 
+def test_a_user_without_a_home_is_served(tmp_path, monkeypatch):
+    """Only digests of weights are not remembered."""
+    monkeypatch.setenv("HOME", "~")  # as good as none: a container's user without a name has no other
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    flags = ["--device-memory", "16MiB", "--memory", "16MiB", "--disk", tmp_path / "disk", "--disk-size", "64MiB"]
+    with serving(None, "--tiny", "llama", *flags) as (_, line):
+        assert line.startswith("Serving tiny-llama")
+
+
 def test_a_model_or_a_tiny_one_is_asked_for(octavo, model_folder):
     for arguments in [(), (model_folder, "--tiny", "gemma3")]:
         assert "--tiny FAMILY, one of the two" in octavo("serve", *arguments).err

@@ -1,5 +1,8 @@
 """What a person may write, and what is refused."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -25,6 +28,13 @@ def test_what_vllm_reads_itself_is_left_to_it():
     assert config.offload.policy == "arc"
     assert config.offload.load_timeout_s == 2
     assert [spec.config.path for spec in config.offload.tiers] == [Path("/nvme/octavo")]
+
+
+def test_a_user_without_a_home_has_a_plugin():
+    script = "from octavo.vllm_plugin.config import _ExtraConfig; print(_ExtraConfig(memory='1GiB').digests)"
+    without_home = {**os.environ, "HOME": "~"}
+    ran = subprocess.run([sys.executable, "-c", script], env=without_home, check=True, capture_output=True, text=True)
+    assert ran.stdout == "None\n"
 
 
 def test_tiers_in_general():

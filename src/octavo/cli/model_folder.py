@@ -13,6 +13,7 @@ from pathlib import Path
 
 from octavo.errors import InputError
 from octavo.host import temporary_folder
+from octavo.settings import with_home
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 _MOST_REF_BYTES = 200
@@ -86,6 +87,6 @@ def find_snapshot(name: str) -> Path | None:
 def hub_cache() -> Path:
     """The folder of the hub's cache, found in the same way as the hub's own tools do."""
     if cache := os.environ.get("HF_HUB_CACHE"):
-        return Path(cache).expanduser()
-    home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
-    return Path(home).expanduser() / "hub"
+        return with_home(Path(cache)) or Path(cache)
+    home = Path(os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface")
+    return (with_home(home) or home) / "hub"

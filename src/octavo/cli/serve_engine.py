@@ -32,6 +32,7 @@ from octavo.server import (
     url_of,
     view_tiers,
 )
+from octavo.settings import with_home
 from octavo.units import format_bytes
 
 transformers_logging: Any = _untyped_logging
@@ -154,6 +155,6 @@ def build_engine(
     return ServedEngine(AsyncEngine(engine), lambda: OffloadReport(status=scheduler.status(), stats=scheduler.stats()))
 
 
-def _digests_folder() -> Path:
-    """The folder with the digests of models, so that a restart need not read their weights."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "octavo" / "digests"
+def _digests_folder() -> Path | None:
+    """The folder with the digests of models, so that a restart need not read their weights; None without a home."""
+    return with_home(Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "octavo" / "digests")

@@ -16,7 +16,7 @@ from typing import Any
 
 from octavo.errors import InputError
 from octavo.offload import OffloadConfig
-from octavo.settings import Settings, Size
+from octavo.settings import Settings, Size, with_home
 
 
 class _ExtraConfig(Settings, frozen=True, kw_only=True):
@@ -32,7 +32,7 @@ class _ExtraConfig(Settings, frozen=True, kw_only=True):
     store_timeout_s: Any = None
     loads: Any = None
     """These six are checked as settings of `OffloadConfig`."""
-    digests: Path = Path("~/.cache/octavo").expanduser()
+    digests: Path | None = with_home(Path("~/.cache/octavo"))
     keep_media: bool = False
     record: Path | None = None
     why: bool = False
@@ -73,7 +73,7 @@ class PluginConfig:
     """The configuration as a person wrote it."""
 
     offload: OffloadConfig
-    digests: Path
+    digests: Path | None
     """A folder that remembers digests of weights, so that a restart need not read them."""
     keeps_media: bool
     """Whether prompts with images, audio or video go below memory too. vLLM lets clients name these, and the names are

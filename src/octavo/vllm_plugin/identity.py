@@ -114,7 +114,7 @@ def why_not_kept(reports: Sequence[RankReport], environ: Mapping[str, str]) -> s
     return next((report.why_not_kept for report in reports if report.why_not_kept), "")
 
 
-def digest_models(reports: Sequence[RankReport], digests: Path) -> list[bytes]:
+def digest_models(reports: Sequence[RankReport], digests: Path | None) -> list[bytes]:
     """The content of the models' weights. InputError for a model whose weights are in no folder here, and
     WeightsChangedError for one whose files changed after the first rank began, as vLLM may have loaded others."""
     started_ns = min(report.started_ns for report in reports)
@@ -123,7 +123,7 @@ def digest_models(reports: Sequence[RankReport], digests: Path) -> list[bytes]:
     ]
 
 
-def _digest_model(folder: Path, digests: Path, started_ns: int) -> bytes:
+def _digest_model(folder: Path, digests: Path | None, started_ns: int) -> bytes:
     loaded = stamp_weights(folder)
     if loaded.changed_ns > started_ns - _CLOCKS_DIFFER_NS:
         raise WeightsChangedError(
