@@ -32,16 +32,24 @@ What a person sees names the value and the remedy. `assert` is for our own mista
 `MALFORMED` is for bytes of others: all that a decoder raises for them, and not only its own error.
 """
 
+import re
+
 import msgspec
 
 MALFORMED = (msgspec.MsgspecError, ValueError, RecursionError)
 """What reading others' JSON or msgpack raises: text that is not UTF-8 is a ValueError, and so is a number of thousands
 of digits; what is nested too deeply is a RecursionError."""
 
+_HALF_PAIR = re.compile(rb"\\u[dD][89abAB].{2,7}\Z", re.DOTALL)
+"""The first half of a pair, with less behind it than a second one takes."""
 
-def why_not_read(error: Exception) -> str:
-    """What a person hears of JSON that a decoder refused: it may be JSON all the same, and only too large for it."""
+
+def why_not_read(error: Exception, data: bytes | bytearray = b"") -> str:
+    """What a person hears of JSON that a decoder refused: it may be JSON all the same, and only too large for it, or
+    hold what is no text. `data`, if msgspec read it: what ends soon after half of a pair is truncated to it."""
     text = str(error)
+    if "surrogate" in text or ("truncated" in text and _HALF_PAIR.search(data[-16:])):
+        return "holds half of a surrogate pair, such as \\ud83d alone, which is no text"
     if isinstance(error, RecursionError):
         return "is nested too deeply"
     if isinstance(error, UnicodeDecodeError):

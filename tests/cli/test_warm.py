@@ -73,6 +73,7 @@ def test_a_refused_prompt_is_told_by_its_line(octavo, server, tmp_path):
     [
         ("{", "no JSON"),
         ('{"prompt": ' + "9" * 5000 + "}", "has a number of too many digits"),
+        (r'"\ud83d"', "this holds half of a surrogate pair"),
         ("3", "write a text"),
         ('{"prompt": "a", "messages": []}', "write a text"),
         ("", "has no prompt"),

@@ -95,6 +95,16 @@ def test_a_bad_chat(client, body, param):
     assert refusal(client.post(CHAT, json=body)) == (400, param)
 
 
+@pytest.mark.parametrize("text", [r"\ud83d", r"\ud83d and more text", r"\ude00"])
+def test_half_of_a_pair_is_named_wherever_it_stands(client, text):
+    """msgspec calls the first of them truncated."""
+    answer = client.post("/v1/completions", content='{"prompt": "' + text + '"}', headers=JSON)
+    assert answer.status_code == 400
+    assert "the body holds half of a surrogate pair" in answer.json()["error"]["message"]
+    cut = client.post("/v1/completions", content='{"prompt": "\\ud83d\\ude00', headers=JSON)
+    assert "is no JSON: Input data was truncated" in cut.json()["error"]["message"]
+
+
 @pytest.mark.parametrize("field", ["max_tokens", "temperature"])
 def test_a_number_of_thousands_of_digits_is_not_called_no_json(client, field):
     body = '{"prompt": "a", "' + field + '": ' + "9" * 5000 + "}"

@@ -57,7 +57,7 @@ def _parse(where: str, line: bytes) -> PromptLine:
     try:
         asked = msgspec.json.decode(line)
     except MALFORMED as error:
-        raise InputError(f"{where}: this {why_not_read(error)}") from None
+        raise InputError(f"{where}: this {why_not_read(error, line)}") from None
     if isinstance(asked, str):
         asked = {"prompt": asked}
     if not isinstance(asked, dict) or ("prompt" in asked) == ("messages" in asked):

@@ -231,7 +231,7 @@ def decode(body: bytes | bytearray, decoder: msgspec.json.Decoder[_T]) -> _T:
             complaint = explain(error, msgspec.json.decode(body), decoder.type, whole="the body")
             raise bad_request(complaint.sentence, param=complaint.key or None) from None
     except MALFORMED as error:
-        raise bad_request(f"the body {why_not_read(error)}") from None
+        raise bad_request(f"the body {why_not_read(error, body)}") from None
 
 
 def _check_tools(tools: Sequence[Tool], choice: str | NamedTool | None) -> None:

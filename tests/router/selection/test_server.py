@@ -101,6 +101,7 @@ def test_what_cannot_be_read_is_refused(client):
         (b"{", "is no JSON"),
         (b'{"token_ids": [' + b"9" * 5000 + b"]}", "has a number of too many digits"),
         (b"\xff", "is no JSON"),
+        (rb'{"model_name": "\ud83d"}', "the body holds half of a surrogate pair"),
         (b'{"model_name": "m", "token_ids": [1]}', "no worker serves model 'm'"),
     ):
         answer = client.post("/query", content=body, headers={"content-type": "application/json"})

@@ -151,7 +151,7 @@ class _Question(BodyRoute):
         try:
             request = msgspec.json.decode(body)
         except MALFORMED as error:
-            raise ApiError(HTTPStatus.BAD_REQUEST, f"the body {why_not_read(error)}") from None
+            raise ApiError(HTTPStatus.BAD_REQUEST, f"the body {why_not_read(error, body)}") from None
         if not isinstance(request, dict):
             raise ApiError(HTTPStatus.BAD_REQUEST, "the body is no JSON object")
         await exchange.answer(msgspec.json.encode(await self._method(request)))
