@@ -68,3 +68,10 @@ def test_choices_of_a_seeded_request_have_seeds_of_their_own():
     params = SamplingParams(seed=7, n=3)
     assert [params.for_choice(index).seed for index in range(3)] == [7, 8, 9]
     assert SamplingParams(n=3).for_choice(2).seed is None
+
+
+def test_a_bound_without_an_end_is_told_as_one():
+    with pytest.raises(InputError, match="max_tokens must be a whole number of 0 or more, not -1"):
+        SamplingParams(max_tokens=-1)
+    with pytest.raises(InputError, match="n must be a whole number from 1 to 256, not 0"):
+        SamplingParams(n=0)

@@ -88,8 +88,8 @@ class SamplingParams:
             if value is None and name in ("max_tokens", "logprobs", "prompt_logprobs", "seed"):
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < low or (high and value > high):
-                upper = "or more" if high is None else f"to {high}"
-                raise InputError(f"{name} must be a whole number from {low} {upper}, not {value!r}")
+                wanted = f"of {low} or more" if high is None else f"from {low} to {high}"
+                raise InputError(f"{name} must be a whole number {wanted}, not {value!r}")
 
     def _check_numbers(self) -> None:
         bounds: dict[str, tuple[float, float, str]] = {
