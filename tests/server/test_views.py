@@ -1,5 +1,8 @@
 """What can be looked at: metrics and the page's document."""
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import msgspec
@@ -122,6 +125,13 @@ def test_a_large_pool_is_drawn_in_part(model_folder):
         num_sheets = server.ask(lambda engine: engine.manager.config.num_sheets)
     assert apart > 1
     assert len(sheets) == -(-num_sheets // apart) <= 512
+
+
+def test_the_page_is_the_same_in_every_locale(client):
+    script = "import sys; from octavo.server import read_page; sys.stdout.buffer.write(read_page('octavo.server').body)"
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    ran = subprocess.run([sys.executable, "-c", script], env=environment, check=True, capture_output=True)
+    assert ran.stdout == client.get("/").content
 
 
 def test_the_page_is_self_contained(client):

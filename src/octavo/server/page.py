@@ -21,7 +21,7 @@ _SHARED = {
 
 def read_page(package: str) -> Response:
     """The `page.html` of a package, as it is answered."""
-    page = files(package).joinpath("page.html").read_text()
+    page = files(package).joinpath("page.html").read_text(encoding="utf-8")
     for name, line in _SHARED.items():
-        page = page.replace(line, files(__package__).joinpath(name).read_text())
+        page = page.replace(line, files(__package__).joinpath(name).read_text(encoding="utf-8"))
     return Response(page, media_type="text/html", headers=_HEADERS)
