@@ -95,6 +95,14 @@ def transfer_config(connector: str = "OffloadingConnector", **extra: Any) -> dic
     return config
 
 
+def among_others(transfer: dict[str, Any]) -> dict[str, Any]:
+    """The same connector as a part of vLLM's `MultiConnector`, whose own role is to store and load."""
+    parts = {name: value for name, value in transfer.items() if name != "kv_load_failure_policy"}
+    policy = {"kv_load_failure_policy": "recompute"} if parts != transfer else {}
+    extra = {"connectors": [parts]}
+    return {"kv_connector": "MultiConnector", "kv_role": "kv_both", "kv_connector_extra_config": extra, **policy}
+
+
 def leftovers() -> set[str]:
     """What engines that have ended left in shared memory. Other tests may run beside: theirs are alive."""
     return {path.name for path in abandoned(older_than_s=0)}

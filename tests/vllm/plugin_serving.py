@@ -59,7 +59,9 @@ class Offloading:
     def __init__(self, llm: LLM) -> None:
         self._llm = llm
         self._core = llm.llm_engine.engine_core.engine_core
-        self.adapter = self._core.scheduler.connector.connector_scheduler.manager
+        connector = self._core.scheduler.connector
+        self._connector = getattr(connector, "_connectors", [connector])[0].connector_scheduler
+        self.adapter = self._connector.manager
         self.manager = self.adapter.manager
         self._still_steps = 0
 
@@ -97,7 +99,7 @@ class Offloading:
     def leaks(self) -> dict[str, int]:
         """What is held though nobody is served. After this all caches are empty."""
         self._core.step()  # the last request's end is told
-        scheduler, connector = self._core.scheduler, self._core.scheduler.connector.connector_scheduler
+        scheduler, connector = self._core.scheduler, self._connector
         held = {
             "requests": len(connector._req_status),
             "jobs": len(connector._jobs),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 import vllm_environment  # noqa: F401 - before vLLM
-from plugin_process import leftovers, make_adapter, make_image_model, make_model, play, transfer_config
+from plugin_process import among_others, leftovers, make_adapter, make_image_model, make_model, play, transfer_config
 from vllm.v1.kv_offload.base import OffloadingWorker
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(400)]
@@ -114,6 +114,15 @@ def test_bits_that_flip_in_memory_reach_no_answer(family: str, tmp_path: Path) -
     assert seen["memory"] == seen["local"]
     assert seen["flipped"][0] == seen["local"][0]
     assert seen["load_failed"] > 0
+
+
+def test_one_of_several_connectors_has_its_own_kind_and_role(tmp_path: Path) -> None:
+    model, transfer = make_model("gemma3", tmp_path / "model"), transfer_config("OctavoConnector", memory="16MiB")
+    seen = play("flips", model=model, transfer=among_others(transfer))
+    assert seen["flipped"][0] == seen["local"][0]
+    assert seen["load_failed"] > 0
+    consumer = play("again", model=model, transfer=among_others(transfer | {"kv_role": "kv_consumer"}))
+    assert consumer["counters"]["stored"] == 0
 
 
 def test_two_ranks_share_what_they_store_and_what_one_has_stored(llama: Served) -> None:

@@ -8,6 +8,7 @@ from inspect import signature
 from typing import Any
 
 from vllm.distributed.kv_transfer import get_kv_transfer_group
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import OffloadingConnector
 from vllm.v1.kv_offload.base import (
     CanonicalKVCaches,
     OffloadingManager,
@@ -66,7 +67,7 @@ class OctavoOffloadingSpec(OffloadingSpec):
 
     def get_worker(self, kv_caches: CanonicalKVCaches) -> OffloadingWorker:
         """Called in a worker's process, before the scheduler asks for the manager."""
-        connector = get_kv_transfer_group()
+        connector = self._connector()
         caches = as_canonical(kv_caches)
         vllm_config, kv_cache_config = connector._vllm_config, connector._kv_cache_config  # noqa: SLF001 - else unknown
         pages = know_pages(self.config, vllm_config, kv_cache_config, caches)
@@ -79,6 +80,17 @@ class OctavoOffloadingSpec(OffloadingSpec):
             [page.page if isinstance(page, KnownPage) else None for page in pages],
             open_arena=self._open_arena,
             reports_failed_loads=isinstance(connector, OctavoConnector),
+        )
+
+    def _connector(self) -> Any:
+        """The worker's connector that has this spec: vLLM's only one, or one of those that its `MultiConnector` has,
+        each with a role of its own."""
+        group = get_kv_transfer_group()
+        connectors = getattr(group, "_connectors", [group])
+        return next(
+            connector
+            for connector in connectors
+            if isinstance(connector, OffloadingConnector) and connector.connector_worker.spec is self
         )
 
     def _open_arena(self, num_slots: int) -> RankArena:
