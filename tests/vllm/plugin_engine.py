@@ -18,7 +18,12 @@ from typing import Any
 from PIL import Image
 from plugin_schedules import scenario_late_loads
 from plugin_serving import Offloading, generate_each, start, tokens  # sets vLLM up before it is imported
-from plugin_stress import scenario_failed_loads, scenario_loads_ahead, scenario_stress
+from plugin_stress import (
+    scenario_failed_loads,
+    scenario_loads_ahead,
+    scenario_reset_under_way,
+    scenario_stress,
+)
 from vllm import LLM, SamplingParams, __version__ as vllm_version
 from vllm.distributed import cleanup_dist_env_and_memory
 from vllm.distributed.kv_transfer import ensure_kv_transfer_shutdown
@@ -369,6 +374,7 @@ SCENARIOS: dict[str, Callable[..., dict[str, Any]]] = {
     "stress": scenario_stress,
     "failed_loads": scenario_failed_loads,
     "loads_ahead": scenario_loads_ahead,
+    "reset_under_way": scenario_reset_under_way,
     "late_loads": scenario_late_loads,
 }
 

@@ -113,6 +113,26 @@ def serve_after_failure(
     return [answers.get(str(index)) for index in range(len(prompts))]
 
 
+def scenario_reset_under_way(model: str, transfer: dict[str, Any]) -> dict[str, Any]:
+    """A prompt whose chunks are in memory, and vLLM's cache is reset while it runs: it is preempted, and loads."""
+    llm = start(model, transfer)
+    below = Offloading(llm)
+    prompt = tokens(520, 10)
+    report: dict[str, Any] = {"right": generate_each(llm, [prompt])[0][0]}
+    below.settle()
+    queue = llm.llm_engine
+    sampling = SamplingParams(temperature=0, max_tokens=16, ignore_eos=True, detokenize=False)
+    queue.add_request("0", {"prompt_token_ids": prompt}, sampling)
+    queue.step()
+    queue.reset_prefix_cache(reset_running_requests=True)
+    while queue.has_unfinished_requests() and not below.is_stuck():
+        for output in queue.step():
+            report["answer"] = list(output.outputs[0].token_ids)
+    report["loaded"] = below.counters()["loaded"]
+    below.adapter.shutdown()
+    return report
+
+
 def fail_next_load() -> None:
     from octavo.transfer import HostCopier
 

@@ -47,6 +47,14 @@ def test_failed_loads_hold_nobody_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.every_vllm
+def test_who_is_preempted_by_a_reset_may_load(tmp_path: Path) -> None:
+    model = make_model("gemma3", tmp_path / "model")
+    seen = play("reset_under_way", model=model, transfer=transfer_config(memory="16MiB"))
+    assert seen["answer"] == seen["right"]
+    assert seen["loaded"] > 0
+
+
+@pytest.mark.every_vllm
 def test_loads_ahead_leave_room_for_the_oldest(tmp_path: Path) -> None:
     model = make_model("gemma3", tmp_path / "model")
     seen = play("loads_ahead", model=model, transfer=transfer_config(memory="16MiB"))

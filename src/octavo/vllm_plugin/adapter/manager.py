@@ -7,7 +7,7 @@ What may give up a chunk:                                    stores             
 pins it, because nothing that takes room comes between the two. HIT means that verified bytes are in memory. A chunk
 below memory is HIT_PENDING: vLLM counts it when it searches for a window, and the request waits until the chunk is in
 memory, or until the deadline; then it is a MISS. A chunk in memory is HIT_PENDING while the device has no room for
-another request that loads before it runs (`LoadsAhead`).
+another request that loads before it runs (`LoadsAhead`), and in the step after a preemption.
 """
 
 import atexit
@@ -191,7 +191,8 @@ class OctavoManager(OffloadingManager):
         if self._promised.is_prefix[get_offload_group_idx(Key(key))]:
             state.note_found(key)
         if found is Found.HIT:
-            return LookupResult.HIT if self._ahead.may_load(state, state.num_tokens) else LookupResult.HIT_PENDING
+            may_load = not state.is_just_preempted and self._ahead.may_load(state, state.num_tokens)
+            return LookupResult.HIT if may_load else LookupResult.HIT_PENDING
         if self._has_given_up(state) or (found is Found.RETRY and not state.may_promote):
             return LookupResult.MISS
         if found is Found.RETRY:
@@ -214,7 +215,7 @@ class OctavoManager(OffloadingManager):
                 break  # what it lets go may be the room that the others lack
         self._ahead.end_step(_waits_with_pages)
         for state in self._looked_up:
-            state.asked.clear()
+            state.end_step()
         self._asking.clear()
         self._looked_up.clear()
         is_waiting = self._questions.are_open or self.manager.has_pending_work()

@@ -68,6 +68,7 @@ class RequestState:
         self.points: dict[int, BlockHash] = {}
         """Number of tokens -> block hash, for each point that was promised."""
         self._promised_tokens = 0
+        self._known_preemptions = 0
         self._request: object = None
         self._tokens_per_hash = 1
         self._plan: PromisePlan | None = None
@@ -111,6 +112,22 @@ class RequestState:
             return True
         has_loaded: bool = getattr(self._request, "num_computed_tokens", 0) > 0  # and 0 if the load has failed
         return has_loaded and status in (RequestStatus.WAITING, RequestStatus.PREEMPTED)
+
+    @property
+    def is_just_preempted(self) -> bool:
+        """Whether it was preempted since the last step that asked for it, as by a reset. vLLM tells its connector at
+        the end of the step, and the connector fails if the request has a load by then."""
+        return self._num_preemptions > self._known_preemptions
+
+    def end_step(self) -> None:
+        """The end of a step that asked for it."""
+        self.asked.clear()
+        self._known_preemptions = self._num_preemptions
+
+    @property
+    def _num_preemptions(self) -> int:
+        count: int = getattr(self._request, "num_preemptions", 0)
+        return count
 
     def note_found(self, key: OffloadKey) -> None:
         """A chunk was found, of a group that is needed from the first chunk on."""
