@@ -424,7 +424,7 @@ def test_a_bit_that_flips_in_memory_reaches_no_device(tmp_path):
 
 def test_what_stays_in_memory_reaches_no_tier_when_it_is_used_again(engine):
     context, keys = engine.request("a", 2)
-    state_of(context).stay_in_memory()
+    state_of(context).keeps_media = False  # and nobody knows what the request has
     engine.store(context, keys)
     engine.settle()
     assert look(engine, context, keys) == [LookupResult.HIT] * 2
@@ -432,6 +432,16 @@ def test_what_stays_in_memory_reaches_no_tier_when_it_is_used_again(engine):
     engine.manager.complete_load(set(keys), context)
     engine.settle()
     assert engine.tier.lookup(keys) == [0, 0]
+
+
+def test_a_session_stays_in_memory_from_its_first_image_on(engine):
+    context, keys = engine.announced("a", 4, num_prompt_tokens=2 * TOKENS, mm_features=[])
+    state_of(context).keeps_media = False
+    engine.store(context, keys[:2])
+    engine.told["a"].mm_features.append("an image")
+    engine.store(context, keys[2:])
+    engine.settle()
+    assert [bool(blocks) for blocks in engine.tier.lookup(keys)] == [True, True, False, False]
 
 
 def test_the_policy_is_told_which_points_are_promised(engine):

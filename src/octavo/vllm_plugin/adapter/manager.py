@@ -46,12 +46,7 @@ from octavo.vllm_plugin.adapter.hints import Hinter
 from octavo.vllm_plugin.adapter.metrics import MetricsOfTiers
 from octavo.vllm_plugin.adapter.questions import Questions
 from octavo.vllm_plugin.adapter.recording import RecorderOfRequests
-from octavo.vllm_plugin.adapter.request import (
-    RequestState,
-    may_have_media,
-    request_of,
-    state_of,
-)
+from octavo.vllm_plugin.adapter.request import RequestState, request_of, state_of
 from octavo.vllm_plugin.adapter.transfers import Transfers, as_keys
 from octavo.vllm_plugin.groups import SharedGroup
 from octavo.vllm_plugin.loads_ahead import LoadsAhead
@@ -139,8 +134,7 @@ class OctavoManager(OffloadingManager):
         state.begin(request, self._tokens_per_hash)
         state.may_store = self._may_store
         self._questions.begin(req_context, request, state.tenant)
-        if not self._keeps_media and may_have_media(request):
-            state.stay_in_memory()
+        state.keeps_media = self._keeps_media
         self._hinter.begin(req_context, state)
         if self._recorder is not None:
             self._recorder.begin(req_context, caller)

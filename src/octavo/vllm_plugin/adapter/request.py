@@ -44,8 +44,9 @@ class RequestState:
         allows = context.load_tier_filter.allows
         self.may_store = True
         self.may_load = allows(Medium.CPU, Locality.LOCAL)
-        self.may_promote = self.may_load and allows(Medium.STORAGE, Locality.LOCAL)
-        self.stays_in_memory = False
+        self._may_read_tiers = self.may_load and allows(Medium.STORAGE, Locality.LOCAL)
+        self.keeps_media = True
+        """Whether it goes below memory also with images, audio or video."""
         self.looks = Looks()
         """Notes for the question why it resumed where it did; empty if nobody may ask."""
         self.gave_up_waiting = False
@@ -81,9 +82,15 @@ class RequestState:
         num_tokens = getattr(request, "num_prompt_tokens", None)
         self.num_prompt_tokens = num_tokens if isinstance(num_tokens, int) else None
 
-    def stay_in_memory(self) -> None:
-        """Nothing of the request is read from tiers or written to them."""
-        self.may_promote, self.stays_in_memory = False, True
+    @property
+    def stays_in_memory(self) -> bool:
+        """Whether nothing of the request is read from tiers or written to them. A session, which goes on with what its
+        client streams, may get its first image late."""
+        return not self.keeps_media and may_have_media(self._request)
+
+    @property
+    def may_promote(self) -> bool:
+        return self._may_read_tiers and not self.stays_in_memory
 
     @property
     def num_tokens(self) -> int:
