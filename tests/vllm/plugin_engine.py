@@ -268,6 +268,28 @@ def scenario_branches(model: str, transfer: dict[str, Any]) -> dict[str, Any]:
     return report
 
 
+def scenario_session(model: str, transfer: dict[str, Any]) -> dict[str, Any]:
+    """A client streams a prompt in two parts. Then somebody asks the same, after the device has forgotten it."""
+    llm = start(model, transfer)
+    below = Offloading(llm)
+    prompt, queue = tokens(PROMPT_TOKENS, 10), llm.llm_engine
+    core = queue.engine_core.engine_core
+    for part in (prompt[:300], prompt[300:]):
+        sampling = SamplingParams(temperature=0, max_tokens=1, ignore_eos=True, detokenize=False)
+        given = {"prompt_token_ids": part}
+        request = queue.input_processor.process_inputs(
+            "session", given, sampling, supported_tasks=llm.supported_tasks, resumable=True
+        )
+        core.add_request(*core.preprocess_add_request(request))
+        while core.scheduler.has_unfinished_requests():
+            core.step()
+    core.abort_requests([*core.scheduler.requests])
+    below.forget_device()
+    report = {"after": generate_each(llm, [prompt]), "right": generate_each(llm, [prompt], salt="none has it")}
+    below.adapter.shutdown()
+    return report
+
+
 def scenario_hinted(model: str, transfer: dict[str, Any]) -> dict[str, Any]:
     """A request with a router's hints. vLLM's API server takes none: a router that runs the engine gives them to it."""
     llm = start(model, transfer)
@@ -367,6 +389,7 @@ SCENARIOS: dict[str, Callable[..., dict[str, Any]]] = {
     "refused": scenario_refused,
     "salts": scenario_salts,
     "branches": scenario_branches,
+    "session": scenario_session,
     "hinted": scenario_hinted,
     "adapters": scenario_adapters,
     "images": scenario_images,

@@ -125,6 +125,12 @@ def test_one_of_several_connectors_has_its_own_kind_and_role(tmp_path: Path) -> 
     assert consumer["counters"]["stored"] == 0
 
 
+def test_what_a_session_stores_is_what_its_tokens_have(llama: Served) -> None:
+    seen = play("session", model=llama.model, transfer=transfer_config(memory="16MiB"))
+    assert seen["after"][0] == seen["right"][0]
+    assert seen["after"][1] == [256]  # the first part of 300
+
+
 def test_two_ranks_share_what_they_store_and_what_one_has_stored(llama: Served) -> None:
     ranks = {"tensor_parallel_size": 2, "distributed_executor_backend": "mp"}
     seen = play("ranks", model=llama.model, transfer=llama.transfer, **ranks)

@@ -280,7 +280,7 @@ class OctavoManager(OffloadingManager):
         state = state_of(req_context)
         state.looks.is_over = True
         state.outlook, state.deadline = None, math.inf  # it may be preempted, and wait again
-        if not state.may_store:
+        if not state.may_store or state.is_continued:
             return self.transfers.begin_empty_store()
         self._questions.announce(req_context)
         self._serve(state)

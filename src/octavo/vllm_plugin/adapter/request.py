@@ -83,6 +83,12 @@ class RequestState:
         self.num_prompt_tokens = num_tokens if isinstance(num_tokens, int) else None
 
     @property
+    def is_continued(self) -> bool:
+        """Whether it is a session that goes on with a further part of its prompt. vLLM's connector then has the pages
+        of the first part twice, and would store those of other tokens under a chunk's name."""
+        return getattr(self._request, "num_prompt_tokens", self.num_prompt_tokens) != self.num_prompt_tokens
+
+    @property
     def stays_in_memory(self) -> bool:
         """Whether nothing of the request is read from tiers or written to them. A session, which goes on with what its
         client streams, may get its first image late."""
