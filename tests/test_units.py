@@ -1,7 +1,7 @@
 import pytest
 
 from octavo.errors import InputError
-from octavo.units import format_bytes, parse_bytes, parse_seconds, parse_tokens
+from octavo.units import find_count, format_bytes, parse_bytes, parse_seconds, parse_tokens
 
 
 @pytest.mark.parametrize(
@@ -59,3 +59,13 @@ def test_times(text, seconds):
 def test_what_is_no_time(text):
     with pytest.raises(InputError, match="is not a time; write it like 60s"):
         parse_seconds(text)
+
+
+@pytest.mark.parametrize("text", ["", "-1", "+1", "1_000", " 1", "1.0", "²", "٣", "9" * 19, "9" * 5000])
+def test_what_is_no_count(text):
+    assert find_count(text) is None
+
+
+@pytest.mark.parametrize(("text", "count"), [("0", 0), ("00000012", 12), ("9" * 18, 10**18 - 1)])
+def test_counts(text, count):
+    assert find_count(text) == count

@@ -1,4 +1,4 @@
-"""Sizes as people write and read them: 40GiB, 128k."""
+"""Sizes and numbers as people write and read them: 40GiB, 128k, 12."""
 
 import re
 
@@ -32,6 +32,11 @@ def parse_tokens(text: str) -> int:
     if not prefix and not float(number).is_integer():
         raise InputError(f"{text!r} is not a whole number of tokens; write it like 131072, 128k or 1m")
     return _whole(text, float(number) * _BINARY[prefix] if "." in number else int(number) * _BINARY[prefix])
+
+
+def find_count(text: str) -> int | None:
+    """A whole number in at most 18 plain digits. None for all else, such as -1 or 1_000."""
+    return int(text) if re.fullmatch(r"\d{1,18}", text, re.ASCII) else None
 
 
 def parse_seconds(text: str) -> float:

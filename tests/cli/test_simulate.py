@@ -139,6 +139,7 @@ def test_ctrl_c_ends_a_sweep_at_what_there_is(octavo, trace, monkeypatch):
         (["--sweep", "policy=lru..arc"], "what can be swept: device, memory, disk"),
         (["--sweep", "memory=2GiB..1GiB"], "2GiB is not below 1GiB"),
         (["--sweep", "memory=1GiB..2GiB:1"], "a curve has 2 to 64 points"),
+        (["--sweep", f"memory=1GiB..2GiB:{'9' * 5000}"], "a curve has 2 to 64 points"),
         (["--sweep", "memory=1GiB..2GiB", "--compare", "policy=lru"], "ask one at a time"),
         (["--plot", "curve.png"], "add --sweep"),
         (["--sweep", "memory=1GiB..2GiB", "--plot", "curve.gif"], "must end in .svg or .png"),

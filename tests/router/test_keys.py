@@ -127,7 +127,10 @@ def test_each_rank_is_an_engine():
     assert (source.endpoint, source.replay_endpoint) == ("tcp://a:5558", "tcp://a:6558")
 
 
-@pytest.mark.parametrize("text", ["http://a,ranks=2", "http://a,ranks=0,events=tcp://a:1", "http://a,ranks=many"])
+@pytest.mark.parametrize(
+    "text",
+    ["http://a,ranks=2", "http://a,ranks=0,events=tcp://a:1", "http://a,ranks=many", "http://a,ranks=" + "9" * 5000],
+)
 def test_ranks_that_cannot_be_read_are_named(text):
     with pytest.raises(InputError, match="ranks"):
         EngineAddress.parse_all([text])

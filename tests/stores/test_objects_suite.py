@@ -149,6 +149,23 @@ def test_an_engine_that_looks_again_makes_a_missing_mark_again(tmp_path):
     assert (tmp_path / "family/epochs/00000001").exists()
 
 
+@pytest.mark.parametrize("name", ["²", "٣", "9" * 200, "-1", "1_000", "notes"])
+@pytest.mark.parametrize("place", ["family/epochs/{}", "family/{}/object"])
+def test_what_others_put_into_a_family_is_no_epoch(tmp_path, place, name):
+    obstore = pytest.importorskip("obstore")
+    path = tmp_path / place.format(name)
+    path.parent.mkdir(parents=True)
+    path.touch()
+    epochs = Epochs(obstore.store.LocalStore(tmp_path), "family")
+
+    async def look_and_reset():
+        seen = await epochs.refresh()
+        await epochs.begin_next()
+        return seen, epochs.current
+
+    assert asyncio.run(look_and_reset()) == (0, 1)
+
+
 def reset(driver):
     driver.tier.reset()
     driver.poll_until(driver.tier.is_reset_durable, "the reset")

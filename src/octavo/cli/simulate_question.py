@@ -8,6 +8,7 @@ from octavo.cli.flags import bytes_of
 from octavo.errors import InputError
 from octavo.planning import plan_kv_cache, read_model
 from octavo.specs import RequestLimits
+from octavo.units import find_count
 
 if TYPE_CHECKING:
     from octavo.sim import Prices, SimConfig, Speeds, Trace
@@ -97,9 +98,10 @@ def _sweep(question: Question, asked: str) -> list[Question]:
         raise InputError(
             f"--sweep: {asked!r} is not of the form memory=16GiB..512GiB; what can be swept: {', '.join(_SWEPT)}"
         )
-    if not (points or str(_POINTS)).isdecimal() or not 2 <= int(points or _POINTS) <= _MOST_POINTS:
-        raise InputError(f"--sweep: a curve has 2 to {_MOST_POINTS} points, not {points!r}")
-    low, high, count = bytes_of("--sweep", first), bytes_of("--sweep", last), int(points or _POINTS)
+    count = find_count(points) if points else _POINTS
+    if count is None or not 2 <= count <= _MOST_POINTS:
+        raise InputError(f"--sweep: a curve has 2 to {_MOST_POINTS} points, not {points!r:.60}")
+    low, high = bytes_of("--sweep", first), bytes_of("--sweep", last)
     if low >= high:
         raise InputError(f"--sweep: {first} is not below {last}")
     sizes = [round(low * (high / low) ** (index / (count - 1))) for index in range(count)]

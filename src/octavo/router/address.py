@@ -12,6 +12,7 @@ import httpx
 from octavo.errors import InputError
 from octavo.events import SourceConfig, endpoint_of_rank
 from octavo.hashing import DEFAULT_ALGORITHM, BlockHasher
+from octavo.units import find_count
 
 _SCHEME = re.compile(r"\w+://")
 _OPTIONS = ("name", "events", "replay", "keys", "hash", "seed", "ranks", "store")
@@ -93,8 +94,9 @@ class EngineAddress:
         count = options.pop("ranks", None)
         if count is None:
             return [self]
-        if not count.isdecimal() or not 1 <= int(count) <= _MOST_RANKS:
-            raise InputError(f"engine {self.name!r}: ranks must be a number of 1 to {_MOST_RANKS}, not {count!r}")
+        num_ranks = find_count(count)
+        if num_ranks is None or not 1 <= num_ranks <= _MOST_RANKS:
+            raise InputError(f"engine {self.name!r}: ranks must be a number of 1 to {_MOST_RANKS}, not {count!r:.60}")
         if "events" not in options:
             raise InputError(f"engine {self.name!r}: ranks needs events, those of rank 0: URL,ranks={count},events=...")
         told = {name: options[name] for name in ("events", "replay") if name in options}
@@ -105,7 +107,7 @@ class EngineAddress:
                 rank=rank,
                 options=options | {name: endpoint_of_rank(endpoint, rank) for name, endpoint in told.items()},
             )
-            for rank in range(int(count))
+            for rank in range(num_ranks)
         ]
 
     def source(self, events: str | None, replay: str | None) -> SourceConfig | None:

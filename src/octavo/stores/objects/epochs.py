@@ -14,6 +14,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from octavo.units import find_count
+
 _LOOKED_EVERY_S = 5.0
 
 
@@ -24,7 +26,7 @@ class Epochs:
         self.current = 0
         self._store = store
         self._family = folder
-        self._folder = f"{folder}/epochs"
+        self._marks = f"{folder}/epochs"
         self._clock = clock
         self._has_looked = False
         self._look_at = 0.0
@@ -73,7 +75,7 @@ class Epochs:
     async def _mark(self, epoch: int) -> None:
         import obstore
 
-        await obstore.put_async(self._store, f"{self._folder}/{epoch:08d}", b"octavo", mode="create")
+        await obstore.put_async(self._store, f"{self._marks}/{epoch:08d}", b"octavo", mode="create")
 
     async def _last_mark_and_filed(self) -> tuple[int, int]:
         return await asyncio.gather(self._last_mark(), self._last_filed())
@@ -83,13 +85,17 @@ class Epochs:
         import obstore
 
         found = await obstore.list_with_delimiter_async(self._store, prefix=self._family)
-        names = [path.rpartition("/")[2] for path in found["common_prefixes"]]
-        return max((int(name) for name in names if name.isdecimal()), default=0)
+        return max(map(_epoch_of, found["common_prefixes"]), default=0)
 
     async def _last_mark(self) -> int:
         import obstore
 
         last = 0
-        async for page in obstore.list(self._store, prefix=self._folder):
-            last = max([last, *(int(name) for meta in page if (name := meta["path"].rpartition("/")[2]).isdigit())])
+        async for page in obstore.list(self._store, prefix=self._marks):
+            last = max([last, *(_epoch_of(meta["path"]) for meta in page)])
         return last
+
+
+def _epoch_of(path: str) -> int:
+    """The epoch that a mark or a folder names; 0 for what others have put there."""
+    return find_count(path.rpartition("/")[2]) or 0
