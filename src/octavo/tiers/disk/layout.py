@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 from xxhash import xxh3_64_digest, xxh3_128_digest
 
-from octavo.chunks import NO_TENANT, TENANT_BYTES, OffloadKey
+from octavo.chunks import NO_TENANT, TENANT_BYTES, ChunkBytes, OffloadKey
 
 VERSION = 3
 ALIGNMENT = 4096
 """The alignment of records and of direct I/O: a multiple of the logical block of any disk in use."""
 MAX_KEY_BYTES = 64
-MIN_HELD, MAX_HELD = -(1 << 63), (1 << 63) - 1
+_MIN_HELD, _MAX_HELD = -(1 << 63), (1 << 63) - 1
 
 _CHECKSUM_BYTES = 16
 _HEADER_CHECKSUM_BYTES = 8
@@ -73,6 +73,16 @@ class SegmentHeader(NamedTuple):
 
 def aligned(num_bytes: int) -> int:
     return -(-num_bytes // ALIGNMENT) * ALIGNMENT
+
+
+def can_hold(chunk: ChunkBytes) -> bool:
+    """Whether a record can name the chunk, the blocks that it holds, and its tenant."""
+    return (
+        0 < len(chunk.key) <= MAX_KEY_BYTES
+        and chunk.held_blocks != 0
+        and _MIN_HELD <= chunk.held_blocks <= _MAX_HELD
+        and len(chunk.tenant) in (0, TENANT_BYTES)
+    )
 
 
 def record_bytes(length: int) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from typing import assert_never
 
-from octavo.chunks import TENANT_BYTES, ChunkBytes, OffloadKey, TierChanges, TierResult
+from octavo.chunks import ChunkBytes, OffloadKey, TierChanges, TierResult
 from octavo.tiers.base import Tier, TierContext, TierStatus
 from octavo.tiers.disk.cipher import RecordCipher
 from octavo.tiers.disk.config import DiskConfig
@@ -20,7 +20,7 @@ from octavo.tiers.disk.contents import Contents
 from octavo.tiers.disk.health import describe
 from octavo.tiers.disk.io import DiskIO, NotOursError
 from octavo.tiers.disk.jobs import Jobs
-from octavo.tiers.disk.layout import MAX_HELD, MAX_KEY_BYTES, MIN_HELD, NO_KEY_ID, aligned, record_bytes
+from octavo.tiers.disk.layout import NO_KEY_ID, aligned, can_hold, record_bytes
 from octavo.tiers.disk.loads import Loads
 from octavo.tiers.disk.log import SegmentLog, complete
 from octavo.tiers.disk.opening import OpenedDirectory, open_directory, tell_of_what_is_not_read
@@ -171,7 +171,8 @@ class DiskTier(Tier):
 
     def submit_store(self, job_id: int, chunks: Sequence[ChunkBytes]) -> bool:
         lengths = [sum(buffer.nbytes for buffer in chunk.buffers) for chunk in chunks]
-        fits = [self._fits(chunk, length) for chunk, length in zip(chunks, lengths, strict=True)]
+        most = self._max_chunk_bytes  # a chunk that is too large fails alone
+        fits = [0 < length <= most and can_hold(chunk) for chunk, length in zip(chunks, lengths, strict=True)]
         keys = [chunk.key for chunk, is_fit in zip(chunks, fits, strict=True) if is_fit]
         fit_lengths = [length for length, is_fit in zip(lengths, fits, strict=True) if is_fit]
         num_bytes = sum(fit_lengths)
@@ -293,16 +294,6 @@ class DiskTier(Tier):
             else:
                 segment.forget_writing()
         gc.collect(0)  # the keys' tuples are looked at once, here, and not by the first collection of a running engine
-
-    def _fits(self, chunk: ChunkBytes, length: int) -> bool:
-        """Whether the format can hold the chunk. A chunk that is too large fails alone."""
-        return (
-            0 < length <= self._max_chunk_bytes
-            and 0 < len(chunk.key) <= MAX_KEY_BYTES
-            and chunk.held_blocks != 0
-            and MIN_HELD <= chunk.held_blocks <= MAX_HELD
-            and len(chunk.tenant) in (0, TENANT_BYTES)
-        )
 
     # Reports
 
