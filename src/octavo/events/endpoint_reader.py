@@ -21,6 +21,7 @@ from octavo.events.session import Delivered, Heard, PublisherSession, Resync, Si
 from octavo.events.skim import skim_batch
 from octavo.events.sockets import Context, Socket, open_endpoint
 from octavo.events.subscriber_config import SourceConfig, SubscriberConfig
+from octavo.events.subscriber_stats import SubscriberStats
 from octavo.events.wire import decode_batch, decode_sequence, encode_sequence
 
 _MESSAGES_PER_TURN = 64
@@ -39,27 +40,6 @@ _LEAST_FRAME_BYTES = 4096
 """The bound of a frame is never lower than this, so that a topic fits even under a small payload limit."""
 _END = encode_sequence(END_SEQUENCE)
 _NEVER = float("inf")
-
-
-@dataclass(slots=True, kw_only=True)
-class SubscriberStats:
-    """The counters of a subscriber. Only its reading thread changes its own; others get a copy."""
-
-    received: int = 0
-    """Messages read from live sockets."""
-    delivered: int = 0
-    duplicates: int = 0
-    malformed: int = 0
-    """Messages that do not follow the protocol, or whose payload cannot be decoded."""
-    discarded: int = 0
-    """Live messages of a lost connection, and messages of topics beyond `max_topics`."""
-    gaps: int = 0
-    """Of the copy: the sum of all sessions' gaps."""
-    replays: int = 0
-    """Requests for replay."""
-    replayed: int = 0
-    """Messages received in answers of replay."""
-    resyncs: int = 0
 
 
 class _Message(NamedTuple):

@@ -18,10 +18,11 @@ from typing import Self, cast
 import zmq
 
 from octavo.errors import InputError
-from octavo.events.endpoint_reader import EndpointReader, SubscriberStats
+from octavo.events.endpoint_reader import EndpointReader
 from octavo.events.session import SubscriberItem
 from octavo.events.sockets import Context, Socket, can_read
 from octavo.events.subscriber_config import SubscriberConfig
+from octavo.events.subscriber_stats import SubscriberStats
 from octavo.events.wakeup import Wakeup
 
 _CLOSE_TIMEOUT_S = 5.0
