@@ -187,7 +187,7 @@ class SimulatedDisk(Tier):
         )
 
     def announce(self) -> None:
-        self._changes = dict.fromkeys(self._held, True)
+        self._changes |= dict.fromkeys(self._held, True)
 
     def remove(self, keys: Sequence[OffloadKey]) -> None:
         for key in keys:

@@ -1,7 +1,4 @@
-"""`KnownChunks`: the chunks that a tier knows to be in a shared store. The store may have more.
-
-After `announce`, a chunk is *untold* until it is told as stored; changes of it before that are not reported.
-"""
+"""`KnownChunks`: the chunks that a tier knows to be in a shared store. The store may have more."""
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
@@ -24,8 +21,8 @@ class KnownChunks:
         self._removed: OrderedDict[OffloadKey, None] = OrderedDict()
         """Chunks that this engine must not find, though the store has them for others. The oldest is dropped."""
         self._changes = ChangeLog()
-        self._untold: OrderedDict[OffloadKey, bool] = OrderedDict()
-        """Known chunks that are still to be announced; False for each, as it was not told."""
+        self._untold: OrderedDict[OffloadKey, None] = OrderedDict()
+        """Chunks that are still to be announced, if they are known by then."""
 
     def __len__(self) -> int:
         return len(self._held)
@@ -52,7 +49,7 @@ class KnownChunks:
     def stored(self, key: OffloadKey, held: HeldChunk) -> None:
         self._removed.pop(key, None)
         former = self._held.pop(key, None)
-        if former is not None and former.held_blocks != held.held_blocks and key not in self._untold:
+        if former is not None and former.held_blocks != held.held_blocks:
             self._changes.replaced([key])
         if former is None:
             self._add(key, held)
@@ -66,8 +63,7 @@ class KnownChunks:
 
     def gone(self, keys: Iterable[OffloadKey]) -> None:
         """Notes that the store lacks these, or has them damaged."""
-        there = [key for key in keys if self._held.pop(key, None) is not None]
-        self._changes.removed([key for key in there if self._untold.pop(key, True)])
+        self._changes.removed([key for key in keys if self._held.pop(key, None) is not None])
 
     def remove(self, keys: Sequence[OffloadKey]) -> None:
         """Makes these not found, as they are unwanted or damaged, until they are stored here again."""
@@ -82,14 +78,13 @@ class KnownChunks:
 
     def announce(self) -> None:
         """Tells all chunks anew, a portion with each `take_changes`, together with the other changes."""
-        self._changes.take()
-        self._untold = OrderedDict.fromkeys(self._held, False)
+        self._untold = OrderedDict.fromkeys(self._held)
 
     def take_changes(self) -> TierChanges:
         portion = list(islice(self._untold, _KEYS_TOLD_PER_CALL))
         for key in portion:
             del self._untold[key]
-        self._changes.stored(portion)
+        self._changes.stored([key for key in portion if key in self._held])
         return self._changes.take()[0]._replace(has_more=bool(self._untold))
 
     def _add(self, key: OffloadKey, held: HeldChunk) -> None:

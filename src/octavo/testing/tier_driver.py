@@ -66,7 +66,9 @@ class TierDriver:
     ) -> None:
         self.tier = tier
         self.announced: set[OffloadKey] = set()
-        """Keys that its changes stored and did not remove."""
+        """Keys that changes stored and did not remove, since the last announcement."""
+        self.followed: set[OffloadKey] = set()
+        """The same, since the beginning."""
         self.loads: dict[int, PendingLoad] = {}
         self.stores: dict[int, list[Chunk]] = {}
         self.failed: dict[int, frozenset[int]] = {}
@@ -169,10 +171,12 @@ class TierDriver:
         assert len(set(changes.removed)) == len(changes.removed), "a removal is announced once"
         assert len(set(changes.stored)) == len(changes.stored), "a store is announced once"
         assert not set(changes.removed) & set(changes.stored), "changes are net"
-        self.announced = (self.announced - set(changes.removed)) | set(changes.stored)
+        for known in (self.announced, self.followed):
+            known.difference_update(changes.removed)
+            known.update(changes.stored)
 
     def announce(self) -> None:
-        """Forgets the announced keys, and asks the tier to announce all again."""
+        """Forgets the announced keys, and asks the tier to announce all again. Who follows the tier already goes on."""
         self.announced = set()
         self.tier.announce()
 
@@ -180,6 +184,7 @@ class TierDriver:
         """Takes the chunks that a tier has kept from before: they are there without an announcement."""
         self.await_answer()
         self.announced = {k for k, mask in zip(keys, self.tier.lookup(keys), strict=True) if mask}
+        self.followed = set(self.announced)
 
     def _is_consistent(self) -> bool:
         return len(self.announced) == self.tier.status().num_chunks and all(self.tier.lookup(list(self.announced)))

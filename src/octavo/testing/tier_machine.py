@@ -139,7 +139,7 @@ class TierMachine(RuleBasedStateMachine):
     def settle(self) -> None:
         self._driver.settle()
         found = self._found()
-        assert found.keys() == self._driver.announced
+        assert found.keys() == self._driver.announced == self._driver.followed
         wanted = [Chunk(k, mask) for k, mask in found.items()]
         assert self._driver.load(wanted) == frozenset(), "what is found can be loaded"
 

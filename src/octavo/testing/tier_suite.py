@@ -137,7 +137,7 @@ class TierSuite:
             assert driver.tier.flush(60.0), "so that they are replaced before they were told"
             assert driver.finish(job) == frozenset()
             driver.settle()
-            assert driver.announced == {key(number) for number in (0, 3, 4, 5, 6)}
+            assert driver.announced == driver.followed == {key(number) for number in (0, 3, 4, 5, 6)}
             assert not any(driver.tier.take_changes()), "it ends"
 
     def test_what_was_kept_is_announced_after_a_restart(self, tmp_path: Path) -> None:

@@ -141,7 +141,8 @@ class Tier(ABC):
     def announce(self) -> None:  # noqa: B027 - a tier may have nothing to tell
         """From now on `take_changes` also reports as stored every chunk that the tier has: each chunk once, in bounded
         portions, even if it was reported before. This serves subscribers that know nothing, for example after a
-        restart. If a tier does nothing here, its subscribers know of fewer chunks than it has."""
+        restart. Others know all from before: what goes meanwhile is reported as ever. If a tier does nothing here, its
+        subscribers know of fewer chunks than it has."""
 
     def owned_by(self, tenants: Collection[bytes]) -> list[tuple[OffloadKey, bytes, int]]:
         """Chunks of these tenants that are there, with tenant and bytes, the oldest first. A medium that keeps nothing

@@ -170,7 +170,7 @@ class FilesTier(Tier):
         return TierChanges(removed=removed, stored=stored)
 
     def announce(self) -> None:
-        self._touched, self._announced = set(self._held), set()
+        self._touched.update(self._held)
 
     def remove(self, keys: Sequence[OffloadKey]) -> None:
         for key in keys:

@@ -3,7 +3,8 @@
 A key is *indexed* once its record is written. Until then it is *pending*; a key whose record is being moved to a newer
 segment is pending too, and a miss for that while. Writes land in the order of their locations, so the last one counts.
 
-After `announce`, a key is *untold* until it is told as stored; changes of it before that are not reported.
+After `announce`, a key is *untold* until it is told as stored. Some know it from before, so its removal is told all the
+same.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -105,8 +106,13 @@ class Contents:
 
     def start_move(self, key: OffloadKey) -> None:
         """The key's record is being written again elsewhere. Until that has landed, the key is a miss."""
-        if self._unindex(key):
+        is_told = self._is_told(key)
+        if not self._unindex(key):
+            return
+        if is_told:
             self._moving.add(key)
+        else:
+            self._changes.removed([key])
 
     def land(self, record: PlannedRecord, *, is_written: bool) -> None:
         """A write has ended. One that was removed or reset meanwhile is forgotten.
@@ -122,13 +128,13 @@ class Contents:
         is_known = key in self._moving
         self._moving.discard(key)
         if is_written:
-            former = self.find(key)
-            is_known = self._unindex(key) or is_known
+            former, is_told = self.find(key), self._is_told(key)
+            self._unindex(key)
             self._index[key] = location
             record.segment.num_live += 1
-            if not is_known:
+            if not former and not is_known:
                 self._changes.stored([key])
-            elif former and former[0].held[former[1]] != record.segment.held[record.entry]:
+            elif former and (not is_told or former[0].held[former[1]] != record.segment.held[record.entry]):
                 self._changes.replaced([key])
         elif is_known:
             self._changes.removed([key])
@@ -148,8 +154,7 @@ class Contents:
         there = [entry for entry in entries if self.is_at(segment, entry)]
         forgotten = [segment.keys[entry] for entry in there]
         self._index.pop_all(forgotten)
-        untold = self._untold.get(segment.number, range(0))
-        self._changes.removed([segment.keys[entry] for entry in there if entry not in untold] if untold else forgotten)
+        self._changes.removed(forgotten)
         segment.num_live -= len(forgotten)
         return len(forgotten)
 
@@ -177,7 +182,7 @@ class Contents:
 
     def announce(self) -> None:
         """Tells all keys anew, a portion with each `take_changes`, together with the other changes."""
-        self._changes.take()
+        self._changes.removed(list(self._moving))  # they are told when they land
         self._moving.clear()
         self._untold = {
             number: range(len(segment.keys) - segment.num_pending) for number, segment in self.segments.items()
@@ -201,14 +206,17 @@ class Contents:
             else:
                 del self._untold[number]
 
-    def _unindex(self, key: OffloadKey) -> bool:
-        """Whether the key was there, and its presence was told."""
-        location = self._index.pop(key)
-        if location == _NOWHERE:
-            return False
-        number, entry = split_location(location)
-        self.segments[number].num_live -= 1
+    def _is_told(self, key: OffloadKey) -> bool:
+        """Whether no announcement waits to tell where the key is."""
+        number, entry = split_location(self._index.get(key))
         return entry not in self._untold.get(number, ())
+
+    def _unindex(self, key: OffloadKey) -> bool:
+        """Whether the key was there."""
+        location = self._index.pop(key)
+        if location != _NOWHERE:
+            self.segments[location >> ENTRY_BITS].num_live -= 1
+        return location != _NOWHERE
 
     def check_invariants(self) -> None:
         """For tests: every indexed key lies where the index says, and is counted there."""
