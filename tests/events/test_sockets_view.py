@@ -22,6 +22,7 @@ class View:
             self.blocks.clear()
             self.is_complete = item.is_from_start
             return
+        self.is_complete |= item.is_whole
         for event in item.batch.events:
             if isinstance(event, AllBlocksCleared):
                 self.blocks.clear()
@@ -48,11 +49,27 @@ class Engine:
             event = BlockRemoved(block_hashes=[block], medium="CPU" if stores else "GPU", group_idx=0)
             is_dropped, is_lost = self.chance.random() < 0.05, self.chance.random() < 0.1
             self.send([event], is_dropped=is_dropped, is_lost=is_lost)
+            if self.chance.random() < 0.1:
+                self.tell_all()
         if self.chance.random() < 0.4:
             del self.peer.history[: self.chance.randrange(len(self.peer.history) + 1)]
 
-    def send(self, events, *, is_dropped=False, is_lost=False):
-        content = encode_batch(KVEventBatch(ts=self.life + self.sequence / 1e6, events=events))
+    def tell_all(self, *, loss=0.02):
+        """In several messages, each of which may be lost, while blocks come and go."""
+        since = self.sequence
+        for block in range(20):
+            if self.chance.random() < 0.1:
+                self.blocks.discard(block)
+                self.send([BlockRemoved(block_hashes=[block], medium="GPU", group_idx=0)])
+            if block in self.blocks:
+                event = BlockRemoved(block_hashes=[block], medium="CPU", group_idx=0)
+                is_dropped, is_lost = self.chance.random() < loss / 2, self.chance.random() < loss
+                self.send([event], is_dropped=is_dropped, is_lost=is_lost)
+        self.send([], whole_since=since)
+
+    def send(self, events, *, is_dropped=False, is_lost=False, whole_since=None):
+        batch = KVEventBatch(ts=self.life + self.sequence / 1e6, events=events, whole_since=whole_since)
+        content = encode_batch(batch)
         frames = [b"", encode_sequence(self.sequence), content]
         self.sequence += 1
         if not is_dropped:
@@ -86,4 +103,8 @@ def test_the_view_is_right_or_says_that_it_is_not(seed, replay):
                 (item,) = take(reader, 1)
                 view.apply(item)
             assert view.blocks == engine.blocks if view.is_complete else view.blocks <= engine.blocks
+        engine.tell_all(loss=0.0)
+        while not view.is_complete:
+            (item,) = take(reader, 1)
+            view.apply(item)
     engine.peer.close()

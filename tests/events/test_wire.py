@@ -16,6 +16,7 @@ from hypothesis import given, strategies as st
 from octavo.errors import InputError, WireError
 from octavo.events.messages import MAX_HASHES, AllBlocksCleared, BlockRemoved, BlockStored, KVEventBatch
 from octavo.events.published_plan import PublishedGroup, PublishedPlan
+from octavo.events.skim import skim_batch
 from octavo.events.wire import WireLimits, decode_batch, decode_sequence, encode_batch, encode_sequence
 from rigs.event_strategies import batches
 
@@ -330,6 +331,14 @@ def test_threads_may_share_the_decoder():
                 assert together == alone
     finally:
         sys.setswitchinterval(interval)
+
+
+def test_the_begin_of_a_telling_travels_with_a_batch_and_what_is_none_is_skipped():
+    payload = encode_batch(KVEventBatch(ts=1.0, events=[], whole_since=7))
+    assert [read(payload).whole_since for read in (decode_batch, skim_batch)] == [7, 7]
+    for fifth in (None, -1, "7", 1.5, {"a": 1}, [7]):
+        for read in (decode_batch, skim_batch):
+            assert read(msgspec.msgpack.encode([1.0, [], 0, None, fifth])).whole_since is None
 
 
 def test_a_plan_travels_with_a_batch_and_what_is_none_is_skipped():

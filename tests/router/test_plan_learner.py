@@ -7,6 +7,7 @@ import pytest
 
 from octavo.errors import InputError
 from octavo.events import (
+    BlockRemoved,
     BlockStored,
     Delivered,
     Heard,
@@ -151,9 +152,12 @@ def test_a_group_whose_rule_the_events_do_not_tell_needs_nothing():
     assert learning.plan.plan.groups[1] == PublishedGroup(kind="sliding_window", block_size=16, sliding_window=1)
 
 
-def delivered(*events):
+def delivered(*events, is_whole=False):
     batch = KVEventBatch(ts=0.0, events=list(events))
-    return Delivered(sequence=0, topic="", batch=batch, endpoint="", payload=encode_batch(batch), is_replayed=False)
+    payload = encode_batch(batch)
+    return Delivered(
+        sequence=0, topic="", batch=batch, endpoint="", payload=payload, is_replayed=False, is_whole=is_whole
+    )
 
 
 class Follower:
@@ -218,6 +222,10 @@ def test_a_view_that_begins_late_or_anew_says_so(is_from_start, is_complete):
     engine.feed.take(Resync(reason=reason, expected=0, got=None, is_from_start=is_from_start))
     engine.feed.take(delivered(stored(0, FULL, hashes_of(FULL))))
     assert engine.member.index.is_complete("a:1") == is_complete
+    engine.feed.take(delivered(is_whole=True))
+    assert engine.member.index.is_complete("a:1"), "all was told anew"
+    engine.feed.take(delivered(BlockRemoved(block_hashes=[1], medium="GPU"), is_whole=True))
+    assert not engine.member.index.is_complete("a:1"), "some of it could not be used"
     engine.feed.take(Resync(reason=reason, expected=0, got=None, is_from_start=is_from_start))
     assert engine.num_blocks == 0
 

@@ -324,11 +324,13 @@ class EndpointReader:
                 endpoint=self.endpoint,
                 payload=message.payload,
                 is_replayed=is_replayed,
+                is_whole=publisher.is_whole(message.sequence, batch.whole_since),
             )
         )
 
     def _emit_resync(self, publisher: FollowedPublisher, resync: Resync) -> None:
         self._counters.resyncs += 1
+        publisher.missed_some()
         self._items.append(replace(resync, topic=_text(publisher.topic or b""), endpoint=self.endpoint))
 
     def _ask(self, publisher: FollowedPublisher, start: int, held: _Message | None, now: float) -> _Replay | None:

@@ -23,11 +23,23 @@ class FollowedPublisher:
     is_silent: bool = False
     _patience_s: float | None = None
     """How long it may be silent. None: it has promised no heartbeat."""
+    _all_since: int | None = 0
+    """All messages from this one on were delivered; None: from the next one on."""
 
     def promised(self, heartbeat_s: float, now: float) -> None:
         """Its plan has told its heartbeat."""
         self._patience_s = _HEARTBEATS_UNTIL_SILENT * heartbeat_s
         self.heard_at = self.heard_at or now
+
+    def missed_some(self) -> None:
+        """Messages before the next one that is delivered are lost."""
+        self._all_since = None
+
+    def is_whole(self, sequence: int, whole_since: int | None) -> bool:
+        """Delivers a message. Whether all was told with it that the publisher holds."""
+        if self._all_since is None:
+            self._all_since = sequence
+        return whole_since is not None and self._all_since <= whole_since
 
     def silent_at(self, *, lost_at: float | None, patience_s: float) -> float:
         """When it becomes silent, if nothing is heard until then; `lost_at`: when its connection was lost, if it is.

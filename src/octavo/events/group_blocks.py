@@ -31,8 +31,10 @@ class Removed(NamedTuple):
 class GroupBlocks:
     """A holder is a bit here: 0b10 is the second publisher. A block's holders are the bits of an integer."""
 
-    def __init__(self, block_size: int) -> None:
+    def __init__(self, block_size: int, *, may_tell_copies: bool = True) -> None:
+        """`may_tell_copies`: whether what is told again may be a copy, so that a removal leaves others."""
         self.block_size = block_size
+        self._may_tell_copies = may_tell_copies
         self.by_size: dict[int, dict[ExternalHash, int]] = {block_size: {}}
         """Block size -> hash -> the holders."""
         self._copies: dict[tuple[int, int, ExternalHash], int] = {}
@@ -61,7 +63,7 @@ class GroupBlocks:
                 key = block_size, holder, block_hash
                 if is_counted:
                     self._copies[key] = self._copies.get(key, 0) + 1
-                else:
+                elif self._may_tell_copies:
                     self._told_again.add(key)
         return num_new
 

@@ -59,6 +59,10 @@ class GroupView:
         """The publisher's state is unknown: forget what may be stale."""
         self._blocks.resync(self._holder)
 
+    def told_all(self) -> None:
+        """The publisher has told all that it holds: `Delivered.is_whole` says so."""
+        self._blocks.told_all(self._holder)
+
     def hashes(self, group_idx: GroupIdx, medium: str | None) -> set[ExternalHash]:
         """The blocks of a group on one medium; a chunk by its last hash if the publisher tells chunks."""
         return self._blocks.hashes(self._holder, group_idx, medium)

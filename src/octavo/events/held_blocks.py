@@ -75,7 +75,7 @@ class HeldBlocks:
         self.hash_block_size = hash_block_size
         self._clears_all_media = clears_all_media
         self._places: dict[_Place, list[GroupBlocks]] = {}
-        self._expected = [GroupBlocks(spec.block_size) for spec in specs]
+        self._expected = self._new_tables()
         self._all_bits = 0
         """The bits of the holders, and those that `_gone` waits to give back."""
         self._gone = 0
@@ -145,6 +145,10 @@ class HeldBlocks:
         """The publisher's state is unknown: forget blocks that it may have removed."""
         self._forget(holder)
         holder.is_complete = False
+
+    def told_all(self, holder: Holder) -> None:
+        """The publisher has told all that it holds, from its beginning or anew."""
+        holder.is_complete = not holder.num_dropped_events
 
     def hashes(self, holder: Holder, group_idx: GroupIdx, medium: str | None) -> set[ExternalHash]:
         """A holder's blocks of a group on one medium; a chunk by its last hash if the publisher tells chunks."""
@@ -257,9 +261,13 @@ class HeldBlocks:
             if len(self._places) >= _MOST_PLACES:
                 self._drop(holder)
                 return None
-            groups = self._places[place] = [GroupBlocks(spec.block_size) for spec in self.specs]
+            groups = self._places[place] = self._new_tables()
         holder.has_slower_media |= place[0] != MEDIUM_GPU
         return groups
+
+    def _new_tables(self) -> list[GroupBlocks]:
+        """Whoever clears all media tells all anew now and then, and never tells a copy."""
+        return [GroupBlocks(spec.block_size, may_tell_copies=not self._clears_all_media) for spec in self.specs]
 
     def _clear(self, holder: Holder) -> None:
         """vLLM means its device only: then blocks of slower media are still there, and not known here any more."""
@@ -287,7 +295,7 @@ class HeldBlocks:
     def _give_back(self, bit: int) -> None:
         if self._all_bits == bit:  # the only holder, so every block is its own
             self._places.clear()
-            self._expected = [GroupBlocks(spec.block_size) for spec in self.specs]
+            self._expected = self._new_tables()
             self._all_bits = 0
         else:
             self._gone |= bit

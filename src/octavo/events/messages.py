@@ -47,8 +47,9 @@ else:
 
 if TYPE_CHECKING:
     _Plan: TypeAlias = PublishedPlan | None
+    _Sequence: TypeAlias = int | None
 else:
-    _Plan = msgspec.Raw  # `wire` reads it
+    _Plan = _Sequence = msgspec.Raw  # `wire` reads them
 
 
 # gc=False: events refer to lists, strings and numbers, never to each other, so there are no cycles to look for.
@@ -121,6 +122,9 @@ class KVEventBatch(msgspec.Struct, array_like=True, omit_defaults=True, gc=False
     plan: _Plan = None
     """The publisher's plan, on batches without events. It is a fourth element of the array, which vLLM's readers skip,
     and which `wire` skips in turn if it is something else."""
+    whole_since: _Sequence = None
+    """All that the publisher holds was told by the messages from this number up to this one; on batches without events.
+    A fifth element, read as the fourth is."""
 
 
 def _hash(event: KVCacheEvent) -> int:

@@ -56,6 +56,8 @@ class Delivered(msgspec.Struct, frozen=True, kw_only=True):
     payload: bytes
     """The encoded batch."""
     is_replayed: bool
+    is_whole: bool = False
+    """With this batch all has been told that the publisher holds, whatever was missed before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

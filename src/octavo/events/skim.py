@@ -23,7 +23,7 @@ def skim_batch(payload: bytes | bytearray | memoryview, *, limits: WireLimits = 
             batch = _DECODER.decode(payload)
         except MALFORMED:
             return decode_batch(payload, limits=limits)
-        if batch.plan is None and isfinite(batch.ts) and len(batch.events) <= limits.max_events:
+        if batch.plan is batch.whole_since is None and isfinite(batch.ts) and len(batch.events) <= limits.max_events:
             return KVEventBatch(ts=batch.ts, events=batch.events, data_parallel_rank=batch.data_parallel_rank)
     return decode_batch(payload, limits=limits)
 
@@ -43,7 +43,11 @@ def _skimmed_batch() -> Any:
     stored: Any = msgspec.defstruct(
         "BlockStored", others, bases=(BlockStored,), kw_only=True, tag="BlockStored", gc=False
     )
-    types = {"events": list[stored | BlockRemoved | AllBlocksCleared], "plan": msgspec.Raw | None}
+    types = {
+        "events": list[stored | BlockRemoved | AllBlocksCleared],
+        "plan": msgspec.Raw | None,
+        "whole_since": msgspec.Raw | None,
+    }
     fields: list[Any] = [
         (field.name, types.get(field.name, field.type), *([] if field.required else [None]))
         for field in msgspec.structs.fields(KVEventBatch)

@@ -51,6 +51,24 @@ class EventSource:
         events += map(self._stored, changes.stored)
         return events
 
+    def held(self, group_idx: GroupIdx, hashes: Sequence[BlockHash]) -> BlockStored:
+        """Tells of blocks that are there, without their tokens and parents, which were told when they came."""
+        spec = self._specs[group_idx]
+        return BlockStored(
+            block_hashes=external_hashes(hashes, as_bytes=self._hashes_as_bytes),
+            parent_block_hash=None,
+            token_ids=[],
+            block_size=spec.block_size,
+            lora_id=None,
+            medium=self._medium,
+            lora_name=None,
+            group_idx=group_idx,
+            kv_cache_spec_kind=spec.kind,
+            kv_cache_spec_sliding_window=getattr(spec, "sliding_window", None),
+            locality=self._locality,
+            ownership=self._ownership,
+        )
+
     def _removed(self, group_idx: GroupIdx, hashes: Sequence[BlockHash]) -> BlockRemoved:
         return BlockRemoved(
             block_hashes=external_hashes(hashes, as_bytes=self._hashes_as_bytes),

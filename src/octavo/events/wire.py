@@ -1,7 +1,7 @@
 """The wire form of event batches: msgpack in three ZMQ frames `[topic, sequence, payload]`, as vLLM has it.
 
-A payload is an array `[ts, [events], data_parallel_rank]`; a batch that tells the plan has it as a fourth element. An
-event is a map with its type under "type"; fields with
+A payload is an array `[ts, [events], data_parallel_rank]`; a batch that tells the plan has it as a fourth element, and
+one that ends a telling of all has `whole_since` as a fifth. An event is a map with its type under "type"; fields with
 default values are left out. vLLM up to 0.23 sent an event as an array that starts with the type, and older versions
 sent fewer fields. Both forms are read, the map is written. Unknown fields are skipped. An unknown type is refused,
 since its meaning cannot be applied. If a key occurs twice, the last value counts, as in vLLM's decoder.
@@ -71,7 +71,7 @@ DEFAULT_LIMITS = WireLimits()
 
 def encode_batch(batch: KVEventBatch) -> bytes:
     """The payload frame of a batch."""
-    if batch.plan is not None:
+    if batch.plan is not None or batch.whole_since is not None:
         return _ENCODER.encode(batch)
     return _ENCODER.encode((batch.ts, batch.events, batch.data_parallel_rank))
 
@@ -95,6 +95,9 @@ def decode_batch(payload: bytes | bytearray | memoryview, *, limits: WireLimits 
     if batch.plan is not None:
         plan = _decode(_PLAN_DECODER, cast("msgspec.Raw", batch.plan))
         batch.plan = None if isinstance(plan, str) else plan
+    if batch.whole_since is not None:
+        sequence = _decode(_SEQUENCE_DECODER, cast("msgspec.Raw", batch.whole_since))
+        batch.whole_since = None if isinstance(sequence, str) else sequence
     return batch
 
 
@@ -246,6 +249,7 @@ _TYPES_WITH_SIGN: dict[str, Any] = {
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(KVEventBatch)
 _PLAN_DECODER = msgspec.msgpack.Decoder(PublishedPlan)
+_SEQUENCE_DECODER = msgspec.msgpack.Decoder(Annotated[int, Meta(ge=0)])
 _ARRAYS_DECODER: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(_rare_batch(array_like=True))
 _MAPS_DECODER: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(_rare_batch(array_like=False))
 _ITEMS_DECODER: msgspec.msgpack.Decoder[list[msgspec.Raw]] = msgspec.msgpack.Decoder(

@@ -44,6 +44,8 @@ class Feed(ABC):
             case Delivered():
                 self._check_rank(item.batch.data_parallel_rank)
                 self._apply(item)
+                if item.is_whole and member.index is not None:
+                    member.index.told_all(member.name)
                 member.num_batches += 1
                 member.blind = ""
             case Resync(is_from_start=True):

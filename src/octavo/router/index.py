@@ -127,6 +127,10 @@ class FleetIndex:
         self._silent.discard(name)
         self._blocks.resync(self._engines[name])
 
+    def told_all(self, name: str) -> None:
+        """The engine has told all that it holds, whatever was missed before."""
+        self._blocks.told_all(self._engines[name])
+
     def silence(self, name: str) -> None:
         """The state of the engine is unknown: its blocks do not count until it tells of itself."""
         self._silent.add(name)
