@@ -1,4 +1,5 @@
-"""After a restart an engine tells what its disk holds, and a router's view of it says what the engine then resumes."""
+"""An engine tells what its disk holds after a restart, and all that it holds now and then: a router's view of it says
+what the engine then resumes, whenever the router came."""
 
 import random
 
@@ -12,13 +13,24 @@ from octavo.engine.event_feed import EventFeed, published_plan
 from octavo.engine.offloading import offload_maker
 from octavo.engine.runner import ModelRunner
 from octavo.engine.scheduler import SchedulerLimits
-from octavo.events import GroupView, InProcessPublisher, PublisherConfig, external_hashes
+from octavo.events import (
+    GroupView,
+    InProcessPublisher,
+    PublisherConfig,
+    Resync,
+    SourceConfig,
+    Subscriber,
+    SubscriberConfig,
+    ZmqPublisher,
+    external_hashes,
+)
 from octavo.hashing import PLAIN, BlockHasher
 from rigs.offload_always import offload_always
 
 FAMILIES = ["llama", "gemma3", "qwen3_next"]
 NEW_TOKENS = 4
 LENGTHS = (40, 101, 130, 71)
+PATIENCE_S = 60.0
 KV_EVENTS = PublisherConfig(endpoint="tcp://127.0.0.1:1")  # never opened
 
 
@@ -33,10 +45,15 @@ def prompts(family):
     return [[chooser.randrange(3, 250) for _ in range(length)] for length in LENGTHS]
 
 
+def listening(publisher):
+    source = SourceConfig(endpoint=publisher.endpoint, replay_endpoint=publisher.replay_endpoint)
+    return Subscriber(SubscriberConfig(sources=(source,)))
+
+
 class Followed:
     """An engine over a folder, and a view that follows it from its first word."""
 
-    def __init__(self, family, folder, blocks_per_chunk):
+    def __init__(self, family, folder, blocks_per_chunk, publisher=None):
         config = family.config(8 << 20, attention_block_size=8, kv_events=KV_EVENTS)
         tiers = {
             "memory": "4MiB",
@@ -45,10 +62,11 @@ class Followed:
         }
         plan = plan_for(family.model, config)
         manager, runner = KVCacheManager(plan, enable_events=True), ModelRunner(family.model, plan)
-        publisher = InProcessPublisher()
         self.batches = []
         self.view = GroupView.of_plan(published_plan(plan))
-        publisher.subscribe(self._note)
+        if publisher is None:
+            publisher = InProcessPublisher()
+            publisher.subscribe(self._note)
         self.engine = Engine(
             runner,
             manager,
@@ -66,9 +84,23 @@ class Followed:
         """An idle engine tells what there is to tell."""
         for _ in range(1000):
             self.engine.rest()
-            if not self.engine._offload.has_pending_work():
+            if not self.engine._offload.has_pending_work() and not self.engine._event_feed.is_telling:
                 return
         raise AssertionError("it never ends")
+
+    def read(self, subscriber, last):
+        """A view of what a subscriber reads up to this message."""
+        view, sequence = GroupView.of_plan(published_plan(self.engine.manager.config)), None
+        while sequence != last:
+            item = subscriber.poll(PATIENCE_S)
+            if isinstance(item, Resync):
+                view.resync()
+                continue
+            view.apply(item.batch.events)
+            if item.is_whole:
+                view.told_all()
+            sequence = item.sequence
+        return view
 
     def predicted(self, prompt, media=None):
         config = self.engine.manager.config
@@ -113,3 +145,29 @@ def test_a_reset_that_spares_the_disk_tells_it_anew(family, prompts, tmp_path):
     for prompt in prompts:
         assert followed.predicted(prompt) == followed.resumed(prompt) == 0
     followed.engine.close()
+
+
+@pytest.mark.parametrize("blocks_per_chunk", [1, 4])
+def test_who_comes_late_learns_all_that_is_there(family, prompts, tmp_path, blocks_per_chunk):
+    config = PublisherConfig(endpoint="tcp://127.0.0.1:0", replay_endpoint="tcp://127.0.0.1:0", replay_batches=40)
+    with ZmqPublisher(config) as publisher, listening(publisher) as early:
+        followed = Followed(family, tmp_path, blocks_per_chunk, publisher)
+        first = 3
+        while publisher.published.batches < 100:
+            first += 1
+            generate(followed.engine, [[first, *prompt] for prompt in prompts], NEW_TOKENS)
+            generate(followed.engine, prompts, NEW_TOKENS)
+            settle(followed.engine)
+            followed.rest()
+        last = publisher.published.batches - 1
+        followed.view = followed.read(early, last)
+        from_start = [followed.predicted(prompt) for prompt in prompts]
+        assert followed.view.is_complete
+        with listening(publisher) as late:
+            followed.view = followed.read(late, last)
+        assert followed.view.is_complete
+        assert from_start == [followed.predicted(prompt) for prompt in prompts]
+        for prompt in prompts:
+            assert followed.predicted(prompt, media=["CPU"]) == followed.predicted(prompt, media=["STORAGE"])
+            assert followed.predicted(prompt) == followed.resumed(prompt) > 0
+        followed.engine.close()

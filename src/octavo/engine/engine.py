@@ -92,7 +92,7 @@ class Engine:
         self._recorder = recorder
         self._began_at = clock()
         if event_feed is not None and offload is not None:
-            event_feed.follow(offload.take_events)
+            event_feed.follow(offload)
         self._clock = clock
         self._requests = LiveRequests(self.scheduler, self.counters, why=self.why, recorder=recorder)
         self._num_blocks_ids = 0
@@ -225,7 +225,9 @@ class Engine:
         if self._offload is not None:
             self._offload.poll(self._clock())
         self._publish_events()
-        has_pending_work = self._offload is not None and self._offload.has_pending_work()
+        has_pending_work = (self._offload is not None and self._offload.has_pending_work()) or (
+            self._event_feed is not None and self._event_feed.is_telling
+        )
         return _LONGEST_WAIT_S if has_pending_work else _HOUSEKEEPING_S
 
     def reset_prefix_cache(self, *, tiers: bool = True) -> None:

@@ -5,11 +5,11 @@ import time
 from collections.abc import Callable
 
 from octavo.blocks import KVCacheManager
+from octavo.engine.telling import MediaBelow, Telling
 from octavo.errors import InputError
 from octavo.events import (
     MEDIUM_GPU,
     AllBlocksCleared,
-    AnyEvent,
     EventPublisher,
     EventSource,
     KVEventBatch,
@@ -44,7 +44,6 @@ class EventFeed:
         self._manager = manager
         self._publisher = publisher
         self._clock = clock
-        self._take_more: Callable[[], list[AnyEvent]] = list
         self._next_heartbeat = float("-inf")
         try:
             self._plan: PublishedPlan | None = published_plan(manager.config)
@@ -56,29 +55,42 @@ class EventFeed:
             medium=MEDIUM_GPU,
             hash_block_size=manager.config.hash_block_size,
         )
+        self._telling = Telling(manager, self._source, publisher)
 
     @property
     def endpoints(self) -> tuple[str, ...]:
         """The endpoints of live events and of their replay; none for subscribers in this process."""
         return self._publisher.endpoints
 
-    def follow(self, take_events: Callable[[], list[AnyEvent]]) -> None:
-        """Publishes the events of this source too: the changes on media below the device."""
-        self._take_more = take_events
+    def follow(self, below: MediaBelow) -> None:
+        """Publishes the changes on media below the device too."""
+        self._telling.below = below
+
+    @property
+    def is_telling(self) -> bool:
+        """Whether the next `publish` goes on to tell all anew."""
+        return self._telling.is_under_way
 
     def publish(self) -> None:
-        """Publishes the plan when it is due, then one batch with all changes since the last one, if there are any."""
+        """Publishes the plan when it is due, then one batch with all changes since the last one, if there are any. Now
+        and then it also tells all anew, a portion with each batch."""
         now = self._clock()
         if not now < self._next_heartbeat <= now + HEARTBEAT_S:  # the clock may jump
             self._next_heartbeat = now + HEARTBEAT_S
             self._publisher.publish(KVEventBatch(ts=now, events=[], plan=self._plan))
-        below = self._take_more()  # first: a reset of the media below resets the device too
+        self._telling.begin_if_due()
+        media = self._telling.below
+        below = [] if media is None else media.take_events()  # first: a reset of these media resets the device too
         events = below + self._source.messages(self._manager.take_changes())
+        told_anew, whole_since = self._telling.step(below)
+        events += told_anew
         cleared = [event for event in events if isinstance(event, AllBlocksCleared)]
         if len(cleared) > 1:  # one reset: a second event would also clear what was stored below since the first
             events = [cleared[0], *(event for event in events if not isinstance(event, AllBlocksCleared))]
         if events:
             self._publisher.publish(KVEventBatch(ts=now, events=events))
+        if whole_since is not None:
+            self._publisher.publish(KVEventBatch(ts=now, events=[], whole_since=whole_since))
 
     def close(self) -> None:
         self._publisher.close()

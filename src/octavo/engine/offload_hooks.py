@@ -76,6 +76,17 @@ class OffloadHooks(BelowDevice, Protocol):
     def take_events(self) -> list[AnyEvent]:
         """The changes on media below the device since the last call."""
 
+    def tell_all(self) -> None:
+        """Tells all that is on these media anew, a portion with each `take_events`."""
+
+    @property
+    def is_telling(self) -> bool:
+        """Whether the next `take_events` goes on with that."""
+
+    @property
+    def num_told_blocks(self) -> int:
+        """At most this many blocks are told by `tell_all`."""
+
     def reset(self, *, tiers: bool = True) -> None:
         """Forgets all that is cached below the device; without `tiers`, in memory only."""
 

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
 from octavo.events.endpoints import endpoint_of_rank
 from octavo.events.messages import AllBlocksCleared, BlockStored, KVEventBatch
@@ -22,8 +22,23 @@ from octavo.events.sender import MESSAGES_PER_TURN, Sender
 from octavo.events.wakeup import Wakeup
 
 
+class Volume(NamedTuple):
+    """An amount of batches and of their bytes."""
+
+    batches: int
+    num_bytes: int
+
+
 class EventPublisher(Protocol):
     """Takes the events of a step. The caller never changes a batch after it was published."""
+
+    @property
+    def published(self) -> Volume:
+        """All that was published so far. The next batch gets this number or a higher one."""
+
+    @property
+    def replay_bounds(self) -> Volume:
+        """How much is kept for replay at most; nothing where nobody can ask for replay."""
 
     @property
     def endpoints(self) -> tuple[str, ...]:
@@ -45,6 +60,14 @@ class InProcessPublisher:
     @property
     def endpoints(self) -> tuple[str, ...]:
         return ()
+
+    @property
+    def published(self) -> Volume:
+        return Volume(0, 0)
+
+    @property
+    def replay_bounds(self) -> Volume:
+        return Volume(0, 0)
 
     def subscribe(self, subscriber: Callable[[KVEventBatch], None]) -> Callable[[], None]:
         """Passes every further batch to the function. Returns a function that ends this."""
@@ -112,6 +135,7 @@ class ZmqPublisher:
         self._queue: deque[tuple[int, KVEventBatch, int]] = deque()
         self._queued_bytes = 0
         self._next_sequence = 0
+        self._num_bytes = 0
         self._num_dropped = 0
         self._has_unseen_drop = False
         self._is_closing = False
@@ -134,6 +158,15 @@ class ZmqPublisher:
     def endpoints(self) -> tuple[str, ...]:
         return (self.endpoint,) if self.replay_endpoint is None else (self.endpoint, self.replay_endpoint)
 
+    @property
+    def published(self) -> Volume:
+        return Volume(self._next_sequence, self._num_bytes)
+
+    @property
+    def replay_bounds(self) -> Volume:
+        config = self._config
+        return Volume(0, 0) if config.replay_endpoint is None else Volume(config.replay_batches, config.replay_bytes)
+
     def start(self) -> Self:
         """Opens the sockets. InputError if one cannot be opened; then none stays open."""
         with self._start_lock:
@@ -155,6 +188,7 @@ class ZmqPublisher:
         with self._lock:
             sequence = self._next_sequence
             self._next_sequence += 1
+            self._num_bytes += num_bytes
             if (
                 self._is_closing
                 or len(self._queue) >= self._config.max_queued_batches

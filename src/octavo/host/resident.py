@@ -9,9 +9,10 @@ was reset. Then no lookup finds it any more, and its slots become free when the 
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain, islice
 
-from octavo.chunks import ALL_BLOCKS, ChangeLog, Departures, Leaving, OffloadKey, StoredChunk
+from octavo.chunks import ALL_BLOCKS, ChangeLog, Departures, Leaving, OffloadKey, StoredChunk, TierChanges
 from octavo.host.slots import NO_CHUNK, SlotTable
 from octavo.ids import Slot
 from octavo.policies import EvictionPolicy
@@ -23,6 +24,8 @@ _ITEMS_OF_A_CHUNK = 4
 """In index and policy, rounded up."""
 _ITEMS_PER_CALL = 2048
 """Freed of what was discarded, in half a millisecond or so."""
+_KEYS_TOLD_PER_CALL = 2048
+"""Keys of an announcement that one call tells."""
 
 
 class ResidentChunks:
@@ -48,6 +51,8 @@ class ResidentChunks:
         self._orphans: set[Slot] = set()
         self.discards = Discards()
         """Of a former index: keys whose removal is still to be told."""
+        self._untold: Iterator[OffloadKey] | None = None
+        """Keys that are still to be announced, if they are there by then."""
 
     # ---- finding ------------------------------------------------------------------------------------------------
 
@@ -157,7 +162,27 @@ class ResidentChunks:
         self.discards.add(self.index.parts())
         self.discards.add(self._policy.clear())
         self.index = ShardedDict(NO_CHUNK)
+        self._untold = None
         self.discards.add(self.table.free_all_but({**dict.fromkeys(heads_being_written, 0), **readers}))
+
+    def announce(self) -> None:
+        """Tells all chunks anew, a portion with each `take_changes`."""
+        self._untold = map(OffloadKey, chain.from_iterable(map(list, self.index.parts())))
+
+    @property
+    def has_more_changes(self) -> bool:
+        """Whether the next `take_changes` goes on with an announcement."""
+        return self._untold is not None
+
+    def take_changes(self) -> tuple[TierChanges, bool]:
+        """The changes since the last call, and whether all was cleared before them. Only with `logs_changes`."""
+        assert self.changes is not None
+        if self._untold is not None:
+            portion = list(islice(self._untold, _KEYS_TOLD_PER_CALL))
+            self.changes.stored([key for key in portion if key in self.index])
+            if len(portion) < _KEYS_TOLD_PER_CALL:
+                self._untold = None
+        return self.changes.take()
 
     def free_discarded(self, num_items: int = _ITEMS_PER_CALL) -> None:
         """Frees a part of the tables that a reset has discarded."""

@@ -101,7 +101,7 @@ class OffloadEventSource:
         chunks = {key: mask for key, mask in medium.held.items() if self._size(key) > 1}
         if chunks:
             blocks = self._blocks.setdefault(medium.medium, _BlocksOfMedium())
-            gone, come = blocks.change({key: self._blocks_of(key, mask) for key, mask in chunks.items()})
+            gone, come = blocks.change({key: self._content(key, mask) for key, mask in chunks.items()})
             for blocks_told, by_size in ((gone, removed), (come, stored)):
                 for block in blocks_told:
                     by_size.setdefault(block.num_blocks, []).append(block.key)
@@ -110,15 +110,16 @@ class OffloadEventSource:
     def _size(self, key: OffloadKey) -> int:
         return self._groups[get_offload_group_idx(key)].blocks_per_chunk
 
-    def _blocks_of(self, key: OffloadKey, mask: int) -> list[_Block]:
+    def _content(self, key: OffloadKey, mask: int) -> "_Content":
         """The blocks of a chunk, as far as they are known."""
         if not mask:
-            return []
+            return _NOTHING
         hashes = self._named.get(key)
         if hashes is None:
-            return [_Block(key, self._size(key) if mask == ALL_BLOCKS else 0)]
+            return _Content(mask, [_Block(key, self._size(key) if mask == ALL_BLOCKS else 0)], is_named=False)
         group_idx = get_offload_group_idx(key)
-        return [_Block(make_offload_key(block_hash, group_idx)) for i, block_hash in enumerate(hashes) if mask >> i & 1]
+        there = [block_hash for i, block_hash in enumerate(hashes) if mask >> i & 1]
+        return _Content(mask, [_Block(make_offload_key(block_hash, group_idx)) for block_hash in there], is_named=True)
 
     def _removed(self, medium: str, group_idx: GroupIdx, keys: Sequence[OffloadKey]) -> BlockRemoved:
         return BlockRemoved(
@@ -147,28 +148,44 @@ class OffloadEventSource:
         )
 
 
+class _Content(NamedTuple):
+    """What a chunk holds."""
+
+    mask: int
+    blocks: Sequence[_Block]
+    is_named: bool
+
+
+_NOTHING = _Content(0, (), is_named=True)
+
+
 class _BlocksOfMedium:
     """Which blocks a medium has, and in how many chunks each."""
 
     def __init__(self) -> None:
-        self._of_chunk: dict[OffloadKey, Sequence[_Block]] = {}
+        self._of_chunk: dict[OffloadKey, _Content] = {}
         self._num_chunks: Counter[_Block] = Counter()
         """Block -> the number of chunks that hold it."""
 
-    def change(self, chunks: Mapping[OffloadKey, Sequence[_Block]]) -> tuple[list[_Block], list[_Block]]:
-        """Notes that these chunks now hold these blocks. Returns the blocks whose last chunk went, and those whose
-        first chunk came."""
+    def change(self, chunks: Mapping[OffloadKey, _Content]) -> tuple[list[_Block], list[_Block]]:
+        """Notes that these chunks now hold this. Returns the blocks whose last chunk went, and those whose first chunk
+        came, or whose chunk is told anew."""
         before: dict[_Block, bool] = {}
-        for key, blocks in chunks.items():
-            for block in (*self._of_chunk.get(key, ()), *blocks):
+        again: set[_Block] = set()
+        for key, content in chunks.items():
+            former = self._of_chunk.pop(key, _NOTHING)
+            is_told_again = former.mask == content.mask
+            now = former if is_told_again and not content.is_named else content
+            again.update(now.blocks if is_told_again else ())
+            for block in (*former.blocks, *now.blocks):
                 before.setdefault(block, block in self._num_chunks)
-            self._count(self._of_chunk.pop(key, ()), -1)
-            self._count(blocks, 1)
-            if blocks:
-                self._of_chunk[key] = blocks
+            self._count(former.blocks, -1)
+            self._count(now.blocks, 1)
+            if now.mask:
+                self._of_chunk[key] = now
         removed = [block for block, was_there in before.items() if was_there and block not in self._num_chunks]
-        stored = [block for block, was_there in before.items() if not was_there and block in self._num_chunks]
-        return removed, stored
+        there = [(block, was_there) for block, was_there in before.items() if block in self._num_chunks]
+        return removed, [block for block, was_there in there if not was_there or block in again]
 
     def _count(self, blocks: Iterable[_Block], by: int) -> None:
         for block in blocks:

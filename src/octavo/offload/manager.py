@@ -329,10 +329,7 @@ class OffloadingManager:
     def has_pending_work(self) -> bool:
         """Whether there is a reason to poll."""
         return (
-            self._below.is_writing
-            or bool(self._promotions)
-            or bool(self._resident.discards)
-            or (self.logs_changes and self._below.has_more_changes)
+            self._below.is_writing or bool(self._promotions) or bool(self._resident.discards) or self.has_more_changes
         )
 
     # ---- all of it ----------------------------------------------------------------------------------------------
@@ -365,11 +362,22 @@ class OffloadingManager:
         """Whether no process, now or later, finds what a `reset` forgot. `poll` brings that about."""
         return all(lower.is_reset_durable() for lower in self._below.lowers)
 
+    def tell_all(self) -> None:
+        """Tells anew what is in memory and on the tiers below, a portion with each `take_changes`."""
+        if self.logs_changes:
+            self._resident.announce()
+            self._below.announce()
+
+    @property
+    def has_more_changes(self) -> bool:
+        """Whether the next `take_changes` goes on with what `tell_all` began, or with what tiers announce."""
+        return self.logs_changes and (self._resident.has_more_changes or self._below.has_more_changes)
+
     def take_changes(self) -> OffloadChanges:
         """What changed on each medium since the last call; nothing if changes are not logged."""
-        if self._resident.changes is None:
+        if not self.logs_changes:
             return OffloadChanges(was_cleared=False, media=())
-        changes, was_cleared = self._resident.changes.take()
+        changes, was_cleared = self._resident.take_changes()
         by_medium: dict[str, list[Place]] = {MEMORY: [Place(changes, self._resident.masks)]}
         for lower in self._below.lowers:
             by_medium.setdefault(lower.medium, []).append(lower.take_changes())

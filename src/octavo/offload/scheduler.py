@@ -294,6 +294,22 @@ class OffloadScheduler:
         """What changed on the media below the device since the last call, if the manager logs changes."""
         return self._events.messages(self._manager.take_changes())
 
+    def tell_all(self) -> None:
+        """Tells all that is on these media anew, a portion with each `take_events`."""
+        self._manager.tell_all()
+
+    @property
+    def is_telling(self) -> bool:
+        """Whether the next `take_events` goes on with that."""
+        return self._manager.has_more_changes
+
+    @property
+    def num_told_blocks(self) -> int:
+        """At most this many blocks are told by `tell_all`."""
+        status = self._manager.status()
+        num_chunks = status.num_chunks + sum(tier.num_chunks for _, tier in status.tiers)
+        return num_chunks * max(group.blocks_per_chunk for group in self._groups)
+
     def reset(self, *, tiers: bool = True) -> None:
         """Forgets what is offloaded, on all tiers or in memory only. Call it together with
         `KVCacheManager.reset_prefix_cache`."""
