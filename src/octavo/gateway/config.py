@@ -24,7 +24,8 @@ class PickerConfig(Settings, frozen=True, kw_only=True):
     port: Annotated[int, Meta(ge=0, le=65535)] = 9002
     """The port to listen on; 0 takes a free one."""
     tls_certificate: Path | None = None
-    """A file with the certificate to show; without it there is no TLS."""
+    """A file with the certificate to show; without it there is no TLS. When it has changed, new connections get the new
+    one."""
     tls_key: Path | None = None
     """A file with the certificate's key."""
     engine_api_key: Secret | None = None

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 
 import grpc
 import httpx
@@ -11,6 +10,7 @@ from envoy.service.ext_proc.v3 import external_processor_pb2_grpc
 from grpc_health.v1 import health_pb2_grpc
 
 from octavo.errors import InputError
+from octavo.gateway.certificate import Certificate
 from octavo.gateway.config import PickerConfig
 from octavo.gateway.health import Health
 from octavo.gateway.picker import Picker
@@ -103,8 +103,8 @@ class PickerServer:
             if config.tls_certificate is None or config.tls_key is None:
                 port = server.add_insecure_port(f"{host}:{config.port}")
             else:
-                pair = (_read(config.tls_key), _read(config.tls_certificate))
-                port = server.add_secure_port(f"{host}:{config.port}", grpc.ssl_server_credentials([pair]))
+                certificate = Certificate(config.tls_certificate, config.tls_key)
+                port = server.add_secure_port(f"{host}:{config.port}", certificate.credentials())
         except RuntimeError as error:
             raise InputError(f"cannot listen on {config.host} port {config.port}: {error}") from error
         return f"{host}:{port}"
@@ -124,10 +124,3 @@ def _addresses(config: PickerConfig) -> list[EngineAddress]:
     if ranked := [address.name for address in addresses if address.rank is not None]:
         raise InputError(f"engine {ranked[0]!r}: a Gateway does not choose a data-parallel rank; use octavo route")
     return addresses
-
-
-def _read(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        raise InputError(f"{file} cannot be read: {error.strerror}") from error
