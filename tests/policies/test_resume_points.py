@@ -67,10 +67,12 @@ class KeptPointsMachine(policy_suite.PolicyMachine):
                 assert can_resume(self.groups, path, self.slots)
 
 
+@pytest.mark.parametrize("most_passed", [256, 1])
 @pytest.mark.parametrize(
     "groups", policy_suite.GROUPS, ids=lambda groups: "+".join(group.spec.kind for group in groups)
 )
-def test_every_kept_point_can_be_resumed(groups):
+def test_every_kept_point_can_be_resumed(groups, most_passed, monkeypatch):
+    monkeypatch.setattr("octavo.policies.point_table._MOST_PASSED", most_passed)
     run_state_machine_as_test(
         partial(KeptPointsMachine, ResumePointPolicy, groups),
         settings=settings(max_examples=15, stateful_step_count=30, deadline=None),
@@ -339,6 +341,27 @@ def test_points_that_are_being_read_are_passed_over(groups, weight):
     writer.policy.check_invariants()
     writer.evict(len(read) // 2)
     assert [path in writer.kept for path in paths] == [False, True, False, True]
+
+
+@pytest.mark.parametrize("groups", [(policy_suite.FULL,), HYBRID], ids=["full", "hybrid"])
+def test_an_eviction_passes_over_a_bounded_number_of_points(groups, monkeypatch):
+    monkeypatch.setattr("octavo.policies.point_table._MOST_PASSED", 8)
+    writer = Writer(groups=groups)
+    paths = [[symbol // 8, 8 + symbol % 8] for symbol in range(64)]
+    for path in paths:
+        writer.store(path)
+    keys = [policy_suite.chunk_of(path, group_idx).key for path in paths[:40] for group_idx in range(len(groups))]
+    read = [key for key in keys if key in writer.present]
+    writer.policy.pin(read)
+    looks, can_go = [], writer.policy._points._frees_at_once
+    monkeypatch.setattr(writer.policy._points, "_frees_at_once", lambda point: looks.append(point) or can_go(point))
+    num_kept = len(writer.kept)
+    assert writer.policy.evict(1)
+    assert len(looks) <= 16, "those that are passed over, and the one that goes"
+    assert len(writer.kept) == num_kept - 1
+    assert all(path in writer.kept for path in paths[:40]), "what is being read stays"
+    writer.policy.unpin(read)
+    writer.policy.check_invariants()
 
 
 def test_chunks_before_a_pinned_one_are_given_up_in_the_end():

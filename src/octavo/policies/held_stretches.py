@@ -6,7 +6,7 @@ A stretch that nobody holds any more is unneeded. Where one holder is left, the 
 before when it goes: such points are noted, so that their worth is reckoned anew.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from octavo.policies.stretch_columns import Links, StretchColumns
 from octavo.tables import LinkedLists
@@ -53,6 +53,10 @@ class HeldStretches(StretchColumns):
         if self.num_holders[number] != 1:
             return 0
         return self.point_above(number) if self.in_prefix[number] else self.holders[number]
+
+    def idle(self) -> Iterator[int]:
+        """The stretches that somebody holds and nobody reads, the longest idle first."""
+        return self._lists.items(IDLE)
 
     def take_changed(self) -> set[int]:
         """Points that hold more or less for themselves than at the last call."""

@@ -4,7 +4,7 @@ Whatever a point holds, or frees when it goes, follows from the groups' specs an
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import chain, starmap
+from itertools import chain, islice, starmap
 
 from octavo.chunks import (
     GroupOffloadConfig,
@@ -21,6 +21,7 @@ from octavo.policies.rivals import chunks_per_unit
 from octavo.policies.stretch_columns import Links
 from octavo.policies.stretches import StretchTable
 
+_MOST_LOOKS = 64
 _MOST_COUNTED = 1000
 """Promises whose mean length counts: a later one changes it by this part."""
 
@@ -45,7 +46,13 @@ class PointKeeper:
 
     def _start(self) -> None:
         self._stretches = StretchTable({group.suffix: group.links for group in self._groups})
-        self._points = PointTable(self._num_slots, self._num_units, self._frees_at_once, is_asked_by_use=self._is_plain)
+        self._points = PointTable(
+            self._num_slots,
+            self._num_units,
+            self._frees_at_once,
+            self._point_idle_longest,
+            is_asked_by_use=self._is_plain,
+        )
         self._returned: dict[bytes, None] = {}
         """The chunks at which points that were given up are there again, and not promised yet."""
         self._mean_tokens, self._num_promises = 0.0, 0
@@ -277,3 +284,11 @@ class PointKeeper:
         counts = [group.num_chunks(points.num_tokens[point]) for group in self._run_groups]
         runs = map(stretches.cut_run, keys, counts)
         return any(map(stretches.goes_with_holder, chain.from_iterable(runs)))
+
+    def _point_idle_longest(self) -> int:
+        """The point without a weight to which the longest idle stretch belongs; 0 if the first few belong to none."""
+        for number in islice(self._stretches.idle(), _MOST_LOOKS):
+            point = self._stretches.only_point(number)
+            if point and not self._points.is_weighed(point) and self._points.can_go(point):
+                return point
+        return 0

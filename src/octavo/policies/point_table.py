@@ -17,6 +17,8 @@ _QUEUES = NUM_CLASSES * _DENSITIES
 _ALL = 0
 _FREE, _PARKED, _WEIGHED, _NUM_LISTS = _QUEUES, _QUEUES + 1, _QUEUES + 2, _QUEUES + 3
 _MOST_STEPS = 64
+_MOST_PASSED = 256
+"""The most points that one eviction passes over, in a millisecond or so."""
 _LOOKS_PER_TURN = 128
 """How often all queues are looked at anew while the tier stores its capacity once."""
 
@@ -26,17 +28,27 @@ class PointTable:
     longest ago first. Points with a weight wait apart (`WeighedPoints`).
 
     A point that would free nothing now, because others follow it or because it is being read, is parked when it comes
-    to the front. `set_worth` and `was_read` bring it back."""
+    to the front: a bounded number of them for one eviction, and then any other goes. `set_worth` and `was_read` bring
+    it back."""
 
     def __init__(
-        self, num_slots: int, num_units: int, frees_at_once: Callable[[int], bool], *, is_asked_by_use: bool
+        self,
+        num_slots: int,
+        num_units: int,
+        frees_at_once: Callable[[int], bool],
+        any_other: Callable[[], int],
+        *,
+        is_asked_by_use: bool,
     ) -> None:
-        """`frees_at_once`: whether nobody reads what a point would free. `is_asked_by_use`: whether somebody will ask
-        for the point used longest ago."""
+        """`frees_at_once`: whether nobody reads what a point would free. `any_other`: a point of which that is true, as
+        good as can be found soon; 0 if none is. `is_asked_by_use`: whether somebody will ask for the point used longest
+        ago."""
         self.now = 0
         """The slots stored since the beginning; it serves as a clock."""
         self.hazards = Hazards(num_slots, num_units)
-        self._num_slots, self._frees_at_once = num_slots, frees_at_once
+        self._num_slots, self._frees_at_once, self._any_other = num_slots, frees_at_once, any_other
+        self._num_to_pass = 0
+        """How many points may still be parked for the eviction that is under way."""
         self._look_every = max(1, num_slots // _LOOKS_PER_TURN)
         self._looked_at = -self._look_every
         self.names: list[bytes] = [b""] * _NUM_LISTS
@@ -212,12 +224,17 @@ class PointTable:
         if self._is_parked[point]:
             self._unpark(point)
 
+    def begin_eviction(self) -> None:
+        self._num_to_pass = _MOST_PASSED
+
     def worst(self) -> int | None:
         """The point to give up next. If no point would free anything, one whose neighbours may then."""
         if self.now - self._looked_at >= self._look_every or len(self._heads) > _QUEUES:
             self._look()
         lists, heads = self._lists, self._heads
         while heads:
+            if self._num_to_pass <= 0 and (other := self._find_other()):
+                return other
             filed, _, queue, point = heads[0]
             head = lists.first(queue)
             if head == point and self.freed[point] and self._queue[point] == queue:
@@ -227,8 +244,7 @@ class PointTable:
                     continue
                 if self._frees_at_once(point):
                     return point
-                while head is not None and not self.can_go(head):
-                    head = self._park(head)
+                head = self._pass_over(head)
             heappop(heads)
             if head is not None and not self.freed[head]:
                 head = self._park(head)
@@ -236,10 +252,28 @@ class PointTable:
                 self._push_head(queue, head)
         return lists.first(_PARKED)
 
+    def _pass_over(self, head: int | None) -> int | None:
+        """Parks what would free nothing now at the front of a queue, as far as it may be passed over. Returns the first
+        point that is left there."""
+        while head is not None and self._num_to_pass > 0 and not self.can_go(head):
+            self._num_to_pass -= self.freed[head] > 0
+            head = self._park(head)
+        return head
+
+    def _find_other(self) -> int:
+        """A point to give up instead, since too many are being read. If there is none, more may be passed over."""
+        other = self._any_other()
+        if not other:
+            self._num_to_pass = _MOST_PASSED
+        return other
+
     def least_recent(self) -> int | None:
         """The point used longest ago of those that would free something; else as `worst`."""
         assert self._by_use is not None
         while (point := self._by_use.first(_ALL)) is not None and not self.can_go(point):
+            if self._num_to_pass <= 0 and (other := self._find_other()):
+                return other
+            self._num_to_pass -= self.freed[point] > 0
             self._by_use.remove(point)
         return self.worst() if point is None else point
 

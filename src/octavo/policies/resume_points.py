@@ -201,6 +201,7 @@ class ResumePointPolicy(PointKeeper, EvictionPolicy):
     def evict(self, num_slots: int) -> list[OffloadKey] | None:
         if self._stretches.num_idle_slots < num_slots:
             return None
+        self._points.begin_eviction()
         victims: list[OffloadKey] = []
         freed = self._stretches.pop_unneeded(num_slots, victims)
         while freed < num_slots:
