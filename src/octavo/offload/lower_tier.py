@@ -6,6 +6,9 @@
 A pause lasts 1 s, 2 s, 4 s, ... 60 s; a job that works sets it back to 1 s. A paused tier is not asked for
 anything new. A broken one is not called at all: its jobs are cancelled, and fail as misses.
 
+Who follows the changes is told that a tier which is off for longer than 2 s has nothing, be it in a pause or turned off
+by itself, and when it is on again, what it has.
+
 Slots whose job could not be cancelled are in quarantine: the tier may still read or write them. They keep a reader
 until the tier answers a cancel.
 """
@@ -18,12 +21,17 @@ from typing import TypeVar
 from octavo.chunks import ChunkBytes, Departures, Leaving, OffloadKey, Place, SequenceNames, TierChanges, TierResult
 from octavo.errors import OffloadError
 from octavo.ids import Slot
+from octavo.offload.told_chunks import ToldChunks
 from octavo.tiers import Tier, TierState, TierStatus
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 Release = Callable[[Sequence[OffloadKey], Sequence[Slot]], None]
 """Removes a reader from chunks, given by key and head."""
+_OFF_UNTOLD_S = 2.0
+"""A tier that is off for less long, as until a first probe that succeeds, costs no events."""
+_LOOK_AT_STATE_S = 0.25
+"""Between two looks whether the tier is off, as a status takes as long as some lookups."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +55,18 @@ class LowerTier:
     """A tier, and whether it is worth asking now."""
 
     def __init__(
-        self, tier: Tier, limits: OffloadLimits, release: Release, departures: Departures | None = None
+        self,
+        tier: Tier,
+        limits: OffloadLimits,
+        release: Release,
+        departures: Departures | None = None,
+        *,
+        is_followed: bool = False,
     ) -> None:
-        """`release` gets back the slots of a cancelled job. `departures` is told which chunks the tier gives up."""
+        """`release` gets back the slots of a cancelled job. `departures` is told which chunks the tier gives up.
+        `is_followed`: whether somebody keeps account of what the tier has, by its changes."""
         self._departures = departures
+        self._told = ToldChunks() if is_followed else None
         self.medium = tier.medium
         self.cold_start = tier.cold_start
         self.asks_ahead = tier.asks_ahead
@@ -76,6 +92,8 @@ class LowerTier:
         self._is_told = False
         """Whether the log says that the tier is off."""
         self._now = 0.0
+        self._off_since: float | None = None
+        self._look_at = 0.0
         self._pause_s = limits.first_pause_s
         self._resume_at = 0.0
         self._status = TierStatus(
@@ -102,12 +120,15 @@ class LowerTier:
         self._ask("touch", lambda: self._tier.touch(keys), None)
 
     def take_changes(self) -> Place:
-        """What changed on the medium, and how to find what is there."""
+        """What changed on the medium for those who follow it, and how to find what is there for them."""
         changes = self._ask("take_changes", lambda: TierChanges(*self._tier.take_changes()), TierChanges([], []))
-        self._has_more_changes = changes.has_more
         if self._departures is not None:
             self._departures.note_gone(changes.removed, self.medium, rule="the tier's own order")
-        return Place(changes, self._lookup)
+        if self._told is not None:
+            is_off = self._off_since is not None and self._now >= self._off_since + _OFF_UNTOLD_S
+            changes = self._told.pass_on(changes, self._lookup, is_off=is_off)
+        self._has_more_changes = changes.has_more
+        return Place(changes, self._lookup_told)
 
     def owned_by(self, tenants: Collection[bytes]) -> list[tuple[OffloadKey, bytes, int]]:
         return self._ask("owned_by", lambda: list(self._tier.owned_by(tenants)), [])
@@ -126,8 +147,9 @@ class LowerTier:
 
     @property
     def has_more_changes(self) -> bool:
-        """Whether the next `take_changes` goes on with an announcement."""
-        return self._has_more_changes and not self.is_broken
+        """Whether the next `take_changes` goes on with an announcement, or with what a tier has that is off, or on
+        again."""
+        return self._has_more_changes
 
     def status(self) -> TierStatus:
         """The tier's status; of a broken tier the last one that it told, marked as off."""
@@ -163,7 +185,10 @@ class LowerTier:
             self._resume()
         while self._unreadable and next(iter(self._unreadable.values())) <= now:
             del self._unreadable[next(iter(self._unreadable))]
-        return self._ask("poll", lambda: self._known(self._tier.poll(now)), [])
+        results: list[TierResult] = self._ask("poll", lambda: self._known(self._tier.poll(now)), [])
+        if self._told is not None and now >= self._look_at:
+            self._note_state()
+        return results
 
     def could_not_read(self, keys: Sequence[OffloadKey]) -> None:
         """These chunks could not be read. If they were damaged, the next changes say that they are gone."""
@@ -193,6 +218,8 @@ class LowerTier:
     def reset(self) -> None:
         """Forgets everything, now or as soon as the tier answers."""
         self._unreadable.clear()
+        if self._told is not None:
+            self._told.clear()
         self._owes_reset = True
         self._make_up()
 
@@ -268,6 +295,20 @@ class LowerTier:
 
     def _lookup(self, keys: Sequence[OffloadKey]) -> list[int]:
         return self._ask("lookup", lambda: _as_many(self._tier.lookup(keys), keys), [0] * len(keys)) if keys else []
+
+    def _lookup_told(self, keys: Sequence[OffloadKey]) -> list[int]:
+        """The blocks that followers are to believe in."""
+        told, masks = self._told, self._lookup(keys)
+        return (
+            masks if told is None else [0 if told.is_hidden(k) else mask for k, mask in zip(keys, masks, strict=True)]
+        )
+
+    def _note_state(self) -> None:
+        self._look_at = self._now + _LOOK_AT_STATE_S
+        if self.is_available and self.status().state is TierState.OK:
+            self._off_since = None
+        elif self._off_since is None:
+            self._off_since = self._now
 
     def _submit(self, method: str, job_id: int, chunks: Sequence[ChunkBytes], call: Callable[[], bool]) -> bool:
         """Submits a job. A tier that raised may have taken the job all the same, unless it answers a cancel."""

@@ -24,7 +24,11 @@ class TiersBelow:
         limits: OffloadLimits,
         job_ids: Iterator[int],
     ) -> None:
-        self.lowers = [LowerTier(tier, limits, resident.remove_readers, resident.departures) for tier in tiers]
+        is_followed = resident.changes is not None
+        self.lowers = [
+            LowerTier(tier, limits, resident.remove_readers, resident.departures, is_followed=is_followed)
+            for tier in tiers
+        ]
         self.promotions = Promotions(
             self.lowers, resident=resident, arena=arena, sizes=sizes, limits=limits, job_ids=job_ids
         )
