@@ -255,6 +255,19 @@ def test_one_bad_spot_costs_its_record_and_many_the_disk(disk):
     assert driver.load(tier_driver.chunks([3, 4, 5])) == frozenset()
 
 
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_a_process_without_descriptors_or_memory_loses_no_records(disk, error):
+    driver = disk.open()
+    driver.store(tier_driver.chunks(range(6)))
+    disk.io.fail("open", errno=error)
+    for number in range(3):
+        assert driver.load(tier_driver.chunks([number])) == {0}
+    assert is_off(driver)
+    disk.io.heal()
+    disk.recover(driver)
+    assert driver.load(tier_driver.chunks(range(6))) == frozenset()
+
+
 def test_a_write_that_hangs(disk):
     driver = disk.open()
     driver.store(tier_driver.chunks([0]))

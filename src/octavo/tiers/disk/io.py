@@ -26,6 +26,9 @@ _SAFELY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 """Follows no link in a file's place, and does not wait for the other end of a FIFO."""
 
 
+_OF_THE_PROCESS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR})
+
+
 class NotOursError(OSError):
     """A file or directory that another user could have made or could change."""
 
@@ -202,8 +205,16 @@ def as_disk_error(error: Exception) -> OSError:
     off."""
     if isinstance(error, OSError):
         return error
+    if isinstance(error, MemoryError):
+        return OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
     _log.error("the disk tier did not expect this", exc_info=error)
     return OSError(errno.EIO, f"{type(error).__name__}: {error}")
+
+
+def is_of_the_disk(error: OSError) -> bool:
+    """Whether an error says something of what is on the disk; False where the process or the machine lacks descriptors
+    or memory, and the file is as good as before."""
+    return error.errno not in _OF_THE_PROCESS
 
 
 def write_all(io: DiskIO, fd: int, data: memoryview, offset: int) -> None:

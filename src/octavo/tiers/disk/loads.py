@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from octavo.chunks import ChunkBytes
 from octavo.tiers.disk.contents import Contents
+from octavo.tiers.disk.io import is_of_the_disk
 from octavo.tiers.disk.jobs import Jobs
 from octavo.tiers.disk.layout import record_bytes
 from octavo.tiers.disk.operations import DiskJob, ReadPart, ReadRun, RunRead
@@ -56,16 +57,17 @@ class Loads:
             self._readers.submit(run)
 
     def run_read(self, report: RunRead, generation: int) -> None:
-        """Handles the end of a run. A record that is damaged or unreadable is dropped. What was read for an older
-        generation of the tier counts as failed."""
+        """Handles the end of a run. A record that is damaged or unreadable is dropped, but not where the process could
+        not open its file. What was read for an older generation of the tier counts as failed."""
         run, error = report.run, report.error
         run.segment.num_reads -= 1
         self.errors_in_a_row = 0 if error is None else self.errors_in_a_row + 1
         is_known = run.segment.number in self._contents.segments
+        is_unreadable = error is not None and is_of_the_disk(error)
         for i, part in enumerate(run.parts):
             is_damaged = i in report.damaged
             self.counts.corrupt += is_damaged
-            if (is_damaged or error is not None) and is_known:
+            if (is_damaged or is_unreadable) and is_known:
                 self._contents.forget_at(run.segment, [part.entry])
             has_failed = is_damaged or error is not None or part.job.generation != generation
             self.counts.load_failed += has_failed
