@@ -1,6 +1,7 @@
 """The Redis tier over a real Redis and Valkey, where they are installed: a tier's contract, and what can be wrong."""
 
 from hashlib import sha256
+from urllib.parse import urlsplit
 
 import pytest
 from redis import Redis
@@ -11,6 +12,7 @@ from octavo.offload import SharedConfig
 from octavo.stores import delete_items
 from octavo.testing import tier_driver
 from octavo.tiers import TierContext, spec_from_config
+from rigs.network_link import NetworkLink
 from rigs.objects_suite import PATIENT, ObjectsSuite
 
 pytestmark = [pytest.mark.stores, pytest.mark.timeout(300)]
@@ -186,6 +188,26 @@ def test_a_full_server_takes_nothing_and_still_answers(suite, server, tmp_path):
         finally:
             server.config_set("maxmemory", 0)
         assert driver.store(second) == frozenset()
+
+
+@pytest.mark.parametrize("answer", [b"$5\r\nhello\r\n", b":5\r\n", b"$-1\r\n"], ids=["bytes", "number", "nothing"])
+def test_an_answer_too_many_costs_one_question(redis, tmp_path, answer):
+    """Otherwise each question gets the answer to the one before it, from then on."""
+    wanted = tier_driver.chunks(range(3))
+    parts = urlsplit(redis["TCP_URL"])
+    link = NetworkLink(f"http://{parts.hostname}:{parts.port}")
+    suite = RedisSuite()
+    suite.url = redis["TCP_URL"].replace(f":{parts.port}", f":{link.port}")
+    try:
+        with suite.driver(tmp_path) as driver:
+            assert driver.store(wanted) == frozenset()
+            link.slip_in(answer)
+            driver.load(wanted)
+            assert driver.store(wanted) == frozenset()
+            assert driver.load(wanted) == frozenset()
+            driver.settle()
+    finally:
+        link.close()
 
 
 def check(url, **options):

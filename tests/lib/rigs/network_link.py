@@ -16,6 +16,7 @@ class NetworkLink:
     def __init__(self, target):
         self._target = urlsplit(target)
         self._is_down = False
+        self._slips_in = b""
         self._sockets = set()
         self._is_ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
@@ -25,6 +26,10 @@ class NetworkLink:
     def freeze(self):
         """Nothing passes any more, and neither side is told: what is sent meanwhile arrives when the link heals."""
         self._do(self._passes.clear)
+
+    def slip_in(self, data):
+        """These bytes come to a client before the next ones of the server, once."""
+        self._slips_in = data
 
     def break_off(self):
         """Connections are reset, and so is each new one."""
@@ -89,7 +94,7 @@ class NetworkLink:
             self._sockets.add(far_writer)
             async with asyncio.TaskGroup() as both_ways:
                 both_ways.create_task(self._pump(reader, far_writer))
-                both_ways.create_task(self._pump(far_reader, writer))
+                both_ways.create_task(self._pump(far_reader, writer, is_answer=True))
         except* OSError:  # a side has ended the connection, or nobody listens
             for end in ends:
                 _reset(end)
@@ -103,9 +108,11 @@ class NetworkLink:
             return asyncio.open_unix_connection(self._target.path)
         return asyncio.open_connection(self._target.hostname, self._target.port)
 
-    async def _pump(self, reader, writer):
+    async def _pump(self, reader, writer, *, is_answer=False):
         while data := await reader.read(_CHUNK_BYTES):
             await self._passes.wait()
+            if is_answer:
+                data, self._slips_in = self._slips_in + data, b""
             writer.write(data)
             await writer.drain()
         await self._passes.wait()

@@ -120,6 +120,8 @@ class RedisClient(RemoteClient):
             epoch = await self._redis.get(self._family)
         if epoch is None:
             raise StoreDownError("it does not keep what it is given")
+        if not isinstance(epoch, bytes):
+            raise _other_answer()
         self._enter(epoch)
 
     def _enter(self, epoch: bytes) -> None:
@@ -158,7 +160,7 @@ class RedisClient(RemoteClient):
             if answer is True:
                 held[index] = HeldChunk(chunks[index].held_blocks, chunks[index].num_bytes, names[index])
             elif not isinstance(answer, OutOfMemoryError):
-                raise answer
+                raise answer if isinstance(answer, Exception) else _other_answer()
 
     async def _write(self, values: Mapping[int, tuple[str, memoryview]], kept: Collection[int]) -> dict[int, Any]:
         """The answers, by index. Those in `kept` leave what is there. The epoch is read after the values, and tells
@@ -193,9 +195,15 @@ class RedisClient(RemoteClient):
                     pipeline.get(self._family)
                 answers = await pipeline.execute()
             values += answers[: len(indices)]
+            if not all(isinstance(value, bytes) for value in values):
+                raise _other_answer()
             if follows:
                 await self._take(answers[-1])
         return values
+
+
+def _other_answer() -> StoreDownError:
+    return StoreDownError("its answer is none to what was asked")
 
 
 def name_description(family: str, namespace: str) -> str:

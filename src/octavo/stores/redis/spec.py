@@ -76,7 +76,9 @@ class RedisSpec(RemoteSpec):
         return Redis.from_pool(pool)
 
     def _options(self) -> dict[str, Any]:
-        options: dict[str, Any] = {}
+        # With RESP3 redis-py takes what a server sends unasked for a message, and does not look whether a connection
+        # still holds the answers to other questions before it uses it again.
+        options: dict[str, Any] = {"protocol": 2}
         if not self.config.url.startswith("unix://"):
             options["socket_connect_timeout"] = _CONNECT_S
         if self.config.ca_file is not None:
