@@ -353,7 +353,7 @@ def test_who_loads_waits_for_nothing_more(engine):
     assert not engine.manager.has_pending_work()
 
 
-@pytest.mark.parametrize("ends", ["finished", "computed"])
+@pytest.mark.parametrize("ends", ["finished", "computed", "computed and not stored"])
 def test_who_does_without_waits_for_nothing_more(engine, ends):
     """Nobody steps an engine on for chunks that nobody waits for."""
     context, keys = left_partly_below(engine)
@@ -364,6 +364,7 @@ def test_who_does_without_waits_for_nothing_more(engine, ends):
     if ends == "finished":
         engine.manager.on_request_finished(context)
     else:
+        state_of(context).may_store = ends == "computed"
         engine.manager.prepare_store([], context)
     engine.step()
     assert not engine.manager.has_pending_work()
@@ -602,6 +603,22 @@ def test_who_is_served_at_a_reset_stores_no_more(engine):
     engine.manager.on_new_request(later)
     engine.store(later, others)
     assert look(engine, later, others) == [LookupResult.HIT] * 3
+
+
+@pytest.mark.parametrize("why", ["only decodes", "served at a reset", "a session's later part"])
+def test_who_stores_nothing_uses_and_hints(tmp_path, why):
+    engine = Engine(str(tmp_path / "arena"), stores=why != "only decodes")
+    known = {"num_prompt_tokens": 3 * TOKENS + 5, "num_computed_tokens": 3 * TOKENS}
+    context, keys = engine.announced("a", 3, hints={"retain": "1h"}, **known)
+    if why == "served at a reset":
+        engine.manager.reset_cache()
+    if why == "a session's later part":
+        engine.told["a"].num_prompt_tokens += TOKENS
+    assert engine.manager.prepare_store(keys, context).keys_to_store == []
+    assert engine.policy.used == [keys]
+    assert engine.policy.promised == [(3 * TOKENS, get_offload_block_hash(keys[-1]), 0)]
+    assert engine.policy.weights == {get_offload_block_hash(keys[-1]): 16.0}
+    engine.close()
 
 
 def test_events_name_medium_and_owner(engine):

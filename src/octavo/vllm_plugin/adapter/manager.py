@@ -280,10 +280,12 @@ class OctavoManager(OffloadingManager):
         state = state_of(req_context)
         state.looks.is_over = True
         state.outlook, state.deadline = None, math.inf  # it may be preempted, and wait again
-        if not state.may_store or state.is_continued:
-            return self.transfers.begin_empty_store()
-        self._questions.announce(req_context)
+        may_store = state.may_store and not state.is_continued
+        if may_store:
+            self._questions.announce(req_context)
         self._serve(state)
+        if not may_store:
+            return self.transfers.begin_empty_store()
         chunks = state.chunks(state.promised(keys, self._promised), self._groups)
         points = state.promised_points(keys, self._promised)
         begun = self.transfers.begin_store(chunks, points, stays_in_memory=state.stays_in_memory)
