@@ -13,6 +13,7 @@ cached begin anew.
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from queue import Empty, Full, Queue
 from threading import Thread
@@ -112,6 +113,15 @@ def check_recording(path: Path) -> None:
         Path(file.name).unlink()
 
 
+def name_part(path: Path, part: str) -> Path:
+    """The file of one of several processes that record to the same path. What is there and is no file keeps its name,
+    and is refused by it."""
+    with suppress(OSError):
+        if path.exists() and not path.is_file():
+            return path
+    return path.with_stem(f"{path.stem}-{part}")
+
+
 def _create(path: Path) -> TextIO:
     """A supervisor starts a server again with the same name, so a file that has it is no reason not to serve."""
     name, number = path, 1
@@ -122,6 +132,9 @@ def _create(path: Path) -> TextIO:
             if not path.is_file():
                 raise InputError(f"the recording {str(path)!r} is there already, and is no file: name one") from None
         except OSError as error:
-            raise InputError(f"the recording {str(path)!r} cannot be made: {error.strerror}") from None
+            raise InputError(
+                f"the recording {str(path)!r} cannot be made ({error.strerror}): name a file in a folder that is there "
+                "and can be written to"
+            ) from None
         number += 1
         name = path.with_stem(f"{path.stem}-{number}")

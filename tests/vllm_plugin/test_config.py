@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from octavo.errors import InputError
+from octavo.recording import RequestRecorder
 from octavo.vllm_plugin.config import PluginConfig
 
 FULL = {
@@ -60,6 +61,14 @@ def test_each_of_several_engines_records_for_itself():
     assert second.record == Path("/traces/today-replica-1.jsonl")
 
 
+@pytest.mark.parametrize("place", ["/", ".", "/dev/null"])
+def test_what_is_no_file_is_refused_by_each_of_several_engines(place):
+    for replica in (None, 1):
+        config = PluginConfig.from_extra_config(FULL | {"record": place}, replica=replica)
+        with pytest.raises(InputError, match=f"the recording {place!r} is there already, and is no file: name one"):
+            RequestRecorder(config.record, block_tokens=16)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -76,12 +85,14 @@ def test_each_of_several_engines_records_for_itself():
         ({"shared": "ftp://bucket"}, "shared.url must be s3://"),
         ({"shared": {"url": "file:///shared", "edpoint": "x"}}, "did you mean 'endpoint'"),
         ({"tiers": [{"type": "tape"}]}, r"tiers\[1\]: tier 'tape' is not known"),
+        ({"tiers": [{"type": "disk", "path": "", "size": "1GiB"}]}, "path: '' is not a path"),
     ],
 )
-def test_mistakes_are_named(change, message):
+@pytest.mark.parametrize("replica", [None, 1])
+def test_mistakes_are_named(change, message, replica):
     values = {key: value for key, value in (FULL | change).items() if value is not None}
     with pytest.raises(InputError, match=message):
-        PluginConfig.from_extra_config(values)
+        PluginConfig.from_extra_config(values, replica=replica)
 
 
 def test_each_replica_has_a_folder_of_its_own():

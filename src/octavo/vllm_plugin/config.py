@@ -16,6 +16,7 @@ from typing import Any
 
 from octavo.errors import InputError
 from octavo.offload import OffloadConfig
+from octavo.recording import name_part
 from octavo.settings import Settings, Size, with_home
 
 
@@ -92,7 +93,7 @@ class PluginConfig:
         tiers, record = asked.all_tiers(), asked.record
         if replica is not None:
             tiers = [_of_replica(tier, replica) for tier in tiers]
-            record = record and record.with_stem(f"{record.stem}-replica-{replica}")
+            record = record and name_part(record, f"replica-{replica}")
         config = OffloadConfig.from_mapping({**asked.of_offload(), "tiers": tiers})
         return cls(
             offload=config,
@@ -104,12 +105,14 @@ class PluginConfig:
 
 
 def _of_replica(tier: Any, replica: int) -> Any:
-    """The tier with its path, or that of the tier within it, moved to a folder of the replica's own."""
+    """The tier with its path, or that of the tier within it, moved to a folder of the replica's own. What is no path is
+    left, to be refused."""
     if not isinstance(tier, Mapping):
         return tier
     own = dict(tier)
-    if isinstance(own.get("path"), str):
-        own["path"] = str(Path(own["path"]) / f"replica-{replica}")
+    path = own.get("path")
+    if isinstance(path, str) and path:
+        own["path"] = str(Path(path) / f"replica-{replica}")
     if "tier" in own:
         own["tier"] = _of_replica(own["tier"], replica)
     return own
