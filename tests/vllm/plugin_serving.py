@@ -60,7 +60,9 @@ class Offloading:
         self._llm = llm
         self._core = llm.llm_engine.engine_core.engine_core
         connector = self._core.scheduler.connector
-        self._connector = getattr(connector, "_connectors", [connector])[0].connector_scheduler
+        while hasattr(connector, "_connectors"):
+            connector = connector._connectors[0]
+        self._connector = connector.connector_scheduler
         self.adapter = self._connector.manager
         self.manager = self.adapter.manager
         self._still_steps = 0

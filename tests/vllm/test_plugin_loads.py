@@ -125,6 +125,17 @@ def test_one_of_several_connectors_has_its_own_kind_and_role(tmp_path: Path) -> 
     assert consumer["counters"]["stored"] == 0
 
 
+@pytest.mark.every_vllm
+def test_several_connectors_may_have_octavo_once(llama: Served) -> None:
+    transfer = transfer_config(memory="8MiB")
+    twice, within = among_others(transfer), among_others(among_others(transfer))
+    twice["kv_connector_extra_config"]["connectors"] *= 2
+    seen = play("refused", model=llama.model, transfers=[twice], transfer=within)
+    assert "MultiConnector has Octavo 2 times" in seen["said"][0]
+    assert seen["memory"] == seen["local"]
+    assert seen["memory"][1] == [NUM_HIT, NUM_HIT]
+
+
 def test_what_a_session_stores_is_what_its_tokens_have(llama: Served) -> None:
     seen = play("session", model=llama.model, transfer=transfer_config(memory="16MiB"))
     assert seen["after"][0] == seen["right"][0]

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from inspect import signature
 from typing import Any
@@ -85,13 +85,14 @@ class OctavoOffloadingSpec(OffloadingSpec):
     def _connector(self) -> Any:
         """The worker's connector that has this spec: vLLM's only one, or one of those that its `MultiConnector` has,
         each with a role of its own."""
-        group = get_kv_transfer_group()
-        connectors = getattr(group, "_connectors", [group])
-        return next(
-            connector
-            for connector in connectors
-            if isinstance(connector, OffloadingConnector) and connector.connector_worker.spec is self
-        )
+        own = [connector for connector in _connectors_of(get_kv_transfer_group()) if _is_octavo(connector)]
+        if len(own) > 1:
+            raise InputError(
+                f"MultiConnector has Octavo {len(own)} times, and each would keep the same chunks: leave "
+                "one of them in connectors, with the memory and the tiers of all"
+            )
+        (connector,) = own
+        return connector
 
     def _open_arena(self, num_slots: int) -> RankArena:
         return RankArena(self._name, num_slots, self.config.parallel.world_size, self.config.parallel.rank)
@@ -186,3 +187,18 @@ class OctavoOffloadingSpec(OffloadingSpec):
                 reason = str(error)
         logger.warning("Octavo keeps nothing below memory: %s", reason)
         return []
+
+
+def _connectors_of(connector: Any) -> Iterator[Any]:
+    """A connector, or those that it puts together."""
+    parts = getattr(connector, "_connectors", None)
+    if parts is None:
+        yield connector
+    for part in parts or ():
+        yield from _connectors_of(part)
+
+
+def _is_octavo(connector: Any) -> bool:
+    return isinstance(connector, OffloadingConnector) and isinstance(
+        connector.connector_worker.spec, OctavoOffloadingSpec
+    )
