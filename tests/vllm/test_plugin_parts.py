@@ -1,6 +1,9 @@
-"""Parts of the adapter alone: rows of chunks, and whose chunks are not kept."""
+"""Parts of the adapter alone: rows of chunks, whose chunks are not kept, and what is recorded of a request."""
 
+import json
+import sys
 import warnings
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +12,14 @@ import pytest
 with warnings.catch_warnings():  # torch's, while vLLM is imported
     warnings.simplefilter("ignore")
     pytest.importorskip("vllm", reason="needs vLLM: make test-vllm")
+    from vllm import PoolingParams, SamplingParams
+    from vllm.utils.hashing import sha256
+    from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+    from vllm.v1.kv_offload.base import ReqContext
+    from vllm.v1.request import Request, RequestStatus
+
     from octavo.vllm_plugin.adapter.describe import tell_why_not_kept
+    from octavo.vllm_plugin.adapter.recording import RecorderOfRequests
     from octavo.vllm_plugin.adapter.worker import fill_load, fill_store
 
 pytestmark = [pytest.mark.vllm, pytest.mark.every_vllm, pytest.mark.filterwarnings("ignore")]
@@ -41,3 +51,26 @@ def test_whose_weights_are_not_the_folders_keeps_nothing(named: dict[str, Any], 
     reason = tell_why_not_kept(SimpleNamespace(**usual | named))  # type: ignore[arg-type]
     assert said in reason
     assert bool(said) == bool(reason)
+
+
+@pytest.mark.parametrize(("num_output_tokens", "num_blocks"), [(0, 3), (1, 3), (16, 3), (17, 4)])
+def test_of_a_recorded_request_all_computed_blocks_are_named(
+    num_output_tokens: int, num_blocks: int, tmp_path: Path
+) -> None:
+    """Those of the prompt, also if there is no answer, as of an embedding; and of the answer all but its last token."""
+    init_none_hash(sha256)
+    request = Request(
+        request_id="r",
+        prompt_token_ids=list(range(48)),
+        sampling_params=SamplingParams(max_tokens=64) if num_output_tokens else None,
+        pooling_params=None if num_output_tokens else PoolingParams(),
+        block_hasher=get_request_block_hasher(16, sha256),
+    )
+    recorder, context = RecorderOfRequests(tmp_path / "trace.jsonl", block_tokens=16), ReqContext(req_id="r")
+    recorder.begin(context, sys._getframe())
+    request.append_output_token_ids(list(range(num_output_tokens)))
+    request.status = RequestStatus.FINISHED_STOPPED
+    recorder.end(context, "memory")
+    recorder.close()
+    _, line = map(json.loads, (tmp_path / "trace.jsonl").read_text().splitlines())
+    assert len(line["blocks"]) == num_blocks
