@@ -2,14 +2,13 @@
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from itertools import islice
 
 from octavo.chunks import ChangeLog, OffloadKey, TierChanges
 from octavo.stores.client import HeldChunk
 
 MOST_KNOWN = 1 << 18
 _KEYS_TOLD_PER_CALL = 2048
-"""Keys of an announcement that one call tells."""
+"""Keys that one call announces, and that one tells as gone after `clear`."""
 
 
 class KnownChunks:
@@ -21,8 +20,10 @@ class KnownChunks:
         self._removed: OrderedDict[OffloadKey, None] = OrderedDict()
         """Chunks that this engine must not find, though the store has them for others. The oldest is dropped."""
         self._changes = ChangeLog()
-        self._untold: OrderedDict[OffloadKey, None] = OrderedDict()
+        self._untold: list[OffloadKey] = []
         """Chunks that are still to be announced, if they are known by then."""
+        self._forgotten: list[OrderedDict[OffloadKey, HeldChunk]] = []
+        """Chunks that `clear` forgot and that are not told as gone yet."""
 
     def __len__(self) -> int:
         return len(self._held)
@@ -73,22 +74,34 @@ class KnownChunks:
             self._removed.popitem(last=False)
 
     def clear(self) -> None:
-        self.gone(list(self._held))
+        if self._held:
+            self._forgotten.append(self._held)
+            self._held = OrderedDict()
         self._removed.clear()
 
     def announce(self) -> None:
         """Tells all chunks anew, a portion with each `take_changes`, together with the other changes."""
-        self._untold = OrderedDict.fromkeys(self._held)
+        self._untold = list(self._held)
 
     def take_changes(self) -> TierChanges:
-        portion = list(islice(self._untold, _KEYS_TOLD_PER_CALL))
-        for key in portion:
-            del self._untold[key]
+        self._changes.removed(self._take_forgotten())
+        portion = self._untold[-_KEYS_TOLD_PER_CALL:]
+        del self._untold[-_KEYS_TOLD_PER_CALL:]
         self._changes.stored([key for key in portion if key in self._held])
-        return self._changes.take()[0]._replace(has_more=bool(self._untold))
+        return self._changes.take()[0]._replace(has_more=bool(self._untold or self._forgotten))
+
+    def _take_forgotten(self) -> list[OffloadKey]:
+        keys: list[OffloadKey] = []
+        while self._forgotten and len(keys) < _KEYS_TOLD_PER_CALL:
+            if self._forgotten[0]:
+                keys.append(self._forgotten[0].popitem()[0])
+            else:
+                del self._forgotten[0]
+        return keys
 
     def _add(self, key: OffloadKey, held: HeldChunk) -> None:
         self._held[key] = held
-        self._changes.stored([key])
+        was_told = any(former.pop(key, None) is not None for former in self._forgotten)
+        (self._changes.replaced if was_told else self._changes.stored)([key])
         if len(self._held) > MOST_KNOWN:
             self.gone([next(iter(self._held))])
