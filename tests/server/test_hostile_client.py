@@ -75,6 +75,39 @@ def test_a_foreign_host_is_refused(client, host, method, path):
     assert "''" not in message
 
 
+def asked(server, target, *, host):
+    with connect(server) as connection:
+        connection.sendall(b"GET %s HTTP/1.1\r\nhost: %s\r\nconnection: close\r\n\r\n" % (target, host))
+        return read_all(connection)
+
+
+@pytest.mark.parametrize(
+    ("target", "body"),
+    [
+        (b"http://localhost/v1/models", b'"object":"list"'),
+        (b"HTTP://127.0.0.1:1/v1/models?a=http://b/c", b'"object":"list"'),
+        (b"https://localhost/v1%2Fmodels", b'"object":"list"'),
+        (b"http://localhost", b"<!doctype html>"),
+        (b"http://localhost?a=1", b"<!doctype html>"),
+    ],
+)
+def test_a_target_may_be_a_whole_url(server, target, body):
+    answer = asked(server, target, host=b"localhost")
+    assert status_of(answer) == 200
+    assert body in answer
+
+
+def test_the_host_of_a_whole_url_counts_and_not_the_header(server):
+    assert status_of(asked(server, b"http://evil.example/v1/models", host=b"localhost")) == 403
+    assert status_of(asked(server, b"http:///v1/models", host=b"localhost")) == 403
+    assert status_of(asked(server, b"http://localhost/v1/models", host=b"evil.example")) == 200
+
+
+@pytest.mark.parametrize("target", [b"ftp://localhost/v1/models", b"/http://localhost/v1/models"])
+def test_another_target_with_a_url_in_it_is_no_whole_url(server, target):
+    assert status_of(asked(server, target, host=b"localhost")) == 404
+
+
 @pytest.mark.parametrize(
     "host", ["localhost", "LOCALHOST:1", "127.0.0.1:8000", "10.1.2.3", "[::1]:8000", "a.localhost", "127.0.0.1"]
 )

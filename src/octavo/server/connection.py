@@ -1,4 +1,4 @@
-"""`Connection`: an HTTP connection with an idle timeout.
+"""`Connection`: an HTTP connection with an idle timeout, which knows targets that are whole URLs too.
 
 A connection without a running request is closed after the timeout, even if a part of a request has come. When there
 are too many connections, those that have been idle for longest are closed.
@@ -8,8 +8,10 @@ import asyncio
 import resource
 from heapq import nsmallest
 from typing import Any
+from urllib.parse import unquote
 
 import h11
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 SPARE_CONNECTIONS = 32
@@ -36,6 +38,7 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.app: Any = _with_whole_urls(self.app)
         self._silent_since = self.loop.time()
         self._last_request: Any = None
         self._timer = self.loop.call_later(self.timeout_keep_alive, self._look)
@@ -74,3 +77,26 @@ class Connection(H11Protocol):
         for connection in closed:
             self.connections.discard(connection)
             connection.transport.abort()
+
+
+def _with_whole_urls(app: ASGIApp) -> ASGIApp:
+    """The application, for requests with a target in absolute form too (`GET http://host/path HTTP/1.1`)."""
+
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:
+        _take_path_of_url(scope)
+        await app(scope, receive, send)
+
+    return call
+
+
+def _take_path_of_url(scope: Scope) -> None:
+    """Turns a target in absolute form into its path. Its host is the one that counts (RFC 9112, 3.2.2), so that a check
+    of the `host` header checks it. In place, as uvicorn's access log reads the same scope."""
+    raw: bytes = scope["raw_path"]
+    scheme, mark, rest = raw.partition(b"://")
+    if not mark or scheme.lower() not in (b"http", b"https"):
+        return
+    host, _, path = rest.partition(b"/")
+    scope["raw_path"] = b"/" + path
+    scope["path"] = unquote(scope["raw_path"].decode("ascii"))
+    scope["headers"] = [(b"host", host), *((name, value) for name, value in scope["headers"] if name != b"host")]
