@@ -156,7 +156,8 @@ def test_a_file_that_is_there_is_not_overwritten(octavo, tmp_path):
     file = tmp_path / "events.jsonl"
     file.write_text("precious")
     kept = record(octavo, file)
-    assert (kept.code, kept.err) == (2, f"octavo: {file}: the file is there already\n")
+    remedy = "the file is there already, and is kept: name a new one, or remove it"
+    assert (kept.code, " ".join(kept.err.split())) == (2, f"octavo: {file}: {remedy}")
     assert file.read_text() == "precious"
 
 

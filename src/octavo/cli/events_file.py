@@ -35,7 +35,7 @@ class Recorder:
         try:
             self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         except FileExistsError:
-            raise InputError(f"{path}: the file is there already") from None
+            raise InputError(f"{path}: the file is there already, and is kept: name a new one, or remove it") from None
         except (OSError, ValueError) as error:
             raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
 
