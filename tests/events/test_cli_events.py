@@ -69,11 +69,11 @@ BATCHES = [
 
 
 @contextlib.contextmanager
-def publisher(**options):
+def publisher(*more, **options):
     with ZmqPublisher(PublisherConfig(endpoint=LOOPBACK, replay_endpoint=LOOPBACK, **options)) as zmq_publisher:
-        for batch in BATCHES:
+        for batch in (*BATCHES, *more):
             zmq_publisher.publish(batch)
-        while zmq_publisher.stats().sent_batches < len(BATCHES):
+        while zmq_publisher.stats().sent_batches < len(BATCHES) + len(more):
             pass
         yield zmq_publisher
 
@@ -111,6 +111,19 @@ def test_resyncs_are_shown(octavo, as_json):
         assert json.loads(first)["reason"] == "late join"
     else:
         assert first == "RESYNC: late join, expected #0, got #2; its state is unknown"
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_the_end_of_a_telling_of_all_is_shown_to_whoever_heard_it(octavo, as_json):
+    tellings = [KVEventBatch(ts=0.0, events=[], whole_since=since) for since in (1, 2)]
+    with publisher(*tellings, replay_batches=3) as heard:
+        arguments = ["--replay", heard.replay_endpoint, "--limit", 3, *(["--json"] if as_json else [])]
+        shown = octavo("events", "tail", heard.endpoint, *arguments)
+    *_, last = shown.out.splitlines()
+    if as_json:
+        assert json.loads(last) == {"type": "Whole", "topic": "", "whole_since": 2}
+    else:
+        assert last == f"WHOLE {heard.endpoint}: all that it holds has been told since #2"
 
 
 def record(octavo, file, *more, num=3):

@@ -25,7 +25,8 @@ _MOST_TIMESTAMP = 1e11
 
 
 def lines(item: SubscriberItem, *, group: int | None, as_json: bool) -> Iterator[str]:
-    """One line for a resync, a silence or its end, and one for each event that concerns the group."""
+    """One line for a resync, a silence or its end, one for each event that concerns the group, and one for the end of a
+    telling of all."""
     if isinstance(item, Resync):
         yield _resync_json(item) if as_json else _resync_line(item)
         return
@@ -38,6 +39,8 @@ def lines(item: SubscriberItem, *, group: int | None, as_json: bool) -> Iterator
     for event in item.batch.events:
         if group is None or isinstance(event, AllBlocksCleared) or event.group_idx == group:
             yield _event_json(item, event) if as_json else _event_line(item, event)
+    if item.is_whole:
+        yield _whole_json(item) if as_json else _whole_line(item)
 
 
 def _event_line(item: Delivered, event: AnyEvent) -> str:
@@ -89,7 +92,15 @@ def _heard_json(item: Heard) -> str:
     return json.dumps({"type": "Heard", "topic": item.topic})
 
 
-def _who(item: Silence | Heard) -> str:
+def _whole_line(item: Delivered) -> str:
+    return f"WHOLE {_who(item)}: all that it holds has been told since #{item.batch.whole_since}"
+
+
+def _whole_json(item: Delivered) -> str:
+    return json.dumps({"type": "Whole", "topic": item.topic, "whole_since": item.batch.whole_since})
+
+
+def _who(item: Silence | Heard | Delivered) -> str:
     return _printable(item.topic) if item.topic else item.endpoint
 
 
