@@ -89,6 +89,8 @@ class LowerTier:
         self._owes_reset = False
         self._owes_announcement = False
         self._has_more_changes = False
+        self._untaken = TierChanges([], [])
+        """What changed before the last reset or announcement."""
         self._is_told = False
         """Whether the log says that the tier is off."""
         self._now = 0.0
@@ -121,9 +123,7 @@ class LowerTier:
 
     def take_changes(self) -> Place:
         """What changed on the medium for those who follow it, and how to find what is there for them."""
-        changes = self._ask("take_changes", lambda: TierChanges(*self._tier.take_changes()), TierChanges([], []))
-        if self._departures is not None:
-            self._departures.note_gone(changes.removed, self.medium, rule="the tier's own order")
+        changes, self._untaken = self._net_changes(), TierChanges([], [])
         if self._told is not None:
             is_off = self._off_since is not None and self._now >= self._off_since + _OFF_UNTOLD_S
             changes = self._told.pass_on(changes, self._lookup, is_off=is_off)
@@ -287,8 +287,32 @@ class LowerTier:
         """Does what is left to do on the tier, unless it is broken or breaks now."""
         if self._owes_reset:
             self._owes_reset = self.is_broken or not self._does("reset", self._tier.reset)
+            self._keep_changes()
         if self._owes_announcement:
+            self._keep_changes()
             self._owes_announcement = self.is_broken or not self._does("announce", self._tier.announce)
+
+    def _keep_changes(self) -> None:
+        """Takes what changed up to now. Those who know nothing from now on are to hear of a chunk that went before and
+        comes again; to the tier that is no change if it is asked only then."""
+        if self._told is not None:
+            self._untaken = self._net_changes()
+
+    def _net_changes(self) -> TierChanges:
+        """What changed since `_untaken` was empty."""
+        changes = self._ask("take_changes", lambda: TierChanges(*self._tier.take_changes()), TierChanges([], []))
+        if self._departures is not None:
+            self._departures.note_gone(changes.removed, self.medium, rule="the tier's own order")
+        former = self._untaken
+        if not any(former):
+            return changes
+        gone = set(changes.removed)
+        return TierChanges(
+            list(dict.fromkeys([*former.removed, *changes.removed])),
+            list(dict.fromkeys([*(key for key in former.stored if key not in gone), *changes.stored])),
+            list(dict.fromkeys([*(key for key in former.changed if key not in gone), *changes.changed])),
+            changes.has_more,
+        )
 
     def _has_cancelled(self, job_id: int) -> bool:
         return self._does("cancel", lambda: self._tier.cancel(job_id))
@@ -298,10 +322,8 @@ class LowerTier:
 
     def _lookup_told(self, keys: Sequence[OffloadKey]) -> list[int]:
         """The blocks that followers are to believe in."""
-        told, masks = self._told, self._lookup(keys)
-        return (
-            masks if told is None else [0 if told.is_hidden(k) else mask for k, mask in zip(keys, masks, strict=True)]
-        )
+        masks = self._lookup(keys)
+        return masks if self._told is None else self._told.told_masks(keys, masks)
 
     def _note_state(self) -> None:
         self._look_at = self._now + _LOOK_AT_STATE_S

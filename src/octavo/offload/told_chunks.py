@@ -39,12 +39,21 @@ class ToldChunks:
         """Whether the followers are to believe that the tier lacks this chunk, whatever it has."""
         return key[0] < self._num_hidden
 
+    def told_masks(self, keys: Sequence[OffloadKey], masks: Sequence[int]) -> list[int]:
+        """What the followers are told now that the tier has of these chunks, given what a lookup found."""
+        told = [0 if self.is_hidden(key) else mask for key, mask in zip(keys, masks, strict=True)]
+        self._unfound.update(
+            (key, None) for key, mask in zip(keys, told, strict=True) if not mask and self._is_known(key)
+        )
+        return told
+
     def pass_on(
         self, changes: TierChanges, lookup: Callable[[Sequence[OffloadKey]], list[int]], *, is_off: bool
     ) -> TierChanges:
         """What the followers are told of these changes, and of the next parts of a tier that is off, or on again."""
         removed = self._hide() if is_off else []
         removed += [key for key in changes.removed if self._forget(key)]
+        again = [key for key in changes.stored if self._is_known(key)]
         for key in changes.stored:
             self._parts[key[0]][key] = None
         changed, stored = self._visible(changes.changed), self._visible(changes.stored)
@@ -52,13 +61,17 @@ class ToldChunks:
             stored += self._show()
         unfound = self._note_unfound([*changed, *stored], lookup)
         if unfound:
-            removed += [key for key in changed if key in unfound]
+            removed += [key for key in (*changed, *again) if key in unfound]
             changed, stored = ([key for key in keys if key not in unfound] for keys in (changed, stored))
         is_moving = self._num_hidden < _NUM_PARTS if is_off else self._num_hidden > 0
         return TierChanges(removed, stored, changed, changes.has_more or is_moving)
 
     def _visible(self, keys: Sequence[OffloadKey]) -> list[OffloadKey]:
         return [key for key in keys if not self.is_hidden(key)] if self._num_hidden else list(keys)
+
+    def _is_known(self, key: OffloadKey) -> bool:
+        """Whether the followers know of the chunk."""
+        return key in self._parts[key[0]] and key not in self._unfound and not self.is_hidden(key)
 
     def _forget(self, key: OffloadKey) -> bool:
         """Forgets a chunk. Whether the followers knew of it."""
