@@ -71,11 +71,11 @@ def test_a_block_is_there_while_any_chunk_has_it():
         return [(type(event), [hashes.index(found) for found in event.block_hashes]) for event in events]
 
     assert told(short=0b11) == [(BlockStored, [4, 5])]
-    assert told(long=ALL_BLOCKS) == [(BlockStored, [6, 7])]
+    assert told(long=ALL_BLOCKS) == [(BlockStored, [4, 5, 6, 7])]
     assert told(short=0) == []
-    assert told(long=0b1101) == [(BlockRemoved, [5])]
-    assert told(long=0b1110) == [(BlockRemoved, [4]), (BlockStored, [5])]
-    assert told(short=0b11, long=0) == [(BlockRemoved, [6, 7]), (BlockStored, [4])]
+    assert told(long=0b1101) == [(BlockRemoved, [5]), (BlockStored, [4, 6, 7])]
+    assert told(long=0b1110) == [(BlockRemoved, [4]), (BlockStored, [5, 6, 7])]
+    assert told(short=0b11, long=0) == [(BlockRemoved, [6, 7]), (BlockStored, [4, 5])]
 
 
 def test_a_chunk_of_a_former_process_is_told_by_its_last_block():

@@ -168,24 +168,29 @@ class _BlocksOfMedium:
         """Block -> the number of chunks that hold it."""
 
     def change(self, chunks: Mapping[OffloadKey, _Content]) -> tuple[list[_Block], list[_Block]]:
-        """Notes that these chunks now hold this. Returns the blocks whose last chunk went, and those whose first chunk
-        came, or whose chunk is told anew."""
+        """Notes that these chunks now hold this. Returns the blocks whose last chunk went, and those that these chunks
+        hold: all of them, as who is told anew may know none yet."""
         before: dict[_Block, bool] = {}
-        again: set[_Block] = set()
+        stored: dict[_Block, None] = {}
         for key, content in chunks.items():
             former = self._of_chunk.pop(key, _NOTHING)
-            is_told_again = former.mask == content.mask
-            now = former if is_told_again and not content.is_named else content
-            again.update(now.blocks if is_told_again else ())
+            now = former if former.mask == content.mask and not content.is_named else content
+            stored.update(dict.fromkeys(now.blocks))
             for block in (*former.blocks, *now.blocks):
                 before.setdefault(block, block in self._num_chunks)
             self._count(former.blocks, -1)
             self._count(now.blocks, 1)
             if now.mask:
                 self._of_chunk[key] = now
-        removed = [block for block, was_there in before.items() if was_there and block not in self._num_chunks]
-        there = [(block, was_there) for block, was_there in before.items() if block in self._num_chunks]
-        return removed, [block for block, was_there in there if not was_there or block in again]
+        removed = [block for block, was_there in before.items() if was_there and not self._is_there(block)]
+        return removed, list(stored)
+
+    def _is_there(self, block: _Block) -> bool:
+        """Whether some chunk holds it. A removal does not say whether the block was told with others that cannot be
+        named."""
+        return block in self._num_chunks or (
+            block.num_blocks < 2 and block._replace(num_blocks=1 - block.num_blocks) in self._num_chunks
+        )
 
     def _count(self, blocks: Iterable[_Block], by: int) -> None:
         for block in blocks:
