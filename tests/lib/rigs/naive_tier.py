@@ -5,7 +5,7 @@ from typing import Any
 
 from xxhash import xxh3_64_intdigest
 
-from octavo.chunks import ChunkBytes, OffloadKey, TierChanges, TierResult
+from octavo.chunks import ChangeLog, ChunkBytes, OffloadKey, TierChanges, TierResult
 from octavo.tiers import OffloadingSpec, Tier, TierContext, TierState, TierStatus
 
 
@@ -14,13 +14,14 @@ class NaiveTier(Tier):
 
     medium = "naive"
 
-    def __init__(self, budget_bytes: int) -> None:
+    def __init__(self, budget_bytes: int, *, keys_told_per_call: int = 2048) -> None:
         self._budget_bytes = budget_bytes
+        self._keys_told_per_call = keys_told_per_call
         self._chunks: dict[OffloadKey, tuple[int, bytes]] = {}
         self._checksums: dict[OffloadKey, int] = {}
         self._results: list[TierResult] = []
-        self._removed: dict[OffloadKey, None] = {}
-        self._stored: dict[OffloadKey, None] = {}
+        self._changes = ChangeLog()
+        self._untold: list[OffloadKey] = []
 
     def lookup(self, keys: Sequence[OffloadKey]) -> list[int]:
         return [self._chunks[key][0] if key in self._chunks else 0 for key in keys]
@@ -40,6 +41,7 @@ class NaiveTier(Tier):
             if chunk.checksum is not None and xxh3_64_intdigest(content) != chunk.checksum:
                 failed.add(index)
                 continue
+            is_there = chunk.key in self._chunks
             self.remove([chunk.key])
             while self._chunks and self._bytes_used() + len(content) > self._budget_bytes:
                 self.remove([next(iter(self._chunks))])
@@ -48,7 +50,8 @@ class NaiveTier(Tier):
                 continue
             self._chunks[chunk.key] = (chunk.held_blocks, content)
             self._checksums[chunk.key] = xxh3_64_intdigest(content)
-            self._stored[chunk.key] = None
+            self._changes.stored([chunk.key])
+            self._changes.replaced([chunk.key] if is_there else [])
         self._results.append(TierResult(job_id, frozenset(failed)))
         return True
 
@@ -76,19 +79,15 @@ class NaiveTier(Tier):
         return results
 
     def take_changes(self) -> TierChanges:
-        changes = TierChanges(list(self._removed), list(self._stored))
-        self._removed.clear()
-        self._stored.clear()
-        return changes
+        portion, self._untold = self._untold[: self._keys_told_per_call], self._untold[self._keys_told_per_call :]
+        self._changes.stored([key for key in portion if key in self._chunks])
+        return self._changes.take()[0]._replace(has_more=bool(self._untold))
 
     def announce(self) -> None:
-        self._removed.clear()
-        self._stored = dict.fromkeys(self._chunks)
+        self._untold = list(self._chunks)
 
     def remove(self, keys: Sequence[OffloadKey]) -> None:
-        for key in keys:
-            if self._chunks.pop(key, None) is not None and self._stored.pop(key, key) is not None:
-                self._removed[key] = None
+        self._changes.removed([key for key in keys if self._chunks.pop(key, None) is not None])
 
     def reset(self) -> None:
         self.remove(list(self._chunks))
