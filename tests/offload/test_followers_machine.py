@@ -247,3 +247,14 @@ class FollowersMachine(RuleBasedStateMachine):
 
 TestFollowers = FollowersMachine.TestCase
 TestFollowers.settings = settings(max_examples=50, stateful_step_count=40)
+
+
+def test_a_chunk_that_went_before_a_clear_and_came_after_it_is_told():
+    machine = FollowersMachine()
+    machine.set_up(num_tiers=1, same_medium=False, former=[(0, 0, 1)], mask=0b1111)
+    machine.rest()
+    machine.remove([(0, 0, 1)])
+    machine.reset(tiers=False)
+    machine.store([(0, 0, 1)], 0b1111)
+    machine.rest()
+    machine.teardown()
