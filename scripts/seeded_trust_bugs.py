@@ -182,7 +182,7 @@ TRUST_BUGS = (
     Bug(
         name="a block is told as gone while another chunk has it",
         file="offload/event_source.py",
-        right="if was_there and block not in self._num_chunks]",
+        right="if was_there and not self._is_there(block)]",
         wrong="if was_there]",
         tests=("tests/offload/test_event_source.py::test_a_block_is_there_while_any_chunk_has_it",),
     ),
