@@ -36,3 +36,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell without job control ignores it for its background jobs, and every process below would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def hanging_up():
+    """Processes that are started then take SIGHUP as a terminal's do, though `nohup` may run the tests. Called with
+    SIG_IGN, it makes them ignore it."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield lambda handler: signal.signal(signal.SIGHUP, handler)
+    signal.signal(signal.SIGHUP, before)

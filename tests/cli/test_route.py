@@ -11,11 +11,23 @@ from rigs.octavo_process import start_octavo
 pytest.importorskip("torch", reason="needs the engine: pip install 'octavo[engine]'")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.usefixtures("hanging_up")
 def test_it_says_where_it_is_and_ends_when_asked(number):
     process = start_octavo("route", "--engine", "http://127.0.0.1:9", "--port", "0")
     said = re.match(r"Routing to 1 engine: OpenAI's API at (\S+)/v1, the fleet at ", process.stdout.readline())
     assert httpx.get(f"{said[1]}/health").status_code == 503
+    process.send_signal(number)
+    _, errors = process.communicate()
+    assert (process.returncode, "Traceback" in errors) == (0, False)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.usefixtures("hanging_up")
+def test_a_selection_ends_when_asked(number):
+    process = start_octavo("select", "--port", "0")
+    url = re.search(r" at (\S+) with the key ", process.stdout.readline())[1]
+    assert httpx.get(f"{url}/health").status_code == 200
     process.send_signal(number)
     _, errors = process.communicate()
     assert (process.returncode, "Traceback" in errors) == (0, False)

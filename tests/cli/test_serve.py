@@ -3,6 +3,7 @@
 import asyncio
 import fcntl
 import gc
+import json
 import signal
 import socket
 import subprocess
@@ -22,6 +23,7 @@ from octavo.offload import OffloadConfig
 from octavo.server import ServerConfig
 from rigs.octavo_process import start_octavo
 from rigs.processes import bound
+from rigs.running_server import ENDLESS
 
 BODY = {"prompt": "p" * 200, "max_tokens": 4, "temperature": 0}
 
@@ -91,6 +93,30 @@ def test_a_tiny_model_needs_no_folder():
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=60)
         assert (process.returncode, errors) == (0, "")
+
+
+def test_a_closed_terminal_ends_a_server_as_it_should(tmp_path, monkeypatch, hanging_up):
+    """The shell and the kernel both send SIGHUP: it is one request to end, with time for what is open."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    body = {"prompt": "a", "stream": True, **ENDLESS, "max_tokens": 300}
+    with serving(None, "--tiny", "gemma3", "--device-memory", "16MiB") as (process, line):
+        with httpx.stream("POST", f"{line.split()[4]}/v1/completions", json=body, timeout=60) as response:
+            lines = response.iter_lines()
+            next(lines)
+            process.send_signal(signal.SIGHUP)
+            process.send_signal(signal.SIGHUP)
+            *_, last, done = [line.removeprefix("data: ") for line in lines if line]
+        _, errors = process.communicate(timeout=60)
+    assert (json.loads(last)["choices"][0]["finish_reason"], done) == ("length", "[DONE]")
+    assert (process.returncode, errors) == (0, "")
+    assert not list(tmp_path.glob("octavo-*"))
+
+
+def test_a_server_without_a_hangup_stays(hanging_up):
+    hanging_up(signal.SIG_IGN)  # as nohup does
+    with serving(None, "--tiny", "gemma3", "--device-memory", "16MiB") as (process, line):
+        process.send_signal(signal.SIGHUP)
+        assert httpx.get(f"{line.split()[4]}/health", timeout=60).status_code == 200
 
 
 def test_a_user_without_a_home_is_served(tmp_path, monkeypatch):

@@ -16,7 +16,8 @@ needs_envoy = pytest.mark.skipif(not HAS_EXTRA, reason="needs octavo[epp]: make 
 
 @pytest.mark.fleet
 @needs_envoy
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.usefixtures("hanging_up")
 def test_it_says_where_it_is_and_ends_when_asked(number):
     process = start_octavo("epp", "--engine", "http://127.0.0.1:9", "--port", "0")
     assert re.match(r"Picks one of 1 engine .*: gRPC at 127\.0\.0\.1:[1-9]", process.stdout.readline())

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import signal
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -45,9 +44,10 @@ def epp(
 async def _serve(config: PickerConfig) -> None:
     """Serves until a signal ends it."""
     from octavo.gateway import PickerServer
+    from octavo.server import ending_signals
 
     server = PickerServer(config)
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in ending_signals():
         asyncio.get_running_loop().add_signal_handler(number, server.end)
     num_engines = len(server.fleet.members)
     count = "1 engine" if num_engines == 1 else f"{num_engines} engines"

@@ -5,7 +5,6 @@ import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import chain
-from types import FrameType
 
 import httpx
 import uvicorn
@@ -31,6 +30,7 @@ from octavo.server import (
     Exchange,
     Gate,
     HttpMetrics,
+    SignalledServer,
     Tenant,
     Ticket,
     http_settings,
@@ -42,7 +42,7 @@ _GENERATING = ("/v1/completions", "/v1/chat/completions", "/v1/responses")
 _CONNECT_TIMEOUT_S = 5.0
 
 
-class RouterServer(uvicorn.Server):
+class RouterServer(SignalledServer):
     """A router that serves until it is asked to end. Open requests may go on for a while then."""
 
     def __init__(self, config: RouterConfig, *, look_up: LookUp = look_up) -> None:
@@ -84,11 +84,6 @@ class RouterServer(uvicorn.Server):
 
     def _set_listed(self, engines: tuple[str, ...]) -> None:
         self.fleet.set_engines(EngineAddress.parse_all((*self._config.engines, *engines)))
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """A signal asked the server to end; a second one ends open requests too."""
-        self.force_exit = self.should_exit
-        self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Takes no new requests; open ones end or are given up."""

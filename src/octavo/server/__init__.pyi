@@ -36,6 +36,7 @@ from .page import read_page as read_page
 from .refusals import REFUSALS as REFUSALS
 from .service import Service as Service
 from .serving import Server as Server, http_settings as http_settings, open_socket as open_socket, url_of as url_of
+from .signalled import SignalledServer as SignalledServer, ending_signals as ending_signals
 from .tenants import (
     Tenant as Tenant,
     quotas_of as quotas_of,

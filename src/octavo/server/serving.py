@@ -9,7 +9,6 @@ import asyncio
 import logging
 import socket
 from collections.abc import Sequence
-from types import FrameType
 from typing import Any
 
 import uvicorn
@@ -21,6 +20,7 @@ from octavo.server.config import HttpConfig, ServerConfig
 from octavo.server.connection import SPARE_CONNECTIONS, Connection, most_connections
 from octavo.server.offload_view import ReadOffload
 from octavo.server.service import Service
+from octavo.server.signalled import SignalledServer
 from octavo.server.tenants import Tenant
 from octavo.server.voice import tell_work
 
@@ -69,7 +69,7 @@ def http_settings(config: HttpConfig, *, last_words_s: float = 0.0) -> dict[str,
     }
 
 
-class Server(uvicorn.Server):
+class Server(SignalledServer):
     """A server that owns its engine."""
 
     def __init__(
@@ -113,11 +113,9 @@ class Server(uvicorn.Server):
         self.should_exit |= self._engine.error is not None
         return await super().on_tick(counter)
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Asked to end, by a signal; a second one makes it urgent."""
-        if self.should_exit:
-            self._is_urgent.set()
-        self.should_exit = True
+    def hurry(self) -> None:
+        """Aborts what is open, so that its streams end with a reason."""
+        self._is_urgent.set()
 
     def _tell_end(self) -> None:
         """Says what the end waits for, and how to end at once."""

@@ -28,6 +28,7 @@ from octavo.server import (
     BodyRoute,
     Exchange,
     Gate,
+    SignalledServer,
     Ticket,
     http_settings,
     most_connections,
@@ -37,7 +38,7 @@ _Method: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[object]]
 _JSON = "application/json"
 
 
-class SelectionServer(uvicorn.Server):
+class SelectionServer(SignalledServer):
     """Serves until it is asked to end."""
 
     def __init__(self, config: SelectionConfig) -> None:
