@@ -8,9 +8,11 @@ from typing import Any
 import msgspec
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from octavo.cli.bench_runner import Measured
+from octavo.cli.chat import printable
 
 _PERCENTILES = (50, 90, 99)
 
@@ -62,7 +64,7 @@ def show_report(measured: Measured) -> str:
     console.print()
     console.print(_totals(measured))
     for message, count in measured.errors.most_common():
-        console.print(f"{count:>5} × {message}", markup=False)
+        console.print(f"{count:>5} × {printable(message)}", markup=False)
     return "".join(f"{line.rstrip()}\n" for line in drawn.getvalue().splitlines())
 
 
@@ -90,7 +92,7 @@ def _totals(measured: Measured) -> Table:
     rate = _share(measured.cached_tokens, measured.prompt_tokens)
     if rate is not None:
         by_medium = ", ".join(
-            f"{medium} {tokens / measured.prompt_tokens:.1%}"
+            f"{escape(printable(medium))} {tokens / measured.prompt_tokens:.1%}"
             for medium, tokens in measured.cached_by_medium.most_common()
         )
         grid.add_row("resumed", f"{rate:.1%} of prompt tokens" + (f" ({by_medium})" if by_medium else ""))

@@ -15,8 +15,9 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from octavo.cli.answers import events_async
 from octavo.cli.bench_workload import Session, Turn
-from octavo.cli.serve_client import TIMEOUT, complaint_of, describe, events_async
+from octavo.cli.serve_client import TIMEOUT, describe
 from octavo.errors import InputError
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ _MOST_ERROR_KINDS = 20
 _OTHER_ERRORS = "other errors"
 _MOST_SAMPLES = 4096
 """The most requests that are reported one by one: the first ones of a longer run."""
+_MOST_TOKENS = 1 << 40
+"""No server counts more in a request."""
 _JSON = {"Content-Type": "application/json"}
 
 
@@ -168,8 +171,6 @@ class _SessionBench:
             async with self._client.stream(
                 "POST", "/v1/completions", content=msgspec.json.encode(body), headers=_JSON
             ) as response:
-                if response.is_error:
-                    raise InputError(complaint_of(response.status_code, await response.aread()))
                 async for message in events_async(response):
                     stopwatch.note(message)
             stopwatch.add_to(measured)
@@ -197,6 +198,8 @@ class _Stopwatch:
         if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
             return
         token_ids = choices[0].get("token_ids") or []
+        if not isinstance(token_ids, list) or not all(isinstance(token, int) for token in token_ids):
+            raise InputError("the server sent token_ids that are not a list of numbers")
         self.token_ids += token_ids
         if not token_ids and not choices[0].get("text"):
             return
@@ -239,4 +242,4 @@ class _Stopwatch:
 
 def _count(numbers: dict[str, Any], name: str) -> int:
     value = numbers.get(name)
-    return value if isinstance(value, int) else 0
+    return value if isinstance(value, int) and 0 <= value <= _MOST_TOKENS else 0

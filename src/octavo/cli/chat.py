@@ -65,7 +65,8 @@ class Conversation:
         """Yields the answer piece by piece. A failed turn is forgotten; one that is cut short is kept so far."""
         import httpx
 
-        from octavo.cli.serve_client import complaint_of, describe, events
+        from octavo.cli.answers import events
+        from octavo.cli.serve_client import describe
 
         turn = [*self.messages, {"role": "user", "content": text}]
         answer: list[str] = []
@@ -74,8 +75,6 @@ class Conversation:
             with self._client.stream(
                 "POST", "/v1/chat/completions", json={**self._fixed, "messages": turn}
             ) as response:
-                if response.is_error:
-                    raise InputError(complaint_of(response.status_code, response.read()))
                 for message in events(response):
                     self.resumed = _resumed_in(message) or self.resumed
                     if piece := _text_of(message):

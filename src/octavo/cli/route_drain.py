@@ -31,9 +31,9 @@ def route_drain(
 
     base_url = base_url_of(url)
     with httpx.Client(base_url=base_url, headers=headers_of(api_key), timeout=TIMEOUT) as client:
-        response = ask(client, "DELETE" if undo else "POST", f"/fleet/{quote(engine, safe='')}/drain")
+        body = ask(client, "DELETE" if undo else "POST", f"/fleet/{quote(engine, safe='')}/drain")
     try:
-        num_open = msgspec.json.decode(response.content, type=_Drained).open_requests
+        num_open = msgspec.json.decode(body, type=_Drained).open_requests
     except MALFORMED:
         raise InputError(f"{base_url} does not say what it drained: is it octavo route?") from None
     requests = f"{num_open} request{'' if num_open == 1 else 's'}"

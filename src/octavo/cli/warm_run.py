@@ -7,14 +7,16 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import httpx
 import msgspec
+from msgspec import Meta
 
+from octavo.cli.answers import read_body_async
 from octavo.cli.chat import printable
 from octavo.cli.output import print_error, write_output
-from octavo.cli.serve_client import complaint_of, describe
+from octavo.cli.serve_client import describe
 from octavo.errors import MALFORMED, InputError, why_not_read
 
 _MOST_BYTES = 1 << 30
@@ -26,6 +28,19 @@ _CHAT, _COMPLETION = "/v1/chat/completions", "/v1/completions"
 _OF_ANSWERS = ("max_tokens", "min_tokens", "stream_options", "n", "best_of")
 """Fields about answers, which are left out."""
 _BUSY = (httpx.codes.TOO_MANY_REQUESTS, httpx.codes.SERVICE_UNAVAILABLE)
+
+
+class _Details(msgspec.Struct):
+    cached_tokens: Annotated[int, Meta(ge=0)] | None = 0
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: Annotated[int, Meta(ge=0)]
+    prompt_tokens_details: _Details | None = None
+
+
+class _Answer(msgspec.Struct):
+    usage: _Usage
 
 
 class PromptLine(NamedTuple):
@@ -111,31 +126,31 @@ class Warmer:
 
     async def _warm(self, prompt: PromptLine) -> None:
         try:
-            response = await self._send(prompt)
+            body = await self._send(prompt)
         except httpx.HTTPError as error:
             self._fail(prompt, f"the server does not answer: {describe(error)}")
             return
-        if response.is_error:
-            self._fail(prompt, complaint_of(response.status_code, response.content))
+        except InputError as error:
+            self._fail(prompt, str(error))
             return
         try:
-            usage = response.json()["usage"]
-            tokens, details = int(usage["prompt_tokens"]), usage.get("prompt_tokens_details") or {}
-            resumed = int(details.get("cached_tokens") or 0)
-        except (ValueError, LookupError, TypeError, AttributeError):
+            usage = msgspec.json.decode(body, type=_Answer).usage
+        except MALFORMED:
             self._fail(prompt, "the answer does not say how many tokens the prompt has")
             return
         self.num_warm += 1
-        self.num_tokens += tokens
-        self.num_resumed += resumed
+        self.num_tokens += usage.prompt_tokens
+        self.num_resumed += 0 if usage.prompt_tokens_details is None else usage.prompt_tokens_details.cached_tokens or 0
 
-    async def _send(self, prompt: PromptLine) -> httpx.Response:
-        for _ in range(_MOST_TRIES - 1):
-            response = await self._client.post(prompt.route, json={"model": self._model, **prompt.body})
-            if response.status_code not in _BUSY:
-                return response
+    async def _send(self, prompt: PromptLine) -> bytes:
+        """The body of the answer. Raises InputError if it is a refusal."""
+        asked = {"model": self._model, **prompt.body}
+        for left in reversed(range(_MOST_TRIES)):
+            async with self._client.stream("POST", prompt.route, json=asked) as response:
+                if response.status_code not in _BUSY or not left:
+                    return await read_body_async(response)
             await asyncio.sleep(self._pause_s)
-        return await self._client.post(prompt.route, json={"model": self._model, **prompt.body})
+        raise AssertionError("the last try returns or raises")
 
     def _fail(self, prompt: PromptLine, message: str) -> None:
         self.num_failed += 1

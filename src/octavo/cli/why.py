@@ -8,7 +8,7 @@ from typing import Annotated, TextIO
 import typer
 
 from octavo.cli.output import write_output
-from octavo.errors import InputError
+from octavo.errors import MALFORMED, InputError
 
 _LONGEST_LINE_CHARS = 16 << 20
 """Of a log. A device such as /dev/zero is one line without end."""
@@ -34,18 +34,19 @@ def why(
     from urllib.parse import quote
 
     import httpx  # which few commands need
+    import msgspec
 
     from octavo.cli.chat import printable
     from octavo.cli.serve_client import TIMEOUT, ask, base_url_of, headers_of
 
     with httpx.Client(base_url=base_url_of(url), headers=headers_of(api_key), timeout=TIMEOUT) as client:
-        response = ask(client, "GET", f"/why/{quote(request, safe='')}")
+        body = ask(client, "GET", f"/why/{quote(request, safe='')}")
     if json:
-        write_output(printable(response.text) + "\n")
+        write_output(printable(body.decode(errors="replace")) + "\n")
         return
     try:
-        story = response.json()["story"]
-    except (ValueError, LookupError, TypeError):
+        story = msgspec.json.decode(body)["story"]
+    except (*MALFORMED, LookupError, TypeError):
         story = None
     if not isinstance(story, list):
         raise InputError(f"{base_url_of(url)} does not say why: is it an Octavo server?")
