@@ -48,11 +48,16 @@ def plain(value: Any) -> Any:
 @pytest.mark.parametrize("name", NAMES)
 def test_fields_are_the_same(name):
     ours, theirs = (msgspec.structs.fields(getattr(module, name)) for module in (messages, vllm_events))
-    own = {"plan"} if name == "KVEventBatch" else set()  # it comes last, and only with batches without events
+    own = {"plan", "whole_since"} if name == "KVEventBatch" else set()  # last, and only with batches without events
     assert {f.name for f in ours[len(theirs) :]} == own
     assert [(f.name, f.required, f.default) for f in ours[: len(theirs)]] == [
         (f.name, f.required, f.default) for f in theirs
     ]
+
+
+def test_what_vllm_does_not_know_is_skipped_there():
+    read = DECODER.decode(encode_batch(KVEventBatch(ts=1.0, events=[], data_parallel_rank=3, whole_since=7)))
+    assert (read.ts, read.events, read.data_parallel_rank) == (1.0, [], 3)
 
 
 @given(batches())
