@@ -6,7 +6,7 @@ from octavo.stores.known import KnownChunks
 
 HELD = HeldChunk(held_blocks=ALL_BLOCKS, num_bytes=1)
 KEYS = [number.to_bytes(8, "big") for number in range(5000)]
-MOST_TOLD = 2048
+MOST_TOLD = 512
 
 
 def take(known, followed):

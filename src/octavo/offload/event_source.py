@@ -12,7 +12,7 @@ a subscriber's view knows that it is not complete.
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from octavo.chunks import (
@@ -101,7 +101,7 @@ class OffloadEventSource:
         chunks = {key: mask for key, mask in medium.held.items() if self._size(key) > 1}
         if chunks:
             blocks = self._blocks.setdefault(medium.medium, _BlocksOfMedium())
-            gone, come = blocks.change({key: self._content(key, mask) for key, mask in chunks.items()})
+            gone, come = blocks.change(chunks, self._content)
             for blocks_told, by_size in ((gone, removed), (come, stored)):
                 for block in blocks_told:
                     by_size.setdefault(block.num_blocks, []).append(block.key)
@@ -167,14 +167,21 @@ class _BlocksOfMedium:
         self._num_chunks: Counter[_Block] = Counter()
         """Block -> the number of chunks that hold it."""
 
-    def change(self, chunks: Mapping[OffloadKey, _Content]) -> tuple[list[_Block], list[_Block]]:
-        """Notes that these chunks now hold this. Returns the blocks whose last chunk went, and those that these chunks
-        hold: all of them, as who is told anew may know none yet."""
+    def change(
+        self, chunks: Mapping[OffloadKey, int], content_of: Callable[[OffloadKey, int], _Content]
+    ) -> tuple[list[_Block], list[_Block]]:
+        """Notes that these chunks now hold the blocks of these masks. Returns the blocks whose last chunk went, and
+        those that these chunks hold: all of them, as who is told anew may know none yet."""
         before: dict[_Block, bool] = {}
         stored: dict[_Block, None] = {}
-        for key, content in chunks.items():
-            former = self._of_chunk.pop(key, _NOTHING)
-            now = former if former.mask == content.mask and not content.is_named else content
+        for key, mask in chunks.items():
+            former = self._of_chunk.get(key, _NOTHING)
+            if former.mask == mask and former.is_named:
+                stored.update(dict.fromkeys(former.blocks))
+                continue
+            content = content_of(key, mask)
+            now = former if former.mask == mask and not content.is_named else content
+            self._of_chunk.pop(key, None)
             stored.update(dict.fromkeys(now.blocks))
             for block in (*former.blocks, *now.blocks):
                 before.setdefault(block, block in self._num_chunks)

@@ -7,7 +7,7 @@ from octavo.chunks import ChangeLog, OffloadKey, TierChanges
 from octavo.stores.client import HeldChunk
 
 MOST_KNOWN = 1 << 18
-_KEYS_TOLD_PER_CALL = 2048
+_KEYS_TOLD_PER_CALL = 512
 """Keys that one call announces, and that one tells as gone after `clear`."""
 
 

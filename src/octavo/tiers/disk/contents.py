@@ -19,7 +19,7 @@ _NOWHERE = 0
 
 _KEYS_FORGOTTEN_PER_CALL = 2048
 """Keys that one call forgets after a reset, so that no call pays for all keys at once."""
-_ENTRIES_TOLD_PER_CALL = 2048
+_ENTRIES_TOLD_PER_CALL = 512
 """Entries of an announcement that one call tells."""
 
 
