@@ -225,10 +225,9 @@ class Engine:
         if self._offload is not None:
             self._offload.poll(self._clock())
         self._publish_events()
-        has_pending_work = (self._offload is not None and self._offload.has_pending_work()) or (
-            self._event_feed is not None and self._event_feed.is_telling
-        )
-        return _LONGEST_WAIT_S if has_pending_work else _HOUSEKEEPING_S
+        is_writing = self._offload is not None and self._offload.has_pending_work()
+        is_telling = self._event_feed is not None and self._event_feed.is_telling
+        return _LONGEST_WAIT_S if is_writing or is_telling else _HOUSEKEEPING_S
 
     def reset_prefix_cache(self, *, tiers: bool = True) -> None:
         """Forgets all that is cached, on all media or, without `tiers`, on the device and in memory. Running requests

@@ -10,14 +10,14 @@ from typing import Protocol
 
 from octavo.blocks import RequestBlocks
 from octavo.chunks import Hint
-from octavo.events import AnyEvent
+from octavo.engine.telling import MediaBelow
 from octavo.offload import OffloadStats, Readiness
 from octavo.why import BelowDevice
 
 __all__ = ["OffloadHooks", "OffloadStats", "Readiness"]
 
 
-class OffloadHooks(BelowDevice, Protocol):
+class OffloadHooks(BelowDevice, MediaBelow, Protocol):
     """Offloading, as the engine sees it. Times are of the engine's monotonic clock."""
 
     def arrived(self, request: RequestBlocks, now: float) -> None:
@@ -72,20 +72,6 @@ class OffloadHooks(BelowDevice, Protocol):
 
     def stats(self) -> OffloadStats:
         """Counts since the start."""
-
-    def take_events(self) -> list[AnyEvent]:
-        """The changes on media below the device since the last call."""
-
-    def tell_all(self) -> None:
-        """Tells all that is on these media anew, a portion with each `take_events`."""
-
-    @property
-    def is_telling(self) -> bool:
-        """Whether the next `take_events` goes on with that."""
-
-    @property
-    def num_told_blocks(self) -> int:
-        """At most this many blocks are told by `tell_all`."""
 
     def reset(self, *, tiers: bool = True) -> None:
         """Forgets all that is cached below the device; without `tiers`, in memory only."""

@@ -97,7 +97,7 @@ class OffloadingManager:
         retained = arena.num_slots * arena.slot_bytes * retain_share if keeps_in_memory else 0
         self.retentions = Retentions(policy, int(retained))
         self._tenants = Tenants(quotas, self._sizes, self._resident, self._below)
-        self._announce()
+        self.tell_all()
 
     # ---- finding ------------------------------------------------------------------------------------------------
 
@@ -353,7 +353,7 @@ class OffloadingManager:
             ],
         )
         if not tiers:
-            self._announce()
+            self.tell_all()
             return
         for lower in self._below.lowers:
             lower.reset()
@@ -363,7 +363,8 @@ class OffloadingManager:
         return all(lower.is_reset_durable() for lower in self._below.lowers)
 
     def tell_all(self) -> None:
-        """Tells anew what is in memory and on the tiers below, a portion with each `take_changes`."""
+        """Tells followers what is in memory and on the tiers below, whether they know it or not, a portion with each
+        `take_changes`."""
         if self.logs_changes:
             self._resident.announce()
             self._below.announce()
@@ -423,11 +424,6 @@ class OffloadingManager:
         assert not set(self._jobs.storing) & set(self._promotions.reading)
 
     # ---- helpers ------------------------------------------------------------------------------------------------
-
-    def _announce(self) -> None:
-        """Tells the followers of changes what is on the tiers below."""
-        if self.logs_changes:
-            self._below.announce()
 
     def _promise(self, promises: Iterable[PromisedPoint]) -> None:
         for point in promises:
