@@ -37,9 +37,7 @@ class RecorderOfRequests:
         if recorded is None or recorded.request.get_finished_reason() not in _ENDED_WELL:
             return
         request = recorded.request
-        num_answered = max(
-            0, request.num_output_tokens - 1
-        )  # the last token never is computed, and an embedding has none
+        num_answered = max(0, request.num_output_tokens - 1)  # the last token is never computed; an embedding has none
         self._recorder.note(
             max(0.0, request.arrival_time - self._started_at),
             request.block_hashes[: (request.num_prompt_tokens + num_answered) // self._block_tokens],
