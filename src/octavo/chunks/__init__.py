@@ -4,7 +4,7 @@ from octavo.chunks.changes import ChangeLog, MediumChanges, OffloadChanges, Plac
 from octavo.chunks.departures import Departure, Departures, Leaving
 from octavo.chunks.geometry import MOST_BLOCKS_PER_CHUNK, ChunkSizes, GroupOffloadConfig
 from octavo.chunks.hints import Hint, HintKind, HintOutcome, read_lifetime
-from octavo.chunks.keys import OffloadKey, get_offload_block_hash, get_offload_group_idx, make_offload_key
+from octavo.chunks.keys import OffloadKey, get_offload_block_hash, get_offload_group_idx, group_keys, make_offload_key
 from octavo.chunks.lookup import LookupResult
 from octavo.chunks.sequences import ChunkChain, SequenceNames
 from octavo.chunks.tenants import NO_TENANT, TENANT_BYTES, name_tenant
@@ -44,6 +44,7 @@ __all__ = [
     "changes_of_medium",
     "get_offload_block_hash",
     "get_offload_group_idx",
+    "group_keys",
     "make_offload_key",
     "name_tenant",
     "read_lifetime",

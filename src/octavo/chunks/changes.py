@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import chain
 from operator import or_
 from typing import NamedTuple
 
@@ -51,16 +52,15 @@ class Place(NamedTuple):
 
 def changes_of_medium(medium: str, places: Sequence[Place]) -> MediumChanges:
     """A chunk is on a medium while any place there has all of its blocks; a block, while any place there has it."""
-    touched = dict.fromkeys(key for changes, _ in places for keys in changes[:3] for key in keys)
+    touched = dict.fromkeys(chain.from_iterable(keys for changes, _ in places for keys in changes[:3]))
     keys = list(touched)
     masks = [masks_of(keys) for _, masks_of in places]
-    held = [reduce(or_, of_key) for of_key in zip(*masks, strict=True)]
-    is_there = [ALL_BLOCKS in of_key for of_key in zip(*masks, strict=True)]
+    held = masks[0] if len(masks) == 1 else [reduce(or_, of_key) for of_key in zip(*masks, strict=True)]
     stored = {key for changes, _ in places for key in changes.stored}
     return MediumChanges(
         medium=medium,
-        removed=[key for key, there in zip(keys, is_there, strict=True) if not there],
-        stored=[key for key, there in zip(keys, is_there, strict=True) if there and key in stored],
+        removed=[key for key, mask in zip(keys, held, strict=True) if mask != ALL_BLOCKS],
+        stored=[key for key, mask in zip(keys, held, strict=True) if mask == ALL_BLOCKS and key in stored],
         held=dict(zip(keys, held, strict=True)),
     )
 

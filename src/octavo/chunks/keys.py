@@ -1,5 +1,7 @@
 """The key of a chunk: the hash of its last block, then its group."""
 
+from collections import defaultdict
+from collections.abc import Iterable
 from typing import NewType
 
 from octavo.errors import InputError
@@ -26,3 +28,11 @@ def get_offload_block_hash(key: OffloadKey) -> BlockHash:
 
 def get_offload_group_idx(key: OffloadKey) -> GroupIdx:
     return GroupIdx(int.from_bytes(key[-_GROUP_BYTES:], "big"))
+
+
+def group_keys(keys: Iterable[OffloadKey]) -> dict[GroupIdx, list[OffloadKey]]:
+    """The keys of each group."""
+    groups: defaultdict[bytes, list[OffloadKey]] = defaultdict(list)
+    for key in keys:
+        groups[key[-_GROUP_BYTES:]].append(key)
+    return {GroupIdx(int.from_bytes(ending, "big")): of_group for ending, of_group in groups.items()}

@@ -11,8 +11,8 @@ chunk's size as block size. Of another one its last block is told, with block si
 a subscriber's view knows that it is not complete.
 """
 
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from octavo.chunks import (
@@ -23,6 +23,7 @@ from octavo.chunks import (
     OffloadKey,
     get_offload_block_hash,
     get_offload_group_idx,
+    group_keys,
     make_offload_key,
 )
 from octavo.events import (
@@ -40,16 +41,7 @@ _WIRE_NAMES = {"memory": MEDIUM_CPU, "disk": MEDIUM_STORAGE}
 _MOST_NAMED = 1 << 16
 """The most chunks that are remembered with their blocks while no medium has them. Beyond that the oldest is forgotten,
 and later told by its last block alone."""
-_BySize = dict[int, list[OffloadKey]]
-"""By `_Block.num_blocks`."""
-
-
-class _Block(NamedTuple):
-    """The unit of an event: a block, or a chunk that is told by its last block."""
-
-    key: OffloadKey
-    num_blocks: int = 1
-    """The number of blocks that come with it; 0: this block, and others that cannot be named."""
+_ByGroup = dict[GroupIdx, list[OffloadKey]]
 
 
 class OffloadEventSource:
@@ -59,11 +51,12 @@ class OffloadEventSource:
         self, groups: Sequence[GroupOffloadConfig], *, hashes_as_bytes: bool = False, locality: str | None = None
     ) -> None:
         self._groups = groups
+        self._has_long_chunks = any(group.blocks_per_chunk > 1 for group in groups)
         self._hashes_as_bytes = hashes_as_bytes
         self._locality = locality
         self._named: OrderedDict[OffloadKey, Sequence[BlockHash]] = OrderedDict()
-        self._blocks: dict[str, _BlocksOfMedium] = {}
-        """By medium, for chunks of several blocks."""
+        self._blocks: dict[tuple[str, GroupIdx], _BlocksOfMedium] = {}
+        """By medium and group, for chunks of several blocks."""
 
     def name(self, key: OffloadKey, block_hashes: Sequence[BlockHash]) -> None:
         """Learns the blocks of a chunk, from its first to the one that names it. A key alone tells only the last."""
@@ -82,44 +75,28 @@ class OffloadEventSource:
         told = [(medium.medium, *self._changed_blocks(medium)) for medium in changes.media]
         for medium, removed, _ in told:
             if not changes.was_cleared:
-                events += [
-                    self._removed(medium, group, keys)
-                    for group, keys in _by_group(key for keys in removed.values() for key in keys)
-                ]
+                events += [self._removed(medium, group, keys) for group, keys in sorted(removed.items())]
         for medium, _, stored in told:
             events += [
-                self._stored(medium, group, keys, num_blocks)
-                for num_blocks, of_size in sorted(stored.items())
-                for group, keys in _by_group(of_size)
+                self._stored(medium, group, keys, num_blocks) for (num_blocks, group), keys in sorted(stored.items())
             ]
         return events
 
-    def _changed_blocks(self, medium: MediumChanges) -> tuple[_BySize, _BySize]:
-        """The blocks that went, and those that came."""
-        removed = {1: [key for key in medium.removed if self._size(key) == 1]}
-        stored = {1: [key for key in medium.stored if self._size(key) == 1]}
-        chunks = {key: mask for key, mask in medium.held.items() if self._size(key) > 1}
-        if chunks:
-            blocks = self._blocks.setdefault(medium.medium, _BlocksOfMedium())
-            gone, come = blocks.change(chunks, self._content)
-            for blocks_told, by_size in ((gone, removed), (come, stored)):
-                for block in blocks_told:
-                    by_size.setdefault(block.num_blocks, []).append(block.key)
+    def _changed_blocks(self, medium: MediumChanges) -> tuple[_ByGroup, dict[tuple[int, GroupIdx], list[OffloadKey]]]:
+        """The blocks that went, and those that came, by `_Content.num_blocks` and group."""
+        removed = {group: keys for group, keys in group_keys(medium.removed).items() if self._size(group) == 1}
+        stored = {(1, group): keys for group, keys in group_keys(medium.stored).items() if self._size(group) == 1}
+        if self._has_long_chunks:
+            for group, keys in group_keys(medium.held).items():
+                if self._size(group) > 1:
+                    blocks = self._blocks.setdefault((medium.medium, group), _BlocksOfMedium())
+                    gone, come = blocks.change({key: medium.held[key] for key in keys}, self._named, self._size(group))
+                    removed.update({group: gone} if gone else {})
+                    stored.update(((num_blocks, group), blocks) for num_blocks, blocks in come.items())
         return removed, stored
 
-    def _size(self, key: OffloadKey) -> int:
-        return self._groups[get_offload_group_idx(key)].blocks_per_chunk
-
-    def _content(self, key: OffloadKey, mask: int) -> "_Content":
-        """The blocks of a chunk, as far as they are known."""
-        if not mask:
-            return _NOTHING
-        hashes = self._named.get(key)
-        if hashes is None:
-            return _Content(mask, [_Block(key, self._size(key) if mask == ALL_BLOCKS else 0)], is_named=False)
-        group_idx = get_offload_group_idx(key)
-        there = [block_hash for i, block_hash in enumerate(hashes) if mask >> i & 1]
-        return _Content(mask, [_Block(make_offload_key(block_hash, group_idx)) for block_hash in there], is_named=True)
+    def _size(self, group: GroupIdx) -> int:
+        return self._groups[group].blocks_per_chunk
 
     def _removed(self, medium: str, group_idx: GroupIdx, keys: Sequence[OffloadKey]) -> BlockRemoved:
         return BlockRemoved(
@@ -152,62 +129,69 @@ class _Content(NamedTuple):
     """What a chunk holds."""
 
     mask: int
-    blocks: Sequence[_Block]
-    is_named: bool
+    blocks: Sequence[OffloadKey]
+    """Each block by the key that a chunk ending with it would have."""
+    num_blocks: int
+    """The number of blocks that come with each: 1, or those of a whole chunk of which only the last is known. 0: others
+    come with it that cannot be named."""
 
 
-_NOTHING = _Content(0, (), is_named=True)
+_NOTHING = _Content(0, (), 1)
+
+
+def _content(key: OffloadKey, mask: int, hashes: Sequence[BlockHash] | None, num_blocks: int) -> _Content:
+    """The blocks of a chunk, as far as they are known."""
+    if not mask:
+        return _NOTHING
+    if hashes is None:
+        return _Content(mask, (key,), num_blocks if mask == ALL_BLOCKS else 0)
+    group = get_offload_group_idx(key)
+    return _Content(mask, [make_offload_key(name, group) for i, name in enumerate(hashes) if mask >> i & 1], 1)
 
 
 class _BlocksOfMedium:
-    """Which blocks a medium has, and in how many chunks each."""
+    """Which blocks of a group a medium has, and in how many chunks each."""
 
     def __init__(self) -> None:
         self._of_chunk: dict[OffloadKey, _Content] = {}
-        self._num_chunks: Counter[_Block] = Counter()
-        """Block -> the number of chunks that hold it."""
+        self._num_chunks: defaultdict[int, Counter[OffloadKey]] = defaultdict(Counter)
+        """By `_Content.num_blocks`: block -> the number of chunks that hold it."""
 
     def change(
-        self, chunks: Mapping[OffloadKey, int], content_of: Callable[[OffloadKey, int], _Content]
-    ) -> tuple[list[_Block], list[_Block]]:
-        """Notes that these chunks now hold the blocks of these masks. Returns the blocks whose last chunk went, and
-        those that these chunks hold: all of them, as who is told anew may know none yet."""
-        before: dict[_Block, bool] = {}
-        stored: dict[_Block, None] = {}
+        self, chunks: Mapping[OffloadKey, int], named: Mapping[OffloadKey, Sequence[BlockHash]], chunk_size: int
+    ) -> tuple[list[OffloadKey], dict[int, list[OffloadKey]]]:
+        """Notes that these chunks now hold the blocks of these masks. Returns the blocks whose last chunk went, and by
+        `_Content.num_blocks` those that these chunks hold: all of them, as who is told anew may know none yet."""
+        before: dict[tuple[int, OffloadKey], bool] = {}
+        held: defaultdict[int, dict[OffloadKey, None]] = defaultdict(dict)
         for key, mask in chunks.items():
-            former = self._of_chunk.get(key, _NOTHING)
-            if former.mask == mask and former.is_named:
-                stored.update(dict.fromkeys(former.blocks))
-                continue
-            content = content_of(key, mask)
-            now = former if former.mask == mask and not content.is_named else content
-            self._of_chunk.pop(key, None)
-            stored.update(dict.fromkeys(now.blocks))
-            for block in (*former.blocks, *now.blocks):
-                before.setdefault(block, block in self._num_chunks)
-            self._count(former.blocks, -1)
-            self._count(now.blocks, 1)
-            if now.mask:
-                self._of_chunk[key] = now
-        removed = [block for block, was_there in before.items() if was_there and not self._is_there(block)]
-        return removed, list(stored)
+            content = former = self._of_chunk.get(key, _NOTHING)
+            if mask != former.mask or (former.num_blocks != 1 and key in named):
+                content = _content(key, mask, named.get(key), chunk_size)
+                self._replace(key, former, content, before)
+            held[content.num_blocks].update(dict.fromkeys(content.blocks))
+        removed = [
+            key for (num_blocks, key), was_there in before.items() if was_there and not self._is_there(num_blocks, key)
+        ]
+        return removed, {num_blocks: list(keys) for num_blocks, keys in held.items() if keys}
 
-    def _is_there(self, block: _Block) -> bool:
+    def _replace(
+        self, key: OffloadKey, former: _Content, content: _Content, before: dict[tuple[int, OffloadKey], bool]
+    ) -> None:
+        """Notes in `before`, of each block that this changes, whether it was there."""
+        for num_blocks, blocks, by in ((former.num_blocks, former.blocks, -1), (content.num_blocks, content.blocks, 1)):
+            counts = self._num_chunks[num_blocks]
+            for block in blocks:
+                before.setdefault((num_blocks, block), block in counts)
+                counts[block] += by
+                if not counts[block]:
+                    del counts[block]
+        if content.mask:
+            self._of_chunk[key] = content
+        else:
+            self._of_chunk.pop(key, None)
+
+    def _is_there(self, num_blocks: int, block: OffloadKey) -> bool:
         """Whether some chunk holds it. A removal does not say whether the block was told with others that cannot be
         named."""
-        return block in self._num_chunks or (
-            block.num_blocks < 2 and block._replace(num_blocks=1 - block.num_blocks) in self._num_chunks
-        )
-
-    def _count(self, blocks: Iterable[_Block], by: int) -> None:
-        for block in blocks:
-            self._num_chunks[block] += by
-            if not self._num_chunks[block]:
-                del self._num_chunks[block]
-
-
-def _by_group(keys: Iterable[OffloadKey]) -> Iterator[tuple[GroupIdx, list[OffloadKey]]]:
-    groups: dict[GroupIdx, list[OffloadKey]] = {}
-    for key in keys:
-        groups.setdefault(get_offload_group_idx(key), []).append(key)
-    return iter(sorted(groups.items()))
+        return block in self._num_chunks[num_blocks] or (num_blocks < 2 and block in self._num_chunks[1 - num_blocks])

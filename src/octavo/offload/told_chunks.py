@@ -41,11 +41,11 @@ class ToldChunks:
 
     def told_masks(self, keys: Sequence[OffloadKey], masks: Sequence[int]) -> list[int]:
         """What the followers are told now that the tier has of these chunks, given what a lookup found."""
-        told = [0 if self.is_hidden(key) else mask for key, mask in zip(keys, masks, strict=True)]
-        self._unfound.update(
-            (key, None) for key, mask in zip(keys, told, strict=True) if not mask and self._is_known(key)
-        )
-        return told
+        if self._num_hidden:
+            masks = [0 if self.is_hidden(key) else mask for key, mask in zip(keys, masks, strict=True)]
+        missing = [key for key, mask in zip(keys, masks, strict=True) if not mask]
+        self._unfound.update((key, None) for key in missing if self._is_known(key))
+        return list(masks)
 
     def pass_on(
         self, changes: TierChanges, lookup: Callable[[Sequence[OffloadKey]], list[int]], *, is_off: bool

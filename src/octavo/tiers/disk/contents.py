@@ -151,8 +151,7 @@ class Contents:
 
     def forget_at(self, segment: Segment, entries: Iterable[int]) -> int:
         """Forgets the keys that the index still finds at these entries. Returns their number."""
-        there = [entry for entry in entries if self.is_at(segment, entry)]
-        forgotten = [segment.keys[entry] for entry in there]
+        forgotten = self._keys_at(segment, entries)
         self._index.pop_all(forgotten)
         self._changes.removed(forgotten)
         segment.num_live -= len(forgotten)
@@ -160,6 +159,13 @@ class Contents:
 
     def is_at(self, segment: Segment, entry: int) -> bool:
         return self._index.get(segment.keys[entry]) == segment.location(entry)
+
+    def _keys_at(self, segment: Segment, entries: Iterable[int]) -> list[OffloadKey]:
+        """The keys of these entries that the index finds there."""
+        start, entries = segment.location(0), list(entries)
+        keys = [segment.keys[entry] for entry in entries]
+        found = zip(keys, entries, self._index.find(keys), strict=True)
+        return [key for key, entry, location in found if location == start | entry]
 
     def reset(self) -> None:
         """Forgets everything at once; the changes follow in small portions, by `settle`."""
@@ -200,7 +206,7 @@ class Contents:
             segment, portion, rest = self.segments.get(number), entries[:most_entries], entries[most_entries:]
             most_entries -= len(portion)
             if segment is not None:
-                self._changes.stored([segment.keys[entry] for entry in portion if self.is_at(segment, entry)])
+                self._changes.stored(self._keys_at(segment, portion))
             if segment is not None and rest:
                 self._untold[number] = rest
             else:
