@@ -32,8 +32,7 @@ from octavo.chunks import (
 from octavo.events import BlockStored, KVEventBatch, encode_batch
 from octavo.host import HostArena
 from octavo.ids import BlockHash, GroupIdx
-from octavo.offload import OffloadingManager
-from octavo.offload.event_source import OffloadEventSource
+from octavo.offload import OffloadEventSource, OffloadingManager
 from octavo.policies import make_policy
 from octavo.specs import FullAttentionSpec, KVCacheSpec, SlidingWindowSpec
 from octavo.tiers import Tier, TierContext
