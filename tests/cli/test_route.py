@@ -2,11 +2,14 @@
 
 import re
 import signal
+import subprocess
+import sys
 
 import httpx
 import pytest
 
 from rigs.octavo_process import start_octavo
+from rigs.processes import bound
 
 pytest.importorskip("torch", reason="needs the engine: pip install 'octavo[engine]'")
 
@@ -30,6 +33,20 @@ def test_a_selection_ends_when_asked(number):
     assert httpx.get(f"{url}/health").status_code == 200
     process.send_signal(number)
     _, errors = process.communicate()
+    assert (process.returncode, "Traceback" in errors) == (0, False)
+
+
+@pytest.mark.parametrize("command", [["route", "http://127.0.0.1:9"], ["select"]])
+def test_a_signal_before_it_serves_ends_it_as_it_should(command):
+    name = f"octavo.cli.{command[0]}"
+    program = (
+        f"import signal, {name}; from importlib import import_module; from octavo.cli import main\n"
+        f"import_module({name!r}).write_ready = lambda _: signal.raise_signal(signal.SIGTERM)\n"
+        "main()"
+    )
+    started = bound([sys.executable, "-c", program, *command, "--port", "0"])
+    with subprocess.Popen(started, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        _, errors = process.communicate(timeout=60)
     assert (process.returncode, "Traceback" in errors) == (0, False)
 
 

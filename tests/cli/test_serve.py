@@ -112,6 +112,35 @@ def test_a_closed_terminal_ends_a_server_as_it_should(tmp_path, monkeypatch, han
     assert not list(tmp_path.glob("octavo-*"))
 
 
+@pytest.mark.parametrize(
+    ("place", "number"),
+    [
+        ("build_engine", signal.SIGTERM),
+        ("build_engine", signal.SIGINT),
+        ("build_engine", signal.SIGHUP),
+        ("tell_facts", signal.SIGTERM),
+        ("tell_facts", signal.SIGHUP),
+    ],
+)
+@pytest.mark.usefixtures("hanging_up")
+def test_a_server_that_starts_ends_as_it_should(tmp_path, monkeypatch, place, number):
+    """While it loads the model, and when it has said where it is."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    program = (
+        "import signal; from octavo.cli import main, serve_engine\n"
+        f"def ask(*_, **__): signal.raise_signal({number}); signal.raise_signal({number})\n"
+        f"serve_engine.{place} = ask; main()"
+    )
+    if number != signal.SIGHUP:  # a second one is no second request
+        program = program.replace(f"; signal.raise_signal({number})\n", "\n")
+    flags = ["serve", "--tiny", "gemma3", "--port", "0", "--device-memory", "16MiB", "--log-level", "warning"]
+    command = bound([sys.executable, "-c", program, *flags])
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        said, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors, said.startswith("Serving")) == (0, "", place == "tell_facts")
+    assert not list(tmp_path.glob("octavo-*"))
+
+
 def test_a_server_without_a_hangup_stays(hanging_up):
     hanging_up(signal.SIG_IGN)  # as nohup does
     with serving(None, "--tiny", "gemma3", "--device-memory", "16MiB") as (process, line):

@@ -14,6 +14,7 @@ from octavo.cli.setting_flags import values_by_key, with_settings
 from octavo.cli.setting_sources import gather, picker_settings_from
 from octavo.events import is_loopback
 from octavo.gateway import PickerConfig
+from octavo.server import EndingSignals, ending_well
 
 _TELLS_KEY = "whoever reaches this address is told the engines' key: let only the Gateway reach it"
 
@@ -32,23 +33,22 @@ def epp(
     in the environment, as OCTAVO_ENGINE_API_KEY, or in the file of --config.
     """
     picker = picker_settings_from(gather(EPP, values_by_key(EPP, settings), os.environ, config))
-    require_gateway()
-    from octavo.server import set_up_logs
+    with ending_well() as signals:
+        require_gateway()
+        from octavo.server import set_up_logs
 
-    set_up_logs(picker)
-    if picker.engine_api_key is not None and picker.tenants is None and not is_loopback(picker.host):
-        print_error(_TELLS_KEY)
-    asyncio.run(_serve(picker))
+        set_up_logs(picker)
+        if picker.engine_api_key is not None and picker.tenants is None and not is_loopback(picker.host):
+            print_error(_TELLS_KEY)
+        asyncio.run(_serve(picker, signals))
 
 
-async def _serve(config: PickerConfig) -> None:
+async def _serve(config: PickerConfig, signals: EndingSignals) -> None:
     """Serves until a signal ends it."""
     from octavo.gateway import PickerServer
-    from octavo.server import ending_signals
 
-    server = PickerServer(config)
-    for number in ending_signals():
-        asyncio.get_running_loop().add_signal_handler(number, server.end)
+    server, loop = PickerServer(config), asyncio.get_running_loop()
+    signals.hand_to(lambda *_: None if loop.is_closed() else loop.call_soon_threadsafe(server.end))
     num_engines = len(server.fleet.members)
     count = "1 engine" if num_engines == 1 else f"{num_engines} engines"
 

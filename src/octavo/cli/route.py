@@ -12,6 +12,8 @@ from octavo.cli.setting import ROUTE
 from octavo.cli.setting_flags import values_by_key, with_settings
 from octavo.cli.setting_sources import gather, router_settings_from
 from octavo.events import is_loopback
+from octavo.router import RouterConfig
+from octavo.server import EndingSignals, ending_well
 
 _OPEN_TO_ALL = "anybody who reaches this address may use the engines: add --api-key, or leave --host out"
 
@@ -33,12 +35,18 @@ def route(
     settings["engine"] = [*(engines or ()), *(settings["engine"] or ())] or None
     given = gather(ROUTE, values_by_key(ROUTE, settings), os.environ, config)
     router = router_settings_from(given)
-    require_engine()
+    with ending_well() as signals:
+        require_engine()
+        _run(router, signals)
+
+
+def _run(router: RouterConfig, signals: EndingSignals) -> None:
     from octavo.router import RouterServer
     from octavo.server import open_socket, set_up_logs, url_of
 
     set_up_logs(router)
     server = RouterServer(router)
+    signals.hand_to(server.handle_exit)
     listener = open_socket(router)
     if router.api_key is None and not is_loopback(router.host):
         print_error(_OPEN_TO_ALL)

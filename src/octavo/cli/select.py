@@ -13,6 +13,8 @@ from octavo.cli.output import write_ready
 from octavo.cli.setting import SELECT
 from octavo.cli.setting_flags import values_by_key, with_settings
 from octavo.cli.setting_sources import gather, selection_settings_from
+from octavo.router import SelectionConfig
+from octavo.server import EndingSignals, ending_well
 
 
 @with_settings(SELECT)
@@ -30,13 +32,19 @@ def select(
     """
     given = gather(SELECT, values_by_key(SELECT, settings), os.environ, config)
     wanted = selection_settings_from(given)
-    require_engine()
+    with ending_well() as signals:
+        require_engine()
+        _run(wanted, signals)
+
+
+def _run(wanted: SelectionConfig, signals: EndingSignals) -> None:
     from octavo.router import SelectionServer
     from octavo.server import open_socket, set_up_logs, url_of
 
     set_up_logs(wanted)
     made = None if wanted.api_key is not None else secrets.token_urlsafe(24)
     server = SelectionServer(wanted if made is None else msgspec.structs.replace(wanted, api_key=made))
+    signals.hand_to(server.handle_exit)
     listener = open_socket(wanted)
     key = "" if made is None else f" with the key {made}"
     write_ready(f"Selects engines: POST /register and /query at {url_of(listener)}{key}\n")

@@ -11,6 +11,7 @@ from octavo.cli.model_folder import open_model
 from octavo.cli.setting import MODEL, SERVE
 from octavo.cli.setting_flags import values_by_key, with_settings
 from octavo.cli.setting_sources import gather, settings_from
+from octavo.server import ending_well
 
 
 @with_settings(SERVE)
@@ -39,9 +40,10 @@ def serve(
     A flag --max-num-seqs may also stand in the environment, as OCTAVO_MAX_NUM_SEQS, or in the file of --config.
     """
     given = gather(SERVE, {MODEL: model, **values_by_key(SERVE, settings)}, os.environ, config)
-    require_engine()
-    from octavo.cli.serve_engine import run_server  # torch, which takes seconds
-
     named = None if MODEL not in given or (tiny and model is None) else str(given[MODEL].value)
-    with open_model(named, tiny=tiny) as found:
-        run_server(settings_from(given, folder=found.folder, model_name=found.name))
+    with ending_well() as signals:
+        require_engine()
+        from octavo.cli.serve_engine import run_server  # torch, which takes seconds
+
+        with open_model(named, tiny=tiny) as found:
+            run_server(settings_from(given, folder=found.folder, model_name=found.name), signals)

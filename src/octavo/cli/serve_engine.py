@@ -21,6 +21,7 @@ from octavo.errors import EngineDiedError
 from octavo.events import is_loopback
 from octavo.offload import OffloadConfig, OffloadScheduler
 from octavo.server import (
+    EndingSignals,
     OffloadReport,
     ReadOffload,
     Server,
@@ -49,7 +50,7 @@ class ServedEngine(NamedTuple):
     read_offload: ReadOffload | None
 
 
-def run_server(settings: ServeSettings) -> None:
+def run_server(settings: ServeSettings, signals: EndingSignals) -> None:
     """Serves until it is asked to end. Raises EngineDiedError if the engine dies before. Ports are opened before the
     model is loaded."""
     server = settings.server
@@ -69,9 +70,11 @@ def run_server(settings: ServeSettings) -> None:
         raise
     if server.api_key is None and not tenants and not is_loopback(server.host):
         print_error(_OPEN_TO_ALL)
+    serving = Server(served.engine, server, read_offload=served.read_offload, tenants=tenants)
+    signals.hand_to(serving.handle_exit)
     announce(server, url_of(listener), served.engine.engine)
     tell_facts(served)
-    Server(served.engine, server, read_offload=served.read_offload, tenants=tenants).run(sockets=[listener])
+    serving.run(sockets=[listener])
     if (error := served.engine.error) is not None:
         raise EngineDiedError(error) from error
 

@@ -36,7 +36,8 @@ from .page import read_page as read_page
 from .refusals import REFUSALS as REFUSALS
 from .service import Service as Service
 from .serving import Server as Server, http_settings as http_settings, open_socket as open_socket, url_of as url_of
-from .signalled import SignalledServer as SignalledServer, ending_signals as ending_signals
+from .signalled import SignalledServer as SignalledServer
+from .signals import EndingSignals as EndingSignals, ending_well as ending_well
 from .tenants import (
     Tenant as Tenant,
     quotas_of as quotas_of,
