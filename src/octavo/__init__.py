@@ -1,5 +1,11 @@
 """Octavo: the KV-cache system for hybrid language models."""
 
-import lazy_loader
+from octavo.door import open_door
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+def __getattr__(name: str) -> object:
+    return open_door(globals(), name)
+
+
+def __dir__() -> object:
+    return open_door(globals(), "__all__")

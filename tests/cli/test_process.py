@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -95,8 +96,22 @@ def test_a_terminal_without_block_characters():
     assert asked.stdout.isascii()
 
 
-def test_an_interrupt_while_modules_are_imported_is_no_traceback(tmp_path):
-    (tmp_path / "typer.py").write_text("import signal\nsignal.raise_signal(signal.SIGINT)\n")
+@pytest.mark.parametrize("module", ["lazy_loader", "typer"])
+def test_an_interrupt_while_modules_are_imported_is_no_traceback(tmp_path, module):
+    """The first and the last of those that are not Octavo's own."""
+    (tmp_path / f"{module}.py").write_text("import signal\nsignal.raise_signal(signal.SIGINT)\n")
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
     asked = octavo("--version", stdout=subprocess.PIPE, env=environment)
     assert (asked.returncode, asked.stdout, asked.stderr) == (130, "", "")
+
+
+def test_the_command_catches_interrupts_before_it_loads_anything_slow():
+    program = "import sys; before = set(sys.modules); from octavo.cli import main; print(*set(sys.modules) - before)"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert {name.partition(".")[0] for name in loaded} == {"octavo"}
+
+
+def test_an_interrupt_at_the_end_is_no_traceback():
+    program = "import atexit, signal; atexit.register(signal.raise_signal, 2); from octavo.cli import main; main()"
+    asked = subprocess.run([sys.executable, "-c", program, "--version"], capture_output=True, text=True, check=False)
+    assert (asked.returncode, asked.stderr) == (-signal.SIGINT, "")

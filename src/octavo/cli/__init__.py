@@ -1,5 +1,12 @@
 """The `octavo` command: it shows what the packages below compute."""
 
-import lazy_loader
+from octavo.cli.entry import main as main, run as run  # at once: within them Ctrl-C is no traceback
+from octavo.door import open_door
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+def __getattr__(name: str) -> object:
+    return open_door(globals(), name)
+
+
+def __dir__() -> object:
+    return open_door(globals(), "__all__")

@@ -1,12 +1,11 @@
 """The beginning and the end of the `octavo` command."""
 
 import sys
-from collections.abc import Sequence
 
 from octavo.cli.exit_codes import INTERRUPTED
 
 
-def run(arguments: Sequence[str] | None = None) -> int:
+def run(arguments: list[str] | None = None) -> int:
     """The exit code of a command line. Bad input ends in one line on stderr and code 2,
     a dead engine in code 1, Ctrl-C in code 130."""
     try:
@@ -18,5 +17,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def main() -> None:
-    """The console script."""
-    sys.exit(run())
+    """The console script. Once its code is known, Ctrl-C ends the process without a word."""
+    code = run()
+    import signal  # not before: it takes some milliseconds
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    sys.exit(code)
