@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 
-from octavo.engine import CacheGeometry, load_model
+from octavo.engine import CacheGeometry, Engine, EngineConfig, load_model
 from octavo.engine.models import ModelFolderError, UnsupportedModelError
 from octavo.engine.tiny_models import VOCAB_SIZE, save_tiny_model
 from octavo.engine.torch_dtypes import parse_dtype
@@ -83,11 +83,70 @@ def test_a_file_is_missing(llama, missing, message):
 
 
 @pytest.mark.parametrize(
-    "text", ["{", "[]", '{"model_type": "no-such-model"}', "{}", '{"model_type": "llama", "hidden_size": "x"}']
+    ("text", "message"),
+    [
+        ("{", "is no JSON"),
+        ("[]", r"must hold a JSON object, not \[\]"),
+        ('{"model_type": "no-such-model"}', "cannot be read: .*no-such-model"),
+        ("{}", "cannot be read: .*model_type"),
+        ('{"model_type": "llama", "hidden_size": "x"}', "cannot be read: .*hidden_size"),
+    ],
 )
-def test_a_broken_config(llama, text):
+def test_a_broken_config(llama, text, message):
     (llama / "config.json").write_text(text)
-    with pytest.raises(ModelConfigError, match=r"config\.json cannot be read"):
+    with pytest.raises(ModelConfigError, match=rf"(?s)config\.json:? {message}"):
+        load_model(llama)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("num_attention_heads", 0, "a whole number of 1 or more, not 0"),
+        ("head_dim", 0, "a whole number of 1 or more, not 0"),
+        ("num_hidden_layers", -1, "a whole number of 1 or more, not -1"),
+        ("max_position_embeddings", -1, "a whole number of 1 or more, not -1"),
+        ("intermediate_size", -1, "a whole number of 0 or more, not -1"),
+        ("sliding_window", -1, "a whole number of 0 or more, not -1"),
+        ("sliding_window", 10**30, "no size of a model"),
+        ("rope_scaling", "linear", "an object, not 'linear'"),
+        ("model_type", ["llama"], r"text of 1 to 200 characters, not \['llama'\]"),
+        ("dtype", "x", "a type such as bfloat16, not 'x'"),
+        ("dtype", 16, "text of 1 to 200 characters, not 16"),
+        ("eos_token_id", ["x"], r"a token's whole number, or a list of these, not \['x'\]"),
+        ("text_config", 3, "an object, not 3"),
+    ],
+)
+def test_a_value_that_no_model_has_is_named(llama, key, value, expected):
+    config = json.loads((llama / "config.json").read_text())
+    (llama / "config.json").write_text(json.dumps(config | {key: value}))
+    with pytest.raises(ModelConfigError, match=rf"config\.json: {key} .*{expected}"):
+        load_model(llama)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("generation_config.json", [], r"must hold a JSON object, not \[\]"),
+        ("generation_config.json", {"pad_token_id": "x"}, "pad_token_id must be a token's whole number, not 'x'"),
+        ("generation_config.json", {"eos_token_id": {}}, r"eos_token_id must be .*not \{\}"),
+        ("tokenizer_config.json", None, "must hold a JSON object, not None"),
+        ("tokenizer_config.json", {"tokenizer_class": 3}, "tokenizer_class must be text"),
+        ("tokenizer_config.json", {"added_tokens_decoder": []}, r"added_tokens_decoder must be an object, not \[\]"),
+        ("tokenizer_config.json", {"chat_template": 3}, "chat_template must be text, or a list of named ones, not 3"),
+    ],
+)
+def test_what_is_wrong_beside_the_config_is_named(llama, file, content, message):
+    (llama / file).write_text(json.dumps(content))
+    with pytest.raises(ModelConfigError, match=rf"{file}: {message}"):
+        Engine.from_config(EngineConfig(model=llama))
+
+
+def test_weights_of_another_size(llama):
+    config = json.loads((llama / "config.json").read_text())
+    (llama / "config.json").write_text(json.dumps(config | {"intermediate_size": 96}))
+    with pytest.raises(
+        ModelConfigError, match=r"layers\.0\.mlp\.\w+\.weight has .*128.* and config\.json asks for .*96"
+    ):
         load_model(llama)
 
 

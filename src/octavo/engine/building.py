@@ -9,10 +9,10 @@ from octavo.chunks import Departures
 from octavo.engine.checks import check_context
 from octavo.engine.config import EngineConfig
 from octavo.engine.free_memory import free_bytes_of
-from octavo.engine.models import CacheGeometry, CausalModel, load_model
+from octavo.engine.models import CacheGeometry, CausalModel, find_eos_token_ids, load_model
 from octavo.engine.runner import ModelRunner
 from octavo.engine.scheduler import SchedulerLimits
-from octavo.engine.tokenizer import FastTokenizer, load_tokenizer, read_eos_token_ids
+from octavo.engine.tokenizer import FastTokenizer, load_tokenizer
 from octavo.engine.torch_dtypes import parse_dtype
 from octavo.errors import NotEnoughMemoryError
 from octavo.hashing import BlockHasher
@@ -38,7 +38,7 @@ class EngineParts:
 def build_parts(config: EngineConfig) -> EngineParts:
     """Loads the model, plans its cache and allocates the pool."""
     tokenizer = load_tokenizer(config.model)
-    eos_token_ids = read_eos_token_ids(config.model)
+    eos_token_ids = find_eos_token_ids(config.model)
     model = load_model(config.model, None if config.dtype == "auto" else parse_dtype(config.dtype), config.device)
     plan = plan_for(model, config)
     hasher = BlockHasher(hash_block_size=plan.hash_block_size, algorithm=config.hash_algorithm, seed=config.hash_seed)

@@ -1,13 +1,13 @@
-"""A model folder's tokenizer, and the tokens that end the model's outputs. Nothing is read over the network."""
+"""A model folder's tokenizer. Nothing is read over the network."""
 
-import json
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, cast
 
 from transformers import AutoTokenizer
 
 from octavo.engine.detokenizer import TokenDecoder
-from octavo.errors import MALFORMED, ModelConfigError
+from octavo.engine.models.folder_files import check_tokenizer_config
+from octavo.errors import ModelConfigError
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 
@@ -28,6 +28,7 @@ def load_tokenizer(folder: str | Path) -> FastTokenizer | None:
     folder = Path(folder)
     if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
         return None
+    check_tokenizer_config(folder)
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False, use_fast=True)
     except Exception as error:  # a tokenizer's files can make its loader raise anything
@@ -49,24 +50,3 @@ def find_added_token(tokenizer: FastTokenizer, text: str) -> AddedToken | None:
     """The added token with this text."""
     added: dict[int, Any] = cast("Any", tokenizer).added_tokens_decoder
     return next((AddedToken(number, token.special) for number, token in added.items() if token.content == text), None)
-
-
-def read_eos_token_ids(folder: str | Path) -> frozenset[int]:
-    """The tokens that end an output: from generation_config.json, or else from config.json."""
-    for name in ("generation_config.json", "config.json"):
-        path = Path(folder) / name
-        if path.is_file():
-            eos = _read_json(path).get("eos_token_id")
-            if isinstance(eos, int):
-                return frozenset([eos])
-            if isinstance(eos, list):
-                return frozenset(token for token in eos if isinstance(token, int))
-    return frozenset()
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, *MALFORMED) as error:
-        raise ModelConfigError(f"{path} cannot be read: {error}") from error
-    return content if isinstance(content, dict) else {}

@@ -3,7 +3,15 @@
 from octavo.planning.capacity import Capacity, Waste, blocks_of_request, measure_capacity
 from octavo.planning.gpus import GPU_MEMORY_GIB, cache_bytes
 from octavo.planning.kv_cache_config import KVCacheConfig, KVCacheGroupSpec, PageClass
-from octavo.planning.models import ModelLayers, layers_from_config, read_layers_file, read_model, read_yaml_file
+from octavo.planning.models import (
+    ConfigView,
+    ModelLayers,
+    layers_from_config,
+    read_json_object,
+    read_layers_file,
+    read_model,
+    read_yaml_file,
+)
 from octavo.planning.planner import plan_kv_cache
 from octavo.planning.report import GroupReport, PlanReport, VllmReport, report_plan
 from octavo.planning.resumability import why_nothing_resumes
@@ -12,6 +20,7 @@ from octavo.planning.vllm_way import VllmPlan, plan_like_vllm
 __all__ = [
     "GPU_MEMORY_GIB",
     "Capacity",
+    "ConfigView",
     "GroupReport",
     "KVCacheConfig",
     "KVCacheGroupSpec",
@@ -27,6 +36,7 @@ __all__ = [
     "measure_capacity",
     "plan_kv_cache",
     "plan_like_vllm",
+    "read_json_object",
     "read_layers_file",
     "read_model",
     "read_yaml_file",

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from octavo.engine.models.causal_model import CausalModel
 from octavo.engine.models.compared import check_compared
 from octavo.engine.models.families import check_family
+from octavo.engine.models.folder_files import check_configs
 from octavo.errors import InputError, ModelConfigError, ModelFolderError
 
 
@@ -44,6 +44,7 @@ def read_about(folder: Path, device: str | torch.device = "cpu") -> AboutModel:
     """Reads the config, and refuses a model that cannot be served on this device before any weight is read."""
     _check_device(device)
     _check_folder(folder)
+    check_configs(folder)
     config = _read_config(folder)
     text_config = config.get_text_config(decoder=True)
     family = check_family(config.model_type, text_config.model_type)
@@ -79,6 +80,10 @@ def _read_config(folder: Path) -> Any:
         raise ModelConfigError(f"{folder / 'config.json'} cannot be read: {error}") from error
 
 
+def _by(shape: torch.Size) -> str:
+    return " x ".join(map(str, shape))
+
+
 def _read_weights(folder: Path, config: Any, dtype: torch.dtype) -> Any:
     loader: Any = AutoModelForCausalLM  # its types know nothing of the report
     try:
@@ -91,9 +96,18 @@ def _read_weights(folder: Path, config: Any, dtype: torch.dtype) -> Any:
             use_safetensors=True,
             trust_remote_code=False,
             output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are told of below, by name
         )
-    except (OSError, ValueError, KeyError, TypeError, ImportError, RuntimeError, SafetensorError) as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # a model's code can trip over anything in its config
         raise ModelConfigError(f"{folder}: the weights cannot be loaded: {error}") from error
+    if report["mismatched_keys"]:
+        name, stored, wanted = min(report["mismatched_keys"])
+        raise ModelConfigError(
+            f"{folder}: the weights are of another model than config.json: {name} has {_by(stored)} numbers, and "
+            f"config.json asks for {_by(wanted)}"
+        )
     if report["missing_keys"]:
         missing = sorted(report["missing_keys"])
         raise ModelConfigError(f"{folder}: the weights lack {len(missing)} tensors, {missing[0]} among them")

@@ -3,9 +3,19 @@
 Values only: nothing is downloaded, no code of the model runs, and neither torch nor transformers is needed.
 """
 
+from octavo.planning.models.config_view import ConfigView
 from octavo.planning.models.layers_file import read_layers_file
 from octavo.planning.models.model_layers import MAX_LAYERS, ModelLayers
-from octavo.planning.models.reader import layers_from_config, read_model
+from octavo.planning.models.reader import layers_from_config, read_json_object, read_model
 from octavo.planning.models.text_file import read_yaml_file
 
-__all__ = ["MAX_LAYERS", "ModelLayers", "layers_from_config", "read_layers_file", "read_model", "read_yaml_file"]
+__all__ = [
+    "MAX_LAYERS",
+    "ConfigView",
+    "ModelLayers",
+    "layers_from_config",
+    "read_json_object",
+    "read_layers_file",
+    "read_model",
+    "read_yaml_file",
+]

@@ -65,7 +65,7 @@ def read_model(
         if not path.exists():
             raise ModelConfigError(f"{path.parent}: no config.json in this folder")
     model = layers_from_config(
-        _parsed_json(path),
+        read_json_object(path),
         block_size=block_size,
         kv_dtype=kv_dtype,
         state_dtype=state_dtype,
@@ -154,7 +154,8 @@ def _refuse_unread_layout(model: Model, family: Family | None) -> None:
         raise model.unknown(f"no reader knows {listed}, which may say how layers differ")
 
 
-def _parsed_json(path: Path) -> Mapping[str, object]:
+def read_json_object(path: Path) -> Mapping[str, object]:
+    """What a JSON file of a model holds. Raises ModelConfigError if that is no object."""
     text = read_text_file(path, ModelConfigError)
     try:
         value: object = json.loads(text)

@@ -1,0 +1,86 @@
+"""Checks of the JSON files in a model's folder before transformers reads them.
+
+It checks most types itself, and names the key. Where it does not, its complaint is Python's about some line of its own.
+"""
+
+from pathlib import Path
+
+import torch
+
+from octavo.planning import ConfigView, read_json_object
+from octavo.settings import shown
+
+_SUFFIXES_OF_SIZES = ("_dim", "_embeddings", "_heads", "_layers", "_scalar", "_size", "_window")
+_NEVER_ZERO = frozenset((
+    "head_dim", "hidden_size", "max_position_embeddings", "num_attention_heads", "num_hidden_layers",
+    "num_key_value_heads", "query_pre_attn_scalar", "vocab_size",
+))  # fmt: skip
+_TEXT_PARTS = ("text_config", "llm_config", "language_config", "thinker_config")
+_OBJECTS = ("rope_parameters", "rope_scaling")
+_TOKEN_IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
+
+
+def check_configs(folder: Path) -> None:
+    """Raises ModelConfigError with file, key, and what must stand there."""
+    config = _view(folder / "config.json")
+    for part in (config, *filter(None, map(config.find_part, _TEXT_PARTS))):
+        _check_config(part)
+    if (generation := folder / "generation_config.json").exists():
+        _check_token_ids(_view(generation))
+
+
+def check_tokenizer_config(folder: Path) -> None:
+    """The same of the tokenizer's file, if there is one."""
+    if not (path := folder / "tokenizer_config.json").exists():
+        return
+    view = _view(path)
+    view.find_word("tokenizer_class")
+    view.find_part("added_tokens_decoder")
+    template = view.values.get("chat_template")
+    if not isinstance(template, str | list | None):
+        raise view.problem("chat_template", f"must be text, or a list of named ones, not {shown(template)}")
+
+
+def find_eos_token_ids(folder: Path) -> frozenset[int]:
+    """The tokens that end an output: from generation_config.json, or else from config.json."""
+    for name in ("generation_config.json", "config.json"):
+        if (folder / name).exists():
+            eos = _view(folder / name).values.get("eos_token_id")
+            if eos is not None:
+                return frozenset(_ids_in(eos))
+    return frozenset()
+
+
+def _view(path: Path) -> ConfigView:
+    return ConfigView(read_json_object(path), source=str(path))
+
+
+def _check_config(view: ConfigView) -> None:
+    view.find_word("model_type")
+    _check_token_ids(view)
+    for key, value in view.values.items():
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if is_number and key.endswith(_SUFFIXES_OF_SIZES):
+            view.find_count(key, minimum=1 if key in _NEVER_ZERO else 0)
+    for key in _OBJECTS:
+        view.find_part(key)
+    for key in ("dtype", "torch_dtype"):
+        name = view.find_word(key)
+        if name not in (None, "auto") and not isinstance(
+            getattr(torch, name.removeprefix("torch."), None), torch.dtype
+        ):
+            raise view.problem(key, f"must be a type such as bfloat16, not {name!r}")
+
+
+def _check_token_ids(view: ConfigView) -> None:
+    for key in _TOKEN_IDS:
+        value = view.values.get(key)
+        listed = value if isinstance(value, list) and key == "eos_token_id" else [value]
+        if value is not None and len(_ids_in(listed)) < len(listed):
+            several = ", or a list of these," if key == "eos_token_id" else ","
+            raise view.problem(key, f"must be a token's whole number{several} not {shown(value)}")
+
+
+def _ids_in(value: object) -> list[int]:
+    listed = value if isinstance(value, list) else [value]
+    return [token for token in listed if isinstance(token, int) and not isinstance(token, bool)]
