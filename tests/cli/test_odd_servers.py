@@ -6,7 +6,11 @@ import threading
 from contextlib import contextmanager, suppress
 from itertools import chain, repeat
 
+import httpx
 import pytest
+
+from octavo.cli.chat import Conversation
+from octavo.errors import InputError
 
 pytest.importorskip("torch", reason="needs the engine: pip install 'octavo[engine]'")
 
@@ -65,7 +69,7 @@ def told_by(octavo, tmp_path, monkeypatch):
         monkeypatch.setattr("builtins.input", lambda _: next(lines))
         with odd_server(pieces, about_models=command == "models") as url:
             arguments = {
-                "chat": ("chat", url),
+                "chat": ("chat", url, "--max-tokens", 8),
                 "models": ("chat", url),
                 "bench": ("bench", "serve", url, "--conversations", 1, "--turns", 1),
                 "warm": ("warm", url, tmp_path / "prompts"),
@@ -88,11 +92,22 @@ def told_by(octavo, tmp_path, monkeypatch):
         (answer(b'{"choices": [{"message": {"content": "hi"}}]}'), "is no stream of events"),
         (answer(b"", b"204 No Content"), "is no stream of events"),
         (endless(b"200 OK"), "a line of more than 16,777,216 bytes"),
+        (lambda: chain([answer(b"")], repeat(event())), "events, and the answer has not ended"),
+        (lambda: chain([answer(event() + DONE)], repeat(DONE)), "events, and the answer has not ended"),
+        (lambda: chain([answer(b"")], repeat(b": still here" * 4096 + b"\n")), "268,435,456 bytes, and the answer"),
     ],
 )
 @pytest.mark.parametrize("command", ["chat", "bench"])
 def test_streams_that_are_none(told_by, command, pieces, told):
     assert told in " ".join(told_by(command, pieces).split())
+
+
+def test_an_answer_of_any_length_has_a_bound_too(monkeypatch):
+    monkeypatch.setattr("octavo.cli.answers._MOST_EVENTS", 1000)  # which takes some ten seconds
+    with odd_server(lambda: chain([answer(b"")], repeat(event("")))) as url, httpx.Client(base_url=url) as client:
+        conversation = Conversation(client, "m", None, {})
+        with pytest.raises(InputError, match="1,000 events, and the answer has not ended"):
+            list(conversation.say("hello"))
 
 
 @pytest.mark.parametrize("command", ["chat", "models", "bench", "warm", "why"])

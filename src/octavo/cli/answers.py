@@ -10,6 +10,12 @@ from octavo.errors import MALFORMED, InputError, why_not_read
 
 _MOST_BYTES = 16 << 20
 """Of a body, and of one event."""
+_MOST_STREAM_BYTES = 256 << 20
+_MOST_EVENTS = 1 << 20
+"""Of an answer whose length nobody has bounded."""
+_EVENTS_PER_TOKEN = 2
+_OTHER_EVENTS = 1000
+"""Such as the first one, the usage, and those that only say that the server is there."""
 _MOST_ERROR_CHARS = 300
 _DATA = b"data:"
 _DONE = b"[DONE]"
@@ -35,21 +41,22 @@ async def read_body_async(response: httpx.Response) -> bytes:
     return _checked(response, bytes(body))
 
 
-def events(response: httpx.Response) -> Iterator[dict[str, Any]]:
-    """The messages of a stream. Raises InputError if it is a refusal, or does not end as a stream of OpenAI's does."""
+def events(response: httpx.Response, *, most_tokens: int | None) -> Iterator[dict[str, Any]]:
+    """The messages of a stream of at most so many tokens, as it was asked for. Raises InputError if it is a refusal, or
+    does not end, or not as a stream of OpenAI's does."""
     if not response.is_success:
         read_body(response)
-    stream = _Stream()
+    stream = _Stream(most_tokens)
     for piece in response.iter_bytes():
         yield from stream.take(piece)
     yield from stream.end()
 
 
-async def events_async(response: httpx.Response) -> AsyncIterator[dict[str, Any]]:
+async def events_async(response: httpx.Response, *, most_tokens: int | None) -> AsyncIterator[dict[str, Any]]:
     """The same, asynchronously."""
     if not response.is_success:
         await read_body_async(response)
-    stream = _Stream()
+    stream = _Stream(most_tokens)
     async for piece in response.aiter_bytes():
         for message in stream.take(piece):
             yield message
@@ -79,13 +86,18 @@ def _message_in(body: bytes) -> str:
 class _Stream:
     """The bytes of a stream, cut into messages. They are UTF-8, whatever charset the server names."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_tokens: int | None) -> None:
+        self._most_events = _MOST_EVENTS if most_tokens is None else _EVENTS_PER_TOKEN * most_tokens + _OTHER_EVENTS
+        self._num_events = 0
+        self._num_bytes = 0
         self._line = bytearray()
-        self._has_event = False
         self._is_whole = False
 
     def take(self, piece: bytes) -> Iterator[dict[str, Any]]:
         """The messages that the piece completes."""
+        self._num_bytes += len(piece)
+        if self._num_bytes > _MOST_STREAM_BYTES:
+            raise InputError(f"the server sent {_MOST_STREAM_BYTES:,} bytes, and the answer has not ended")
         first, *others = piece.split(b"\n")
         self._line += first
         if len(self._line) > _MOST_BYTES:
@@ -97,7 +109,7 @@ class _Stream:
     def end(self) -> Iterator[dict[str, Any]]:
         """The message in a last line without an end. Raises InputError if the stream is none, or broke off."""
         yield from self._parse(bytes(self._line))
-        if not self._has_event:
+        if not self._num_events:
             raise InputError("the server's answer is no stream of events: is this address that of OpenAI's API?")
         if not self._is_whole:
             raise InputError("the server's answer broke off")
@@ -105,7 +117,9 @@ class _Stream:
     def _parse(self, line: bytes) -> Iterator[dict[str, Any]]:
         if not line.startswith(_DATA):
             return
-        self._has_event = True
+        self._num_events += 1
+        if self._num_events > self._most_events:
+            raise InputError(f"the server sent {self._most_events:,} events, and the answer has not ended")
         data = line[len(_DATA) :].strip()
         if data == _DONE:
             self._is_whole = True

@@ -171,7 +171,7 @@ class _SessionBench:
             async with self._client.stream(
                 "POST", "/v1/completions", content=msgspec.json.encode(body), headers=_JSON
             ) as response:
-                async for message in events_async(response):
+                async for message in events_async(response, most_tokens=turn.output_tokens):
                     stopwatch.note(message)
             stopwatch.add_to(measured)
         finally:

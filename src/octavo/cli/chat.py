@@ -52,6 +52,7 @@ class Conversation:
     def __init__(self, client: "httpx.Client", model: str, system: str | None, wishes: dict[str, Any]) -> None:
         self._client = client
         self._fixed = {"model": model, "stream": True, "stream_options": {"include_usage": True}, **wishes}
+        self._most_tokens = wishes.get("max_tokens")
         self._system = [] if system is None else [{"role": "system", "content": system}]
         self.messages: list[dict[str, str]] = [*self._system]
         self.resumed = ""
@@ -75,7 +76,7 @@ class Conversation:
             with self._client.stream(
                 "POST", "/v1/chat/completions", json={**self._fixed, "messages": turn}
             ) as response:
-                for message in events(response):
+                for message in events(response, most_tokens=self._most_tokens):
                     self.resumed = _resumed_in(message) or self.resumed
                     if piece := _text_of(message):
                         answer.append(piece)
