@@ -60,10 +60,12 @@ class RouterServer(SignalledServer):
             look_up=look_up,
         )
         self.metrics = RouterMetrics()
-        self.admission = Admission(most_requests=config.most_open, most_bytes=config.max_buffered_bytes)
+        tenants = tenants_of(config.tenants, config)
+        self.admission = Admission(
+            most_requests=config.most_open, most_bytes=config.max_buffered_bytes, is_shared=bool(tenants)
+        )
         most = most_connections(config.most_connections)
         proxy = Proxy(self.fleet, self.metrics.first_token.observe, engine_api_key=config.engine_api_key)
-        tenants = tenants_of(config.tenants, config)
         routes = _Routes(self.fleet, proxy, self.admission, self.metrics, config, tenants=tenants)
         app = routes.app(is_crowded=lambda: len(self.server_state.tasks) > most)
         super().__init__(uvicorn.Config(app, **http_settings(config)))

@@ -2,9 +2,14 @@
 
 The engine bounds its own queue. This bounds what lies before it: bodies that are being read and texts that are being
 turned into tokens. What does not fit is refused at once, before it is read.
+
+Each request takes a place, and one more for each further prompt. Among tenants a request is refused unless as many
+places as its tenant then has stay free: one tenant has at most half of all places, two have a third each, and the next
+tenant always finds some. No tenant must be known before.
 """
 
 import asyncio
+from collections import Counter
 from types import TracebackType
 from typing import Self
 
@@ -14,11 +19,15 @@ from octavo.server.errors import overloaded, shutting_down
 class Admission:
     """Counts open requests and the bytes of their bodies. It is used from one event loop."""
 
-    def __init__(self, *, most_requests: int, most_bytes: int) -> None:
+    def __init__(self, *, most_requests: int, most_bytes: int, is_shared: bool = False) -> None:
+        """`is_shared` says that there are tenants."""
         self.most_requests = most_requests
         self.most_bytes = most_bytes
         self.num_open = 0
         self.num_bytes = 0
+        self._is_shared = is_shared
+        self._places: Counter[str | None] = Counter()
+        """By tenant; None is whoever has the server's own key."""
         self._is_closed = False
         self._is_idle = asyncio.Event()
         self._is_idle.set()
@@ -27,20 +36,39 @@ class Admission:
     def is_closed(self) -> bool:
         return self._is_closed
 
-    def enter(self) -> "Ticket":
+    @property
+    def most_prompts(self) -> int:
+        """Of one request to an idle server."""
+        return max(1, self.most_requests // 2) if self._is_shared else self.most_requests
+
+    def enter(self, tenant: str | None = None) -> "Ticket":
         """Takes one request more, or refuses it."""
         if self._is_closed:
             raise shutting_down()
-        if self.num_open >= self.most_requests:
-            raise overloaded(f"{self.num_open:,} requests are open already; try again later")
+        self.take_places(tenant, 1)
         self.num_open += 1
         self._is_idle.clear()
-        return Ticket(self)
+        return Ticket(self, tenant)
 
-    def leave(self, num_bytes: int) -> None:
+    def take_places(self, tenant: str | None, count: int) -> None:
+        """Takes all of these places, or none and refuses the request."""
+        if not count:
+            return
+        taken, own = self._places.total(), self._places[tenant]
+        free = self.most_requests - taken
+        if count > free:
+            raise overloaded(f"{taken:,} requests are open already; try again later")
+        if self._is_shared and own + count > max(1, free - count):
+            raise overloaded(f"your key has {own:,} open requests, and others need room too; try again later")
+        self._places[tenant] += count
+
+    def leave(self, tenant: str | None, num_places: int, num_bytes: int) -> None:
         """A request has ended."""
         self.num_open -= 1
         self.num_bytes -= num_bytes
+        self._places[tenant] -= num_places
+        if not self._places[tenant]:
+            del self._places[tenant]
         if self.num_open == 0:
             self._is_idle.set()
 
@@ -56,9 +84,16 @@ class Admission:
 class Ticket:
     """The share of an open request."""
 
-    def __init__(self, admission: Admission) -> None:
+    def __init__(self, admission: Admission, tenant: str | None) -> None:
         self._admission = admission
+        self._tenant = tenant
+        self._num_places = 1
         self._num_bytes = 0
+
+    def add_prompts(self, count: int) -> None:
+        """Takes a place for each of so many further prompts, or refuses the request."""
+        self._admission.take_places(self._tenant, count)
+        self._num_places += count
 
     def add_bytes(self, num_bytes: int) -> None:
         """Takes this number of bytes more of the body, or refuses them."""
@@ -74,4 +109,4 @@ class Ticket:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._admission.leave(self._num_bytes)
+        self._admission.leave(self._tenant, self._num_places, self._num_bytes)

@@ -25,7 +25,7 @@ class BodyRoute(ABC):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, receive, send, self._config)
         try:
-            with self._admission.enter() as ticket:
+            with self._admission.enter(exchange.tenant) as ticket:
                 await self._serve(exchange, ticket)
         except ClientGoneError:
             self._metrics.clients_gone.inc()

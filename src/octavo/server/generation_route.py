@@ -43,6 +43,7 @@ class GenerationRoute(BodyRoute):
     async def _generate(self, exchange: Exchange, ticket: Ticket, load: OpenLoad) -> None:
         body = await exchange.read_body(ticket)
         request, writer = await self._read(body)
+        ticket.add_prompts(len(writer.prompts) - 1)
         exchange.ignored_fields = self._service.find_ignored(body, request)
         self._service.ignored_fields.log(exchange.ignored_fields)
         del body

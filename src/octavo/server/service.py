@@ -38,7 +38,14 @@ _TURN = msgspec.json.Decoder(TurnRequest)
 class Service:
     """An engine, and everything that stands between it and its clients."""
 
-    def __init__(self, engine: AsyncEngine, config: ServerConfig, *, read_offload: ReadOffload | None = None) -> None:
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        config: ServerConfig,
+        *,
+        read_offload: ReadOffload | None = None,
+        has_tenants: bool = False,
+    ) -> None:
         limits = engine.engine.scheduler.limits
         self.engine = engine
         self.config = config
@@ -47,13 +54,17 @@ class Service:
         self.live = LiveRequests(self.metrics.latencies)
         self.load = LoadBook(max_model_len=engine.engine.max_model_len)
         self.admission = Admission(
-            most_requests=limits.max_waiting + limits.max_num_seqs, most_bytes=config.max_buffered_bytes
+            most_requests=limits.max_waiting + limits.max_num_seqs,
+            most_bytes=config.max_buffered_bytes,
+            is_shared=has_tenants,
         )
         self.ignored_fields = IgnoredFields()
         self.read_offload = read_offload
         self._tokenizer = engine.engine.tokenizer
         self._reader = PromptReader(
-            self._tokenizer, max_model_len=engine.engine.max_model_len, most_prompts=limits.max_waiting
+            self._tokenizer,
+            max_model_len=engine.engine.max_model_len,
+            most_prompts=min(limits.max_waiting, self.admission.most_prompts),
         )
         self._namers = {as_ids: token_namer(self._tokenizer, as_ids=as_ids) for as_ids in (False, True)}
         self._structures = StructureReader(self._tokenizer, engine.engine.grammars)

@@ -82,7 +82,7 @@ class Server(SignalledServer):
     ) -> None:
         self._engine = engine
         self._patience_s = config.shutdown_timeout_s
-        self.service = Service(engine, config, read_offload=read_offload)
+        self.service = Service(engine, config, read_offload=read_offload, has_tenants=bool(tenants))
         self._is_urgent = asyncio.Event()
         most = most_connections(config.most_connections)
         app = make_app(self.service, is_crowded=lambda: len(self.server_state.tasks) > most, tenants=tenants)
