@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 
@@ -22,9 +23,10 @@ from octavo.server.load import LoadBook, OpenLoad
 from octavo.server.logprobs import TokenNamer, token_namer
 from octavo.server.metrics import ServerMetrics
 from octavo.server.offload_view import OffloadReport, ReadOffload
-from octavo.server.prompts import PromptReader, has_effort
+from octavo.server.prompts import PreparedPrompt, PromptReader, has_effort
 from octavo.server.requests import ChatRequest, CompletionRequest, decode
 from octavo.server.structure import StructureReader
+from octavo.server.threads import PatientCalls
 from octavo.server.turn_request import TurnRequest
 from octavo.server.turns import TurnWriter
 from octavo.settings import shown
@@ -33,6 +35,10 @@ from octavo.why import MOST_RECORDS, WhyReport, explain
 _COMPLETION = msgspec.json.Decoder(CompletionRequest)
 _CHAT = msgspec.json.Decoder(ChatRequest)
 _TURN = msgspec.json.Decoder(TurnRequest)
+_PATIENCE_S = 30.0
+"""How long a chat template may write; thousands of messages take a second."""
+_CHATS_AT_ONCE = 8
+"""Conversations that are turned into tokens at once."""
 
 
 class Service:
@@ -67,6 +73,7 @@ class Service:
             most_prompts=min(limits.max_waiting, self.admission.most_prompts),
         )
         self._namers = {as_ids: token_namer(self._tokenizer, as_ids=as_ids) for as_ids in (False, True)}
+        self._chats = PatientCalls(name="chat template", at_once=_CHATS_AT_ONCE)
         self._structures = StructureReader(self._tokenizer, engine.engine.grammars)
 
     async def read_completion(self, body: bytearray) -> tuple[CompletionRequest, AnswerWriter]:
@@ -88,7 +95,7 @@ class Service:
         """A conversation's body, checked, and who answers it."""
         request = decode(body, _CHAT)
         self._check(request)
-        prompt = await asyncio.to_thread(self._reader.chat, request)
+        prompt = await self._chat_prompt(request)
         name, structure = self._token_namer(request), await self._structures.read(request)
         return request, ChatWriter(request, [prompt], structure, model=self.config.model_name, name_token=name)
 
@@ -97,7 +104,7 @@ class Service:
         request = decode(body, _TURN)
         chat = request.as_chat()
         self._check(chat)
-        prompt = await asyncio.to_thread(self._reader.chat, chat)
+        prompt = await self._chat_prompt(chat)
         structure = await self._structures.read(chat)
         return request, TurnWriter(request, chat, [prompt], structure, model=self.config.model_name)
 
@@ -107,6 +114,16 @@ class Service:
         if isinstance(request, ChatRequest) and request.reasoning_effort and not has_effort(self._tokenizer):
             return ["reasoning_effort", *found]
         return found
+
+    async def _chat_prompt(self, request: ChatRequest) -> PreparedPrompt:
+        """The conversation as the chat template writes it. That is a program of the model's authors, which may loop."""
+        try:
+            return await self._chats.run(partial(self._reader.chat, request), patience_s=_PATIENCE_S)
+        except TimeoutError:
+            raise bad_request(
+                f"the chat template takes more than {_PATIENCE_S:g} s to write the messages; send fewer",
+                param="messages",
+            ) from None
 
     async def detokenize(self, token_ids: list[int]) -> str:
         """The text of tokens, special ones too."""

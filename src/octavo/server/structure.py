@@ -1,32 +1,25 @@
 """`StructureReader`: from what a request says about the form of its answer to a grammar, and to who reads calls of it.
 
-Each grammar is compiled by a thread of its own, one at a time: neither the event loop nor the engine waits for one. Few
-grammars take minutes and more, and nothing can stop the library then: after some seconds the request is refused and the
-thread left behind, which holds up neither other grammars nor the end of the process.
+Each grammar is compiled by a thread of its own, one at a time: neither the event loop nor the engine waits for one,
+even if it takes minutes.
 """
 
-import asyncio
 import json
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 from octavo.engine import FastTokenizer, Grammar, GrammarCompiler, find_added_token, json_grammar, regex_grammar
 from octavo.errors import InputError
-from octavo.server.errors import bad_request, overloaded
+from octavo.server.errors import bad_request
 from octavo.server.prompts import template_of
 from octavo.server.requests import ChatRequest, CompletionRequest, ResponseFormat, StructuredOutputs
-from octavo.server.threads import run_apart
+from octavo.server.threads import PatientCalls
 from octavo.server.tools import AnswerReader, ToolFormat, answer_rule, calls_rule, find_format, make_reader, shows_tools
 from octavo.settings import shown
 
-_logger = logging.getLogger(__name__)
-
 _PATIENCE_S = 30.0
 """How long a grammar may be compiled; large ones take a second or two."""
-_MOST_LEFT_BEHIND = 2
-"""Threads that may still be compiling for requests that were refused. Meanwhile each takes a core."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +39,7 @@ class StructureReader:
     def __init__(self, tokenizer: FastTokenizer | None, grammars: GrammarCompiler | None) -> None:
         self._tokenizer = tokenizer
         self._grammars = grammars
-        self._turn = asyncio.Lock()
-        self._left_behind: set[asyncio.Future[Grammar]] = set()
+        self._compiling = PatientCalls(name="grammar", at_once=1)
 
     async def read(self, request: CompletionRequest | ChatRequest) -> Structure:
         """The form that a request asks for; ApiError where it cannot be had."""
@@ -117,34 +109,14 @@ class StructureReader:
             raise bad_request(f"{param} needs a tokenizer, and the model's folder has none", param=param)
         if (kept := self._grammars.find(text)) is not None:
             return kept
-        if len(self._left_behind) >= _MOST_LEFT_BEHIND:
-            await asyncio.wait(self._left_behind, timeout=_PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
-        async with self._turn:
-            if len(self._left_behind) >= _MOST_LEFT_BEHIND:
-                raise overloaded("grammars that take too long are still being compiled; try again later")
-            compiling = run_apart(partial(self._grammars.compile, text), name="octavo-grammar")
-            try:
-                await asyncio.wait([compiling], timeout=_PATIENCE_S)
-            finally:
-                if not compiling.done():
-                    self._leave_behind(compiling)
-        if not compiling.done():
+        try:
+            return await self._compiling.run(partial(self._grammars.compile, text), patience_s=_PATIENCE_S)
+        except TimeoutError:
             raise bad_request(
                 f"{param}: the grammar takes more than {_PATIENCE_S:g} s to compile; simplify it", param=param
-            )
-        try:
-            return compiling.result()
+            ) from None
         except InputError as error:
             raise bad_request(str(error), param=param) from None
-
-    def _leave_behind(self, compiling: "asyncio.Future[Grammar]") -> None:
-        def has_ended(compiled: "asyncio.Future[Grammar]") -> None:
-            self._left_behind.discard(compiled)
-            compiled.exception()  # nobody else asks for it
-
-        self._left_behind.add(compiling)
-        compiling.add_done_callback(has_ended)
-        _logger.warning("a grammar is still being compiled after its request has ended")
 
 
 def _may_call(request: ChatRequest) -> bool:

@@ -1,0 +1,65 @@
+"""Chat templates that do not end: they hold up neither other requests nor the end of the server."""
+
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import httpx
+import pytest
+
+from octavo.engine import save_tiny_model
+from rigs.processes import bound
+
+LOOP = "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}"
+"""It takes minutes: Jinja bounds each range, and not all of them together."""
+LOOPS_ON_REQUEST = "{% if loops %}" + LOOP + "{% endif %}{{ messages[0].content }}"
+MESSAGES = [{"role": "user", "content": "hi"}]
+SLOW = {"messages": MESSAGES, "max_tokens": 1, "chat_template_kwargs": {"loops": True}}
+QUICK = {"messages": MESSAGES, "max_tokens": 1}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models") / "looping"
+    save_tiny_model("llama", folder)
+    (folder / "chat_template.jinja").write_text(LOOPS_ON_REQUEST)
+    return folder
+
+
+@contextmanager
+def serving(folder, patience_s):
+    """A process, as the threads that loop would outlive a test."""
+    program = (
+        f"from octavo.cli import main; from octavo.server import service; service._PATIENCE_S = {patience_s}\nmain()"
+    )
+    flags = ["serve", folder, "--port", "0", "--device-memory", "16MiB", "--shutdown-timeout", "0"]
+    command = bound([sys.executable, "-c", program, *flags])
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process, process.stdout.readline().split()[4]
+        finally:
+            process.kill()
+
+
+def test_others_are_served_and_the_process_ends(folder):
+    """The clients of ten that loop, more than an executor has threads here, do not wait for them."""
+    with serving(folder, patience_s=60) as (process, url):
+        for _ in range(10):
+            with pytest.raises(httpx.ReadTimeout):
+                httpx.post(f"{url}/v1/chat/completions", json=SLOW, timeout=0.2)
+        answer = httpx.post(f"{url}/v1/completions", json={"prompt": "hi", "max_tokens": 1}, timeout=60)
+        assert answer.status_code == 200
+        process.terminate()
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+
+
+def test_one_that_takes_too_long_is_refused(folder):
+    with serving(folder, patience_s=2) as (_, url):
+        answers = [
+            httpx.post(f"{url}/v1/chat/completions", json=body, timeout=60)
+            for body in (QUICK, SLOW, QUICK, SLOW, QUICK)
+        ]
+    assert [answer.status_code for answer in answers] == [200, 400, 200, 400, 429]
+    assert "the chat template takes more than 2 s" in answers[1].json()["error"]["message"]
+    assert "still at work on a chat template" in answers[4].json()["error"]["message"]
