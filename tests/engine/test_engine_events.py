@@ -70,3 +70,30 @@ def test_the_plan_is_told_first_and_at_every_heartbeat_however_the_clock_jumps()
     assert [batch.ts for batch in told] == [1000.0, 1000.0 + HEARTBEAT_S, 5000.0, 1000.0]
     assert all(batch.plan == published_plan(engine.manager.config) and not batch.events for batch in told)
     assert [group.kind for group in told[0].plan.groups] == [group.spec.kind for group in engine.manager.config.groups]
+
+
+class EmptyStore:
+    """What is below the device: nothing, on stores that are off now and then."""
+
+    is_telling = False
+    num_told_blocks = 0
+    stores_off = ()
+
+    def take_events(self):
+        return []
+
+
+def test_the_plan_is_told_at_once_when_a_shared_store_is_off_or_on_again():
+    publisher, feeds, told = InProcessPublisher(), [], []
+
+    def make_feed(manager):
+        feeds.append(EventFeed(manager, publisher, clock=lambda: 0.0))
+        return feeds[0]
+
+    HashEngine(small_model(full()), spare=0.2, enable_events=True, make_feed=make_feed)
+    publisher.subscribe(told.append)
+    below = EmptyStore()
+    feeds[0].follow(below)
+    for below.stores_off in ([], ["redis"], ["redis"], ["redis", "objects"], [], []):
+        feeds[0].publish()
+    assert [batch.plan.stores_off for batch in told] == [[], ["redis"], ["redis", "objects"], []]

@@ -139,3 +139,30 @@ def test_a_tier_that_raises_from_its_first_call_on(below):
     world.poll(LONG_S)
     assert world.load(key_of(0)) == set()
     world.manager.close()
+
+
+@pytest.mark.parametrize(
+    ("names", "stores", "off_after_first"),
+    [(["a"], ["a"], ["faulty"]), (["a", "a"], ["a"], []), (["a", "b"], [], []), ([""], [], [])],
+)
+def test_a_shared_store_is_off_when_all_ways_to_it_are(names, stores, off_after_first):
+    tiers = [FaultyTier(NaiveTier(1 << 20)) for _ in names]
+    for tier, name in zip(tiers, names, strict=True):
+        tier.shared_as = name
+    world = OffloadWorld(LRUPolicy(GROUPS, NUM_SLOTS), tiers)
+    manager = world.manager
+
+    def off_after(seconds):
+        for _ in range(4):
+            world.poll(seconds / 4)
+        return manager.stores_off
+
+    assert (list(manager.stores.values()), manager.stores_off) == (stores, [])
+    for tier, off in zip(tiers, [off_after_first, ["faulty"] if stores else []], strict=False):
+        tier.raises = METHODS
+        assert off_after(1.0) == []
+        assert off_after(4.0) == off
+    for tier in tiers:
+        tier.get_well()
+    assert off_after(2 * LONG_S) == []
+    manager.close()

@@ -13,6 +13,7 @@ from octavo.events import (
     Heard,
     KVEventBatch,
     PublishedGroup,
+    PublishedPlan,
     Resync,
     ResyncReason,
     Silence,
@@ -152,8 +153,8 @@ def test_a_group_whose_rule_the_events_do_not_tell_needs_nothing():
     assert learning.plan.plan.groups[1] == PublishedGroup(kind="sliding_window", block_size=16, sliding_window=1)
 
 
-def delivered(*events, is_whole=False):
-    batch = KVEventBatch(ts=0.0, events=list(events))
+def delivered(*events, is_whole=False, plan=None):
+    batch = KVEventBatch(ts=0.0, events=list(events), plan=plan)
     payload = encode_batch(batch)
     return Delivered(
         sequence=0, topic="", batch=batch, endpoint="", payload=payload, is_replayed=False, is_whole=is_whole
@@ -231,6 +232,27 @@ def test_a_view_that_begins_late_or_anew_says_so(is_from_start, is_complete):
 
 
 ANEW = Resync(reason=ResyncReason.RESTARTED, expected=1, got=0, is_from_start=True)
+
+
+def test_a_plan_tells_which_stores_are_off_and_stays_the_same_plan():
+    engine = Follower()
+
+    def off():
+        return list(engine.member.index._engines["a:1"].stores_off)
+
+    plan = PublishedPlan(hash_block_size=8, groups=[FULL], heartbeat_s=10.0, stores_off=["redis"])
+    for item in (delivered(plan=plan), delivered(stored(0, FULL, hashes_of(FULL)))):
+        engine.feed.take(item)
+    index = engine.member.index
+    assert off() == ["redis"]
+    engine.feed.take(delivered(plan=PublishedPlan(hash_block_size=8, groups=[FULL], heartbeat_s=10.0)))
+    assert (engine.member.index, off()) == (index, [])
+    engine.feed.take(delivered(plan=plan))
+    engine.feed.take(Resync(reason=ResyncReason.GAP, expected=1, got=3))
+    assert (engine.member.index, off()) == (index, ["redis"])
+    for item in (ANEW, delivered(stored(0, FULL, hashes_of(FULL)))):
+        engine.feed.take(item)
+    assert off() == []
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from hypothesis import given, strategies as st
 from octavo.events import BlockRemoved, BlockStored, GroupView
 from octavo.router import EngineAddress, FleetIndex, Placement, Prompt
 from octavo.router.facts import read_models
+from octavo.stores import StoreDownError
 from octavo.testing import strategies
 from rigs.running_router import RoutedEngine, RunningRouter
 from rigs.running_server import MODEL
@@ -38,7 +39,7 @@ def event(kind, hashes, group, place):
 
 @st.composite
 def fleets(draw):
-    """An index, and the names of each engine's stores."""
+    """An index, and the names of the stores that each engine can use."""
     layers = draw(strategies.layer_sets(block_sizes=st.sampled_from([4, 8, 12])))
     specs = list(dict.fromkeys(layers.values()))
     index = FleetIndex(specs, hash_block_size=4)
@@ -55,9 +56,16 @@ def fleets(draw):
         hashes = HASHES[size // 4 - 1 :: size // 4][first:][: draw(st.integers(1, 24))]
         name, place = draw(st.sampled_from(NAMES)), draw(st.sampled_from(PLACES))
         index.apply(name, [event(kind, hashes, group, place)])
+    off = {name: draw(st.sets(st.sampled_from(["redis", "objects"]), max_size=1)) for name in NAMES}
+    for name, media in off.items():
+        index.note_stores_off(name, media)
     for name in draw(st.sets(st.sampled_from(NAMES), max_size=2)):
-        draw(st.sampled_from([index.restart, index.resync, index.silence]))(name)
-    return specs, index, stores
+        change = draw(st.sampled_from([index.restart, index.resync, index.silence]))
+        change(name)
+        if change == index.restart:
+            off[name] = set()
+    used = {name: {m: store for m, store in stores[name].items() if m not in off[name]} for name in NAMES}
+    return specs, index, used
 
 
 @given(fleet=fleets(), num_tokens=st.integers(0, 97))
@@ -156,3 +164,58 @@ def test_what_a_store_has_is_expected_after_a_reset_that_spares_it(engines, runn
         answer = client.post("/v1/completions", json=body)
     resumed = answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
     assert int(answer.headers["x-octavo-expected"]) == resumed > 0
+
+
+def turn_off(engine):
+    """Its store cannot be reached, until `turn_on`."""
+    tier = engine._offload._manager._below.lowers[-1]._tier
+
+    async def probe():
+        raise StoreDownError("it is away")
+
+    tier._client.probe = probe
+    tier._health.degrade("it is away")
+
+
+def turn_on(engine):
+    del engine._offload._manager._below.lowers[-1]._tier._client.probe
+
+
+def wait_until_said(engine, stores_off):
+    while engine.ask(lambda asked: asked._event_feed._plan.stores_off) != stores_off:
+        pass
+    engine.ask(tell_all)
+
+
+def expected_and_resumed(router, body, engine, engines):
+    """Of a prompt that goes to this engine."""
+    router.wait_until_told(engines)
+    with router.client() as client:
+        for each in engines:
+            client.request("DELETE" if each is engine else "POST", f"/fleet/{each.name}/drain").raise_for_status()
+        answer = client.post("/v1/completions", json=body)
+    resumed = answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+    return int(answer.headers["x-octavo-expected"]), resumed
+
+
+def test_what_others_stored_counts_only_while_the_engines_own_store_is_on(engines, running):
+    pytest.importorskip("obstore")
+    router = running(RunningRouter([engine.url for engine in engines]))
+    router.wait_until_known(2)
+    one, other = engines
+    prompts = [{"model": MODEL, "prompt": list(range(i, i + 200)), "max_tokens": 1, "temperature": 0} for i in range(3)]
+    with router.client() as client:
+        client.post(f"/fleet/{other.name}/drain").raise_for_status()
+        for body in prompts:
+            client.post("/v1/completions", json=body).raise_for_status()
+    one.ask(tell_all)
+    other.ask(turn_off)
+    wait_until_said(other, ["objects"])
+    late = running(RunningRouter([engine.url for engine in engines]))
+    late.wait_until_known(2)
+    for asked, body in zip((router, late), prompts, strict=False):
+        assert expected_and_resumed(asked, body, other, engines) == (0, 0)
+    other.ask(turn_on)
+    wait_until_said(other, [])
+    expected, resumed = expected_and_resumed(late, prompts[2], other, engines)
+    assert expected == resumed > 0

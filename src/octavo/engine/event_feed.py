@@ -4,6 +4,8 @@ import logging
 import time
 from collections.abc import Callable
 
+import msgspec
+
 from octavo.blocks import KVCacheManager
 from octavo.engine.telling import MediaBelow, Telling
 from octavo.errors import InputError
@@ -72,14 +74,14 @@ class EventFeed:
         return self._telling.is_under_way
 
     def publish(self) -> None:
-        """Publishes the plan when it is due, then one batch with all changes since the last one, if there are any. Now
-        and then it also tells all anew, a portion with each batch."""
-        now = self._clock()
-        if not now < self._next_heartbeat <= now + HEARTBEAT_S:  # the clock may jump
+        """Publishes the plan when it is due or another one, then one batch with all changes since the last one, if any.
+        Now and then it also tells all anew, a portion with each batch."""
+        now, media = self._clock(), self._telling.below
+        has_changed = self._note_stores(media)
+        if has_changed or not now < self._next_heartbeat <= now + HEARTBEAT_S:  # the clock may jump
             self._next_heartbeat = now + HEARTBEAT_S
             self._publisher.publish(KVEventBatch(ts=now, events=[], plan=self._plan))
         self._telling.begin_if_due()
-        media = self._telling.below
         below = [] if media is None else media.take_events()  # first: a reset of these media resets the device too
         events = below + self._source.messages(self._manager.take_changes())
         told_anew, whole_since = self._telling.step(below)
@@ -91,6 +93,14 @@ class EventFeed:
             self._publisher.publish(KVEventBatch(ts=now, events=events))
         if whole_since is not None:
             self._publisher.publish(KVEventBatch(ts=now, events=[], whole_since=whole_since))
+
+    def _note_stores(self, media: MediaBelow | None) -> bool:
+        """Has the plan say which shared stores are off. Whether that is new."""
+        off = [] if media is None else media.stores_off
+        if self._plan is None or off == self._plan.stores_off:
+            return False
+        self._plan = msgspec.structs.replace(self._plan, stores_off=off)
+        return True
 
     def close(self) -> None:
         self._publisher.close()

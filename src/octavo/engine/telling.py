@@ -36,6 +36,10 @@ class MediaBelow(Protocol):
         """Whether the next `take_events` goes on with that."""
 
     @property
+    def stores_off(self) -> list[str]:
+        """The media whose shared stores cannot be used now."""
+
+    @property
     def num_told_blocks(self) -> int:
         """At most this many blocks are told by `tell_all`."""
 

@@ -46,6 +46,8 @@ class Holder:
     """Whether it told of blocks on another medium than the device."""
     stores: Mapping[str, str] = field(default_factory=dict)
     """By medium: the name of a store. All holders that use a store have what any of them told of it."""
+    stores_off: Collection[str] = ()
+    """The media whose stores it cannot use now."""
 
     def count(self, medium: str | None, num_blocks: int) -> None:
         """More blocks, or fewer."""

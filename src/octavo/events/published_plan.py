@@ -20,6 +20,7 @@ from octavo.specs import (
 )
 
 _MOST_GROUPS = 1 << 10
+_MOST_STORES = 1 << 6
 _Positive = Annotated[int, Meta(ge=1)]
 
 
@@ -54,6 +55,14 @@ class PublishedPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """Whether AllBlocksCleared means all media, as Octavo's does, or the device only."""
     heartbeat_s: Annotated[float, Meta(gt=0)] | None = None
     """The publisher says its plan anew after this time at the latest; a longer silence means that it is gone."""
+    stores_off: Annotated[list[str], Meta(max_length=_MOST_STORES)] = []
+    """The media, as events own them, whose shared stores the publisher cannot use now. It tells its plan anew whenever
+    that changes."""
+
+    @property
+    def at_rest(self) -> "PublishedPlan":
+        """What stays while the publisher runs: the groups and their rules."""
+        return msgspec.structs.replace(self, heartbeat_s=None, stores_off=[])
 
     @classmethod
     def of_specs(

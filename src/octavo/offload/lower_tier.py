@@ -125,10 +125,14 @@ class LowerTier:
         """What changed on the medium for those who follow it, and how to find what is there for them."""
         changes, self._untaken = self._net_changes(), TierChanges([], [])
         if self._told is not None:
-            is_off = self._off_since is not None and self._now >= self._off_since + _OFF_UNTOLD_S
-            changes = self._told.pass_on(changes, self._lookup, is_off=is_off)
+            changes = self._told.pass_on(changes, self._lookup, is_off=self.is_told_as_off)
         self._has_more_changes = changes.has_more
         return Place(changes, self._lookup_told)
+
+    @property
+    def is_told_as_off(self) -> bool:
+        """Whether followers are told that the tier has nothing, as it is off."""
+        return self._off_since is not None and self._now >= self._off_since + _OFF_UNTOLD_S
 
     def owned_by(self, tenants: Collection[bytes]) -> list[tuple[OffloadKey, bytes, int]]:
         return self._ask("owned_by", lambda: list(self._tier.owned_by(tenants)), [])

@@ -148,6 +148,12 @@ class OffloadingManager:
         return {medium: name for medium, name in names if name and media[medium] == 1}
 
     @property
+    def stores_off(self) -> list[str]:
+        """Of `stores`, the media that followers are told to be off."""
+        on = {lower.medium for lower in self._below.lowers if not lower.is_told_as_off}
+        return [medium for medium in self.stores if medium not in on]
+
+    @property
     def cold_starts(self) -> list[str]:
         """What tiers have kept under other identities, as they said when they were opened."""
         return [lower.cold_start for lower in self._below.lowers if lower.cold_start]

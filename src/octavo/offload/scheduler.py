@@ -208,6 +208,11 @@ class OffloadScheduler:
         return self._manager.stores
 
     @property
+    def stores_off(self) -> list[str]:
+        """The media whose stores cannot be used now."""
+        return self._manager.stores_off
+
+    @property
     def cold_starts(self) -> list[str]:
         """What tiers have kept under other identities, as they said when they were opened."""
         return self._manager.cold_starts

@@ -2,7 +2,7 @@
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from octavo.errors import InputError, WireError
 from octavo.events import (
@@ -34,6 +34,8 @@ class Feed(ABC):
 
     def __init__(self, member: Member) -> None:
         self.member = member
+        self._stores_off: Collection[str] = ()
+        """As the last plan among the events tells."""
 
     def take(self, item: SubscriberItem) -> None:
         """Takes the next item of the subscriber. InputError if the engine cannot be followed any longer."""
@@ -43,13 +45,18 @@ class Feed(ABC):
         match item:
             case Delivered():
                 self._check_rank(item.batch.data_parallel_rank)
+                if item.batch.plan is not None:
+                    self._stores_off = item.batch.plan.stores_off
                 self._apply(item)
-                if item.is_whole and member.index is not None:
-                    member.index.told_all(member.name)
+                if member.index is not None:
+                    member.index.note_stores_off(member.name, self._stores_off)
+                    if item.is_whole:
+                        member.index.told_all(member.name)
                 member.num_batches += 1
                 member.blind = ""
             case Resync(is_from_start=True):
                 member.has_begun_anew = True
+                self._stores_off = ()
                 self._begin_anew()
             case Resync():
                 member.has_begun_anew |= item.reason in _MAYBE_ANEW

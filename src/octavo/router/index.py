@@ -112,6 +112,7 @@ class FleetIndex:
         one."""
         holder = self._engines[name]
         to.add_engine(name, is_complete=holder.is_complete, stores=holder.stores)
+        to.note_stores_off(name, holder.stores_off)
         to._blocks.take_over(to._engines[name], self._blocks, holder)  # noqa: SLF001 - of the same class
         if name in self._silent:
             to.silence(name)
@@ -121,6 +122,10 @@ class FleetIndex:
         """Takes one batch of an engine's events, which ends its silence."""
         self._silent.discard(name)
         self._blocks.apply(self._engines[name], events)
+
+    def note_stores_off(self, name: str, media: Collection[str]) -> None:
+        """The engine can use its stores on all media but these, so what others told of them does not count for it."""
+        self._engines[name].stores_off = media
 
     def resync(self, name: str) -> None:
         """The engine's blocks are unknown: forget those that it may have removed."""
@@ -249,7 +254,8 @@ class FleetIndex:
         stores: dict[tuple[str, str], int] = {}
         for holder in self._engines.values():
             for store in holder.stores.items():
-                stores[store] = stores.get(store, 0) | holder.bit
+                if store[0] not in holder.stores_off:
+                    stores[store] = stores.get(store, 0) | holder.bit
         sharing: dict[str, list[int]] = {}
         for (medium, _), holders in stores.items():
             if holders & (holders - 1):  # more than one

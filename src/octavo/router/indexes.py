@@ -30,7 +30,7 @@ class Indexes:
 
     def find(self, plan: PublishedPlan, *, algorithm: str, seed: str, lookahead_tokens: int = 0) -> FleetIndex:
         """The index of a plan; a new one for a new plan. InputError if the plan cannot be followed."""
-        key = msgspec.json.encode(msgspec.structs.replace(plan, heartbeat_s=None)), algorithm, seed, lookahead_tokens
+        key = msgspec.json.encode(plan.at_rest), algorithm, seed, lookahead_tokens
         if key not in self._indexes:
             hasher = BlockHasher(
                 hash_block_size=plan.hash_block_size, algorithm=algorithm, seed=seed, lookahead_tokens=lookahead_tokens

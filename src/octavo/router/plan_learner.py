@@ -11,8 +11,6 @@ from itertools import takewhile
 from math import gcd
 from types import MappingProxyType
 
-import msgspec
-
 from octavo.errors import InputError
 from octavo.events import AnyEvent, BlockStored, PublishedGroup, PublishedPlan, external_hashes
 from octavo.hashing import BlockHasher, MultiModalItem, RequestIdentity
@@ -87,7 +85,7 @@ class PlanLearner:
     def take_plan(self, plan: PublishedPlan) -> bool:
         """Takes the plan that an engine of Octavo tells among its events. Returns whether the plan is new or another
         one."""
-        before, self._told = self.plan, msgspec.structs.replace(plan, heartbeat_s=None)
+        before, self._told = self.plan, plan.at_rest
         if self._hashing is not None and self._hashing[0] != plan.hash_block_size:
             self._hashing = None
         return self.plan != before
