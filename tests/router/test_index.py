@@ -14,6 +14,7 @@ HASH_BLOCK_SIZE = 4
 PROMPT_BLOCKS = 24
 HASHES = list(range(100, 100 + PROMPT_BLOCKS))
 NAMES = ["a", "b", "c"]
+TWO = NAMES[:2]
 LAYERS = strategies.layer_sets(block_sizes=st.sampled_from([4, 8, 12]))
 LENGTHS = st.integers(0, 4 * PROMPT_BLOCKS + 1)
 MEDIA = st.sampled_from(["GPU", "CPU", "STORAGE", "redis"])
@@ -152,6 +153,66 @@ TestFleet = Fleet.TestCase
 TestFleet.settings = settings(max_examples=2 * settings().max_examples, stateful_step_count=30)
 
 FULL = FullAttentionSpec(block_size=4, num_kv_heads=1, head_size=8)
+
+
+class Expecting(RuleBasedStateMachine):
+    """Prompts are sent to engines, which lose what they hold at any moment."""
+
+    def __init__(self):
+        super().__init__()
+        self.index = FleetIndex([FULL], hash_block_size=4, clears_all_media=True)
+        for name in TWO:
+            self.index.add_engine(name)
+        self.sent = []
+        """The engine, what is expected of it, and the tokens that count: 0 once the engine has lost them."""
+
+    @rule(name=st.sampled_from(TWO), num_blocks=st.integers(1, 3))
+    def send(self, name, num_blocks):
+        tokens = 4 * num_blocks
+        self.sent.append([name, self.index.expect(name, HASHES[:num_blocks], tokens + 1), tokens])
+
+    @precondition(lambda self: self.sent)
+    @rule(which=st.integers(0, 5))
+    def answer(self, which):
+        name, expectation, _ = self.sent.pop(which % len(self.sent))
+        self.index.expect_no_more(name, expectation)
+
+    @rule(name=st.sampled_from(TWO), how=st.sampled_from(["clear", "resync", "restart", "leave"]), sweeps=st.booleans())
+    def lose(self, name, how, sweeps):
+        """The next batches sweep what is gone."""
+        match how:
+            case "clear":
+                self.index.apply(name, [AllBlocksCleared()])
+            case "leave":
+                self.index.remove_engine(name)
+                self.index.add_engine(name)
+            case _:
+                getattr(self.index, how)(name)
+        for of_prompt in self.sent:
+            of_prompt[2] *= of_prompt[0] != name
+        for _ in range(8 * sweeps):
+            self.index.apply(name, [])
+
+    @invariant()
+    def counts_what_is_expected(self):
+        counts = {name: max((tokens for own, _, tokens in self.sent if own == name), default=0) for name in TWO}
+        assert self.index.resumes(HASHES, 17) == {name: tokens for name, tokens in counts.items() if tokens}
+
+
+TestExpecting = Expecting.TestCase
+
+
+def test_a_prompt_that_is_answered_late_takes_nothing_from_a_later_one():
+    """Its engine has cleared its cache twice meanwhile, and has the same bit again."""
+    machine = Expecting()
+    machine.send(name="a", num_blocks=1)
+    machine.lose(name="a", how="clear", sweeps=True)
+    machine.lose(name="a", how="clear", sweeps=True)
+    machine.send(name="a", num_blocks=1)
+    machine.answer(which=0)
+    machine.counts_what_is_expected()
+
+
 STATE = MambaSpec(block_size=4, shapes=((4,),), dtypes=(CacheDType.FLOAT32,))
 
 

@@ -36,6 +36,8 @@ class Holder:
     """One publisher."""
 
     bit: int
+    life: int
+    """Another number whenever its blocks were forgotten. A bit comes back."""
     is_complete: bool
     """Whether all is known that the publisher holds, and everything could be applied that it told."""
     num_dropped_events: int = 0
@@ -57,10 +59,9 @@ class Holder:
 class Expectation(NamedTuple):
     """Blocks that a holder is about to have."""
 
-    bit: int
+    life: int
+    """The holder's when it was noted."""
     blocks: Mapping[GroupIdx, Sequence[ExternalHash]]
-    tables: Sequence[GroupBlocks]
-    """Where it was noted."""
 
 
 class HeldBlocks:
@@ -78,6 +79,7 @@ class HeldBlocks:
         self._clears_all_media = clears_all_media
         self._places: dict[_Place, list[GroupBlocks]] = {}
         self._expected = self._new_tables()
+        self._num_lives = 0
         self._all_bits = 0
         """The bits of the holders, and those that `_gone` waits to give back."""
         self._gone = 0
@@ -98,7 +100,9 @@ class HeldBlocks:
 
     def add_holder(self, *, is_complete: bool = True, stores: Mapping[str, str] = NO_STORES) -> Holder:
         """A new publisher that holds nothing. If it is not new, what it held before is not known."""
-        return Holder(self._take_bit(), is_complete, stores=stores)
+        holder = Holder(0, 0, is_complete, stores=stores)
+        self._begin_life(holder)
+        return holder
 
     def remove_holder(self, holder: Holder) -> None:
         """The publisher is gone; nobody asks for the holder again."""
@@ -134,11 +138,11 @@ class HeldBlocks:
         for group_idx, hashes in blocks.items():
             group = self._expected[group_idx]
             group.store(hashes, block_size=group.block_size, holder=holder.bit, is_counted=True)
-        return Expectation(holder.bit, blocks, self._expected)
+        return Expectation(holder.life, blocks)
 
     def expect_no_more(self, holder: Holder, expectation: "Expectation") -> None:
         """By now the holder has told of the blocks, or will not have them."""
-        if expectation.bit != holder.bit or expectation.tables is not self._expected:
+        if expectation.life != holder.life:
             return  # it was forgotten with the holder's other blocks
         for group_idx, hashes in expectation.blocks.items():
             self._expected[group_idx].remove(hashes, holder=holder.bit)
@@ -286,13 +290,14 @@ class HeldBlocks:
     def _forget(self, holder: Holder) -> None:
         """The holder goes on with another bit; the tables are swept of the old one little by little."""
         self._give_back(holder.bit)
-        holder.bit = self._take_bit()
+        self._begin_life(holder)
         holder.num_blocks_on.clear()
 
-    def _take_bit(self) -> int:
-        bit = ~self._all_bits & (self._all_bits + 1)  # the lowest one that is free
-        self._all_bits |= bit
-        return bit
+    def _begin_life(self, holder: Holder) -> None:
+        self._num_lives += 1
+        holder.life = self._num_lives
+        holder.bit = ~self._all_bits & (self._all_bits + 1)  # the lowest one that is free
+        self._all_bits |= holder.bit
 
     def _give_back(self, bit: int) -> None:
         if self._all_bits == bit:  # the only holder, so every block is its own
