@@ -68,6 +68,14 @@ class Fleet(RuleBasedStateMachine):
     def clear(self, data):
         self.tell(data, AllBlocksCleared())
 
+    @rule()
+    def move(self):
+        """As if all plans had grown, by nothing here."""
+        index = FleetIndex(self.specs, **self.values)
+        for name in self.views:
+            self.index.move_engine(name, index)
+        self.index = index
+
     @precondition(lambda self: self.views)
     @rule(data=st.data())
     def resync(self, data):

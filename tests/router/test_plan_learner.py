@@ -190,6 +190,24 @@ def test_what_was_told_before_a_group_was_known_counts_when_it_is():
     assert engine.member.index.num_blocks_of("a:1") == 4 + 2 + 1
 
 
+def test_copies_that_were_counted_count_when_the_plan_has_grown():
+    """vLLM tells each copy of its slower media, with tokens."""
+    engine, hashes = Follower(), hashes_of(FULL)
+    for _ in range(2):
+        told = stored(0, FULL, hashes)
+        told.medium = "CPU"
+        engine.feed.take(delivered(told))
+    former = engine.member.index
+    engine.feed.take(delivered(stored(1, WINDOW, hashes_of(WINDOW))))
+    assert engine.member.index is not former
+    removed = BlockRemoved(block_hashes=hashes, medium="CPU", group_idx=0)
+    engine.feed.take(delivered(removed))
+    assert engine.resumes() == {"a:1": 64}
+    engine.feed.take(delivered(removed))
+    assert engine.resumes() == {}
+    assert engine.num_blocks == 2
+
+
 @pytest.mark.parametrize("ahead", [1, 2])
 def test_hashes_that_cover_the_next_tokens_are_found_out_once_they_can_be(ahead):
     engine, told = Follower(), hashes_of(FULL, [*TOKENS, 1, 2], ahead=ahead)

@@ -91,6 +91,24 @@ class GroupBlocks:
                 holders.pop(block_hash, None)
         return Removed(num_blocks, may_be_left)
 
+    def is_held_by(self, holder: int) -> bool:
+        """Whether the holder has a block here."""
+        return any(bits & holder for holders in self.by_size.values() for bits in holders.values())
+
+    def take_over(self, holder: int, others: "GroupBlocks", other: int) -> int:
+        """The holder, who has nothing yet, gets what another one has there. Returns the number of blocks."""
+        num_blocks = 0
+        for block_size, holders in others.by_size.items():
+            hashes = [block_hash for block_hash, bits in holders.items() if bits & other]
+            if hashes:
+                num_blocks += self.store(hashes, block_size=block_size, holder=holder, is_counted=False)
+        for (block_size, of, block_hash), copies in others._copies.items():  # noqa: SLF001 - of the same class
+            if of == other:
+                self._copies[block_size, holder, block_hash] = copies
+        told_again = others._told_again  # noqa: SLF001 - of the same class
+        self._told_again |= {(size, holder, block_hash) for size, of, block_hash in told_again if of == other}
+        return num_blocks
+
     def sweep(self, gone: int) -> Iterator[int]:
         """Removes holders that are gone, a bounded number of blocks at a time: yields how many it looked at."""
         for holders in list(self.by_size.values()):

@@ -125,13 +125,11 @@ class HeldBlocks:
         """The holder has what another one of other publishers has, whose groups are the first ones here."""
         for (medium, ownership), groups in list(others._places.items()):  # noqa: SLF001 - of the same class
             for index, group in enumerate_groups(groups):
-                for block_size, holders in group.by_size.items():
-                    hashes = [block_hash for block_hash, bits in holders.items() if bits & other.bit]
-                    own = self._on_place(holder, (medium, ownership)) if hashes else None
-                    if own is not None:
-                        stored = own[index].store(hashes, block_size=block_size, holder=holder.bit, is_counted=False)
-                        holder.count(medium, stored)
+                own = self._on_place(holder, (medium, ownership)) if group.is_held_by(other.bit) else None
+                if own is not None:
+                    holder.count(medium, own[index].take_over(holder.bit, group, other.bit))
         holder.num_dropped_events += other.num_dropped_events
+        holder.has_slower_media = other.has_slower_media
 
     def expect(self, holder: Holder, blocks: Mapping[GroupIdx, Sequence[ExternalHash]]) -> "Expectation":
         """The holder is about to have these blocks of the groups' own sizes, as far as somebody else can tell."""
