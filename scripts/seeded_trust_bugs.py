@@ -182,15 +182,15 @@ TRUST_BUGS = (
     Bug(
         name="a block is told as gone while another chunk has it",
         file="offload/event_source.py",
-        right="if was_there and not self._is_there(block)]",
-        wrong="if was_there]",
+        right="if was_there and not self._is_there(num_blocks, key)\n",
+        wrong="if was_there\n",
         tests=("tests/offload/test_event_source.py::test_a_block_is_there_while_any_chunk_has_it",),
     ),
     Bug(
         name="unknown blocks are told as none",
         file="offload/event_source.py",
-        right="self._size(key) if mask == ALL_BLOCKS else 0)",
-        wrong="self._size(key) if mask == ALL_BLOCKS else 1)",
+        right="num_blocks if mask == ALL_BLOCKS else 0)",
+        wrong="num_blocks if mask == ALL_BLOCKS else 1)",
         tests=("tests/offload/test_event_source.py::test_a_chunk_of_a_former_process_is_told_by_its_last_block",),
     ),
     Bug(
