@@ -25,7 +25,7 @@ demo: $(VENV)/.installed  ## serve hybrid models with ever more tiers, and compa
 	$(BIN)/octavo demo
 
 test: $(VENV)/.installed  ## all tests that need no peer
-	$(BIN)/pytest -m "not vllm and not browser and not fleet and not stores"
+	$(BIN)/pytest -n logical --maxprocesses 4 --dist loadfile -m "not vllm and not browser and not fleet and not stores"
 
 test-pythons:  ## a short suite on the other versions of Python that are installed here
 	scripts/test_pythons.sh $(OTHER_PYTHONS)
