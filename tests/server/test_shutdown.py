@@ -1,13 +1,19 @@
 """The end of a server: streams end with a reason, nobody new comes in, and what was on its way down is written."""
 
 import json
+import socket
 import threading
 
+import httpx
 import pytest
 
 from rigs.running_server import ENDLESS, LONG_CONTEXT, RunningServer
 
 LONG = {"prompt": "a", **ENDLESS}
+UNFINISHED = (
+    b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+    b"Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+)
 
 
 @pytest.fixture
@@ -15,6 +21,11 @@ def ending(model_folder):
     server = RunningServer(model_folder, max_model_len=LONG_CONTEXT)
     yield server
     server.close()
+
+
+def address_of(server):
+    url = httpx.URL(server.url)
+    return url.host, url.port
 
 
 def events_of(lines):
@@ -44,6 +55,18 @@ def test_a_whole_answer_is_whole_or_none(ending):
     ending.ask_to_end()
     asking.join()
     assert codes == [503]
+
+
+def test_what_the_engine_has_not_got_yet_is_refused(ending, caplog):
+    """The rest of its body never comes."""
+    with socket.create_connection(address_of(ending)) as line:
+        line.sendall(UNFINISHED)
+        ending.wait_until_open(1)
+        ending.ask_to_end()
+        answer = line.makefile("rb").read()
+    assert answer.startswith(b"HTTP/1.1 503 ")
+    assert b"the server is shutting down" in answer
+    assert [record for record in caplog.records if record.exc_info or record.levelname == "ERROR"] == []
 
 
 def test_requests_get_time_to_end(model_folder):

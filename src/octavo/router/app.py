@@ -90,6 +90,7 @@ class RouterServer(SignalledServer):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Takes no new requests; open ones end or are given up."""
         self.admission.close()
+        asyncio.get_running_loop().call_later(self._config.shutdown_timeout_s, self.admission.drop)
         await super().shutdown(sockets)
 
 
@@ -155,5 +156,6 @@ class _Generation(BodyRoute):
         self._proxy = proxy
 
     async def _serve(self, exchange: Exchange, ticket: Ticket) -> None:
-        body = bytes(await exchange.read_body(ticket))
-        await exchange.run(self._proxy.answer(exchange, self._path, body))
+        with ticket.may_be_dropped():
+            body = bytes(await exchange.read_body(ticket))
+            await exchange.run(self._proxy.answer(exchange, self._path, body))

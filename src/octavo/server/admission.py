@@ -10,8 +10,10 @@ tenant always finds some. No tenant must be known before.
 
 import asyncio
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from octavo.server.errors import overloaded, shutting_down
 
@@ -31,6 +33,8 @@ class Admission:
         self._is_closed = False
         self._is_idle = asyncio.Event()
         self._is_idle.set()
+        self._droppable: set[asyncio.Task[Any]] = set()
+        """Each answers a request that can be refused at any time."""
 
     @property
     def is_closed(self) -> bool:
@@ -80,6 +84,22 @@ class Admission:
         """Returns when no request is open."""
         await self._is_idle.wait()
 
+    def drop(self) -> None:
+        """Once it is closed: refuses the requests that would have no other end."""
+        for task in self._droppable:
+            task.cancel()
+
+    @contextmanager
+    def droppable(self) -> Iterator[None]:
+        """Meanwhile this task's request can be refused by `drop`."""
+        task = asyncio.current_task()
+        assert task is not None, "a request is answered in a task"
+        self._droppable.add(task)
+        try:
+            yield
+        finally:
+            self._droppable.discard(task)
+
 
 class Ticket:
     """The share of an open request."""
@@ -105,6 +125,10 @@ class Ticket:
 
     def __enter__(self) -> Self:
         return self
+
+    def may_be_dropped(self) -> AbstractContextManager[None]:
+        """Meanwhile the request has no end but its own, as an engine's abort."""
+        return self._admission.droppable()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -3,13 +3,14 @@
 It counts the request in and out, refuses what went wrong, and is silent where nobody listens any more.
 """
 
+import asyncio
 from abc import ABC, abstractmethod
 
 from starlette.types import Receive, Scope, Send
 
 from octavo.server.admission import Admission, Ticket
 from octavo.server.config import HttpConfig
-from octavo.server.errors import as_api_error
+from octavo.server.errors import as_api_error, shutting_down
 from octavo.server.exchange import ClientGoneError, Exchange
 from octavo.server.http_metrics import HttpMetrics
 
@@ -30,6 +31,10 @@ class BodyRoute(ABC):
         except ClientGoneError:
             self._metrics.clients_gone.inc()
             return
+        except asyncio.CancelledError:  # the server waits no longer
+            if not self._admission.is_closed:
+                raise
+            await exchange.refuse(shutting_down())
         except Exception as error:  # noqa: BLE001 - whatever it is, the client is told something
             await exchange.refuse(as_api_error(error))
         self._metrics.count_answer(scope["path"], exchange.status)

@@ -1,10 +1,10 @@
 """One HTTP request and its answer, below the routes: bodies within bounds, events, and clients that go away."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from starlette.types import Message, Receive, Scope, Send
 
@@ -13,6 +13,7 @@ from octavo.server.config import HttpConfig
 from octavo.server.errors import ApiError
 from octavo.server.gate import TENANT
 
+T = TypeVar("T")
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 _JSON = (b"content-type", b"application/json")
@@ -68,15 +69,15 @@ class Exchange:
             raise ApiError(HTTPStatus.REQUEST_TIMEOUT, "the body took too long to arrive") from None
         return body
 
-    async def run(self, answering: Coroutine[None, None, None]) -> None:
-        """Answers, once the body is read, and gives up when the client goes away: ClientGoneError."""
+    async def run(self, answering: Awaitable[T]) -> T:
+        """Waits for this, once the body is read, and gives it up when the client goes away: ClientGoneError."""
         work = asyncio.ensure_future(answering)
         gone = asyncio.ensure_future(self._wait_until_gone())
         try:
             await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
                 raise ClientGoneError
-            work.result()
+            return work.result()
         finally:
             for task in (work, gone):
                 task.cancel()

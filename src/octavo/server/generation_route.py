@@ -41,8 +41,9 @@ class GenerationRoute(BodyRoute):
             load.end()
 
     async def _generate(self, exchange: Exchange, ticket: Ticket, load: OpenLoad) -> None:
-        body = await exchange.read_body(ticket)
-        request, writer = await self._read(body)
+        with ticket.may_be_dropped():
+            body = await exchange.read_body(ticket)
+            request, writer = await exchange.run(self._read(body))
         ticket.add_prompts(len(writer.prompts) - 1)
         exchange.ignored_fields = self._service.find_ignored(body, request)
         self._service.ignored_fields.log(exchange.ignored_fields)

@@ -134,6 +134,7 @@ class Server(SignalledServer):
         await asyncio.wait((idle, urgent), timeout=self._patience_s, return_when=asyncio.FIRST_COMPLETED)
         idle.cancel()
         urgent.cancel()
+        self.service.admission.drop()
         _logger.info("writes what is on its way to memory and tiers")
         await self._engine.close(timeout_s=0)
         _logger.info("ended")

@@ -1,0 +1,58 @@
+"""The end of a router: what it waits for no longer ends with a reason."""
+
+import threading
+
+import pytest
+
+from rigs.running_router import RoutedEngine, RunningRouter
+
+QUESTION = {"prompt": "a", "max_tokens": 4}
+
+
+@pytest.fixture
+def engine(model, running):
+    return running(RoutedEngine(model))
+
+
+@pytest.fixture
+def router(engine):
+    router = RunningRouter([engine.url])
+    yield router
+    router.close()
+
+
+def test_a_request_without_an_answer_is_refused(engine, router, caplog):
+    answers = []
+
+    def ask():
+        with router.client() as client:
+            answers.append(client.post("/v1/completions", json=QUESTION))
+
+    router.wait_until_known(1)
+    asking = threading.Thread(target=ask)
+    with engine.held_engine():
+        asking.start()
+        router.wait_until(lambda _: router.server.admission.num_open)
+        router.close()
+        asking.join()
+    (answer,) = answers
+    assert answer.status_code == 503
+    assert answer.json()["error"]["message"] == "the server is shutting down"
+    assert [record for record in caplog.records if record.exc_info or record.levelname == "ERROR"] == []
+
+
+def test_a_stream_ends_with_a_reason(engine, router, caplog):
+    router.wait_until_known(1)
+    with (
+        router.client() as client,
+        client.stream("POST", "/v1/completions", json={**QUESTION, "max_tokens": 400, "stream": True}) as answer,
+    ):
+        lines = answer.iter_lines()
+        next(lines)
+        with engine.held_engine():
+            router.server.should_exit = True
+            rest = [line for line in lines if line]
+    assert "the server is shutting down" in rest[-2]
+    assert rest[-1] == "data: [DONE]"
+    router.close()
+    assert [record for record in caplog.records if record.exc_info or record.levelname == "ERROR"] == []
