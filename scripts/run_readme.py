@@ -1,4 +1,5 @@
-"""Runs the commands of README.md in a fresh copy of the tree, in order; the first that fails ends it.
+"""Runs the commands of README.md in a fresh copy of the tree, in order, and shows what they print; the first that fails
+ends it.
 
     ```sh        every line is run, in one shell per block
     ```console   lines after "$ " are run; what the README shows below them must be what they print
@@ -93,6 +94,7 @@ def run(arguments: list[str], title: str, folder: Path) -> str:
     )
     if done.returncode:
         sys.exit(f"{done.stdout}{done.stderr}\nREADME.md: this command ended with code {done.returncode}: {title}")
+    print(done.stdout, flush=True)
     return done.stdout
 
 
