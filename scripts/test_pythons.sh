@@ -24,6 +24,6 @@ for version in "$@"; do
     fi
     env=.venv-$version
     PYTHON=$python scripts/setup_venv.sh "$env"
-    "$env/bin/pytest" -q -p no:cacheprovider -m "not browser and not stores" "${suite[@]}"
+    "$env/bin/pytest" -q -p no:cacheprovider -n logical --maxprocesses 4 --dist loadfile -m "not browser and not stores" "${suite[@]}"
     rm -rf "$env"
 done
