@@ -91,7 +91,8 @@ class OffloadEventSource:
                 if self._size(group) > 1:
                     blocks = self._blocks.setdefault((medium.medium, group), _BlocksOfMedium())
                     gone, come = blocks.change({key: medium.held[key] for key in keys}, self._named, self._size(group))
-                    removed.update({group: gone} if gone else {})
+                    if gone:
+                        removed[group] = gone
                     stored.update(((num_blocks, group), blocks) for num_blocks, blocks in come.items())
         return removed, stored
 

@@ -5,6 +5,7 @@ It counts the request in and out, refuses what went wrong, and is silent where n
 
 import asyncio
 from abc import ABC, abstractmethod
+from contextlib import suppress
 
 from starlette.types import Receive, Scope, Send
 
@@ -13,6 +14,9 @@ from octavo.server.config import HttpConfig
 from octavo.server.errors import as_api_error, shutting_down
 from octavo.server.exchange import ClientGoneError, Exchange
 from octavo.server.http_metrics import HttpMetrics
+
+_LAST_WORDS_S = 0.5
+"""The time for a refusal at the end: its client may not read."""
 
 
 class BodyRoute(ABC):
@@ -34,7 +38,9 @@ class BodyRoute(ABC):
         except asyncio.CancelledError:  # the server waits no longer
             if not self._admission.is_closed:
                 raise
-            await exchange.refuse(shutting_down())
+            with suppress(TimeoutError, ClientGoneError):
+                async with asyncio.timeout(_LAST_WORDS_S):
+                    await exchange.refuse(shutting_down())
         except Exception as error:  # noqa: BLE001 - whatever it is, the client is told something
             await exchange.refuse(as_api_error(error))
         self._metrics.count_answer(scope["path"], exchange.status)
