@@ -1,0 +1,39 @@
+"""The shell of every route that reads a body, at the end of its server."""
+
+import asyncio
+
+from prometheus_client import CollectorRegistry
+
+from octavo.server import Admission, BodyRoute, HttpMetrics, ServerConfig
+
+SCOPE = {"type": "http", "path": "/v1/completions", "headers": []}
+
+
+class Endless(BodyRoute):
+    def __init__(self, admission):
+        config = ServerConfig(model_name="m", send_timeout_s=3600)
+        super().__init__(admission, HttpMetrics(CollectorRegistry()), config)
+        self.is_open = asyncio.Event()
+
+    async def _serve(self, exchange, ticket):
+        self.is_open.set()
+        await asyncio.Event().wait()
+
+
+async def never(*_):
+    await asyncio.Event().wait()
+
+
+async def end_of_a_request(admission):
+    route = Endless(admission)
+    task = asyncio.create_task(route(SCOPE, never, never))
+    await route.is_open.wait()
+    admission.close()
+    task.cancel()
+    await task
+
+
+def test_a_client_that_does_not_read_holds_up_no_end():
+    admission = Admission(most_requests=1, most_bytes=1)
+    asyncio.run(end_of_a_request(admission))
+    assert admission.num_open == 0
