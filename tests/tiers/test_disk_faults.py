@@ -255,6 +255,25 @@ def test_one_bad_spot_costs_its_record_and_many_the_disk(disk):
     assert driver.load(tier_driver.chunks([3, 4, 5])) == frozenset()
 
 
+def test_a_segment_that_cannot_be_read_turns_the_disk_off_twice_at_most(disk):
+    driver = disk.open()
+    driver.store(tier_driver.chunks(range(12)))  # six in each segment
+    assert driver.tier.flush(60.0)
+    driver.poll()
+    for numbers in ([0, 1, 2], [6, 7, 3]):
+        assert driver.found([4, 5]) == [ALL_BLOCKS] * 2
+        disk.io.fail("read", errno=errno.EIO)
+        assert [driver.load(tier_driver.chunks([number])) for number in numbers] == [{0}] * 3
+        assert is_off(driver)
+        disk.io.heal()
+        disk.recover(driver)
+    assert driver.announced == {tier_driver.key(number) for number in (8, 9, 10, 11)}
+    assert driver.found(range(8)) == [0] * 8
+    assert driver.load(tier_driver.chunks(range(8, 12))) == frozenset()
+    assert driver.tier.status().counters["lost"] == 2
+    assert driver.store(tier_driver.chunks([4])) == driver.load(tier_driver.chunks([4])) == frozenset()
+
+
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
 def test_a_process_without_descriptors_or_memory_loses_no_records(disk, error):
     driver = disk.open()

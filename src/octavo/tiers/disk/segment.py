@@ -53,6 +53,7 @@ class Segment:
         "keys",
         "lengths",
         "num_live",
+        "num_outages",
         "num_pending",
         "num_reads",
         "num_synced",
@@ -90,6 +91,8 @@ class Segment:
         """The records whose writing has not ended: a segment that is being written is no victim."""
         self.num_reads = 0
         """The reads under way: a segment that is being read is no victim."""
+        self.num_outages = 0
+        """How often the disk was turned off when this segment could not be read."""
         self.num_synced = 0
         """The entries below this one survive a crash."""
         self.is_broken = False
