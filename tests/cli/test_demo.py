@@ -1,6 +1,9 @@
 """What `octavo demo` shows of figures: bars, ratios, and whether answers differ."""
 
 from dataclasses import replace
+from pathlib import Path
+
+import pytest
 
 from octavo.cli.demo import conclusion, exit_code, introduction, show_kind, times
 from octavo.cli.demo_chat import KINDS, KindResult, Turn
@@ -40,6 +43,21 @@ def test_an_answer_that_differs_is_told_and_fails_the_command() -> None:
     wrong = replace(RESULT, served=[*RESULT.served[:3], turn(0.4, answer=(5, 6, 8))])
     assert "ANSWERS DIFFER: 1 with state + full" in conclusion([RESULT, wrong])
     assert exit_code([RESULT, wrong]) == 1
+
+
+@pytest.mark.parametrize(("path", "command"), [(".venv/bin", "octavo"), ("", ".venv/bin/octavo")])
+def test_what_to_type_next_can_be_typed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, path: str, command: str
+) -> None:
+    installed = tmp_path / ".venv" / "bin" / "octavo"
+    installed.parent.mkdir(parents=True)
+    installed.touch(mode=0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", path)
+    monkeypatch.setattr("sys.argv", [".venv/bin/octavo", "demo"])
+    shown = conclusion([RESULT])
+    assert f"\n    {command} chat " in shown
+    assert max(map(len, shown.splitlines())) <= 80
 
 
 def test_everything_fits_80_columns() -> None:

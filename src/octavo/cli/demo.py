@@ -1,7 +1,10 @@
 """`octavo demo`: how soon a chat about a long document goes on, and the proof that its answers stay the same."""
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from shutil import which
 from textwrap import fill
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,9 +25,9 @@ _BAR_WIDTH = 31
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _NEXT_STEPS = """
 Serve such a model, or one of your own, and chat with it:
-    octavo serve --tiny gemma3
-    octavo serve /models/your-model --memory 16GiB --disk /var/cache/octavo
-    octavo chat http://127.0.0.1:8000
+    {octavo} serve --tiny gemma3
+    {octavo} serve /models/yours --memory 16GiB --disk /var/cache/octavo
+    {octavo} chat http://127.0.0.1:8000
 """
 
 
@@ -102,7 +105,7 @@ def conclusion(results: "list[KindResult]") -> str:
         f"times sooner, after a restart too, and all {sum(len(result.served) for result in results)} answers are the "
         "same, token by token."
     )
-    return f"\n{fill(sentence, _COLUMNS)}\n{_NEXT_STEPS}"
+    return f"\n{fill(sentence, _COLUMNS)}\n{_NEXT_STEPS.format(octavo=_command())}"
 
 
 def exit_code(results: "list[KindResult]") -> int:
@@ -112,6 +115,12 @@ def exit_code(results: "list[KindResult]") -> int:
 def times(ratio: float) -> str:
     """The ratio, rounded down: it never claims more than was measured."""
     return f"{int(ratio):,}" if ratio >= 10 else f"{int(ratio * 10) / 10:.1f}"
+
+
+def _command() -> str:
+    """The command as it was called where its name alone is not found, as `.venv/bin/octavo` in a clone."""
+    called = sys.argv[0]
+    return called if Path(called).name == "octavo" and which("octavo") is None else "octavo"
 
 
 def _bar(share: float) -> str:
