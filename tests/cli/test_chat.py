@@ -93,6 +93,18 @@ def test_trouble_is_said_and_forgotten(server, capsys):
     assert conversation.messages == []
 
 
+def test_a_conversation_that_no_longer_fits_is_told_how_to_go_on(server, capsys):
+    with httpx.Client(base_url=server.url, timeout=60) as client:
+        conversation = Conversation(client, "tiny", "Be brief.", {"max_tokens": 3})
+        lines = iter(["word " * 4000, "hello", "word " * 4000, None])
+        talk(conversation, lambda: next(lines))
+    alone, after_another = capsys.readouterr().err.splitlines()
+    assert "longer than the longest context" in alone
+    assert "/reset" not in alone
+    assert after_another.endswith("; /reset begins a new conversation")
+    assert len(conversation.messages) == 3
+
+
 def test_nobody_answers(octavo):
     ran = octavo("chat", "http://127.0.0.1:9")
     assert ran.code == 2

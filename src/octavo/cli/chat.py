@@ -4,6 +4,7 @@ import math
 import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -81,6 +82,10 @@ class Conversation:
                     if piece := _text_of(message):
                         answer.append(piece)
                         yield piece
+        except InputError as error:
+            if response.status_code == HTTPStatus.BAD_REQUEST and len(self.messages) > len(self._system):
+                raise InputError(f"{error}; /reset begins a new conversation") from None
+            raise
         except httpx.HTTPError as error:
             raise InputError(f"the connection broke: {describe(error)}") from None
         except (KeyboardInterrupt, GeneratorExit):
