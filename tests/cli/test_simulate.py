@@ -143,6 +143,7 @@ def test_ctrl_c_ends_a_sweep_at_what_there_is(octavo, trace, monkeypatch):
         (["--sweep", "memory=1GiB..2GiB", "--compare", "policy=lru"], "ask one at a time"),
         (["--plot", "curve.png"], "add --sweep"),
         (["--sweep", "memory=1GiB..2GiB", "--plot", "curve.gif"], "must end in .svg or .png"),
+        (["--sweep", "memory=1GiB..2GiB", "--plot", "nowhere/curve.svg"], "a folder that is there and writable"),
         (["--compare", "colour=red"], "what may differ: device, memory, disk, policy"),
         (["--policy", "nothing"], "choose one of: arc, lru, resume_points"),
         (["--memory", "0", "--disk", "1GiB"], "give --memory too"),

@@ -1,5 +1,6 @@
 """The curve of a sweep as a picture."""
 
+import os
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,9 +17,11 @@ _FORMATS = (".svg", ".png")
 
 
 def check_plot(path: Path) -> None:
-    """Checks the kind of the file and the drawing library before minutes of simulation."""
+    """Checks the file, its folder and the drawing library before minutes of simulation."""
     if path.suffix not in _FORMATS:
         raise InputError(f"--plot: {str(path)!r} must end in {' or '.join(_FORMATS)}")
+    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise InputError(f"--plot: {str(path)!r} cannot be written: name a file in a folder that is there and writable")
     if find_spec("matplotlib") is None:
         raise InputError("--plot needs matplotlib: pip install 'octavo[plot]'")
 
