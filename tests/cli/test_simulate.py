@@ -35,6 +35,7 @@ def test_a_table(octavo, trace):
     ran = octavo("simulate", trace, "--model", MODEL, "--device", "4GiB", "--memory", "8GiB", "--disk", "16GiB")
     assert ran.code == 0, ran.err
     assert "20 requests" in ran.out
+    assert ran.out.splitlines()[2].split() == ["device", "4GiB"]  # no empty heads
     assert "prompt tokens resumed" in ran.out
     assert max(map(len, ran.out.splitlines())) <= 80
 
@@ -77,6 +78,11 @@ def test_a_curve_and_a_picture(octavo, trace, tmp_path):
     assert "1 GiB" in ran.out
     assert "4 GiB" in ran.out
     assert picture.read_text().startswith("<?xml")
+
+
+def test_a_curve_that_is_flat_brings_nothing_more(octavo, trace):
+    ran = octavo("simulate", trace, "--model", MODEL, "--device", "8GiB", "--sweep", "memory=1GiB..4GiB:2")
+    assert "; more brings nothing." in ran.out
 
 
 def test_conversations(octavo, tmp_path):

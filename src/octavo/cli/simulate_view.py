@@ -87,10 +87,10 @@ def _settings(question: "Question") -> dict[str, object]:
 
 
 def _table(results: "Results", worths: "Worths") -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_header=len(results) > 1)
     table.add_column("")
     for index, _ in enumerate(results):
-        table.add_column("" if len(results) == 1 else f"({index + 1})", justify="right")
+        table.add_column(f"({index + 1})", justify="right")
     questions = [question for question, _ in results]
     reports = [report for _, report in results]
     for name in ("device", "memory", "disk", "policy"):
@@ -161,9 +161,15 @@ def _knee(results: "Results", swept: str) -> str:
     best = max(report.resumed_share for _, report in results)
     question, report = next((q, r) for q, r in results if r.resumed_share >= _KNEE_SHARE * best)
     size = _size_text(getattr(question, swept))
-    more = f"more brings up to {best:.1%}" if question is not results[-1][0] else "more may bring more"
+    share = f"{report.resumed_share:.1%}"
+    if question is results[-1][0]:
+        more = "more may bring more"
+    elif f"{best:.1%}" == share:
+        more = "more brings nothing"
+    else:
+        more = f"more brings up to {best:.1%}"
     return (
-        f"\n{size} of {swept} bring {report.resumed_share:.1%}; {more}.\n"
+        f"\n{size} of {swept} bring {share}; {more}.\n"
         "A full bar is the ceiling: all that had been computed before. Times are means."
     )
 
