@@ -141,7 +141,7 @@ def test_configs_that_no_plan_can_come_from(complaint, tmp_path, changes, messag
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "must hold keys and values"),
+        ("", "is empty; it must hold keys and values with a list of layers"),
         ("layers: []", "at least one entry"),
         ("layers: [{kind: warp}]", "entry 1: unknown kind 'warp'; known are full_attention"),
         (
