@@ -260,6 +260,7 @@ def test_a_port_that_is_taken(octavo, model_folder):
         ran = octavo("serve", model_folder, "--port", port)
     assert ran.code == 2
     assert f"port {port}" in ran.err
+    assert ran.err.endswith("; give another port, or 0 for a free one\n")
 
 
 def test_a_port_of_events_that_is_taken_is_told_before_the_model_is_loaded(octavo, model_folder):

@@ -6,6 +6,7 @@ Who asks a second time gets the second part at once.
 """
 
 import asyncio
+import errno
 import logging
 import socket
 from collections.abc import Sequence
@@ -41,7 +42,9 @@ def open_socket(config: HttpConfig) -> socket.socket:
         listener.listen(_BACKLOG)
     except (OSError, UnicodeError) as error:
         listener.close()
-        raise InputError(f"cannot listen on {config.host} port {config.port}: {error}") from error
+        is_taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+        remedy = "; give another port, or 0 for a free one" if is_taken else ""
+        raise InputError(f"cannot listen on {config.host} port {config.port}: {error}{remedy}") from error
     return listener
 
 
