@@ -16,6 +16,7 @@ from octavo.chunks import GroupOffloadConfig
 from octavo.errors import NotEnoughMemoryError
 from octavo.ids import Slot
 from octavo.specs import ceil_div
+from octavo.units import format_bytes
 
 PAGE_BYTES = 4096
 """Slots are multiples of it: what O_DIRECT asks of addresses and lengths."""
@@ -126,9 +127,10 @@ def plan_slots(groups: Sequence[GroupOffloadConfig], memory_bytes: int, *, note_
     )
     needed = max(plan.slots_for(size) for size in chunk_sizes)
     if plan.num_slots < needed:
+        needed_mib = ceil_div(needed * (slot_bytes + BOOKKEEPING_BYTES_PER_SLOT + note_bytes), 1 << 20)
         raise NotEnoughMemoryError(
-            f"{memory_bytes} bytes of memory hold {plan.num_slots} slots of {slot_bytes} bytes; the largest chunk "
-            f"takes {needed}: give it {needed * (slot_bytes + BOOKKEEPING_BYTES_PER_SLOT + note_bytes)} bytes or more"
+            f"{format_bytes(memory_bytes)} of memory holds {plan.num_slots} slots of {format_bytes(slot_bytes)}; the "
+            f"largest chunk takes {needed}: give it {needed_mib} MiB or more"
         )
     return plan
 
