@@ -1,6 +1,6 @@
 """What the search for a resume point costs: how many blocks it asks for."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from hypothesis import given
 
@@ -86,7 +86,7 @@ def test_no_checkpoint_costs_one_probe():
 @given(question=questions(SMALL_BLOCKS, max_boundaries=12))
 def test_no_block_is_asked_for_twice(question):
     groups, request, step = question
-    counted = [replace(group, blocks=CountingBlocks(group.blocks.present)) for group in groups]
+    counted = [group._replace(blocks=CountingBlocks(group.blocks.present)) for group in groups]
     longest_resume(counted, request, granularity=step)
     for group in counted:
         assert len(group.blocks.asked) == len(set(group.blocks.asked)), group.spec
@@ -95,6 +95,6 @@ def test_no_block_is_asked_for_twice(question):
 @given(question=questions(SMALL_BLOCKS, max_boundaries=12))
 def test_available_until_is_asked_only_where_the_last_block_is_always_needed(question):
     groups, request, step = question
-    counted = [replace(group, blocks=CountingBlocks(group.blocks.present)) for group in groups]
+    counted = [group._replace(blocks=CountingBlocks(group.blocks.present)) for group in groups]
     longest_resume(counted, request, granularity=step)
     assert all(group.spec.always_needs_last_block for group in counted if group.blocks.available_until_calls)

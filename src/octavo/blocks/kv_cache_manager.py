@@ -246,7 +246,7 @@ class KVCacheManager:
         if request.is_started or resume is None:
             boundary = request.promises.next_after(request.num_scheduled_tokens)
         else:
-            promises = replace(request.promises, branch_point=resume.branch_point)
+            promises = request.promises.with_branch_point(resume.branch_point)
             boundary = promises.next_after(resume.num_tokens)
         return num_tokens if boundary is None else min(num_tokens, boundary)
 
@@ -306,8 +306,8 @@ class KVCacheManager:
         lookahead = self.config.resume_granularity if self._has_draft else 0
         fresh = find_resume(self.pool, request, min(request.num_tokens, stale.num_tokens + lookahead + 1))
         if fresh.num_tokens == stale.num_tokens:
-            return replace(fresh, limited_by=stale.limited_by, branch_point=stale.branch_point)
-        return replace(fresh, branch_point=stale.branch_point or fresh.branch_point)
+            return fresh._replace(limited_by=stale.limited_by, branch_point=stale.branch_point)
+        return fresh._replace(branch_point=stale.branch_point or fresh.branch_point)
 
     def _start(self, request: RequestBlocks, resume: ResumePlan | None) -> list[UndoHold]:
         """Takes up a resume; returns what undoes it."""
@@ -323,7 +323,7 @@ class KVCacheManager:
                 undo += [self.pool.hold_undoably(index, rows) for _, rows in found]
                 manager.adopt(request.tables[index], found, point)
         request.num_computed_tokens = request.num_scheduled_tokens = resume.num_tokens
-        request.promises = replace(request.promises, branch_point=resume.branch_point)
+        request.promises = request.promises.with_branch_point(resume.branch_point)
         return undo
 
     def _extend(
@@ -386,7 +386,7 @@ class KVCacheManager:
         request.num_computed_tokens = request.num_scheduled_tokens = 0
         request.extend_at = request.commit_at = request.quiet_until = 0
         request.is_started = False
-        request.promises = replace(request.promises, branch_point=None)
+        request.promises = request.promises.with_branch_point(None)
 
     def _record_start(self, request: RequestBlocks, resume: ResumePlan | None) -> None:
         granularity = self.config.resume_granularity

@@ -24,6 +24,9 @@ class GroupLookup:
         if self._first <= start and stop <= self._first + len(found):
             return stop
         stop_of_known = min(stop, len(self.hashes))
+        if start < stop_of_known and self.hashes[start] not in self.index:
+            self._first, self._rows = start, []
+            return start
         rows: list[Row] = []
         probe = _FIRST_PROBE
         while start + len(rows) < stop_of_known:

@@ -1,17 +1,16 @@
 """How much of a request can be resumed from the device, and with which rows."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from octavo.blocks.lookup import GroupLookup
 from octavo.blocks.pool import BlockPool
 from octavo.blocks.request import RequestBlocks
 from octavo.ids import GroupIdx
-from octavo.specs import FoundBlocks, GroupAvailability, Resume, known_prefix, longest_resume
+from octavo.specs import FoundBlocks, GroupAvailability, Resume, resume_and_known
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResumePlan:
+class ResumePlan(NamedTuple):
     """What `find_resume` found. `allocate` looks again where the cache has changed since."""
 
     num_tokens: int
@@ -32,10 +31,8 @@ def find_resume(pool: BlockPool, request: RequestBlocks, num_tokens: int) -> Res
         for group, lookup in zip(config.groups, lookups, strict=True)
     ]
     point = request.resume_point(num_tokens)
-    resume = longest_resume(groups, point, granularity=config.resume_granularity)
-    known = 0
-    if resume.limited_by is not None:
-        known = max(known_prefix(groups, point, granularity=config.resume_granularity), request.promises.known_tokens)
+    resume, known = resume_and_known(groups, point, granularity=config.resume_granularity)
+    known = 0 if resume.limited_by is None else max(known, request.promises.known_tokens)
     return ResumePlan(
         num_tokens=resume.num_tokens,
         limited_by=resume.limited_by,
@@ -53,9 +50,13 @@ def _found_blocks(
     found: list[FoundBlocks] = []
     for group, lookup in zip(pool.config.groups, lookups, strict=True):
         spec = group.spec.rule
-        is_resumable = resume.num_tokens > 0 or not spec.indexes_decoder_tokens
-        ranges = spec.needed_blocks(point) if is_resumable else ()
-        if not resume.num_tokens and any(lookup.first_missing(r.start, r.stop) < r.stop for r in ranges):
+        if resume.num_tokens:
+            ranges = spec.needed_blocks(point)
+        elif spec.indexes_decoder_tokens:
             ranges = ()
+        else:
+            ranges = spec.needed_blocks(point)
+            if any(lookup.first_missing(blocks.start, blocks.stop) < blocks.stop for blocks in ranges):
+                ranges = ()
         found.append([(blocks, lookup.rows_of(blocks)) for blocks in ranges])
     return tuple(found)

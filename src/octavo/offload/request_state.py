@@ -17,7 +17,6 @@ from octavo.chunks import (
 from octavo.ids import BlockHash, GroupIdx
 from octavo.offload.device import HeldPages, OffloadedRequest
 from octavo.offload.load_choice import Outlook
-from octavo.specs import needs_whole_prefix
 
 MOST_TOKENS = 1 << 40
 """More than any request has."""
@@ -144,7 +143,7 @@ class RequestOffloadState:
     def names(self) -> SequenceNames:
         """The chunk names, in the form in which tiers are asked."""
         chains = [
-            ChunkChain(group.config.spec.block_size, group.keys, needs_whole_prefix(group.config.spec))
+            ChunkChain(group.config.spec.block_size, group.keys, group.config.spec.needs_whole_prefix)
             for group in self.groups
         ]
         return SequenceNames(self.tenant, chains)

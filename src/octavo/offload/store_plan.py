@@ -19,7 +19,7 @@ from octavo.offload.manager import OffloadingManager
 from octavo.offload.manager_values import Room
 from octavo.offload.offloaded_blocks import ANYWHERE, TieredBlocks
 from octavo.offload.request_state import RequestGroupState, RequestOffloadState
-from octavo.specs import blocks_to_resume, longest_resume, needs_whole_prefix
+from octavo.specs import blocks_to_resume, longest_resume
 
 _MOST_OF_A_TIER = 0.75
 """The part of a tier's budget that one promise may need, since a tier has overheads and writes in an order of its
@@ -82,7 +82,7 @@ class StorePlanner:
         self._device = device
         self._manager = manager
         self._groups = groups
-        self.is_prefix = [needs_whole_prefix(group.spec) for group in groups]
+        self.is_prefix = [group.spec.needs_whole_prefix for group in groups]
 
     def writes_more_than(self, num_bytes: int, promise: Promise) -> bool:
         """Whether the promise and all points below it need more than `num_bytes`."""

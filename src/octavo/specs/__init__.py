@@ -32,7 +32,7 @@ from octavo.specs.manager import (
     SingleTypeKVCacheManager,
 )
 from octavo.specs.platform import Platform
-from octavo.specs.promises import GroupBytes, PromisePlan, known_prefix, needs_whole_prefix, spacing_of_points
+from octavo.specs.promises import GroupBytes, PromisePlan, known_prefix, spacing_of_points
 from octavo.specs.registry import KVCacheSpecMetadata, KVCacheSpecRegistry, register_kv_cache_spec
 from octavo.specs.resume import (
     BlockAvailability,
@@ -41,6 +41,7 @@ from octavo.specs.resume import (
     blocks_to_resume,
     last_boundary,
     longest_resume,
+    resume_and_known,
     resume_granularity,
 )
 from octavo.specs.resume_many import GroupHolders, longest_resumes
@@ -88,9 +89,9 @@ __all__ = [
     "last_boundary",
     "longest_resume",
     "longest_resumes",
-    "needs_whole_prefix",
     "register_kv_cache_spec",
     "require_positive",
+    "resume_and_known",
     "resume_granularity",
     "spacing_of_points",
     "union_of_ranges",

@@ -12,10 +12,13 @@ search goes on at the start of k. `octavo.testing` checks the law for any spec.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar, NamedTuple, Self
 
 from octavo.errors import SpecError
 
+_FAR = (1 << 40) - 1
+"""A sequence longer than any window, at whose end no chunk ends."""
 _MOST_PIECES = 8
 """The most pieces into which points at equal distances cut a prompt, or one step of a longer one."""
 
@@ -104,6 +107,15 @@ class KVCacheSpec(ABC):
         """Whether a resume at any n > 0 needs the block that ends there. A search may then skip what has no last
         block without asking for the rest; False is always right."""
         return self.holds_checkpoints
+
+    @cached_property
+    def needs_whole_prefix(self) -> bool:
+        """Whether a resume needs the blocks from the first one on, wherever it is. An encoder's input counts: all of it
+        is needed. What needs the first blocks and some later ones counts too: between lies the way to the first."""
+        if self.holds_checkpoints:
+            return False
+        ranges = self.needed_blocks(ResumePoint(_FAR)) if self.indexes_decoder_tokens else (range(1),)
+        return bool(ranges) and ranges[0].start == 0
 
     @property
     def alignment_bytes(self) -> int:

@@ -8,11 +8,11 @@ from the resume rule, so that what a reader asks for at a promised boundary is t
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from octavo.specs.base import KVCacheSpec, ResumePoint, ceil_div
-from octavo.specs.resume import GroupAvailability, last_boundary, longest_resume
+from octavo.specs.resume import GroupAvailability, last_boundary, resume_and_known
 
 _FAR = (1 << 40) - 1
 """A sequence longer than any window, at whose end no chunk ends."""
@@ -36,6 +36,9 @@ class PromisePlan:
     """Shortly before the prompt's end: a next turn may write the last block anew."""
     asked: tuple[int, ...] = ()
     """Boundaries that the client has asked for."""
+
+    def with_branch_point(self, branch_point: int | None) -> "PromisePlan":
+        return self if branch_point == self.branch_point else replace(self, branch_point=branch_point)
 
     def is_promised(self, num_tokens: int) -> bool:
         if num_tokens % self.granularity or not num_tokens:
@@ -61,25 +64,11 @@ class PromisePlan:
         return points
 
 
-def needs_whole_prefix(spec: KVCacheSpec) -> bool:
-    """Whether a resume needs a group's blocks from the first one on, wherever it is. An encoder's input counts: all of
-    it is needed. What needs the first blocks and some later ones counts too: between lies the way to the first."""
-    if spec.holds_checkpoints:
-        return False
-    ranges = spec.needed_blocks(ResumePoint(_FAR)) if spec.indexes_decoder_tokens else (range(1),)
-    return bool(ranges) and ranges[0].start == 0
-
-
 def known_prefix(groups: Sequence[GroupAvailability], request: ResumePoint, *, granularity: int) -> int:
-    """How much of a request others have computed: the largest boundary at which the groups that need their whole
-    prefix have it. 0 where there is no such group, since windows and states tell nothing of what was before, and where
-    there are no others, since the request resumes there."""
-    prefix_groups = [group for group in groups if needs_whole_prefix(group.spec)]
-    if len(prefix_groups) == len(groups) or not any(group.spec.indexes_decoder_tokens for group in prefix_groups):
-        return 0
-    has_draft = any(group.is_draft for group in groups)
-    most = last_boundary(request.num_tokens, granularity, has_draft=has_draft)
-    return min(most, longest_resume(prefix_groups, request, granularity=granularity).num_tokens)
+    """What `resume_and_known` knows, without a look at the groups that do not need their whole prefix."""
+    prefix_groups = [group for group in groups if group.spec.needs_whole_prefix]
+    most = last_boundary(request.num_tokens, granularity, has_draft=any(group.is_draft for group in groups))
+    return min(most, resume_and_known(prefix_groups, request, granularity=granularity)[1])
 
 
 class GroupBytes(NamedTuple):
@@ -94,8 +83,8 @@ def spacing_of_points(groups: Iterable[GroupBytes], unit_tokens: int, most_bytes
     most `most_bytes_ratio` times the prefix. It is `unit_tokens` times a power of two, so that points of different
     distances meet. None where points need nothing beside the prefix, or no prefix grows."""
     decoders = [group for group in groups if group.spec.indexes_decoder_tokens]
-    prefix_bytes = sum(page / spec.block_size for spec, page in decoders if needs_whole_prefix(spec))
-    others = [group for group in decoders if not needs_whole_prefix(group.spec) and _num_needed(group.spec)]
+    prefix_bytes = sum(page / spec.block_size for spec, page in decoders if spec.needs_whole_prefix)
+    others = [group for group in decoders if not group.spec.needs_whole_prefix and _num_needed(group.spec)]
     if not prefix_bytes or not others:
         return None
     spacing = unit_tokens

@@ -13,9 +13,8 @@ the window, and a block that was found once is not asked for again:
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import lcm
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from octavo.errors import BlockSizeError
 from octavo.ids import GroupIdx
@@ -33,8 +32,7 @@ class BlockAvailability(Protocol):
         Asked only where the spec always needs its last block."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupAvailability:
+class GroupAvailability(NamedTuple):
     """One group's part in the question: its spec and what it has."""
 
     spec: KVCacheSpec
@@ -44,8 +42,7 @@ class GroupAvailability:
     for a boundary only with the granule after it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resume:
+class Resume(NamedTuple):
     """Where a request can go on, and why not later."""
 
     num_tokens: int
@@ -86,35 +83,67 @@ def longest_resume(
     distance of the boundaries, by default the least common multiple of the groups' block sizes. Zero means to begin
     at the beginning, encoder included; nothing need be there for that.
     """
-    finest = resume_granularity([group.spec for group in groups])
-    step = finest if granularity is None else granularity
-    if step < 1 or step % finest:
-        raise BlockSizeError(
-            f"granularity {step} is not a positive multiple of {finest}, the least one for these block sizes"
-        )
-    n = last_boundary(request.num_tokens, step, has_draft=any(group.is_draft for group in groups))
-    searches = [_GroupSearch(group, request, step) for group in groups]
+    resume, _ = resume_and_known(groups, request, granularity=granularity)
+    return resume
+
+
+def resume_and_known(
+    groups: Sequence[GroupAvailability], request: ResumePoint, *, granularity: int | None = None
+) -> tuple[Resume, int]:
+    """`longest_resume`, and how much of the request others have computed: the largest boundary at which the groups that
+    need their whole prefix have it. 0 where there is no such group, since windows and states tell nothing of what was
+    before."""
+    step = resume_granularity([group.spec for group in groups]) if granularity is None else granularity
+    prefixes: list[_GroupSearch] = []
+    others: list[_GroupSearch] = []
+    has_draft = knows_prefix = False
+    for index, group in enumerate(groups):
+        search = _GroupSearch(GroupIdx(index), group, request, step)
+        has_draft |= group.is_draft
+        if search.spec.needs_whole_prefix:
+            prefixes.append(search)
+            knows_prefix |= search.spec.indexes_decoder_tokens
+        else:
+            others.append(search)
+    n, limited_by = _lowered(prefixes, last_boundary(request.num_tokens, step, has_draft=has_draft))
+    known = n if knows_prefix else 0
+    if others:
+        n, limited = _lowered([*others, *prefixes], n, num_agreed=len(prefixes))
+        limited_by = limited_by if limited is None else limited
+    return Resume(n, limited_by), known
+
+
+def _lowered(searches: "Sequence[_GroupSearch]", n: int, num_agreed: int = 0) -> tuple[int, GroupIdx | None]:
+    """The largest boundary up to n at which all of them can resume, and who lowered it last. The last `num_agreed` can
+    resume at n."""
     limited_by: GroupIdx | None = None
-    unchanged_for, index = 0, 0
-    while n > 0 and unchanged_for < len(searches):
-        boundary = searches[index].largest_boundary(n)
-        unchanged_for += 1
-        if boundary < n:
-            n, limited_by, unchanged_for = boundary, GroupIdx(index), 1
-        index = (index + 1) % len(searches)
-    return Resume(num_tokens=max(n, 0), limited_by=limited_by)
+    while n > 0 and num_agreed < len(searches):
+        for search in searches:
+            boundary = search.largest_boundary(n)
+            num_agreed += 1
+            if boundary < n:
+                n, limited_by, num_agreed = boundary, search.group_idx, 1
+            if num_agreed == len(searches):
+                break
+    return max(n, 0), limited_by
 
 
 class _GroupSearch:
     """One group's answers to falling boundaries, with a memory of the blocks that it has found."""
 
-    def __init__(self, group: GroupAvailability, request: ResumePoint, step: int) -> None:
-        self.spec = group.spec
-        self.blocks = group.blocks
+    __slots__ = ("blocks", "found_from", "group_idx", "is_draft", "lookahead", "request", "spec", "step")
+
+    def __init__(self, group_idx: GroupIdx, group: GroupAvailability, request: ResumePoint, step: int) -> None:
+        self.spec, self.blocks, is_draft = group
+        if step < 1 or (step % self.spec.block_size and self.spec.indexes_decoder_tokens):
+            raise BlockSizeError(
+                f"granularity {step} is not a positive multiple of {self.spec.block_size}, the size of a group's block"
+            )
+        self.group_idx = group_idx
         self.request = request
         self.step = step
-        self.is_draft = group.is_draft and _has_block_for_every_token(group.spec)
-        self.lookahead = draft_lookahead(group.spec, is_draft=group.is_draft, granularity=step)
+        self.is_draft = is_draft and _has_block_for_every_token(self.spec)
+        self.lookahead = step if self.is_draft else 0
         self.found_from: int | None = None
         """Every block from here to the boundary last asked for is there."""
 
@@ -131,7 +160,10 @@ class _GroupSearch:
         """A block that is needed at n and not there."""
         _, num_prompt_tokens, num_encoder_tokens = self.request
         point = ResumePoint(n, num_prompt_tokens, num_encoder_tokens)
-        ranges = blocks_to_resume(self.spec, point, is_draft=self.is_draft, granularity=self.step)
+        if self.is_draft:
+            ranges = blocks_to_resume(self.spec, point, is_draft=True, granularity=self.step)
+        else:
+            ranges = self.spec.needed_blocks(point)
         if len(ranges) == 1:
             return self._first_missing_of_run(ranges[0])
         for needed in ranges:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 
 from octavo.blocks import KVCacheManager, ResumePlan
 from octavo.ids import BlockHash, GroupIdx, enumerate_groups
-from octavo.specs import needs_whole_prefix
 from octavo.testing.naive_device import STATE_SLOT, NaiveDevice, Prefixes, Slot
 from octavo.testing.naive_layers import tokens_read
 from octavo.testing.naive_request import NaiveRequest
@@ -48,7 +47,7 @@ class NaiveIndex:
         """Checks that the plan resumes at the largest point, and gives the right reason for no larger one."""
         best = self.largest_resume(request, [group for group, _ in enumerate_groups(self.config.groups)])
         assert plan.num_tokens == best, f"resumes at {plan.num_tokens}, could at {best}"
-        whole = [i for i, group in enumerate_groups(self.config.groups) if needs_whole_prefix(group.spec.rule)]
+        whole = [i for i, group in enumerate_groups(self.config.groups) if group.spec.rule.needs_whole_prefix]
         if any(self.config.groups[i].spec.indexes_decoder_tokens for i in whole):
             known = max(self.largest_resume(request, whole), request.blocks.promises.known_tokens)
             assert plan.branch_point == (known if known > best and len(whole) < len(self.config.groups) else None)

@@ -17,7 +17,7 @@ from itertools import repeat
 from octavo.chunks import GroupOffloadConfig, LookupResult, OffloadKey, make_offload_key
 from octavo.ids import BlockHash, GroupIdx, enumerate_groups
 from octavo.offload import ANYWHERE, IN_MEMORY, LoadChooser, LoadRule, OffloadingManager, Outlook, Way
-from octavo.specs import GroupAvailability, ResumePoint, longest_resume, needs_whole_prefix
+from octavo.specs import GroupAvailability, ResumePoint, longest_resume
 from octavo.vllm_plugin.promised import as_vllm_reads
 
 _WITHOUT_READS: Collection[LookupResult] = (LookupResult.HIT, LookupResult.HIT_PENDING)
@@ -214,7 +214,7 @@ class Found:
             (
                 blocks.first_missing(0, chunks.count) * chunks.spec.block_size
                 for chunks, blocks in zip(sequences, there, strict=True)
-                if needs_whole_prefix(chunks.spec)
+                if chunks.spec.needs_whole_prefix
             ),
             default=0,
         )

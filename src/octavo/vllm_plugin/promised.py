@@ -18,7 +18,6 @@ from octavo.specs import (
     PromisePlan,
     ResumePoint,
     SlidingWindowSpec,
-    needs_whole_prefix,
 )
 
 _UNDER_PRESSURE = 0.0
@@ -34,7 +33,7 @@ class PromisedChunks:
         kept = [group for group in self._groups if group.page_size_bytes and group.spec.indexes_decoder_tokens]
         self._granularity = lcm(*(group.tokens_per_chunk for group in kept))
         self._rule = PromiseRule(kept, self._granularity)
-        self.is_prefix = [needs_whole_prefix(group.spec) for group in self._groups]
+        self.is_prefix = [group.spec.needs_whole_prefix for group in self._groups]
 
     def boundary(self, num_tokens: int) -> int:
         """The last boundary at or before this number of tokens; 0 if there is none."""

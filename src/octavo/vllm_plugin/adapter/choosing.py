@@ -15,7 +15,6 @@ from vllm.v1.kv_offload.base import OffloadKey, ReqContext
 
 from octavo.chunks import GroupOffloadConfig, LookupResult, OffloadKey as Key, get_offload_group_idx
 from octavo.offload import LoadRule, OffloadingManager, Outlook
-from octavo.specs import needs_whole_prefix
 from octavo.vllm_plugin.adapter.questions import Questions
 from octavo.vllm_plugin.adapter.request import RequestState
 from octavo.vllm_plugin.load_choices import LoadChoices, WaitingRequest
@@ -121,7 +120,7 @@ class Choosing:
         """vLLM first asks for the block after the device's part of a prefix. If no group needs the whole prefix, vLLM
         asks for the last chunk first, and does not tell what the device has."""
         group = self._groups[get_offload_group_idx(Key(key))]
-        if not needs_whole_prefix(group.spec):
+        if not group.spec.needs_whole_prefix:
             return 0
         end = context.get_offload_key_position(key) or 0
         return max(0, end - 1) // group.tokens_per_chunk * group.tokens_per_chunk

@@ -12,7 +12,6 @@ from vllm.v1.kv_offload.base import ReqContext
 from octavo.chunks import ChunkChain, GroupOffloadConfig, OffloadKey, SequenceNames, make_offload_key
 from octavo.ids import BlockHash, GroupIdx, enumerate_groups
 from octavo.offload import OffloadingManager
-from octavo.specs import needs_whole_prefix
 
 _OVER = -math.inf
 
@@ -103,7 +102,7 @@ class _Sequence:
             # a chunk of one block may end at any hash: vLLM stores tails of recurrent state
             stride = 1 if group.blocks_per_chunk == 1 else group.tokens_per_chunk // tokens_per_hash
             keys: list[OffloadKey] = []
-            chain = ChunkChain(stride * tokens_per_hash, keys, needs_whole_prefix(group.spec))
+            chain = ChunkChain(stride * tokens_per_hash, keys, group.spec.needs_whole_prefix)
             self._chains.append((group_idx, stride, keys, chain))
 
     def names(self) -> SequenceNames:
