@@ -70,10 +70,7 @@ class BlockPool:
 
     def can_take(self, counts: Sequence[int]) -> bool:
         """Whether `counts` pages of each class can be had at once."""
-        for pages, count in zip(self.classes, counts, strict=True):
-            if count > pages.num_obtainable:
-                break
-        else:
+        if self._is_obtainable(counts):
             return True
         self._collect_empty_sheets()
         short = self.num_sheets_short(counts)
@@ -185,6 +182,13 @@ class BlockPool:
             for pages in self.classes
         )
 
+    def _is_obtainable(self, counts: Sequence[int]) -> bool:
+        """Whether each class has so many pages without another sheet, free ones and cached ones."""
+        for pages, count in zip(self.classes, counts, strict=True):
+            if count > len(pages.free_rows) + pages.num_cached:
+                return False
+        return True
+
     def _missing_sheets(self, counts: Sequence[int]) -> list[int]:
         """Sheets that each class lacks for `counts` pages even when it gives up all that it has cached."""
         return [
@@ -216,9 +220,9 @@ class BlockPool:
 
     def _lease_what_is_missing(self, wanted: Sequence[int]) -> None:
         """Leases sheets that classes cannot do without; clears others' where no free ones may be leased."""
-        missing = self._missing_sheets(wanted)
-        if not any(missing):
+        if self._is_obtainable(wanted):
             return
+        missing = self._missing_sheets(wanted)
         if self._num_short(missing) > 0:
             self._collect_empty_sheets()
         while self._num_short(missing) > 0:
@@ -238,9 +242,11 @@ class BlockPool:
         """Pages for a class that can do without more sheets, and gets some all the same where they cost less."""
         count = wanted[page_class]
         sheets = ceil_div(max(0, count - len(pages.free_rows)), pages.pages_per_sheet)
-        leasable = min(sheets, self._num_leasable(page_class))
-        self._lease(page_class, leasable)
-        self._lease_ahead(page_class)
+        leasable = 0
+        if self.free_sheets:
+            leasable = min(sheets, self._num_leasable(page_class))
+            self._lease(page_class, leasable)
+            self._lease_ahead(page_class)
         while leasable < sheets and (victim := self._older_sheet_of_another(page_class, wanted)) is not None:
             self._clear(*victim)
             self._lease(page_class, 1)
