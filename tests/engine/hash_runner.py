@@ -182,8 +182,8 @@ class HashEngine(Engine):
         self.outputs = {}
         """(request, choice) -> its outputs."""
 
-    def add(self, name, prompt, max_tokens=4, **params):
-        self.add_request(name, prompt, greedy(max_tokens, **params))
+    def add(self, name, prompt, max_tokens=4, *, tenant=None, **params):
+        self.add_request(name, prompt, greedy(max_tokens, **params), tenant=tenant)
 
     def take(self, outputs):
         for output in outputs:

@@ -55,6 +55,7 @@ conversations = st.fixed_dictionaries(
         "turns": st.integers(1, 4),
         "max_tokens": st.sampled_from([1, 6, 20]),
         "n": st.sampled_from([1, 1, 1, 2]),
+        "num_tenants": st.sampled_from([1, 2, 3]),
     }
 )
 faults = st.lists(
@@ -75,7 +76,8 @@ faults = st.lists(
 class Clients:
     """Each asks, reads the answer, and asks on."""
 
-    def __init__(self, engine, *, seed, num_clients, turns, max_tokens, n):
+    def __init__(self, engine, *, seed, num_clients, turns, max_tokens, n, num_tenants=1):
+        self.num_tenants = num_tenants
         self.engine, self.turns, self.max_tokens, self.n = engine, turns, max_tokens, n
         self.longest = engine.manager.config.limits.max_model_len
         self.chooser = random.Random(seed)
@@ -94,7 +96,8 @@ class Clients:
         self.turn[client] += 1
         self.said[client] += self.some_tokens(self.chooser.randrange(1, self.longest // 6))
         self.said[client] = self.said[client][: self.longest - self.max_tokens]
-        self.engine.add(f"{client}.{self.turn[client]}", self.said[client], self.max_tokens, n=self.n)
+        name, tenant = f"{client}.{self.turn[client]}", f"{client % self.num_tenants}"
+        self.engine.add(name, self.said[client], self.max_tokens, n=self.n, tenant=tenant)
 
     def read(self):
         for client, turn in enumerate(self.turn):

@@ -98,6 +98,57 @@ def test_requests_start_in_the_order_of_their_arrival():
     assert list(engine.outputs) == [(f"r{i}", 0) for i in range(5)]
 
 
+def ask_for(tenant, engine, *names, n=1, max_tokens=1):
+    for name in names:
+        engine.add(name, prompt(sum(name.encode()), 5), max_tokens, n=n, tenant=tenant)
+
+
+def started(engine):
+    """The requests in the order in which they started."""
+    return list(dict.fromkeys(name for name, _ in engine.outputs))
+
+
+def test_tenants_start_in_turns():
+    engine = HashEngine(FULL, max_num_seqs=1)
+    ask_for("a", engine, "a1", "a2", "a3", "a4")
+    ask_for("b", engine, "b1")
+    engine.run_step()
+    ask_for("b", engine, "b2")
+    ask_for(None, engine, "own")
+    engine.run_all()
+    assert started(engine) == ["a1", "b1", "own", "a2", "b2", "a3", "a4"]
+
+
+def test_a_tenant_with_fewer_seats_comes_first():
+    engine = HashEngine(FULL, max_num_seqs=3, max_step_tokens=24)
+    ask_for("a", engine, "a1", "a2", "a3", max_tokens=40)
+    engine.run_step()
+    assert len(engine.scheduler.running) == 3
+    ask_for("a", engine, "a4")
+    ask_for("b", engine, "b1", "b2", "b3")
+    engine.drop("a1")
+    engine.run_all()
+    assert [name for name in started(engine) if name not in ("a1", "a2", "a3")] == ["b1", "b2", "b3", "a4"]
+
+
+def test_choices_are_counted_as_seats():
+    engine = HashEngine(FULL, max_num_seqs=4, max_step_tokens=24)
+    ask_for("a", engine, "a123", n=3, max_tokens=40)
+    ask_for("a", engine, "a4")
+    ask_for("b", engine, "b1", "b2", "b3")
+    engine.run_all()
+    assert started(engine) == ["a123", "b1", "b2", "b3", "a4"]
+
+
+def test_a_tenant_who_never_stops_asking_starves_no_other():
+    engine = HashEngine(FULL, max_num_seqs=1)
+    ask_for("a", engine, "a1", "a2", "a3")
+    for i in range(1, 20, 2):
+        ask_for("b", engine, f"b{i}", f"b{i + 1}")
+        engine.run_step()
+    assert started(engine)[:6] == ["a1", "b1", "a2", "b2", "a3", "b3"]
+
+
 @HYBRIDS
 def test_under_pressure_the_newest_gives_way_and_loses_no_token(model):
     engine = HashEngine(model, spare=0.5, is_caching=False)

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hash_runner import HashEngine
+from hash_runner import HashEngine, greedy
 from hypothesis import given, settings, strategies as st
 
 from octavo.engine.outputs import FinishReason
@@ -25,6 +25,7 @@ requests = st.fixed_dictionaries(
         "max_tokens": st.integers(0, 30),
         "n": st.sampled_from([1, 1, 1, 2, 3]),
         "wants_prompt": st.sampled_from([False, False, False, True]),
+        "tenant": st.sampled_from([None, "a", "b"]),
     }
 )
 actions = st.lists(
@@ -56,13 +57,8 @@ class Workload:
         self.wishes = []
 
     def add(self, wish):
-        self.engine.add(
-            str(len(self.wishes)),
-            prompt_of(wish),
-            wish["max_tokens"],
-            n=wish["n"],
-            prompt_logprobs=0 if wish["wants_prompt"] else None,
-        )
+        wanted = greedy(wish["max_tokens"], n=wish["n"], prompt_logprobs=0 if wish["wants_prompt"] else None)
+        self.engine.add_request(str(len(self.wishes)), prompt_of(wish), wanted, tenant=wish["tenant"])
         self.wishes.append(wish)
 
     def step(self, times):

@@ -1,14 +1,14 @@
-"""How tenants share the places for open requests: nobody's are all."""
+"""How tenants share the places for open requests, which are nobody's alone, and take turns in the engine."""
 
 import threading
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import pytest
 
 from octavo.server.admission import Admission
 from octavo.server.errors import ApiError
 from octavo.server.tenants import Tenant
-from rigs.running_server import serving
+from rigs.running_server import ENDLESS, LONG_CONTEXT, serving
 
 TENANTS = [Tenant(key=f"sk-{name}", tenant=name) for name in "ab"]
 
@@ -80,3 +80,24 @@ def test_one_list_of_prompts_leaves_room_for_other_tenants(model_folder):
             one.join()
     assert statuses[:2] == [("a", 400), ("a", 429)]
     assert sorted(statuses[2:]) == [("a", 200), ("b", 200), ("b", 200)]
+
+
+def test_one_list_of_prompts_does_not_hold_up_other_tenants(model_folder):
+    longs = {"max_model_len": LONG_CONTEXT, "device_memory_bytes": 32 << 20, "max_num_seqs": 1}
+    with serving(model_folder, tenants=TENANTS, **longs) as server, server.client() as client, ExitStack() as asking:
+
+        def ask(tenant, num_prompts, num_live):
+            keys = {"authorization": f"Bearer sk-{tenant}"}
+            body = {"prompt": ["hello"] * num_prompts, **ENDLESS}
+            asking.enter_context(client.stream("POST", "/v1/completions", json=body, headers=keys))
+            assert len(server.server.service.live) == num_live
+
+        ask("a", 1, 1)
+        ask("a", 3, 4)
+        ask("b", 2, 6)
+
+        def find_next(engine):
+            scheduler = engine.scheduler
+            return scheduler._turns.first(5, scheduler.waiting, scheduler.running)
+
+        assert [choice.request.tenant for choice in server.ask(find_next)] == ["b", "a", "b", "a", "a"]

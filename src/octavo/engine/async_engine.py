@@ -89,6 +89,7 @@ class AsyncEngine:
         params: SamplingParams | None = None,
         *,
         cache_salt: str | None = None,
+        tenant: str | None = None,
         request_id: str | None = None,
         hints: Sequence[Hint] = (),
     ) -> RequestStream:
@@ -97,7 +98,9 @@ class AsyncEngine:
         stream = RequestStream(request_id or f"request-{next(self._ids)}", params.n, self._abort)
 
         def add(engine: Engine) -> None:
-            engine.add_request(stream.request_id, prompt_token_ids, params, cache_salt=cache_salt, hints=hints)
+            engine.add_request(
+                stream.request_id, prompt_token_ids, params, cache_salt=cache_salt, tenant=tenant, hints=hints
+            )
             self._streams[stream.request_id] = stream
 
         with self._wakeup:

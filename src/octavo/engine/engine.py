@@ -147,11 +147,13 @@ class Engine:
         params: SamplingParams | None = None,
         *,
         cache_salt: str | None = None,
+        tenant: str | None = None,
         hints: Sequence[Hint] = (),
     ) -> None:
         """Puts a request into the queue, or raises and keeps nothing of it.
 
-        Requests share what is cached only under the same `cache_salt`. `hints` go to offloading.
+        Requests share what is cached only under the same `cache_salt`. Tenants share the seats. `hints` go to
+        offloading.
         """
         params = params or SamplingParams()
         if request_id in self._requests:
@@ -166,6 +168,7 @@ class Engine:
             request_id=request_id,
             params=params,
             arrival=self.counters.requests,
+            tenant=tenant,
             num_prompt_tokens=len(prompt),
             eos_token_ids=self.eos_token_ids,
             max_output_tokens=room if params.max_tokens is None else min(room, params.max_tokens),

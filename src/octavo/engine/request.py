@@ -6,6 +6,7 @@ is scheduled, preempted and ended separately.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 
 from octavo.blocks import RequestBlocks
 from octavo.engine.detokenizer import Detokenizer, TokenDecoder
@@ -22,6 +23,8 @@ class Request:
     params: SamplingParams
     arrival: int
     """The number of the request: later ones have larger numbers."""
+    tenant: str | None = None
+    """Who shares seats with other tenants."""
     num_prompt_tokens: int
     eos_token_ids: frozenset[int]
     max_output_tokens: int
@@ -32,6 +35,8 @@ class Request:
     choices: list["Choice"] = field(default_factory=list)
     cached_tokens: Mapping[str, int] = field(default_factory=dict)
     has_started: bool = False
+    start: float = inf
+    """The number of its start, once it has started: later ones have larger numbers."""
     prompt_logprobs: list[TokenLogprobs | None] = field(default_factory=lambda: [None])
     """Those of the prompt by position, as far as they are computed."""
 
@@ -80,7 +85,6 @@ class Choice:
         "_detokenizer",
         "_has_told_prompt",
         "_stop_ids",
-        "age",
         "blocks",
         "finish_reason",
         "has_followed",
@@ -98,8 +102,6 @@ class Choice:
     def __init__(self, request: Request, index: int, blocks: RequestBlocks, sampling: SamplingState) -> None:
         self.request = request
         self.index = index
-        self.age = request.arrival, index
-        """A smaller age is older. Older choices go first, and younger ones give up their pages for them."""
         self.blocks = blocks
         self.sampling = sampling
         self.num_output_tokens = 0
@@ -117,6 +119,12 @@ class Choice:
         self._stop_ids = request.stop_ids
         self._has_told_prompt = False
         self._detokenizer = _detokenizer_of(request)
+
+    @property
+    def age(self) -> tuple[float, int, int]:
+        """A smaller age is older. Older choices go first, and younger ones give up their pages for them. Those that
+        have started are older than those that have not."""
+        return self.request.start, self.request.arrival, self.index
 
     @classmethod
     def first_of(cls, request: Request, blocks: RequestBlocks) -> "Choice":

@@ -4,12 +4,12 @@ A step's tokens are given out in this order, up to `max_step_tokens`:
 
     decodes     one token for each running choice whose known tokens are computed but for the last
     prefills    a chunk of what running choices lack, the oldest first
-    admissions  a chunk of waiting choices, in the order of arrival, while there are seats and pages
+    admissions  a chunk of waiting choices, in the order of `Turns`, while there are seats and pages
 
-Older choices go first, and the oldest running choice always goes on: the plan has room for one longest request. If it
-finds no page, pages come from these, in this order:
+A choice that has started sooner is older. Older choices go first, and the oldest running choice always goes on: the
+plan has room for one longest request. If it finds no page, pages come from these, in this order:
 
-    loans       pages that were loaded ahead for waiting choices, the youngest borrower's first
+    loans       pages that were loaded ahead for waiting choices, first those of the last to start
     transfers   pages that loads and stores hold: a copy to or from host memory gives them back soon
     preemption  the youngest running choice gives up its pages and goes back to the queue
 
@@ -22,18 +22,19 @@ new one is admitted.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from math import inf
 
 from octavo.blocks import MEDIUM_DEVICE, Allocation, KVCacheManager, ResumePlan
 from octavo.engine.offload_hooks import OffloadHooks, Readiness
 from octavo.engine.prefix_leaders import PrefixLeaders
 from octavo.engine.request import Choice
 from octavo.engine.statistics import EngineCounters
+from octavo.engine.turns import Turns
 from octavo.errors import EngineBusyError, InputError, RequestTooLargeError
 from octavo.planning import KVCacheConfig
 
 PREPARED_AHEAD = 16
-"""Waiting choices, oldest first, that are prepared in a step: their loads overlap with others' compute."""
+"""Waiting choices, the next to start first, that are prepared in a step: their loads overlap with others' compute."""
 PATIENCE_S = 0.5
 """Seconds that a choice waits for pages that transfers hold, before younger choices are preempted for it."""
 
@@ -113,6 +114,9 @@ class Scheduler:
         self._is_short_of_pages = False
         """Whether in this step there was no free page for a running choice."""
         self._num_seats_taken = 0
+        self._turns = Turns()
+        self._next: dict[Choice, int] = {}
+        """The waiting choices that were next to start in the last step, with their places."""
         self.is_waiting_for_loads = False
         """Whether some choice was not admitted in the last step because a load for it is under way."""
 
@@ -144,6 +148,7 @@ class Scheduler:
     def add(self, choice: Choice, now: float) -> None:
         """Puts a choice into the queue."""
         self.waiting[choice] = None
+        self._turns.arrived(choice)
         if self._offload is not None and not choice.request.wants_prompt_logprobs:
             self._offload.arrived(choice.blocks, now)
 
@@ -257,16 +262,21 @@ class Scheduler:
         return True
 
     def _call_in_loan(self, needy: Choice | None = None) -> bool:
-        """Takes back the pages of the youngest borrower. For a waiting choice only younger borrowers count, and if
-        nothing runs also itself, as pages on loan cannot be moved together."""
+        """Takes back the pages of the borrower that is to start last. For a waiting choice only borrowers behind it
+        count, and if nothing runs also itself, as pages on loan cannot be moved together."""
         if self._offload is None:
             return False
-        for borrower in sorted(self._prepared, key=lambda choice: choice.age, reverse=True):
-            if needy is not None and (borrower.age < needy.age or (borrower is needy and self.running)):
+        place_of = self._place_of
+        for borrower in sorted(self._prepared, key=place_of, reverse=True):
+            if needy is not None and (place_of(borrower) < place_of(needy) or (borrower is needy and self.running)):
                 return False
             if self._offload.call_in(borrower.blocks):
                 return True
         return False
+
+    def _place_of(self, choice: Choice) -> tuple[float, tuple[float, int, int]]:
+        """When the waiting choice is to start: a smaller place is earlier."""
+        return self._next.get(choice, inf), choice.age
 
     def _are_pages_coming_back(self, choice: Choice, now: float) -> bool:
         """Whether the choice should wait for pages that transfers hold."""
@@ -292,7 +302,13 @@ class Scheduler:
         """Admits waiting choices, and begins loads for those that cannot be admitted yet."""
         has_seat, has_room = self._alone not in self.running, not self._is_short_of_pages
         self.is_waiting_for_loads = False
-        for choice in [self._alone] if self._alone in self.waiting else list(islice(self.waiting, PREPARED_AHEAD)):
+        alone = self._alone
+        if alone is not None and alone in self.waiting:
+            following = [alone]
+        else:
+            following = self._turns.first(PREPARED_AHEAD, self.waiting, self.running)
+        self._next = {choice: place for place, choice in enumerate(following)}
+        for choice in self._next:
             if self._is_following(choice):
                 continue
             readiness = self._prepare(choice, now, may_borrow=has_room)
@@ -339,6 +355,7 @@ class Scheduler:
             self._offload.started(blocks)
         del self.waiting[choice]
         self._prepared.discard(choice)
+        self._turns.started(choice)
         _enqueue(self.running, choice)
         self._num_seats_taken += choice.num_seats
         self._put(choice, blocks.num_computed_tokens, end)

@@ -59,6 +59,7 @@ class Generation:
         prompts: Sequence[PreparedPrompt],
         params: SamplingParams,
         cache_salt: str | None = None,
+        tenant: str | None = None,
         hints: Sequence[Hint] = (),
     ) -> None:
         self._engine = engine
@@ -68,6 +69,7 @@ class Generation:
         self._prompts = prompts
         self._params = params
         self._cache_salt = cache_salt
+        self._tenant = tenant
         self._hints = hints
         self._streams: list[RequestStream] = []
         self._watched: list[LiveRequest] = []
@@ -87,6 +89,7 @@ class Generation:
                     prompt.token_ids,
                     self._params,
                     cache_salt=self._cache_salt,
+                    tenant=self._tenant,
                     request_id=watched.request_id,
                     hints=(*prompt.hints, *self._hints),
                 )

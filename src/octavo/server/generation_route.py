@@ -54,7 +54,8 @@ class GenerationRoute(BodyRoute):
     async def _answer(
         self, exchange: Exchange, request: AnyRequest, writer: AnswerWriter, load: OpenLoad, hints: Sequence[Hint]
     ) -> None:
-        async with self._service.generation(writer, load, _salt_of(request, exchange.tenant), hints) as generation:
+        salt, tenant = _salt_of(request, exchange.tenant), exchange.tenant
+        async with self._service.generation(writer, load, salt, tenant=tenant, hints=hints) as generation:
             if request.stream:
                 await exchange.stream(_events(generation, writer, with_usage=request.includes_usage))
                 return

@@ -139,7 +139,13 @@ class Service:
         return await asyncio.to_thread(lambda: str(tokenizer.decode(token_ids, skip_special_tokens=False)))
 
     def generation(
-        self, writer: AnswerWriter, load: OpenLoad, cache_salt: str | None, hints: Sequence[Hint] = ()
+        self,
+        writer: AnswerWriter,
+        load: OpenLoad,
+        cache_salt: str | None,
+        *,
+        tenant: str | None,
+        hints: Sequence[Hint] = (),
     ) -> Generation:
         """The engine's streams for a request. `hints` apply to all its prompts."""
         return Generation(
@@ -150,6 +156,7 @@ class Service:
             prompts=writer.prompts,
             params=writer.params,
             cache_salt=cache_salt,
+            tenant=tenant,
             hints=hints,
         )
 
