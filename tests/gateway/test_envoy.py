@@ -197,6 +197,29 @@ def test_each_tenants_cache_is_known_to_be_its_own(folder, running, tmp_path):
         assert complete(client, LONG).status_code == 401
 
 
+def test_one_tenant_leaves_room_for_others(folder, running, tmp_path):
+    file = tmp_path / "tenants.yaml"
+    file.touch(mode=0o600)
+    file.write_text("- {key: sk-a, tenant: a}\n- {key: sk-b, tenant: b}\n")
+    engine = running(RoutedEngine(folder, api_key="inside", tenants=read_tenants(file)))
+    picker = running(RunningPicker([engine.url], tenants=file, engine_api_key="inside", most_open=4))
+    picker.wait_until_known(1)
+    envoy = running(RunningEnvoy(picker, [engine], tmp_path))
+
+    def ask(key):
+        return complete(client, [5] * 40, headers={"authorization": f"Bearer {key}"})
+
+    with envoy.client() as client, ThreadPoolExecutor(3) as others:
+        with engine.held_engine():
+            asked = []
+            for key in ("sk-a", "sk-a", "sk-b"):
+                asked.append(others.submit(ask, key))
+                picker.wait_until(lambda server: server.admission.num_open == len(asked))
+            assert ask("sk-a").status_code == 429
+        assert [one.result().status_code for one in asked] == [200] * 3
+        assert ask("sk-a").status_code == 200
+
+
 def test_its_status_is_told_over_http(folder, running, tmp_path):
     engine = running(RoutedEngine(folder))
     picker = running(RunningPicker([engine.url], status_port=0, operator_api_key="mine"))

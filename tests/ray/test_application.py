@@ -20,7 +20,9 @@ from octavo.errors import InputError
 from octavo.offload import LoadSpeed
 from octavo.ray import EngineReplica
 from octavo.ray.application import app
+from octavo.ray.arguments import Arguments
 from octavo.ray.handed import HandedRequest, Head
+from octavo.ray.ingress import MOST_OPEN, Ingress
 from octavo.ray.request_router import told_by
 from octavo.server import LoadBook
 from rigs.running_ray import PATIENCE_S, running_ray, wait_until
@@ -201,6 +203,25 @@ def test_a_replica_reports_speeds_that_change_seldom():
     replica = SimpleNamespace(_service=Service(), _told={"stores": {"redis": "pool"}})
     told = asyncio.run(EngineReplica.record_routing_stats(replica))
     assert told == {"octavo": {"stores": {"redis": "pool"}, "load_speeds": {"disk": [0.012, 0.000057]}}}
+
+
+def test_tenants_share_the_places_of_the_ingress_and_of_each_engine(folder, monkeypatch, tmp_path):
+    file = tmp_path / "tenants.yaml"
+    file.touch(mode=0o600)
+    file.write_text("- {key: sk-a, tenant: a}\n")
+    arguments = Arguments.of(
+        {"model": str(folder), "tenants": str(file), "max_num_seqs": "2", "max_waiting": "8", **BOUNDS}
+    )
+    ids = SimpleNamespace(rank=SimpleNamespace(rank=0), replica_id=SimpleNamespace(unique_id="one"))
+    monkeypatch.setattr(serve, "get_replica_context", lambda: ids)
+    replica = EngineReplica(arguments)
+    try:
+        assert replica._service.admission.most_prompts == 5
+    finally:
+        asyncio.run(replica.__del__())
+    ingress = SimpleNamespace(_config=arguments.server, _hand_on=None)
+    routes = Ingress.__serve_build_asgi_app__(ingress).routes
+    assert next(r for r in routes if r.path == "/v1/completions").endpoint._admission.most_prompts == MOST_OPEN // 2
 
 
 def test_events_of_another_machine_must_be_reachable():

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -20,7 +20,7 @@ from octavo.router import (
     hints_in,
     look_up,
 )
-from octavo.server import ApiError, Tenant, tenant_of
+from octavo.server import ApiError
 
 _ADDRESS_LASTS_S = 5.0
 """Seconds after which names are looked up again."""
@@ -66,7 +66,6 @@ class Picker:
         note_first_token: Callable[[float], None],
         *,
         fallbacks: int,
-        tenants: Sequence[Tenant] = (),
         look_up: LookUp = look_up,
     ) -> None:
         """`look_up` finds the engines' addresses. `note_first_token` gets the seconds that each first token took."""
@@ -74,16 +73,20 @@ class Picker:
         self._reader = PromptReader(fleet)
         self._addresses = _Addresses(look_up)
         self._fallbacks = fallbacks
-        self._tenants = tenants
         self._note_first_token = note_first_token
         self.decisions = Decisions()
 
     async def pick(
-        self, body: bytes | None, headers: Mapping[str, str], *, path: str = "", allowed: Collection[str] | None = None
+        self,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        tenant: str | None = None,
+        *,
+        path: str = "",
+        allowed: Collection[str] | None = None,
     ) -> Picked:
         """Picks a request's engine, out of `allowed` endpoints if there are any. Raises ApiError if there is none."""
         self.decisions.num_requests += 1
-        tenant = tenant_of(self._tenants, headers.get("authorization", "").encode("latin-1"))
         read = UNREAD if body is None else await self._reader.read(body, headers, tenant)
         known = await self._addresses.of(self._fleet)
         hints = hints_in(body or b"")

@@ -4,10 +4,11 @@
     end of the body              the destination, then the body as it came
     head and pieces of the answer   handed on as they come; a stream's first piece says how fast the engine is
 
-One gRPC stream carries one HTTP request; when it ends, the request has.
+One gRPC stream carries one HTTP request; when it ends, the request has. It counts as open from its head on, which says
+whose it is.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from http import HTTPStatus
 
 from envoy.service.ext_proc.v3 import external_processor_pb2 as ext_proc, external_processor_pb2_grpc
@@ -27,7 +28,7 @@ from octavo.gateway.messages import (
 )
 from octavo.gateway.picker import Picked, Picker
 from octavo.router import SESSION
-from octavo.server import Admission, ApiError, Ticket
+from octavo.server import Admission, ApiError, Tenant, Ticket, tenant_of
 
 _ASKED_WITH = frozenset({"authorization", "x-request-id", SESSION})
 
@@ -35,20 +36,28 @@ _ASKED_WITH = frozenset({"authorization", "x-request-id", SESSION})
 class Processor(external_processor_pb2_grpc.ExternalProcessorServicer):
     """The gRPC service."""
 
-    def __init__(self, picker: Picker, admission: Admission, config: PickerConfig) -> None:
+    def __init__(
+        self, picker: Picker, admission: Admission, config: PickerConfig, *, tenants: Sequence[Tenant] = ()
+    ) -> None:
         self._picker = picker
         self._admission = admission
         self._config = config
+        self._tenants = tenants
 
     async def Process(  # noqa: N802 - the protocol's name
         self, messages: AsyncIterator[ext_proc.ProcessingRequest], context: object
     ) -> AsyncIterator[ext_proc.ProcessingResponse]:
         """One HTTP request, from its head to the end of its answer."""
         try:
-            with self._admission.enter() as ticket:
-                exchange = _Exchange(self._picker, ticket, self._config)
+            head = await anext(messages, None)
+            if head is None:
+                return
+            shown = read_headers(head.request_headers).get("authorization", "")
+            tenant = tenant_of(self._tenants, shown.encode("latin-1"))
+            with self._admission.enter(tenant) as ticket:
+                exchange = _Exchange(self._picker, ticket, self._config, tenant)
                 try:
-                    async for message in messages:
+                    async for message in _all(head, messages):
                         for answer in await exchange.take(message):
                             yield answer
                 finally:
@@ -60,10 +69,11 @@ class Processor(external_processor_pb2_grpc.ExternalProcessorServicer):
 class _Exchange:
     """One HTTP request of the Gateway, and its answer."""
 
-    def __init__(self, picker: Picker, ticket: Ticket, config: PickerConfig) -> None:
+    def __init__(self, picker: Picker, ticket: Ticket, config: PickerConfig, tenant: str | None) -> None:
         self._picker = picker
         self._ticket = ticket
         self._config = config
+        self._tenant = tenant
         self._headers: dict[str, str] = {}
         self._allowed: frozenset[str] | None = None
         self._pieces: list[bytes] = []
@@ -110,7 +120,7 @@ class _Exchange:
     async def _pick(self, body: bytes | None) -> ext_proc.ProcessingResponse:
         asked_with = {name: value for name, value in self._headers.items() if name in _ASKED_WITH} | self._own_key()
         path = self._headers.get(":path", "")
-        self._picked = await self._picker.pick(body, asked_with, path=path, allowed=self._allowed)
+        self._picked = await self._picker.pick(body, asked_with, self._tenant, path=path, allowed=self._allowed)
         return destination(self._picked.endpoints, self._picked.marks | self._own_key())
 
     def _own_key(self) -> dict[str, str]:
@@ -131,3 +141,11 @@ class _Exchange:
             self._picked.begun()  # of other answers, nobody can tell when their first token came
         if body.end_of_stream:
             self.close()
+
+
+async def _all(
+    head: ext_proc.ProcessingRequest, others: AsyncIterator[ext_proc.ProcessingRequest]
+) -> AsyncIterator[ext_proc.ProcessingRequest]:
+    yield head
+    async for message in others:
+        yield message

@@ -26,6 +26,9 @@ _PING_TIMEOUT_MS = 10_000
 _PINGED_EVERY_MS = 1_000
 """A Gateway may ask so often whether the picker is there. By default, its third question in 15 minutes in which nothing
 else is said ends the connection, and all that is open on it."""
+_SPARE_STREAMS = 1024
+"""Streams beyond the requests that may be open: those that are being refused or say nothing yet, and those that ask
+after the picker's health. More are refused without a word."""
 
 
 class PickerServer:
@@ -43,10 +46,11 @@ class PickerServer:
             most_per_engine=config.most_open_per_engine,
         )
         self.metrics = RouterMetrics()
-        tenants = tenants_of(config.tenants, config)
-        note = self.metrics.first_token.observe
-        self.picker = Picker(self.fleet, note, fallbacks=config.fallbacks, tenants=tenants)
-        self.admission = Admission(most_requests=config.most_open, most_bytes=config.max_buffered_bytes)
+        self._tenants = tenants_of(config.tenants, config)
+        self.picker = Picker(self.fleet, self.metrics.first_token.observe, fallbacks=config.fallbacks)
+        self.admission = Admission(
+            most_requests=config.most_open, most_bytes=config.max_buffered_bytes, is_shared=bool(self._tenants)
+        )
         self._ending = asyncio.Event()
         self._status = config.status
         self.status_url: str | None = None
@@ -58,9 +62,10 @@ class PickerServer:
 
     async def serve(self, on_open: Callable[[str], None]) -> None:
         """Serves until `end`. `on_open` gets the address. Raises InputError if the address cannot be used."""
-        server = grpc.aio.server(options=_options())
+        most_streams = self._config.most_open + _SPARE_STREAMS
+        server = grpc.aio.server(options=_options(), maximum_concurrent_rpcs=most_streams)
         external_processor_pb2_grpc.add_ExternalProcessorServicer_to_server(
-            Processor(self.picker, self.admission, self._config), server
+            Processor(self.picker, self.admission, self._config, tenants=self._tenants), server
         )
         health = Health(lambda: bool(self.fleet.ready), self._ending)
         health_pb2_grpc.add_HealthServicer_to_server(health, server)

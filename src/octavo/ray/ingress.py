@@ -64,7 +64,8 @@ class Ingress:
     def __serve_build_asgi_app__(self) -> Starlette:
         """Ray calls this in the ingress's replica."""
         config = self._config
-        admission = Admission(most_requests=MOST_OPEN, most_bytes=config.max_buffered_bytes)
+        tenants = tenants_of(config.tenants, config)
+        admission = Admission(most_requests=MOST_OPEN, most_bytes=config.max_buffered_bytes, is_shared=bool(tenants))
         metrics = HttpMetrics(CollectorRegistry())
         posts = [
             Route(path, _HandedRoute(path, self, admission, metrics, config), methods=["POST"])
@@ -78,7 +79,7 @@ class Ingress:
             Gate,
             routes=routes,
             api_key=config.api_key,
-            tenants=tenants_of(config.tenants, config),
+            tenants=tenants,
             own_hosts=config.allowed_hosts,
             friendly_origins=config.cors_origins,
             is_crowded=lambda: False,

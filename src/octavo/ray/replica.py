@@ -36,7 +36,7 @@ class EngineReplica:
             settings.engine, settings.offload, quotas=quotas_of(tenants), model_name=server.model_name
         )
         self._engine = served.engine
-        self._service = Service(served.engine, server, read_offload=served.read_offload)
+        self._service = Service(served.engine, server, read_offload=served.read_offload, has_tenants=bool(tenants))
         self._app = make_app(self._service, is_crowded=lambda: False, tenants=tenants)
         self._name = context.replica_id.unique_id
         self._told = _told_by(served.engine.engine)
