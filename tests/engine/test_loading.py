@@ -113,6 +113,8 @@ def test_a_broken_config(llama, text, message):
         ("dtype", "x", "a type such as bfloat16, not 'x'"),
         ("dtype", 16, "text of 1 to 200 characters, not 16"),
         ("eos_token_id", ["x"], r"a token's whole number, or a list of these, not \['x'\]"),
+        ("eos_token_id", VOCAB_SIZE, "of the vocabulary, from 0 to 383, not 384: no output would end"),
+        ("eos_token_id", [-1, 32000], r"of the vocabulary, from 0 to 383, not \[-1, 32000\]"),
         ("text_config", 3, "an object, not 3"),
     ],
 )
@@ -129,6 +131,7 @@ def test_a_value_that_no_model_has_is_named(llama, key, value, expected):
         ("generation_config.json", [], r"must hold a JSON object, not \[\]"),
         ("generation_config.json", {"pad_token_id": "x"}, "pad_token_id must be a token's whole number, not 'x'"),
         ("generation_config.json", {"eos_token_id": {}}, r"eos_token_id must be .*not \{\}"),
+        ("generation_config.json", {"eos_token_id": 384}, "eos_token_id must be of the vocabulary, from 0 to 383"),
         ("tokenizer_config.json", None, "must hold a JSON object, not None"),
         ("tokenizer_config.json", {"tokenizer_class": 3}, "tokenizer_class must be text"),
         ("tokenizer_config.json", {"added_tokens_decoder": []}, r"added_tokens_decoder must be an object, not \[\]"),
@@ -139,6 +142,13 @@ def test_what_is_wrong_beside_the_config_is_named(llama, file, content, message)
     (llama / file).write_text(json.dumps(content))
     with pytest.raises(ModelConfigError, match=rf"{file}: {message}"):
         Engine.from_config(EngineConfig(model=llama))
+
+
+def test_an_end_token_beside_those_of_the_vocabulary_does_no_harm(llama):
+    (llama / "generation_config.json").write_text(json.dumps({"eos_token_id": [-1, 5, 32000]}))
+    engine = Engine.from_config(EngineConfig(model=llama))
+    assert engine.eos_token_ids == {5}
+    engine.close()
 
 
 def test_weights_of_another_size(llama):

@@ -71,7 +71,7 @@ class Engine:
         self.manager = manager
         self.tokenizer = tokenizer
         self.vocab_size = vocab_size
-        self.eos_token_ids = frozenset(token for token in eos_token_ids if token < vocab_size)
+        self.eos_token_ids = frozenset(token for token in eos_token_ids if 0 <= token < vocab_size)
         self.grammars = None if tokenizer is None else GrammarCompiler(tokenizer, vocab_size, self.eos_token_ids)
         self.counters = EngineCounters()
         self.why = make_why_log(manager, offload)

@@ -213,6 +213,7 @@ def tiny_config(name: str, **overrides: Any) -> PreTrainedConfig:
 def build_tiny_model(name: str, *, seed: int = 0, **overrides: Any) -> PreTrainedModel:
     """A model of a family, in float32, with Hugging Face's own attention. The same seed makes the same weights."""
     config = tiny_config(name, **overrides)
+    config.eos_token_id = None  # some families set their own instead, which is beyond a tiny vocabulary
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         loader: Any = AutoModelForCausalLM  # untyped

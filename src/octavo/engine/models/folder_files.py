@@ -17,7 +17,8 @@ _NEVER_ZERO = frozenset((
 ))  # fmt: skip
 _TEXT_PARTS = ("text_config", "llm_config", "language_config", "thinker_config")
 _OBJECTS = ("rope_parameters", "rope_scaling")
-_TOKEN_IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
+_EOS = "eos_token_id"
+_TOKEN_IDS = ("bos_token_id", _EOS, "pad_token_id")
 
 
 def check_configs(folder: Path) -> None:
@@ -43,12 +44,27 @@ def check_tokenizer_config(folder: Path) -> None:
 
 def find_eos_token_ids(folder: Path) -> frozenset[int]:
     """The tokens that end an output: from generation_config.json, or else from config.json."""
-    for name in ("generation_config.json", "config.json"):
-        if (folder / name).exists():
-            eos = _view(folder / name).values.get("eos_token_id")
-            if eos is not None:
-                return frozenset(_ids_in(eos))
-    return frozenset()
+    view = _find_eos_view(folder)
+    return frozenset() if view is None else frozenset(_ids_in(view.values[_EOS]))
+
+
+def check_eos(folder: Path, vocab_size: int) -> None:
+    """Raises ModelConfigError if all tokens that end an output are ones that the model does not have. Some such beside
+    one that it has do no harm: folders of models that were trained further list them."""
+    view = _find_eos_view(folder)
+    if view is not None and not any(0 <= token < vocab_size for token in _ids_in(view.values[_EOS])):
+        raise view.problem(
+            _EOS,
+            f"must be of the vocabulary, from 0 to {vocab_size - 1:,}, not {shown(view.values[_EOS])}: no output would "
+            "end; without such a token it is null",
+        )
+
+
+def _find_eos_view(folder: Path) -> ConfigView | None:
+    """The file that says which tokens end an output."""
+    paths = (folder / name for name in ("generation_config.json", "config.json"))
+    views = (_view(path) for path in paths if path.exists())
+    return next((view for view in views if view.has(_EOS)), None)
 
 
 def _view(path: Path) -> ConfigView:
@@ -75,9 +91,9 @@ def _check_config(view: ConfigView) -> None:
 def _check_token_ids(view: ConfigView) -> None:
     for key in _TOKEN_IDS:
         value = view.values.get(key)
-        listed = value if isinstance(value, list) and key == "eos_token_id" else [value]
+        listed = value if isinstance(value, list) and key == _EOS else [value]
         if value is not None and len(_ids_in(listed)) < len(listed):
-            several = ", or a list of these," if key == "eos_token_id" else ","
+            several = ", or a list of these," if key == _EOS else ","
             raise view.problem(key, f"must be a token's whole number{several} not {shown(value)}")
 
 

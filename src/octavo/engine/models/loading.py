@@ -10,7 +10,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from octavo.engine.models.causal_model import CausalModel
 from octavo.engine.models.compared import check_compared
 from octavo.engine.models.families import check_family
-from octavo.engine.models.folder_files import check_configs
+from octavo.engine.models.folder_files import check_configs, check_eos
 from octavo.errors import InputError, ModelConfigError, ModelFolderError
 
 
@@ -49,6 +49,7 @@ def read_about(folder: Path, device: str | torch.device = "cpu") -> AboutModel:
     text_config = config.get_text_config(decoder=True)
     family = check_family(config.model_type, text_config.model_type)
     check_compared(text_config)
+    check_eos(folder, text_config.vocab_size)
     return AboutModel(config=config, text_config=text_config, family=family)
 
 
