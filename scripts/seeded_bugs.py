@@ -17,6 +17,7 @@ MANAGER = ("tests/offload/test_manager.py", "tests/offload/test_manager_tiers.py
 WAITS = ("tests/offload/test_scheduler.py",)
 FORKS = ("tests/blocks/test_state_machine.py", "-k", "null")
 LIVENESS = ("tests/engine/test_liveness.py", "-k", "loaded_ahead")
+TURNS = ("tests/engine/test_scheduler.py", "-k", "tenant")
 LENDING = ("tests/offload/test_lending.py",)
 STALLS = ("tests/engine/test_stalls.py",)
 LOOPS = ("tests/sim/test_policy_net.py", "-k", "loop_that")
@@ -146,6 +147,13 @@ ENGINE_BUGS = (
         right="            if self._offload.call_in(borrower.blocks):\n",
         wrong="            if borrower is None:\n",
         tests=LIVENESS,
+    ),
+    Bug(
+        name="a tenant's waiting requests count as no seats of its",
+        file="engine/turns.py",
+        right="            num_seats += choice.num_seats\n",
+        wrong="            num_seats += 0\n",
+        tests=TURNS,
     ),
     Bug(
         name="a request is lent pages where it has no room to run",

@@ -100,7 +100,7 @@ def test_requests_start_in_the_order_of_their_arrival():
 
 def ask_for(tenant, engine, *names, n=1, max_tokens=1):
     for name in names:
-        engine.add(name, prompt(sum(name.encode()), 5), max_tokens, n=n, tenant=tenant)
+        engine.add(name, prompt(int.from_bytes(name.encode(), "big"), 5), max_tokens, n=n, tenant=tenant)
 
 
 def started(engine):
@@ -117,6 +117,14 @@ def test_tenants_start_in_turns():
     ask_for(None, engine, "own")
     engine.run_all()
     assert started(engine) == ["a1", "b1", "own", "a2", "b2", "a3", "a4"]
+
+
+def test_of_those_that_start_in_one_step_each_tenant_has_as_many():
+    engine = HashEngine(FULL, max_num_seqs=4)
+    ask_for("a", engine, "a1", "a2", "a3", "a4", max_tokens=40)
+    ask_for("b", engine, "b1", "b2", "b3", max_tokens=40)
+    engine.run_step()
+    assert [choice.request.request_id for choice in engine.scheduler.running] == ["a1", "b1", "a2", "b2"]
 
 
 def test_a_tenant_with_fewer_seats_comes_first():
