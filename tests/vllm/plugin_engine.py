@@ -218,13 +218,13 @@ def scenario_plain(model: str) -> dict[str, Any]:
 
 
 def scenario_refused(
-    model: str, transfers: list[dict[str, Any]], transfer: dict[str, Any] | None = None
+    model: str, transfers: list[dict[str, Any]], transfer: dict[str, Any] | None = None, **options: Any
 ) -> dict[str, Any]:
     """What engines with wrong configurations say; and after them a right one serves, if there is one."""
     said = []
     for wrong in transfers:
         try:
-            start(model, wrong)
+            start(model, wrong, **options)
         except OctavoError as error:
             said.append(f"{type(error).__name__}: {error}")
         ensure_kv_transfer_shutdown()

@@ -248,6 +248,14 @@ def test_wrong_configurations_are_refused_and_the_short_form_is_right(llama: Ser
     assert leftovers() <= before
 
 
+@pytest.mark.every_vllm
+def test_a_pooling_that_needs_every_token_is_refused(llama: Served) -> None:
+    """vLLM loads for it too, and ends when the output of the loaded tokens is missing."""
+    pooling = {"runner": "pooling", "pooler_config": {"seq_pooling_type": "MEAN"}, "skip_tokenizer_init": False}
+    (said,) = play("refused", model=llama.model, transfers=[transfer_config(memory="8MiB")], **pooling)["said"]
+    assert "pooling needs the output of every token" in said
+
+
 def assert_zeros_are_wrong(seen: dict[str, Any]) -> None:
     """The check has teeth: what is loaded decides every answer."""
     zeros, cached = seen["zeros"]

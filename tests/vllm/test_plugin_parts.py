@@ -18,7 +18,7 @@ with warnings.catch_warnings():  # torch's, while vLLM is imported
     from vllm.v1.kv_offload.base import ReqContext
     from vllm.v1.request import Request, RequestStatus
 
-    from octavo.vllm_plugin.adapter.describe import tell_why_not_kept
+    from octavo.vllm_plugin.adapter.describe import tell_why_not_kept, tell_why_not_resumed
     from octavo.vllm_plugin.adapter.recording import RecorderOfRequests
     from octavo.vllm_plugin.adapter.worker import fill_load, fill_store
 
@@ -49,6 +49,25 @@ def test_whose_weights_are_not_the_folders_keeps_nothing(named: dict[str, Any], 
         "weight_transfer_config": None,
     }
     reason = tell_why_not_kept(SimpleNamespace(**usual | named))  # type: ignore[arg-type]
+    assert said in reason
+    assert bool(said) == bool(reason)
+
+
+@pytest.mark.parametrize(
+    ("pooler", "is_supported", "layer", "said"),
+    [
+        (None, True, {"non_causal": False}, ""),
+        (None, False, {}, ""),  # states alone, for which vLLM turns prefix caching off as it is new
+        (object(), True, {}, ""),
+        (object(), False, {}, "pooling needs"),
+        (None, True, {"non_causal": True}, "attend to those after them"),
+        (None, True, {"kv_cache_specs": {"a": object(), "b": SimpleNamespace(non_causal=True)}}, "attend to those"),
+    ],
+)
+def test_whose_prompts_cannot_be_resumed(pooler: object, is_supported: bool, layer: dict[str, Any], said: str) -> None:
+    model = SimpleNamespace(pooler_config=pooler, is_prefix_caching_supported=is_supported)
+    caches = SimpleNamespace(kv_cache_groups=[SimpleNamespace(kv_cache_spec=SimpleNamespace(**layer))])
+    reason = tell_why_not_resumed(model, caches)  # type: ignore[arg-type]
     assert said in reason
     assert bool(said) == bool(reason)
 

@@ -90,6 +90,8 @@ class RankReport(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the engine stores what it computes. An engine that only decodes what others have prefilled does not."""
     why_not_kept: str = ""
     """Why nothing may outlive the process; empty if everything may."""
+    why_not_resumed: str = ""
+    """Why no prompt may be resumed from its beginning; empty if every prompt may."""
     device: DeviceReport | None = None
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import torch
 import vllm
-from vllm.config import VllmConfig, get_layers_from_vllm_config
+from vllm.config import ModelConfig, VllmConfig, get_layers_from_vllm_config
 from vllm.config.multimodal import MultiModalConfig
 from vllm.model_executor.layers.attention_layer_base import AttentionLayerBase
 from vllm.platforms import current_platform
@@ -72,6 +72,7 @@ def describe_rank(
         takes_media=vllm_config.model_config.multimodal_config is not None,
         stores=_is_producer(vllm_config),
         why_not_kept=tell_why_not_kept(vllm_config),
+        why_not_resumed=tell_why_not_resumed(vllm_config.model_config, kv_cache_config),
         device=_describe_device(vllm_config, kv_cache_config),
     )
 
@@ -148,6 +149,18 @@ def tell_why_not_kept(vllm_config: VllmConfig) -> str:
         return "the weights are random: load real ones"
     if vllm_config.weight_transfer_config is not None:
         return "weights come into the running engine, and the next one begins with the folder's: serve without that"
+    return ""
+
+
+def tell_why_not_resumed(model: ModelConfig, kv_cache_config: KVCacheConfig) -> str:
+    """Why no prompt of this model may be resumed from its beginning; empty if every prompt may. vLLM turns its own
+    prefix caching off then, but asks its connectors all the same."""
+    if model.pooler_config is not None and not model.is_prefix_caching_supported:
+        return "its pooling needs the output of every token of a prompt"
+    specs = [group.kv_cache_spec for group in kv_cache_config.kv_cache_groups]
+    layers = [layer for spec in specs for layer in getattr(spec, "kv_cache_specs", {"": spec}).values()]
+    if any(getattr(layer, "non_causal", False) for layer in layers):
+        return "the tokens of a prompt attend to those after them, so the same beginning differs from prompt to prompt"
     return ""
 
 

@@ -103,6 +103,8 @@ class OctavoOffloadingSpec(OffloadingSpec):
         num_ranks = self.config.parallel.world_size
         reports = take_reports(self._name, num_ranks)
         check_alike(reports)
+        if reason := reports[0].why_not_resumed:
+            raise InputError(f"no prompt of this model can be resumed, as {reason}: serve it without Octavo")
         if self.extra_config.get("sync_load_budget_bytes") and has_state(reports):
             raise InputError(
                 "sync_load_budget_bytes is for models without recurrent state, as vLLM takes the state that a step "
