@@ -54,6 +54,17 @@ def tiny_config(family: str) -> transformers.PretrainedConfig:
                 sliding_window=64,
                 query_pre_attn_scalar=32,
             )
+        case "gemma4":  # its windows have other heads than full attention, so their blocks are twice as long
+            return transformers.Gemma4TextConfig(
+                **_COMMON,
+                num_hidden_layers=6,
+                layer_types=["sliding_attention", "sliding_attention", "full_attention"] * 2,
+                sliding_window=64,
+                global_head_dim=64,
+                num_global_key_value_heads=1,
+                num_kv_shared_layers=0,
+                hidden_size_per_layer_input=0,
+            )
         case "llama4":
             return transformers.Llama4TextConfig(
                 **_COMMON,
