@@ -232,6 +232,23 @@ def scenario_refused(
     return {"said": said} | (meet(model, {}, "0", transfer) if transfer else {})
 
 
+def scenario_limited(model: str, transfer: dict[str, Any], limits: list[int], **options: Any) -> dict[str, Any]:
+    """Prompts of which at most so many tokens are to be stored, each again after the device has forgotten it."""
+    llm = start(model, transfer, **options)
+    below = Offloading(llm)
+    report: dict[str, Any] = {"found": []}
+    for number, limit in enumerate(limits):
+        prompt = {"prompt_token_ids": tokens(PROMPT_TOKENS + 80, 10 + number)}  # it ends inside a block
+        asked = {"kv_transfer_params": {"max_offload_tokens": limit}}
+        sampling = SamplingParams(temperature=0, max_tokens=4, ignore_eos=True, detokenize=False, extra_args=asked)
+        for _ in range(2):
+            (output,) = llm.generate([prompt], sampling, use_tqdm=False)
+            below.forget_device()
+        report["found"].append(output.num_cached_tokens or 0)
+    below.adapter.shutdown()
+    return report
+
+
 def scenario_salts(model: str, transfer: dict[str, Any]) -> dict[str, Any]:
     """Tokens of one prompt that come from memory: with a salt, with the same one, another one, and none."""
     llm = start(model, transfer)
@@ -387,6 +404,7 @@ SCENARIOS: dict[str, Callable[..., dict[str, Any]]] = {
     "recorded": scenario_recorded,
     "flips": scenario_flips,
     "refused": scenario_refused,
+    "limited": scenario_limited,
     "salts": scenario_salts,
     "branches": scenario_branches,
     "session": scenario_session,

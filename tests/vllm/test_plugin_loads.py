@@ -88,6 +88,20 @@ def test_where_the_second_leaves_a_stored_prompt_the_third_resumes(family: str, 
     assert seen["memory"][0][2] == seen["local"][0][2]
 
 
+def test_a_client_who_limits_what_is_stored_ends_no_engine(tmp_path: Path) -> None:
+    """vLLM stores the tail of a prompt beside states, and asserts that no limit lies before it."""
+    limits = [0, 100, 500, 600]
+    seen = play(
+        "limited",
+        model=make_model("qwen3_next", tmp_path / "model"),
+        transfer=transfer_config("OctavoConnector", memory="32MiB"),
+        limits=limits,
+        prefix_match_unit=16,
+    )
+    assert all(found <= limit for found, limit in zip(seen["found"], limits, strict=True))
+    assert seen["found"][0] == 0 < seen["found"][-1]
+
+
 @pytest.mark.every_vllm
 def test_loads_within_a_step_are_what_vllm_has(tmp_path: Path) -> None:
     """Not of recurrent state: this vLLM takes the state that a step begins with before the step's loads."""

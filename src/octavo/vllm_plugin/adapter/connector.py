@@ -75,6 +75,16 @@ class OctavoConnector(OffloadingConnector):
         else:
             self._forget(request)
 
+    def build_connector_meta(self, scheduler_output: Any) -> Any:
+        """vLLM asserts that the tail of a prompt beside states ends before the limit that a client has set."""
+        state = getattr(scheduler_output, "kv_connector_block_state", None)
+        for request_id, tails in getattr(state, "boundary_state_offloads", {}).items():
+            status = self.connector_scheduler._req_status.get(request_id)  # noqa: SLF001 - nobody else knows the limit
+            limit = None if status is None else status.max_offload_tokens
+            if limit is not None:
+                tails[:] = [tail for tail in tails if tail[2] <= limit]
+        return super().build_connector_meta(scheduler_output)
+
     def update_connector_output(self, connector_output: Any) -> None:
         super().update_connector_output(connector_output)
         self._failed |= dict.fromkeys(connector_output.failed_recving & self._loading, False)
