@@ -1,6 +1,6 @@
 """Microseconds of the block manager, vLLM's and Octavo's in turn, phase by phase.
 
-    python benchmarks/compare_managers.py [--rounds 3] [--blocks 512,4096] [--configs full1,gptoss2,gemma6,mamba2]
+    python benchmarks/compare_managers.py [--rounds 3] [--blocks 16,512,4096] [--configs full1,gptoss2,gemma6,mamba2]
 
 A prompt has so many blocks of 16 tokens. Each phase is timed often within a round, and its median counts; the rounds
 of the two managers alternate, and the best one counts, since noise only adds time. Pools have equal bytes; requests
@@ -215,7 +215,7 @@ def time_once(run: Callable[[MakeAdapter], Timings], make: MakeAdapter) -> Timin
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--blocks", default="512,4096", help="lengths of prompts")
+    parser.add_argument("--blocks", default="16,512,4096", help="lengths of prompts")
     parser.add_argument("--configs", default="full1,gptoss2,gemma6,mamba2")
     args = parser.parse_args()
 
