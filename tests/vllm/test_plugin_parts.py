@@ -18,7 +18,7 @@ with warnings.catch_warnings():  # torch's, while vLLM is imported
     from vllm.v1.kv_offload.base import ReqContext
     from vllm.v1.request import Request, RequestStatus
 
-    from octavo.vllm_plugin.adapter.describe import tell_why_not_kept, tell_why_not_resumed
+    from octavo.vllm_plugin.adapter.describe import tell_why_not_kept, tell_why_not_resumed, tell_why_prompts_only
     from octavo.vllm_plugin.adapter.recording import RecorderOfRequests
     from octavo.vllm_plugin.adapter.worker import fill_load, fill_store
 
@@ -70,6 +70,14 @@ def test_whose_prompts_cannot_be_resumed(pooler: object, is_supported: bool, lay
     reason = tell_why_not_resumed(model, caches)  # type: ignore[arg-type]
     assert said in reason
     assert bool(said) == bool(reason)
+
+
+def test_whose_answers_are_not_stored() -> None:
+    def caches(**layer: Any) -> Any:
+        return SimpleNamespace(kv_cache_groups=[SimpleNamespace(kv_cache_spec=SimpleNamespace(**layer))])
+
+    assert not tell_why_prompts_only(caches(sliding_window=128))
+    assert "attend to fewer" in tell_why_prompts_only(caches(rswa_window=128))
 
 
 @pytest.mark.parametrize(("num_output_tokens", "num_blocks"), [(0, 3), (1, 3), (16, 3), (17, 4)])

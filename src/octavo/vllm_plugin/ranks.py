@@ -92,6 +92,8 @@ class RankReport(msgspec.Struct, frozen=True, kw_only=True):
     """Why nothing may outlive the process; empty if everything may."""
     why_not_resumed: str = ""
     """Why no prompt may be resumed from its beginning; empty if every prompt may."""
+    why_prompts_only: str = ""
+    """Why nothing of an answer may be stored; empty if everything may."""
     device: DeviceReport | None = None
 
 

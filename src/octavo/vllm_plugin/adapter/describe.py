@@ -73,6 +73,7 @@ def describe_rank(
         stores=_is_producer(vllm_config),
         why_not_kept=tell_why_not_kept(vllm_config),
         why_not_resumed=tell_why_not_resumed(vllm_config.model_config, kv_cache_config),
+        why_prompts_only=tell_why_prompts_only(kv_cache_config),
         device=_describe_device(vllm_config, kv_cache_config),
     )
 
@@ -157,11 +158,21 @@ def tell_why_not_resumed(model: ModelConfig, kv_cache_config: KVCacheConfig) -> 
     prefix caching off then, but asks its connectors all the same."""
     if model.pooler_config is not None and not model.is_prefix_caching_supported:
         return "its pooling needs the output of every token of a prompt"
-    specs = [group.kv_cache_spec for group in kv_cache_config.kv_cache_groups]
-    layers = [layer for spec in specs for layer in getattr(spec, "kv_cache_specs", {"": spec}).values()]
-    if any(getattr(layer, "non_causal", False) for layer in layers):
+    if any(getattr(layer, "non_causal", False) for layer in _layers_of(kv_cache_config)):
         return "the tokens of a prompt attend to those after them, so the same beginning differs from prompt to prompt"
     return ""
+
+
+def tell_why_prompts_only(kv_cache_config: KVCacheConfig) -> str:
+    """Why nothing of an answer may be stored; empty if everything may. vLLM never finds such blocks again itself."""
+    if any(hasattr(layer, "rswa_window") for layer in _layers_of(kv_cache_config)):
+        return "the tokens of an answer attend to fewer than those of a prompt"
+    return ""
+
+
+def _layers_of(kv_cache_config: KVCacheConfig) -> list[KVCacheSpec]:
+    specs = [group.kv_cache_spec for group in kv_cache_config.kv_cache_groups]
+    return [layer for spec in specs for layer in getattr(spec, "kv_cache_specs", {"": spec}).values()]
 
 
 def _identity(config: OffloadingConfig, vllm_config: VllmConfig) -> dict[str, str]:

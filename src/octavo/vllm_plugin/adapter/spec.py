@@ -105,6 +105,8 @@ class OctavoOffloadingSpec(OffloadingSpec):
         check_alike(reports)
         if reason := reports[0].why_not_resumed:
             raise InputError(f"no prompt of this model can be resumed, as {reason}: serve it without Octavo")
+        if (reason := reports[0].why_prompts_only) and not self.offload_prompt_only:
+            raise InputError(f"offload_prompt_only must be true with this model, as {reason}")
         if self.extra_config.get("sync_load_budget_bytes") and has_state(reports):
             raise InputError(
                 "sync_load_budget_bytes is for models without recurrent state, as vLLM takes the state that a step "
