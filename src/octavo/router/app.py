@@ -90,6 +90,7 @@ class RouterServer(SignalledServer):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Takes no new requests; open ones end or are given up."""
         self.admission.close()
+        self.tell_end(self.admission.num_open, self._config.shutdown_timeout_s)
         asyncio.get_running_loop().call_later(self._config.shutdown_timeout_s, self.admission.drop)
         await super().shutdown(sockets)
 

@@ -105,7 +105,7 @@ class Server(SignalledServer):
         for watch in self._watching:
             watch.cancel()
         await asyncio.gather(*self._watching, return_exceptions=True)
-        self._tell_end()
+        self.tell_end(self.service.admission.num_open, self._patience_s)
         ending = asyncio.ensure_future(self._end_engine())
         await super().shutdown(sockets)
         await ending
@@ -119,17 +119,6 @@ class Server(SignalledServer):
     def hurry(self) -> None:
         """Aborts what is open, so that its streams end with a reason."""
         self._is_urgent.set()
-
-    def _tell_end(self) -> None:
-        """Says what the end waits for, and how to end at once."""
-        match self.service.admission.num_open:
-            case 0:
-                _logger.info("ends: no request is open")
-            case 1:
-                _logger.info("ends: waits up to %g s for 1 request; a second Ctrl-C stops it", self._patience_s)
-            case many:
-                wait = "ends: waits up to %g s for %d requests; a second Ctrl-C stops them"
-                _logger.info(wait, self._patience_s, many)
 
     async def _end_engine(self) -> None:
         idle = asyncio.ensure_future(self.service.admission.wait_until_idle())

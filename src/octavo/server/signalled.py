@@ -1,13 +1,19 @@
 """`SignalledServer`: a server that ends by itself where a signal asks it to."""
 
+import logging
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from socket import socket
 from types import FrameType
 
 import uvicorn
 
 from octavo.server.signals import taking_signals
+
+_logger = logging.getLogger(__name__)
+_OF_GIVEN_UP_REQUESTS = ("ASGI callable returned without completing response", "Cancel %s running task(s)")
+"""How Uvicorn's lines begin about requests that are given up at the end, which are no errors."""
 
 
 class SignalledServer(uvicorn.Server):
@@ -19,6 +25,22 @@ class SignalledServer(uvicorn.Server):
         with taking_signals(self.handle_exit):
             yield
 
+    def tell_end(self, num_open: int, patience_s: float) -> None:
+        """Says what the end waits for, and how to end at once."""
+        match num_open:
+            case 0:
+                _logger.info("ends: no request is open")
+            case 1:
+                _logger.info("ends: waits up to %g s for 1 request; a second Ctrl-C stops it", patience_s)
+            case many:
+                wait = "ends: waits up to %g s for %d requests; a second Ctrl-C stops them"
+                _logger.info(wait, patience_s, many)
+
+    async def shutdown(self, sockets: list[socket] | None = None) -> None:
+        """Ends what is open. What is given up ends later, so its lines are left out from now on."""
+        logging.getLogger("uvicorn.error").addFilter(_is_news)
+        await super().shutdown(sockets)
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Asked to end. The shell and the kernel both tell of a closed terminal: that is no second request."""
         if self.should_exit and sig != signal.SIGHUP:
@@ -28,3 +50,7 @@ class SignalledServer(uvicorn.Server):
     def hurry(self) -> None:
         """Ends what is still open."""
         self.force_exit = True
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    return not str(record.msg).startswith(_OF_GIVEN_UP_REQUESTS)

@@ -47,6 +47,7 @@ class SelectionServer(SignalledServer):
         self.admission = Admission(most_requests=config.most_open, most_bytes=config.max_buffered_bytes)
         most = most_connections(config.most_connections)
         app = self._app(config, is_crowded=lambda: len(self.server_state.tasks) > most)
+        self._patience_s = config.shutdown_timeout_s
         super().__init__(uvicorn.Config(app, **http_settings(config)))
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
@@ -57,6 +58,7 @@ class SelectionServer(SignalledServer):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """No new requests."""
         self.admission.close()
+        self.tell_end(self.admission.num_open, self._patience_s)
         await super().shutdown(sockets)
 
     def _app(self, config: SelectionConfig, *, is_crowded: Callable[[], bool]) -> Starlette:
