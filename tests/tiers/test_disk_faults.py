@@ -274,6 +274,21 @@ def test_a_segment_that_cannot_be_read_turns_the_disk_off_twice_at_most(disk):
     assert driver.store(tier_driver.chunks([4])) == driver.load(tier_driver.chunks([4])) == frozenset()
 
 
+def test_a_segment_that_was_read_well_between_two_outages_keeps_its_records(disk):
+    driver = disk.open()
+    driver.store(tier_driver.chunks(range(12)))  # six in each segment
+    assert driver.tier.flush(60.0)
+    driver.poll()
+    for numbers in ([0, 1, 2], [6, 7, 4]):
+        disk.io.fail("read", errno=errno.EIO)
+        assert [driver.load(tier_driver.chunks([number])) for number in numbers] == [{0}] * 3
+        assert is_off(driver)
+        disk.io.heal()
+        disk.recover(driver)
+        assert driver.load(tier_driver.chunks([3])) == frozenset()
+    assert driver.load(tier_driver.chunks([5])) == frozenset()
+
+
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
 def test_a_process_without_descriptors_or_memory_loses_no_records(disk, error):
     driver = disk.open()

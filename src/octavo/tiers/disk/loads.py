@@ -15,6 +15,9 @@ from octavo.tiers.disk.segment import Segment
 _LEAST_BYTES = 1 << 20
 """The least bytes of a read. Smaller reads cost more by their number than they gain by running side by side."""
 
+_MOST_OUTAGES = 2
+"""A segment because of which the disk was turned off this often, with no good read of it between, loses its records."""
+
 
 @dataclass(slots=True)
 class LoadCounts:
@@ -62,6 +65,8 @@ class Loads:
         run, error = report.run, report.error
         run.segment.num_reads -= 1
         self.errors_in_a_row = 0 if error is None else self.errors_in_a_row + 1
+        if error is None:
+            run.segment.num_outages = 0
         is_known = run.segment.number in self._contents.segments
         is_unreadable = error is not None and is_of_the_disk(error)
         for i, part in enumerate(run.parts):
@@ -73,6 +78,15 @@ class Loads:
             self.counts.load_failed += has_failed
             self.counts.loaded += not has_failed
             self._jobs.chunk_done(part.job, part.index, has_failed=has_failed)
+
+    def note_outage(self, segment: Segment, error: OSError) -> int:
+        """The disk is turned off since this segment could not be read. A disk that works otherwise shall not be turned
+        off for it again and again. Returns how many records are given up."""
+        if not is_of_the_disk(error) or segment.number not in self._contents.segments:
+            return 0
+        segment.num_outages += 1
+        is_bad = segment.num_outages >= _MOST_OUTAGES
+        return self._contents.forget_at(segment, range(segment.num_synced)) if is_bad else 0
 
     def _find_part(self, job: DiskJob, index: int, chunk: ChunkBytes) -> tuple[Segment, ReadPart] | None:
         found = self._contents.find(chunk.key)

@@ -92,7 +92,7 @@ class Segment:
         self.num_reads = 0
         """The reads under way: a segment that is being read is no victim."""
         self.num_outages = 0
-        """How often the disk was turned off when this segment could not be read."""
+        """How often the disk was turned off for this segment since it was last read well."""
         self.num_synced = 0
         """The entries below this one survive a crash."""
         self.is_broken = False

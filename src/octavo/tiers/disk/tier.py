@@ -18,7 +18,7 @@ from octavo.tiers.disk.cipher import RecordCipher
 from octavo.tiers.disk.config import DiskConfig
 from octavo.tiers.disk.contents import Contents
 from octavo.tiers.disk.health import describe
-from octavo.tiers.disk.io import DiskIO, NotOursError, is_of_the_disk
+from octavo.tiers.disk.io import DiskIO, NotOursError
 from octavo.tiers.disk.jobs import Jobs
 from octavo.tiers.disk.layout import NO_KEY_ID, aligned, can_hold, record_bytes
 from octavo.tiers.disk.loads import Loads
@@ -53,8 +53,6 @@ _RECORDS_PER_POLL = 1024
 """A poll that has handled this many records stops after the present report, so that no poll pays for a whole queue."""
 _READ_ERRORS_IN_A_ROW = 3
 """A bad spot costs its records only; a disk that fails this many reads in a row is turned off."""
-_MOST_OUTAGES = 2
-"""A segment because of which the disk was turned off this often costs all its records."""
 
 
 class DiskTier(Tier):
@@ -365,15 +363,9 @@ class DiskTier(Tier):
         if isinstance(report.error, FileNotFoundError | NotOursError):
             self._lose(report.run.segment)
         elif report.error is not None and self._loader.errors_in_a_row >= _READ_ERRORS_IN_A_ROW:
-            self._note_outage(report.run.segment, report.error)
+            if self._health.is_ok:
+                self._counters["lost"] += self._loader.note_outage(report.run.segment, report.error)
             self._health.degrade(f"segments cannot be read: {describe(report.error)}")
-
-    def _note_outage(self, segment: Segment, error: OSError) -> None:
-        """A disk that works otherwise is not turned off again and again for a segment that it cannot read."""
-        if self._health.is_ok and is_of_the_disk(error) and segment.number in self._contents.segments:
-            segment.num_outages += 1
-            if segment.num_outages >= _MOST_OUTAGES:
-                self._counters["lost"] += self._contents.forget_at(segment, range(segment.num_synced))
 
     def _probe_ended(self, report: ProbeEnded) -> None:
         if not self._health.probe_ended(report, is_hanging=self._is_hanging):
