@@ -184,10 +184,7 @@ class BlockPool:
 
     def _is_obtainable(self, counts: Sequence[int]) -> bool:
         """Whether each class has so many pages without another sheet, free ones and cached ones."""
-        for pages, count in zip(self.classes, counts, strict=True):
-            if count > len(pages.free_rows) + pages.num_cached:
-                return False
-        return True
+        return all(count <= pages.num_obtainable for pages, count in zip(self.classes, counts, strict=True))
 
     def _missing_sheets(self, counts: Sequence[int]) -> list[int]:
         """Sheets that each class lacks for `counts` pages even when it gives up all that it has cached."""

@@ -50,13 +50,9 @@ def _found_blocks(
     found: list[FoundBlocks] = []
     for group, lookup in zip(pool.config.groups, lookups, strict=True):
         spec = group.spec.rule
-        if resume.num_tokens:
-            ranges = spec.needed_blocks(point)
-        elif spec.indexes_decoder_tokens:
+        is_resumable = resume.num_tokens > 0 or not spec.indexes_decoder_tokens
+        ranges = spec.needed_blocks(point) if is_resumable else ()
+        if ranges and not resume.num_tokens and any(lookup.first_missing(r.start, r.stop) < r.stop for r in ranges):
             ranges = ()
-        else:
-            ranges = spec.needed_blocks(point)
-            if any(lookup.first_missing(blocks.start, blocks.stop) < blocks.stop for blocks in ranges):
-                ranges = ()
         found.append([(blocks, lookup.rows_of(blocks)) for blocks in ranges])
     return tuple(found)

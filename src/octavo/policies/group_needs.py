@@ -8,8 +8,6 @@ from octavo.ids import enumerate_groups
 from octavo.policies.stretch_columns import Links
 from octavo.specs import KVCacheSpec, ResumePoint
 
-_FAR = (1 << 40) - 1
-"""A length greater than any window, at which no chunk ends."""
 _MOST_KNOWN = 1 << 12
 """Boundaries whose need is remembered. Beyond this number all are forgotten."""
 
@@ -60,8 +58,4 @@ def needs_of_groups(groups: Sequence[GroupOffloadConfig]) -> list[GroupNeeds]:
 def _links_of(spec: KVCacheSpec) -> Links:
     if spec.holds_checkpoints:
         return Links.NONE
-    if not spec.indexes_decoder_tokens:
-        return Links.PREFIX  # of the encoder's input, wherever the decoder stands
-    ranges = spec.needed_blocks(ResumePoint(_FAR))
-    # A spec that needs the first blocks and some later ones is kept whole: what lies between is the way to the first.
-    return Links.PREFIX if ranges and ranges[0].start == 0 else Links.RUN
+    return Links.PREFIX if spec.needs_whole_prefix else Links.RUN

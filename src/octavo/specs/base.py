@@ -17,7 +17,7 @@ from typing import ClassVar, NamedTuple, Self
 
 from octavo.errors import SpecError
 
-_FAR = (1 << 40) - 1
+FAR = (1 << 40) - 1
 """A sequence longer than any window, at whose end no chunk ends."""
 _MOST_PIECES = 8
 """The most pieces into which points at equal distances cut a prompt, or one step of a longer one."""
@@ -114,7 +114,7 @@ class KVCacheSpec(ABC):
         is needed. What needs the first blocks and some later ones counts too: between lies the way to the first."""
         if self.holds_checkpoints:
             return False
-        ranges = self.needed_blocks(ResumePoint(_FAR)) if self.indexes_decoder_tokens else (range(1),)
+        ranges = self.needed_blocks(ResumePoint(FAR)) if self.indexes_decoder_tokens else (range(1),)
         return bool(ranges) and ranges[0].start == 0
 
     @property

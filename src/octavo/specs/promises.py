@@ -11,11 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from octavo.specs.base import KVCacheSpec, ResumePoint, ceil_div
+from octavo.specs.base import FAR, KVCacheSpec, ResumePoint, ceil_div
 from octavo.specs.resume import GroupAvailability, last_boundary, resume_and_known
-
-_FAR = (1 << 40) - 1
-"""A sequence longer than any window, at whose end no chunk ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,4 +99,4 @@ def _bytes_within(group: GroupBytes, spacing_tokens: int) -> int:
 
 def _num_needed(spec: KVCacheSpec) -> int:
     """The blocks that a resume far from the beginning needs."""
-    return sum(len(run) for run in spec.needed_blocks(ResumePoint(_FAR // spec.block_size * spec.block_size)))
+    return sum(len(run) for run in spec.needed_blocks(ResumePoint(FAR // spec.block_size * spec.block_size)))

@@ -134,7 +134,7 @@ class _GroupSearch:
     __slots__ = ("blocks", "found_from", "group_idx", "is_draft", "lookahead", "request", "spec", "step")
 
     def __init__(self, group_idx: GroupIdx, group: GroupAvailability, request: ResumePoint, step: int) -> None:
-        self.spec, self.blocks, is_draft = group
+        self.spec, self.blocks, self.is_draft = group
         if step < 1 or (step % self.spec.block_size and self.spec.indexes_decoder_tokens):
             raise BlockSizeError(
                 f"granularity {step} is not a positive multiple of {self.spec.block_size}, the size of a group's block"
@@ -142,8 +142,7 @@ class _GroupSearch:
         self.group_idx = group_idx
         self.request = request
         self.step = step
-        self.is_draft = is_draft and _has_block_for_every_token(self.spec)
-        self.lookahead = step if self.is_draft else 0
+        self.lookahead = draft_lookahead(self.spec, is_draft=self.is_draft, granularity=step)
         self.found_from: int | None = None
         """Every block from here to the boundary last asked for is there."""
 
@@ -160,10 +159,7 @@ class _GroupSearch:
         """A block that is needed at n and not there."""
         _, num_prompt_tokens, num_encoder_tokens = self.request
         point = ResumePoint(n, num_prompt_tokens, num_encoder_tokens)
-        if self.is_draft:
-            ranges = blocks_to_resume(self.spec, point, is_draft=True, granularity=self.step)
-        else:
-            ranges = self.spec.needed_blocks(point)
+        ranges = blocks_to_resume(self.spec, point, is_draft=self.is_draft, granularity=self.step)
         if len(ranges) == 1:
             return self._first_missing_of_run(ranges[0])
         for needed in ranges:
