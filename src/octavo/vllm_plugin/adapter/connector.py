@@ -78,12 +78,19 @@ class OctavoConnector(OffloadingConnector):
     def build_connector_meta(self, scheduler_output: Any) -> Any:
         """vLLM asserts that the tail of a prompt beside states ends before the limit that a client has set."""
         state = getattr(scheduler_output, "kv_connector_block_state", None)
-        for request_id, tails in getattr(state, "boundary_state_offloads", {}).items():
-            status = self.connector_scheduler._req_status.get(request_id)  # noqa: SLF001 - nobody else knows the limit
-            limit = None if status is None else status.max_offload_tokens
-            if limit is not None:
-                tails[:] = [tail for tail in tails if tail[2] <= limit]
-        return super().build_connector_meta(scheduler_output)
+        tails = getattr(state, "boundary_state_offloads", None)
+        if state is None or not tails:
+            return super().build_connector_meta(scheduler_output)
+        state.boundary_state_offloads = {name: self._within_limit(name, of_one) for name, of_one in tails.items()}
+        try:
+            return super().build_connector_meta(scheduler_output)
+        finally:
+            state.boundary_state_offloads = tails  # other connectors see them too
+
+    def _within_limit(self, request_id: str, tails: list[Any]) -> list[Any]:
+        status = self.connector_scheduler._req_status.get(request_id)  # noqa: SLF001 - nobody else knows the limit
+        limit = None if status is None else status.max_offload_tokens
+        return tails if limit is None else [tail for tail in tails if tail[2] <= limit]
 
     def update_connector_output(self, connector_output: Any) -> None:
         super().update_connector_output(connector_output)

@@ -164,7 +164,8 @@ def tell_why_not_resumed(model: ModelConfig, kv_cache_config: KVCacheConfig) -> 
 
 
 def tell_why_prompts_only(kv_cache_config: KVCacheConfig) -> str:
-    """Why nothing of an answer may be stored; empty if everything may. vLLM never finds such blocks again itself."""
+    """Why nothing of an answer may be stored; empty if everything may. vLLM turns its own prefix
+    caching off then."""
     if any(hasattr(layer, "rswa_window") for layer in _layers_of(kv_cache_config)):
         return "the tokens of an answer attend to fewer than those of a prompt"
     return ""
