@@ -113,6 +113,12 @@ def test_cold_and_from_the_cache(family):
         assert generate(engine, [prompt + expected[:5]])[0][0][: NEW_TOKENS - 5] == expected[5:]
 
 
+def test_the_default_device_of_the_program_around_changes_no_token(family):
+    some_prompts = prompts()
+    with torch.device("meta"):
+        assert generate(family.engine(), some_prompts)[0] == family.expected
+
+
 @pytest.mark.parametrize("budget", [32, 48, 512])
 def test_the_budget_of_a_step_changes_no_token(family, budget):
     engine = family.engine(max_step_tokens=budget)

@@ -82,8 +82,10 @@ def pack(batch: StepBatch) -> PackedRow:
     return PackedRow(
         sequences=tuple(packed),
         num_single=sum(p.num_tokens == 1 for p in packed),
-        token_ids=torch.tensor(list(chain.from_iterable(p.sequence.token_ids for p in packed))),
-        positions=torch.tensor(list(chain.from_iterable(range(p.position, p.end_position) for p in packed))),
+        token_ids=torch.tensor(list(chain.from_iterable(p.sequence.token_ids for p in packed)), device="cpu"),
+        positions=torch.tensor(
+            list(chain.from_iterable(range(p.position, p.end_position) for p in packed)), device="cpu"
+        ),
     )
 
 

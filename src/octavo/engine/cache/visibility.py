@@ -28,4 +28,4 @@ def visibility_mask(spec: KVCacheSpec, queries: Positions, keys: Positions, dtyp
     `keys` are positions: one row for all queries, or one for each.
     """
     is_hidden = (keys < first_visible(spec, queries)[:, None]) | (keys > queries[:, None])
-    return torch.zeros(is_hidden.shape, dtype=dtype).masked_fill_(torch.from_numpy(is_hidden), -inf)
+    return torch.zeros(is_hidden.shape, dtype=dtype, device="cpu").masked_fill_(torch.from_numpy(is_hidden), -inf)
