@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
-from xxhash import xxh3_64, xxh3_64_intdigest
 
 from octavo.chunks import ChunkCopy
 from octavo.errors import TransferError
@@ -22,6 +21,7 @@ from octavo.transfer.canonical import CanonicalKVCaches, CanonicalKVCacheTensor
 from octavo.transfer.copy_plan import ChunkBatch, CopyPlanner
 from octavo.transfer.helper import Helper
 from octavo.transfer.shares import PageShare
+from octavo.transfer.slot_hasher import SlotHasher
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -79,6 +79,7 @@ class HostCopier:
         self._arena = slots.reshape(-1)
         self._arena_view = self._arena.data
         self._slot_bytes = slots.shape[1]
+        self._hasher = SlotHasher(slots)
         self._helper = Helper("octavo-transfer-helper")
 
     def store(self, batches: Sequence[ChunkBatch], *, num_chunks: int, take_checksums: bool) -> Sequence[int]:
@@ -161,7 +162,7 @@ class HostCopier:
         for first in range(part.first, part.end, step):
             end = min(first + step, part.end)
             self._copy(part.moves, first, end, to_slots=to_slots)
-            checksums += self._checksums(part.batch, part.slots[first:end])
+            checksums += self._hasher.checksums(part.batch, part.slots[first:end])
         return checksums
 
     def _copy(self, moves: Sequence[_Moves], first: int, end: int, *, to_slots: bool) -> None:
@@ -185,22 +186,6 @@ class HostCopier:
                 page = move.page_starts[i]
                 if page >= 0:
                     _steps(self._pages[move.tensor_idx], page, move, move.page_step)[...] = 0
-
-    def _checksums(self, batch: ChunkBatch, slots_by_chunk: Sequence[Sequence[int]]) -> list[int]:
-        """Over the bytes of each chunk in its slots, in order."""
-        arena, slot_bytes, num_bytes = self._arena_view, self._slot_bytes, batch.chunk_bytes
-        if batch.has_neighbouring_slots:
-            starts = [slots[0] * slot_bytes for slots in slots_by_chunk]
-            return [xxh3_64_intdigest(arena[start : start + num_bytes]) for start in starts]
-        checksums = []
-        for slots in slots_by_chunk:
-            digest, left = xxh3_64(), num_bytes
-            for slot in slots:
-                start = slot * slot_bytes
-                digest.update(arena[start : start + min(left, slot_bytes)])
-                left -= slot_bytes
-            checksums.append(digest.intdigest())
-        return checksums
 
 
 def _copy_pieces(pages: Any, arena: Any, move: _Moves, first: int, end: int, *, to_slots: bool) -> None:
