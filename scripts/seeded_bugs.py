@@ -23,6 +23,7 @@ STALLS = ("tests/engine/test_stalls.py",)
 LOOPS = ("tests/sim/test_policy_net.py", "-k", "loop_that")
 POINTS = ("tests/policies/test_resume_points.py", "-k", "renews or comes_back")
 COMPARED = ("tests/engine/test_compared.py", "-k", "llama and not taken")
+GPU_WORKER = ("tests/transfer/test_workers.py", "-k", "TestStagedWorker and not (Large or Direct or Units or Unpinned)")
 BLOCKS = ("tests/blocks/test_state_machine.py", "-k", "window and full")
 
 
@@ -119,6 +120,20 @@ ENGINE_BUGS = (
         right="wrong = [i for i, (a, b) in enumerate(zip(given, found, strict=True)) if a not in (None, b)]",
         wrong="wrong: list[int] = []",
         tests=BITS_IN_MEMORY,
+    ),
+    Bug(
+        name="the worker of a GPU does not look at checksums",
+        file="transfer/staged_worker.py",
+        right="if one not in (None, other)}",
+        wrong="if one is other is None}",
+        tests=GPU_WORKER,
+    ),
+    Bug(
+        name="blocks that a load leaves out shift those after them",
+        file="transfer/staging.py",
+        right="blocks.index_select(0, staged_rows)",
+        wrong="blocks[: len(rows)]",
+        tests=GPU_WORKER,
     ),
     Bug(
         name="the disk tier does not look at checksums",

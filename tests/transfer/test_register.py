@@ -321,11 +321,11 @@ class TestRefusals:
             register({"a": torch.zeros(N, 64)}, group(a=0))
 
     def test_several_devices(self):
-        other = torch.zeros(N, 64, device="cuda") if torch.cuda.is_available() else None
-        if other is None:
+        if not torch.cuda.is_available():
             pytest.skip("no second device")
-        with pytest.raises(CacheLayoutError, match="several devices"):
-            register({"a": torch.zeros(N, 64), "b": other}, group(a=256, b=256))
+        layers = {device: torch.zeros(N, 64, device=device) for device in ("cpu", "cuda")}
+        with pytest.raises(CacheLayoutError, match="several devices: cpu, cuda"):
+            register(layers, group(cpu=256, cuda=256))
 
     def test_blocks_that_hashes_cannot_name(self):
         groups = (group(block_size=32), group(block_size=24))

@@ -1,14 +1,16 @@
 """What some ranks write, any other number of ranks reads: equal bytes, each written once."""
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from host_lane import HostLane
 from hypothesis import given, settings, strategies as st
 
 from octavo.chunks import ChunkCopy
@@ -33,7 +35,7 @@ from octavo.transfer import (
     share_page,
     state_page,
 )
-from octavo.transfer.staged_worker import Lane, StagedWorker
+from octavo.transfer.staged_worker import StagedWorker
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -175,16 +177,6 @@ def test_what_cannot_be_dealt_out_is_refused() -> None:
         share_beside(9, 16, 0, 2)
 
 
-class HostLane(Lane):
-    """A device that is done when it is asked."""
-
-    def mark(self) -> None:
-        return None
-
-    def after(self, mark: None) -> AbstractContextManager[None]:
-        return nullcontext()
-
-
 class Rank:
     """One rank: each layer's part of a block is a ref of its own, with room of others between."""
 
@@ -230,7 +222,7 @@ NUM_ROWS, NUM_SLOTS = 6, 400
     st.integers(1, 3),
     st.integers(7, 300),
     st.booleans(),
-    st.booleans(),
+    st.sampled_from([None, {}, {"LARGE_BYTES": 1}, {"DIRECT_BYTES": 1}]),
 )
 def test_workers_write_as_some_ranks_and_read_as_others(
     layers: list[Page],
@@ -239,9 +231,18 @@ def test_workers_write_as_some_ranks_and_read_as_others(
     num_blocks: int,
     slot_bytes: int,
     in_order: bool,
-    is_staged: bool,
+    link: dict[str, int] | None,
 ) -> None:
+    """On a CPU, or over a link to a device, whose pieces go all its ways."""
     arena = np.zeros((NUM_SLOTS, slot_bytes), np.uint8)
+    with mock.patch.multiple("octavo.transfer.link", **link or {}) if link else nullcontext():
+        run_ranks(arena, layers, writers, readers, num_blocks, in_order=in_order, is_staged=link is not None)
+
+
+def run_ranks(
+    arena: Bytes, layers: list[Page], writers: int, readers: int, num_blocks: int, *, in_order: bool, is_staged: bool
+) -> None:
+    slot_bytes = arena.shape[1]
     store = [Rank(arena, layers, rank, writers, is_staged=is_staged) for rank in range(writers)]
     load = [Rank(arena, layers, rank, readers, is_staged=is_staged) for rank in range(readers)]
     random = np.random.default_rng(1)

@@ -1,14 +1,17 @@
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from threading import Barrier, Event, get_ident
 
 import numpy as np
 import pytest
 import torch
+from host_lane import HostLane
 from xxhash import xxh3_64_intdigest
 
 from octavo.chunks import ChunkCopy
 from octavo.errors import InvalidTransferError, TransferError
+from octavo.host import HostArena
 from octavo.testing import OffloadingWorkerSuite
 from octavo.transfer import (
     CanonicalKVCacheRef,
@@ -18,7 +21,8 @@ from octavo.transfer import (
     HostCopier,
     make_worker,
 )
-from octavo.transfer.staged_worker import Lane, StagedWorker
+from octavo.transfer.raw_memory import PinnedSlots
+from octavo.transfer.staged_worker import StagedWorker
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
@@ -48,16 +52,6 @@ class TestCpuWorkerShared(TestCpuWorkerThread):
     """Every job of several chunks is shared by two threads."""
 
 
-class HostLane(Lane):
-    """A device that is done when it is asked."""
-
-    def mark(self):
-        return None
-
-    def after(self, mark):
-        return nullcontext()
-
-
 class TestStagedWorker(OffloadingWorkerSuite):
     """What the CUDA worker does beside its streams, through staging of few blocks."""
 
@@ -66,12 +60,126 @@ class TestStagedWorker(OffloadingWorkerSuite):
         return StagedWorker(caches, slots, make_lane=HostLane, take_checksums=take_checksums, staging_bytes=4 * largest)
 
 
+@pytest.fixture(scope="class")
+def large_pieces() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("octavo.transfer.link.LARGE_BYTES", 1)
+        yield
+
+
+@pytest.fixture(scope="class")
+def direct() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("octavo.transfer.link.DIRECT_BYTES", 1)
+        yield
+
+
+@pytest.mark.usefixtures("large_pieces")
+class TestStagedWorkerLarge(TestStagedWorker):
+    """Each piece in staging is a copy of its own."""
+
+
+@pytest.mark.usefixtures("direct")
+class TestStagedWorkerDirect(TestStagedWorker):
+    """Nothing goes through staging."""
+
+
+@pytest.fixture(scope="class")
+def joined_refs() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("octavo.transfer.staging.FEW_REFS", 0)
+        patch.setattr("octavo.transfer.staging._LEAST_UNIT_BYTES", 1)
+        yield
+
+
+@pytest.mark.usefixtures("joined_refs")
+class TestStagedWorkerUnits(TestStagedWorker):
+    """All parts of a page are gathered at once, wherever they lie."""
+
+
+@pytest.fixture(scope="class")
+def unpinned() -> Iterator[None]:
+    class Unpinned(PinnedSlots):
+        def __init__(self, slots, device):
+            super().__init__(slots, device)
+            self.close()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("octavo.transfer.staged_worker.PinnedSlots", Unpinned)
+        yield
+
+
+@pytest.mark.usefixtures("unpinned")
+class TestStagedWorkerUnpinned(TestStagedWorker):
+    """The device has no address for the arena."""
+
+
 @needs_cuda
 class TestCudaWorker(OffloadingWorkerSuite):
     device = "cuda"
 
     def worker(self, caches, slots, *, take_checksums):
         return make_worker(caches, slots, take_checksums=take_checksums)
+
+
+@needs_cuda
+@pytest.mark.usefixtures("large_pieces")
+class TestCudaWorkerLarge(TestCudaWorker):
+    """Each piece in staging is a copy of its own."""
+
+
+@needs_cuda
+@pytest.mark.usefixtures("direct")
+class TestCudaWorkerDirect(TestCudaWorker):
+    """Nothing goes through staging."""
+
+
+@needs_cuda
+@pytest.mark.usefixtures("joined_refs")
+class TestCudaWorkerUnits(TestCudaWorker):
+    """All parts of a page are gathered at once, wherever they lie."""
+
+
+@needs_cuda
+@pytest.mark.usefixtures("unpinned")
+class TestCudaWorkerUnpinned(TestCudaWorker):
+    """Memory that cannot be pinned."""
+
+
+@needs_cuda
+def test_cuda_memory_that_is_pinned_already_is_copied_without(caplog):
+    slots = np.zeros((8, 64), np.uint8)
+    first, second = (make_worker(small_caches("cuda"), slots) for _ in range(2))
+    assert "512 bytes of memory cannot be pinned for the GPU" in caplog.text
+    second.submit_store(1, [ChunkCopy(0, [1], [1])])
+    assert second.wait([1], 60)
+    assert not second.get_finished()[0].failed
+    first.close()
+    second.close()
+
+
+@needs_cuda
+@pytest.mark.skipif(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") < 24 << 30, reason="takes 18 GB")
+def test_cuda_slots_beyond_32_bits_are_reached():
+    """Kernels count elements, here more than 2**31 words of an arena."""
+    page, num_slots = 64 << 10, 280_000
+    rows = torch.arange(8, dtype=torch.int8, device="cuda")[:, None].expand(8, page).contiguous()
+    caches = CanonicalKVCaches(
+        tensors=(CanonicalKVCacheTensor(tensor=rows, page_size_bytes=page),),
+        group_refs=((CanonicalKVCacheRef(tensor_idx=0, page_size_bytes=page),),),
+    )
+    arena = HostArena(num_slots, page)
+    worker = make_worker(caches, arena.view, take_checksums=True)
+    slots = [0, 262_143, 262_144, num_slots - 1]
+    worker.submit_store(1, [ChunkCopy(0, [1 + i], [slot]) for i, slot in enumerate(slots)])
+    assert worker.wait([1], 60)
+    assert [arena.view[slot].max() for slot in slots] == [arena.view[slot].min() for slot in slots] == [1, 2, 3, 4]
+    rows.zero_()
+    worker.submit_load(2, [ChunkCopy(0, [7 - i], [slot]) for i, slot in enumerate(slots)])
+    assert worker.wait([2], 60)
+    assert rows[:, [0, -1]].tolist() == [[0, 0]] * 4 + [[4, 4], [3, 3], [2, 2], [1, 1]]
+    worker.close()
+    arena.close()
 
 
 @needs_cuda
@@ -123,22 +231,22 @@ def test_a_lost_device_is_a_failed_job(when, caplog):
 
 def test_transfers_come_after_the_moment_of_their_submission():
     """A job takes its mark on the caller's thread, and gives it to its lane."""
-    marks, used = iter("ab"), []
+    used = []
 
-    class Recorder(Lane):
+    class Recorder(HostLane):
         def mark(self):
-            return next(marks)
+            return get_ident(), len(used)
 
         def after(self, mark):
             used.append(mark)
-            return nullcontext()
+            return super().after(mark)
 
     worker = StagedWorker(small_caches(), np.zeros((8, 64), np.uint8), make_lane=Recorder, staging_bytes=64)
     worker.submit_store(1, [ChunkCopy(0, [1], [1]), ChunkCopy(0, [2], [2])])
     assert worker.wait([1], 60)
     worker.submit_load(2, [ChunkCopy(0, [3], [1])])
     assert worker.wait([2], 60)
-    assert used == ["a", "a", "b"]  # staging holds one block
+    assert used == [(get_ident(), 0), (get_ident(), 1)]
     worker.close()
 
 

@@ -49,6 +49,7 @@ class Piece(NamedTuple):
 class ChunkBatch(NamedTuple):
     """Chunks of one job that are cut alike."""
 
+    group_idx: GroupIdx
     indices: Sequence[int]
     """In the job."""
     rows: Ints
@@ -99,12 +100,13 @@ class CopyPlanner:
             _check_range("row", rows, first_row, self._caches.num_blocks(group_idx), group_idx)
             _check_range("slot", slots, 0, self._num_slots, group_idx)
             neighbouring = (slots[:, 1:] - slots[:, :-1] == 1).all(axis=1)
-            whole = ChunkBatch(indices, rows, slots, chunk_bytes, (), True, bool(is_load and (rows < 0).any()))
+            leaves_out = bool(is_load and (rows < 0).any())
+            whole = ChunkBatch(group_idx, indices, rows, slots, chunk_bytes, (), True, leaves_out)
             for together in (True, False):
                 chosen = np.flatnonzero(neighbouring == together).tolist()
                 if chosen:
                     batch = whole if len(chosen) == len(indices) else whole.keep(chosen)
-                    pieces = self._pieces_of(group_idx, num_blocks, together, is_load)
+                    pieces = self.pieces_of(group_idx, num_blocks, together=together, is_load=is_load)
                     batches.append(batch._replace(pieces=pieces, has_neighbouring_slots=together))
         return batches
 
@@ -122,7 +124,8 @@ class CopyPlanner:
             )
         return chunk_bytes
 
-    def _pieces_of(self, group_idx: GroupIdx, num_blocks: int, together: bool, is_load: bool) -> tuple[Piece, ...]:
+    def pieces_of(self, group_idx: GroupIdx, num_blocks: int, *, together: bool, is_load: bool) -> tuple[Piece, ...]:
+        """Of a chunk with so many blocks. `together`: its slots are neighbours, and no piece ends where one does."""
         key = (group_idx, num_blocks, together, is_load)
         if key not in self._pieces:
             self._pieces[key] = tuple(self._cut(*key))

@@ -8,6 +8,7 @@ import numpy.typing as npt
 import torch
 
 from octavo.transfer.canonical import CanonicalKVCaches
+from octavo.transfer.copy_engine import Addresses, copy_all
 from octavo.transfer.cpu_worker import MAX_JOBS
 from octavo.transfer.shares import PageShare
 from octavo.transfer.staged_worker import STAGING_BYTES, Lane, StagedWorker
@@ -62,3 +63,9 @@ class CudaLane(Lane):
             # Also after an error: what was enqueued must not write to rows whose job is reported. Waits without the
             # interpreter's lock.
             self._stream.synchronize()
+
+    def copy_all(self, targets: Addresses, sources: Addresses, sizes: Addresses, *, is_pinned: bool) -> None:
+        copy_all(targets, sources, sizes, self._stream.cuda_stream, is_pinned=is_pinned)
+
+    def wait(self, mark: torch.cuda.Event) -> None:
+        mark.synchronize()

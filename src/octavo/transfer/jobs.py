@@ -79,8 +79,8 @@ class JobRunner:
         with self._changed:
             self._changed.wait_for(lambda: self._finished or not self._unended, timeout_s)
 
-    def close(self, timeout_s: float) -> None:
-        """Fails what is queued, lets what is running end, and gives up on what does not in time."""
+    def close(self, timeout_s: float) -> bool:
+        """Fails what is queued, lets what is running end, and gives up on what does not in time: False."""
         with self._changed:
             self._is_closed = True
         for queue in self._queues.values():
@@ -95,6 +95,7 @@ class JobRunner:
             given_up = list(self._unended.values())
         for job in given_up:
             self._end(job, _all_failed(job))
+        return not given_up
 
     def _run(self, queue: "SimpleQueue[_Job | None]") -> None:
         while job := queue.get():

@@ -1,34 +1,44 @@
-"""The worker for caches that the CPU cannot reach: bytes go through staging, in batches.
+"""The worker for caches that the CPU cannot reach: bytes go over a link, in parts.
 
-    store   rows --gather--> device staging --one copy--> host staging --pieces--> slots
-    load    slots --pieces, verify--> host staging --one copy--> device staging --scatter--> rows
+    store   rows [--gather--> staging] --link--> slots, hashed part by part as they arrive
+    load    slots, hashed, and what is sound --link--> [staging --scatter-->] rows
 
-Host staging is a canonical cache too, so the copies between it and the arena are the `HostCopier`'s. What the device
-does, and in which order, is behind `Lane`.
+A job's parts are enqueued one after the other, and only its end is waited for: the host hashes while the device copies.
+In which order the device works is behind `Lane`.
 """
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from octavo.chunks import ChunkCopy, TransferResult
 from octavo.errors import InvalidTransferError
-from octavo.ids import NO_ROW, GroupIdx, Row
 from octavo.transfer.canonical import CanonicalKVCaches
-from octavo.transfer.copy_plan import CopyPlanner
+from octavo.transfer.copy_engine import Addresses
+from octavo.transfer.copy_plan import ChunkBatch, CopyPlanner, Ints
 from octavo.transfer.cpu_worker import CLOSE_TIMEOUT_S, MAX_JOBS
-from octavo.transfer.host_copier import HostCopier
+from octavo.transfer.helper import Helper
 from octavo.transfer.jobs import JobRunner, Outcome
+from octavo.transfer.link import Link
+from octavo.transfer.raw_memory import PinnedSlots
 from octavo.transfer.shares import PageShare
+from octavo.transfer.slot_hasher import SlotHasher
 from octavo.transfer.staging import Staging
 from octavo.transfer.worker import OffloadingWorker
 
 STAGING_BYTES = 64 << 20
+PART_BYTES = 32 << 20
+"""Of a job, enqueued at a time: long for the device, so that it never waits for the host."""
+_HASHED_BYTES = 2 << 20
+"""By a thread at a time."""
+_MOST_HASHING = 4
 _STORES, _LOADS = "store", "load"
 
 
@@ -42,6 +52,14 @@ class Lane(ABC):
     @abstractmethod
     def after(self, mark: Any) -> AbstractContextManager[None]:
         """Within it, device work begins after the mark; when it is left, that work has ended."""
+
+    @abstractmethod
+    def copy_all(self, targets: Addresses, sources: Addresses, sizes: Addresses, *, is_pinned: bool) -> None:
+        """Within `after`: begins copies between the host and the device. The host's memory may not be pinned."""
+
+    @abstractmethod
+    def wait(self, mark: Any) -> None:
+        """Returns when what came before a mark, taken within `after`, has ended."""
 
 
 class StagedWorker(OffloadingWorker):
@@ -63,20 +81,27 @@ class StagedWorker(OffloadingWorker):
     ) -> None:
         self._planner = CopyPlanner(caches, len(slots), slots.shape[1], shares)
         self._take_checksums = take_checksums
-        self._store_way = _Way(caches, slots, make_lane(), staging_bytes, shares)
-        self._load_way = _Way(caches, slots, make_lane(), staging_bytes, shares)
+        places = [(make_lane(), Staging(caches, staging_bytes)) for _ in (_STORES, _LOADS)]
+        self._hasher = _SharedHasher(slots)
+        self._slots = PinnedSlots(slots, caches.device)  # after all that may fail
+
+        def make_way(lane: Lane, staging: Staging, *, is_load: bool) -> _Way:
+            link = Link(caches, staging, self._slots, shares, copy_all=lane.copy_all, is_load=is_load)
+            return _Way(lane, staging, link, self._hasher)
+
+        self._store_way, self._load_way = make_way(*places[0], is_load=False), make_way(*places[1], is_load=True)
         self._jobs = JobRunner(_STORES, _LOADS, max_jobs=max_jobs)
 
     def submit_store(self, job_id: int, chunks: Sequence[ChunkCopy]) -> None:
-        self._planner.plan(chunks, is_load=False)  # for its checks
-        self._store_way.check(chunks)
-        store = partial(self._store_way.store, tuple(chunks), take_checksums=self._take_checksums)
+        batches = self._planner.plan(chunks, is_load=False)
+        self._store_way.check(batches)
+        store = partial(self._store_way.store, batches, len(chunks), take_checksums=self._take_checksums)
         self._jobs.submit(job_id, len(chunks), _marked(store, self._store_way.lane), thread=_STORES)
 
     def submit_load(self, job_id: int, chunks: Sequence[ChunkCopy]) -> None:
-        self._planner.plan(chunks, is_load=True)  # for its checks
-        self._load_way.check(chunks)
-        load = partial(self._load_way.load, tuple(chunks))
+        batches = self._planner.plan(chunks, is_load=True)
+        self._load_way.check(batches)
+        load = partial(self._load_way.load, batches, tuple(chunks))
         self._jobs.submit(job_id, len(chunks), _marked(load, self._load_way.lane), thread=_LOADS)
 
     def get_finished(self) -> list[TransferResult]:
@@ -89,9 +114,9 @@ class StagedWorker(OffloadingWorker):
         self._jobs.wait_any(timeout_s)
 
     def close(self) -> None:
-        self._jobs.close(CLOSE_TIMEOUT_S)
-        for way in (self._store_way, self._load_way):
-            way.close()
+        if self._jobs.close(CLOSE_TIMEOUT_S):
+            self._slots.close()
+        self._hasher.close()
 
 
 def _marked(work: Callable[[Any], Outcome], lane: Lane) -> Callable[[], Outcome]:
@@ -106,88 +131,107 @@ def _fail(cause: Exception) -> Outcome:
     raise cause
 
 
-class _Part(NamedTuple):
-    """Chunks of a job, all of one group, that fit into staging together."""
-
-    group_idx: GroupIdx
-    indices: list[int]
-    """In the job."""
-    chunks: list[ChunkCopy]
-    """As copies between staging and the arena: their rows are those of staging."""
-    staged_rows: list[Row]
-    """The device row of each row of staging."""
-
-
 class _Way:
-    """One direction: its lane, its staging, and the copies between staging and the arena."""
+    """One direction: its lane, its staging, and its copies over the link."""
 
-    def __init__(
-        self,
-        caches: CanonicalKVCaches,
-        slots: npt.NDArray[np.uint8],
-        lane: Lane,
-        staging_bytes: int,
-        shares: Sequence[PageShare],
-    ) -> None:
+    def __init__(self, lane: Lane, staging: Staging, link: Link, hasher: "_SharedHasher") -> None:
         self.lane = lane
-        self._staging = Staging(caches, staging_bytes)
-        self._copier = HostCopier(self._staging.host_caches, slots, shares)
+        self._staging = staging
+        self._link = link
+        self._hasher = hasher
+        self._part_bytes = min(PART_BYTES, len(staging.buffer))
 
-    def close(self) -> None:
-        self._copier.close()
-
-    def check(self, chunks: Sequence[ChunkCopy]) -> None:
-        for chunk in chunks:
-            if len(chunk.rows) > self._staging.capacity(chunk.group_idx):
+    def check(self, batches: Sequence[ChunkBatch]) -> None:
+        for batch in batches:
+            num_blocks, capacity = batch.rows.shape[1], self._staging.capacity(batch.group_idx)
+            if num_blocks > capacity:
                 raise InvalidTransferError(
-                    f"a chunk of {len(chunk.rows)} blocks of group {chunk.group_idx} does not fit into staging, which "
-                    f"holds {self._staging.capacity(chunk.group_idx)}: raise staging_bytes"
+                    f"a chunk of {num_blocks} blocks of group {batch.group_idx} does not fit into staging, which "
+                    f"holds {capacity}: raise staging_bytes"
                 )
 
-    def store(self, chunks: Sequence[ChunkCopy], mark: Any, *, take_checksums: bool) -> Outcome:
-        checksums = [0] * len(chunks)
-        for part in self._parts(chunks):
-            with self.lane.after(mark):
-                self._staging.gather(part.group_idx, part.staged_rows)
-            batches = self._copier.planner.plan(part.chunks, is_load=False)
-            taken = self._copier.store(batches, num_chunks=len(part.chunks), take_checksums=take_checksums)
-            for index, checksum in zip(part.indices, taken, strict=False):  # none, if they are not taken
-                checksums[index] = checksum
+    def store(self, batches: Sequence[ChunkBatch], num_chunks: int, mark: Any, *, take_checksums: bool) -> Outcome:
+        checksums = [0] * num_chunks
+        with self.lane.after(mark):
+            sent = [(part, self._send(part)) for part in self._parts(batches)]
+            for part, end in sent if take_checksums else ():
+                self.lane.wait(end)
+                for index, checksum in zip(part.indices, self._hasher.checksums(part), strict=True):
+                    checksums[index] = checksum
         return Outcome(checksums=checksums if take_checksums else ())
 
-    def load(self, chunks: Sequence[ChunkCopy], mark: Any) -> Outcome:
+    def load(self, batches: Sequence[ChunkBatch], chunks: Sequence[ChunkCopy], mark: Any) -> Outcome:
         failed: set[int] = set()
-        for part in self._parts(chunks):
-            batches = self._copier.planner.plan(part.chunks, is_load=True)
-            unsound = self._copier.load(batches, part.chunks)
-            failed.update(part.indices[i] for i in unsound)
-            staged = [row for i, chunk in enumerate(part.chunks) if i not in unsound for row in chunk.rows if row >= 0]
-            if staged:
-                with self.lane.after(mark):
-                    self._staging.scatter(part.group_idx, [part.staged_rows[row] for row in staged], staged)
+        with self.lane.after(mark):
+            for part in self._parts(batches):
+                unsound = self._unsound(part, chunks)
+                failed.update(part.indices[i] for i in unsound)
+                sound = [i for i in range(len(part.indices)) if i not in unsound]
+                self._fetch(part.keep(sound) if unsound else part)
         return Outcome(failed=frozenset(failed))
 
-    def _parts(self, chunks: Sequence[ChunkCopy]) -> Iterator[_Part]:
-        """The chunks by group, as many at a time as fit into staging."""
-        for group_idx in sorted({chunk.group_idx for chunk in chunks}):
-            capacity = self._staging.capacity(group_idx)
-            part = _Part(group_idx, [], [], [])
-            for index, chunk in enumerate(chunks):
-                if chunk.group_idx != group_idx:
-                    continue
-                if len(part.staged_rows) + len(chunk.rows) > capacity:
-                    yield part
-                    part = _Part(group_idx, [], [], [])
-                part.indices.append(index)
-                part.chunks.append(chunk._replace(rows=_stage(chunk.rows, part.staged_rows)))
-            yield part
+    def _unsound(self, part: ChunkBatch, chunks: Sequence[ChunkCopy]) -> set[int]:
+        """The chunks of the part whose bytes have another checksum than they should."""
+        given = [chunks[index].checksum for index in part.indices]
+        if given.count(None) == len(given):
+            return set()
+        found = self._hasher.checksums(part)
+        return {i for i, (one, other) in enumerate(zip(given, found, strict=True)) if one not in (None, other)}
+
+    def _send(self, part: ChunkBatch) -> Any:
+        if self._link.is_direct(part):
+            self._link.move(part)
+        else:
+            rows, slots = _to_device([part.rows, part.slots], self._staging.buffer.device)
+            self._staging.gather(part.group_idx, rows)
+            self._link.move_staged(part, slots.view(part.slots.shape))
+        return self.lane.mark()
+
+    def _fetch(self, part: ChunkBatch) -> None:
+        if self._link.is_direct(part):
+            self._link.move(part)
+            return
+        wanted = np.flatnonzero(part.rows >= 0)
+        arrays = [part.rows.reshape(-1)[wanted], wanted, part.slots]
+        rows, staged, slots = _to_device(arrays, self._staging.buffer.device)
+        self._link.move_staged(part, slots.view(part.slots.shape))
+        self._staging.scatter(part.group_idx, rows, staged, part.rows.size)
+
+    def _parts(self, batches: Sequence[ChunkBatch]) -> Iterator[ChunkBatch]:
+        """The batches, cut into pieces that fit into staging. Each takes the place of the one before it, after that
+        has left: so the lane orders them."""
+        for batch in batches:
+            staged_bytes = batch.rows.shape[1] * self._staging.caches.page_size_bytes(batch.group_idx)
+            count = max(1, self._part_bytes // staged_bytes)
+            for first in range(0, len(batch.indices), count):
+                yield batch.keep(range(first, min(first + count, len(batch.indices))))
 
 
-def _stage(rows: Sequence[Row], staged_rows: list[Row]) -> list[Row]:
-    """Gives each wanted row the next index in staging; says which, -1 for those that are not wanted."""
-    indices = []
-    for row in rows:
-        indices.append(Row(len(staged_rows)) if row >= 0 else NO_ROW)
-        if row >= 0:
-            staged_rows.append(row)
-    return indices
+class _SharedHasher:
+    """Hashes parts on several threads, if they are large."""
+
+    def __init__(self, slots: npt.NDArray[np.uint8]) -> None:
+        self._hasher = SlotHasher(slots)
+        num_threads = min(_MOST_HASHING, max(2, len(os.sched_getaffinity(0)) // 4))
+        self._helper = Helper("octavo-hash-helper", num_threads - 1)
+
+    def checksums(self, part: ChunkBatch) -> list[int]:
+        slots, checksums = part.slots.tolist(), [0] * len(part.indices)
+        step = max(1, _HASHED_BYTES // part.chunk_bytes)
+
+        def hash_some(first: int) -> None:
+            checksums[first : first + step] = self._hasher.checksums(part, slots[first : first + step])
+
+        self._helper.share(hash_some, range(0, len(slots), step))
+        return checksums
+
+    def close(self) -> None:
+        self._helper.close()
+
+
+def _to_device(arrays: Sequence[Ints], device: torch.device) -> Sequence[torch.Tensor]:
+    """The arrays on the device, flat, in one copy."""
+    together = torch.from_numpy(np.concatenate([array.reshape(-1) for array in arrays]))
+    if device.type == "cuda":
+        together = together.pin_memory()
+    return torch.split(together.to(device, non_blocking=True), [array.size for array in arrays])

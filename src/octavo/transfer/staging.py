@@ -1,66 +1,118 @@
-"""Buffers between a device's pages and the arena: one on the device, and one in host memory, pinned for CUDA.
+"""A buffer on the device, between its pages and the link to the host.
 
 pages of a group    row 7 | row 3 | row 9        anywhere on the device, in several tensors
 staging             [row 7][row 3][row 9]        each block as it is offloaded, one after the other
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator
+from math import gcd
+from typing import NamedTuple
 
 import torch
 
 from octavo.errors import TransferError
-from octavo.ids import GroupIdx, Row, enumerate_groups
+from octavo.ids import GroupIdx, enumerate_groups
 from octavo.transfer.canonical import CanonicalKVCacheRef, CanonicalKVCaches, CanonicalKVCacheTensor
+from octavo.transfer.raw_memory import bytes_at
+
+FEW_REFS = 2
+"""A kernel each. More of them are moved by one kernel, which needs two to find the places."""
+_LEAST_UNIT_BYTES = 256
+"""Of what one index of that kernel moves."""
+_WORD = torch.int64.itemsize
 
 
 class Staging:
-    """The two buffers of one direction. They hold blocks of one group at a time."""
+    """The buffer of one direction. It holds blocks of one group at a time."""
 
     def __init__(self, caches: CanonicalKVCaches, num_bytes: int) -> None:
         self._caches = caches
         largest = max((caches.page_size_bytes(group) for group, _ in enumerate_groups(caches.group_refs)), default=0)
         if num_bytes < largest:
             raise TransferError(f"staging of {num_bytes} bytes cannot hold the largest block, {largest} bytes")
-        self._on_device = torch.empty(num_bytes, dtype=torch.int8, device=caches.device)
-        self._on_host = torch.empty(num_bytes, dtype=torch.int8, pin_memory=caches.device.type == "cuda")
-        self.host_caches = _caches_over(self._on_host, caches)
+        self.buffer = torch.empty(num_bytes, dtype=torch.int8, device=caches.device)
+        self.caches = _caches_over(self.buffer, caches)
+        """The buffer as a cache of the same groups, each alone in it and with its content together."""
+        self._units = [_units_of(caches, group_idx) for group_idx, _ in enumerate_groups(caches.group_refs)]
 
     def capacity(self, group_idx: GroupIdx) -> int:
         """Blocks of the group that fit."""
-        return self.host_caches.num_blocks(group_idx)
+        return self.caches.num_blocks(group_idx)
 
-    def gather(self, group_idx: GroupIdx, rows: Sequence[Row]) -> None:
-        """Enqueues the copy of rows of the group to the beginning of host staging."""
-        index = torch.tensor(rows, dtype=torch.int64, device=self._caches.device)
-        for pages, staged in self._columns(group_idx, len(rows)):
-            staged.copy_(pages.index_select(0, index))
-        used = len(rows) * self._caches.page_size_bytes(group_idx)
-        self._on_host[:used].copy_(self._on_device[:used], non_blocking=True)
+    def gather(self, group_idx: GroupIdx, rows: torch.Tensor) -> None:
+        """Enqueues the copy of rows of the group to the beginning of staging."""
+        for pages, index, staged in self._columns(group_idx, rows, self._blocks(group_idx, len(rows))):
+            torch.index_select(pages, 0, index, out=staged)
 
-    def scatter(self, group_idx: GroupIdx, rows: Sequence[Row], indices: Sequence[int]) -> None:
-        """Enqueues the copy of blocks at these indices of host staging to rows of the group."""
-        num_staged = max(indices) + 1
-        used = num_staged * self._caches.page_size_bytes(group_idx)
-        self._on_device[:used].copy_(self._on_host[:used], non_blocking=True)
-        index = torch.tensor([rows, indices], dtype=torch.int64, device=self._caches.device)
-        for pages, staged in self._columns(group_idx, num_staged):
-            pages.index_copy_(0, index[0], staged.index_select(0, index[1]))
+    def scatter(self, group_idx: GroupIdx, rows: torch.Tensor, staged_rows: torch.Tensor, num_staged: int) -> None:
+        """Enqueues the copy of some of the first blocks in staging to rows of the group."""
+        blocks = self._blocks(group_idx, num_staged)
+        chosen = blocks if len(rows) == num_staged else blocks.index_select(0, staged_rows)
+        for pages, index, staged in self._columns(group_idx, rows, chosen):
+            pages.index_copy_(0, index, staged)
 
-    def _columns(self, group_idx: GroupIdx, num_staged: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """For each ref of the group: its part of all rows, and its part of the blocks in staging."""
+    def _blocks(self, group_idx: GroupIdx, count: int) -> torch.Tensor:
         page_bytes = self._caches.page_size_bytes(group_idx)
-        staging = self._on_device[: num_staged * page_bytes].view(num_staged, page_bytes)
-        columns = []
+        return self.buffer[: count * page_bytes].view(count, page_bytes)
+
+    def _columns(
+        self, group_idx: GroupIdx, rows: torch.Tensor, blocks: torch.Tensor
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+        """Parts of all pages, which of them the rows are, and their place in these blocks of staging."""
+        units = self._units[group_idx]
+        if units is not None:
+            index = (units.first + rows[:, None] * units.step).view(-1)
+            yield units.memory, index, blocks.view(units.memory.dtype).view(-1, units.memory.shape[1])
+            return
         refs = zip(self._caches.group_refs[group_idx], self._caches.ref_starts(group_idx), strict=True)
         for ref, start in refs:
             pages = self._caches.tensors[ref.tensor_idx].tensor[:, ref.offset : ref.offset + ref.page_size_bytes]
-            staged = staging[:, start : start + ref.page_size_bytes]
-            columns.append(_as_words(pages, staged))
-        return columns
+            pages, staged = as_words(pages, blocks[:, start : start + ref.page_size_bytes])
+            yield pages, rows, staged
+
+
+class _Units(NamedTuple):
+    """All tensors of a group as one, since their parts begin and end at multiples of a unit."""
+
+    memory: torch.Tensor
+    """Unit by unit, from the first ref's beginning to the last one's end, whatever else lies between them."""
+    first: torch.Tensor
+    """By unit of a page: where it is in block 0,"""
+    step: torch.Tensor
+    """and how far from there it is in the next block."""
+
+
+def _units_of(caches: CanonicalKVCaches, group_idx: GroupIdx) -> _Units | None:
+    """None if each ref is to be moved for itself."""
+    refs = caches.group_refs[group_idx]
+    if len(refs) <= FEW_REFS or not caches.num_blocks(group_idx):
+        return None
+    tensors = [caches.tensors[ref.tensor_idx].tensor for ref in refs]
+    places = [
+        (tensor.data_ptr() + ref.offset, tensor.stride(0), ref.page_size_bytes)
+        for ref, tensor in zip(refs, tensors, strict=True)
+    ]
+    origin = min(start for start, _, _ in places)
+    end = max(start + (len(tensors[0]) - 1) * stride + size for start, stride, size in places)
+    unit = gcd(*(number for start, stride, size in places for number in (start - origin, stride, size)))
+    if unit < _LEAST_UNIT_BYTES or unit % _WORD or origin % _WORD:
+        return None
+    memory = bytes_at(origin, (end - origin) // unit * unit, caches.device).view(torch.int64).view(-1, unit // _WORD)
+    first = [(start - origin) // unit + i for start, _, size in places for i in range(size // unit)]
+    step = [stride // unit for _, stride, size in places for _ in range(size // unit)]
+    return _Units(memory, *(torch.tensor(values, device=caches.device) for values in (first, step)))
+
+
+def as_words(one: torch.Tensor, other: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The same bytes as int64 where all begin and end at words: kernels move elements, and bytes are slow."""
+    bounds = [view.data_ptr() for view in (one, other)]
+    bounds += [number for view in (one, other) for number in (view.shape[-1], *view.stride()[:-1])]
+    if any(bound % _WORD for bound in bounds):
+        return one, other
+    return one.view(torch.int64), other.view(torch.int64)
 
 
 def _caches_over(buffer: torch.Tensor, caches: CanonicalKVCaches) -> CanonicalKVCaches:
-    """The buffer as a cache of the same groups, each alone in it and with its content together."""
     tensors: list[CanonicalKVCacheTensor] = []
     group_refs: list[tuple[CanonicalKVCacheRef, ...]] = []
     for group_idx, refs in enumerate_groups(caches.group_refs):
@@ -73,11 +125,3 @@ def _caches_over(buffer: torch.Tensor, caches: CanonicalKVCaches) -> CanonicalKV
         else:
             group_refs.append(())
     return CanonicalKVCaches(tensors=tuple(tensors), group_refs=tuple(group_refs))
-
-
-def _as_words(pages: torch.Tensor, staged: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The same bytes as int64 where all begin and end at words: kernels move elements, and bytes are slow."""
-    bounds = [bound for view in (pages, staged) for bound in (view.data_ptr(), view.shape[1], view.stride(0))]
-    if any(bound % 8 for bound in bounds):
-        return pages, staged
-    return pages.view(torch.int64), staged.view(torch.int64)
