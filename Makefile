@@ -8,7 +8,8 @@ OTHER_VLLMS := 0.31.0 0.33.0
 OTHER_PYTHONS := 3.12 3.13
 GPU_PYTHON ?= 3.12
 GPU_PLATFORMS := manylinux_2_28_x86_64 manylinux_2_17_x86_64 manylinux2014_x86_64
-GPU_PACKAGES := transformers==5.23.0 cbor2 msgspec pyzmq httpx xxhash lazy-loader pytest pytest-timeout hypothesis
+GPU_PACKAGES := transformers==5.23.0 cbor2 msgspec pyzmq httpx xxhash lazy-loader pytest pytest-timeout hypothesis \
+	starlette uvicorn llguidance
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 export PYTHON

@@ -6,11 +6,11 @@
 Seeded models of about 30M parameters, of three kinds, in fp32. Each medium has an engine of its own, which has computed
 the prefix once. In each round all are asked the same new question about it, in turn; before that, those with offloading
 lose what is on the device. The best round counts. All answers must be equal, and what is resumed must come from where
-it should. The device and memory hold everything; the disk's reads bypass the page cache where its file system lets
-them. A ratio is the time of computing to the time of resuming. `--store`: a real server that a relay puts so far away;
-the lookup is in the time. Each round also asks for as long a prompt that nobody knows: the ratio is to the engine
-without offloading in the same round, so it tells what looking costs; the middle of all rounds counts. No engine stores
-while another one is asked.
+it should: it is loaded even where computing it would be quicker. The device and memory hold everything; the disk's
+reads bypass the page cache where its file system lets them. A ratio is the time of computing to the time of resuming.
+`--store`: a real server that a relay puts so far away; the lookup is in the time. Each round also asks for as long a
+prompt that nobody knows: the ratio is to the engine without offloading in the same round, so it tells what looking
+costs; the middle of all rounds counts. No engine stores while another one is asked.
 """
 
 import argparse
@@ -142,7 +142,7 @@ def make_side(model: Path, args: argparse.Namespace, offload: Mapping[str, Any] 
     made = []
 
     def make_offload(manager: KVCacheManager, runner: ModelRunner) -> OffloadScheduler:
-        made.append(offload_maker(config, OffloadConfig.from_mapping(offload))(manager, runner))
+        made.append(offload_maker(config, OffloadConfig.from_mapping({**offload, "loads": "always"}))(manager, runner))
         return made[0]
 
     return Side(engine=Engine.from_config(config, make_offload=make_offload), offload=made[0])

@@ -63,13 +63,14 @@ if sys.argv[1] == "cuda":
 PY
 
 if [ "$device" = cuda ]; then
-    workers=(-k "Cuda or cuda") pages=(16 64 256 1024 8192) size=(--mib 512 --buffer-mib 1024 --rounds 7)
+    workers=(-k "Cuda or cuda") pages=(16 64 256 1024 8192) size=(--mib 512 --buffer-mib 1024 --rounds 5)
     layouts=(tests/transfer/test_register.py tests/transfer/test_vllm_layouts.py)
-    families=(-k "test_from and (gemma3 or qwen3_next or gpt_oss) and not gemma3n") matrices=4096
+    families=(-k "test_from") matrices=4096 resumed=(--rounds 3)
 else
     workers=(-k "TestStagedWorker and blocks_one_after") pages=(16 8192) size=(--mib 16 --buffer-mib 16 --rounds 1)
     layouts=(tests/transfer/test_vllm_layouts.py)
     families=(-k "test_from_memory and gemma3 and not gemma3n") matrices=256
+    resumed=(--rounds 1 --prefix 200 --kinds full)
 fi
 
 stage 100 "the worker: its suite, and the order of copies and kernels" \
@@ -80,8 +81,12 @@ stage 110 "stores and loads beside the link" \
     "$python" benchmarks/bench_transfer.py --device "$device" "${size[@]}" --pages-kib "${pages[@]}"
 stage 50 "transfers beside compute" \
     "$python" benchmarks/bench_transfer_overlap.py --device "$device" --mib "${size[1]}" --rounds 3 --size $matrices
-stage 140 "the embedded engine: answers equal plain Hugging Face's, from memory, from disk and after a restart" \
+stage 160 "the embedded engine: answers equal plain Hugging Face's, from memory, from disk and after a restart" \
     env OCTAVO_TEST_DEVICE=$device bash -c 'tests "$@"' _ tests/engine/test_identical.py "${families[@]}"
+stage 60 "the server: the same answers over HTTP" \
+    env OCTAVO_TEST_DEVICE=$device bash -c 'tests "$@"' _ tests/engine/test_served_device.py
+stage 60 "the time to the first token, resumed and computed" \
+    "$python" benchmarks/bench_resume_ttft.py --device "$device" "${resumed[@]}"
 if "$python" -c "import vllm" 2> /dev/null && [ "$device" = cuda ]; then
     "$python" -c "from octavo.engine import save_tiny_model; save_tiny_model('gemma3', '$work/model')"
     stage 140 "vLLM: the same answers without and with the plug-in" \
