@@ -1,5 +1,7 @@
 """The writer: what it promises of prompts that others share, and what it keeps of those that do not fit."""
 
+from itertools import pairwise
+
 import pytest
 
 from octavo.blocks import KVCacheManager
@@ -135,6 +137,15 @@ def test_points_cut_a_prompt_into_a_few_pieces(blocks, step_tokens):
     assert writer.is_ready(request)
     most = 8 * -(-blocks * BLOCK // step_tokens) + 1
     assert 3 <= len(request.blocks.promises.between(0, blocks * BLOCK)) <= most
+
+
+def test_no_piece_is_shorter_than_a_step_is_worth():
+    limits = RequestLimits(max_model_len=1920, max_step_tokens=2048, least_step_tokens=500)
+    request = Writer("light states", blocks=2000, limits=limits).begin(range(1900))
+    points = request.blocks.promises.between(0, 1900)
+    pieces = [end - start for start, end in pairwise([0, *points])]
+    assert len(pieces) > 3
+    assert min(pieces[:-2]) >= 500  # before the last block, and at its end
 
 
 @pytest.mark.parametrize("layers", FAR_APART)

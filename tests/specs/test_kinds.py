@@ -237,6 +237,7 @@ NOT_COUNTS = [-1, 1.5, "16", None, True]
         (lambda **kw: MLAAttentionSpec(block_size=64, head_size=576, **kw), "tokens_per_state"),
         (RequestLimits, "max_model_len"),
         (lambda **kw: RequestLimits(max_model_len=1, **kw), "max_step_tokens"),
+        (lambda **kw: RequestLimits(max_model_len=1, **kw), "least_step_tokens"),
     ],
 )
 def test_sizes_are_whole_numbers_of_one_or_more(make, name, value):

@@ -21,6 +21,9 @@ from octavo.recording import RequestRecorder
 from octavo.specs import RequestLimits
 from octavo.units import format_bytes
 
+_LEAST_STEP_TOKENS = {"cuda": 1024}
+"""By device. To tell an H200 a step of a small model takes some 20 ms, in which it computes so many and more."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineParts:
@@ -84,7 +87,9 @@ def plan_for(model: CausalModel, config: EngineConfig) -> KVCacheConfig:
         model.kv_cache_specs(geometry),
         memory_bytes=config.pool_bytes(free_bytes_of(model.device)),
         limits=RequestLimits(
-            max_model_len=config.max_model_len or model.max_model_len, max_step_tokens=config.max_step_tokens
+            max_model_len=config.max_model_len or model.max_model_len,
+            max_step_tokens=config.max_step_tokens,
+            least_step_tokens=_LEAST_STEP_TOKENS.get(model.device.type, 1),
         ),
         checkpoint_interval_tokens=config.checkpoint_interval_tokens,
         shorten_context=config.max_model_len is None,

@@ -38,15 +38,17 @@ class RequestLimits:
     max_model_len: int
     max_step_tokens: int = 8192
     max_encoder_tokens: int = 0
+    least_step_tokens: int = 1
+    """A step of fewer takes as long, so no prompt is cut into shorter pieces."""
 
     def __post_init__(self) -> None:
-        require_positive(self, "max_model_len", "max_step_tokens")
+        require_positive(self, "max_model_len", "max_step_tokens", "least_step_tokens")
         require_not_negative(self, "max_encoder_tokens")
 
     def shortest_piece(self, num_prompt_tokens: int, unit_tokens: int) -> int:
         """The least distance of points that cut the prefill of such a prompt, since each piece is a step of its own:
         `unit_tokens` times a power of two, so that points of different distances meet."""
-        shortest = ceil_div(min(num_prompt_tokens, self.max_step_tokens), _MOST_PIECES)
+        shortest = max(self.least_step_tokens, ceil_div(min(num_prompt_tokens, self.max_step_tokens), _MOST_PIECES))
         return unit_tokens << max(0, ceil_div(shortest, unit_tokens) - 1).bit_length()
 
 
