@@ -24,3 +24,21 @@ def test_closing_waits_once_for_all_jobs_that_hang():
     is_over.set()
     assert time.monotonic() - begun < 16, "each thread has got the time of all"
     assert {result.job_id for result in runner.get_finished()} == set(range(len(names)))
+
+
+def test_only_when_no_thread_is_at_work_it_is_closed():
+    """Asked again, too: what was given up may still be going on."""
+    has_begun, is_over = Event(), Event()
+
+    def hang():
+        has_begun.set()
+        is_over.wait()
+        return Outcome()
+
+    runner = JobRunner("store", "load", max_jobs=2)
+    runner.submit(1, 1, hang, thread="load")
+    has_begun.wait()
+    assert not runner.close(0.1)
+    assert not runner.close(0.1)
+    is_over.set()
+    assert runner.close(60)

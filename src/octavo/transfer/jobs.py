@@ -80,7 +80,8 @@ class JobRunner:
             self._changed.wait_for(lambda: self._finished or not self._unended, timeout_s)
 
     def close(self, timeout_s: float) -> bool:
-        """Fails what is queued, lets what is running end, and gives up on what does not in time: False."""
+        """Fails what is queued, lets what is running end, and gives up on what does not in time. Returns whether
+        no thread is at work any more."""
         with self._changed:
             self._is_closed = True
         for queue in self._queues.values():
@@ -95,7 +96,7 @@ class JobRunner:
             given_up = list(self._unended.values())
         for job in given_up:
             self._end(job, _all_failed(job))
-        return not given_up
+        return not any(thread.is_alive() for thread in self._threads)
 
     def _run(self, queue: "SimpleQueue[_Job | None]") -> None:
         while job := queue.get():

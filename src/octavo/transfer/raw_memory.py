@@ -2,6 +2,8 @@
 
 import ctypes
 import logging
+import weakref
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -28,24 +30,31 @@ class _Range:
 
 
 class PinnedSlots:
-    """An arena's slots, uint8 `(num_slots, slot_bytes)`, pinned: copies run by themselves, and kernels reach them. The
-    caller holds the memory until it has closed this."""
+    """An arena's slots, uint8 `(num_slots, slot_bytes)`, pinned: copies run by themselves, and kernels reach them.
+
+    The memory stays until this is closed or forgotten. If it went while it is pinned, copies of what comes to lie at
+    its addresses would go to where it was.
+    """
 
     def __init__(self, slots: npt.NDArray[np.uint8], device: torch.device) -> None:
         self.num_slots, self.slot_bytes = slots.shape
         self.address = slots.ctypes.data
-        self._is_registered = device.type == "cuda" and _register(slots, device)
+        self._unpin: Callable[[], object] | None = None
         self.on_device: torch.Tensor | None = None
         """All bytes, or None if they cannot be pinned."""
-        if device.type == "cpu" or self._is_registered:
-            self.on_device = bytes_at(self.address, slots.nbytes, device)
+        if device.type == "cuda":
+            if not _register(slots, device):
+                return
+            unpin = weakref.finalize(self, _unregister, slots, device)
+            unpin.atexit = False  # threads may be copying, and the memory goes with the process
+            self._unpin = unpin
+        self.on_device = bytes_at(self.address, slots.nbytes, device)
 
     def close(self) -> None:
         """Nothing may be copying any more."""
         self.on_device = None
-        if self._is_registered:
-            _runtime().cudaHostUnregister(self.address)
-            self._is_registered = False
+        if self._unpin is not None:
+            self._unpin()
 
 
 def _register(slots: npt.NDArray[np.uint8], device: torch.device) -> bool:
@@ -62,6 +71,11 @@ def _register(slots: npt.NDArray[np.uint8], device: torch.device) -> bool:
         with suppress(RuntimeError):  # the error is still noted, and would be taken for that of what comes next
             torch.zeros(1, device=device)
     return False
+
+
+def _unregister(slots: npt.NDArray[np.uint8], device: torch.device) -> None:
+    with suppress(RuntimeError), torch.cuda.device(device):  # the device may be lost
+        _runtime().cudaHostUnregister(slots.ctypes.data)
 
 
 def _runtime() -> Any:
