@@ -250,6 +250,22 @@ def test_transfers_come_after_the_moment_of_their_submission():
     worker.close()
 
 
+@pytest.mark.parametrize("page", [60, 64])
+def test_what_is_made_in_inference_mode_is_written_to_all_the_same(page):
+    """As in vLLM, whose steps are in it. Pages of whole words and of others."""
+    with torch.inference_mode():
+        caches, slots = small_caches(page=page), np.zeros((8, 64), np.uint8)
+        caches.tensors[0].tensor[1] = 5
+        worker = StagedWorker(caches, slots, make_lane=HostLane, staging_bytes=1024)
+    worker.submit_store(1, [ChunkCopy(0, [1], [1])])
+    assert worker.wait([1], 60)
+    worker.submit_load(2, [ChunkCopy(0, [2], [1])])
+    assert worker.wait([2], 60)
+    assert [job.failed for job in worker.get_finished()] == [set(), set()]
+    assert caches.tensors[0].tensor[:4, 0].tolist() == [0, 5, 5, 0]
+    worker.close()
+
+
 def test_a_large_job_is_shared_by_two_threads(monkeypatch):
     """Where copies let the other thread run. The bytes are in place, and every checksum is its own chunk's."""
     monkeypatch.setattr("octavo.transfer.host_copier.PART_BYTES", 64 << 10)
@@ -313,9 +329,9 @@ def test_a_worker_needs_an_arena_in_one_piece_and_a_device_that_it_knows():
         make_worker(small_caches("meta"), np.zeros((8, 64), np.uint8))
 
 
-def small_caches(device: str = "cpu") -> CanonicalKVCaches:
-    rows = torch.zeros(10, 64, dtype=torch.int8, device=device)
+def small_caches(device: str = "cpu", page: int = 64) -> CanonicalKVCaches:
+    rows = torch.zeros(10, page, dtype=torch.int8, device=device)
     return CanonicalKVCaches(
-        tensors=(CanonicalKVCacheTensor(tensor=rows, page_size_bytes=64),),
-        group_refs=((CanonicalKVCacheRef(tensor_idx=0, page_size_bytes=64),),),
+        tensors=(CanonicalKVCacheTensor(tensor=rows, page_size_bytes=page),),
+        group_refs=((CanonicalKVCacheRef(tensor_idx=0, page_size_bytes=page),),),
     )

@@ -132,7 +132,10 @@ def _fail(cause: Exception) -> Outcome:
 
 
 class _Way:
-    """One direction: its lane, its staging, and its copies over the link."""
+    """One direction: its lane, its staging, and its copies over the link.
+
+    Jobs are in inference mode: in another, nobody may write to tensors that were made in it, as those of vLLM's steps.
+    """
 
     def __init__(self, lane: Lane, staging: Staging, link: Link, hasher: "_SharedHasher") -> None:
         self.lane = lane
@@ -152,7 +155,7 @@ class _Way:
 
     def store(self, batches: Sequence[ChunkBatch], num_chunks: int, mark: Any, *, take_checksums: bool) -> Outcome:
         checksums = [0] * num_chunks
-        with self.lane.after(mark):
+        with torch.inference_mode(), self.lane.after(mark):
             sent = [(part, self._send(part)) for part in self._parts(batches)]
             for part, end in sent if take_checksums else ():
                 self.lane.wait(end)
@@ -162,7 +165,7 @@ class _Way:
 
     def load(self, batches: Sequence[ChunkBatch], chunks: Sequence[ChunkCopy], mark: Any) -> Outcome:
         failed: set[int] = set()
-        with self.lane.after(mark):
+        with torch.inference_mode(), self.lane.after(mark):
             for part in self._parts(batches):
                 unsound = self._unsound(part, chunks)
                 failed.update(part.indices[i] for i in unsound)
