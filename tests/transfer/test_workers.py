@@ -1,6 +1,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from threading import Barrier, Event, get_ident
 
 import numpy as np
@@ -160,8 +161,11 @@ def test_cuda_memory_that_is_pinned_already_is_copied_without(caplog):
 
 @needs_cuda
 @pytest.mark.skipif(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") < 24 << 30, reason="takes 18 GB")
-def test_cuda_slots_beyond_32_bits_are_reached():
+@pytest.mark.parametrize("by_kernel", [False, True])
+def test_cuda_slots_beyond_32_bits_are_reached(by_kernel, monkeypatch):
     """Kernels count elements, here more than 2**31 words of an arena."""
+    if by_kernel:
+        monkeypatch.setattr("octavo.transfer.link.LARGE_BYTES", 1 << 20)
     page, num_slots = 64 << 10, 280_000
     rows = torch.arange(8, dtype=torch.int8, device="cuda")[:, None].expand(8, page).contiguous()
     caches = CanonicalKVCaches(
@@ -266,6 +270,27 @@ def test_what_is_made_in_inference_mode_is_written_to_all_the_same(page):
     worker.close()
 
 
+def test_memory_may_begin_anywhere():
+    """Its words are then not those of the tensors over it."""
+    memory = np.zeros(1024, np.uint8)
+    start = -memory.ctypes.data % 8 + 4
+    rows = torch.from_numpy(memory[start:][:160].view(np.int8)).view(10, 16)
+    rows[1] = 5
+    caches = CanonicalKVCaches(
+        tensors=(CanonicalKVCacheTensor(tensor=rows, page_size_bytes=16),),
+        group_refs=((CanonicalKVCacheRef(tensor_idx=0, page_size_bytes=8, offset=4),),),
+    )
+    slots = memory[start + 160 :][:64].reshape(8, 8)
+    worker = StagedWorker(caches, slots, make_lane=HostLane, staging_bytes=64)
+    worker.submit_store(1, [ChunkCopy(0, [1], [1])])
+    assert worker.wait([1], 60)
+    worker.submit_load(2, [ChunkCopy(0, [2], [1])])
+    assert worker.wait([2], 60)
+    assert [job.failed for job in worker.get_finished()] == [set(), set()]
+    assert rows[2].tolist() == [0] * 4 + [5] * 8 + [0] * 4
+    worker.close()
+
+
 def test_a_large_job_is_shared_by_two_threads(monkeypatch):
     """Where copies let the other thread run. The bytes are in place, and every checksum is its own chunk's."""
     monkeypatch.setattr("octavo.transfer.host_copier.PART_BYTES", 64 << 10)
@@ -320,11 +345,14 @@ def test_jobs_beyond_the_bound_fail_at_once(monkeypatch):
     worker.close()
 
 
-def test_a_worker_needs_an_arena_in_one_piece_and_a_device_that_it_knows():
-    caches = small_caches()
+@pytest.mark.parametrize("make", [make_worker, partial(StagedWorker, make_lane=HostLane)])
+def test_a_worker_needs_an_arena_in_one_piece(make):
     for slots in (np.zeros((8, 64), np.int8), np.zeros(64, np.uint8), np.zeros((8, 64), np.uint8)[:, ::2]):
         with pytest.raises(TransferError, match="an arena is one piece of uint8"):
-            make_worker(caches, slots)
+            make(small_caches(), slots)
+
+
+def test_a_worker_needs_a_device_that_it_knows():
     with pytest.raises(TransferError, match="'meta'; there are some for cpu and cuda"):
         make_worker(small_caches("meta"), np.zeros((8, 64), np.uint8))
 

@@ -16,12 +16,11 @@ import numpy.typing as npt
 import torch
 
 from octavo.chunks import ChunkCopy
-from octavo.errors import TransferError
 from octavo.transfer.canonical import CanonicalKVCaches, CanonicalKVCacheTensor
 from octavo.transfer.copy_plan import ChunkBatch, CopyPlanner
 from octavo.transfer.helper import Helper
 from octavo.transfer.shares import PageShare
-from octavo.transfer.slot_hasher import SlotHasher
+from octavo.transfer.slot_hasher import SlotHasher, flat_arena
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -68,15 +67,10 @@ class HostCopier:
     """The copies of jobs between caches in host memory and an arena. Any thread may run them; they share nothing."""
 
     def __init__(self, caches: CanonicalKVCaches, slots: Bytes, shares: Sequence[PageShare] = ()) -> None:
-        if slots.dtype != np.uint8 or slots.ndim != 2 or not slots.flags.c_contiguous:
-            raise TransferError(
-                f"an arena is one piece of uint8 (num_slots, slot_bytes), not {slots.dtype} {slots.shape}, "
-                f"strides {slots.strides}"
-            )
+        self._arena = flat_arena(slots)
         self.planner = CopyPlanner(caches, len(slots), slots.shape[1], shares)
         self._pages = [_flat_bytes(entry) for entry in caches.tensors]
         self._page_views = [pages.data for pages in self._pages]
-        self._arena = slots.reshape(-1)
         self._arena_view = self._arena.data
         self._slot_bytes = slots.shape[1]
         self._hasher = SlotHasher(slots)

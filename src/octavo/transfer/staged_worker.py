@@ -55,7 +55,7 @@ class Lane(ABC):
 
     @abstractmethod
     def copy_all(self, targets: Addresses, sources: Addresses, sizes: Addresses, *, is_pinned: bool) -> None:
-        """Within `after`: begins copies between the host and the device. The host's memory may not be pinned."""
+        """Within `after`: begins copies between the device and the host, whose memory is pinned or is not."""
 
     @abstractmethod
     def wait(self, mark: Any) -> None:
@@ -79,10 +79,10 @@ class StagedWorker(OffloadingWorker):
         staging_bytes: int = STAGING_BYTES,
         max_jobs: int = MAX_JOBS,
     ) -> None:
+        self._hasher = _SharedHasher(slots)
         self._planner = CopyPlanner(caches, len(slots), slots.shape[1], shares)
         self._take_checksums = take_checksums
         places = [(make_lane(), Staging(caches, staging_bytes)) for _ in (_STORES, _LOADS)]
-        self._hasher = _SharedHasher(slots)
         self._slots = PinnedSlots(slots, caches.device)  # after all that may fail
 
         def make_way(lane: Lane, staging: Staging, *, is_load: bool) -> _Way:

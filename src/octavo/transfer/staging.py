@@ -97,7 +97,7 @@ def _units_of(caches: CanonicalKVCaches, group_idx: GroupIdx) -> _Units | None:
     unit = gcd(*(number for start, stride, size in places for number in (start - origin, stride, size)))
     if unit < _LEAST_UNIT_BYTES or unit % _WORD or origin % _WORD:
         return None
-    memory = bytes_at(origin, (end - origin) // unit * unit, caches.device).view(torch.int64).view(-1, unit // _WORD)
+    memory = bytes_at(origin, end - origin, caches.device).view(torch.int64).view(-1, unit // _WORD)
     first = [(start - origin) // unit + i for start, _, size in places for i in range(size // unit)]
     step = [stride // unit for _, stride, size in places for _ in range(size // unit)]
     return _Units(memory, *(torch.tensor(values, device=caches.device) for values in (first, step)))
@@ -105,7 +105,7 @@ def _units_of(caches: CanonicalKVCaches, group_idx: GroupIdx) -> _Units | None:
 
 def as_words(one: torch.Tensor, other: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """The same bytes as int64 where all begin and end at words: kernels move elements, and bytes are slow."""
-    bounds = [view.data_ptr() for view in (one, other)]
+    bounds = [bound for view in (one, other) for bound in (view.data_ptr(), view.storage_offset())]
     bounds += [number for view in (one, other) for number in (view.shape[-1], *view.stride()[:-1])]
     if any(bound % _WORD for bound in bounds):
         return one, other
