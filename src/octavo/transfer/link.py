@@ -11,7 +11,7 @@ What is small there too, as a rank's share of a chunk may be, a kernel moves thr
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -55,7 +55,7 @@ class Link:
         self._planner = CopyPlanner(staging.caches, slots.num_slots, slots.slot_bytes, shares)
         self._copy_all = copy_all
         self._is_load = is_load
-        self._pieces: dict[tuple[GroupIdx, int, bool], tuple[list[Piece], list[Piece]]] = {}
+        self._pieces: dict[_Kind, tuple[list[Piece], list[Piece]]] = {}
         """Of staging, large ones and small ones. Bounded as the planner's."""
 
     @staticmethod
@@ -67,12 +67,12 @@ class Link:
         """Between pages and slots."""
         self._copy(batch.pieces, self._pages, batch.rows, batch.slots)
 
-    def move_staged(self, batch: ChunkBatch, slots: torch.Tensor) -> None:
-        """Between slots and staging, where the batch's blocks lie one after the other. `slots` are the batch's, on the
-        device."""
-        key = (batch.group_idx, batch.rows.shape[1], batch.has_neighbouring_slots)
+    def move_staged(self, batch: ChunkBatch, blocks: slice, slots: torch.Tensor) -> None:
+        """Between slots and staging, where these blocks of each chunk lie one after the other. `slots` are the batch's,
+        on the device."""
+        key = _Kind(batch.group_idx, batch.rows.shape[1], blocks.start, blocks.stop, batch.has_neighbouring_slots)
         if key not in self._pieces:
-            self._pieces[key] = self._cut(*key)
+            self._pieces[key] = self._cut(key)
         large, small = self._pieces[key]
         chunks = np.arange(len(batch.indices))[:, None]
         self._copy(large, [self._staging.buffer.data_ptr()], chunks, batch.slots)
@@ -113,17 +113,30 @@ class Link:
         else:
             in_slots.index_copy_(0, slots, staged)
 
-    def _cut(self, group_idx: GroupIdx, num_blocks: int, together: bool) -> tuple[list[Piece], list[Piece]]:
+    def _cut(self, kind: "_Kind") -> tuple[list[Piece], list[Piece]]:
         """Of a chunk as it lies in staging, which is one row to them."""
-        pieces = _join(self._planner.pieces_of(group_idx, num_blocks, together=together, is_load=self._is_load))
-        pieces = [piece._replace(tensor_idx=0, row_stride=num_blocks * piece.row_stride) for piece in pieces]
+        group_idx, num_blocks, first, end, together = kind
+        cut = self._planner.pieces_of(group_idx, num_blocks, together=together, is_load=self._is_load)
+        pieces = _join([piece._replace(block=piece.block - first) for piece in cut if first <= piece.block < end])
+        pieces = [piece._replace(tensor_idx=0, row_stride=(end - first) * piece.row_stride) for piece in pieces]
         if self._slots.on_device is None:
             return pieces, []
         large = [piece for piece in pieces if piece.num_bytes >= LARGE_BYTES]
         small = [piece for piece in pieces if piece.num_bytes < LARGE_BYTES]
         if together and small:
-            return self._cut(group_idx, num_blocks, False)  # a kernel's piece lies in one slot
+            return self._cut(kind._replace(together=False))  # a kernel's piece lies in one slot
         return large, small
+
+
+class _Kind(NamedTuple):
+    """What decides where chunks in staging are cut."""
+
+    group_idx: GroupIdx
+    num_blocks: int
+    first: int
+    end: int
+    """Of the blocks that are there."""
+    together: bool
 
 
 def _join(pieces: Sequence[Piece]) -> list[Piece]:

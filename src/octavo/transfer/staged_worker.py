@@ -19,7 +19,6 @@ import numpy.typing as npt
 import torch
 
 from octavo.chunks import ChunkCopy, TransferResult
-from octavo.errors import InvalidTransferError
 from octavo.transfer.canonical import CanonicalKVCaches
 from octavo.transfer.copy_engine import Addresses
 from octavo.transfer.copy_plan import ChunkBatch, CopyPlanner, Ints
@@ -65,7 +64,7 @@ class Lane(ABC):
 class StagedWorker(OffloadingWorker):
     """Moves bytes between a device's pages and the arena, with a lane, staging and a thread for each direction.
 
-    A chunk must fit into `staging_bytes`. Beyond `max_jobs` that have not ended, a job fails at once.
+    A block must fit into `staging_bytes`. Beyond `max_jobs` that have not ended, a job fails at once.
     """
 
     def __init__(
@@ -94,13 +93,11 @@ class StagedWorker(OffloadingWorker):
 
     def submit_store(self, job_id: int, chunks: Sequence[ChunkCopy]) -> None:
         batches = self._planner.plan(chunks, is_load=False)
-        self._store_way.check(batches)
         store = partial(self._store_way.store, batches, len(chunks), take_checksums=self._take_checksums)
         self._jobs.submit(job_id, len(chunks), _marked(store, self._store_way.lane), thread=_STORES)
 
     def submit_load(self, job_id: int, chunks: Sequence[ChunkCopy]) -> None:
         batches = self._planner.plan(chunks, is_load=True)
-        self._load_way.check(batches)
         load = partial(self._load_way.load, batches, tuple(chunks))
         self._jobs.submit(job_id, len(chunks), _marked(load, self._load_way.lane), thread=_LOADS)
 
@@ -144,15 +141,6 @@ class _Way:
         self._hasher = hasher
         self._part_bytes = min(PART_BYTES, len(staging.buffer))
 
-    def check(self, batches: Sequence[ChunkBatch]) -> None:
-        for batch in batches:
-            num_blocks, capacity = batch.rows.shape[1], self._staging.capacity(batch.group_idx)
-            if num_blocks > capacity:
-                raise InvalidTransferError(
-                    f"a chunk of {num_blocks} blocks of group {batch.group_idx} does not fit into staging, which "
-                    f"holds {capacity}: raise staging_bytes"
-                )
-
     def store(self, batches: Sequence[ChunkBatch], num_chunks: int, mark: Any, *, take_checksums: bool) -> Outcome:
         checksums = [0] * num_chunks
         with torch.inference_mode(), self.lane.after(mark):
@@ -185,29 +173,38 @@ class _Way:
         if self._link.is_direct(part):
             self._link.move(part)
         else:
-            rows, slots = _to_device([part.rows, part.slots], self._staging.buffer.device)
-            self._staging.gather(part.group_idx, rows)
-            self._link.move_staged(part, slots.view(part.slots.shape))
+            for blocks in self._staged_together(part):
+                rows, slots = _to_device([part.rows[:, blocks], part.slots], self._staging.buffer.device)
+                self._staging.gather(part.group_idx, rows)
+                self._link.move_staged(part, blocks, slots.view(part.slots.shape))
         return self.lane.mark()
 
     def _fetch(self, part: ChunkBatch) -> None:
         if self._link.is_direct(part):
             self._link.move(part)
             return
-        wanted = np.flatnonzero(part.rows >= 0)
-        arrays = [part.rows.reshape(-1)[wanted], wanted, part.slots]
-        rows, staged, slots = _to_device(arrays, self._staging.buffer.device)
-        self._link.move_staged(part, slots.view(part.slots.shape))
-        self._staging.scatter(part.group_idx, rows, staged, part.rows.size)
+        for blocks in self._staged_together(part):
+            of_blocks = part.rows[:, blocks].reshape(-1)
+            wanted = np.flatnonzero(of_blocks >= 0)
+            arrays = [of_blocks[wanted], wanted, part.slots]
+            rows, staged, slots = _to_device(arrays, self._staging.buffer.device)
+            self._link.move_staged(part, blocks, slots.view(part.slots.shape))
+            self._staging.scatter(part.group_idx, rows, staged, len(of_blocks))
 
     def _parts(self, batches: Sequence[ChunkBatch]) -> Iterator[ChunkBatch]:
-        """The batches, cut into pieces that fit into staging. Each takes the place of the one before it, after that
-        has left: so the lane orders them."""
+        """The batches, cut into parts that fit into staging, or have one chunk. Each takes the place of the one before
+        it, after that has left: so the lane orders them."""
         for batch in batches:
             staged_bytes = batch.rows.shape[1] * self._staging.caches.page_size_bytes(batch.group_idx)
             count = max(1, self._part_bytes // staged_bytes)
             for first in range(0, len(batch.indices), count):
                 yield batch.keep(range(first, min(first + count, len(batch.indices))))
+
+    def _staged_together(self, part: ChunkBatch) -> Iterator[slice]:
+        """The blocks of each chunk that are in staging at once: all, unless a chunk is larger."""
+        num_blocks, capacity = part.rows.shape[1], self._staging.capacity(part.group_idx)
+        for first in range(0, num_blocks, capacity):
+            yield slice(first, min(first + capacity, num_blocks))
 
 
 class _SharedHasher:
