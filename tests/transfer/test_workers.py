@@ -3,6 +3,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from threading import Barrier, Event, get_ident
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from octavo.transfer import (
     HostCopier,
     make_worker,
 )
+from octavo.transfer.cuda_worker import CudaLane
 from octavo.transfer.raw_memory import PinnedSlots
 from octavo.transfer.staged_worker import StagedWorker
 
@@ -211,6 +213,24 @@ def test_cuda_transfers_are_ordered_with_the_kernels_around_them():
     assert worker.wait([2], 60)
     assert rows[[3, 4]].sum(dim=1).tolist() == [6 * 64, 5 * 64]
     worker.close()
+
+
+def test_a_job_sets_up_no_device_but_its_own(monkeypatch):
+    """Torch goes back from a stream to the device that the thread had before, and sets it up for that: so the thread
+    must have the stream's. From a device it goes back to one that is set up only."""
+    entered = []
+
+    @contextmanager
+    def entering(what):
+        entered.append(what)
+        yield
+
+    stream = SimpleNamespace(wait_event=entered.append, synchronize=lambda: entered.append("end"))
+    for name, value in {"Stream": lambda device: stream, "stream": entering, "device": entering}.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+    with CudaLane(torch.device("cuda:1")).after("mark"):
+        pass
+    assert entered == [torch.device("cuda:1"), stream, "mark", "end"]
 
 
 class LostDevice(HostLane):

@@ -56,7 +56,8 @@ class CudaLane(Lane):
     @contextmanager
     def after(self, mark: torch.cuda.Event) -> Iterator[None]:
         try:
-            with torch.cuda.stream(self._stream):
+            # A stream of another device than the thread's alone would set up the thread's on the way back.
+            with torch.cuda.device(self._device), torch.cuda.stream(self._stream):
                 self._stream.wait_event(mark)
                 yield
         finally:
