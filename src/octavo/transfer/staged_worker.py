@@ -32,9 +32,8 @@ from octavo.transfer.slot_hasher import SlotHasher
 from octavo.transfer.staging import Staging
 from octavo.transfer.worker import OffloadingWorker
 
-STAGING_BYTES = 64 << 20
-PART_BYTES = 32 << 20
-"""Of a job, enqueued at a time: long for the device, so that it never waits for the host."""
+STAGING_BYTES = 32 << 20
+"""As much of a job is enqueued at a time: long for the device, so that it never waits for the host."""
 _HASHED_BYTES = 2 << 20
 """By a thread at a time."""
 _MOST_HASHING = 4
@@ -64,7 +63,8 @@ class Lane(ABC):
 class StagedWorker(OffloadingWorker):
     """Moves bytes between a device's pages and the arena, with a lane, staging and a thread for each direction.
 
-    A block must fit into `staging_bytes`. Beyond `max_jobs` that have not ended, a job fails at once.
+    Staging has `staging_bytes`, or those of the largest block. Beyond `max_jobs` that have not ended, a job fails at
+    once.
     """
 
     def __init__(
@@ -139,7 +139,6 @@ class _Way:
         self._staging = staging
         self._link = link
         self._hasher = hasher
-        self._part_bytes = min(PART_BYTES, len(staging.buffer))
 
     def store(self, batches: Sequence[ChunkBatch], num_chunks: int, mark: Any, *, take_checksums: bool) -> Outcome:
         checksums = [0] * num_chunks
@@ -196,7 +195,7 @@ class _Way:
         it, after that has left: so the lane orders them."""
         for batch in batches:
             staged_bytes = batch.rows.shape[1] * self._staging.caches.page_size_bytes(batch.group_idx)
-            count = max(1, self._part_bytes // staged_bytes)
+            count = max(1, len(self._staging.buffer) // staged_bytes)
             for first in range(0, len(batch.indices), count):
                 yield batch.keep(range(first, min(first + count, len(batch.indices))))
 

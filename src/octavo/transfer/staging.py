@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import torch
 
-from octavo.errors import TransferError
 from octavo.ids import GroupIdx, enumerate_groups
 from octavo.transfer.canonical import CanonicalKVCacheRef, CanonicalKVCaches, CanonicalKVCacheTensor
 from octavo.transfer.raw_memory import bytes_at
@@ -23,14 +22,12 @@ _WORD = torch.int64.itemsize
 
 
 class Staging:
-    """The buffer of one direction. It holds blocks of one group at a time."""
+    """The buffer of one direction. It holds blocks of one group at a time, and one of the largest in any case."""
 
     def __init__(self, caches: CanonicalKVCaches, num_bytes: int) -> None:
         self._caches = caches
         largest = max((caches.page_size_bytes(group) for group, _ in enumerate_groups(caches.group_refs)), default=0)
-        if num_bytes < largest:
-            raise TransferError(f"staging of {num_bytes} bytes cannot hold the largest block, {largest} bytes")
-        self.buffer = torch.empty(num_bytes, dtype=torch.int8, device=caches.device)
+        self.buffer = torch.empty(max(num_bytes, largest), dtype=torch.int8, device=caches.device)
         self.caches = _caches_over(self.buffer, caches)
         """The buffer as a cache of the same groups, each alone in it and with its content together."""
         self._units = [_units_of(caches, group_idx) for group_idx, _ in enumerate_groups(caches.group_refs)]
