@@ -1,14 +1,10 @@
 """Tensors that name no device lie on the one that `OCTAVO_TEST_DEVICE` names; scripts/gpu_check.sh sets it."""
 
 import os
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))  # for what its tests share
 
 
 @pytest.fixture(autouse=True, scope="session")

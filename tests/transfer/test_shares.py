@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from host_lane import HostLane
 from hypothesis import given, settings, strategies as st
 
 from octavo.chunks import ChunkCopy
@@ -29,13 +28,14 @@ from octavo.transfer import (
     PageShare,
     Rows,
     Run,
+    StagedWorker,
     attention_page,
     replicated_page,
     share_beside,
     share_page,
     state_page,
 )
-from octavo.transfer.staged_worker import StagedWorker
+from rigs.host_lane import HostLane
 
 Bytes = npt.NDArray[np.uint8]
 

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from host_lane import HostLane
 from xxhash import xxh3_64_intdigest
 
 from octavo.chunks import ChunkCopy
@@ -21,11 +20,12 @@ from octavo.transfer import (
     CanonicalKVCacheTensor,
     CpuWorker,
     HostCopier,
+    StagedWorker,
     make_worker,
 )
 from octavo.transfer.cuda_worker import CudaLane
 from octavo.transfer.raw_memory import PinnedSlots
-from octavo.transfer.staged_worker import StagedWorker
+from rigs.host_lane import HostLane
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 

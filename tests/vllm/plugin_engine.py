@@ -31,6 +31,9 @@ from vllm.lora.request import LoRARequest
 from vllm.v1.kv_hints import KvHintAction, KvHintsEnvelope
 
 from octavo.errors import OctavoError
+from octavo.transfer import StagedWorker
+from octavo.vllm_plugin.adapter import worker
+from rigs.host_lane import HostLane
 
 PROMPT_TOKENS = 520
 """A little more than four blocks, so that the answer depends on what was loaded."""
@@ -60,6 +63,16 @@ def scenario_ranks(model: str, transfer: dict[str, Any], **options: Any) -> dict
     below.settle()
     below.lose_memory()
     return serve_from_below(llm, below, report)
+
+
+def scenario_staged(model: str, transfer: dict[str, Any], **options: Any) -> dict[str, Any]:
+    """As `ranks`, with the worker that GPUs have, whose device is the host's memory here."""
+
+    def make_worker(*arguments: Any, inline_bytes: int, **options: Any) -> StagedWorker:
+        return StagedWorker(*arguments, make_lane=HostLane, **options)
+
+    worker.CpuWorker = make_worker
+    return scenario_ranks(model, transfer, **options)
 
 
 def serve_from_memory(llm: LLM, below: "Offloading") -> tuple[dict[str, Any], list[list[int]]]:
@@ -396,6 +409,7 @@ def serve_images(model: str, transfer: dict[str, Any], **options: Any) -> dict[s
 SCENARIOS: dict[str, Callable[..., dict[str, Any]]] = {
     "loads": scenario_loads,
     "ranks": scenario_ranks,
+    "staged": scenario_staged,
     "again": scenario_again,
     "handed": scenario_handed,
     "strangers": scenario_strangers,

@@ -78,6 +78,15 @@ def test_loads_are_what_vllm_has(family: str, tmp_path: Path, request: pytest.Fi
     assert again["counters"]["promoted"] >= again["counters"]["loaded"] > 0
 
 
+@pytest.mark.parametrize("family", ["gemma3", "qwen3_next"])
+def test_loads_by_the_worker_of_a_gpu_are_what_vllm_has(family: str, tmp_path: Path) -> None:
+    transfer = transfer_config(memory="16MiB", disk=str(tmp_path / "disk"), disk_size="256MiB", digests=str(tmp_path))
+    seen = play("staged", model=make_model(family, tmp_path / "model"), transfer=transfer)
+    assert seen["memory"] == seen["disk"] == seen["local"]
+    assert seen["local"][1] == [NUM_HIT] * len(seen["prompts"])
+    assert_zeros_are_wrong(seen)
+
+
 @pytest.mark.every_vllm
 @pytest.mark.parametrize("family", ["gemma3", "gpt_oss", "qwen3_next"])
 def test_where_the_second_leaves_a_stored_prompt_the_third_resumes(family: str, tmp_path: Path) -> None:

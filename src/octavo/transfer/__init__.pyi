@@ -3,6 +3,7 @@ from .canonical import (
     CanonicalKVCaches as CanonicalKVCaches,
     CanonicalKVCacheTensor as CanonicalKVCacheTensor,
 )
+from .copy_engine import Addresses as Addresses
 from .cpu_worker import CpuWorker as CpuWorker
 from .cuda_worker import CudaWorker as CudaWorker
 from .host_copier import HostCopier as HostCopier
@@ -26,5 +27,6 @@ from .shares import (
     share_beside as share_beside,
     share_page as share_page,
 )
+from .staged_worker import Lane as Lane, StagedWorker as StagedWorker
 from .worker import OffloadingWorker as OffloadingWorker
 from .worker_choice import make_worker as make_worker

@@ -4,8 +4,7 @@ import ctypes
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from octavo.transfer.copy_engine import Addresses
-from octavo.transfer.staged_worker import Lane
+from octavo.transfer import Addresses, Lane
 
 
 class HostLane(Lane):
