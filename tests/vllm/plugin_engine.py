@@ -21,6 +21,7 @@ from plugin_serving import Offloading, generate_each, start, tokens  # sets vLLM
 from plugin_stress import (
     scenario_failed_loads,
     scenario_loads_ahead,
+    scenario_queued_at_reset,
     scenario_reset_under_way,
     scenario_stress,
 )
@@ -430,6 +431,7 @@ SCENARIOS: dict[str, Callable[..., dict[str, Any]]] = {
     "failed_loads": scenario_failed_loads,
     "loads_ahead": scenario_loads_ahead,
     "reset_under_way": scenario_reset_under_way,
+    "queued_at_reset": scenario_queued_at_reset,
     "late_loads": scenario_late_loads,
 }
 

@@ -133,6 +133,27 @@ def scenario_reset_under_way(model: str, transfer: dict[str, Any]) -> dict[str, 
     return report
 
 
+def scenario_queued_at_reset(model: str, transfer: dict[str, Any]) -> dict[str, Any]:
+    """All caches are reset while one prompt runs and others wait. Then all again, after the device has forgotten
+    them."""
+    llm = start(model, transfer, max_num_seqs=1)
+    below = Offloading(llm)
+    prompts = [tokens(520, 10 + i) for i in range(3)]
+    queue, answers = llm.llm_engine, {}
+    sampling = SamplingParams(temperature=0, max_tokens=16, ignore_eos=True, detokenize=False)
+    for index, prompt in enumerate(prompts):
+        queue.add_request(str(index), {"prompt_token_ids": prompt}, sampling)
+    for _ in range(3):
+        queue.step()
+    assert queue.reset_prefix_cache(reset_running_requests=True, reset_connector=True)
+    while queue.has_unfinished_requests():
+        answers |= {output.request_id: list(output.outputs[0].token_ids) for output in queue.step()}
+    below.forget_device()
+    report = {"right": [answers[str(index)] for index in range(len(prompts))], "found": generate_each(llm, prompts)}
+    below.adapter.shutdown()
+    return report
+
+
 def fail_next_load() -> None:
     from octavo.transfer import HostCopier
 

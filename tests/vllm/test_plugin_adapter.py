@@ -605,6 +605,18 @@ def test_who_is_served_at_a_reset_stores_no_more(engine):
     assert look(engine, later, others) == [LookupResult.HIT] * 3
 
 
+def test_who_begins_after_a_reset_stores(engine):
+    """It waited, or was preempted: vLLM asks for it with no page of before."""
+    context, keys = engine.announced("a", 3)
+    for _ in range(2):
+        engine.manager.reset_cache()
+        assert look(engine, context, keys) == [LookupResult.MISS] * 3
+        engine.store(context, keys)
+        assert look(engine, context, keys) == [LookupResult.HIT] * 3
+    engine.manager.reset_cache()
+    assert engine.manager.prepare_store(keys, context).keys_to_store == []
+
+
 @pytest.mark.parametrize("why", ["only decodes", "served at a reset", "a session's later part"])
 def test_who_stores_nothing_uses_and_hints(tmp_path, why):
     engine = Engine(str(tmp_path / "arena"), stores=why != "only decodes")

@@ -55,6 +55,14 @@ def test_who_is_preempted_by_a_reset_may_load(tmp_path: Path) -> None:
 
 
 @pytest.mark.every_vllm
+def test_who_begins_after_a_reset_is_stored(tmp_path: Path) -> None:
+    """Requests that wait when all caches are reset, as while weights are changed, and one that is preempted by it."""
+    model = make_model("gemma3", tmp_path / "model")
+    seen = play("queued_at_reset", model=model, transfer=transfer_config(memory="16MiB"))
+    assert seen["found"] == [seen["right"], [512] * 3]
+
+
+@pytest.mark.every_vllm
 def test_loads_ahead_leave_room_for_the_oldest(tmp_path: Path) -> None:
     model = make_model("gemma3", tmp_path / "model")
     seen = play("loads_ahead", model=model, transfer=transfer_config(memory="16MiB"))

@@ -161,6 +161,7 @@ class OctavoManager(OffloadingManager):
             self._is_new_step = False
             self.manager.poll(self._clock())
         state = state_of(req_context)
+        state.may_store = self._may_store  # after a reset too: vLLM asks for who begins, without any page
         if not state.may_load:
             return LookupResult.MISS
         outlook = state.outlook or self._choosing.choose(state, req_context, key, self._clock())
@@ -322,11 +323,11 @@ class OctavoManager(OffloadingManager):
         """vLLM ends all transfers before it uses a device page or a slot again, and does not speak of them any more. A
         tier does not wait for that: from 0.33 on, which says when all have ended, it gets their slots only then.
 
-        Requests that are being served store no more: vLLM would begin again at their first chunk, with the numbers of
-        device pages that their windows have passed since, and that belong to others now."""
+        Requests that go on with their pages store no more: vLLM would begin again at their first chunk, with the
+        numbers of device pages that their windows have passed since, and that belong to others now. Those that wait, or
+        are preempted by the reset, begin anew, and are looked up first."""
         for state in self._alive:
             state.may_store = False
-        self._alive.clear()
         self.manager.reset()
         self.transfers.stop()
         if not _TELLS_OF_FLUSH:
