@@ -10,14 +10,12 @@ from octavo.chunks import ChunkCopy, TransferResult
 from octavo.transfer.canonical import CanonicalKVCaches
 from octavo.transfer.copy_plan import ChunkBatch
 from octavo.transfer.host_copier import HostCopier
-from octavo.transfer.jobs import JobRunner, Outcome
+from octavo.transfer.jobs import CLOSE_TIMEOUT_S, MAX_JOBS, JobRunner, Outcome
 from octavo.transfer.shares import PageShare
 from octavo.transfer.worker import OffloadingWorker
 
 INLINE_BYTES = 256 << 10
 """Smaller jobs are done before submit returns: waking a thread takes as long as copying this much."""
-MAX_JOBS = 1024
-CLOSE_TIMEOUT_S = 10.0
 _THREAD = "transfer"
 
 

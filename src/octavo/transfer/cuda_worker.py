@@ -9,7 +9,7 @@ import torch
 
 from octavo.transfer.canonical import CanonicalKVCaches
 from octavo.transfer.copy_engine import Addresses, copy_all
-from octavo.transfer.cpu_worker import MAX_JOBS
+from octavo.transfer.jobs import MAX_JOBS
 from octavo.transfer.shares import PageShare
 from octavo.transfer.staged_worker import STAGING_BYTES, Lane, StagedWorker
 

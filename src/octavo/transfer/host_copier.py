@@ -20,13 +20,11 @@ from octavo.transfer.canonical import CanonicalKVCaches, CanonicalKVCacheTensor
 from octavo.transfer.copy_plan import ChunkBatch, CopyPlanner
 from octavo.transfer.helper import Helper
 from octavo.transfer.shares import PageShare
-from octavo.transfer.slot_hasher import SlotHasher, flat_arena
+from octavo.transfer.slot_hasher import PART_BYTES, SlotHasher, flat_arena
 
 Bytes = npt.NDArray[np.uint8]
 
 
-PART_BYTES = 2 << 20
-"""Chunks that one of two threads takes at a time. A smaller job is not shared: to wake a thread would cost it more."""
 SMALL_BYTES = 32 << 10
 """Copied in two microseconds or so."""
 _CACHED_BYTES = 256 << 10

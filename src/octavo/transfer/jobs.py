@@ -17,6 +17,9 @@ from octavo.errors import InvalidTransferError
 
 _log = logging.getLogger(__name__)
 
+MAX_JOBS = 1024
+CLOSE_TIMEOUT_S = 10.0
+
 
 class Outcome(NamedTuple):
     """What a job has to say when it ends."""

@@ -1,5 +1,6 @@
 """The checksums of what lies in slots."""
 
+import os
 from collections.abc import Sequence
 
 import numpy as np
@@ -8,6 +9,11 @@ from xxhash import xxh3_64, xxh3_64_intdigest
 
 from octavo.errors import TransferError
 from octavo.transfer.copy_plan import ChunkBatch
+from octavo.transfer.helper import Helper
+
+PART_BYTES = 2 << 20
+"""Chunks that a thread takes of a job at a time. A smaller job is not shared: to wake a thread would cost it more."""
+_MOST_HASHING = 4
 
 
 class SlotHasher:
@@ -32,6 +38,28 @@ class SlotHasher:
                 left -= slot_bytes
             checksums.append(digest.intdigest())
         return checksums
+
+
+class SharedHasher:
+    """Hashes batches on several threads, if they are large."""
+
+    def __init__(self, slots: npt.NDArray[np.uint8]) -> None:
+        self._hasher = SlotHasher(slots)
+        num_threads = min(_MOST_HASHING, max(2, len(os.sched_getaffinity(0)) // 4))
+        self._helper = Helper("octavo-hash-helper", num_threads - 1)
+
+    def checksums(self, batch: ChunkBatch) -> list[int]:
+        slots, checksums = batch.slots.tolist(), [0] * len(batch.indices)
+        step = max(1, PART_BYTES // batch.chunk_bytes)
+
+        def hash_some(first: int) -> None:
+            checksums[first : first + step] = self._hasher.checksums(batch, slots[first : first + step])
+
+        self._helper.share(hash_some, range(0, len(slots), step))
+        return checksums
+
+    def close(self) -> None:
+        self._helper.close()
 
 
 def flat_arena(slots: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:

@@ -7,7 +7,6 @@ A job's parts are enqueued one after the other, and only its end is waited for: 
 In which order the device works is behind `Lane`.
 """
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -22,21 +21,16 @@ from octavo.chunks import ChunkCopy, TransferResult
 from octavo.transfer.canonical import CanonicalKVCaches
 from octavo.transfer.copy_engine import Addresses
 from octavo.transfer.copy_plan import ChunkBatch, CopyPlanner, Ints
-from octavo.transfer.cpu_worker import CLOSE_TIMEOUT_S, MAX_JOBS
-from octavo.transfer.helper import Helper
-from octavo.transfer.jobs import JobRunner, Outcome
+from octavo.transfer.jobs import CLOSE_TIMEOUT_S, MAX_JOBS, JobRunner, Outcome
 from octavo.transfer.link import Link
 from octavo.transfer.raw_memory import PinnedSlots
 from octavo.transfer.shares import PageShare
-from octavo.transfer.slot_hasher import SlotHasher
+from octavo.transfer.slot_hasher import SharedHasher
 from octavo.transfer.staging import Staging
 from octavo.transfer.worker import OffloadingWorker
 
 STAGING_BYTES = 32 << 20
 """As much of a job is enqueued at a time: long for the device, so that it never waits for the host."""
-_HASHED_BYTES = 2 << 20
-"""By a thread at a time."""
-_MOST_HASHING = 4
 _STORES, _LOADS = "store", "load"
 
 
@@ -78,7 +72,7 @@ class StagedWorker(OffloadingWorker):
         staging_bytes: int = STAGING_BYTES,
         max_jobs: int = MAX_JOBS,
     ) -> None:
-        self._hasher = _SharedHasher(slots)
+        self._hasher = SharedHasher(slots)
         self._planner = CopyPlanner(caches, len(slots), slots.shape[1], shares)
         self._take_checksums = take_checksums
         places = [(make_lane(), Staging(caches, staging_bytes)) for _ in (_STORES, _LOADS)]
@@ -134,7 +128,7 @@ class _Way:
     Jobs are in inference mode: in another, nobody may write to tensors that were made in it, as those of vLLM's steps.
     """
 
-    def __init__(self, lane: Lane, staging: Staging, link: Link, hasher: "_SharedHasher") -> None:
+    def __init__(self, lane: Lane, staging: Staging, link: Link, hasher: SharedHasher) -> None:
         self.lane = lane
         self._staging = staging
         self._link = link
@@ -204,28 +198,6 @@ class _Way:
         num_blocks, capacity = part.rows.shape[1], self._staging.capacity(part.group_idx)
         for first in range(0, num_blocks, capacity):
             yield slice(first, min(first + capacity, num_blocks))
-
-
-class _SharedHasher:
-    """Hashes parts on several threads, if they are large."""
-
-    def __init__(self, slots: npt.NDArray[np.uint8]) -> None:
-        self._hasher = SlotHasher(slots)
-        num_threads = min(_MOST_HASHING, max(2, len(os.sched_getaffinity(0)) // 4))
-        self._helper = Helper("octavo-hash-helper", num_threads - 1)
-
-    def checksums(self, part: ChunkBatch) -> list[int]:
-        slots, checksums = part.slots.tolist(), [0] * len(part.indices)
-        step = max(1, _HASHED_BYTES // part.chunk_bytes)
-
-        def hash_some(first: int) -> None:
-            checksums[first : first + step] = self._hasher.checksums(part, slots[first : first + step])
-
-        self._helper.share(hash_some, range(0, len(slots), step))
-        return checksums
-
-    def close(self) -> None:
-        self._helper.close()
 
 
 def _to_device(arrays: Sequence[Ints], device: torch.device) -> Sequence[torch.Tensor]:
