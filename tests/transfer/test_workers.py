@@ -55,10 +55,36 @@ class TestCpuWorkerShared(TestCpuWorkerThread):
     """Every job of several chunks is shared by two threads."""
 
 
-class TestStagedWorker(OffloadingWorkerSuite):
-    """What the CUDA worker does beside its streams, through staging of few blocks."""
+class Unpinned(PinnedSlots):
+    """Memory that cannot be pinned: the device has no address for it."""
 
-    staged_blocks = 4
+    def __init__(self, slots, device):
+        super().__init__(slots, device)
+        self.close()
+
+
+WAYS = {
+    "as they are": {},
+    "a copy for each piece in staging": {"link.LARGE_BYTES": 1},
+    "nothing through staging": {"link.DIRECT_BYTES": 1},
+    "all parts of a page at once": {"staging.FEW_REFS": 0, "staging._LEAST_UNIT_BYTES": 1},
+    "not pinned": {"staged_worker.PinnedSlots": Unpinned},
+}
+"""The ways of small pages over the link, by what sends them there."""
+
+
+@pytest.fixture(scope="class", params=WAYS)
+def way(request) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in WAYS[request.param].items():
+            patch.setattr(f"octavo.transfer.{name}", value)
+        yield
+
+
+class StagedWorkers(OffloadingWorkerSuite):
+    """What the CUDA worker does beside its streams."""
+
+    staged_blocks: int
 
     def worker(self, caches, slots, *, take_checksums):
         largest = max(caches.page_size_bytes(i) for i in range(len(caches.group_refs)))
@@ -66,96 +92,24 @@ class TestStagedWorker(OffloadingWorkerSuite):
         return StagedWorker(caches, slots, make_lane=HostLane, take_checksums=take_checksums, staging_bytes=staging)
 
 
-class TestStagedWorkerNarrow(TestStagedWorker):
+@pytest.mark.usefixtures("way")
+class TestStagedWorker(StagedWorkers):
+    staged_blocks = 4
+
+
+class TestStagedWorkerNarrow(StagedWorkers):
     """Staging holds a block, the least: a chunk of the largest blocks goes through it one by one."""
 
     staged_blocks = 0
 
 
-@pytest.fixture(scope="class")
-def large_pieces() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("octavo.transfer.link.LARGE_BYTES", 1)
-        yield
-
-
-@pytest.fixture(scope="class")
-def direct() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("octavo.transfer.link.DIRECT_BYTES", 1)
-        yield
-
-
-@pytest.mark.usefixtures("large_pieces")
-class TestStagedWorkerLarge(TestStagedWorker):
-    """Each piece in staging is a copy of its own."""
-
-
-@pytest.mark.usefixtures("direct")
-class TestStagedWorkerDirect(TestStagedWorker):
-    """Nothing goes through staging."""
-
-
-@pytest.fixture(scope="class")
-def joined_refs() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("octavo.transfer.staging.FEW_REFS", 0)
-        patch.setattr("octavo.transfer.staging._LEAST_UNIT_BYTES", 1)
-        yield
-
-
-@pytest.mark.usefixtures("joined_refs")
-class TestStagedWorkerUnits(TestStagedWorker):
-    """All parts of a page are gathered at once, wherever they lie."""
-
-
-@pytest.fixture(scope="class")
-def unpinned() -> Iterator[None]:
-    class Unpinned(PinnedSlots):
-        def __init__(self, slots, device):
-            super().__init__(slots, device)
-            self.close()
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("octavo.transfer.staged_worker.PinnedSlots", Unpinned)
-        yield
-
-
-@pytest.mark.usefixtures("unpinned")
-class TestStagedWorkerUnpinned(TestStagedWorker):
-    """The device has no address for the arena."""
-
-
 @needs_cuda
+@pytest.mark.usefixtures("way")
 class TestCudaWorker(OffloadingWorkerSuite):
     device = "cuda"
 
     def worker(self, caches, slots, *, take_checksums):
         return make_worker(caches, slots, take_checksums=take_checksums)
-
-
-@needs_cuda
-@pytest.mark.usefixtures("large_pieces")
-class TestCudaWorkerLarge(TestCudaWorker):
-    """Each piece in staging is a copy of its own."""
-
-
-@needs_cuda
-@pytest.mark.usefixtures("direct")
-class TestCudaWorkerDirect(TestCudaWorker):
-    """Nothing goes through staging."""
-
-
-@needs_cuda
-@pytest.mark.usefixtures("joined_refs")
-class TestCudaWorkerUnits(TestCudaWorker):
-    """All parts of a page are gathered at once, wherever they lie."""
-
-
-@needs_cuda
-@pytest.mark.usefixtures("unpinned")
-class TestCudaWorkerUnpinned(TestCudaWorker):
-    """Memory that cannot be pinned."""
 
 
 @needs_cuda
