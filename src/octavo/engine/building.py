@@ -22,7 +22,7 @@ from octavo.specs import RequestLimits
 from octavo.units import format_bytes
 
 _LEAST_STEP_TOKENS = {"cuda": 1024}
-"""By device. To tell an H200 a step of a small model takes some 20 ms, in which it computes so many and more."""
+"""By device. An H200 took 199 ms for 2,024 tokens of a small model in nine steps, and 80 ms in three."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
