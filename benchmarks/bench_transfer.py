@@ -163,7 +163,7 @@ def floor_of(name: str, page_kib: int, device: torch.device) -> float | None:
         return None
     if device.type != "cpu":
         floors = [floor for least, floor in FLOORS_ON_A_GPU.items() if page_kib >= least]
-        return floors[0] if floors and "verified" not in name else None
+        return None if "verified" in name else max(floors, default=None)
     kind = "verified" if "verified" in name else "plain"
     return FLOORS[kind, 16 if page_kib < 64 else 64]
 

@@ -67,21 +67,21 @@ if [ "$device" = cuda ]; then
     layouts=(tests/transfer/test_register.py tests/transfer/test_vllm_layouts.py)
     families=(-k "test_from") matrices=4096 resumed=(--rounds 3)
 else
-    workers=(-k "TestStagedWorker and blocks_one_after") pages=(16 8192) size=(--mib 16 --buffer-mib 16 --rounds 1)
+    workers=(-k "TestStagedWorker and they and blocks_one_after") pages=(16 8192) size=(--mib 16 --buffer-mib 16 --rounds 1)
     layouts=(tests/transfer/test_vllm_layouts.py)
     families=(-k "test_from_memory and gemma3 and not gemma3n") matrices=256
     resumed=(--rounds 1 --prefix 200 --kinds full)
 fi
 
-stage 100 "the worker: its suite, and the order of copies and kernels" \
+stage 80 "the worker: its suite, and the order of copies and kernels" \
     bash -c 'tests "$@"' _ tests/transfer/test_workers.py "${workers[@]}"
-stage 40 "canonical caches of other engines' tensors" \
+stage 30 "canonical caches of other engines' tensors" \
     env OCTAVO_TEST_DEVICE=$device bash -c 'tests "$@"' _ "${layouts[@]}"
-stage 110 "stores and loads beside the link" \
+stage 70 "stores and loads beside the link" \
     "$python" benchmarks/bench_transfer.py --device "$device" "${size[@]}" --pages-kib "${pages[@]}"
-stage 50 "transfers beside compute" \
+stage 40 "transfers beside compute" \
     "$python" benchmarks/bench_transfer_overlap.py --device "$device" --mib "${size[1]}" --rounds 3 --size $matrices
-stage 160 "the embedded engine: answers equal plain Hugging Face's, from memory, from disk and after a restart" \
+stage 140 "the embedded engine: answers equal plain Hugging Face's, from memory, from disk and after a restart" \
     env OCTAVO_TEST_DEVICE=$device bash -c 'tests "$@"' _ tests/engine/test_identical.py "${families[@]}"
 stage 60 "the server: the same answers over HTTP" \
     env OCTAVO_TEST_DEVICE=$device bash -c 'tests "$@"' _ tests/engine/test_served_device.py
@@ -89,7 +89,7 @@ stage 60 "the time to the first token, resumed and computed" \
     "$python" benchmarks/bench_resume_ttft.py --device "$device" "${resumed[@]}"
 if "$python" -c "import vllm" 2> /dev/null && [ "$device" = cuda ]; then
     "$python" -c "from octavo.engine import save_tiny_model; save_tiny_model('gemma3', '$work/model')"
-    stage 140 "vLLM: the same answers without and with the plug-in" \
+    stage 120 "vLLM: the same answers without and with the plug-in" \
         "$python" -c "from octavo.cli import main; main()" vllm-check "$work/model" --memory 256MiB --disk "$work/kv" \
         --shared-tokens 400 --vllm-args '{"max_model_len": 1024, "gpu_memory_utilization": 0.3}'
 else
