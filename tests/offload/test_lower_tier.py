@@ -155,9 +155,9 @@ def test_a_shared_store_is_off_when_all_ways_to_it_are(names, stores, off_after_
     def off_after(seconds):
         for _ in range(4):
             world.poll(seconds / 4)
-        return manager.stores_off
+        return manager.media.stores_off
 
-    assert (list(manager.stores.values()), manager.stores_off) == (stores, [])
+    assert (list(manager.media.stores.values()), manager.media.stores_off) == (stores, [])
     for tier, off in zip(tiers, [off_after_first, ["faulty"] if stores else []], strict=False):
         tier.raises = METHODS
         assert off_after(1.0) == []

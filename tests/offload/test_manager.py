@@ -6,7 +6,7 @@ from octavo.chunks import ALL_BLOCKS, ChunkSizes, GroupOffloadConfig, PromisedPo
 from octavo.errors import InputError, OffloadError
 from octavo.host import PAGE_BYTES
 from octavo.ids import BlockHash
-from octavo.offload.manager import MEMORY
+from octavo.offload import MEMORY
 from octavo.policies import LRUPolicy
 from rigs.faulty_tier import TierFault
 from rigs.offload_world import (

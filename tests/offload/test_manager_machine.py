@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from octavo.chunks import ALL_BLOCKS, LookupResult
 from octavo.host import PAGE_BYTES
-from octavo.offload.manager import MEMORY
+from octavo.offload import MEMORY
 from octavo.policies import make_policy
 from rigs.faulty_tier import METHODS, FaultyTier, TierFault
 from rigs.naive_tier import NaiveTier

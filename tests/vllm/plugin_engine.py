@@ -354,7 +354,7 @@ def scenario_adapters(model: str, adapters: list[str], transfer: dict[str, Any])
     report: dict[str, Any] = {"cold": ask(), "local": ask()}
     below.forget_device()
     report["memory"] = ask()
-    report["media"] = list(below.manager.media)
+    report["media"] = list(below.manager.media.names)
     below.adapter.shutdown()
     return report
 

@@ -48,7 +48,7 @@ class World:
 
     def tier_takes(self, seconds):
         """For 4 MiB or more; for less in proportion."""
-        self.manager.read_speeds[0][1].note(8 << 20, seconds * (8 << 20) / PAGE)
+        self.manager.media.read_speeds[0][1].note(8 << 20, seconds * (8 << 20) / PAGE)
 
     def request(self, *, device_tokens=0, tokens_ahead=0, may_read=True, num_tokens=BLOCKS * BLOCK + 5):
         return WaitingRequest(

@@ -1,6 +1,6 @@
 """Every word for a chunk: its key, its size, what requests ask for, what moves, and what changed."""
 
-from octavo.chunks.changes import ChangeLog, MediumChanges, OffloadChanges, Place, TierChanges, changes_of_medium
+from octavo.chunks.changes import ChangeLog, MediumChanges, OffloadChanges, Place, TierChanges, changes_of_media
 from octavo.chunks.departures import Departure, Departures, Leaving
 from octavo.chunks.geometry import MOST_BLOCKS_PER_CHUNK, ChunkSizes, GroupOffloadConfig
 from octavo.chunks.hints import Hint, HintKind, HintOutcome, read_lifetime
@@ -41,7 +41,7 @@ __all__ = [
     "TierResult",
     "TransferResult",
     "WantedChunk",
-    "changes_of_medium",
+    "changes_of_media",
     "get_offload_block_hash",
     "get_offload_group_idx",
     "group_keys",

@@ -7,7 +7,6 @@
 It composes `ResidentChunks` (what is in the arena), `Jobs` (loads and stores under way), `TiersBelow` and `Tenants`.
 """
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import count
 from types import MappingProxyType
@@ -25,16 +24,16 @@ from octavo.chunks import (
     PromisedPoint,
     SequenceNames,
     WantedChunk,
-    changes_of_medium,
+    changes_of_media,
     stored_chunks,
 )
-from octavo.host import MEMORY, NO_CHECKSUM, NO_CHUNK, HostArena, ResidentChunks
+from octavo.host import NO_CHECKSUM, NO_CHUNK, HostArena, ResidentChunks
 from octavo.ids import Slot
 from octavo.offload.finder import ChunkFinder
 from octavo.offload.jobs import Jobs
-from octavo.offload.load_choice import MovingLine
 from octavo.offload.lower_tier import OffloadLimits
 from octavo.offload.manager_values import OffloadStatus, PreparedLoad, PreparedStore, Room
+from octavo.offload.media import Media
 from octavo.offload.retentions import RETAIN_SHARE, Retentions
 from octavo.offload.tenants import Tenants
 from octavo.offload.tiers_below import TiersBelow
@@ -87,6 +86,7 @@ class OffloadingManager:
             tiers, resident=self._resident, arena=arena, sizes=self._sizes, limits=limits, job_ids=job_ids
         )
         self._promotions = self._below.promotions
+        self.media = Media(self._below.lowers, self._promotions.speeds)
         self._jobs = Jobs(job_ids)
         self._keeps_in_memory = keeps_in_memory
         self._finder = ChunkFinder(
@@ -130,36 +130,8 @@ class OffloadingManager:
         if self._resident.departures is not None:
             self._resident.departures.by = request_id
 
-    @property
-    def media(self) -> list[str]:
-        """Memory and the media below it, the slowest last."""
-        return [MEMORY, *(lower.medium for lower in self._below.lowers)]
-
-    @property
-    def read_speeds(self) -> list[tuple[str, MovingLine]]:
-        """Per tier below memory: its medium, and the seconds of its reads by their bytes."""
-        return list(zip(self.media[1:], self._promotions.speeds, strict=True))
-
-    @property
-    def stores(self) -> dict[str, str]:
-        """By medium: the name of the store that it shares with other engines, unless it has two."""
-        names = {(lower.medium, lower.shared_as) for lower in self._below.lowers}
-        media = Counter(medium for medium, _ in names)
-        return {medium: name for medium, name in names if name and media[medium] == 1}
-
-    @property
-    def stores_off(self) -> list[str]:
-        """Of `stores`, the media that followers are told to be off."""
-        on = {lower.medium for lower in self._below.lowers if not lower.is_told_as_off}
-        return [medium for medium in self.stores if medium not in on]
-
-    @property
-    def cold_starts(self) -> list[str]:
-        """What tiers have kept under other identities, as they said when they were opened."""
-        return [lower.cold_start for lower in self._below.lowers if lower.cold_start]
-
     def depths_of(self, keys: Sequence[OffloadKey]) -> dict[OffloadKey, int]:
-        """For the keys that are found: the index in `media` of the medium that they come from."""
+        """For the keys that are found: the index in `media.names` of the medium that they come from."""
         return self._finder.depths_of(keys)
 
     def touch(self, keys: Sequence[OffloadKey]) -> None:
@@ -319,8 +291,8 @@ class OffloadingManager:
         self._below.write_now()
 
     def seconds_to_read(self, num_bytes: Mapping[int, int], *, waits_for_others: bool = False) -> float:
-        """The seconds that the tiers need for these bytes, by index in `media`, after all reads that were asked for
-        before; zero while nothing was measured. `waits_for_others`: some of those reads are wanted too."""
+        """The seconds that the tiers need for these bytes, by index in `media.names`, after all reads that were asked
+        for before; zero while nothing was measured. `waits_for_others`: some of those reads are wanted too."""
         by_tier = {depth - 1: count for depth, count in num_bytes.items()}
         return self._promotions.seconds_to_read(by_tier, self._now, waits_for_others=waits_for_others)
 
@@ -385,13 +357,8 @@ class OffloadingManager:
         if not self.logs_changes:
             return OffloadChanges(was_cleared=False, media=())
         changes, was_cleared = self._resident.take_changes()
-        by_medium: dict[str, list[Place]] = {MEMORY: [Place(changes, self._resident.masks)]}
-        for lower in self._below.lowers:
-            by_medium.setdefault(lower.medium, []).append(lower.take_changes())
-        return OffloadChanges(
-            was_cleared=was_cleared,
-            media=tuple(changes_of_medium(medium, places) for medium, places in by_medium.items()),
-        )
+        places = [Place(changes, self._resident.masks), *(lower.take_changes() for lower in self._below.lowers)]
+        return OffloadChanges(was_cleared=was_cleared, media=changes_of_media(self.media.names, places))
 
     def status(self) -> OffloadStatus:
         counters = {

@@ -200,22 +200,22 @@ class OffloadScheduler:
         state = self._requests.get(request.request_id)
         if state is None or not state.num_loaded_tokens:
             return {}
-        return {self._manager.media[max(state.depths.values(), default=0)]: state.num_loaded_tokens}
+        return {self._manager.media.names[max(state.depths.values(), default=0)]: state.num_loaded_tokens}
 
     @property
     def stores(self) -> Mapping[str, str]:
         """By medium: the name of the store that this engine shares with others."""
-        return self._manager.stores
+        return self._manager.media.stores
 
     @property
     def stores_off(self) -> list[str]:
         """The media whose stores cannot be used now."""
-        return self._manager.stores_off
+        return self._manager.media.stores_off
 
     @property
     def cold_starts(self) -> list[str]:
         """What tiers have kept under other identities, as they said when they were opened."""
-        return self._manager.cold_starts
+        return self._manager.media.cold_starts
 
     def load_story(self, request: OffloadedRequest) -> LoadStory | None:
         """What became of the request's load; None if it had none."""
@@ -267,7 +267,7 @@ class OffloadScheduler:
 
     def stats(self) -> OffloadStats:
         loader, storer = self._loader, self._storer
-        media = self._manager.media
+        media = self._manager.media.names
         loaded_blocks: Counter[tuple[GroupIdx, str]] = Counter()
         for (group_idx, depth), blocks in loader.num_loaded_blocks.items():
             loaded_blocks[group_idx, media[depth]] += blocks  # two tiers may be of one medium
@@ -289,7 +289,7 @@ class OffloadScheduler:
 
     def load_speeds(self) -> Mapping[str, LoadSpeed]:
         """How long loads take, by medium, as far as they were measured."""
-        return load_speeds(self._groups, self._loader.chooser.from_memory, self._manager.read_speeds, MEMORY)
+        return load_speeds(self._groups, self._loader.chooser.from_memory, self._manager.media.read_speeds, MEMORY)
 
     def status(self) -> OffloadStatus:
         """Where the chunks are, and how the tiers do."""

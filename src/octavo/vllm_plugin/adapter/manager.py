@@ -145,7 +145,7 @@ class OctavoManager(OffloadingManager):
         self._hinter.ended(state_of(req_context), self._clock())
         if self._recorder is not None:
             is_below = bool(state_of(req_context).from_tiers)
-            self._recorder.end(req_context, self.manager.media[-1 if is_below else 0])
+            self._recorder.end(req_context, self.manager.media.names[-1 if is_below else 0])
         if self._misses is not None:
             state = state_of(req_context)
             report = self._misses.report(

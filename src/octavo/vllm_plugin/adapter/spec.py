@@ -153,7 +153,7 @@ class OctavoOffloadingSpec(OffloadingSpec):
                 loads=offload.loads,
                 device=reports[0].device,
                 recorder=recorder,
-                misses=None if departures is None else MissLog(departures, groups, manager.cold_starts),
+                misses=None if departures is None else MissLog(departures, groups, manager.media.cold_starts),
             )
             to_close.pop_all()
             return octavo
