@@ -12,6 +12,24 @@ trap '[ -z "$server" ] || kill "$server" 2> /dev/null; rm -rf "$work"' EXIT
 unset PYTHONPATH
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 
+# start COMMAND...   starts a server of `octavo`, and sets `server` and `url` once it serves
+start() {
+    "$bin/octavo" "$@" > log.txt 2>&1 &
+    server=$!
+    for _ in $(seq 600); do
+        url=$(grep -oE "http://127.0.0.1:[0-9]+" log.txt | head -1) && return
+        kill -0 "$server" || break
+        sleep 0.1
+    done
+    cat log.txt >&2
+    exit 1
+}
+
+stop() {
+    kill -TERM "$server" && wait "$server"
+    server=
+}
+
 "${PYTHON:-python3}" -m venv "$work/venv"
 cd "$work" # so that nothing of the repository is imported
 bin=$work/venv/bin
@@ -27,6 +45,12 @@ if said=$("$bin/octavo" serve --tiny gemma3 2>&1) || [[ $said != *"pip install '
     exit 1
 fi
 
+echo "router: it serves without torch"
+"$bin/python" -m pip install --quiet --quiet "${wheel}[router]"
+start route --port 0 http://127.0.0.1:9
+"$bin/python" -c "import sys, httpx; httpx.get(sys.argv[1] + '/fleet').raise_for_status()" "$url"
+stop
+
 echo "engine: a tiny model answers, and after a restart resumes from disk"
 "$root/scripts/install_torch.sh" "$bin/python" "$torch" > torch.txt 2>&1 || { cat torch.txt >&2; exit 1; }
 "$bin/python" -m pip install --quiet --quiet "${wheel}[engine]"
@@ -39,17 +63,9 @@ answer = httpx.post(f"{sys.argv[1]}/v1/completions", json=request, timeout=60).r
 print(answer["usage"]["prompt_tokens_details"]["cached_tokens_by_medium"])
 PY
 for expected in "{}" "{'disk': 704}"; do
-    "$bin/octavo" serve --tiny gemma3 --port 0 --device-memory 64MiB --memory 32MiB --disk "$work/kv" --disk-size 128MiB \
-        > log.txt 2>&1 &
-    server=$!
-    for _ in $(seq 600); do
-        url=$(grep -oE "http://127.0.0.1:[0-9]+" log.txt | head -1) && break
-        kill -0 "$server" || { cat log.txt >&2; exit 1; }
-        sleep 0.1
-    done
+    start serve --tiny gemma3 --port 0 --device-memory 64MiB --memory 32MiB --disk "$work/kv" --disk-size 128MiB
     found=$("$bin/python" ask.py "$url")
-    kill -TERM "$server" && wait "$server"
-    server=
+    stop
     [ "$found" = "$expected" ] || { echo "resumed $found, not $expected" >&2; exit 1; }
 done
 [ -z "$sbom" ] || "$root/.venv/bin/cyclonedx-py" environment --output-reproducible --of JSON -o "$sbom" "$bin/python"

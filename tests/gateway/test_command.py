@@ -41,4 +41,4 @@ def test_a_port_in_use_is_named():
 def test_it_says_what_to_install():
     process = start_octavo("epp", "--engine", "http://127.0.0.1:9")
     _, errors = process.communicate()
-    assert (process.returncode, "pip install 'octavo[engine,epp]'" in errors) == (2, True)
+    assert (process.returncode, "pip install 'octavo[router,epp]'" in errors) == (2, True)

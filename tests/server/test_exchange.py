@@ -10,7 +10,7 @@ from octavo.server.admission import Admission
 from octavo.server.config import ServerConfig
 from octavo.server.errors import ApiError
 from octavo.server.exchange import ClientGoneError, Exchange
-from octavo.server.serving import open_socket
+from octavo.server.sockets import open_socket
 
 
 async def never(*_):

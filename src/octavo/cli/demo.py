@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from octavo.cli.engine_imports import require_engine
+from octavo.cli.needed_packages import require_engine
 from octavo.cli.output import write_output
 from octavo.errors import InputError
 from octavo.host import temporary_folder

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from octavo.cli.engine_imports import require_gateway
+from octavo.cli.needed_packages import require_gateway
 from octavo.cli.output import print_error, write_ready
 from octavo.cli.setting import EPP
 from octavo.cli.setting_flags import values_by_key, with_settings

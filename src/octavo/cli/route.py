@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from octavo.cli.engine_imports import require_engine
+from octavo.cli.needed_packages import require_router
 from octavo.cli.output import print_error, write_ready
 from octavo.cli.setting import ROUTE
 from octavo.cli.setting_flags import values_by_key, with_settings
@@ -36,7 +36,7 @@ def route(
     given = gather(ROUTE, values_by_key(ROUTE, settings), os.environ, config)
     router = router_settings_from(given)
     with ending_well() as signals:
-        require_engine()
+        require_router()
         _run(router, signals)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from octavo.cli.engine_imports import require_engine
+from octavo.cli.needed_packages import require_router
 from octavo.cli.output import write_ready
 from octavo.cli.setting import SELECT
 from octavo.cli.setting_flags import values_by_key, with_settings
@@ -33,7 +33,7 @@ def select(
     given = gather(SELECT, values_by_key(SELECT, settings), os.environ, config)
     wanted = selection_settings_from(given)
     with ending_well() as signals:
-        require_engine()
+        require_router()
         _run(wanted, signals)
 
 

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from octavo.cli.engine_imports import require_engine
 from octavo.cli.model_folder import open_model
+from octavo.cli.needed_packages import require_engine
 from octavo.cli.setting import MODEL, SERVE
 from octavo.cli.setting_flags import values_by_key, with_settings
 from octavo.cli.setting_sources import gather, settings_from

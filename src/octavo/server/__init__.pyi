@@ -1,8 +1,9 @@
 from .admission import Admission as Admission, Ticket as Ticket
-from .app import cors as cors, make_app as make_app
+from .app import make_app as make_app
 from .body_route import BodyRoute as BodyRoute
 from .config import HttpConfig as HttpConfig, ServerConfig as ServerConfig, check_api_keys as check_api_keys
 from .connection import most_connections as most_connections
+from .cors import cors as cors
 from .engine_facts import EngineFacts as EngineFacts
 from .errors import ApiError as ApiError, as_api_error as as_api_error, overloaded as overloaded
 from .exchange import (
@@ -23,6 +24,7 @@ from .load import (
 )
 from .logs import set_up_logs as set_up_logs
 from .metric import (
+    CONTENT_TYPE as CONTENT_TYPE,
     Described as Described,
     Metric as Metric,
     MetricKind as MetricKind,
@@ -30,14 +32,15 @@ from .metric import (
     gauge as gauge,
     render as render,
 )
-from .metrics import CONTENT_TYPE as CONTENT_TYPE, METRICS as METRICS
+from .metrics import METRICS as METRICS
 from .offload_view import OffloadReport as OffloadReport, ReadOffload as ReadOffload, view_tiers as view_tiers
 from .page import read_page as read_page
 from .refusals import REFUSALS as REFUSALS
 from .service import Service as Service
-from .serving import Server as Server, http_settings as http_settings, open_socket as open_socket, url_of as url_of
+from .serving import Server as Server
 from .signalled import SignalledServer as SignalledServer
 from .signals import EndingSignals as EndingSignals, ending_well as ending_well
+from .sockets import http_settings as http_settings, open_socket as open_socket, url_of as url_of
 from .tenants import (
     Tenant as Tenant,
     quotas_of as quotas_of,

@@ -8,18 +8,18 @@ from secrets import token_hex
 import msgspec
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from octavo.engine import published_plan
-from octavo.server.engine_facts import facts_of
+from octavo.engine import Engine, published_plan
+from octavo.errors import InputError
+from octavo.server.cors import cors
+from octavo.server.engine_facts import EngineFacts
 from octavo.server.errors import bad_request, not_durable, shutting_down
-from octavo.server.exchange import IGNORED_FIELDS
 from octavo.server.gate import TENANT, Access, Gate
 from octavo.server.generation_route import GenerationRoute
-from octavo.server.metrics import CONTENT_TYPE
+from octavo.server.metric import CONTENT_TYPE
 from octavo.server.page import read_page
 from octavo.server.page_state import PageStates
 from octavo.server.refusals import REFUSALS
@@ -79,20 +79,6 @@ def make_app(service: Service, *, is_crowded: Callable[[], bool], tenants: Seque
     )
 
 
-def cors(origins: Sequence[str]) -> list[Middleware]:
-    """Lets pages of other sites use the server. It stands before the gate, because a browser asks without a key whether
-    a page may send one, and shows refusals to the page too."""
-    if not origins:
-        return []
-    told = (IGNORED_FIELDS, "retry-after")
-    methods, headers = ("GET", "POST"), ("*",)
-    return [
-        Middleware(
-            CORSMiddleware, allow_origins=origins, allow_methods=methods, allow_headers=headers, expose_headers=told
-        )
-    ]
-
-
 class _PlainRoutes:
     """Routes that answer at once."""
 
@@ -144,7 +130,7 @@ class _PlainRoutes:
     async def engine(self, request: Request) -> Response:
         """The facts that a router needs."""
         engine, model = self._service.engine.engine, self._service.config.model_name
-        return _json(facts_of(engine, model=model, life=self._life))
+        return _json(_facts_of(engine, model=model, life=self._life))
 
     async def load(self, request: Request) -> Response:
         """The load that others than `?router=` have sent, a line whenever it changes."""
@@ -185,3 +171,24 @@ class _PlainRoutes:
 
 def _json(message: object) -> Response:
     return Response(encode(message), media_type=_JSON)
+
+
+def _facts_of(engine: Engine, *, model: str, life: str) -> EngineFacts:
+    """The facts of an engine under the name of its model, since it was started."""
+    try:
+        plan = published_plan(engine.manager.config)
+    except InputError:  # the engine warned of it when it started
+        plan = None
+    endpoints = [*engine.event_endpoints, None, None]
+    hasher = engine.manager.hasher
+    return EngineFacts(
+        model=model,
+        max_model_len=engine.max_model_len,
+        plan=plan,
+        events=endpoints[0],
+        replay=endpoints[1],
+        hash_algorithm=hasher.algorithm,
+        hash_seed=hasher.seed,
+        stores=dict(engine.stores),
+        life=life,
+    )

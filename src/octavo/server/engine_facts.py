@@ -2,8 +2,6 @@
 
 import msgspec
 
-from octavo.engine import Engine, published_plan
-from octavo.errors import InputError
 from octavo.events import PublishedPlan
 
 
@@ -32,24 +30,3 @@ class EngineFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     def names(self) -> frozenset[str]:
         """All names that requests may use as their model."""
         return frozenset({self.model, *self.aliases, *self.adapters})
-
-
-def facts_of(engine: Engine, *, model: str, life: str) -> EngineFacts:
-    """The facts of an engine under the name of its model, since it was started."""
-    try:
-        plan = published_plan(engine.manager.config)
-    except InputError:  # the engine warned of it when it started
-        plan = None
-    endpoints = [*engine.event_endpoints, None, None]
-    hasher = engine.manager.hasher
-    return EngineFacts(
-        model=model,
-        max_model_len=engine.max_model_len,
-        plan=plan,
-        events=endpoints[0],
-        replay=endpoints[1],
-        hash_algorithm=hasher.algorithm,
-        hash_seed=hasher.seed,
-        stores=dict(engine.stores),
-        life=life,
-    )

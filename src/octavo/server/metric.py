@@ -14,6 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 Seen = TypeVar("Seen")
 Values = float | Mapping[str, float] | Iterable[tuple[tuple[str, ...], float]]
 """One value, values by the only label, or values by all labels."""

@@ -6,70 +6,26 @@ Who asks a second time gets the second part at once.
 """
 
 import asyncio
-import errno
 import logging
 import socket
 from collections.abc import Sequence
-from typing import Any
 
 import uvicorn
 
 from octavo.engine import AsyncEngine
-from octavo.errors import InputError
 from octavo.server.app import make_app
-from octavo.server.config import HttpConfig, ServerConfig
-from octavo.server.connection import SPARE_CONNECTIONS, Connection, most_connections
+from octavo.server.config import ServerConfig
+from octavo.server.connection import most_connections
 from octavo.server.offload_view import ReadOffload
 from octavo.server.service import Service
 from octavo.server.signalled import SignalledServer
+from octavo.server.sockets import http_settings
 from octavo.server.tenants import Tenant
 from octavo.server.voice import tell_work
 
 _logger = logging.getLogger(__name__)
-_BACKLOG = 128
 _LAST_WORDS_S = 10.0
 """The time for streams to be written out once their requests have ended."""
-
-
-def open_socket(config: HttpConfig) -> socket.socket:
-    """A listening socket, bound before anything slow is done."""
-    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
-    # Without the protocol asyncio does not know that it is TCP, and leaves Nagle's delay of 40 ms on.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((config.host, config.port))
-        listener.listen(_BACKLOG)
-    except (OSError, UnicodeError) as error:
-        listener.close()
-        is_taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
-        remedy = "; give another port, or 0 for a free one" if is_taken else ""
-        raise InputError(f"cannot listen on {config.host} port {config.port}: {error}{remedy}") from error
-    return listener
-
-
-def url_of(listener: socket.socket) -> str:
-    """The address of a listening socket, for a browser."""
-    host, port = listener.getsockname()[:2]
-    if host in ("0.0.0.0", "::"):  # noqa: S104 - compared, not bound
-        host = "localhost"
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def http_settings(config: HttpConfig, *, last_words_s: float = 0.0) -> dict[str, Any]:
-    """The settings of uvicorn for every server here."""
-    return {
-        "lifespan": "off",
-        "ws": "none",
-        "log_config": None,
-        "access_log": config.access_log,
-        "server_header": False,
-        "http": Connection,
-        "backlog": _BACKLOG,
-        "limit_concurrency": most_connections(config.most_connections) + SPARE_CONNECTIONS,
-        "timeout_keep_alive": config.keep_alive_s,
-        "timeout_graceful_shutdown": int(config.shutdown_timeout_s + last_words_s) + 1,
-    }
 
 
 class Server(SignalledServer):

@@ -7,18 +7,22 @@ from functools import cached_property
 
 from rigs.processes import bound
 
+ENGINE_PACKAGES = ("jinja2", "llguidance", "safetensors", "tokenizers", "torch", "transformers")
 
-def start_octavo(*arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, python=()):
-    """The command line in a process that does not outlive this one; with further options for Python."""
-    command = [sys.executable, *python, "-c", "from octavo.cli import main; main()", *arguments]
+
+def start_octavo(*arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, python=(), without=()):
+    """The command line in a process that does not outlive this one; with further options for Python, and as if the
+    packages of `without` were not installed."""
+    hidden = "".join(f"sys.modules[{name!r}] = None; " for name in without)
+    command = [sys.executable, *python, "-c", f"import sys; {hidden}from octavo.cli import main; main()", *arguments]
     return subprocess.Popen(bound(command), stdout=stdout, stderr=stderr, text=True)
 
 
 class OctavoProcess:
     """Ready when it has told its address."""
 
-    def __init__(self, *arguments):
-        self._process = start_octavo(*arguments, stderr=subprocess.DEVNULL)
+    def __init__(self, *arguments, without=()):
+        self._process = start_octavo(*arguments, stderr=subprocess.DEVNULL, without=without)
 
     @cached_property
     def url(self):

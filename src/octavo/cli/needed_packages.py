@@ -1,0 +1,38 @@
+"""What commands need beside the core, and the extra that brings it."""
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+
+from octavo.errors import InputError
+
+_FOR_SERVERS = ("starlette", "uvicorn", "prometheus_client")
+_FOR_ENGINES = ("torch", "transformers", "safetensors", *_FOR_SERVERS, "jinja2")
+_FOR_GATEWAYS = (*_FOR_SERVERS, "grpc", "grpc_health", "envoy")
+
+
+def require_engine() -> None:
+    """Raises InputError, with the remedy, if the engine's packages are not installed.
+
+    Hugging Face's own progress bars and advice are turned off: a command has its own."""
+    if missing := _missing(_FOR_ENGINES):
+        raise InputError(f"this command runs a model and needs {missing}: pip install 'octavo[engine]'")
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+
+
+def require_router() -> None:
+    """The same of a router's packages; no torch is among them."""
+    if missing := _missing(_FOR_SERVERS):
+        raise InputError(f"this command answers over HTTP and needs {missing}: pip install 'octavo[router]'")
+
+
+def require_gateway() -> None:
+    """The same of an endpoint picker's packages."""
+    if missing := _missing(_FOR_GATEWAYS):
+        raise InputError(f"this command speaks gRPC and needs {missing}: pip install 'octavo[router,epp]'")
+
+
+def _missing(packages: Sequence[str]) -> str:
+    return ", ".join(name for name in packages if find_spec(name) is None)
