@@ -41,3 +41,18 @@ def test_a_file_that_is_there_is_kept(tmp_path, caplog):
         RequestRecorder(tmp_path, block_tokens=16)
     with pytest.raises(InputError, match=r"cannot be made \(No such .*\): name a file in a folder"):
         RequestRecorder(tmp_path / "nowhere" / "recording.jsonl", block_tokens=16)
+
+
+def test_it_ends_when_the_file_has_its_size(tmp_path, caplog):
+    """Nobody may remember that a server records."""
+    path, most = tmp_path / "recording.jsonl", 4096
+    recorder = RequestRecorder(path, block_tokens=16, most_bytes=most)
+    for number in range(100):
+        recorder.note(number, [number.to_bytes(32)] * 4, {}, num_prompt_tokens=64, num_output_tokens=1)
+    recorder.close()
+    _, *lines = map(json.loads, path.read_text().splitlines())
+    assert 0 < len(lines) < 100
+    assert [line["arrival_s"] for line in lines] == [*range(len(lines))]
+    assert most - path.stat().st_size < len(json.dumps(lines[-1])) + 1
+    assert recorder.num_dropped == 100 - len(lines)
+    assert caplog.messages == [f"the recording of requests ends: {path} has its 4 KiB"]

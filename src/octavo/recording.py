@@ -4,7 +4,8 @@
     {"arrival_s": 0.02, "prompt_tokens": 40, "output_tokens": 9, "blocks": [2811.., 977..], ...}
 
 A block is named by 48 bits of its hash, which depends on its tokens and all before it. A thread writes, so that a slow
-disk delays no request. Requests beyond its queue are dropped and counted; a disk that fails ends the recording.
+disk delays no request. Requests beyond its queue are dropped and counted; a disk that fails, or a file that has its
+size, ends the recording: a prompt of 128k tokens takes about 130 KB, and nobody may remember that it runs.
 
 A file that is there is kept: what comes after a restart is recorded beside it, in `NAME-2`, as its times and what is
 cached begin anew.
@@ -20,9 +21,12 @@ from threading import Thread
 from typing import NamedTuple, TextIO
 
 from octavo.errors import InputError
+from octavo.units import format_bytes
 
 RECORDING_KEY = "octavo_recording"
 RECORDING_VERSION = 1
+RECORDING_BYTES = 1 << 30
+"""The most that a recording takes, unless somebody says otherwise."""
 
 _HASH_BYTES = 6
 _MOST_WAITING = 4096
@@ -43,9 +47,10 @@ class _Ended(NamedTuple):
 class RequestRecorder:
     """Writes one line for each request that ended well. `note` never blocks."""
 
-    def __init__(self, path: Path, *, block_tokens: int) -> None:
+    def __init__(self, path: Path, *, block_tokens: int, most_bytes: int = RECORDING_BYTES) -> None:
         """Creates a new file, with a number if one has its name; InputError if it cannot be made."""
         self._file = _create(path)
+        self._most_bytes, self._num_bytes = most_bytes, 0
         if self._file.name != str(path):
             _logger.warning("the recording %s is there already and is kept: requests go to %s", path, self._file.name)
         self.num_dropped = 0
@@ -79,7 +84,7 @@ class RequestRecorder:
     def _write(self, block_tokens: int) -> None:
         try:
             with self._file as file:
-                file.write(json.dumps({RECORDING_KEY: RECORDING_VERSION, "block_tokens": block_tokens}) + "\n")
+                self._write_line(file, {RECORDING_KEY: RECORDING_VERSION, "block_tokens": block_tokens})
                 while self._write_next(file):
                     pass
         except OSError as error:
@@ -103,8 +108,17 @@ class RequestRecorder:
             "blocks": [int.from_bytes(name[:_HASH_BYTES], "big") for name in ended.hashes],
             "resumed": dict(ended.resumed),
         }
-        file.write(json.dumps(line) + "\n")
+        self._write_line(file, line)
         return True
+
+    def _write_line(self, file: TextIO, message: Mapping[str, object]) -> None:
+        """Writes a line, or raises OSError if it does not fit any more."""
+        line = json.dumps(message) + "\n"
+        if self._num_bytes + len(line) > self._most_bytes:
+            self.num_dropped += 1
+            raise OSError(f"{file.name} has its {format_bytes(self._most_bytes)}")
+        self._num_bytes += len(line)
+        file.write(line)
 
 
 def check_recording(path: Path) -> None:

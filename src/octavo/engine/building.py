@@ -64,8 +64,14 @@ def build_parts(config: EngineConfig) -> EngineParts:
         vocab_size=model.vocab_size,
         tokenizer=tokenizer,
         eos_token_ids=eos_token_ids,
-        recorder=None if config.record is None else RequestRecorder(config.record, block_tokens=plan.hash_block_size),
+        recorder=_make_recorder(config, plan),
     )
+
+
+def _make_recorder(config: EngineConfig, plan: KVCacheConfig) -> RequestRecorder | None:
+    if config.record is None:
+        return None
+    return RequestRecorder(config.record, block_tokens=plan.hash_block_size, most_bytes=config.record_bytes)
 
 
 @contextmanager

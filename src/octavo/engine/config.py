@@ -7,7 +7,8 @@ from msgspec import Meta, field
 
 from octavo.errors import InputError
 from octavo.events import PublisherConfig
-from octavo.settings import Count, Settings
+from octavo.recording import RECORDING_BYTES
+from octavo.settings import Count, Settings, Size
 
 DEFAULT_DEVICE_MEMORY_BYTES = 2 << 30
 _Share = Annotated[str, Meta(pattern=r"^(100|[1-9]?[0-9](\.[0-9]+)?)%$")]
@@ -51,6 +52,8 @@ class EngineConfig(Settings, frozen=True, kw_only=True):
     record: Path | None = None
     """A file for what `octavo simulate` replays: lengths, times and hashes of requests, no text. If it is there, a new
     one beside it, such as NAME-2."""
+    record_bytes: Size = field(name="record_size", default=RECORDING_BYTES)
+    """The most that such a file takes; then the recording ends, and requests go on."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

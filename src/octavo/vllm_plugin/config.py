@@ -16,7 +16,7 @@ from typing import Any
 
 from octavo.errors import InputError
 from octavo.offload import OffloadConfig
-from octavo.recording import name_part
+from octavo.recording import RECORDING_BYTES, name_part
 from octavo.settings import Settings, Size, with_home
 
 
@@ -36,6 +36,7 @@ class _ExtraConfig(Settings, frozen=True, kw_only=True):
     digests: Path | None = with_home(Path("~/.cache/octavo"))
     keep_media: bool = False
     record: Path | None = None
+    record_size: Size = RECORDING_BYTES
     why: bool = False
     # vLLM's connector reads these itself:
     spec_name: Any = None
@@ -82,6 +83,8 @@ class PluginConfig:
     record: Path | None = None
     """A file for `octavo simulate` to replay: lengths, times and hashes of requests, without text. If it is there, a
     new one beside it."""
+    record_bytes: int = RECORDING_BYTES
+    """The most that such a file takes."""
     says_why: bool = False
     """Whether the log has a line for each request that ends: the chunks that it asked the tiers for and did not get."""
 
@@ -100,6 +103,7 @@ class PluginConfig:
             digests=asked.digests,
             keeps_media=asked.keep_media,
             record=record,
+            record_bytes=asked.record_size,
             says_why=asked.why,
         )
 

@@ -19,9 +19,9 @@ _ENDED_WELL = (FinishReason.STOP, FinishReason.LENGTH)
 class RecorderOfRequests:
     """Records the requests that ended well. vLLM's scheduler waits for no disk: a thread writes."""
 
-    def __init__(self, path: Path, *, block_tokens: int) -> None:
+    def __init__(self, path: Path, *, block_tokens: int, most_bytes: int) -> None:
         """`block_tokens`: the tokens of vLLM's block hashes. InputError if no file can be made."""
-        self._recorder = RequestRecorder(path, block_tokens=block_tokens)
+        self._recorder = RequestRecorder(path, block_tokens=block_tokens, most_bytes=most_bytes)
         self._block_tokens = block_tokens
         self._started_at = time.time()
 

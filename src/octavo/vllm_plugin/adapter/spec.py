@@ -159,9 +159,10 @@ class OctavoOffloadingSpec(OffloadingSpec):
             return octavo
 
     def _make_recorder(self) -> RecorderOfRequests | None:
-        if self._plugin.record is None:
+        asked, block_tokens = self._plugin, self.config.cache.tokens_per_hash
+        if asked.record is None:
             return None
-        return RecorderOfRequests(self._plugin.record, block_tokens=self.config.cache.tokens_per_hash)
+        return RecorderOfRequests(asked.record, block_tokens=block_tokens, most_bytes=asked.record_bytes)
 
     def _warn_if_nothing_resumes(self, report: RankReport) -> None:
         """vLLM looks up whole chunks, so none of a chunk's tokens is found before the whole chunk is there."""
