@@ -158,3 +158,23 @@ def test_a_request_that_does_not_fit_is_told_before(model):
     )
     with pytest.raises(InputError, match="401 tokens"):
         replay(trace, config_of(model))
+
+
+def test_no_more_is_resumed_than_was_computed_before():
+    """The next turn comes while the answer before it is still written, and goes on with what of it is there."""
+    ids = np.arange(200, dtype=np.int32)
+
+    def turn(arrival_s, num_prompt_tokens, num_output_tokens):
+        return TraceRequest(
+            arrival_s=arrival_s,
+            num_prompt_tokens=num_prompt_tokens,
+            num_output_tokens=num_output_tokens,
+            block_ids=ids,
+            block_tokens=BLOCK,
+        )
+
+    trace = Trace(requests=[turn(0.0, 16, 48), turn(0.3, 60, 1)], block_tokens=BLOCK)
+    report = replay(trace, config_of(MODELS["full"]))
+    assert report.resumed_tokens["device"] > 16
+    assert report.seen_tokens == sum(report.resumed_tokens.values()) + sum(lost.num_tokens for lost in report.lost)
+    assert report.resumed_share <= report.seen_share

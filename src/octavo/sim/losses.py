@@ -45,8 +45,9 @@ class LossJudge:
         granule = self._plan.resume_granularity
         most = last_boundary(blocks.num_prompt_tokens, granule, has_draft=self._has_draft)
         num_seen = self._num_seen_tokens(blocks) // granule * granule
-        outcome.num_seen_tokens = min(most, num_seen)
-        outcome.num_lost_tokens = max(0, outcome.num_seen_tokens - num_resumed)
+        # What a request resumes was computed before, also where the one that computed it still writes its answer.
+        outcome.num_seen_tokens = max(min(most, num_seen), num_resumed)
+        outcome.num_lost_tokens = outcome.num_seen_tokens - num_resumed
         if outcome.num_lost_tokens:
             self._find_cause(outcome, blocks)
         self._seen.update(blocks.hashed)
