@@ -1,5 +1,6 @@
 """Traces: three forms are read, and what is wrong with one is said by the number of its record."""
 
+import bz2
 import gzip
 import json
 from pathlib import Path
@@ -20,6 +21,14 @@ def mooncake(**changes):
     return {"timestamp": 3000, "input_length": 1100, "output_length": 50, "hash_ids": [7, 8, 9]} | changes
 
 
+def without(key):
+    return {name: value for name, value in mooncake().items() if name != key}
+
+
+def chat(*turns, **others):
+    return {"conversations": [{"from": who, "value": text} for who, text in turns]} | others
+
+
 def test_ids_of_blocks_become_tokens(tmp_path):
     trace = read_trace(write(tmp_path, mooncake(), mooncake(timestamp=1000, hash_ids=[7, 8, 10])))
     first, second = trace.requests
@@ -38,6 +47,21 @@ def test_the_other_form_has_seconds_and_smaller_blocks(tmp_path):
     assert (request.arrival_s, request.block_tokens, request.session) == (2.5, 16, "5")
 
 
+def test_the_other_form_names_the_request_that_one_goes_on_with(tmp_path):
+    """Two conversations, and one that began before the trace did."""
+    asked = {"timestamp": 1, "input_length": 10, "output_length": 3, "hash_ids": [1]}
+    names = [(55, -1), (56, -1), (159, 55), (160, 159), (170, 3), (171, 3), (172, None)]
+    records = [asked | {"chat_id": own, "parent_chat_id": parent} for own, parent in names]
+    trace = read_trace(write(tmp_path, *records))
+    assert [request.session for request in trace.requests] == ["55", "56", "55", "55", "3", "3", "172"]
+
+
+def test_conversations_without_a_name_are_not_one(tmp_path):
+    said = ("human", "hi"), ("gpt", "ho")
+    trace = read_trace(write(tmp_path, chat(*said, id=None), chat(*said), chat(*said, id="x")))
+    assert [request.session for request in trace.requests] == ["1", "2", "x"]
+
+
 def test_a_conversation_grows(tmp_path):
     said = [("human", "what is a sheet"), ("gpt", "a superpage"), ("human", "and a page"), ("gpt", "a part of it")]
     record = {"id": "x", "conversations": [{"from": who, "value": what} for who, what in said]}
@@ -45,6 +69,25 @@ def test_a_conversation_grows(tmp_path):
     assert (first.num_prompt_tokens, first.num_output_tokens) == (5, 3)
     whole = [*first.prompt(), *first.output()]
     assert list(second.prompt()[: len(whole)]) == whole, "an answer is a part of the next prompt"
+
+
+def test_texts_without_spaces_are_as_long_as_they_look(tmp_path):
+    """One character of Chinese, Japanese, Thai or an emoji is about a token; words of other scripts are."""
+    for text, tokens in (
+        ("请给我讲一个故事。谢谢", 11),
+        ("物語をください。", 8),
+        ("สวัสดี", 6),
+        ("\U0001f600\U0001f680 ok", 3),
+        ("안녕 세상", 2),
+        ("use Qwen模型 v3", 5),
+    ):
+        (request,) = read_trace(write(tmp_path, chat(("human", text), ("gpt", "so")))).requests
+        assert request.num_prompt_tokens == 1 + tokens, text
+
+
+def test_speakers_may_be_written_large(tmp_path):
+    (request,) = read_trace(write(tmp_path, chat(("Human", "hi there"), ("GPT", "ho")))).requests
+    assert request.num_prompt_tokens == 3
 
 
 def test_a_text_with_half_a_character_is_read(tmp_path):
@@ -112,24 +155,35 @@ def test_a_recording_whose_last_line_is_cut_off_is_read_up_to_there(tmp_path, ca
         assert "ends in the middle of a record" in caplog.text
         caplog.clear()
     for wrong in (whole + "{\n", json.dumps(mooncake()) + "\n{"):
-        with pytest.raises(InputError, match="is no JSON"):
+        with pytest.raises(InputError, match="it is no JSON"):
             read_trace(write(tmp_path, text=wrong))
 
 
 @pytest.mark.parametrize(
     ("records", "complaint"),
     [
-        ([mooncake(), mooncake(input_length=0)], "record 2: input_length must be a whole number from 1 on, not 0"),
-        ([mooncake(input_length=99)], "99 tokens are 1 blocks of 512, but there are 3 hash_ids"),
-        ([mooncake(timestamp="x")], "timestamp must be a number"),
+        ([mooncake(), mooncake(input_length=0)], "line 2: input_length must be a whole number from 1 to 1,073,741,824"),
+        ([mooncake(input_length=99)], "input_length of 99 takes 1 block of 512, but there are 3 hash_ids"),
+        ([mooncake(input_length=600)], "input_length of 600 takes 2 blocks of 512, but there are 3 hash_ids"),
+        ([mooncake(timestamp="x")], "timestamp must be a number from 0 to 1e+18, not 'x'"),
         ([mooncake(timestamp=10**400)], "timestamp must be a number from 0 to 1e+18, not 1000000"),
-        ([mooncake(output_length=-1)], "output_length must be a whole number from 0 on"),
-        ([mooncake(hash_ids=[1, -2, 3])], "hash_ids must be a list of numbers"),
+        ([without("timestamp")], "timestamp is missing; it must be a number"),
+        ([without("output_length")], "output_length is missing; it must be a whole number from 0"),
+        ([mooncake(), without("hash_ids")], "line 2: hash_ids is missing; it must be a list"),
+        ([mooncake(output_length=-1)], "output_length must be a whole number from 0 to"),
+        ([mooncake(hash_ids=[1, -2, 3])], "hash_ids must be a list of whole numbers from 0 on, and has -2"),
+        ([mooncake(hash_ids=[1, True, 3])], "and has True"),
+        ([mooncake(hash_ids=7)], "hash_ids must be a list of whole numbers from 0 on, not 7"),
         ([mooncake(input_length=1 << 60)], "input_length must be"),
-        ([{"text": "hello"}], "the first record has text"),
+        ([{"text": "hello"}], "line 1: it has text; a trace has hash_ids"),
         ([{"octavo_recording": 2}], "recordings of version 2 are not known"),
-        ([{"conversations": [{"from": "human"}]}], "a turn has from and value"),
-        ([[1, 2]], "an object is wanted"),
+        ([chat(("human", "hi"), ("gpt", "ho")), {"conversations": [{"from": "human"}]}], "line 2: turn 1 of conver"),
+        ([{"messages": "hello"}], "messages must be a list of turns, not 'hello'"),
+        ([chat(("human", "hi"), ("robot", "ho"))], "one is a turn of gpt, assistant, model, chatgpt, bing, bard, bot"),
+        ([chat(("human", "hi"), ("robot", "ho"))], "and there are 'human', 'robot'"),
+        ([{"messages": []}], "and there are no turns"),
+        ([[1, 2]], "record 1: an object is wanted, not 1"),
+        ([[mooncake(), None]], "record 2: an object is wanted, not None"),
         ([], "has no requests"),
     ],
 )
@@ -142,13 +196,36 @@ def test_what_is_wrong_is_said(tmp_path, records, complaint):
 def test_so_is_a_file_that_is_none(tmp_path):
     with pytest.raises(InputError, match="cannot be read"):
         read_trace(tmp_path / "nothing.jsonl")
-    (tmp_path / "trace.jsonl.gz").write_bytes(gzip.compress(b"{}"))
-    with pytest.raises(InputError, match="is compressed"):
-        read_trace(tmp_path / "trace.jsonl.gz")
-    with pytest.raises(InputError, match="record 2 is no JSON"):
-        read_trace(write(tmp_path, text=json.dumps(mooncake()) + "\n{\n"))
-    with pytest.raises(InputError, match="record 2 has a number of too many digits"):
-        read_trace(write(tmp_path, text=json.dumps(mooncake()) + '\n{"timestamp": ' + "9" * 5000 + "}\n"))
+
+
+@pytest.mark.parametrize(
+    ("begin", "advice"),
+    [
+        (gzip.compress(b"{}"), "is compressed: give what gunzip makes of it"),
+        (bz2.compress(b"{}"), "bunzip2"),
+        (b"\x28\xb5\x2f\xfd\x20\x03", "unzstd"),
+        (b"PK\x03\x04\x14", "unzip"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:41ac\nsize 27901454\n", "git lfs pull"),
+    ],
+)
+def test_a_file_that_is_not_yet_the_trace_says_how_to_get_it(tmp_path, begin, advice):
+    (tmp_path / "trace.jsonl").write_bytes(begin)
+    with pytest.raises(InputError, match=advice):
+        read_trace(tmp_path / "trace.jsonl")
+
+
+def test_the_line_and_the_column_are_those_of_the_file(tmp_path):
+    """Empty lines are lines too, and JSON's own numbers begin anew in each."""
+    whole = json.dumps(mooncake())
+    for wrong, complaint in (
+        (f"{whole}\n\n\n{{\n", "line 4: it is no JSON: .* at column 2"),
+        (f"{whole}\n\n{whole} and more\n", f"line 3: it is no JSON: Extra data at column {len(whole) + 2}$"),
+        (f"\n[\n {whole},\n {whole} x\n]", f"line 4: it is no JSON: .* at column {len(whole) + 3}$"),
+        (f'{whole}\n{{"timestamp": {"9" * 5000}}}\n', "line 2: it has a number of too many digits"),
+        (f"{whole}\n\n{json.dumps(mooncake(timestamp=-1))}\n", "line 3: timestamp must be a number from 0"),
+    ):
+        with pytest.raises(InputError, match=complaint):
+            read_trace(write(tmp_path, text=wrong))
 
 
 @pytest.mark.skipif(not Path("/dev/zero").exists(), reason="there is no /dev/zero here")

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from octavo.cli.flags import bytes_of
-from octavo.errors import InputError
-from octavo.planning import plan_kv_cache, read_model
+from octavo.errors import InputError, NotEnoughMemoryError
+from octavo.planning import KVCacheConfig, plan_kv_cache, read_model
 from octavo.specs import RequestLimits
 from octavo.units import find_count
 
@@ -49,10 +49,8 @@ def config_of(question: Question, trace: "Trace") -> "SimConfig":
         raise InputError("--disk is reached through host memory: give --memory too, such as 1GiB")
     if question.placement not in PLACEMENTS:
         raise InputError(f"placement: {question.placement!r} is not known; choose one of {', '.join(PLACEMENTS)}")
-    layers = read_model(question.model, block_size=question.block_size).layers
-    limits = RequestLimits(max_model_len=trace.longest + 1, max_step_tokens=question.step_tokens)
     config = SimConfig(
-        plan=plan_kv_cache(layers, memory_bytes=bytes_of("--device", question.device), limits=limits),
+        plan=_plan(question, trace),
         memory_bytes=_size_or_none("--memory", question.memory),
         disk_bytes=_size_or_none("--disk", question.disk),
         policy=question.policy,
@@ -60,6 +58,17 @@ def config_of(question: Question, trace: "Trace") -> "SimConfig":
     )
     check_room(trace, config)
     return config
+
+
+def _plan(question: Question, trace: "Trace") -> KVCacheConfig:
+    layers = read_model(question.model, block_size=question.block_size).layers
+    limits = RequestLimits(max_model_len=trace.longest + 1, max_step_tokens=question.step_tokens)
+    device_bytes = bytes_of("--device", question.device)
+    try:
+        return plan_kv_cache(layers, memory_bytes=device_bytes, limits=limits)
+    except NotEnoughMemoryError as error:
+        place = trace.longest_request.place
+        raise NotEnoughMemoryError(f"--device: {error} That is the trace's longest request, {place}.") from None
 
 
 def questions_of(question: Question, *, sweep: str | None, compare: str | None) -> list[Question]:

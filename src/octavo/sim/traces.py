@@ -4,7 +4,7 @@ Three forms are read, told apart by their first record, one JSON object a line (
 
     hash ids        {"timestamp": 27, "input_length": 1100, "output_length": 50, "hash_ids": [0, 1, 2]}
                     Mooncake's (milliseconds, blocks of 512 tokens) and Qwen-Bailian's (seconds, blocks of 16; known
-                    by "chat_id")
+                    by "chat_id", which names a request; "parent_chat_id" names the one that it goes on with)
     conversations   {"id": "x", "conversations": [{"from": "human", "value": "..."}, {"from": "gpt", "value": "..."}]}
                     ShareGPT's, or with "messages", "role" and "content" as chat APIs have them. Each turn of an
                     assistant is a request with all that was said before.
@@ -15,37 +15,35 @@ Equal ids are equal blocks with equal prefixes; no text is needed. A request's t
     ids [7, 9], blocks of 4, 6 tokens    ->    7 7 7 7 9 9
 """
 
-import json
-import logging
+import re
 import zlib
-from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
-from octavo.errors import MALFORMED, InputError, why_not_read
+from octavo.errors import InputError
 from octavo.recording import RECORDING_KEY, RECORDING_VERSION
-
-_logger = logging.getLogger(__name__)
+from octavo.settings import shown
+from octavo.sim.trace_records import BadRecordError, TraceRecord, read_records
 
 MOONCAKE_BLOCK_TOKENS = 512
 BAILIAN_BLOCK_TOKENS = 16
 
 Tokens = npt.NDArray[np.int32]
-_GZIP = b"\x1f\x8b"
-_LONGEST_LINE_BYTES = 64 << 20
-"""Of one record. A device such as /dev/zero is one line without end."""
-_MOST_TOKENS = 1 << 30
-"""The most tokens of one request. More cannot be a language model's."""
-_ASSISTANTS = ("gpt", "assistant", "model", "chatgpt", "bing", "bard")
+_ASSISTANTS = ("gpt", "assistant", "model", "chatgpt", "bing", "bard", "bot")
 _LARGEST_ID = (1 << 31) - 1
-_LATEST = 1e18
-"""The latest time of a request, in whatever unit: whole numbers of JSON can be larger than any float."""
+_MOST_SPEAKERS = 5
+_WORD = re.compile(
+    r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3000-\u9fff\uf900-\ufaff\uff00-\uffef\U0001f000-\U0003ffff]"
+    r"|[^\s\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3000-\u9fff\uf900-\ufaff\uff00-\uffef\U0001f000-\U0003ffff]+"
+)
+"""A word, or one character of a script that has no spaces between words (Thai, Lao, Burmese, Khmer, Chinese, Japanese),
+or one emoji."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +62,12 @@ class TraceRequest:
     """The same for all requests of one conversation; empty if the trace does not tell."""
     resumed: Mapping[str, int] | None = None
     """In a recording: the resumed tokens, by medium."""
+    place: str = ""
+    """Where it stands in its file, such as `line 7`."""
+
+    @property
+    def num_tokens(self) -> int:
+        return self.num_prompt_tokens + self.num_output_tokens
 
     def prompt(self) -> Tokens:
         return np.repeat(self.block_ids, self.block_tokens)[: self.num_prompt_tokens]
@@ -103,176 +107,159 @@ class Trace:
         return sum(request.num_prompt_tokens for request in self.requests)
 
     @property
+    def longest_request(self) -> TraceRequest:
+        return max(self.requests, key=lambda request: request.num_tokens)
+
+    @property
     def longest(self) -> int:
         """The tokens of the longest request, output included."""
-        return max(request.num_prompt_tokens + request.num_output_tokens for request in self.requests)
+        return self.longest_request.num_tokens
 
 
 def read_trace(path: Path, *, block_tokens: int | None = None, most_requests: int | None = None) -> Trace:
     """Reads a trace. `block_tokens`: its ids' block size, if the file does not tell it and the usual one is wrong."""
-    records = _records(path)
-    if not records:
-        raise InputError(f"trace {str(path)!r} has no requests")
-    first = records[0]
+    what = f"trace {str(path)!r}"
     try:
-        if RECORDING_KEY in first:
-            requests = list(_read_recording(records, block_tokens))
-        elif "conversations" in first or "messages" in first:
-            requests = list(_read_conversations(records))
-        elif "hash_ids" in first:
-            requests = list(_read_hash_ids(records, block_tokens))
-        else:
-            raise InputError(
-                f"trace {str(path)!r}: the first record has {', '.join(sorted(map(str, first))) or 'nothing'}; a trace "
-                f"has hash_ids, or conversations, or is a recording of octavo's"
-            )
-    except _BadRecordError as error:
-        raise InputError(f"trace {str(path)!r}, record {error.number}: {error}") from None
+        records = read_records(path, may_be_cut_off=lambda first: RECORDING_KEY in first)
+        requests = _read(records, block_tokens)
+    except BadRecordError as error:
+        raise InputError(f"{what}, {error}") from None
+    except InputError as error:
+        raise InputError(f"{what} {error}") from None
     requests.sort(key=lambda request: request.arrival_s)
     requests = requests[:most_requests]
-    if not requests:
-        raise InputError(f"trace {str(path)!r} has no requests")
     return Trace(requests=requests, block_tokens=requests[0].block_tokens)
 
 
-class _BadRecordError(ValueError):
-    def __init__(self, number: int, problem: str) -> None:
-        super().__init__(problem)
-        self.number = number
+def _read(records: Sequence[TraceRecord], block_tokens: int | None) -> list[TraceRequest]:
+    if not records:
+        raise InputError("has no requests")
+    first = records[0]
+    if RECORDING_KEY in first.fields:
+        requests = list(_read_recording(records, block_tokens))
+    elif "conversations" in first.fields or "messages" in first.fields:
+        requests = _read_conversations(records)
+    elif "hash_ids" in first.fields:
+        requests = list(_read_hash_ids(records, block_tokens))
+    else:
+        raise first.wrong(
+            f"it has {', '.join(sorted(map(str, first.fields))) or 'nothing'}; a trace has hash_ids, or conversations, "
+            f"or is a recording of octavo's"
+        )
+    if not requests:
+        raise InputError("has no requests")
+    return requests
 
 
-def _records(path: Path) -> list[dict[str, Any]]:
-    what = f"trace {str(path)!r}"
-    records: list[Any] = []
-    try:
-        with path.open("rb") as file:
-            for text in _texts(file):
-                try:
-                    found = json.loads(text.decode())
-                except MALFORMED:
-                    if not _is_cut_off(text, records):
-                        raise
-                    _logger.warning("%s ends in the middle of a record, which is left out", what)
-                    break
-                records += found if isinstance(found, list) and not records else [found]
-    except OSError as error:
-        raise InputError(f"{what} cannot be read: {error.strerror or error}") from None
-    except InputError as error:
-        raise InputError(f"{what} {error}") from None
-    except MALFORMED as error:
-        raise InputError(f"{what}: record {len(records) + 1} {why_not_read(error)}") from None
-    for number, record in enumerate(records, start=1):
-        if not isinstance(record, dict):
-            raise InputError(f"{what}, record {number}: an object is wanted, not {record!r:.60}")
-    return records
-
-
-def _is_cut_off(text: bytes, before: Sequence[Any]) -> bool:
-    """Whether a recording ends within this line, as its disk was full. What it has until there is whole."""
-    is_recording = bool(before) and isinstance(before[0], dict) and RECORDING_KEY in before[0]
-    return is_recording and not text.endswith(b"\n")
-
-
-def _texts(file: BinaryIO) -> Iterator[bytes]:
-    """The lines that are not empty, or all of the file if the first of them begins a list."""
-    may_begin_list = True
-    while line := file.readline(_LONGEST_LINE_BYTES + 1):
-        line = line.removeprefix(BOM_UTF8)
-        if line.startswith(_GZIP):
-            raise InputError("is compressed: give what gunzip makes of it")
-        if may_begin_list and line.lstrip().startswith(b"["):
-            line += file.read()
-        elif len(line) > _LONGEST_LINE_BYTES:
-            raise InputError(f"has more than {_LONGEST_LINE_BYTES:,} bytes in one line")
-        if line.strip():
-            may_begin_list = False
-            yield line
-
-
-def _read_hash_ids(records: Iterable[Mapping[str, Any]], block_tokens: int | None) -> Iterator[TraceRequest]:
+def _read_hash_ids(records: Sequence[TraceRecord], block_tokens: int | None) -> Iterator[TraceRequest]:
+    is_bailian = "chat_id" in records[0].fields
+    size = block_tokens or (BAILIAN_BLOCK_TOKENS if is_bailian else MOONCAKE_BLOCK_TOKENS)
     known = _Ids()
-    for number, record in enumerate(records, start=1):
-        is_bailian = "chat_id" in record
-        size = block_tokens or (BAILIAN_BLOCK_TOKENS if is_bailian else MOONCAKE_BLOCK_TOKENS)
-        prompt = _count(record, "input_length", number, least=1)
-        ids = record.get("hash_ids")
-        if not isinstance(ids, list) or not all(isinstance(i, int) and i >= 0 for i in ids):
-            raise _BadRecordError(number, "hash_ids must be a list of numbers from 0 on")
+    session_of: dict[str, str] = {}
+    """By the name of a request: the name of the first one of its conversation."""
+    for record in records:
+        prompt = record.count("input_length", least=1)
+        ids = record.ids("hash_ids")
         if len(ids) != -(-prompt // size):
-            raise _BadRecordError(
-                number,
-                f"{prompt} tokens are {-(-prompt // size)} blocks of {size}, but there are {len(ids)} hash_ids; "
-                f"if the trace has blocks of another size, say so (--trace-block)",
+            raise record.wrong(
+                f"an input_length of {prompt} takes {_blocks(-(-prompt // size), size)}, but there are {len(ids)} "
+                f"hash_ids; if the trace has blocks of another size, say so (--trace-block)"
             )
-        stamp = _number(record, "timestamp", number)
+        stamp = record.number("timestamp")
         yield TraceRequest(
             arrival_s=stamp if is_bailian else stamp / 1000,
             num_prompt_tokens=prompt,
-            num_output_tokens=_count(record, "output_length", number, least=0),
+            num_output_tokens=record.count("output_length", least=0),
             block_ids=np.array(known.of(ids), dtype=np.int32),
             block_tokens=size,
             knows_output=False,
-            session=str(record["chat_id"]) if is_bailian else "",
+            session=_session(record, session_of),
+            place=record.place,
         )
 
 
-def _read_conversations(records: Iterable[Mapping[str, Any]]) -> Iterator[TraceRequest]:
+def _session(record: TraceRecord, session_of: dict[str, str]) -> str:
+    """The conversation of a request that has a name, and may name the request that it goes on with (-1 if none)."""
+    own, parent = record.name("chat_id"), record.name("parent_chat_id")
+    if not own:
+        return ""
+    return session_of.setdefault(own, own if parent in ("", "-1") else session_of.setdefault(parent, parent))
+
+
+def _blocks(count: int, size: int) -> str:
+    return f"{count} {'block' if count == 1 else 'blocks'} of {size}"
+
+
+def _read_conversations(records: Sequence[TraceRecord]) -> list[TraceRequest]:
     """Reads conversations, one after the other, a turn per second. Words stand for tokens."""
     ticks = count()
+    requests: list[TraceRequest] = []
+    speakers: dict[str, None] = {}
     for number, record in enumerate(records, start=1):
         said: list[int] = []
-        for who, text in _turns_of(record, number):
-            words = [zlib.crc32(word.encode(errors="surrogatepass")) & _LARGEST_ID for word in f"{who}: {text}".split()]
-            if who in _ASSISTANTS and said:
-                yield TraceRequest(
-                    arrival_s=float(next(ticks)),
-                    num_prompt_tokens=len(said),
-                    num_output_tokens=len(words),
-                    block_ids=np.array([*said, *words], dtype=np.int32),
-                    block_tokens=1,
-                    session=str(record.get("id", number)),
+        for who, text in _turns_of(record):
+            speakers[who] = None
+            spoken = f"{who}: {text}"
+            words = [zlib.crc32(word.encode(errors="surrogatepass")) & _LARGEST_ID for word in _WORD.findall(spoken)]
+            if who.lower() in _ASSISTANTS and said:
+                requests.append(
+                    TraceRequest(
+                        arrival_s=float(next(ticks)),
+                        num_prompt_tokens=len(said),
+                        num_output_tokens=len(words),
+                        block_ids=np.array([*said, *words], dtype=np.int32),
+                        block_tokens=1,
+                        session=record.name("id") or str(number),
+                        place=record.place,
+                    )
                 )
             said += words
+    if not requests:
+        raise InputError(
+            f"has no requests: one is a turn of {', '.join(_ASSISTANTS)} after another's, and there are "
+            f"{', '.join(map(shown, list(speakers)[:_MOST_SPEAKERS])) or 'no turns'}"
+        )
+    return requests
 
 
-def _turns_of(record: Mapping[str, Any], number: int) -> Iterator[tuple[object, str]]:
+def _turns_of(record: TraceRecord) -> Iterator[tuple[str, str]]:
     """The speaker and the text of each turn."""
-    turns = record.get("conversations", record.get("messages"))
+    key = "conversations" if "conversations" in record.fields else "messages"
+    turns = record.fields.get(key)
     if not isinstance(turns, list):
-        raise _BadRecordError(number, "conversations must be a list of turns")
-    for turn in turns:
+        raise record.wrong(f"{key} must be a list of turns, not {shown(turns)}")
+    for number, turn in enumerate(turns, start=1):
         text = turn.get("value", turn.get("content", "")) if isinstance(turn, dict) else None
         who = turn.get("from", turn.get("role")) if isinstance(turn, dict) else None
         if isinstance(text, list):  # a content's parts; only texts count
             text = " ".join(str(part.get("text", "")) for part in text if isinstance(part, dict))
         if who is None or not isinstance(text, str | None) or not {"value", "content"} & turn.keys():
-            raise _BadRecordError(number, "a turn has from and value, or role and content, a text")
-        yield who, text or ""
+            raise record.wrong(f"turn {number} of {key} must have from and value, or role and content, as texts")
+        yield str(who), text or ""
 
 
-def _read_recording(records: Sequence[Mapping[str, Any]], block_tokens: int | None) -> Iterator[TraceRequest]:
+def _read_recording(records: Sequence[TraceRecord], block_tokens: int | None) -> Iterator[TraceRequest]:
     header = records[0]
-    if header[RECORDING_KEY] != RECORDING_VERSION:
-        raise _BadRecordError(1, f"recordings of version {header[RECORDING_KEY]!r} are not known to this octavo")
-    size = _count(header, "block_tokens", 1, least=1)
+    if header.fields[RECORDING_KEY] != RECORDING_VERSION:
+        raise header.wrong(f"recordings of version {shown(header.fields[RECORDING_KEY])} are not known to this octavo")
+    size = header.count("block_tokens", least=1)
     if block_tokens not in (None, size):
-        raise _BadRecordError(1, f"the recording has blocks of {size} tokens, not {block_tokens}")
+        raise header.wrong(f"the recording has blocks of {size} tokens, not {block_tokens} (--trace-block)")
     known = _Ids()
-    for number, record in enumerate(records[1:], start=2):
-        hashes = record.get("blocks")
-        if not isinstance(hashes, list) or not all(isinstance(i, int) and i >= 0 for i in hashes):
-            raise _BadRecordError(number, "blocks must be a list of numbers from 0 on")
-        prompt = _count(record, "prompt_tokens", number, least=1)
-        output = _count(record, "output_tokens", number, least=0)
+    for record in records[1:]:
+        hashes = record.ids("blocks")
+        prompt = record.count("prompt_tokens", least=1)
+        output = record.count("output_tokens", least=0)
         num_blocks = -(-(prompt + output) // size)
         tail = [known.of_nobody()] * max(0, num_blocks - len(hashes))  # blocks after the last full one
         yield TraceRequest(
-            arrival_s=_number(record, "arrival_s", number),
+            arrival_s=record.number("arrival_s"),
             num_prompt_tokens=prompt,
             num_output_tokens=output,
             block_ids=np.array([*known.of(hashes), *tail], dtype=np.int32),
             block_tokens=size,
-            resumed=record.get("resumed") or {},
+            resumed=record.fields.get("resumed") or {},
+            place=record.place,
         )
 
 
@@ -289,17 +276,3 @@ class _Ids:
     def of_nobody(self) -> int:
         """A number that no other request has."""
         return self._numbers.setdefault(-len(self._numbers) - 1, len(self._numbers) + 1)
-
-
-def _number(record: Mapping[str, Any], key: str, number: int) -> float:
-    value = record.get(key)
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= _LATEST:
-        raise _BadRecordError(number, f"{key} must be a number from 0 to {_LATEST:g}, not {value!r:.60}")
-    return float(value)
-
-
-def _count(record: Mapping[str, Any], key: str, number: int, *, least: int) -> int:
-    value = record.get(key)
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _MOST_TOKENS:
-        raise _BadRecordError(number, f"{key} must be a whole number from {least} on, not {value!r:.60}")
-    return value

@@ -1,0 +1,138 @@
+"""The records of a trace's file: JSON objects, one a line or in one list, each with the place where it stands."""
+
+import json
+import logging
+from codecs import BOM_UTF8
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from octavo.errors import MALFORMED, InputError, why_not_read
+from octavo.settings import shown
+
+_logger = logging.getLogger(__name__)
+
+_COMPRESSED = {b"\x1f\x8b": "gunzip", b"\x28\xb5\x2f\xfd": "unzstd", b"PK\x03\x04": "unzip", b"BZh": "bunzip2"}
+_LFS_POINTER = b"version https://git-lfs"
+_LONGEST_LINE_BYTES = 64 << 20
+"""Of one record. A device such as /dev/zero is one line without end."""
+_MOST_TOKENS = 1 << 30
+"""The most tokens of one request. More cannot be a language model's."""
+_LATEST = 1e18
+"""The latest time of a request, in whatever unit: whole numbers of JSON can be larger than any float."""
+
+
+class BadRecordError(Exception):
+    """A record is no request. Its text begins with the record's place."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceRecord:
+    """One record, which gives its values checked."""
+
+    place: str
+    """`line 7`, or `record 7` of a list."""
+    fields: Mapping[str, Any]
+
+    def number(self, key: str) -> float:
+        value = self.fields.get(key)
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= _LATEST:
+            raise self._must_be(key, f"a number from 0 to {_LATEST:g}")
+        return float(value)
+
+    def count(self, key: str, *, least: int) -> int:
+        value = self.fields.get(key)
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _MOST_TOKENS:
+            raise self._must_be(key, f"a whole number from {least} to {_MOST_TOKENS:,}")
+        return value
+
+    def ids(self, key: str) -> list[int]:
+        value = self.fields.get(key)
+        if not isinstance(value, list):
+            raise self._must_be(key, "a list of whole numbers from 0 on")
+        for one in value:
+            if not isinstance(one, int) or isinstance(one, bool) or one < 0:
+                raise self.wrong(f"{key} must be a list of whole numbers from 0 on, and has {shown(one)}")
+        return value
+
+    def name(self, key: str) -> str:
+        """A name, which may be a number; empty if there is none."""
+        value = self.fields.get(key)
+        return "" if value is None else str(value)
+
+    def wrong(self, problem: str) -> BadRecordError:
+        return BadRecordError(f"{self.place}: {problem}")
+
+    def _must_be(self, key: str, what: str) -> BadRecordError:
+        if key not in self.fields:
+            return self.wrong(f"{key} is missing; it must be {what}")
+        return self.wrong(f"{key} must be {what}, not {shown(self.fields[key])}")
+
+
+def read_records(path: Path, *, may_be_cut_off: Callable[[Mapping[str, Any]], bool]) -> list[TraceRecord]:
+    """All records of a file. `may_be_cut_off`, by the first one: whether the last line may end in the middle, as its
+    disk was full. What the file has until there is whole."""
+    records: list[TraceRecord] = []
+    try:
+        with path.open("rb") as file:
+            for number, text in _texts(file):
+                try:
+                    found = _parse(number, text)
+                except BadRecordError:
+                    if not records or text.endswith(b"\n") or not may_be_cut_off(records[0].fields):
+                        raise
+                    _logger.warning("trace %r ends in the middle of a record, which is left out", str(path))
+                    break
+                if isinstance(found, list) and not records:
+                    records = [_record(f"record {index}", value) for index, value in enumerate(found, start=1)]
+                else:
+                    records.append(_record(f"line {number}", found))
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror or error}") from None
+    return records
+
+
+def _record(place: str, value: object) -> TraceRecord:
+    if not isinstance(value, dict):
+        raise BadRecordError(f"{place}: an object is wanted, not {shown(value)}")
+    return TraceRecord(place, value)
+
+
+def _parse(number: int, text: bytes) -> object:
+    """Reads the text that begins in this line; JSON counts lines from there."""
+    try:
+        return json.loads(text.rstrip().decode())
+    except json.JSONDecodeError as error:
+        raise BadRecordError(
+            f"line {number + error.lineno - 1}: it is no JSON: {error.msg} at column {error.colno}"
+        ) from None
+    except MALFORMED as error:
+        raise BadRecordError(f"line {number}: it {why_not_read(error)}") from None
+
+
+def _texts(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """The lines that are not empty, each with its number, or all of the file if the first of them begins a list."""
+    number = 0
+    may_begin_list = True
+    while line := file.readline(_LONGEST_LINE_BYTES + 1):
+        number += 1
+        line = line.removeprefix(BOM_UTF8)
+        if may_begin_list:
+            _refuse_others(line)
+        if may_begin_list and line.lstrip().startswith(b"["):
+            line += file.read()
+        elif len(line) > _LONGEST_LINE_BYTES:
+            raise InputError(f"has more than {_LONGEST_LINE_BYTES:,} bytes in one line")
+        if line.strip():
+            may_begin_list = False
+            yield number, line
+
+
+def _refuse_others(line: bytes) -> None:
+    """Refuses a file whose first bytes say that it is another one, and says how to get the trace."""
+    for magic, program in _COMPRESSED.items():
+        if line.startswith(magic):
+            raise InputError(f"is compressed: give what {program} makes of it")
+    if line.startswith(_LFS_POINTER):
+        raise InputError("is a pointer of Git LFS, not the trace itself: git lfs pull fetches that")
