@@ -1,7 +1,7 @@
 import pytest
 
 from octavo.errors import InputError
-from octavo.units import find_count, format_bytes, parse_bytes, parse_seconds, parse_tokens
+from octavo.units import counted, find_count, format_bytes, format_least, parse_bytes, parse_seconds, parse_tokens
 
 
 @pytest.mark.parametrize(
@@ -69,3 +69,16 @@ def test_what_is_no_count(text):
 @pytest.mark.parametrize(("text", "count"), [("0", 0), ("00000012", 12), ("9" * 18, 10**18 - 1)])
 def test_counts(text, count):
     assert find_count(text) == count
+
+
+def test_one_of_anything_is_told_as_one():
+    told = [counted(number, "segment") for number in (0, 1, 2, 1000)]
+    assert told == ["0 segments", "1 segment", "2 segments", "1,000 segments"]
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "text"), [(1, "1 KiB"), (57_345, "57 KiB"), (16 << 20, "16 MiB"), ((16 << 20) + 1, "17 MiB")]
+)
+def test_a_size_that_is_enough_can_be_typed(num_bytes, text):
+    assert format_least(num_bytes) == text
+    assert parse_bytes(text) >= num_bytes

@@ -54,6 +54,17 @@ def _whole(text: str, number: float) -> int:
     return int(number)
 
 
+def counted(number: int, noun: str) -> str:
+    """1 segment, 2,000 segments."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def format_least(num_bytes: int) -> str:
+    """A size that is enough, in whole MiB, or in whole KiB where it is small: what a person may type."""
+    unit, name = (1 << 20, "MiB") if num_bytes >= 16 << 20 else (1 << 10, "KiB")
+    return f"{-(-num_bytes // unit)} {name}"
+
+
 def format_bytes(num_bytes: float) -> str:
     """Three significant digits and a binary unit; exact where that is short."""
     for unit, name in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):

@@ -31,6 +31,18 @@ def trace(tmp_path_factory):
     return path
 
 
+def test_one_of_anything_is_told_as_one(octavo, trace):
+    ran = octavo("simulate", trace, "--model", MODEL, "--device", "1GiB", "--requests", 1)
+    assert ran.out.startswith("1 request, 1,527 prompt tokens; ")
+
+
+def test_a_request_that_does_not_fit_is_named(octavo, trace):
+    ran = octavo("simulate", trace, "--model", MODEL, "--device", "100MiB")
+    assert ran.code == 2
+    assert "--device: 100 MiB cannot hold one request" in ran.err
+    assert ran.err.endswith("That is the trace's longest request, line 19.\n")
+
+
 def test_a_table(octavo, trace):
     ran = octavo("simulate", trace, "--model", MODEL, "--device", "4GiB", "--memory", "8GiB", "--disk", "16GiB")
     assert ran.code == 0, ran.err
@@ -175,21 +187,24 @@ def test_what_is_wrong_is_said(octavo, trace, flags, complaint):
 
 
 def test_a_sweep_of_sizes_below_a_mebibyte(octavo, trace):
-    flags = ("--device", "1GiB", "--memory", "1GiB", "--sweep", "disk=512KiB..2MiB:3")
+    flags = ("--device", "1GiB", "--memory", "1GiB", "--sweep", "disk=960KiB..2MiB:3", "--block-size", 16)
     ran = octavo("simulate", trace, "--model", MODEL, *flags)
     assert ran.code == 0, ran.err
-    assert "512 KiB" in ran.out
+    assert "960 KiB" in ran.out
 
 
 def test_nothing_but_the_report_is_printed_where_there_is_no_terminal(octavo, trace):
     assert octavo("simulate", trace, "--model", MODEL, "--device", "1GiB").err == ""
 
 
-def test_a_disk_writes_no_chunk_that_is_larger_than_itself(octavo, trace):
-    flags = ("--device", "1GiB", "--disk", "4096B", "--json")
-    (result,) = json.loads(octavo("simulate", trace, "--model", MODEL, *flags).out)["results"]
-    assert result["bytes_stored"]["memory"] > 0
-    assert result["bytes_stored"]["disk"] == 0
+def test_a_disk_that_no_engine_would_take_is_refused(octavo, trace):
+    """In the words of the disk tier, and with a size that it takes."""
+    flags = ("simulate", trace, "--model", MODEL, "--device", "1GiB")
+    for refused in (("--disk", "1KiB"), ("--sweep", "disk=1KiB..1GiB:2"), ("--compare", "disk=1KiB")):
+        ran = octavo(*flags, *refused)
+        assert (ran.code, ran.out) == (2, "")
+        assert "disk tier: size 1 KiB has no room for 2 segments of 12 MiB; give at least 25 MiB" in ran.err
+    assert octavo(*flags, "--disk", "25MiB").code == 0
 
 
 def test_names_that_are_no_text(octavo, trace, tmp_path):

@@ -67,8 +67,8 @@ def test_segments_are_a_part_of_the_budget(size, segment_bytes):
 @pytest.mark.parametrize(
     ("config", "complaint"),
     [
-        ({"size": "32KiB"}, "size 32 KiB has no room for 2 segments of 20 KiB; give at least 57344 bytes"),
-        ({"size": "1MiB", "segment_size": "8KiB"}, "segment_size 8 KiB is too small for a chunk of 6000 bytes"),
+        ({"size": "32KiB"}, "size 32 KiB has no room for 2 segments of 20 KiB; give at least 56 KiB"),
+        ({"size": "1MiB", "segment_size": "8KiB"}, "segment_size 8 KiB is too small for a chunk of 5.86 KiB"),
         ({"size": "1MiB", "segment_size": "800KiB"}, "2 segments of 800 KiB; .* or a smaller segment_size"),
     ],
 )

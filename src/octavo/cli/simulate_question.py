@@ -49,10 +49,11 @@ def config_of(question: Question, trace: "Trace") -> "SimConfig":
         raise InputError("--disk is reached through host memory: give --memory too, such as 1GiB")
     if question.placement not in PLACEMENTS:
         raise InputError(f"placement: {question.placement!r} is not known; choose one of {', '.join(PLACEMENTS)}")
+    plan = _plan(question, trace)
     config = SimConfig(
-        plan=_plan(question, trace),
+        plan=plan,
         memory_bytes=_size_or_none("--memory", question.memory),
-        disk_bytes=_size_or_none("--disk", question.disk),
+        disk_bytes=_disk_bytes(question, plan),
         policy=question.policy,
         speeds=question.speeds,
     )
@@ -69,6 +70,17 @@ def _plan(question: Question, trace: "Trace") -> KVCacheConfig:
     except NotEnoughMemoryError as error:
         place = trace.longest_request.place
         raise NotEnoughMemoryError(f"--device: {error} That is the trace's longest request, {place}.") from None
+
+
+def _disk_bytes(question: Question, plan: KVCacheConfig) -> int:
+    """The disk's size. One that an engine's disk tier refuses is refused, in the tier's words."""
+    from octavo.tiers.disk import DiskConfig
+
+    num_bytes = _size_or_none("--disk", question.disk)
+    if num_bytes:
+        tier = DiskConfig(path=Path(), size_bytes=num_bytes)
+        tier.segment_bytes_for(max(group.page_bytes for group in plan.groups))
+    return num_bytes
 
 
 def questions_of(question: Question, *, sweep: str | None, compare: str | None) -> list[Question]:

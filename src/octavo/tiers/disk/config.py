@@ -13,7 +13,7 @@ from octavo.settings import Seconds, Settings, Size
 from octavo.tiers.disk.layout import ALIGNMENT, MAX_KEY_BYTES, SEGMENT_HEADER_BYTES, record_bytes
 from octavo.tiers.disk.ledger import RESERVED_BYTES
 from octavo.tiers.disk.summary import table_bytes
-from octavo.units import format_bytes
+from octavo.units import format_bytes, format_least
 
 _LARGEST_SEGMENT_BYTES = 256 << 20
 _SEGMENTS_WANTED = 32
@@ -66,14 +66,14 @@ class DiskConfig(Settings, frozen=True, kw_only=True):
         chosen = chosen // ALIGNMENT * ALIGNMENT
         if chosen < least:
             raise InputError(
-                f"disk tier: segment_size {format_bytes(chosen)} is too small for a chunk of {max_chunk_bytes} bytes; "
-                f"give at least {least} bytes, or leave it out"
+                f"disk tier: segment_size {format_bytes(chosen)} is too small for a chunk of "
+                f"{format_bytes(max_chunk_bytes)}; give at least {format_least(least)}, or leave it out"
             )
         if room < _FEWEST_SEGMENTS * chosen:
             needed = _FEWEST_SEGMENTS * chosen + RESERVED_BYTES
             raise InputError(
                 f"disk tier: size {format_bytes(self.size_bytes)} has no room for {_FEWEST_SEGMENTS} segments of "
-                f"{format_bytes(chosen)}; give at least {needed} bytes"
+                f"{format_bytes(chosen)}; give at least {format_least(needed)}"
                 + (", or a smaller segment_size" if self.segment_bytes else "")
             )
         return chosen
