@@ -25,6 +25,7 @@ from octavo.planning import (
     read_layers_file,
     read_model,
     report_plan,
+    usable_bytes,
 )
 from octavo.specs import RequestLimits
 from octavo.units import parse_tokens
@@ -107,6 +108,7 @@ def plan(
         contexts = [] if context is None else [parse_tokens(part) for part in context.split(",")]
     for tokens in contexts:
         _check_range("--context", tokens, _MOST_TOKENS)
+    _check_memory(memory, gpu)
     model = _read_layers(config, layers, block_size=block_size, kv_dtype=kv_dtype, state_dtype=state_dtype, tp=tp)
     if weights is not None:
         model = replace(model, weight_bytes=bytes_of("--weights", weights))
@@ -129,15 +131,21 @@ def plan(
         write_output(show_plan(report))
 
 
+def _check_memory(memory: str | None, gpu: str | None) -> None:
+    """What is wrong with these two whatever the model is, before anything about the model is asked for."""
+    if memory is not None and gpu is not None:
+        raise InputError("give --memory or --gpu, one of the two")
+    if memory is not None and bytes_of("--memory", memory) > _MOST_MEMORY_BYTES:
+        raise InputError(f"--memory: {memory!r} is more than the {_MOST_MEMORY_BYTES} bytes that are planned for")
+    if gpu is not None:
+        with naming("--gpu"):
+            usable_bytes(gpu)
+
+
 def _memory_bytes(memory: str | None, gpu: str | None, weight_bytes: int | None, num_ranks: int) -> int:
     """The memory for one rank's cache."""
     if gpu is None:
-        memory_bytes = bytes_of("--memory", _DEFAULT_MEMORY if memory is None else memory)
-        if memory_bytes > _MOST_MEMORY_BYTES:
-            raise InputError(f"--memory: {memory!r} is more than the {_MOST_MEMORY_BYTES} bytes that are planned for")
-        return memory_bytes
-    if memory is not None:
-        raise InputError("give --memory or --gpu, one of the two")
+        return bytes_of("--memory", _DEFAULT_MEMORY if memory is None else memory)
     if weight_bytes is None:
         raise InputError(
             "--gpu: neither files nor the config say how large the weights are; say it with --weights 140GiB"

@@ -1,7 +1,7 @@
 """From a model's layers and an amount of memory to a plan: groups, pages, sheets, and their capacity."""
 
 from octavo.planning.capacity import Capacity, Waste, blocks_of_request, measure_capacity
-from octavo.planning.gpus import GPU_MEMORY_GIB, cache_bytes
+from octavo.planning.gpus import GPU_MEMORY_GIB, cache_bytes, usable_bytes
 from octavo.planning.kv_cache_config import KVCacheConfig, KVCacheGroupSpec, PageClass
 from octavo.planning.models import (
     ConfigView,
@@ -41,5 +41,6 @@ __all__ = [
     "read_model",
     "read_yaml_file",
     "report_plan",
+    "usable_bytes",
     "why_nothing_resumes",
 ]

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from octavo.errors import InputError, NotEnoughMemoryError
+from octavo.settings import unknown_name
 from octavo.units import format_bytes
 
 GPU_MEMORY_GIB: Mapping[str, int] = {
@@ -23,12 +24,17 @@ USED_PERCENT = 90
 """The percentage of a GPU that engines usually take; the rest is for activations, graphs and the driver."""
 
 
-def cache_bytes(gpu: str, weight_bytes: int, num_ranks: int) -> int:
-    """The bytes that one rank has for the cache on such a GPU, beside its equal share of the weights."""
+def usable_bytes(gpu: str) -> int:
+    """The bytes of such a GPU for weights and cache."""
     size = GPU_MEMORY_GIB.get(gpu.lower())
     if size is None:
-        raise InputError(f"gpu {gpu!r} is not known; known are {', '.join(GPU_MEMORY_GIB)}")
-    usable = (size << 30) * USED_PERCENT // 100
+        raise InputError(unknown_name("gpu", gpu, list(GPU_MEMORY_GIB)))
+    return (size << 30) * USED_PERCENT // 100
+
+
+def cache_bytes(gpu: str, weight_bytes: int, num_ranks: int) -> int:
+    """The bytes that one rank has for the cache on such a GPU, beside its equal share of the weights."""
+    usable = usable_bytes(gpu)
     share = -(-weight_bytes // num_ranks)
     if share >= usable:
         raise NotEnoughMemoryError(
