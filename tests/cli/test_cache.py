@@ -147,10 +147,10 @@ def test_clear_asks_and_clears(octavo, directory, monkeypatch):
     assert octavo("cache", "clear", directory).code != 0
     assert len(list(directory.glob("segment-*"))) == 3
     ran = octavo("cache", "clear", directory, "--yes", "--namespace", OTHER.hex()[:6])
-    assert (ran.code, ran.out.split(",")[0]) == (0, "1 segments deleted")
+    assert (ran.code, ran.out.split(",")[0]) == (0, "1 segment deleted")
     assert octavo("cache", "clear", directory, "--yes").code == 0
     assert {file.name for file in directory.iterdir()} == {"lock", "letter.txt"}
-    assert "no chunks here; 1 other files, 8 B" in octavo("cache", "ls", directory).out
+    assert "no chunks here; 1 other file, 8 B" in octavo("cache", "ls", directory).out
 
 
 def _refuse(question, *, abort):
@@ -226,6 +226,6 @@ def test_clear_of_what_is_old(octavo, directory):
     old.write_bytes(
         layout.pack_segment_header(header._replace(created_ns=time.time_ns() - 8 * DAY_NS)) + old.read_bytes()[4096:]
     )
-    assert octavo("cache", "clear", directory, "--yes", "--older-than", "7d").out.startswith("1 segments deleted")
+    assert octavo("cache", "clear", directory, "--yes", "--older-than", "7d").out.startswith("1 segment deleted")
     assert not old.exists()
     assert octavo("cache", "clear", directory, "--yes", "--older-than", "soon").err.startswith("octavo: --older-than: ")

@@ -62,7 +62,7 @@ def test_ls_and_stat(octavo, store):
     assert (first["count"], second["count"], first["epoch"]) == (3, 1, 0)
     ran = octavo("store", "stat", f"file://{store}")
     assert ran.out.startswith("4 objects, ")
-    assert "1 other objects" in ran.out
+    assert "1 other object\n" in ran.out
     assert "without a salt: 4 objects" in ran.out
     assert json.loads(octavo("store", "stat", f"file://{store}", "--json").out)["others"] == 1
 
@@ -84,7 +84,7 @@ def test_gc_by_age(octavo, store):
     make_older(store, paths[1], 8 * DAY_S)
     make_older(store, paths[2], 6 * DAY_S)
     ran = octavo("store", "gc", f"file://{store}", "--older-than", "7d", "--dry-run")
-    assert ran.out.startswith("1 objects, ")
+    assert ran.out.startswith("1 object, ")
     assert "would be deleted, of 4 objects" in ran.out
     assert sorted(objects(store)) == paths
     assert octavo("store", "gc", f"file://{store}", "--older-than", "7d").code == 0
@@ -141,7 +141,7 @@ def test_delete_of_a_tenant(octavo, store):
     moved = move_to_tenant(store, paths[0], "alice")
     move_to_tenant(store, paths[1], "bob")
     ran = octavo("store", "delete", f"file://{store}", "--salt", "alice", "--yes")
-    assert (ran.code, ran.out.split(",")[0]) == (0, "1 objects")
+    assert (ran.code, ran.out.split(",")[0]) == (0, "1 object")
     assert len(objects(store)) == 3
     assert moved not in objects(store)
 
@@ -211,7 +211,7 @@ def test_warm_goes_on_with_what_is_missing(octavo, store, tmp_path):
         assert driver.store(tier_driver.chunks([100])) == frozenset()
     ran = warm(octavo, store, tmp_path)
     assert ran.out.startswith("2 objects, ")
-    assert "; 1 objects, " in ran.out
+    assert "; 1 object, " in ran.out
 
 
 def test_warm_takes_the_newest_that_fit_and_no_disk_gives_one_of_them_up(octavo, store, tmp_path):
@@ -270,7 +270,7 @@ def test_warm_leaves_out_what_is_damaged(octavo, store, tmp_path):
     (store / other).write_bytes((store / other).read_bytes()[:-1])
     ran = warm(octavo, store, tmp_path / "disk")
     assert ran.code == 1
-    assert ran.out.startswith("1 objects, ")
+    assert ran.out.startswith("1 object, ")
     assert "; 2 objects, " in ran.out
     with warmed(tmp_path / "disk") as driver:
         assert driver.tier.status().num_chunks == 1

@@ -75,7 +75,7 @@ def test_commands_take_a_model_for_its_namespace(octavo, store, tmp_path):
     size = ("--disk", tmp_path / "disk", "--size", "4MiB")
     ran = octavo("store", "warm", url, *size)
     assert "(model org/kiel, bfloat16, 2 full_attention) or " in ran.err.replace("\n", " ")
-    assert octavo("store", "warm", url, *size, "--namespace", "bern").out.startswith("1 objects, ")
+    assert octavo("store", "warm", url, *size, "--namespace", "bern").out.startswith("1 object, ")
     ran = octavo("store", "gc", url, "--size", "1B", "--namespace", "org/kiel")
     assert ran.out.startswith("3 objects, ")
     assert ", of 3 objects, " in ran.out
@@ -122,7 +122,7 @@ def test_what_is_encrypted_is_named_with_its_key_only(octavo, tmp_path):
     assert list(models(octavo, store).values()) == list(models(octavo, store, "--key-file", other).values()) == [None]
     assert "model unknown" in octavo("store", "ls", f"file://{store}").out
     ran = octavo("store", "gc", f"file://{store}", "--size", "1B", "--namespace", "org/kiel", "--key-file", key)
-    assert ran.out.startswith("1 objects, ")
+    assert ran.out.startswith("1 object, ")
     assert not list((store / FAMILY.hex() / "names").iterdir())
 
 

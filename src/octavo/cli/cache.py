@@ -11,7 +11,7 @@ import typer
 from octavo.cli.flags import naming
 from octavo.cli.output import write_output
 from octavo.errors import InputError
-from octavo.units import format_bytes, parse_seconds
+from octavo.units import counted, format_bytes, parse_seconds
 
 if TYPE_CHECKING:
     from octavo.tiers.disk import DirectoryContent
@@ -69,8 +69,9 @@ def verify(directory: _Directory, *, json: _Json = False) -> None:
         if found.unfinished:
             notes.append(f"{found.unfinished} never finished")
         if found.unchecked:
-            notes.append(f"{found.unchecked} segments of a newer version left out")
-        checked = f"{found.records:,} records, {format_bytes(found.payload_bytes)} in {found.segments:,} segments"
+            notes.append(f"{counted(found.unchecked, 'segment')} of a newer version left out")
+        records, segments = counted(found.records, "record"), counted(found.segments, "segment")
+        checked = f"{records}, {format_bytes(found.payload_bytes)} in {segments}"
         write_output(f"{checked}: {', '.join(notes)}\n")
     if found.damages:
         raise typer.Exit(DAMAGED)
@@ -103,13 +104,13 @@ def clear(
     chosen = [found for found in content.namespaces if found.namespace.startswith(namespace)]
     num_bytes = sum(found.file_bytes for found in chosen)
     if not yes:
-        whose = f"{len(chosen)} of {len(content.namespaces)} namespaces"
+        whose = f"{len(chosen)} of {counted(len(content.namespaces), 'namespace')}"
         part = "" if salt is None and older_than is None else "what was selected of "
         typer.confirm(f"Delete {part}{format_bytes(num_bytes)} of {whose} in {directory}?", abort=True)
     which = Selection(namespace_prefix=namespace, tenant=name_tenant(salt), before_ns=before_ns)
     cleared = clear_directory(directory, which)
-    records = f" and {cleared.records:,} records within others" if cleared.records else ""
-    write_output(f"{cleared.segments:,} segments{records} deleted, {format_bytes(cleared.num_bytes)}\n")
+    records = f" and {counted(cleared.records, 'record')} within others" if cleared.records else ""
+    write_output(f"{counted(cleared.segments, 'segment')}{records} deleted, {format_bytes(cleared.num_bytes)}\n")
 
 
 def _inspect(directory: Path) -> "DirectoryContent":

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from octavo.tiers.disk import DirectoryContent, NamespaceContent
-from octavo.units import format_bytes
+from octavo.units import counted, format_bytes
 
 _MOST_COLUMNS = 100
 _SHOWN_OF_NAMESPACE = 16
@@ -66,7 +66,8 @@ def show_statistics(content: DirectoryContent) -> str:
     if not content.namespaces:
         parts.append(Text(f"no chunks here{_what_else(content)}"))
     for found in content.namespaces:
-        title = f"\n{found.namespace}: {found.segments:,} segments, {format_bytes(found.file_bytes)}, {_age(found)} old"
+        segments = counted(found.segments, "segment")
+        title = f"\n{found.namespace}: {segments}, {format_bytes(found.file_bytes)}, {_age(found)} old"
         model, dtype, codec, layers = _whose(found)
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         for name in ("group", "chunks", "payload", "hits"):
@@ -85,9 +86,9 @@ def _total(content: DirectoryContent) -> Text:
 def _what_else(content: DirectoryContent) -> str:
     said = []
     if content.unknown_segments:
-        said.append(f"{content.unknown_segments:,} segments of a newer version, or damaged")
+        said.append(f"{counted(content.unknown_segments, 'segment')} of a newer version, or damaged")
     if content.other_files:
-        said.append(f"{content.other_files:,} other files, {format_bytes(content.other_bytes)}")
+        said.append(f"{counted(content.other_files, 'other file')}, {format_bytes(content.other_bytes)}")
     return "".join(f"; {part}" for part in said)
 
 

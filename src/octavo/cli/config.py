@@ -21,6 +21,7 @@ from octavo.cli.setting_sources import (
     selection_settings_from,
     settings_from,
 )
+from octavo.units import counted
 
 app = typer.Typer(
     name="config",
@@ -41,7 +42,7 @@ def check(
     given = gather(catalogue, {}, {}, file)
     with naming(str(file)):
         _check_together(given, catalogue)
-    write_output(f"{file}: {len(given)} settings, nothing wrong\n")
+    write_output(f"{file}: {counted(len(given), 'setting')}, nothing wrong\n")
 
 
 @app.command()

@@ -15,6 +15,7 @@ from octavo.cli.setting_sources import gather, picker_settings_from
 from octavo.events import is_loopback
 from octavo.gateway import PickerConfig
 from octavo.server import EndingSignals, ending_well
+from octavo.units import counted
 
 _TELLS_KEY = "whoever reaches this address is told the engines' key: let only the Gateway reach it"
 
@@ -49,8 +50,7 @@ async def _serve(config: PickerConfig, signals: EndingSignals) -> None:
 
     server, loop = PickerServer(config), asyncio.get_running_loop()
     signals.hand_to(lambda *_: None if loop.is_closed() else loop.call_soon_threadsafe(server.end))
-    num_engines = len(server.fleet.members)
-    count = "1 engine" if num_engines == 1 else f"{num_engines} engines"
+    count = counted(len(server.fleet.members), "engine")
 
     def tell(address: str) -> None:
         page = "" if server.status_url is None else f", page and metrics at {server.status_url}"

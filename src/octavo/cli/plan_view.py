@@ -12,7 +12,7 @@ from rich.text import Text
 
 from octavo.cli.sheet_picture import sheet_picture
 from octavo.planning import GroupReport, PlanReport, VllmReport
-from octavo.units import format_bytes
+from octavo.units import counted, format_bytes
 
 _COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 _MOST_COLUMNS = 100
@@ -111,7 +111,7 @@ def _not_bold(lines: Text) -> Text:
 
 def _pages(group: GroupReport) -> str:
     padding = 1 - group.page_size_bytes / group.padded_page_bytes
-    pages = "1 page" if group.pages_per_sheet == 1 else f"{group.pages_per_sheet:,} pages"
+    pages = counted(group.pages_per_sheet, "page")
     return f"{pages} of {format_bytes(group.padded_page_bytes)}" + (f", {padding:.2%} padding" if padding else "")
 
 

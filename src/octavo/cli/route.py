@@ -14,6 +14,7 @@ from octavo.cli.setting_sources import gather, router_settings_from
 from octavo.events import is_loopback
 from octavo.router import RouterConfig
 from octavo.server import EndingSignals, ending_well
+from octavo.units import counted
 
 _OPEN_TO_ALL = "anybody who reaches this address may use the engines: add --api-key, or leave --host out"
 
@@ -51,7 +52,7 @@ def _run(router: RouterConfig, signals: EndingSignals) -> None:
     if router.api_key is None and not is_loopback(router.host):
         print_error(_OPEN_TO_ALL)
     url, fleet = url_of(listener), server.fleet
-    count = "1 engine" if len(fleet.members) == 1 else f"{len(fleet.members)} engines"
+    count = counted(len(fleet.members), "engine")
     count += f" and those at {', '.join(fleet.names.problems)}" if fleet.names.problems else ""
     write_ready(f"Routing to {count}: OpenAI's API at {url}/v1, the fleet at {url}\n")
     server.run(sockets=[listener])

@@ -34,7 +34,7 @@ from octavo.server import (
     view_tiers,
 )
 from octavo.settings import with_home
-from octavo.units import format_bytes
+from octavo.units import counted, format_bytes
 
 transformers_logging: Any = _untyped_logging
 
@@ -112,7 +112,7 @@ def tell_facts(served: ServedEngine) -> None:
     )
     if served.read_offload is not None:
         for tier in view_tiers(served.read_offload()):
-            in_use = f" in use, {tier.num_chunks:,} chunks" if tier.bytes_budget else ""
+            in_use = f" in use, {counted(tier.num_chunks, 'chunk')}" if tier.bytes_budget else ""
             _logger.info("%s: %s%s", tier.medium, tier.usage, in_use)
 
 

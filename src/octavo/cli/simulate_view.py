@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from octavo.cli.simulate_question import Question
-from octavo.units import format_bytes, parse_bytes
+from octavo.units import counted, format_bytes, parse_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,8 +56,9 @@ def show_results(trace: "Trace", results: "Results", *, swept: str | None, worth
     console = Console(file=drawn, width=80, force_terminal=in_colour, highlight=False)
     first = results[0][1]
     is_fleet = results[0][0].engines > 1
+    requests, tokens = counted(first.num_requests, "request"), counted(first.prompt_tokens, "prompt token")
     console.print(
-        Text(f"{first.num_requests:,} requests, {first.prompt_tokens:,} prompt tokens; ", style="bold"),
+        Text(f"{requests}, {tokens}; ", style="bold"),
         Text(f"{first.seen_share:.1%} of them had been computed before{' by the same engine' if is_fleet else ''}"),
         sep="",
         soft_wrap=True,

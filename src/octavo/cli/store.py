@@ -17,7 +17,7 @@ from octavo.cli.exit_codes import FAILED
 from octavo.cli.flags import bytes_of, naming
 from octavo.cli.output import write_output
 from octavo.errors import InputError
-from octavo.units import format_bytes, parse_seconds
+from octavo.units import counted, format_bytes, parse_seconds
 
 if TYPE_CHECKING:
     from octavo.stores import Inventory, RemoteSpec, Share, StoredItem, StoreKeeper
@@ -94,9 +94,9 @@ def stat(
         told |= {"former": asdict(inventory.former), "others": inventory.others}
         write_output(json_module.dumps(told, indent=2) + "\n")
         return
-    write_output(f"{_aged(inventory.total, keeper)}; {len(inventory.namespaces):,} namespaces\n")
+    write_output(f"{_aged(inventory.total, keeper)}; {counted(len(inventory.namespaces), 'namespace')}\n")
     write_output(f"{_told(inventory.former, keeper)} left behind by resets: `octavo store gc` deletes them\n")
-    write_output(f"{inventory.others:,} other {keeper.items}\n")
+    write_output(f"{counted(inventory.others, 'other ' + keeper.items.removesuffix('s'))}\n")
     for tenant, share in sorted(inventory.tenants.items()):
         write_output(f"{'without a salt' if tenant == 'shared' else 'tenant ' + tenant}: {_told(share, keeper)}\n")
 
@@ -384,7 +384,7 @@ def _total(items: "Iterable[StoredItem]") -> "Share":
 
 
 def _told(share: "Share", keeper: "StoreKeeper") -> str:
-    return f"{share.count:,} {keeper.items}, {format_bytes(share.num_bytes)}"
+    return f"{counted(share.count, keeper.items.removesuffix('s'))}, {format_bytes(share.num_bytes)}"
 
 
 def _aged(share: "Share", keeper: "StoreKeeper") -> str:

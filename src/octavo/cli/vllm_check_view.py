@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from octavo.cli.vllm_check_run import COLD, DEVICE, DISK, MEMORY, Measured, Pass
-from octavo.units import format_bytes
+from octavo.units import counted, format_bytes
 
 
 def show_check(measured: Measured) -> str:
@@ -35,7 +35,9 @@ def show_check(measured: Measured) -> str:
     console = Console(file=drawn, width=100, highlight=False)
     console.print(table)
     num_prompts = len(measured.passes[DEVICE].answers)
-    console.print(f"{num_prompts} prompts of {measured.prompt_tokens // num_prompts:,} tokens. Answers after loads are")
+    console.print(
+        f"{counted(num_prompts, 'prompt')} of {measured.prompt_tokens // num_prompts:,} tokens. Answers after loads are"
+    )
     console.print("compared with all that vLLM gave without loads, others with those after its own prefix hits.")
     return drawn.getvalue()
 

@@ -30,6 +30,7 @@ from octavo.errors import InputError
 from octavo.recording import RECORDING_KEY, RECORDING_VERSION
 from octavo.settings import shown
 from octavo.sim.trace_records import BadRecordError, TraceRecord, read_records
+from octavo.units import counted
 
 MOONCAKE_BLOCK_TOKENS = 512
 BAILIAN_BLOCK_TOKENS = 16
@@ -162,8 +163,8 @@ def _read_hash_ids(records: Sequence[TraceRecord], block_tokens: int | None) -> 
         ids = record.ids("hash_ids")
         if len(ids) != -(-prompt // size):
             raise record.wrong(
-                f"an input_length of {prompt} takes {_blocks(-(-prompt // size), size)}, but there are {len(ids)} "
-                f"hash_ids; if the trace has blocks of another size, say so (--trace-block)"
+                f"an input_length of {prompt} takes {counted(-(-prompt // size), 'block')} of {size}, but there are "
+                f"{len(ids)} hash_ids; if the trace has blocks of another size, say so (--trace-block)"
             )
         stamp = record.number("timestamp")
         yield TraceRequest(
@@ -184,10 +185,6 @@ def _session(record: TraceRecord, session_of: dict[str, str]) -> str:
     if not own:
         return ""
     return session_of.setdefault(own, own if parent in ("", "-1") else session_of.setdefault(parent, parent))
-
-
-def _blocks(count: int, size: int) -> str:
-    return f"{count} {'block' if count == 1 else 'blocks'} of {size}"
 
 
 def _read_conversations(records: Sequence[TraceRecord]) -> list[TraceRequest]:
