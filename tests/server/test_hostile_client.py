@@ -313,6 +313,18 @@ def test_a_body_that_turns_into_garbage_after_its_refusal(small_server, caplog):
     assert not [record for record in caplog.records if record.exc_info]
 
 
+@pytest.mark.parametrize("host", [b"localhost", b"evil.example"])
+@pytest.mark.parametrize("path", [b"/health", b"/v1/completions", b"/nowhere"])
+def test_a_body_that_is_garbage_where_no_body_is_read(small_server, caplog, host, path):
+    """The head and the garbage come as one piece, so the refusal of the garbage is sent before the answer is."""
+    head = CHUNKED.replace(b"/v1/completions", path).replace(b"localhost", host)
+    with connect(small_server) as connection:
+        connection.sendall(head + b"ZZ\r\n")
+        assert status_of(read_all(connection)) == 400
+    small_server.check_nothing_is_left()
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
+
+
 def test_a_client_that_sends_no_more_is_gone(small_server):
     gone = small_server.count_gone()
     with connect(small_server) as connection, small_server.held_engine():

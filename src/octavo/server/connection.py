@@ -50,9 +50,15 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """Answers what is no request. A fault after the answer has begun only closes the connection."""
+        """Answers what is no request. A fault after the answer has begun only closes the connection.
+
+        The head may have been a request, which the application has begun to answer: this is its answer then, and for
+        the application the client is gone."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             super().send_400_response(msg)
+            if self.cycle is not None and not self.cycle.response_complete:
+                self.cycle.disconnected = True
+                self.cycle.message_event.set()
         else:
             self.transport.close()
 
