@@ -2,6 +2,7 @@
 
 import pytest
 
+from octavo.errors import UnknownArchitectureError
 from octavo.planning.models import layers_from_config
 
 NEW = {
@@ -49,3 +50,22 @@ def test_a_known_architecture_is_not_called_a_guess():
 def test_a_wrapper_of_a_known_text_model_is_not_a_guess():
     config = {"model_type": "brand_new", "text_config": {**NEW, "model_type": "llama"}}
     assert layers_from_config(config).notes == ()
+
+
+@pytest.mark.parametrize("key", ["num_key_value_heads_per_layer", "block_configs", "sizes"])
+def test_a_list_with_an_entry_for_each_layer_is_not_passed_over(key):
+    with pytest.raises(UnknownArchitectureError, match=f"no reader knows {key} = .*octavo plan --layers spec.yaml"):
+        layers_from_config({**NEW, key: [2, 2, 1, 1]})
+    assert layers_from_config({**NEW, key: [2, 2, 1]}).layers
+    assert layers_from_config({**NEW, "model_type": "llama", key: [2, 2, 1, 1]}).layers
+
+
+@pytest.mark.parametrize("key", ["eos_token_id", "mlp_layer_types", "architectures"])
+def test_lists_of_other_things_may_be_as_long(key):
+    assert layers_from_config({**NEW, key: ["a", "b", "c", "d"]}).layers
+
+
+def test_an_encoder_is_not_passed_over():
+    with pytest.raises(UnknownArchitectureError, match="is_encoder_decoder cannot be guessed at"):
+        layers_from_config({**NEW, "is_encoder_decoder": True})
+    assert layers_from_config({**NEW, "is_encoder_decoder": False}).layers

@@ -33,6 +33,8 @@ def read_unknown(model: Model) -> Layers:
     """Reads attention from the usual keys. A note names them."""
     view = model.view
     odd = [key for key in _UNGUESSABLE_KEYS if view.has(key)]
+    if view.flag("is_encoder_decoder"):
+        odd.append("is_encoder_decoder")
     if odd:
         raise model.unknown(f"unknown architecture, and {', '.join(odd)} cannot be guessed at")
     missing = [key for key in _USUAL_KEYS if not view.has(key)]
@@ -43,7 +45,7 @@ def read_unknown(model: Model) -> Layers:
     used = [key for key in (*_USUAL_KEYS, *keys) if view.has(key)]
     model.notes.append(
         f"Unknown architecture {model.architecture}: read as {what} from {', '.join(used)}; "
-        "if that is wrong, describe the layers yourself with --layers spec.yaml."
+        "if that is wrong, describe the layers yourself: octavo plan --layers spec.yaml."
     )
     return layers
 

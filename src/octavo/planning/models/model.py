@@ -79,7 +79,8 @@ class Model:
 
     def unknown(self, what: str) -> UnknownArchitectureError:
         return UnknownArchitectureError(
-            f"{self.view.source}: {self.architecture}: {what}. Describe the layers yourself: --layers spec.yaml"
+            f"{self.view.source}: {self.architecture}: {what}. "
+            "Describe the layers yourself: octavo plan --layers spec.yaml"
         )
 
     def unsplittable(self, what: str, total: int, *, otherwise: str = "") -> ModelConfigError:

@@ -34,6 +34,7 @@ _SIGNS_OF_LAYERS = ("pattern", "interval", "every_n", "swa", "chunk", "hybrid")
 """Parts of key names that tell which layers differ, and how."""
 _SIGNS_OF_OTHER_THINGS = (
     "activation_sparsity",
+    "architectures",
     "bias",
     "chunk_size_feed_forward",
     "expert",
@@ -41,6 +42,7 @@ _SIGNS_OF_OTHER_THINGS = (
     "moe",
     "mtp",
     "rope",
+    "token",
 )
 _LISTS_OF_LAYERS = ("attn_type_list", "hybrid_layer_pattern", "layer_types", "layers_block_type")
 _MODEL_DTYPES = (CacheDType.BFLOAT16, CacheDType.FLOAT16, CacheDType.FLOAT32)
@@ -134,7 +136,8 @@ def _estimated_weight_bytes(model: Model, family: Family | None) -> int | None:
 
 
 def _refuse_unread_layout(model: Model, family: Family | None) -> None:
-    """Refuses a key that hints at differing layers and was not read. The reader of a known family may use a list of all
+    """Refuses a key that hints at differing layers and was not read; of an unknown family also a list with an entry for
+    each layer. The reader of a known family may use a list of all
     layers instead, and knows that the chunks of a scan (`mamba_chunk_size`) are not cached."""
     view = model.view
     if family is not None and any(view.has(key) for key in _LISTS_OF_LAYERS):
@@ -146,7 +149,10 @@ def _refuse_unread_layout(model: Model, family: Family | None) -> None:
         if value
         and isinstance(key, str)
         and key not in known
-        and any(sign in key.lower() for sign in _SIGNS_OF_LAYERS)
+        and (
+            any(sign in key.lower() for sign in _SIGNS_OF_LAYERS)
+            or (family is None and isinstance(value, list) and len(value) == model.num_layers)
+        )
         and not any(sign in key.lower() for sign in _SIGNS_OF_OTHER_THINGS)
     ]
     if unread:
