@@ -44,6 +44,16 @@ def test_what_was_lent_to_a_waiting_request_is_called_in(is_under_way):
     assert served.prefill(request) == BOUNDARY, "what was called in is found as long as nobody needs its pages"
 
 
+def test_what_was_called_in_and_evicted_was_not_resumed():
+    """The request starts from the beginning: nothing of it came from memory in the end."""
+    served, request = begin_to_load(is_stuck=False)
+    served.poll()
+    assert served.offload.call_in(request.blocks)
+    served.forget()
+    assert served.prefill(request) == 0
+    assert served.offload.resumed_from(request.blocks) == {}
+
+
 def test_nothing_is_lent_where_the_whole_request_has_no_room():
     """Room for its load, and for no more."""
     served = Served()

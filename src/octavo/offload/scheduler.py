@@ -149,6 +149,7 @@ class OffloadScheduler:
         if state := self._requests.get(request.request_id):
             self._loader.started(state)
             state.resumed_tokens = request.num_computed_tokens
+            state.num_loaded_tokens = min(state.num_loaded_tokens, state.resumed_tokens)  # the rest is evicted again
             if state.resumed_tokens and not state.was_counted:
                 state.was_counted = True
                 self._manager.touch(self._keys_of_resume(state))

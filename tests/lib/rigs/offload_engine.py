@@ -114,6 +114,8 @@ class OffloadingEngine(NaiveEngine):
         for request in new:
             if request.blocks.is_started:
                 self.offload.started(request.blocks)
+                loaded = sum(self.offload.resumed_from(request.blocks).values())
+                assert loaded <= request.blocks.num_computed_tokens, "more was loaded than resumed"
             else:
                 self.offload.call_in(request.blocks)
         return answers
