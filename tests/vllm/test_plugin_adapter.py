@@ -802,6 +802,32 @@ def test_notes_lie_before_the_slots(tmp_path: Path) -> None:
     engine.close()
 
 
+def test_an_arena_is_open_no_longer_than_its_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, closed, close = Engine(str(tmp_path / "arena")), [], RankArena.close
+
+    def noted(arena: RankArena) -> None:
+        closed.append(arena)
+        close(arena)
+
+    def no_worker(*_: Any, **__: Any) -> Any:
+        raise TransferError("no memory can be pinned")
+
+    monkeypatch.setattr(RankArena, "close", noted)
+    context, keys = engine.request("a", 2)
+    output = engine.manager.prepare_store(keys, context)
+    assert output is not None
+    with monkeypatch.context() as broken:
+        broken.setattr("octavo.vllm_plugin.adapter.worker.CpuWorker", no_worker)
+        with pytest.raises(TransferError, match="no memory can be pinned"):
+            engine.transfer(output.store_spec, [0, 1], is_load=False)
+    assert len(closed) == 1
+    engine.transfer(output.store_spec, [0, 1], is_load=False)
+    engine.manager.complete_store(set(keys), context)
+    assert look(engine, context, keys) == [LookupResult.HIT] * 2
+    engine.close()
+    assert len(set(map(id, closed))) == len(closed) == 2
+
+
 def test_ranks_that_have_the_same_bytes_keep_one_copy(tmp_path: Path) -> None:
     engine = Engine(str(tmp_path / "arena"), num_ranks=2, page=replicated_page(PAGE))
     assert engine.groups[0].chunk_bytes == PAGE

@@ -7,6 +7,7 @@ Octavo   for each chunk its rows and slots
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from itertools import compress
 from typing import NamedTuple
 
@@ -154,12 +155,16 @@ class OctavoWorker(OffloadingWorker):
 
     def _attached(self, chunks: ChunkSlots) -> tuple[Worker, RankArena]:
         if self._worker is None or self._arena is None:
-            arena = self._arena = self._open_arena(chunks.arena_slots)
-            self._shares = [
-                self._share(arena, group_idx, *chunks.pages[group.group_id])
-                for group_idx, group in enumerate_groups(self._groups)
-            ]
-            self._worker = _make_worker(self._caches, arena, self._shares)
+            with ExitStack() as to_close:
+                arena = self._open_arena(chunks.arena_slots)
+                to_close.callback(arena.close)
+                shares = [
+                    self._share(arena, group_idx, *chunks.pages[group.group_id])
+                    for group_idx, group in enumerate_groups(self._groups)
+                ]
+                self._worker = _make_worker(self._caches, arena, shares)
+                to_close.pop_all()
+            self._arena, self._shares = arena, shares
         return self._worker, self._arena
 
     def _share(self, arena: RankArena, group_idx: GroupIdx, whole_bytes: int, is_by_rank: bool) -> PageShare:
