@@ -25,6 +25,7 @@ from plugin_stress import (
     scenario_reset_under_way,
     scenario_stress,
 )
+from prometheus_client import REGISTRY
 from vllm import LLM, SamplingParams, __version__ as vllm_version
 from vllm.distributed import cleanup_dist_env_and_memory
 from vllm.distributed.kv_transfer import ensure_kv_transfer_shutdown
@@ -224,6 +225,16 @@ def scenario_flips(model: str, transfer: dict[str, Any]) -> dict[str, Any]:
     return report
 
 
+def scenario_beside(model: str, transfer: dict[str, Any]) -> dict[str, Any]:
+    """Prompts from memory, by an engine with another connector beside, and the metrics by name."""
+    llm = start(model, transfer)
+    below = Offloading(llm)
+    report, _ = serve_from_memory(llm, below)
+    report["metrics"] = [metric.name for metric in REGISTRY.collect() if metric.samples]
+    below.adapter.shutdown()
+    return report
+
+
 def scenario_plain(model: str) -> dict[str, Any]:
     """vLLM without Octavo, beside which Octavo is installed."""
     llm = start(model, None)
@@ -415,6 +426,7 @@ SCENARIOS: dict[str, Callable[..., dict[str, Any]]] = {
     "handed": scenario_handed,
     "strangers": scenario_strangers,
     "plain": scenario_plain,
+    "beside": scenario_beside,
     "shared": scenario_shared,
     "recorded": scenario_recorded,
     "flips": scenario_flips,

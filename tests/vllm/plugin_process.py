@@ -95,12 +95,18 @@ def transfer_config(connector: str = "OffloadingConnector", **extra: Any) -> dic
     return config
 
 
-def among_others(transfer: dict[str, Any]) -> dict[str, Any]:
+def among_others(transfer: dict[str, Any], *others: dict[str, Any], is_last: bool = False) -> dict[str, Any]:
     """The same connector as a part of vLLM's `MultiConnector`, whose own role is to store and load."""
     parts = {name: value for name, value in transfer.items() if name != "kv_load_failure_policy"}
     policy = {"kv_load_failure_policy": "recompute"} if parts != transfer else {}
-    extra = {"connectors": [parts]}
+    extra = {"connectors": [*others, parts] if is_last else [parts, *others]}
     return {"kv_connector": "MultiConnector", "kv_role": "kv_both", "kv_connector_extra_config": extra, **policy}
+
+
+def other_offloading() -> dict[str, Any]:
+    """vLLM's connector with a spec that keeps nothing."""
+    spec = {"spec_name": "OtherOffloadingSpec", "spec_module_path": "other_offloading"}
+    return {"kv_connector": "OffloadingConnector", "kv_role": "kv_both", "kv_connector_extra_config": spec}
 
 
 def leftovers() -> set[str]:

@@ -11,6 +11,7 @@ from vllm.v1.kv_offload.base import ScheduleEndContext
 from vllm_models import VOCAB
 
 from octavo.tiers import TierState
+from octavo.vllm_plugin.adapter.manager import OctavoManager
 
 torch.set_num_threads(1)  # a vLLM in this process asks for more
 
@@ -53,6 +54,12 @@ def generate_each(
     return [answer for (answer,), _ in results], [cached for _, (cached,) in results]
 
 
+def is_other(connector: Any) -> bool:
+    """Whether it is vLLM's connector with a spec of somebody else's."""
+    scheduler = getattr(connector, "connector_scheduler", None)
+    return scheduler is not None and not isinstance(scheduler.manager, OctavoManager)
+
+
 class Offloading:
     """What lies below the device, in this process."""
 
@@ -61,7 +68,7 @@ class Offloading:
         self._core = llm.llm_engine.engine_core.engine_core
         connector = self._core.scheduler.connector
         while hasattr(connector, "_connectors"):
-            connector = connector._connectors[0]
+            connector = next(part for part in connector._connectors if not is_other(part))
         self._connector = connector.connector_scheduler
         self.adapter = self._connector.manager
         self.manager = self.adapter.manager

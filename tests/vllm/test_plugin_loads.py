@@ -7,7 +7,16 @@ from typing import Any
 import pytest
 import torch
 import vllm_environment  # noqa: F401 - before vLLM
-from plugin_process import among_others, leftovers, make_adapter, make_image_model, make_model, play, transfer_config
+from plugin_process import (
+    among_others,
+    leftovers,
+    make_adapter,
+    make_image_model,
+    make_model,
+    other_offloading,
+    play,
+    transfer_config,
+)
 from vllm.v1.kv_offload.base import OffloadingWorker
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(400)]
@@ -161,6 +170,27 @@ def test_several_connectors_may_have_octavo_once(llama: Served) -> None:
     assert "MultiConnector has Octavo 2 times" in seen["said"][0]
     assert seen["memory"] == seen["local"]
     assert seen["memory"][1] == [NUM_HIT, NUM_HIT]
+
+
+@pytest.mark.every_vllm
+@pytest.mark.parametrize("is_last", [False, True])
+def test_another_offloading_connector_may_stand_beside(is_last: bool, llama: Served) -> None:
+    transfer = among_others(transfer_config("OctavoConnector", memory="8MiB"), other_offloading(), is_last=is_last)
+    seen = play("beside", model=llama.model, transfer=transfer)
+    assert seen["memory"] == seen["local"]
+    assert seen["memory"][1] == [NUM_HIT] * len(seen["prompts"])
+    assert {"octavo_tier_events", "other_requests", "vllm:kv_offload_load_bytes"} <= set(seen["metrics"])
+
+
+@pytest.mark.every_vllm
+def test_beside_another_offloading_connector_ours_has_a_name_of_its_own(llama: Served) -> None:
+    """vLLM has the metrics of one spec for each class of connectors, and ends when another's come."""
+    transfers = [
+        among_others(transfer_config(memory="8MiB"), other_offloading(), is_last=last) for last in (True, False)
+    ]
+    seen = play("refused", model=llama.model, transfers=transfers)
+    assert len(seen["said"]) == 2
+    assert all('"kv_connector": "OctavoConnector"' in said for said in seen["said"])
 
 
 def test_what_a_session_stores_is_what_its_tokens_have(llama: Served) -> None:

@@ -23,6 +23,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import Of
 from vllm.v1.kv_cache_interface import KVCacheConfig
 
 from octavo.errors import InputError
+from octavo.vllm_plugin.adapter.metrics import SharedPromMetrics
 from octavo.vllm_plugin.adapter.worker import OctavoWorker
 
 _SPEC_NAME = "OctavoOffloadingSpec"
@@ -51,6 +52,14 @@ class OctavoConnector(OffloadingConnector):
         """Requests that have pages for a load and are not scheduled yet."""
         self._failed: dict[str, bool] = {}
         """Requests whose loads failed, and whether each has been put off."""
+
+    @classmethod
+    def build_prom_metrics(
+        cls, vllm_config: VllmConfig, metric_types: Any, labelnames: list[str], per_engine_labelvalues: Any
+    ) -> SharedPromMetrics:
+        """Another part of vLLM's `MultiConnector` may be its `OffloadingConnector`, with the same metrics."""
+        make = super().build_prom_metrics
+        return SharedPromMetrics(make, vllm_config, metric_types, labelnames, per_engine_labelvalues)
 
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> _Matched:
         has_been_put_off = self._failed.get(request.request_id)

@@ -1,8 +1,11 @@
 """What offloading counts, through vLLM's own way to Prometheus, under the names that Octavo's server uses."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
 
 from prometheus_client import REGISTRY
+from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorPromMetrics
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import OffloadingConnectorStats
 from vllm.v1.kv_offload.base import OffloadingCounterMetadata, OffloadingGaugeMetadata, OffloadingMetricMetadata
 
@@ -37,6 +40,43 @@ def unregister_metrics() -> None:
     for collector in list(REGISTRY._collector_to_names):  # noqa: SLF001 - as vLLM does
         if getattr(collector, "_name", None) in DEFINITIONS:
             REGISTRY.unregister(collector)
+
+
+class SharedPromMetrics(KVConnectorPromMetrics):
+    """A connector's metrics for Prometheus, of which another connector may have some too.
+
+    vLLM registers the metrics of one class of connectors after the other, and refuses a name that is there. So these
+    are made when the first stats come, when all others are there, and each name that is there serves both.
+    """
+
+    def __init__(
+        self,
+        make: Callable[..., KVConnectorPromMetrics],
+        vllm_config: Any,
+        metric_types: Mapping[Any, Any],
+        labelnames: list[str],
+        per_engine_labelvalues: dict[int, list[object]],
+    ) -> None:
+        """`make` takes the other arguments."""
+        super().__init__(vllm_config, dict(metric_types), labelnames, per_engine_labelvalues)
+        shared = {kind: _found_or_made(of_logger) for kind, of_logger in metric_types.items()}
+        self._make = partial(make, vllm_config, shared, labelnames, per_engine_labelvalues)
+        self._made: KVConnectorPromMetrics | None = None
+
+    def observe(self, transfer_stats_data: dict[str, Any], engine_idx: int = 0) -> None:
+        if self._made is None:
+            self._made = self._make()
+        self._made.observe(transfer_stats_data, engine_idx)
+
+
+def _found_or_made(of_logger: Any) -> Callable[..., Any]:
+    """Makes a metric of this class, unless there is one with its name."""
+
+    def metric(**described: Any) -> Any:
+        found = REGISTRY._names_to_collectors.get(described["name"])  # noqa: SLF001 - as vLLM does
+        return found if isinstance(found, of_logger) else of_logger(**described)
+
+    return metric
 
 
 class MetricsOfTiers:

@@ -85,13 +85,20 @@ class OctavoOffloadingSpec(OffloadingSpec):
     def _connector(self) -> Any:
         """The worker's connector that has this spec: vLLM's only one, or one of those that its `MultiConnector` has,
         each with a role of its own."""
-        own = [connector for connector in _connectors_of(get_kv_transfer_group()) if _is_octavo(connector)]
+        parts = list(_connectors_of(get_kv_transfer_group()))
+        own = [connector for connector in parts if _is_octavo(connector)]
         if len(own) > 1:
             raise InputError(
                 f"MultiConnector has Octavo {len(own)} times, and each would keep the same chunks: leave "
                 "one of them in connectors, with the memory and the tiers of all"
             )
         (connector,) = own
+        if sum(type(part) is type(connector) for part in parts) > 1:
+            raise InputError(
+                "MultiConnector has another OffloadingConnector beside Octavo's, and vLLM would end at the first "
+                'metrics, as it knows those of one: take "kv_connector": "OctavoConnector" for Octavo, with '
+                '"kv_connector_module_path": "octavo.vllm_plugin"'
+            )
         return connector
 
     def _open_arena(self, num_slots: int) -> RankArena:

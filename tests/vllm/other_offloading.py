@@ -1,0 +1,75 @@
+"""A spec of somebody else's for vLLM's `OffloadingConnector`: it keeps nothing, and has a metric of its own."""
+
+from collections.abc import Collection
+from typing import Any
+
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import OffloadingConnectorStats
+from vllm.v1.kv_offload.base import (
+    CanonicalKVCaches,
+    GPULoadStoreSpec,
+    LoadStoreSpec,
+    LookupResult,
+    OffloadingGaugeMetadata,
+    OffloadingManager,
+    OffloadingMetricMetadata,
+    OffloadingSpec,
+    OffloadingWorker,
+    OffloadKey,
+    PrepareStoreOutput,
+    ReqContext,
+    RequestOffloadingContext,
+    TransferResult,
+)
+
+METRIC = "other_requests"
+
+
+class OtherOffloadingSpec(OffloadingSpec):
+    @classmethod
+    def build_metric_definitions(cls, extra_config: dict[str, Any]) -> dict[str, OffloadingMetricMetadata]:
+        return {METRIC: OffloadingGaugeMetadata("Requests so far.")}
+
+    def get_manager(self) -> OffloadingManager:
+        return _Nothing()
+
+    def get_worker(self, kv_caches: CanonicalKVCaches) -> OffloadingWorker:
+        return _Idle()
+
+
+class _Nothing(OffloadingManager):
+    def __init__(self) -> None:
+        self._num_requests = 0
+
+    def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
+        return LookupResult.MISS
+
+    def prepare_load(self, keys: Collection[OffloadKey], req_context: ReqContext) -> LoadStoreSpec:
+        raise AssertionError((keys, req_context))
+
+    def prepare_store(self, keys: Collection[OffloadKey], req_context: ReqContext) -> PrepareStoreOutput | None:
+        return None
+
+    def on_new_request(self, req_context: ReqContext) -> RequestOffloadingContext:
+        self._num_requests += 1
+        return RequestOffloadingContext()
+
+    def get_stats(self) -> OffloadingConnectorStats:
+        stats = OffloadingConnectorStats()
+        stats.set_gauge(METRIC, self._num_requests)
+        return stats
+
+
+class _Idle(OffloadingWorker):
+    def submit_store(self, job_id: int, src_spec: GPULoadStoreSpec, dst_spec: LoadStoreSpec) -> bool:
+        raise AssertionError((job_id, src_spec, dst_spec))
+
+    def submit_load(
+        self, job_id: int, src_spec: LoadStoreSpec, dst_spec: GPULoadStoreSpec, expedited: bool = False
+    ) -> bool:
+        raise AssertionError((job_id, src_spec, dst_spec, expedited))
+
+    def get_finished(self) -> list[TransferResult]:
+        return []
+
+    def wait(self, job_ids: set[int]) -> None:
+        pass
