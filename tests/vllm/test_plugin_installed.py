@@ -1,8 +1,10 @@
 """Octavo merely installed: a vLLM that nobody asks for Octavo starts and serves as without it, whatever its version."""
 
+import os
 from pathlib import Path
 
 import pytest
+from forked import call
 from plugin_process import make_model, play, play_with, transfer_config
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(400)]
@@ -44,3 +46,27 @@ def test_a_vllm_that_is_newer_serves_with_octavo_and_is_a_namespace_of_its_own(t
         assert seen["found"][1] == [0, 0]
         assert seen["memory"] == seen["local"]
         assert seen["memory"][1] == [512, 512]
+
+
+@pytest.mark.every_vllm
+def test_a_class_that_comes_by_its_module_is_known_by_name_too() -> None:
+    """`MultiConnector` looks for the name when it logs, also where VLLM_PLUGINS leaves the entry point out."""
+    assert call(log_without_plugins) == {"OctavoConnector": {}}
+
+
+def log_without_plugins() -> dict[str, object]:
+    from vllm.config import KVTransferConfig
+    from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
+    from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorLogging
+    from vllm.plugins import load_general_plugins
+
+    os.environ["VLLM_PLUGINS"] = "another"
+    load_general_plugins()
+    part = {"kv_connector": "OctavoConnector", "kv_role": "kv_both", "kv_connector_module_path": "octavo.vllm_plugin"}
+    KVConnectorFactory.get_connector_class(KVTransferConfig(**part))
+    extra = {"connectors": [part]}
+    whole = {"kv_connector": "MultiConnector", "kv_role": "kv_both", "kv_connector_extra_config": extra}
+    log = KVConnectorLogging(KVTransferConfig(**whole))
+    log.observe({"OctavoConnector": {"types": {}, "data": {}}})
+    assert log.transfer_stats_accumulator is not None
+    return log.transfer_stats_accumulator.reduce()

@@ -24,6 +24,7 @@ def __getattr__(name: str) -> Any:
         case "OctavoConnector" | "OctavoOffloadingSpec":
             from octavo.vllm_plugin.versions import load_adapter
 
+            register()  # vLLM may have taken the class by its module, and later looks for its name
             return getattr(load_adapter(), name)
         case "PluginConfig":
             from octavo.vllm_plugin.config import PluginConfig
