@@ -235,12 +235,12 @@ def test_a_store_that_is_down_is_said_once_and_left_alone(bench, fault, caplog):
             driver.poll()  # the next pause begins
         bench.proxy.heal()
         recover(bench, driver)
+        assert driver.found(KEYS) == [ALL_BLOCKS] * 6
+        assert driver.load(wanted) == frozenset()
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == 2
     assert "is turned off" in said[0]
     assert "is back" in said[1]
-    assert driver.found(KEYS) == [ALL_BLOCKS] * 6
-    assert driver.load(wanted) == frozenset()
 
 
 @pytest.mark.parametrize("fault", [FAULTS["throttled"], FAULTS["throttled, as Google does"]], ids=["503", "429"])

@@ -5,7 +5,8 @@
     load     loop: client.get --> verified --copied--> buffers --> reported
 
 Each call of the client has a deadline. A chunk that the store lacks, or has damaged, is a miss; a store that fails
-three times in a row gets only a probe now and then (`health`).
+three times in a row gets only a probe now and then (`health`). One that answers and takes nothing, as it is full or may
+only be read, is asked and read as ever, and gets one store now and then.
 """
 
 import time
@@ -63,6 +64,7 @@ class RemoteTier(Tier):
         self._mover = Mover(client, envelopes)
         self._limits = limits or RemoteLimits()
         self._health = StoreHealth(what)
+        self._storing = StoreHealth(f"Storing in {what}")
         self._known = KnownChunks()
         self._loop = LoopThread(f"octavo-{client.medium}")
         self._jobs: dict[int, RemoteJob] = {}
@@ -157,6 +159,8 @@ class RemoteTier(Tier):
         self._take_ended()
         if not self._is_closed and self._health.is_probe_due(now):
             self._loop.submit(self._probe(owes_reset=self._owes_reset))
+        if self._storing.is_probe_due(now):  # the next store is the probe
+            self._storing.probed(None)
         finished, self._finished = self._finished, []
         return finished
 
@@ -197,6 +201,7 @@ class RemoteTier(Tier):
             counters={
                 **self._counters,
                 "degradations": self._health.num_degradations,
+                "storing_degradations": self._storing.num_degradations,
                 "probes": self._health.num_probes,
                 "probes_failed": self._health.num_failed_probes,
             },
@@ -227,6 +232,7 @@ class RemoteTier(Tier):
         if is_store:  # of two stores of one key, none could tell which one comes last
             under_way = {chunk.key for other in others for chunk in other.chunks}
             has_room = has_room and under_way.isdisjoint(chunk.key for chunk in chunks)
+            has_room = has_room and self._storing.is_ok and not (others and self._storing.is_on_trial)
         if not self._is_usable or not has_room:
             return None
         self._jobs[job_id] = job
@@ -249,10 +255,11 @@ class RemoteTier(Tier):
 
     def _end(self, job: RemoteJob) -> None:
         """Takes the result of a job."""
+        health, kind = (self._storing, "store") if job.is_store else (self._health, "load")
         if job.error is not None:
-            self._health.failed(job.error)
+            health.failed(kind, job.error)
         elif job.held:
-            self._health.worked()
+            health.worked(kind)
         if self._jobs.pop(job.job_id, None) is None:
             return
         if job.is_store:
@@ -261,7 +268,7 @@ class RemoteTier(Tier):
             self._known.gone(job.chunks[index].key for index in job.gone)
             self._known.remove([job.chunks[index].key for index in job.corrupt])
             self._counters["corrupt"] += len(job.corrupt)
-        kind, did = ("store", "stored") if job.is_store else ("load", "loaded")
+        did = "stored" if job.is_store else "loaded"
         self._counters[f"{kind}_failed"] += len(job.failed)
         self._counters[did] += len(job.chunks) - len(job.failed)
         self._finished.append(TierResult(job.job_id, frozenset(job.failed), job.seconds))
@@ -281,7 +288,7 @@ class RemoteTier(Tier):
         self._known.remove([c.key for c in chunks if self._known.is_replaced_by(c.key, c.held_blocks)])
 
     def _found(self, name: object, found: Mapping[OffloadKey, HeldChunk], num_resets: int) -> None:
-        self._health.worked()
+        self._health.worked("ask", is_proof=bool(found))
         if num_resets != self._num_resets:
             return
         self._answers[name] = self._now + self._limits.remember_s
@@ -292,7 +299,7 @@ class RemoteTier(Tier):
         self._counters["asks_failed"] += 1
         self._answers.pop(name, None)
         self._answers[name] = self._now + self._limits.remember_s
-        self._health.failed(error)
+        self._health.failed("ask", error)
 
     def _was_reset(self, error: StoreDownError | None) -> None:
         self._resets_under_way -= 1

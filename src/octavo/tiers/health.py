@@ -36,10 +36,14 @@ class Health:
         """Turns the medium off, and logs it once."""
         if not self.is_ok:
             return
-        self.state, self.reason = TierState.DEGRADED, reason
+        self.turn_off(reason, _FIRST_PAUSE_S)
         self.num_degradations += 1
-        self._pause_s, self._probe_at = _FIRST_PAUSE_S, None
         _log.warning("%s is turned off, and is tried now and then: %s", self._what, reason)
+
+    def turn_off(self, reason: str, pause_s: float) -> None:
+        """Turns the medium off until a probe after this pause, and logs nothing."""
+        self.state, self.reason = TierState.DEGRADED, reason
+        self._pause_s, self._probe_at = pause_s, None
 
     def is_probe_due(self, now: float) -> bool:
         """Whether a probe should begin now. Its end goes to `probed`."""
@@ -56,8 +60,17 @@ class Health:
         self._is_probing, self._probe_at = False, None
         if failure is None:
             self.state, self.reason = TierState.OK, ""
-            _log.warning("%s is back", self._what)
+            self.came_back()
         else:
-            self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
+            self._pause_s = self.next_pause_s
             self.num_failed_probes += 1
             self.reason = failure or self.reason
+
+    def came_back(self) -> None:
+        """A probe has succeeded."""
+        _log.warning("%s is back", self._what)
+
+    @property
+    def next_pause_s(self) -> float:
+        """The pause after one that has not helped."""
+        return min(2 * self._pause_s, _LONGEST_PAUSE_S)

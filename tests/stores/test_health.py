@@ -1,0 +1,153 @@
+"""A store that answers some calls and fails others for long: it is said once, and no more is off than fails."""
+
+import logging
+import time
+
+import pytest
+
+from octavo.chunks import ALL_BLOCKS
+from octavo.stores import HeldChunk, RemoteClient, StoreDownError
+from octavo.stores.envelope import Envelopes
+from octavo.stores.tier import RemoteTier
+from octavo.testing import tier_driver
+from octavo.tiers import TierState
+
+WANTED = tier_driver.chunks(range(6))
+EVERY_PLACE = set(range(6))
+
+
+class PartlyDown(RemoteClient):
+    """A store in a dictionary. The calls named in `down` fail; a probe never does."""
+
+    medium = "objects"
+
+    def __init__(self):
+        self.values = {}
+        self.down = set()
+        self.calls = []
+
+    async def probe(self):
+        self.calls.append("probe")
+
+    async def find(self, sequence):
+        self._call("find")
+        return {key: held for chain in sequence.chains for key in chain.keys if (held := self._held(key))}
+
+    async def put(self, chunks, is_wanted):
+        self._call("put")
+        self.values |= {chunk.key: (chunk.held_blocks, chunk.num_bytes, bytes(chunk.envelope)) for chunk in chunks}
+        return [self._held(chunk.key) for chunk in chunks]
+
+    async def get(self, wanted):
+        self._call("get")
+        return [memoryview(self.values[key][2]) if key in self.values else None for key, _ in wanted]
+
+    async def forget_all(self):
+        self.values.clear()
+
+    async def close(self):
+        pass
+
+    def _held(self, key):
+        return HeldChunk(*self.values[key][:2]) if key in self.values else None
+
+    def _call(self, name):
+        self.calls.append(name)
+        if name in self.down:
+            raise StoreDownError(f"no {name} today")
+
+
+class Bench:
+    """A tier over such a store, with a clock that is set by hand."""
+
+    def __init__(self):
+        self.now = 100.0
+        self.client = PartlyDown()
+        self.tier = RemoteTier(self.client, Envelopes(tier_driver.NAMESPACE), what="the store")
+        self.driver = tier_driver.TierDriver(self.tier, lambda tier: time.sleep(0.0005), lambda: self.now)
+
+    def repeat(self, number, do, *, pause_s=1.0):
+        """Does something after each pause, when a probe that was due has ended."""
+        for _ in range(number):
+            self.now += pause_s
+            num_probes = self.num_probes
+            self.driver.poll()
+            if self.num_probes > num_probes:
+                self.driver.poll_until(lambda: self.tier.status().state is TierState.OK, "a probe to end")
+            do()
+            self.driver.poll_until(lambda: not self.driver.stores and not self.driver.loads, "jobs to end")
+
+    @property
+    def num_probes(self):
+        return self.tier.status().counters["probes"]
+
+    def store(self):
+        return self.driver.submit_store(tier_driver.chunks([500]))
+
+
+@pytest.fixture
+def bench():
+    bench = Bench()
+    yield bench
+    bench.tier.close()
+
+
+@pytest.fixture
+def said(caplog):
+    caplog.set_level(logging.WARNING)
+    return lambda: [record.getMessage() for record in caplog.records]
+
+
+def test_a_store_that_is_full_is_read_as_ever_and_tried_now_and_then(bench, said):
+    assert bench.driver.store(WANTED) == frozenset()
+    bench.client.down = {"put"}
+    bench.client.calls.clear()
+
+    def use():
+        bench.store()
+        assert bench.driver.found(range(6)) == [ALL_BLOCKS] * 6
+        assert bench.driver.load(WANTED) == frozenset()
+        assert bench.tier.status().state is TierState.OK
+
+    bench.repeat(200, use)
+    assert said() == ["Storing in the store is turned off, and is tried now and then: no put today"]
+    assert bench.client.calls.count("put") == 3 + len([1, 2, 4, 8, 16, 32, 60, 60])
+    bench.client.down = set()
+    bench.repeat(61, use)
+    assert said()[1:] == ["Storing in the store is back"]
+    assert bench.driver.load(tier_driver.chunks([500])) == frozenset()
+
+
+def test_a_store_that_may_take_again_gets_one_job_at_first(bench):
+    bench.client.down = {"put"}
+    bench.repeat(3, bench.store)
+    bench.client.down = set()
+    bench.now += 1.0
+    bench.driver.poll()  # the pause begins
+    bench.now += 1.0
+    bench.driver.poll()
+    first = bench.driver.submit_store(WANTED)
+    assert bench.driver.submit_store(tier_driver.chunks([10])) is None
+    assert bench.driver.finish(first) == frozenset()
+    assert bench.driver.store(tier_driver.chunks([10])) == frozenset()
+
+
+@pytest.mark.parametrize("call", ["find", "get"])
+def test_a_store_whose_probe_alone_works_is_said_once(bench, said, call):
+    """A right that was lost: the probe needs it not."""
+    assert bench.driver.store(WANTED) == frozenset()
+    bench.client.down = {call}
+    bench.client.calls.clear()
+
+    def use():
+        bench.driver.found(range(6))
+        bench.driver.submit_load(WANTED)
+
+    bench.repeat(100, use, pause_s=10.0)  # as long as an answer is remembered
+    assert len(said()) == 1
+    assert said()[0].startswith("the store is turned off")
+    assert bench.client.calls.count(call) < 40
+    bench.client.down = set()
+    bench.repeat(20, use, pause_s=10.0)
+    assert said()[1:] == ["the store is back"]
+    assert bench.driver.load(WANTED) == frozenset()
