@@ -190,6 +190,24 @@ def test_a_full_server_takes_nothing_and_still_answers(suite, server, tmp_path):
         assert driver.store(second) == frozenset()
 
 
+def test_after_a_failover_the_name_is_looked_up_again(suite, server, tmp_path):
+    """The former primary answers on, as a replica: whoever keeps its connections never stores again."""
+    first, second = tier_driver.chunks(range(3)), tier_driver.chunks(range(3, 6))
+    with suite.driver(tmp_path) as driver:
+        own = {client["id"] for client in server.client_list()}
+        assert driver.store(first) == frozenset()
+        before = {client["id"] for client in server.client_list()} - own
+        server.replicaof("127.0.0.1", "1")
+        try:
+            assert driver.store(second) == set(range(3))
+            assert driver.load(first) == frozenset()
+        finally:
+            server.replicaof("no", "one")
+        assert driver.store(second) == frozenset()
+        assert before
+        assert before.isdisjoint(client["id"] for client in server.client_list())
+
+
 @pytest.mark.parametrize("answer", [b"$5\r\nhello\r\n", b":5\r\n", b"$-1\r\n"], ids=["bytes", "number", "nothing"])
 def test_an_answer_too_many_costs_one_question(redis, tmp_path, answer):
     """Otherwise each question gets the answer to the one before it, from then on."""

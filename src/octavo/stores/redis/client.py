@@ -10,7 +10,7 @@ round trip stores many values and reads the epoch: what was stored in a former o
 """
 
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from secrets import token_hex
 from typing import Any
 
@@ -55,12 +55,12 @@ class RedisClient(RemoteClient):
         """Empty until it is read."""
 
     async def probe(self) -> None:
-        async with _asking():
+        async with self._asking():
             await self._follow()
 
     async def find(self, sequence: SequenceNames) -> Mapping[OffloadKey, HeldChunk]:
         held: dict[OffloadKey, HeldChunk] = {}
-        async with _asking():
+        async with self._asking():
             if not self._epoch:
                 await self._follow()
             folder = self._folder(sequence.tenant)
@@ -79,7 +79,7 @@ class RedisClient(RemoteClient):
 
     async def put(self, chunks: Sequence[OutgoingChunk], is_wanted: Callable[[], bool]) -> list[HeldChunk | None]:
         held: list[HeldChunk | None] = [None] * len(chunks)
-        async with _asking():
+        async with self._asking():
             if not self._epoch:
                 await self._follow()
             generation = self.generation
@@ -92,13 +92,13 @@ class RedisClient(RemoteClient):
         return held
 
     async def get(self, wanted: Sequence[tuple[OffloadKey, HeldChunk]]) -> "list[memoryview | StoreDownError | None]":
-        async with _asking():
+        async with self._asking():
             # one byte more than is expected, so that a longer value is told from a whole one
             asked = [(chunk.where, chunk.num_bytes + MOST_ENVELOPE_BYTES + 1) for _, chunk in wanted]
             return [memoryview(value) if value else None for value in await self._read(asked, is_use=True)]
 
     async def forget_all(self) -> None:
-        async with _asking():
+        async with self._asking():
             epoch = token_hex(8).encode()
             await self._redis.set(self._family, epoch)
             self._enter(epoch)
@@ -107,6 +107,19 @@ class RedisClient(RemoteClient):
         await self._redis.aclose()
 
     # ---- helpers ------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _asking(self) -> AsyncIterator[None]:
+        """Turns errors of the server into StoreDownError, and opens new connections from then on: its name may lead to
+        another server by now, as where a replica has taken the place of a primary that still answers."""
+        from redis.exceptions import RedisError  # an optional dependency
+
+        try:
+            yield
+        except (RedisError, OSError) as error:
+            with suppress(RedisError, OSError):
+                await self._redis.connection_pool.disconnect(inuse_connections=False)
+            raise explain(error) from error
 
     async def _follow(self) -> None:
         """Moves on to the epoch that another engine may have begun."""
@@ -174,16 +187,15 @@ class RedisClient(RemoteClient):
                 pipeline.pexpire(self._described, self._keep_ms)
             pipeline.get(self._family)
             answers = await pipeline.execute(raise_on_error=False)
-        if isinstance(epoch := answers[-1], Exception):
-            raise epoch
-        await self._take(epoch)
+        await self._take(*_raise_errors(answers[-1:]))
         return dict(zip(values, answers, strict=False))
 
     async def _read(
         self, asked: Sequence[tuple[str, int]], *, is_use: bool = False, follows: bool = False
     ) -> list[bytes]:
-        """The first bytes of each value, as many as are asked for; none of one that is not there. `follows`: goes on to
-        the epoch that another engine may have begun, in the same round trip."""
+        """The first bytes of each value, as many as are asked for; none of one that is not there. `is_use`: they shall
+        live on, unless the server may only be read. `follows`: goes on to the epoch that another engine may have begun,
+        in the same round trip."""
         values: list[bytes] = []
         for indices in batches([num_bytes for _, num_bytes in asked], _BATCH_BYTES):
             async with self._redis.pipeline(transaction=False) as pipeline:
@@ -193,13 +205,20 @@ class RedisClient(RemoteClient):
                     pipeline.pexpire(name, self._keep_ms)
                 if follows:
                     pipeline.get(self._family)
-                answers = await pipeline.execute()
-            values += answers[: len(indices)]
+                answers = await pipeline.execute(raise_on_error=False)
+            values += _raise_errors(answers[: len(indices)])
             if not all(isinstance(value, bytes) for value in values):
                 raise _other_answer()
             if follows:
-                await self._take(answers[-1])
+                await self._take(*_raise_errors(answers[-1:]))
         return values
+
+
+def _raise_errors(answers: list[Any]) -> list[Any]:
+    for answer in answers:
+        if isinstance(answer, Exception):
+            raise answer
+    return answers
 
 
 def _other_answer() -> StoreDownError:
@@ -209,14 +228,3 @@ def _other_answer() -> StoreDownError:
 def name_description(family: str, namespace: str) -> str:
     """The name of the value that describes a namespace. `family` is the name of the family's epoch."""
     return f"{family}:names:{namespace}"
-
-
-@asynccontextmanager
-async def _asking() -> AsyncIterator[None]:
-    """Turns errors of the server into StoreDownError."""
-    from redis.exceptions import RedisError  # an optional dependency
-
-    try:
-        yield
-    except (RedisError, OSError) as error:
-        raise explain(error) from error
