@@ -130,6 +130,49 @@ def test_certificates(tmp_path):
         check(endpoint="https://127.0.0.1", ca_file=str(tmp_path / "empty"))
 
 
+@pytest.mark.parametrize(
+    ("validity", "objects_says", "redis_says"),
+    [
+        (
+            (timedelta(days=-2), timedelta(days=-1)),
+            "its certificate has expired; renew it, or set this machine's clock",
+            r"certificate has expired .*; renew its certificate, or set this machine's clock",
+        ),
+        (
+            (timedelta(days=1), timedelta(days=2)),
+            "its certificate is not valid yet; set this machine's clock, or the server's",
+            r"certificate is not yet valid .*; renew its certificate, or set this machine's clock",
+        ),
+    ],
+    ids=["expired", "not yet valid"],
+)
+def test_certificates_out_of_time(tmp_path, validity, objects_says, redis_says):
+    """Its authority is known, so it is no remedy to give that one."""
+    with https_server(tmp_path, *validity) as (port, certificate):
+        with pytest.raises(TierError, match=objects_says):
+            check(endpoint=f"https://127.0.0.1:{port}", ca_file=str(certificate))
+        with pytest.raises(TierError, match=redis_says):
+            check_redis(f"rediss://127.0.0.1:{port}/0", ca_file=str(certificate))
+
+
+def test_what_redis_says_of_a_certificate_for_another_name(tmp_path):
+    with (
+        https_server(tmp_path) as (port, certificate),
+        pytest.raises(TierError, match="; give the server under a name that stands in its certificate"),
+    ):
+        check_redis(f"rediss://localhost:{port}/0", ca_file=str(certificate))
+
+
+@pytest.mark.parametrize("url", ["redis://127.0.0.1:1/0", "unix:///tmp/socket"])
+def test_an_authority_for_redis_without_tls(tmp_path, url):
+    with pytest.raises(InputError, match="ca_file is for TLS: give rediss://host:port/db, or leave ca_file out"):
+        check_redis(url, ca_file=str(make_certificate(tmp_path)))
+
+
+def check_redis(url, **options):
+    spec_from_config({"type": "redis", "url": url, **options}).check()
+
+
 class Answers(BaseHTTPRequestHandler):
     """Takes everything, and fails."""
 
@@ -142,10 +185,10 @@ class Answers(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def https_server(folder):
+def https_server(folder, *validity):
     """Its port, and its certificate, which is its own authority."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate := make_certificate(folder))
+    context.load_cert_chain(certificate := make_certificate(folder, *validity))
     server = HTTPServer(("127.0.0.1", 0), Answers)
     server.socket = context.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
@@ -158,7 +201,7 @@ def https_server(folder):
         server.server_close()
 
 
-def make_certificate(folder):
+def make_certificate(folder, since=timedelta(days=-1), until=timedelta(days=1)):
     """For 127.0.0.1, with its key in the same file."""
     x509 = pytest.importorskip("cryptography.x509")
     from cryptography.hazmat.primitives import hashes, serialization
@@ -168,7 +211,7 @@ def make_certificate(folder):
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "a store")])
     now = datetime.now(UTC)
     builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-    builder = builder.not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=1))
+    builder = builder.not_valid_before(now + since).not_valid_after(now + until)
     builder = builder.add_extension(
         x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False
     )

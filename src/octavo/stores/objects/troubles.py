@@ -43,6 +43,12 @@ _TROUBLES = (
         "give the endpoint under a name that stands in its certificate",
     ),
     _Trouble(
+        ("ExpiredContext",),
+        "its certificate has expired",
+        "renew it, or set this machine's clock",
+    ),
+    _Trouble(("NotValidYet",), "its certificate is not valid yet", "set this machine's clock, or the server's"),
+    _Trouble(
         ("InvalidCertificate", "UnknownIssuer"),
         "its certificate does not verify",
         "give the certificates of its authority as ca_file",

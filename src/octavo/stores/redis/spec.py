@@ -82,6 +82,8 @@ class RedisSpec(RemoteSpec):
         if not self.config.url.startswith("unix://"):
             options["socket_connect_timeout"] = _CONNECT_S
         if self.config.ca_file is not None:
+            if not self.config.url.startswith("rediss://"):
+                raise InputError("Redis tier: ca_file is for TLS: give rediss://host:port/db, or leave ca_file out")
             try:
                 self.config.ca_file.read_bytes()
             except OSError as error:

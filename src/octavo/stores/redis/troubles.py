@@ -5,6 +5,8 @@ from octavo.stores.client import StoreDownError
 PASSWORD_VARIABLE = "OCTAVO_REDIS_PASSWORD"  # noqa: S105 - its name
 _REMEDIES = (
     (("DB index", "invalid DB"), "give a database that the server has: redis://host:port/0"),
+    (("certificate has expired", "not yet valid"), "renew its certificate, or set this machine's clock"),
+    (("certificate is not valid for",), "give the server under a name that stands in its certificate"),
     (("certificate", "CERTIFICATE"), "give the certificates of its authority as ca_file"),
     (
         (
