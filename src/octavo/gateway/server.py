@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
 import grpc
-import httpx
 from envoy.service.ext_proc.v3 import external_processor_pb2_grpc
 from grpc_health.v1 import health_pb2_grpc
 
@@ -16,10 +15,9 @@ from octavo.gateway.health import Health
 from octavo.gateway.picker import Picker
 from octavo.gateway.processor import Processor
 from octavo.gateway.status import StatusServer
-from octavo.router import EngineAddress, Fleet, FleetRoutes, RouterMetrics
+from octavo.router import EngineAddress, Fleet, FleetRoutes, RouterMetrics, open_engine_client
 from octavo.server import Admission, open_socket, tenants_of, url_of
 
-_CONNECT_TIMEOUT_S = 5.0
 _PING_EVERY_MS = 30_000
 _PING_TIMEOUT_MS = 10_000
 """A Gateway that is gone without a word is noticed in 40 s. By default that takes hours, and its requests count."""
@@ -36,9 +34,7 @@ class PickerServer:
 
     def __init__(self, config: PickerConfig) -> None:
         self._config = config
-        timeout = httpx.Timeout(None, connect=_CONNECT_TIMEOUT_S)
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-        self._client = httpx.AsyncClient(timeout=timeout, limits=limits, trust_env=False)
+        self._client = open_engine_client()
         self.fleet = Fleet(
             _addresses(config),
             self._client,

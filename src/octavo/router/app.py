@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import chain
 
-import httpx
 import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -16,6 +15,7 @@ from starlette.routing import Route
 
 from octavo.router.address import EngineAddress
 from octavo.router.config import RouterConfig
+from octavo.router.engine_client import open_engine_client
 from octavo.router.engines_file import read_engines_file, watch_engines_file
 from octavo.router.fleet import Fleet
 from octavo.router.fleet_routes import FleetRoutes, as_json
@@ -39,7 +39,6 @@ from octavo.server import (
 )
 
 _GENERATING = ("/v1/completions", "/v1/chat/completions", "/v1/responses")
-_CONNECT_TIMEOUT_S = 5.0
 
 
 class RouterServer(SignalledServer):
@@ -48,9 +47,7 @@ class RouterServer(SignalledServer):
     def __init__(self, config: RouterConfig, *, look_up: LookUp = look_up) -> None:
         """`look_up` finds engines that are given by a name."""
         self._config = config
-        timeout = httpx.Timeout(None, connect=_CONNECT_TIMEOUT_S)
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-        self._client = httpx.AsyncClient(timeout=timeout, limits=limits, trust_env=False)
+        self._client = open_engine_client()
         listed = () if config.engines_file is None else read_engines_file(config.engines_file)
         self.fleet = Fleet(
             EngineAddress.parse_all((*config.engines, *listed)),

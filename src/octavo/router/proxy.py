@@ -28,7 +28,8 @@ _HANDED_ON = frozenset(
     {b"authorization", b"accept", b"content-type", b"x-request-id", SESSION.encode(), RETAIN.encode()}
 )
 _HANDED_BACK = frozenset(
-    {b"content-type", b"cache-control", b"retry-after", b"x-request-id", b"warning"} | {IGNORED_FIELDS.encode()}
+    {b"content-type", b"content-encoding", b"cache-control", b"retry-after", b"x-request-id", b"warning"}
+    | {IGNORED_FIELDS.encode()}
 )
 FirstToken: TypeAlias = Callable[[float], None]
 """Called with the seconds that a client waited for its first token."""

@@ -1,0 +1,68 @@
+"""What a router asks engines with: other servers may stand between, which compress answers and set cookies."""
+
+import gzip
+import json
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+import pytest
+
+from rigs.running_router import RunningRouter
+
+ANSWER = b'{"id": "an answer"}'
+
+
+class BehindAProxy(BaseHTTPRequestHandler):
+    """An engine of OpenAI's API. What stands before it compresses when it may, or always, and sets cookies."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        answers = {"/health": b"{}", "/v1/models": json.dumps({"data": [{"id": "model"}]}).encode()}
+        self.say(200 if self.path in answers else 404, answers.get(self.path, b"{}"))
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["content-length"]))
+        self.server.cookies.append(self.headers["cookie"])
+        self.say(200, ANSWER)
+
+    def say(self, status, body):
+        is_asked = "gzip" in (self.headers["accept-encoding"] or "")
+        is_compressed = is_asked or (self.server.always and self.command == "POST")
+        body = gzip.compress(body) if is_compressed else body
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        if is_compressed:
+            self.send_header("content-encoding", "gzip")
+        self.send_header("set-cookie", "client=1; Path=/")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+class Engine:
+    def __init__(self, *, always):
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), BehindAProxy)
+        self.server.always, self.server.cookies = always, []
+        self._thread = Thread(target=self.server.serve_forever)
+        self._thread.start()
+
+    def close(self):
+        self.server.shutdown()
+        self._thread.join()
+        self.server.server_close()
+
+
+@pytest.mark.parametrize("always", [False, True], ids=["when it may", "always"])
+def test_an_answer_is_readable_whatever_compresses_it_and_cookies_go_to_nobody(running, always):
+    engine = running(Engine(always=always))
+    router = running(RunningRouter([f"http://127.0.0.1:{engine.server.server_port}"]))
+    router.wait_until(lambda seen: seen["engines"][0]["is_reachable"])
+    with closing(router.client()) as client:
+        answers = [client.post("/v1/completions", json={"model": "model", "prompt": [5]}) for _ in range(2)]
+    assert [answer.content for answer in answers] == [ANSWER] * 2
+    assert set(engine.server.cookies) == {None}
