@@ -25,7 +25,7 @@ class BehindAProxy(BaseHTTPRequestHandler):
     def do_POST(self):
         self.rfile.read(int(self.headers["content-length"]))
         self.server.cookies.append(self.headers["cookie"])
-        self.say(200, ANSWER)
+        self.say(self.server.status if self.path.endswith("/completions") else 404, ANSWER)
 
     def say(self, status, body):
         is_asked = "gzip" in (self.headers["accept-encoding"] or "")
@@ -45,9 +45,9 @@ class BehindAProxy(BaseHTTPRequestHandler):
 
 
 class Engine:
-    def __init__(self, *, always):
+    def __init__(self, *, always=False, status=200):
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), BehindAProxy)
-        self.server.always, self.server.cookies = always, []
+        self.server.always, self.server.status, self.server.cookies = always, status, []
         self._thread = Thread(target=self.server.serve_forever)
         self._thread.start()
 
@@ -60,9 +60,19 @@ class Engine:
 @pytest.mark.parametrize("always", [False, True], ids=["when it may", "always"])
 def test_an_answer_is_readable_whatever_compresses_it_and_cookies_go_to_nobody(running, always):
     engine = running(Engine(always=always))
+    assert [answer.content for answer in ask_twice(engine, running)] == [ANSWER] * 2
+    assert set(engine.server.cookies) == {None}
+
+
+@pytest.mark.parametrize(("status", "told"), [(599, 599), (600, 502), (999, 502)])
+def test_a_status_that_http_has_not_is_a_bad_gateway(running, caplog, status, told):
+    answers = ask_twice(running(Engine(status=status)), running)
+    assert [(answer.status_code, answer.content) for answer in answers] == [(told, ANSWER)] * 2
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+def ask_twice(engine, running):
     router = running(RunningRouter([f"http://127.0.0.1:{engine.server.server_port}"]))
     router.wait_until(lambda seen: seen["engines"][0]["is_reachable"])
     with closing(router.client()) as client:
-        answers = [client.post("/v1/completions", json={"model": "model", "prompt": [5]}) for _ in range(2)]
-    assert [answer.content for answer in answers] == [ANSWER] * 2
-    assert set(engine.server.cookies) == {None}
+        return [client.post("/v1/completions", json={"model": "model", "prompt": [5]}) for _ in range(2)]

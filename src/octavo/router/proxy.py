@@ -33,6 +33,7 @@ _HANDED_BACK = frozenset(
 )
 FirstToken: TypeAlias = Callable[[float], None]
 """Called with the seconds that a client waited for its first token."""
+_STATUSES_END = 600
 _MOST_BYTES_OF_ANSWER = 64 << 20
 _MOST_CHARS_OF_REASON = 500
 
@@ -116,7 +117,7 @@ class Proxy:
                     now = time.monotonic()
                     self._fleet.placement.first_token(sent, now)
                     self._note_first_token(now - request.came_at)
-                await exchange.relay(answer.status_code, [*_handed_back(answer), *told], pieces)
+                await exchange.relay(_status_of(answer), [*_handed_back(answer), *told], pieces)
         except httpx.HTTPError as error:
             self._fleet.missed(member, reason_of(error))
             gone = _gone(member, error)
@@ -165,6 +166,11 @@ async def _all(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]
     yield first
     async for piece in rest:
         yield piece
+
+
+def _status_of(answer: httpx.Response) -> int:
+    """The status of the answer that the client gets. HTTP has none of 600 or more, and no server sends one."""
+    return answer.status_code if answer.status_code < _STATUSES_END else HTTPStatus.BAD_GATEWAY
 
 
 def _handed_back(answer: httpx.Response) -> Headers:
