@@ -1,6 +1,8 @@
 """A store without an engine: on a folder, on a real S3 server, and on a real Redis."""
 
 import json
+import os
+import time
 
 import obstore
 import pytest
@@ -30,6 +32,35 @@ class ObjectsKeeperSuite(KeeperSuite):
 class TestFolder(ObjectsKeeperSuite):
     def settings(self, folder):
         return {"url": f"file://{folder}/store"}
+
+    def test_what_a_killed_writer_has_left_is_deleted_when_nobody_can_be_writing_it(self, tmp_path, capsys):
+        spec = self.make_spec(tmp_path)
+        self.fill(spec)
+        with self.keeper(spec) as keeper:
+            (whole,) = filter(None, keeper.entries())
+        old, young = (tmp_path / "store" / f"{whole.name}#{number}" for number in (1, 2))
+        for half in (old, young):
+            half.write_bytes(b"half of an object")
+        os.utime(old, (0, time.time() - 3700))
+        with self.keeper(spec) as keeper:
+            inventory, _ = self.count(keeper)
+            assert (inventory.total.count, inventory.former.count, inventory.others) == (2, 1, 0)
+        assert run(["store", "verify", spec.config.url]) == 0
+        assert run(["store", "warm", spec.config.url, "--disk", str(tmp_path / "disk"), "--size", "1MiB"]) == 0
+        assert run(["store", "gc", spec.config.url]) == 0
+        assert "\n1 objects, 17 B deleted, of 2 objects, " in capsys.readouterr().out
+        assert (old.exists(), young.exists()) == (False, True)
+        with self.keeper(spec) as keeper:
+            assert list(keeper.entries()) == [whole]
+
+    def test_folders_that_become_empty_go(self, tmp_path):
+        spec = self.make_spec(tmp_path)
+        self.fill(spec)
+        with self.keeper(spec) as keeper:
+            keeper.delete(list(filter(None, keeper.entries())))
+        left = {path.relative_to(tmp_path / "store").parts[1] for path in (tmp_path / "store").glob("*/*")}
+        assert left == {"names"}
+        self.fill(spec)
 
 
 @pytest.mark.stores

@@ -22,7 +22,7 @@ class StoredItem(NamedTuple):
     family: str
     epoch: int | str
     is_former: bool
-    """Whether a reset has left it behind. Once true, it stays true."""
+    """Whether a reset has left it behind, or a writer that was killed. Once true, it stays true."""
     namespace: str
     tenant: str
     """The digest of a salt in hex, or `shared`."""

@@ -7,7 +7,7 @@
     descriptions  whose a namespace is, for people
     store      opens the store, and says what is wrong with it in one sentence
     troubles   what obstore's errors mean
-    keeper     a store without an engine; `warming` copies from it into a disk tier's folder
+    keeper     a store without an engine, `folder` a folder; `warming` copies from it into a disk tier's folder
     config, spec
 
 The layout by byte and by name: docs/stores.md.

@@ -12,7 +12,7 @@ from octavo.stores.objects.layout import TAIL_BYTES, Index, name_description, pa
 from octavo.stores.objects.troubles import explain
 from octavo.tiers.disk import RecordCipher
 
-_NAME = re.compile(r"([0-9a-f]+)/(\d{8})/([0-9a-f]{32})/([0-9a-f]+|shared)/[0-9a-f]+/[0-9a-f]+/[0-9a-f]+/[0-9a-f]+")
+NAME = re.compile(r"([0-9a-f]+)/(\d{8})/([0-9a-f]{32})/([0-9a-f]+|shared)/[0-9a-f]+/[0-9a-f]+/[0-9a-f]+/[0-9a-f]+")
 _FAMILY = re.compile(r"[0-9a-f]+")
 _DESCRIPTION = re.compile(r"[0-9a-f]+/names/([0-9a-f]{32})")
 _EPOCH = re.compile(r"([0-9a-f]+)/epochs/(\d+)")
@@ -33,7 +33,7 @@ class ObjectsKeeper(StoreKeeper):
         epochs: dict[str, int] = {}
         for page in obstore.list(self._store):
             for meta in page:
-                if name := _NAME.fullmatch(meta["path"]):
+                if name := NAME.fullmatch(meta["path"]):
                     family, epoch, namespace, tenant = name.groups()
                     if family not in epochs:
                         epochs[family] = self._find_epoch(family)

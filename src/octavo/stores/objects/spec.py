@@ -7,6 +7,7 @@ from octavo.errors import InputError
 from octavo.stores import RemoteClient, RemoteSpec, StoreKeeper
 from octavo.stores.objects.client import ObjectsClient
 from octavo.stores.objects.config import ObjectsConfig
+from octavo.stores.objects.folder import FolderKeeper
 from octavo.stores.objects.keeper import ObjectsKeeper
 from octavo.stores.objects.store import open_store
 from octavo.stores.objects.troubles import explain
@@ -33,10 +34,13 @@ class ObjectsSpec(RemoteSpec):
         )
 
     def open_keeper(self) -> StoreKeeper:
-        scheme, _, folder = self.config.url.partition("://")
-        if scheme == "file" and not Path(folder).is_dir():
+        scheme, _, place = self.config.url.partition("://")
+        if scheme != "file":
+            return ObjectsKeeper(open_store(self.config), self.config.shown_url, self.find_cipher())
+        folder = Path(place)
+        if not folder.is_dir():
             raise InputError(f"{folder}: there is no such folder")  # opening it would create it
-        return ObjectsKeeper(open_store(self.config), self.config.shown_url, self.find_cipher())
+        return FolderKeeper(open_store(self.config), self.config.shown_url, folder, self.find_cipher())
 
     async def try_store(self) -> None:
         store = open_store(self.config)

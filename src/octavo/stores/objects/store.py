@@ -53,7 +53,7 @@ def _region_of_environment() -> str:
 
 def _open_folder(stores: Any, folder: Path) -> Any:
     try:
-        return stores.LocalStore(prefix=folder, mkdir=True)
+        return stores.LocalStore(prefix=folder, mkdir=True, automatic_cleanup=True)
     except Exception as error:
         raise TierError(
             f"object store tier: {folder}: {first_line(error)}; give a folder that can be written"
