@@ -5,11 +5,13 @@ from urllib.parse import urlsplit
 
 import pytest
 from redis import Redis
+from redis.exceptions import AskError, ClusterDownError, MovedError
 
 from octavo.chunks import ALL_BLOCKS
 from octavo.errors import InputError, TierError
 from octavo.offload import SharedConfig
 from octavo.stores import delete_items
+from octavo.stores.redis.troubles import explain
 from octavo.testing import tier_driver
 from octavo.tiers import TierContext, spec_from_config
 from rigs.network_link import NetworkLink
@@ -302,3 +304,13 @@ def test_what_is_wrong_is_said_with_the_remedy(redis, server, monkeypatch):
 def test_a_server_that_is_not_there_is_no_error(tmp_path, caplog):
     check(f"unix://{tmp_path}/nobody")
     assert "is tried again while the engine runs" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "error",
+    [MovedError("3999 10.0.0.2:6379"), AskError("3999 10.0.0.2:6379"), ClusterDownError("Hash slot not served")],
+    ids=["moved", "asked", "down"],
+)
+def test_a_part_of_a_cluster_is_said_to_be_one(error):
+    """The package redis leaves the word MOVED out of the message."""
+    assert str(explain(error)) == "it is part of a cluster; give a server that has all values itself"

@@ -25,6 +25,10 @@ _REMEDIES = (
 
 
 def explain(error: Exception) -> StoreDownError:
+    from redis.exceptions import AskError, ClusterDownError, MovedError  # an optional dependency
+
+    if isinstance(error, MovedError | AskError | ClusterDownError):
+        return StoreDownError("it is part of a cluster", "give a server that has all values itself")
     text = " ".join(str(error).split()) or type(error).__name__
     remedy = next((remedy for signs, remedy in _REMEDIES if any(sign in text for sign in signs)), "")
     return StoreDownError(text, remedy)
