@@ -11,6 +11,7 @@ import obstore
 import pytest
 
 from octavo.chunks import ALL_BLOCKS
+from octavo.errors import TierError
 from octavo.stores.objects import ObjectsClient, ObjectsConfig, open_store
 from octavo.testing import tier_driver
 from octavo.tiers import TierContext, TierState, spec_from_config
@@ -316,3 +317,14 @@ def test_two_writers_of_one_key(bench, half):
     assert len(set(masks)) == 1
     assert masks[0] in (half, ALL_BLOCKS)
     assert reader.load(tier_driver.chunks(KEYS, masks[0])) == frozenset()
+
+
+def test_a_store_without_conditional_writes_is_refused_at_the_start(bench):
+    """Nothing would ever be stored there."""
+    refuses = refuse("501 Not Implemented", code="NotImplemented")
+    bench.proxy.break_with(refuses, lambda request: any(line.lower().startswith(b"if-none") for line in request.head))
+    spec = spec_from_config({"type": "objects", **bench.config(bench.proxy.endpoint)})
+    with pytest.raises(TierError, match="; take a store that knows conditional writes"):
+        spec.check()
+    bench.proxy.heal()
+    spec.check()

@@ -1,5 +1,6 @@
 """`ObjectsSpec`: the object store tier as an engine's configuration names it."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,9 +46,12 @@ class ObjectsSpec(RemoteSpec):
     async def try_store(self) -> None:
         store = open_store(self.config)
         import obstore  # an optional dependency
+        from obstore.exceptions import AlreadyExistsError
 
         try:
             await obstore.put_async(store, _PROBE, b"octavo")
+            with suppress(AlreadyExistsError):
+                await obstore.put_async(store, _PROBE, b"octavo", mode="create")
             await obstore.get_async(store, _PROBE)
             async for _ in obstore.list(store, prefix="octavo-probes"):
                 pass

@@ -70,6 +70,11 @@ _TROUBLES = (
     ),
     _Trouble(("SlowDown", "TooManyRequests", "status code: 429", "status code: 503"), "it throttles"),
     _Trouble(("AccessDenied", "status code: 401", "status code: 403"), "it does not permit that", _RIGHTS),
+    _Trouble(
+        ("NotImplemented", "status code: 501"),
+        "it cannot do what is asked of it",
+        "take a store that knows conditional writes (If-None-Match)",
+    ),
     _Trouble(("dns error",), "the name of its host is not known"),
     _Trouble(("Connection refused", "ConnectionRefused"), "it refuses connections"),
     _Trouble(("error sending request", "ConnectError"), "it cannot be reached"),
