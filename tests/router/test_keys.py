@@ -181,3 +181,15 @@ def test_a_tenants_key_opens_what_is_the_tenants_own(running, tmp_path, operator
     check_access(router.server.config.app.routes, router, ACCESS, tenant="sk-a", operator=operator)
     if operator == "root":
         check_access(router.server.config.app.routes, router, ACCESS, tenant="own", operator=operator)
+
+
+def test_a_name_that_no_header_carries_is_refused():
+    with pytest.raises(InputError, match="its name must be printable: it stands in the header of each answer"):
+        EngineAddress.parse("http://a:1,name=a\nb")
+
+
+def test_spaces_beside_commas_belong_to_nothing():
+    """A name with one at its end made each answer a broken connection."""
+    addresses = EngineAddress.parse_all(["http://a:1,name=one , http://b:1, name=two, seed=7"])
+    assert [(address.url, address.name) for address in addresses] == [("http://a:1", "one"), ("http://b:1", "two")]
+    assert addresses[1].options == {"seed": "7"}

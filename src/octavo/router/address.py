@@ -41,13 +41,15 @@ class EngineAddress:
     @classmethod
     def parse(cls, text: str) -> Self:
         """InputError names what is wrong."""
-        url, *pairs = text.split(",")
+        url, *pairs = map(str.strip, text.split(","))
         parts = _split(url)
         if parts is None:
             raise InputError(f"engine {text!r}: write a URL such as http://127.0.0.1:8000, or dns://NAME:PORT")
         options = dict(pair.partition("=")[::2] for pair in pairs)
         if wrong := [name for name, value in options.items() if name not in _OPTIONS or not value]:
             raise InputError(f"engine {text!r}: {wrong[0]!r} is not one of {', '.join(_OPTIONS)} with a value")
+        if not options.get("name", "").isprintable():
+            raise InputError(f"engine {text!r}: its name must be printable: it stands in the header of each answer")
         if parts.scheme == _NAME:
             _check_name(text, parts, options)
         address = cls(url=url.rstrip("/"), name=options.pop("name", parts.netloc), options=options)
@@ -58,7 +60,7 @@ class EngineAddress:
     def parse_all(cls, texts: Iterable[str]) -> list[Self]:
         """Several addresses, each followed by its options: commas part engines and options alike."""
         found: list[str] = []
-        for part in ",".join(texts).split(","):
+        for part in map(str.strip, ",".join(texts).split(",")):
             if found and not _SCHEME.match(part):
                 found[-1] += f",{part}"
             else:
