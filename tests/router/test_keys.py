@@ -193,3 +193,12 @@ def test_spaces_beside_commas_belong_to_nothing():
     addresses = EngineAddress.parse_all(["http://a:1,name=one , http://b:1, name=two, seed=7"])
     assert [(address.url, address.name) for address in addresses] == [("http://a:1", "one"), ("http://b:1", "two")]
     assert addresses[1].options == {"seed": "7"}
+
+
+def test_a_password_is_asked_with_and_told_to_nobody():
+    """An engine's name stands in the header of each answer."""
+    address = EngineAddress.parse("http://user:secret@[::1]:8000/base")
+    assert httpx.URL(address.url).password == "secret"
+    assert (address.name, address.shown_url) == ("[::1]:8000", "http://[::1]:8000/base")
+    with pytest.raises(InputError, match="write dns://NAME:PORT"):
+        EngineAddress.parse("dns://user:secret@engines:8000")

@@ -52,7 +52,7 @@ class EngineAddress:
             raise InputError(f"engine {text!r}: its name must be printable: it stands in the header of each answer")
         if parts.scheme == _NAME:
             _check_name(text, parts, options)
-        address = cls(url=url.rstrip("/"), name=options.pop("name", parts.netloc), options=options)
+        address = cls(url=url.rstrip("/"), name=options.pop("name", _place_of(parts)), options=options)
         address._check_options(text)
         return address
 
@@ -70,6 +70,12 @@ class EngineAddress:
         if twice := [name for name in names if names.count(name) > 1]:
             raise InputError(f"two engines are called {twice[0]!r}: give one another name, as URL,name=NAME")
         return addresses
+
+    @property
+    def shown_url(self) -> str:
+        """Without a password."""
+        parts = urlsplit(self.url)
+        return parts._replace(netloc=_place_of(parts)).geturl()
 
     @property
     def is_name(self) -> bool:
@@ -141,6 +147,11 @@ class EngineAddress:
         return endpoint
 
 
+def _place_of(parts: SplitResult) -> str:
+    """Host and port, without the user and the password that may stand before them."""
+    return parts.netloc.rpartition("@")[2]
+
+
 def _split(url: str) -> SplitResult | None:
     """The parts of a URL; None if the router could not ask there."""
     try:
@@ -154,7 +165,7 @@ def _split(url: str) -> SplitResult | None:
 
 def _check_name(text: str, parts: SplitResult, options: Mapping[str, str]) -> None:
     """Each engine behind a name has a port, and events at its own address."""
-    if parts.port is None or parts.path.strip("/") or "name" in options:
+    if parts.port is None or parts.path.strip("/") or "name" in options or "@" in parts.netloc:
         raise InputError(f"engine {text!r}: behind a name are several engines: write dns://NAME:PORT, without name=")
     for option in ("events", "replay"):
         if option in options and not any(f"//{wildcard}:" in options[option] for wildcard in _WILDCARDS):

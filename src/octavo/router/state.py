@@ -76,7 +76,7 @@ def engine_state(member: Member, placement: Placement) -> EngineState:
     load, index = placement.loads[member.name], member.index
     return EngineState(
         name=member.name,
-        url=member.address.url,
+        url=member.address.shown_url,
         is_reachable=member.is_reachable,
         is_draining=member.is_draining or not member.is_listed,
         problem=member.problem,
