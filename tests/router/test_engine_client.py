@@ -2,12 +2,15 @@
 
 import gzip
 import json
+import resource
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
 import pytest
 
+from octavo.router import RouterConfig
+from octavo.server import HttpConfig, http_settings
 from rigs.running_router import RunningRouter
 
 ANSWER = b'{"id": "an answer"}'
@@ -76,3 +79,11 @@ def ask_twice(engine, running):
     router.wait_until(lambda seen: seen["engines"][0]["is_reachable"])
     with closing(router.client()) as client:
         return [client.post("/v1/completions", json={"model": "model", "prompt": [5]}) for _ in range(2)]
+
+
+@pytest.mark.parametrize(("config", "most"), [(RouterConfig(engines=("http://a:1",)), 372), (HttpConfig(), 744)])
+def test_each_connection_of_a_router_leaves_a_file_for_the_engines(monkeypatch, config, most):
+    """Of 1,000 files: where clients took them all, no engine could be reached, and each was lost."""
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1000, 1000))
+    spare = 32  # for those that ask for its health
+    assert http_settings(config)["limit_concurrency"] == most + spare

@@ -1,7 +1,7 @@
 """`RouterConfig`: how a router is reached, and how it reaches its engines."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from msgspec import Meta, field
 
@@ -11,6 +11,9 @@ from octavo.settings import Count, Secret
 
 class RouterConfig(HttpConfig, frozen=True, kw_only=True):
     """A router in front of engines that serve the same model."""
+
+    files_per_connection: ClassVar[int] = 2
+    """A client's, and the engine's that answers it."""
 
     engines: tuple[str, ...] = field(name="engine", default=())
     """An engine's URL; once for each engine. Options may follow it, a comma before each: name=NAME,

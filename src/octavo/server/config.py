@@ -1,7 +1,7 @@
 """`HttpConfig`: how a server is reached, and what it bears; `ServerConfig`: that of an engine's server."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 from urllib.parse import urlsplit
 
 from msgspec import Meta, field, structs
@@ -12,6 +12,9 @@ from octavo.settings import Count, Seconds, Secret, Settings, shown
 
 class HttpConfig(Settings, frozen=True, kw_only=True):
     """Where a server listens, who may use it, and the bounds of what it holds for its clients."""
+
+    files_per_connection: ClassVar[int] = 1
+    """The files that a busy connection takes, with what answers it."""
 
     host: str = "127.0.0.1"
     """The address to listen on."""

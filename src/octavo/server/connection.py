@@ -23,14 +23,17 @@ _SHARE = 32
 """One in so many idle connections is closed when there are too many, as looking for the idlest looks at all."""
 
 
-def most_connections(wanted: int) -> int:
-    """The wanted number, or fewer if the process may not open that many files. Raises the limit of files if it can."""
+def most_connections(wanted: int, *, files_each: int = 1) -> int:
+    """The wanted number, or fewer if the process may not open that many files. Raises the limit of files if it can.
+    `files_each`: the files of a busy connection, with those that its request needs elsewhere."""
     files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     allowed = _MOST_FILES if most == resource.RLIM_INFINITY else min(most, _MOST_FILES)
     if files != resource.RLIM_INFINITY and files < allowed:
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, most))
         files = allowed
-    return wanted if files == resource.RLIM_INFINITY else min(wanted, max(files // 2, files - _FILES_FOR_OTHERS))
+    if files == resource.RLIM_INFINITY:
+        return wanted
+    return min(wanted, max(files // 2, files - _FILES_FOR_OTHERS) // files_each)
 
 
 class Connection(H11Protocol):

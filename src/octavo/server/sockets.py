@@ -38,6 +38,7 @@ def url_of(listener: socket.socket) -> str:
 
 def http_settings(config: HttpConfig, *, last_words_s: float = 0.0) -> dict[str, Any]:
     """The settings of uvicorn for every server here."""
+    most = most_connections(config.most_connections, files_each=config.files_per_connection)
     return {
         "lifespan": "off",
         "ws": "none",
@@ -46,7 +47,7 @@ def http_settings(config: HttpConfig, *, last_words_s: float = 0.0) -> dict[str,
         "server_header": False,
         "http": Connection,
         "backlog": _BACKLOG,
-        "limit_concurrency": most_connections(config.most_connections) + SPARE_CONNECTIONS,
+        "limit_concurrency": most + SPARE_CONNECTIONS,
         "timeout_keep_alive": config.keep_alive_s,
         "timeout_graceful_shutdown": int(config.shutdown_timeout_s + last_words_s) + 1,
     }
