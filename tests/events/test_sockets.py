@@ -7,6 +7,7 @@ import gc
 import select
 import threading
 import time
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 
@@ -440,3 +441,19 @@ def test_nothing_is_left_open():
         cycle()
     assert len(list(OPEN_FILES.iterdir())) <= files
     assert set(threading.enumerate()) <= threads
+
+
+@pytest.mark.parametrize("fails", ["Wakeup", "zmq.Context", "EndpointReader"])
+def test_a_subscriber_that_could_not_open_leaves_no_file_open_and_may_try_again(monkeypatch, fails):
+    def refuse(*_):
+        raise zmq.ZMQError(errno.EMFILE)
+
+    with Peer() as peer, closing(subscriber(peer)) as reader:
+        before = len(list(OPEN_FILES.iterdir()))
+        with monkeypatch.context() as patch:
+            patch.setattr(f"octavo.events.subscriber.{fails}", refuse)
+            with pytest.raises(zmq.ZMQError, match="Too many open files"):
+                reader.start()
+        assert len(list(OPEN_FILES.iterdir())) == before
+        reader.start()
+        peer.await_subscriber()

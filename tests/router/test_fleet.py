@@ -1,6 +1,7 @@
 """What a router says of engines that do not answer, and of those that it is told to leave alone."""
 
 import asyncio
+import errno
 import logging
 
 import httpx
@@ -8,10 +9,11 @@ import msgspec
 import pytest
 
 from octavo.errors import InputError
-from octavo.events import PublishedPlan, Resync, ResyncReason
-from octavo.router import EngineAddress, LearningFeed, PromptReader, RouterConfig, hints_in
+from octavo.events import PublishedPlan, Resync, ResyncReason, Subscriber
+from octavo.router import EngineAddress, Indexes, LearningFeed, Member, PromptReader, RouterConfig, hints_in
 from octavo.router.facts import read_models
 from octavo.router.fleet import Fleet
+from octavo.router.listener import listen
 from octavo.router.proxy import Proxy
 from octavo.server import EngineFacts, Exchange
 from octavo.specs import FullAttentionSpec
@@ -123,6 +125,36 @@ def test_an_engine_without_replay_is_told(tmp_path):
     )
     line = asyncio.run(problem_of(lambda _: httpx.Response(200, content=msgspec.json.encode(facts))))
     assert line.startswith(f"engine {ENGINE}: its events have no replay")
+
+
+async def tries_to_listen(monkeypatch, tmp_path, errors):
+    """Whether the engine's events are read after these errors, which are none of the engine's."""
+    opened = asyncio.Event()
+
+    class FailsAtFirst(Subscriber):
+        def start(self):
+            if errors:
+                raise errors.pop(0)
+            opened.set()
+            return super().start()
+
+    monkeypatch.setattr("octavo.router.listener.Subscriber", FailsAtFirst)
+    monkeypatch.setattr("octavo.router.listener._FIRST_PAUSE_S", 0.0)
+    address = EngineAddress.parse(f"http://{ENGINE},events=ipc://{tmp_path}/events")
+    member = Member(address=address, learns_plan=True)
+    listening = asyncio.create_task(listen(member, facts_of("m"), Indexes()))
+    waiting = asyncio.create_task(opened.wait())
+    await asyncio.wait([listening, waiting], return_when=asyncio.FIRST_COMPLETED)
+    for task in (listening, waiting):
+        task.cancel()
+    await asyncio.wait([listening, waiting])
+    return opened.is_set()
+
+
+def test_events_are_read_again_after_an_error_that_is_not_the_engines(monkeypatch, tmp_path, caplog):
+    errors = [OSError(errno.EMFILE, "Too many open files") for _ in range(3)]
+    assert asyncio.run(tries_to_listen(monkeypatch, tmp_path, errors))
+    assert len([record for record in caplog.records if record.exc_info]) == 1
 
 
 def test_a_drained_engine_is_logged_when_that_changes(caplog):

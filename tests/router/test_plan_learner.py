@@ -311,12 +311,19 @@ class FailingSubscriber(AbstractContextManager):
 
 
 def test_blocks_that_nobody_follows_any_more_do_not_count(monkeypatch, caplog):
-    monkeypatch.setattr("octavo.router.listener.Subscriber", FailingSubscriber)
-    engine = Follower()
+    engine, known = Follower(), []
+
+    def open_subscriber(config):
+        known.append(engine.indexes.num_blocks)
+        engine.member.has_left = len(known) == 2
+        return FailingSubscriber(config)
+
+    monkeypatch.setattr("octavo.router.listener.Subscriber", open_subscriber)
+    monkeypatch.setattr("octavo.router.listener._FIRST_PAUSE_S", 0.0)
     facts = EngineFacts(
         model="m", max_model_len=64, events="ipc:///events", hash_algorithm="sha256_cbor", hash_seed="0"
     )
     asyncio.run(listen(engine.member, facts, engine.indexes))
-    assert engine.num_blocks == engine.indexes.num_blocks == 0
+    assert known == [0, 0]
     assert engine.member.blind == "its events cannot be used: too many open files"
     assert "engine a:1: reading its events has failed" in caplog.messages

@@ -140,11 +140,12 @@ class Subscriber:
     def _open(self) -> None:
         if self._context is not None or self._is_closing:
             return
-        self._context, self._wakeup = zmq.Context(), Wakeup()
         try:
+            self._wakeup = Wakeup()
+            self._context = zmq.Context()
             for source in self._config.sources:
                 self._sources.append(EndpointReader(self._context, self._config, source, self._items, self._counters))
-        except InputError:
+        except Exception:  # such as that no more files may be opened: another try may work
             self._close_sockets()
             self._sources.clear()
             raise
@@ -155,12 +156,11 @@ class Subscriber:
         self._has_closed.set()
 
     def _close_sockets(self) -> None:
-        if self._context is None:
-            return
-        for source in self._sources:
-            source.close()
-        self._context.destroy(linger=0)
-        self._context = None
+        if self._context is not None:
+            for source in self._sources:
+                source.close()
+            self._context.destroy(linger=0)
+            self._context = None
         if self._wakeup is not None:
             self._wakeup.close()
             self._wakeup = None

@@ -4,7 +4,7 @@ import asyncio
 import logging
 
 from octavo.errors import InputError
-from octavo.events import Subscriber, SubscriberConfig
+from octavo.events import SourceConfig, Subscriber, SubscriberConfig
 from octavo.hashing import DEFAULT_SEED
 from octavo.router.feed import UNUSABLE, Feed, LearningFeed, PlannedFeed
 from octavo.router.indexes import Indexes
@@ -14,6 +14,8 @@ from octavo.server import EngineFacts
 
 _logger = logging.getLogger(__name__)
 
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 60.0
 _LIKELY_SEEDS = ("0", DEFAULT_SEED)
 _NO_EVENTS = (
     "it publishes no events: what it could resume is not known (start octavo serve with --kv-events; of vLLM, name "
@@ -36,16 +38,30 @@ async def listen(member: Member, facts: EngineFacts, indexes: Indexes) -> None:
             return
         if source.replay_endpoint is None:
             _logger.warning("engine %s: %s", member.name, _NO_REPLAY)
-        with Subscriber(SubscriberConfig(sources=(source,), with_tokens=False)) as subscriber:
-            feed = _feed_of(member, facts, indexes)
-            async for item in subscriber:
-                feed.take(item)
-                await asyncio.sleep(0)  # a burst of events lets requests through
+        await _read(source, member, facts, indexes)
     except InputError as error:
         _follow_no_more(member, indexes, error)
-    except Exception as error:
-        _logger.exception("engine %s: reading its events has failed", member.name)
-        _follow_no_more(member, indexes, error)
+
+
+async def _read(source: SourceConfig, member: Member, facts: EngineFacts, indexes: Indexes) -> None:
+    """After an error that is not the engine's, such as that no more files may be opened, it begins anew."""
+    pause_s, told = _FIRST_PAUSE_S, ""
+    while not member.has_left:
+        try:
+            with Subscriber(SubscriberConfig(sources=(source,), with_tokens=False)) as subscriber:
+                feed = _feed_of(member, facts, indexes)
+                async for item in subscriber:
+                    feed.take(item)
+                    await asyncio.sleep(0)  # a burst of events lets requests through
+        except InputError:
+            raise
+        except Exception as error:
+            if repr(error) != told:
+                told = repr(error)
+                _logger.exception("engine %s: reading its events has failed", member.name)
+            _follow_no_more(member, indexes, error)
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
 def _follow_no_more(member: Member, indexes: Indexes, error: Exception) -> None:
