@@ -135,6 +135,14 @@ def names(pool):
         return [name for name in answer.read().decode().split() if name.count(":") > 1]
 
 
+def test_the_first_stores_of_a_new_pool_are_all_taken(own_pool, bench):
+    """Each of them finds that the pool has no epoch yet."""
+    driver = bench.open(own_pool)
+    jobs = [driver.submit_store([chunk]) for chunk in WANTED]
+    assert [driver.finish(job) for job in jobs] == [frozenset()] * len(WANTED)
+    assert driver.load(WANTED) == frozenset()
+
+
 def test_equal_work_of_two_engines_is_stored_once(own_pool, bench):
     first, second = bench.open(own_pool), bench.open(own_pool)
     assert first.store(WANTED) == second.store(WANTED) == frozenset()

@@ -16,7 +16,7 @@ from octavo.stores.batches import batches, waves
 from octavo.stores.client import HeldChunk, OutgoingChunk, RemoteClient, StoreDownError
 from octavo.stores.envelope import MOST_ENVELOPE_BYTES, SUMMARY_BYTES, summarize
 from octavo.stores.mooncake.process import LibraryProcess
-from octavo.stores.mooncake.troubles import explain, has_other_size, is_down
+from octavo.stores.mooncake.troubles import explain, has_other_size, is_down, is_missing
 
 _EPOCH_BYTES = 16
 _NOBODY = "shared"
@@ -105,15 +105,24 @@ class MooncakeClient(RemoteClient):
             pass  # what begins after a reset is in its epoch
         asked = [(self._family, _EPOCH_BYTES)]
         (epoch,) = await self._library.read("read", asked)
-        if isinstance(epoch, int) and not is_down(epoch):  # a new pool, or one that has lost it: all else is lost too
-            (code,) = await self._library.write("keep", [(self._family, token_hex(_EPOCH_BYTES // 2).encode())])
-            if code:
-                raise explain(code)
-            (epoch,) = await self._library.read("read", asked)
+        if isinstance(epoch, int) and not is_down(epoch):
+            epoch = await self._begin(asked)
         if isinstance(epoch, int):
             raise explain(epoch)
         self._enter(epoch)
         return f"{self._family}:{epoch.hex()}:{self._namespace}:{tenant.hex() or _NOBODY}:"
+
+    async def _begin(self, asked: Sequence[tuple[str, int]]) -> bytes | int:
+        """The epoch of a new pool, or of one that has lost it, and all else with it. One call begins it for all: the
+        pool refuses an object that is being written."""
+        async with self._resetting:
+            (epoch,) = await self._library.read("read", asked)
+            if isinstance(epoch, int) and not is_down(epoch):
+                (code,) = await self._library.write("keep", [(self._family, token_hex(_EPOCH_BYTES // 2).encode())])
+                if code and not is_missing(code):
+                    raise explain(code)
+                (epoch,) = await self._library.read("read", asked)
+        return epoch
 
     def _enter(self, epoch: bytes) -> None:
         self.generation += self._epoch not in (None, epoch)
