@@ -3,11 +3,13 @@
 import asyncio
 import json
 import logging
+from dataclasses import replace
 
 import pytest
 
 from octavo.server import ServerConfig, set_up_logs
 from octavo.server.voice import describe_work, tell_work
+from octavo.tiers import TierState
 from rigs.running_server import ENDLESS, LONG_CONTEXT, serving
 from rigs.tier_report import REPORT
 
@@ -38,6 +40,10 @@ def test_a_line_says_what_was_done_between_two_looks(server, client):
     )
     assert line.endswith("memory 384 B of 640 B; disk 30 B of 100 B (off: no space left)")
     assert describe_work(now, now, 2.0) == "", "nothing was done"
+    ((medium, disk),) = REPORT.status.tiers
+    full = replace(REPORT.status, tiers=[(medium, replace(disk, state=TierState.OK))])
+    line = describe_work(before, (now[0], REPORT._replace(status=full)), 2.0)
+    assert line.endswith("disk 30 B of 100 B (takes nothing: no space left)")
 
 
 def test_lines_end_with_the_engine(server, client, caplog):

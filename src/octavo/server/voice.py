@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from octavo.engine import EngineSnapshot
-from octavo.server.offload_view import OffloadReport, view_tiers
+from octavo.server.offload_view import OffloadReport, TierView, view_tiers
 
 _EVERY_S = 10.0
 _logger = logging.getLogger(__name__)
@@ -47,11 +47,14 @@ def describe_work(before: Seen, now: Seen, seconds: float) -> str:
     if preempted := new.preemptions - old.preemptions:
         parts.append(f"{preempted} preempted")
     if offload is not None:
-        parts += [
-            f"{tier.medium} {tier.usage}" + ("" if tier.is_ok else f" (off: {tier.reason})")
-            for tier in view_tiers(offload)
-        ]
+        parts += [f"{tier.medium} {tier.usage}{_trouble(tier)}" for tier in view_tiers(offload)]
     return "; ".join(parts)
+
+
+def _trouble(tier: TierView) -> str:
+    if tier.is_ok and not tier.reason:
+        return ""
+    return f" ({'takes nothing' if tier.is_ok else 'off'}: {tier.reason})"
 
 
 def _describe_pool(engine: EngineSnapshot) -> str:

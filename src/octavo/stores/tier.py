@@ -194,7 +194,7 @@ class RemoteTier(Tier):
     def status(self) -> TierStatus:
         return TierStatus(
             state=self._health.state,
-            reason=self._health.reason,
+            reason=self._health.reason or self._storing.reason,
             bytes_used=0,
             bytes_budget=0,
             num_chunks=len(self._known),

@@ -56,7 +56,7 @@ class TierStatus:
 
     state: TierState
     reason: str
-    """Why it is degraded; empty when it is not."""
+    """Why it is degraded, or takes nothing though it can be read; empty while it works."""
     bytes_used: int
     """Everything that counts against the budget, metadata included."""
     bytes_budget: int
