@@ -143,7 +143,8 @@ class ToyEngine:
     def start(self, request: RequestBlocks) -> tuple[Allocation, int]:
         """Waits for what is loaded, resumes, and makes room for the first step."""
         while True:
-            if self.offload.prepare(request, monotonic()) is Readiness.READY:
+            readiness = self.offload.prepare(request, monotonic())
+            if readiness is Readiness.READY and self.offload.is_still_ready(request, monotonic()):
                 resume = self.manager.find_resume(request)
                 end = min(request.num_tokens, resume.num_tokens + TOKENS_PER_STEP)
                 end = self.manager.cut_prefill(request, end, resume)

@@ -54,6 +54,37 @@ def test_what_was_called_in_and_evicted_was_not_resumed():
     assert served.offload.resumed_from(request.blocks) == {}
 
 
+def test_what_was_called_in_and_evicted_is_loaded_again():
+    """It waits for its turn with all of it on the device, and has nothing there when its turn comes."""
+    served, request = begin_to_load(is_stuck=False)
+    served.poll()
+    assert served.offload.call_in(request.blocks)
+    assert served.is_ready(request), "it is still on the device"
+    served.forget()
+    served.poll(10 * PATIENCE_S)
+    served.wait(request)
+    assert served.prefill(request) == BOUNDARY
+    assert served.offload.resumed_from(request.blocks) == {"memory": BOUNDARY}
+
+
+@pytest.mark.parametrize("has_tier", [False, True])
+def test_what_was_evicted_before_its_turn_is_loaded(has_tier):
+    """The device had it when the request was looked at, so nothing was to be loaded then."""
+    served = Served(tiers=[NaiveTier(1 << 20)] if has_tier else ())
+    served.serve_offloaded()
+    request = served.begin(PROMPT)
+    assert served.is_ready(request)
+    if has_tier:
+        served.lose_memory()
+    else:
+        served.forget()
+    served.poll(10 * PATIENCE_S)
+    assert not served.is_ready(request)
+    served.wait(request)
+    assert served.prefill(request) == BOUNDARY
+    assert sum(served.offload.resumed_from(request.blocks).values()) == BOUNDARY
+
+
 def test_nothing_is_lent_where_the_whole_request_has_no_room():
     """Room for its load, and for no more."""
     served = Served()

@@ -2,6 +2,7 @@
 several steps taken at once are several steps."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from octavo.sim import PLACEMENTS, SimConfig, Speeds, Trace, TraceRequest, repla
 from octavo.sim.engine import SimulatedEngine
 from octavo.specs import FullAttentionSpec, RequestLimits
 from octavo.testing import full, small_model, state, window
+from octavo.why import Cause
 
 MODELS = {
     "full": small_model(full(8)),
@@ -65,6 +67,14 @@ def test_the_accounts_agree(model):
     lost = sum(lost.num_tokens for lost in report.lost)
     assert sum(report.resumed_tokens.values()) + lost == report.seen_tokens
     assert report.ttft_p50_s <= report.ttft_p99_s
+
+
+def test_a_crowd_resumes_what_memory_has(model):
+    """All come at once to a device of two requests: what it had of those who wait is evicted before their turn."""
+    crowd = [replace(asked, arrival_s=0.0) for asked in requests(200)]
+    report = replay(Trace(requests=crowd, block_tokens=BLOCK), config_of(model, spare=2.0, memory_bytes=1 << 20))
+    late = sum(lost.num_tokens for lost in report.lost if lost.cause is Cause.TOO_LATE)
+    assert late < 0.02 * report.seen_tokens
 
 
 def test_with_room_for_all_full_attention_loses_nothing():

@@ -207,6 +207,7 @@ def test_so_is_a_file_that_is_none(tmp_path):
         (b"PK\x03\x04\x14", "unzip"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:41ac\nsize 27901454\n", "git lfs pull"),
     ],
+    ids=["gzip", "bzip2", "zstd", "zip", "git-lfs"],
 )
 def test_a_file_that_is_not_yet_the_trace_says_how_to_get_it(tmp_path, begin, advice):
     (tmp_path / "trace.jsonl").write_bytes(begin)

@@ -2,7 +2,7 @@
 
 All calls come from the engine's one thread, in the order of a request's life:
 
-    arrived  prepare*  started  computed*  (finished | preempted, and again from prepare | aborted)
+    arrived  (prepare  is_still_ready?)*  started  computed*  (finished | preempted, and again from prepare | aborted)
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +29,10 @@ class OffloadHooks(BelowDevice, MediaBelow, Protocol):
     def prepare(self, request: RequestBlocks, now: float, *, may_borrow: bool = True) -> Readiness:
         """READY: the request may be admitted, with what the device has now. WAIT: ask again in the next step, until a
         deadline. NO_ROOM: ask again, and let nobody younger in. With `may_borrow`, pages may be lent to it."""
+
+    def is_still_ready(self, request: RequestBlocks, now: float) -> bool:
+        """Asked of a READY request just before it starts. False: it is to be prepared again, since the device has lost
+        something of it."""
 
     def started(self, request: RequestBlocks) -> None:
         """The request now holds its pages itself, or is not to wait for a load any more."""

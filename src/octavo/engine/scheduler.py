@@ -313,6 +313,8 @@ class Scheduler:
                 continue
             readiness = self._prepare(choice, now, may_borrow=has_room)
             has_seat &= self._budget > 0 and self._num_seats_taken + choice.num_seats <= self.limits.max_num_seqs
+            if has_seat and has_room and readiness is Readiness.READY and not self._is_still_ready(choice, now):
+                readiness = self._prepare(choice, now, may_borrow=True)
             while has_seat and has_room and readiness is not Readiness.WAIT:
                 if readiness is Readiness.READY and self._try_to_start(choice):
                     break
@@ -339,6 +341,11 @@ class Scheduler:
         readiness = self._offload.prepare(choice.blocks, now, may_borrow=may_borrow)
         self.is_waiting_for_loads |= readiness is not Readiness.READY
         return readiness
+
+    def _is_still_ready(self, choice: Choice, now: float) -> bool:
+        if self._offload is None or choice.request.wants_prompt_logprobs:
+            return True
+        return self._offload.is_still_ready(choice.blocks, now)
 
     def _try_to_start(self, choice: Choice) -> bool:
         """Resumes a waiting choice and allocates its first chunk, or changes nothing."""

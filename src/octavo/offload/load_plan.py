@@ -1,13 +1,20 @@
-"""What to load for a request: the resume point over device and tiers together, group by group."""
+"""What to load for a request: the resume point over device and tiers together, group by group; and the copies."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from octavo.chunks import LookupResult, OffloadKey, WantedChunk
-from octavo.ids import Row
-from octavo.offload.device import DeviceBlocks, OffloadedRequest
+from octavo.chunks import ChunkCopy, LookupResult, OffloadKey, WantedChunk
+from octavo.ids import NO_ROW, GroupIdx, Row, enumerate_groups
+from octavo.offload.device import DeviceBlocks, HeldPages, OffloadedRequest
 from octavo.offload.manager import OffloadingManager
-from octavo.offload.offloaded_blocks import ChunkOfBlocks, OffloadedBlocks, TieredBlocks, blocks_in_mask
+from octavo.offload.manager_values import PreparedLoad
+from octavo.offload.offloaded_blocks import (
+    ChunkOfBlocks,
+    OffloadedBlocks,
+    TieredBlocks,
+    blocks_in_mask,
+    held_mask,
+)
 from octavo.offload.request_state import RequestGroupState
 from octavo.planning import KVCacheConfig
 from octavo.specs import BlockAvailability, GroupAvailability, blocks_to_resume, longest_resume
@@ -107,6 +114,26 @@ def plan_load(request: OffloadedRequest, tiered: Sequence[TieredBlocks], config:
 def device_tokens(request: OffloadedRequest, blocks: Sequence[DeviceBlocks], config: KVCacheConfig) -> int:
     """The resume point of the device alone."""
     return _resume(request, blocks, config)
+
+
+def copies_of(
+    plan: LoadPlan, prepared: PreparedLoad, pages: HeldPages, page_sizes: Sequence[int]
+) -> tuple[list[ChunkCopy], list[tuple[GroupIdx, OffloadKey, list[int]]], int]:
+    """The copies for the worker, what each chunk brings, and the sum of bytes. No two chunks bring the same block."""
+    copies: list[ChunkCopy] = []
+    brings: list[tuple[GroupIdx, OffloadKey, list[int]]] = []
+    num_bytes = 0
+    chunks = [(group_idx, chunk) for group_idx, part in enumerate_groups(plan.groups) for chunk in part.chunks]
+    wanted = [dict(destinations) for destinations in pages.destinations]
+    for index, (group_idx, chunk) in enumerate(chunks):
+        held: Sequence[int] = (chunk.first_block,)
+        if chunk.num_blocks > 1:
+            held = blocks_in_mask(chunk.first_block, held_mask(prepared.held_blocks[index], chunk.num_blocks))
+        rows = [wanted[group_idx].pop(block, NO_ROW) for block in held]
+        copies.append(ChunkCopy(group_idx, rows, prepared.slots[index], prepared.checksums[index]))
+        brings.append((group_idx, chunk.key, [block for block, row in zip(held, rows, strict=True) if row >= 0]))
+        num_bytes += len(held) * page_sizes[group_idx]
+    return copies, brings, num_bytes
 
 
 def _resume(request: OffloadedRequest, blocks: Sequence[BlockAvailability], config: KVCacheConfig) -> int:

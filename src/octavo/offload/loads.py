@@ -6,6 +6,7 @@
     NEW --all in memory, and room for the whole request--> LOADING --the job ends--> LOADED --it starts--> READY
     NEW --more than memory holds at once--> LOADING --this part is on the device--> NEW
     LOADING, LOADED --called in--> NEW
+    READY with what the device had --that is evicted before it starts--> NEW
 
 Nothing here can fail a request: what does not come in time, or comes damaged, is computed. A load whose request has
 gone, or waits no longer, runs to its end and gives its pages back then: until then something may write to them.
@@ -21,14 +22,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import assert_never
 
-from octavo.chunks import ChunkCopy, GroupOffloadConfig, LookupResult, OffloadKey, TransferResult
-from octavo.ids import NO_ROW, GroupIdx, enumerate_groups
+from octavo.chunks import GroupOffloadConfig, LookupResult, OffloadKey, TransferResult
+from octavo.ids import GroupIdx
 from octavo.offload.device import Device, HeldPages
 from octavo.offload.load_choice import LoadChooser, LoadRule, Outlook, Way
-from octavo.offload.load_plan import LoadPlan, availability, device_tokens, plan_load, tiered_blocks
+from octavo.offload.load_plan import LoadPlan, availability, copies_of, device_tokens, plan_load, tiered_blocks
 from octavo.offload.manager import OffloadingManager
-from octavo.offload.manager_values import PreparedLoad
-from octavo.offload.offloaded_blocks import ANYWHERE, IN_MEMORY, blocks_in_mask, held_mask
+from octavo.offload.offloaded_blocks import ANYWHERE, IN_MEMORY
 from octavo.offload.promises import PromiseRule
 from octavo.offload.request_state import LoadPhase, RequestOffloadState
 from octavo.transfer import OffloadingWorker
@@ -124,6 +124,23 @@ class Loader:
             case _ as unreachable:
                 assert_never(unreachable)
 
+    def is_still_ready(self, state: RequestOffloadState, now: float) -> bool:
+        """False, and the request is to be prepared again: it needed no load when it was looked at, and since then the
+        device has lost some of what it had."""
+        if state.phase is not LoadPhase.READY or not state.tokens_there or state.looked_at == now:
+            return True
+        there = self._device_tokens(state)
+        if there >= state.tokens_there:
+            return True
+        state.phase, state.seen_epoch, state.tokens_there, state.outlook = LoadPhase.NEW, -1, 0, None
+        if state.num_device_tokens is not None:
+            state.num_device_tokens = min(state.num_device_tokens, there)
+        if state.renewals_left is None:
+            state.deadline = now + self._patience_s  # it has waited for its turn, and for nothing else
+        else:
+            self._renew(state, now)
+        return False
+
     def started(self, state: RequestOffloadState) -> None:
         """The request now holds its pages itself, or has ended."""
         self._end_loan(state)
@@ -187,9 +204,8 @@ class Loader:
         if not self._manager.asks_ahead:
             return False
         if state.answers_until is None:
-            on_device = self._device.blocks_of(state.request)
             worth_s = self.chooser.worth_of_an_answer_s(
-                tokens_alone=state.request.num_tokens - device_tokens(state.request, on_device, self._device.config),
+                tokens_alone=state.request.num_tokens - self._device_tokens(state),
                 tokens_ahead=self._tokens_ahead(state),
             )
             state.deadline = now + self._patience_s  # the time in the queue does not count
@@ -199,7 +215,10 @@ class Loader:
     def _look(self, state: RequestOffloadState, now: float, *, may_borrow: bool) -> Readiness:
         plan = self._what_to_load(state, now)
         if plan is None:
-            state.phase = LoadPhase.READY
+            state.phase, state.looked_at = LoadPhase.READY, now
+            state.tokens_there = device_tokens(
+                state.request, self._device.blocks_of(state.request), self._device.config
+            )
             return Readiness.READY
         state.seen_epoch, state.look_again_at, state.has_room = self.epoch, now + _LOOK_AGAIN_S, True
         if state.renewals_left is None:
@@ -227,6 +246,9 @@ class Loader:
                 state.deadline = max(state.deadline, now + self._patience_s)  # it would not have room to start either
             return self._wait_or_go_on(state, now)
         return Readiness.WAIT
+
+    def _device_tokens(self, state: RequestOffloadState) -> int:
+        return device_tokens(state.request, self._device.blocks_of(state.request), self._device.config)
 
     def _plan(self, state: RequestOffloadState, accepts: Collection[LookupResult]) -> LoadPlan | None:
         """At the first call it also plans the request's promises, since the tiers are asked anyway."""
@@ -360,7 +382,7 @@ class Loader:
             self._manager.complete_load(prepared.job_id)
             state.has_room = False
             return False
-        copies, brings, num_bytes = _copies_of(plan, prepared, pages, self._page_sizes)
+        copies, brings, num_bytes = copies_of(plan, prepared, pages, self._page_sizes)
         self._loads[prepared.job_id] = _Load(
             state=state, pages=pages, brings=brings, is_whole=is_whole, num_bytes=num_bytes
         )
@@ -372,23 +394,3 @@ class Loader:
         state.phase = LoadPhase.LOADING
         self._worker.submit_load(prepared.job_id, copies)
         return True
-
-
-def _copies_of(
-    plan: LoadPlan, prepared: PreparedLoad, pages: HeldPages, page_sizes: Sequence[int]
-) -> tuple[list[ChunkCopy], list[tuple[GroupIdx, OffloadKey, list[int]]], int]:
-    """The copies for the worker, what each chunk brings, and the sum of bytes. No two chunks bring the same block."""
-    copies: list[ChunkCopy] = []
-    brings: list[tuple[GroupIdx, OffloadKey, list[int]]] = []
-    num_bytes = 0
-    chunks = [(group_idx, chunk) for group_idx, part in enumerate_groups(plan.groups) for chunk in part.chunks]
-    wanted = [dict(destinations) for destinations in pages.destinations]
-    for index, (group_idx, chunk) in enumerate(chunks):
-        held: Sequence[int] = (chunk.first_block,)
-        if chunk.num_blocks > 1:
-            held = blocks_in_mask(chunk.first_block, held_mask(prepared.held_blocks[index], chunk.num_blocks))
-        rows = [wanted[group_idx].pop(block, NO_ROW) for block in held]
-        copies.append(ChunkCopy(group_idx, rows, prepared.slots[index], prepared.checksums[index]))
-        brings.append((group_idx, chunk.key, [block for block, row in zip(held, rows, strict=True) if row >= 0]))
-        num_bytes += len(held) * page_sizes[group_idx]
-    return copies, brings, num_bytes

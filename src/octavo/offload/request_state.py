@@ -97,6 +97,10 @@ class RequestOffloadState:
     seen_epoch: int = -1
     """The loader's epoch when the request was last looked at. Nothing has changed since if the epoch is still the
     same."""
+    looked_at: float = 0.0
+    """When it was found that it needs no load."""
+    tokens_there: int = 0
+    """The resume point that the device alone had then."""
     has_room: bool = True
     """Whether the device had room for the whole request when it was last looked at."""
     pages: HeldPages | None = None

@@ -144,6 +144,12 @@ class OffloadScheduler:
         older request waits for pages; only memory is filled."""
         return self._loader.prepare(self._state_of(request, now), now, may_borrow=may_borrow)
 
+    def is_still_ready(self, request: OffloadedRequest, now: float) -> bool:
+        """To ask of a READY request just before it starts, unless it was prepared in the same moment. False: the device
+        has lost something of it meanwhile. Prepare it again: it may come from memory or a tier."""
+        state = self._requests.get(request.request_id)
+        return state is None or self._loader.is_still_ready(state, now)
+
     def started(self, request: OffloadedRequest) -> None:
         """The request now holds its pages itself, or will not wait for a load any more."""
         if state := self._requests.get(request.request_id):
