@@ -6,8 +6,8 @@ does not end it, so that what is missed is learned from too (ghosts: a key and t
     lives     ... [born, state] [born, state] ...                   a ring; the oldest is forgotten
     ghosts    ... [key, life] [key, life] ...                       a ring too: some chunks of points that went
     reached   class x age: lives that came to that age without a use; a hand for each age follows the ring
-    own       class x age: uses of the point itself
-    path      class x age: uses of a longer one, on whose path it is
+    own       class x age: uses of the point itself; if others followed it when its life began, while others do
+    path      class x age: uses of a longer one, on whose path it is, or would be if the longer one were still there
 
     index     class x age: over the best horizon, expected uses by the expected time until a use or that horizon
               (Gittins). Where little is known of a class, its rates are those of all classes, times a factor
@@ -23,7 +23,7 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-_CLASSES_PER_ROLE = 16
+_CLASSES_PER_ROLE, _FOLLOWERS_COUNTED = 16, 4
 NUM_CLASSES = 5 * _CLASSES_PER_ROLE
 NUM_AGES = 26
 """Ages in steps of half an octave, from a 128th of the capacity to 64 times the capacity."""
@@ -76,7 +76,7 @@ def class_of(role: Role, new_share: float, num_followers: int) -> int:
     """The class of a point. Points of one class are used alike. `new_share`: its tokens beyond the point below, when it
     was first promised, as a share of a mean promise's tokens."""
     size = (new_share > 0) + (new_share > _SMALL) + (new_share > _MEDIUM)
-    return role * _CLASSES_PER_ROLE + size * 4 + min(3, num_followers)
+    return role * _CLASSES_PER_ROLE + size * _FOLLOWERS_COUNTED + min(_FOLLOWERS_COUNTED - 1, num_followers)
 
 
 Table = npt.NDArray[np.float64]
@@ -130,12 +130,14 @@ class Hazards:
         self._learn(life % _LEARN_EVERY, now)
         return life
 
-    def use(self, life: int, now: int, *, is_own: bool, share: float = 1.0) -> None:
-        """The point, or a point that follows it, is used, or this share of its tokens. That ends this life."""
+    def use(self, life: int, now: int, *, is_own: bool, is_followed: bool = True, share: float = 1.0) -> None:
+        """The point, or a point that follows it, is used, or this share of its tokens. That ends this life.
+        `is_followed`: whether others follow the point now."""
         index = life % _MOST_LIVES
         class_ = self._state[index]
         if class_ < _USED and self._is_known(life):
             age = self.age_of(now - self._born[index])
+            is_own = is_own and (is_followed or class_ % _FOLLOWERS_COUNTED == 0)
             (self._own if is_own else self._path)[class_, age] += share
             self._state[index] = _USED + class_
 

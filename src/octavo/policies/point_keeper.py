@@ -72,6 +72,15 @@ class PointKeeper:
         tip = self._points.tips[point]
         return self._stretches.num_holders[tip] - 1 if tip else 0
 
+    def _is_followed(self, key: bytes) -> bool:
+        """Whether chunks of the main group that follow this block are there."""
+        main = OffloadKey(get_offload_block_hash(OffloadKey(key)) + self._main_group.suffix)
+        number = self._stretches.find(main)
+        if not number:
+            return False
+        is_inside = self._stretches.keys[number][-1] != main
+        return is_inside or self._stretches.num_holders[number] > (self._stretches.points[number] > 0)
+
     def _key_of(self, point: int) -> OffloadKey:
         name = self._points.names[point]
         return OffloadKey(name if self._points.is_end[point] else name + self._main_group.suffix)

@@ -113,7 +113,7 @@ class ResumePointPolicy(PointKeeper, EvictionPolicy):
                 hazards.use(points.lives[point], points.now, is_own=False)
                 self._renew(point, Role(points.roles[point]))
         if own:
-            hazards.use(points.lives[own], points.now, is_own=True)
+            hazards.use(points.lives[own], points.now, is_own=True, is_followed=points.is_followed[own] > 0)
             self._renew(own, Role.RESUMED)
         elif self._is_plain and self._stretches.is_complete(number):
             self._add_used(key)
@@ -146,13 +146,14 @@ class ResumePointPolicy(PointKeeper, EvictionPolicy):
         found = points.hazards.take_ghosts(keys)
         if not found:
             return None
-        last_life = found[-1][1]
+        last_key, last_life = found[-1]
+        is_followed = self._is_followed(last_key)
         for life in dict.fromkeys([life for _, life in found]):
-            points.hazards.use(life, points.now, is_own=life == last_life)
+            points.hazards.use(life, points.now, is_own=life == last_life, is_followed=is_followed)
         if len(self._returned) + len(found) > _MOST_RETURNED:
             self._returned.clear()
         self._returned |= {key: None for key, _ in found}
-        return OffloadKey(found[-1][0])
+        return OffloadKey(last_key)
 
     def _add_returned(self, key: OffloadKey) -> None:
         """A second request has come as far as here. So another may, and this boundary becomes a point."""
