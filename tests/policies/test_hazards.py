@@ -108,3 +108,15 @@ def test_what_uses_a_longer_point_is_no_use_of_its_own() -> None:
     hazards = used_and_unused(is_own=False)
     assert hazards.index_all[USED][0] > 2 * hazards.index_all[UNUSED][0]
     assert hazards.index_own[USED][0] == pytest.approx(hazards.index_own[UNUSED][0], rel=0.1)
+
+
+@pytest.mark.parametrize("num_followers", [0, 1])
+def test_what_a_followed_point_serves_once_it_is_the_last_one_is_its_end_s(num_followers: int) -> None:
+    """Where its end is given up before, the end would have served the use: the point itself was not wanted."""
+    class_ = class_of(Role.BETWEEN, 0.1, num_followers)
+    followed, last = hazards_of(1000), hazards_of(1000)
+    for hazards, is_followed in ((followed, True), (last, False)):
+        for now in range(640):
+            hazards.use(hazards.begin(class_, now), now, is_own=True, is_followed=is_followed)
+    assert last.index_all == followed.index_all
+    assert (last.index_own[class_][0] < followed.index_own[class_][0]) == (num_followers > 0)
