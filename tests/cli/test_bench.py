@@ -7,9 +7,9 @@ import pytest
 pytest.importorskip("torch", reason="needs the engine: pip install 'octavo[engine]'")
 
 from octavo.cli.bench_report import percentile
-from octavo.cli.bench_workload import Tokens, read_trace
+from octavo.cli.bench_workload import Tokens, replay_trace
 from octavo.engine import save_tiny_model
-from octavo.errors import InputError
+from octavo.sim import read_trace
 from rigs.running_server import serving
 
 TRACE = [
@@ -96,24 +96,27 @@ def test_no_success_is_a_failure(octavo, server):
     assert ran.err.endswith("octavo: no request succeeded\n")
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "{",
-        "[]",
-        '{"timestamp": 0}',
-        json.dumps(TRACE[0] | {"hash_ids": [1]}),
-        json.dumps(TRACE[0] | {"hash_ids": list(range(63))}),  # blocks of 16: Qwen-Bailian's
-        json.dumps(TRACE[0] | {"input_length": -1}),
-        json.dumps(TRACE[0] | {"input_length": "1"}),
-        "",
-    ],
-)
-def test_files_that_are_no_trace(tmp_path, line):
+def test_a_file_that_is_no_trace_is_refused(octavo, tmp_path):
     path = tmp_path / "trace.jsonl"
-    path.write_text(line)
-    with pytest.raises(InputError, match=r"trace\.jsonl"):
-        read_trace(path, TOKENS, block_tokens=512, limit=None, speed=None)
+    path.write_text(json.dumps(TRACE[0] | {"input_length": -1}))
+    ran = octavo("bench", "serve", "http://127.0.0.1:1", "--trace", path)
+    assert (ran.code, "line 1: input_length" in ran.err) == (2, True)
+
+
+def test_a_recording_of_a_server_is_replayed(octavo, server, tmp_path):
+    """As one was: hashes of blocks of 16 tokens, and what was answered in the hashes too."""
+    header = {"octavo_recording": 1, "block_tokens": 16}
+    asked = {"arrival_s": 0.0, "prompt_tokens": 40, "output_tokens": 24, "blocks": [7, 8, 9, 10], "resumed": {}}
+    path = tmp_path / "recording.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in (header, asked, asked)))
+    server.ask(lambda engine: engine.reset_prefix_cache())
+    told = bench(octavo, server, "--trace", path, "--concurrency", 1)
+    assert told["tokens"] | {"cached_by_medium": {}} == {
+        "prompt": 80,
+        "output": 48,
+        "cached": 32,
+        "cached_by_medium": {},
+    }
 
 
 def test_prompts_share_what_their_hash_ids_share(trace):
@@ -125,7 +128,7 @@ def test_prompts_share_what_their_hash_ids_share(trace):
 
 
 def read_sessions(trace, tokens=TOKENS):
-    return read_trace(trace, tokens, block_tokens=512, limit=None, speed=None)
+    return replay_trace(read_trace(trace), tokens, block_tokens=None, speed=None)
 
 
 @pytest.mark.parametrize(

@@ -31,14 +31,21 @@ def serve(
         str | None, typer.Option(help="The server's API key.", envvar="OCTAVO_API_KEY", show_default="none")
     ] = None,
     trace: Annotated[
-        Path | None, typer.Option(help="Replay this trace (Mooncake's JSON lines).", show_default="conversations")
+        Path | None,
+        typer.Option(help="Replay this trace, of any form that `octavo simulate` reads.", show_default="conversations"),
     ] = None,
     speed: Annotated[
         float | None, typer.Option(help="How many times as fast as the trace.", show_default="no waiting")
     ] = None,
     block_tokens: Annotated[
-        int, typer.Option(help="Tokens of a trace's block: fewer than 512 shrink all lengths alike.", min=1, max=65536)
-    ] = 512,
+        int | None,
+        typer.Option(
+            help="Tokens for each block of the trace: fewer than it has shrink all lengths alike.",
+            min=1,
+            max=65536,
+            show_default="as many",
+        ),
+    ] = None,
     limit: Annotated[int | None, typer.Option(help="So many requests of the trace.", min=1, show_default="all")] = None,
     conversations: Annotated[int, typer.Option(help="Without a trace: so many conversations.", min=1)] = 16,
     turns: Annotated[int, typer.Option(help="Requests of each conversation.", min=1)] = 4,
@@ -55,7 +62,7 @@ def serve(
 
     from octavo.cli.bench_report import show_report, to_json
     from octavo.cli.bench_runner import BenchTarget, run_bench
-    from octavo.cli.bench_workload import ConversationShape, Tokens, hold_conversations, read_trace
+    from octavo.cli.bench_workload import ConversationShape, Tokens, hold_conversations, replay_trace
     from octavo.cli.serve_client import TIMEOUT, base_url_of, find_model, headers_of
 
     _refuse_unused(context, _OF_A_TRACE if trace is None else _OF_CONVERSATIONS, trace)
@@ -63,7 +70,10 @@ def serve(
         raise InputError(f"--speed must be more than 0, not {speed}")
     tokens = Tokens(vocab_size=vocab_size, seed=seed)
     if trace is not None:
-        sessions = read_trace(trace, tokens, block_tokens=block_tokens, limit=limit, speed=speed)
+        from octavo.sim import read_trace
+
+        asked = read_trace(trace, most_requests=limit)
+        sessions = replay_trace(asked, tokens, block_tokens=block_tokens, speed=speed)
     else:
         shape = ConversationShape(
             shared_tokens=shared_tokens, turn_tokens=turn_tokens, output_tokens=output_tokens, turns=turns

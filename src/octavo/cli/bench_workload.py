@@ -4,21 +4,17 @@ Each request of a trace is its own session. A conversation is a session of sever
 one, its answer, and new tokens.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from random import Random
 
-import msgspec
+from octavo.errors import InputError
+from octavo.sim import Trace
+from octavo.specs import ceil_div
 
-from octavo.errors import MALFORMED, InputError
-
-_TRACE_BLOCK_TOKENS = 512
-"""Tokens per hash id of Mooncake's traces."""
 _LOWEST_TOKEN = 3
 """The least token id in use: those below are special in most vocabularies."""
-_MOST_LINE_BYTES = 16 << 20
 _MOST_TOKENS, _MOST_REQUESTS = 100_000_000, 1_000_000
 """Of all conversations together, which are kept until the end."""
 _SHARED, _OWN, _BLOCK, _ANSWER = range(4)
@@ -64,36 +60,20 @@ class Session:
         self.prompt += token_ids or self.tokens.make(output_tokens, _ANSWER, self.number, len(self.prompt))
 
 
-class _TraceLine(msgspec.Struct):
-    timestamp: float
-    input_length: int
-    output_length: int
-    hash_ids: list[int]
-
-
-def read_trace(
-    path: Path, tokens: Tokens, *, block_tokens: int, limit: int | None, speed: float | None
-) -> list[Session]:
-    """The requests of a trace, with lengths scaled to `block_tokens` for each hash id."""
-    scale = block_tokens / _TRACE_BLOCK_TOKENS
-    sessions: list[Session] = []
-    for number, line in enumerate(_trace_lines(path), start=1):
-        if limit is not None and number > limit:
-            break
-        length = max(1, round(line.input_length * scale))
-        if len(line.hash_ids) != -(-line.input_length // _TRACE_BLOCK_TOKENS):
-            raise InputError(
-                f"{path}:{number}: {len(line.hash_ids)} hash_ids for {line.input_length} tokens are no blocks of "
-                f"{_TRACE_BLOCK_TOKENS}, as Mooncake's traces have them"
-            )
+def replay_trace(trace: Trace, tokens: Tokens, *, block_tokens: int | None, speed: float | None) -> list[Session]:
+    """The requests of a trace, with lengths scaled to `block_tokens` for each of its blocks."""
+    wanted = block_tokens or trace.block_tokens
+    scale = wanted / trace.block_tokens
+    sessions = []
+    for number, asked in enumerate(trace.requests, start=1):
+        ids = asked.block_ids[: ceil_div(asked.num_prompt_tokens, trace.block_tokens)].tolist()
+        length = max(1, round(asked.num_prompt_tokens * scale))
         turn = Turn(
-            new_token_ids=partial(_make_blocks, tokens, line.hash_ids, block_tokens, length),
-            output_tokens=max(1, round(line.output_length * scale)),
+            new_token_ids=partial(_make_blocks, tokens, ids, wanted, length),
+            output_tokens=max(1, round(asked.num_output_tokens * scale)),
         )
-        start_s = 0.0 if speed is None else line.timestamp / 1000 / speed
+        start_s = 0.0 if speed is None else asked.arrival_s / speed
         sessions.append(Session(start_s=start_s, turns=[turn], tokens=tokens, number=number))
-    if not sessions:
-        raise InputError(f"{path} holds no requests")
     return sessions
 
 
@@ -136,26 +116,3 @@ def hold_conversations(tokens: Tokens, shape: ConversationShape, count: int) -> 
 
 def _make_blocks(tokens: Tokens, hash_ids: Sequence[int], block_tokens: int, length: int) -> list[int]:
     return [token for hash_id in hash_ids for token in tokens.make(block_tokens, _BLOCK, hash_id)][:length]
-
-
-def _trace_lines(path: Path) -> Iterator[_TraceLine]:
-    decoder = msgspec.json.Decoder(_TraceLine)
-    try:
-        with path.open("rb") as lines:
-            number = 0
-            while line := lines.readline(_MOST_LINE_BYTES):
-                number += 1
-                if not line.strip():
-                    continue
-                try:
-                    yield _checked(decoder.decode(line))
-                except (*MALFORMED, InputError) as error:
-                    raise InputError(f"{path}:{number}: not a line of a trace: {error}") from None
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from error
-
-
-def _checked(line: _TraceLine) -> _TraceLine:
-    if line.timestamp < 0 or line.input_length < 1 or line.output_length < 0:
-        raise InputError("timestamp, input_length and output_length must not be negative")
-    return line
