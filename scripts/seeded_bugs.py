@@ -22,6 +22,7 @@ LENDING = ("tests/offload/test_lending.py",)
 STALLS = ("tests/engine/test_stalls.py",)
 LOOPS = ("tests/sim/test_policy_net.py", "-k", "loop_that")
 POINTS = ("tests/policies/test_resume_points.py", "-k", "renews or comes_back")
+DOCUMENTS = ("tests/sim/test_policy_net.py", "-k", "documents_rather")
 COMPARED = ("tests/engine/test_compared.py", "-k", "llama and not taken")
 _OTHER_STAGED = "Narrow or Large or Direct or Units or Unpinned"
 GPU_WORKER = ("tests/transfer/test_workers.py", "-k", "TestStagedWorker and they")
@@ -275,6 +276,20 @@ ENGINE_BUGS = (
         right="            if point and point != own and below != number:\n",
         wrong="            if point and point == own and below != number:\n",
         tests=POINTS,
+    ),
+    Bug(
+        name="what is asked of a lost end counts for the point before it",
+        file="policies/hazards.py",
+        right="is_own and (is_followed or class_ % _FOLLOWERS_COUNTED == 0)",
+        wrong="is_own and (is_followed or class_ % _FOLLOWERS_COUNTED >= 0)",
+        tests=DOCUMENTS,
+    ),
+    Bug(
+        name="nobody looks again at who waits for its turn",
+        file="offload/loads.py",
+        right="if there >= state.tokens_there:",
+        wrong="if there >= 0:",
+        tests=LENDING,
     ),
     Bug(
         name="nobody sees that a window was given up too early",
