@@ -68,15 +68,19 @@ def test_from_disk_and_after_a_restart(family, prompts, tmp_path):
 
 
 def test_with_preemptions(family, tmp_path):
-    """Answers outgrow the pool: requests give way to others, and go on from what the tiers have of them."""
+    """Answers outgrow the pool: requests give way to others, and go on from what the tiers have of them. Where a pool
+    has room for one alone, some models' requests wait for each other instead."""
     clock, chooser = Clock(), random.Random(family.name)
     prefix = [chooser.randrange(3, VOCAB_SIZE) for _ in range(16)]
     prompts = [family.choose(chooser, prefix, 9 + 6 * i, LONG_ANSWER) for i in range(6)]
-    tiers = {"memory": "1MiB", "tiers": [{"type": "disk", "path": str(tmp_path), "size": "64MiB"}]}
-    engine = family.engine(family.least_memory(), offload=tiers, clock=clock)
-    for _ in range(2):
-        check(family, engine, prompts, num_tokens=LONG_ANSWER)
-    assert engine.counters.preemptions > 0
-    assert resumed(engine)["memory"] > 0
-    check_nothing_is_held(engine, clock)
-    engine.close()
+    num_preemptions = 0
+    for room in (1.0, 1.5):
+        tiers = {"memory": "1MiB", "tiers": [{"type": "disk", "path": str(tmp_path / str(room)), "size": "64MiB"}]}
+        engine = family.engine(int(family.least_memory() * room), offload=tiers, clock=clock)
+        for _ in range(2):
+            check(family, engine, prompts, num_tokens=LONG_ANSWER)
+        num_preemptions += engine.counters.preemptions
+        assert resumed(engine)["memory"] > 0
+        check_nothing_is_held(engine, clock)
+        engine.close()
+    assert num_preemptions > 0

@@ -48,7 +48,7 @@ class TestFolder(ObjectsKeeperSuite):
         assert run(["store", "verify", spec.config.url]) == 0
         assert run(["store", "warm", spec.config.url, "--disk", str(tmp_path / "disk"), "--size", "1MiB"]) == 0
         assert run(["store", "gc", spec.config.url]) == 0
-        assert "\n1 objects, 17 B deleted, of 2 objects, " in capsys.readouterr().out
+        assert "\n1 object, 17 B deleted, of 2 objects, " in capsys.readouterr().out
         assert (old.exists(), young.exists()) == (False, True)
         with self.keeper(spec) as keeper:
             assert list(keeper.entries()) == [whole]
