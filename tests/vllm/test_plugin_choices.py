@@ -41,7 +41,7 @@ class Measured(Engine):
 
     def tier_takes(self, seconds):
         """For each chunk."""
-        self.manager.manager.read_speeds[0][1].note(MEASURED_BYTES, seconds * MEASURED_BYTES / PAGE)
+        self.manager.manager.media.read_speeds[0][1].note(MEASURED_BYTES, seconds * MEASURED_BYTES / PAGE)
 
     def leave_on_tier(self, name, count=8, in_memory=0):
         """A sequence that was stored, and of which memory has only the first chunks by now."""
@@ -149,8 +149,8 @@ def test_who_has_computed_its_prompt_keeps_nobody_waiting(engine):
 def test_what_the_device_has_need_not_be_computed(engine, asked_from, found):
     """All eight chunks take as long to read as six take to compute."""
     engine.leave_on_tier("a")
-    engine.manager.manager.read_speeds[0][1].note(MEASURED_BYTES, 6 * TOKENS * PER_TOKEN)
-    engine.manager.manager.read_speeds[0][1].note(4 * MEASURED_BYTES, 6 * TOKENS * PER_TOKEN)
+    engine.manager.manager.media.read_speeds[0][1].note(MEASURED_BYTES, 6 * TOKENS * PER_TOKEN)
+    engine.manager.manager.media.read_speeds[0][1].note(4 * MEASURED_BYTES, 6 * TOKENS * PER_TOKEN)
     context, keys = engine.announced("a")
     assert look(engine, context, keys[asked_from:]) == [found] * (8 - asked_from)
 

@@ -9,7 +9,7 @@ from vllm.v1.kv_offload.base import ReqContext
 from vllm.v1.metrics.stats import PrefillStats
 from vllm.v1.request import Request
 
-from octavo.recording import RequestRecorder
+from octavo.recording import RECORDING_BYTES, RequestRecorder
 from octavo.vllm_plugin.adapter.request import request_of
 
 _DEVICE = "device"
@@ -19,7 +19,7 @@ _ENDED_WELL = (FinishReason.STOP, FinishReason.LENGTH)
 class RecorderOfRequests:
     """Records the requests that ended well. vLLM's scheduler waits for no disk: a thread writes."""
 
-    def __init__(self, path: Path, *, block_tokens: int, most_bytes: int) -> None:
+    def __init__(self, path: Path, *, block_tokens: int, most_bytes: int = RECORDING_BYTES) -> None:
         """`block_tokens`: the tokens of vLLM's block hashes. InputError if no file can be made."""
         self._recorder = RequestRecorder(path, block_tokens=block_tokens, most_bytes=most_bytes)
         self._block_tokens = block_tokens
