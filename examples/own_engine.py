@@ -143,8 +143,7 @@ class ToyEngine:
     def start(self, request: RequestBlocks) -> tuple[Allocation, int]:
         """Waits for what is loaded, resumes, and makes room for the first step."""
         while True:
-            readiness = self.offload.prepare(request, monotonic())
-            if readiness is Readiness.READY and self.offload.is_still_ready(request, monotonic()):
+            if self.offload.prepare(request, monotonic()) is Readiness.READY:
                 resume = self.manager.find_resume(request)
                 end = min(request.num_tokens, resume.num_tokens + TOKENS_PER_STEP)
                 end = self.manager.cut_prefill(request, end, resume)

@@ -287,8 +287,8 @@ ENGINE_BUGS = (
     Bug(
         name="nobody looks again at who waits for its turn",
         file="offload/loads.py",
-        right="if there >= state.tokens_there:",
-        wrong="if there >= 0:",
+        right="return self._device_tokens(state) < state.tokens_there",
+        wrong="return self._device_tokens(state) < 0",
         tests=LENDING,
     ),
     Bug(

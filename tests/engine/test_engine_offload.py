@@ -20,8 +20,8 @@ class RecordingOffload:
         self.stores = {}
         self.answers = {}
         """By request: how often it is still to wait."""
-        self.lost = set()
-        """Requests that are to be prepared once more before they start."""
+        self.starting = set()
+        """Requests that were asked for to start now."""
         self.is_pending = False
         self.num_waits = 0
         self.resumed = {}
@@ -29,19 +29,15 @@ class RecordingOffload:
     def arrived(self, request, now):
         pass
 
-    def prepare(self, request, now, *, may_borrow):
+    def prepare(self, request, now, *, may_borrow, may_start):
         self.calls.append(("prepare", request.request_id))
+        if may_start:
+            self.starting.add(request.request_id)
         assert not request.is_started
         if self.answers.get(request.request_id, 0):
             self.answers[request.request_id] -= 1
             return Readiness.WAIT
         return Readiness.READY
-
-    def is_still_ready(self, request, now):
-        if request.request_id not in self.lost:
-            return True
-        self.lost.remove(request.request_id)
-        return False
 
     def started(self, request):
         self.calls.append(("started", request.request_id))
@@ -128,32 +124,13 @@ def test_who_waits_for_a_load_does_not_hold_up_others():
     assert engine.tokens("a") == engine.model.greedy(PROMPT, 8)
 
 
-def test_who_has_lost_its_prefix_in_the_queue_is_prepared_again_and_holds_up_nobody():
-    engine, offload = make()
-    offload.lost.add("r1")
-    engine.add("a", PROMPT, 8)
-    engine.add("b", OTHER, 2)
-    engine.run_step()
-    assert offload.of("r1")[:3] == [("prepare", "r1"), ("prepare", "r1"), ("started", "r1")]
-    engine, offload = make()
-    offload.lost.add("r1")
-    engine.add("a", PROMPT, 8)
-    engine.add("b", OTHER, 2)
-    offload.prepare = lambda request, now, *, may_borrow: (
-        Readiness.WAIT
-        if request.request_id == "r1" and "r1" not in offload.lost and not engine.outputs
-        else Readiness.READY
-    )
-    engine.run_all()
-    assert list(engine.outputs) == [("b", 0), ("a", 0)]
-
-
 def test_the_head_of_the_queue_is_prepared_while_others_run():
     engine, offload = make(max_num_seqs=1)
     for i in range(20):
         engine.add(str(i), [i], 2)
     engine.run_step()
     assert [request for call, request, *_ in offload.calls if call == "prepare"] == [f"r{i}" for i in range(1, 17)]
+    assert offload.starting == {"r1"}, "who has no seat is not looked at again"
 
 
 def test_when_nothing_can_run_it_waits_for_transfers():

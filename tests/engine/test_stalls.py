@@ -33,7 +33,7 @@ class NeverReady(RecordingOffload):
         super().__init__(manager)
         self.gone_on = set()
 
-    def prepare(self, request, now, *, may_borrow):
+    def prepare(self, request, now, *, may_borrow, may_start):
         return Readiness.READY if request.request_id in self.gone_on else Readiness.WAIT
 
     def started(self, request):

@@ -67,6 +67,18 @@ def test_what_was_called_in_and_evicted_is_loaded_again():
     assert served.offload.resumed_from(request.blocks) == {"memory": BOUNDARY}
 
 
+def test_who_is_not_to_wait_any_more_starts_with_what_is_there():
+    """Even if the device loses that too."""
+    served, request = begin_to_load(is_stuck=False)
+    served.poll()
+    assert served.offload.call_in(request.blocks)
+    assert served.is_ready(request)
+    served.offload.started(request.blocks)
+    served.forget()
+    served.poll()
+    assert served.is_ready(request)
+
+
 @pytest.mark.parametrize("has_tier", [False, True])
 def test_what_was_evicted_before_its_turn_is_loaded(has_tier):
     """The device had it when the request was looked at, so nothing was to be loaded then."""

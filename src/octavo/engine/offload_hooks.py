@@ -2,7 +2,7 @@
 
 All calls come from the engine's one thread, in the order of a request's life:
 
-    arrived  (prepare  is_still_ready?)*  started  computed*  (finished | preempted, and again from prepare | aborted)
+    arrived  prepare*  started  computed*  (finished | preempted, and again from prepare | aborted)
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,13 +26,12 @@ class OffloadHooks(BelowDevice, MediaBelow, Protocol):
     def hint(self, request_id: str, hints: Sequence[Hint]) -> None:
         """A client's knowledge of the request's resume points; told before it arrives, by the id of its blocks."""
 
-    def prepare(self, request: RequestBlocks, now: float, *, may_borrow: bool = True) -> Readiness:
+    def prepare(
+        self, request: RequestBlocks, now: float, *, may_borrow: bool = True, may_start: bool = True
+    ) -> Readiness:
         """READY: the request may be admitted, with what the device has now. WAIT: ask again in the next step, until a
-        deadline. NO_ROOM: ask again, and let nobody younger in. With `may_borrow`, pages may be lent to it."""
-
-    def is_still_ready(self, request: RequestBlocks, now: float) -> bool:
-        """Asked of a READY request just before it starts. False: it is to be prepared again, since the device has lost
-        something of it."""
+        deadline. NO_ROOM: ask again, and let nobody younger in. With `may_borrow`, pages may be lent to it. Without
+        `may_start` it would not be admitted now, and the device may have lost what READY was told of."""
 
     def started(self, request: RequestBlocks) -> None:
         """The request now holds its pages itself, or is not to wait for a load any more."""

@@ -311,15 +311,13 @@ class Scheduler:
         for choice in self._next:
             if self._is_following(choice):
                 continue
-            readiness = self._prepare(choice, now, may_borrow=has_room)
             has_seat &= self._budget > 0 and self._num_seats_taken + choice.num_seats <= self.limits.max_num_seqs
-            if has_seat and has_room and readiness is Readiness.READY and not self._is_still_ready(choice, now):
-                readiness = self._prepare(choice, now, may_borrow=True)
+            readiness = self._prepare(choice, now, may_borrow=has_room, may_start=has_seat and has_room)
             while has_seat and has_room and readiness is not Readiness.WAIT:
                 if readiness is Readiness.READY and self._try_to_start(choice):
                     break
                 has_room = self._call_in_loan(choice)  # if not, no younger one overtakes it or borrows freed pages
-                readiness = self._prepare(choice, now, may_borrow=has_room)
+                readiness = self._prepare(choice, now, may_borrow=has_room, may_start=has_room)
 
     def _is_following(self, choice: Choice) -> bool:
         """Whether the choice waits for a leader, which computes its prefix."""
@@ -334,18 +332,13 @@ class Scheduler:
         choice.leader = None
         return False
 
-    def _prepare(self, choice: Choice, now: float, *, may_borrow: bool) -> Readiness:
+    def _prepare(self, choice: Choice, now: float, *, may_borrow: bool, may_start: bool) -> Readiness:
         if self._offload is None or choice.request.wants_prompt_logprobs:
             return Readiness.READY
         self._prepared.add(choice)
-        readiness = self._offload.prepare(choice.blocks, now, may_borrow=may_borrow)
+        readiness = self._offload.prepare(choice.blocks, now, may_borrow=may_borrow, may_start=may_start)
         self.is_waiting_for_loads |= readiness is not Readiness.READY
         return readiness
-
-    def _is_still_ready(self, choice: Choice, now: float) -> bool:
-        if self._offload is None or choice.request.wants_prompt_logprobs:
-            return True
-        return self._offload.is_still_ready(choice.blocks, now)
 
     def _try_to_start(self, choice: Choice) -> bool:
         """Resumes a waiting choice and allocates its first chunk, or changes nothing."""

@@ -107,8 +107,11 @@ class Loader:
     def is_loading(self) -> bool:
         return bool(self._loads)
 
-    def prepare(self, state: RequestOffloadState, now: float, *, may_borrow: bool) -> Readiness:
-        """Moves the load of a waiting request forward. Without `may_borrow` the request gets no device pages."""
+    def prepare(self, state: RequestOffloadState, now: float, *, may_borrow: bool, may_start: bool) -> Readiness:
+        """Moves the load of a waiting request forward. Without `may_borrow` the request gets no device pages. Without
+        `may_start` READY may be told of what the device has lost since."""
+        if may_start and self._has_lost(state, now):
+            self._begin_anew(state, now)
         match state.phase:
             case LoadPhase.READY | LoadPhase.LOADED:
                 return Readiness.READY
@@ -124,27 +127,10 @@ class Loader:
             case _ as unreachable:
                 assert_never(unreachable)
 
-    def is_still_ready(self, state: RequestOffloadState, now: float) -> bool:
-        """False, and the request is to be prepared again: it needed no load when it was looked at, and since then the
-        device has lost some of what it had."""
-        if state.phase is not LoadPhase.READY or not state.tokens_there or state.looked_at == now:
-            return True
-        there = self._device_tokens(state)
-        if there >= state.tokens_there:
-            return True
-        state.phase, state.seen_epoch, state.tokens_there, state.outlook = LoadPhase.NEW, -1, 0, None
-        if state.num_device_tokens is not None:
-            state.num_device_tokens = min(state.num_device_tokens, there)
-        if state.renewals_left is None:
-            state.deadline = now + self._patience_s  # it has waited for its turn, and for nothing else
-        else:
-            self._renew(state, now)
-        return False
-
     def started(self, state: RequestOffloadState) -> None:
         """The request now holds its pages itself, or has ended."""
         self._end_loan(state)
-        state.phase = LoadPhase.READY
+        state.phase, state.tokens_there = LoadPhase.READY, 0
         if state.awaited:
             self._manager.stop_waiting(list(state.awaited))
             state.awaited.clear()
@@ -158,6 +144,23 @@ class Loader:
         state.phase = LoadPhase.NEW
         self.epoch += 1
         return True
+
+    def _has_lost(self, state: RequestOffloadState, now: float) -> bool:
+        """Whether the request needed no load, and the device has lost some of what it had of it then."""
+        if state.phase is not LoadPhase.READY or not state.tokens_there or state.looked_at == now:
+            return False
+        state.looked_at = now
+        return self._device_tokens(state) < state.tokens_there
+
+    def _begin_anew(self, state: RequestOffloadState, now: float) -> None:
+        """What the request does not find on the device any more may come from memory or a tier."""
+        state.phase, state.seen_epoch, state.tokens_there, state.outlook = LoadPhase.NEW, -1, 0, None
+        if state.num_device_tokens is not None:
+            state.num_device_tokens = min(state.num_device_tokens, self._device_tokens(state))
+        if state.renewals_left is None:
+            state.deadline = now + self._patience_s  # it has waited for its turn, and for nothing else
+        else:
+            self._renew(state, now)
 
     def _end_loan(self, state: RequestOffloadState) -> None:
         if state.pages is not None:
@@ -215,10 +218,7 @@ class Loader:
     def _look(self, state: RequestOffloadState, now: float, *, may_borrow: bool) -> Readiness:
         plan = self._what_to_load(state, now)
         if plan is None:
-            state.phase, state.looked_at = LoadPhase.READY, now
-            state.tokens_there = device_tokens(
-                state.request, self._device.blocks_of(state.request), self._device.config
-            )
+            state.phase, state.looked_at, state.tokens_there = LoadPhase.READY, now, self._device_tokens(state)
             return Readiness.READY
         state.seen_epoch, state.look_again_at, state.has_room = self.epoch, now + _LOOK_AGAIN_S, True
         if state.renewals_left is None:

@@ -98,9 +98,9 @@ class RequestOffloadState:
     """The loader's epoch when the request was last looked at. Nothing has changed since if the epoch is still the
     same."""
     looked_at: float = 0.0
-    """When it was found that it needs no load."""
+    """When the device was last seen to have what it needs."""
     tokens_there: int = 0
-    """The resume point that the device alone had then."""
+    """The resume point that the device alone had when it was found to need no load."""
     has_room: bool = True
     """Whether the device had room for the whole request when it was last looked at."""
     pages: HeldPages | None = None

@@ -138,17 +138,14 @@ class OffloadScheduler:
         """Tells what a client knows of the request's resume points, before it is prepared. This call is optional."""
         self._hinter.add(request_id, hints)
 
-    def prepare(self, request: OffloadedRequest, now: float, *, may_borrow: bool = True) -> Readiness:
+    def prepare(
+        self, request: OffloadedRequest, now: float, *, may_borrow: bool = True, may_start: bool = True
+    ) -> Readiness:
         """Whether a waiting request can start now. It waits at most `patience_s` after the last of its chunks came,
         except while other requests hold the pages that it needs. Without `may_borrow` it gets no pages yet, since an
-        older request waits for pages; only memory is filled."""
-        return self._loader.prepare(self._state_of(request, now), now, may_borrow=may_borrow)
-
-    def is_still_ready(self, request: OffloadedRequest, now: float) -> bool:
-        """To ask of a READY request just before it starts, unless it was prepared in the same moment. False: the device
-        has lost something of it meanwhile. Prepare it again: it may come from memory or a tier."""
-        state = self._requests.get(request.request_id)
-        return state is None or self._loader.is_still_ready(state, now)
+        older request waits for pages; only memory is filled. Without `may_start` it would not start now if it could:
+        READY is then not looked at again, which takes time in proportion to the prompt."""
+        return self._loader.prepare(self._state_of(request, now), now, may_borrow=may_borrow, may_start=may_start)
 
     def started(self, request: OffloadedRequest) -> None:
         """The request now holds its pages itself, or will not wait for a load any more."""

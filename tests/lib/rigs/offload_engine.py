@@ -104,11 +104,7 @@ class OffloadingEngine(NaiveEngine):
         )
 
     def is_ready(self, request: NaiveRequest) -> bool:
-        prepare, blocks = self.offload.prepare, request.blocks
-        is_ready = prepare(blocks, self.now) is Readiness.READY
-        if is_ready and not self.offload.is_still_ready(blocks, self.now):
-            is_ready = prepare(blocks, self.now) is Readiness.READY
-        return is_ready
+        return self.offload.prepare(request.blocks, self.now) is Readiness.READY
 
     def schedule(self, step_plans: Iterable[StepPlan]) -> list[bool]:
         plans = list(step_plans)
