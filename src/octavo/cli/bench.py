@@ -12,8 +12,26 @@ from octavo.errors import InputError
 
 app = typer.Typer(name="bench", help="Measure a server.")
 
-_OF_A_TRACE = ("speed", "block_tokens", "limit")
+_OF_A_TRACE = ("trace_block", "speed", "block_tokens", "limit")
 _OF_CONVERSATIONS = ("conversations", "turns", "shared_tokens", "turn_tokens", "output_tokens")
+
+_Trace = Annotated[
+    Path | None,
+    typer.Option(help="Replay this trace, of any form that `octavo simulate` reads.", show_default="conversations"),
+]
+_TraceBlock = Annotated[
+    int | None,
+    typer.Option(help="Tokens of the trace's blocks, if the usual size is wrong.", min=1, show_default="by its form"),
+]
+_BlockTokens = Annotated[
+    int | None,
+    typer.Option(
+        help="Tokens sent for each block of the trace: fewer shrink all lengths alike.",
+        min=1,
+        max=65536,
+        show_default="as many as it has",
+    ),
+]
 
 
 @app.callback()
@@ -30,22 +48,12 @@ def serve(
     api_key: Annotated[
         str | None, typer.Option(help="The server's API key.", envvar="OCTAVO_API_KEY", show_default="none")
     ] = None,
-    trace: Annotated[
-        Path | None,
-        typer.Option(help="Replay this trace, of any form that `octavo simulate` reads.", show_default="conversations"),
-    ] = None,
+    trace: _Trace = None,
+    trace_block: _TraceBlock = None,
     speed: Annotated[
         float | None, typer.Option(help="How many times as fast as the trace.", show_default="no waiting")
     ] = None,
-    block_tokens: Annotated[
-        int | None,
-        typer.Option(
-            help="Tokens for each block of the trace: fewer than it has shrink all lengths alike.",
-            min=1,
-            max=65536,
-            show_default="as many",
-        ),
-    ] = None,
+    block_tokens: _BlockTokens = None,
     limit: Annotated[int | None, typer.Option(help="So many requests of the trace.", min=1, show_default="all")] = None,
     conversations: Annotated[int, typer.Option(help="Without a trace: so many conversations.", min=1)] = 16,
     turns: Annotated[int, typer.Option(help="Requests of each conversation.", min=1)] = 4,
@@ -72,7 +80,7 @@ def serve(
     if trace is not None:
         from octavo.sim import read_trace
 
-        asked = read_trace(trace, most_requests=limit)
+        asked = read_trace(trace, block_tokens=trace_block, most_requests=limit)
         sessions = replay_trace(asked, tokens, block_tokens=block_tokens, speed=speed)
     else:
         shape = ConversationShape(
