@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from octavo.server.app import make_app
+from octavo.server.config import HttpConfig
 from octavo.server.connection import Connection, most_connections
 from rigs.running_server import serving
 
@@ -412,8 +413,8 @@ def test_no_more_than_the_process_may_have():
     files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (64, most))
-        assert most_connections(100_000) < 100_000
+        assert most_connections(HttpConfig(most_connections=100_000)) < 100_000
         assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 64
-        assert most_connections(10) == 10
+        assert most_connections(HttpConfig(most_connections=10)) == 10
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (files, most))

@@ -71,7 +71,7 @@ def list_namespaces(
         where = f"family {family[:16]}, epoch {epoch}" + (", left behind by a reset" if is_former else "")
         write_output(f"{namespace}  {_aged(share, keeper)}; {_whose(names[family, namespace])}; {where}\n")
     if not lines:
-        write_output(f"{keeper.url}: no {keeper.items} of Octavo here\n")
+        write_output(f"{keeper.url}: no {keeper.item}s of Octavo here\n")
 
 
 @app.command()
@@ -96,7 +96,7 @@ def stat(
         return
     write_output(f"{_aged(inventory.total, keeper)}; {counted(len(inventory.namespaces), 'namespace')}\n")
     write_output(f"{_told(inventory.former, keeper)} left behind by resets: `octavo store gc` deletes them\n")
-    write_output(f"{counted(inventory.others, 'other ' + keeper.items.removesuffix('s'))}\n")
+    write_output(f"{counted(inventory.others, 'other ' + keeper.item)}\n")
     for tenant, share in sorted(inventory.tenants.items()):
         write_output(f"{'without a salt' if tenant == 'shared' else 'tenant ' + tenant}: {_told(share, keeper)}\n")
 
@@ -384,7 +384,7 @@ def _total(items: "Iterable[StoredItem]") -> "Share":
 
 
 def _told(share: "Share", keeper: "StoreKeeper") -> str:
-    return f"{counted(share.count, keeper.items.removesuffix('s'))}, {format_bytes(share.num_bytes)}"
+    return f"{counted(share.count, keeper.item)}, {format_bytes(share.num_bytes)}"
 
 
 def _aged(share: "Share", keeper: "StoreKeeper") -> str:

@@ -17,7 +17,7 @@ class StatusServer(uvicorn.Server):
 
     def __init__(self, routes: FleetRoutes, config: HttpConfig) -> None:
         """The key of the configuration is the operator's."""
-        by_access, most = routes.by_access(), most_connections(config.most_connections)
+        by_access, most = routes.by_access(), most_connections(config)
         gate = Middleware(
             Gate,
             routes=by_access,

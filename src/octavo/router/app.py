@@ -61,7 +61,7 @@ class RouterServer(SignalledServer):
         self.admission = Admission(
             most_requests=config.most_open, most_bytes=config.max_buffered_bytes, is_shared=bool(tenants)
         )
-        most = most_connections(config.most_connections, files_each=config.files_per_connection)
+        most = most_connections(config)
         proxy = Proxy(self.fleet, self.metrics.first_token.observe, engine_api_key=config.engine_api_key)
         routes = _Routes(self.fleet, proxy, self.admission, self.metrics, config, tenants=tenants)
         app = routes.app(is_crowded=lambda: len(self.server_state.tasks) > most)

@@ -14,6 +14,8 @@ import h11
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from octavo.server.config import HttpConfig
+
 SPARE_CONNECTIONS = 32
 """Connections beyond the limit that are still accepted, so that `/health` is answered when all others are busy."""
 _FILES_FOR_OTHERS = 256
@@ -23,17 +25,17 @@ _SHARE = 32
 """One in so many idle connections is closed when there are too many, as looking for the idlest looks at all."""
 
 
-def most_connections(wanted: int, *, files_each: int = 1) -> int:
-    """The wanted number, or fewer if the process may not open that many files. Raises the limit of files if it can.
-    `files_each`: the files of a busy connection, with those that its request needs elsewhere."""
+def most_connections(config: HttpConfig) -> int:
+    """The wanted number, or fewer if the process may not open that many files. Raises the limit of files if it can."""
     files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     allowed = _MOST_FILES if most == resource.RLIM_INFINITY else min(most, _MOST_FILES)
     if files != resource.RLIM_INFINITY and files < allowed:
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, most))
         files = allowed
     if files == resource.RLIM_INFINITY:
-        return wanted
-    return min(wanted, max(files // 2, files - _FILES_FOR_OTHERS) // files_each)
+        return config.most_connections
+    for_clients = max(files // 2, files - _FILES_FOR_OTHERS) // config.files_per_connection
+    return min(config.most_connections, for_clients)
 
 
 class Connection(H11Protocol):

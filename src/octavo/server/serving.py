@@ -43,7 +43,7 @@ class Server(SignalledServer):
         self._patience_s = config.shutdown_timeout_s
         self.service = Service(engine, config, read_offload=read_offload, has_tenants=bool(tenants))
         self._is_urgent = asyncio.Event()
-        most = most_connections(config.most_connections)
+        most = most_connections(config)
         app = make_app(self.service, is_crowded=lambda: len(self.server_state.tasks) > most, tenants=tenants)
         super().__init__(uvicorn.Config(app, **http_settings(config, last_words_s=_LAST_WORDS_S)))
 

@@ -38,7 +38,6 @@ def url_of(listener: socket.socket) -> str:
 
 def http_settings(config: HttpConfig, *, last_words_s: float = 0.0) -> dict[str, Any]:
     """The settings of uvicorn for every server here."""
-    most = most_connections(config.most_connections, files_each=config.files_per_connection)
     return {
         "lifespan": "off",
         "ws": "none",
@@ -47,7 +46,7 @@ def http_settings(config: HttpConfig, *, last_words_s: float = 0.0) -> dict[str,
         "server_header": False,
         "http": Connection,
         "backlog": _BACKLOG,
-        "limit_concurrency": most + SPARE_CONNECTIONS,
+        "limit_concurrency": most_connections(config) + SPARE_CONNECTIONS,
         "timeout_keep_alive": config.keep_alive_s,
         "timeout_graceful_shutdown": int(config.shutdown_timeout_s + last_words_s) + 1,
     }

@@ -31,8 +31,8 @@ class StoredItem(NamedTuple):
 class StoreKeeper(ABC):
     """One store, of all engines. Its methods wait, and `find` may run in several threads."""
 
-    items: ClassVar[str] = "objects"
-    """The store's word for its items."""
+    item: ClassVar[str] = "object"
+    """The store's word for one of its items."""
     own_expiry: ClassVar[str] = ""
     """A sentence on how the store itself limits age or size, if it does. Then `gc` takes no age and no size."""
 

@@ -136,9 +136,9 @@ def _estimated_weight_bytes(model: Model, family: Family | None) -> int | None:
 
 
 def _refuse_unread_layout(model: Model, family: Family | None) -> None:
-    """Refuses a key that hints at differing layers and was not read; of an unknown family also a list with an entry for
-    each layer. The reader of a known family may use a list of all
-    layers instead, and knows that the chunks of a scan (`mamba_chunk_size`) are not cached."""
+    """Refuses a key that hints at differing layers and was not read. Of an unknown family that is also any list with an
+    entry for each layer. The reader of a known family may use a list of all layers instead, and knows that the chunks
+    of a scan (`mamba_chunk_size`) are not cached."""
     view = model.view
     if family is not None and any(view.has(key) for key in _LISTS_OF_LAYERS):
         return

@@ -45,7 +45,7 @@ class SelectionServer(SignalledServer):
         self.service = SelectionService(keys=config.kv_events_keys, reservation_timeout_s=config.reservation_timeout_s)
         self.metrics = SelectionMetrics()
         self.admission = Admission(most_requests=config.most_open, most_bytes=config.max_buffered_bytes)
-        most = most_connections(config.most_connections)
+        most = most_connections(config)
         app = self._app(config, is_crowded=lambda: len(self.server_state.tasks) > most)
         self._patience_s = config.shutdown_timeout_s
         super().__init__(uvicorn.Config(app, **http_settings(config)))

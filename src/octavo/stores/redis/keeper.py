@@ -22,7 +22,7 @@ _LISTED = 1000
 class RedisKeeper(StoreKeeper):
     """One database of one server."""
 
-    items = "values"
+    item = "value"
     own_expiry = (
         "Redis ends values by itself: by age with engines' --shared-keep, by size with the server's maxmemory and "
         "maxmemory-policy volatile-lru; leave --older-than and --size out, and gc deletes what resets left behind"
