@@ -103,6 +103,14 @@ def test_a_file_that_is_no_trace_is_refused(octavo, tmp_path):
     assert (ran.code, "line 1: input_length" in ran.err) == (2, True)
 
 
+def test_blocks_of_another_size_are_said_with_the_flag_that_the_refusal_names(octavo, server, tmp_path):
+    path = tmp_path / "trace.jsonl"
+    path.write_text(json.dumps(TRACE[0] | {"input_length": 40, "hash_ids": [1, 2, 3]}))
+    ran = octavo("bench", "serve", server.url, "--trace", path)
+    assert (ran.code, "(--trace-block)" in ran.err) == (2, True)
+    assert bench(octavo, server, "--trace", path, "--trace-block", 16)["tokens"]["prompt"] == 40
+
+
 def test_a_recording_of_a_server_is_replayed(octavo, server, tmp_path):
     """As one was: hashes of blocks of 16 tokens, and what was answered in the hashes too."""
     header = {"octavo_recording": 1, "block_tokens": 16}
