@@ -11,7 +11,7 @@ import pytest
 from rigs.octavo_process import start_octavo
 from rigs.processes import bound
 
-pytest.importorskip("torch", reason="needs the engine: pip install 'octavo[engine]'")
+pytest.importorskip("starlette", reason="needs the router: pip install 'octavo[router]'")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
