@@ -10,11 +10,10 @@ from octavo.engine import EngineConfig, check_together
 from octavo.errors import InputError
 from octavo.gateway import PickerConfig
 from octavo.offload import OffloadConfig
-from octavo.planning import read_yaml_file
 from octavo.policies import POLICIES
 from octavo.router import RouterConfig, SelectionConfig
 from octavo.server import ServerConfig
-from octavo.settings import shown, unknown_name
+from octavo.settings import read_yaml_file, shown, unknown_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,6 @@ from octavo.planning.models import (
     read_json_object,
     read_layers_file,
     read_model,
-    read_yaml_file,
 )
 from octavo.planning.planner import plan_kv_cache
 from octavo.planning.report import GroupReport, PlanReport, VllmReport, report_plan
@@ -39,7 +38,6 @@ __all__ = [
     "read_json_object",
     "read_layers_file",
     "read_model",
-    "read_yaml_file",
     "report_plan",
     "usable_bytes",
     "why_nothing_resumes",

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 from octavo.errors import InputError
-from octavo.planning import read_yaml_file
 from octavo.server import run_apart
-from octavo.settings import Settings
+from octavo.settings import Settings, read_yaml_file
 
 _logger = logging.getLogger(__name__)
 

@@ -7,7 +7,6 @@ from octavo.planning.models.config_view import ConfigView
 from octavo.planning.models.layers_file import read_layers_file
 from octavo.planning.models.model_layers import MAX_LAYERS, ModelLayers
 from octavo.planning.models.reader import layers_from_config, read_json_object, read_model
-from octavo.planning.models.text_file import read_yaml_file
 
 __all__ = [
     "MAX_LAYERS",
@@ -17,5 +16,4 @@ __all__ = [
     "read_json_object",
     "read_layers_file",
     "read_model",
-    "read_yaml_file",
 ]

@@ -18,8 +18,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from octavo.errors import InputError
 from octavo.planning.models.config_view import MAX_COUNT
 from octavo.planning.models.model_layers import MAX_LAYERS, Layers, ModelLayers
-from octavo.planning.models.text_file import read_yaml_file
-from octavo.settings import shown
+from octavo.settings import read_yaml_file, shown
 from octavo.specs import CacheDType, KVCacheSpec, KVCacheSpecRegistry
 
 _TOP_KEYS = ("architecture", "layers", "max_encoder_tokens", "max_model_len")

@@ -13,9 +13,8 @@ from octavo.planning.models.generic import read_unknown
 from octavo.planning.models.model import Model, Target
 from octavo.planning.models.model_layers import ModelLayers
 from octavo.planning.models.recurrent import STATE_DTYPES
-from octavo.planning.models.text_file import read_text_file
 from octavo.planning.models.weights import estimated_weight_bytes, stored_weight_bytes
-from octavo.settings import shown
+from octavo.settings import read_text_file, shown
 from octavo.specs import CacheDType
 
 _TEXT_PARTS = ("text_config", "llm_config", "language_config", "thinker_config")

@@ -12,7 +12,7 @@ from pathlib import Path
 from octavo.errors import MALFORMED, ModelConfigError
 from octavo.planning.models.config_view import MAX_COUNT, ConfigView
 from octavo.planning.models.model_layers import Layers
-from octavo.planning.models.text_file import read_text_file
+from octavo.settings import read_text_file
 from octavo.specs import CacheDType, MambaSpec
 
 _INDEX = "model.safetensors.index.json"

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from octavo.errors import InputError
-from octavo.settings import load_yaml, shown
+from octavo.settings.words import shown
 
 MAX_FILE_BYTES = 16 * 2**20
 """Configs of the largest models have some tens of kilobytes."""
@@ -45,3 +46,20 @@ def read_yaml_file(path: Path, *, holds: str) -> Mapping[object, object]:
     if not isinstance(document, dict):
         raise InputError(f"{path}: must hold keys and values with {holds}, not {shown(document)}")
     return document
+
+
+def load_yaml(text: str | bytes) -> object:
+    """What a person wrote. Raises yaml.YAMLError, ValueError (an impossible date), or RecursionError."""
+    return yaml.load(text, _YamlReader)  # noqa: S506 - a safe one
+
+
+class _YamlReader(yaml.SafeLoader):
+    """Refuses a key that stands twice in one mapping, where YAML's readers silently take the last value."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[tuple[str, str]] = set()
+        for key in [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]:
+            if (key.tag, key.value) in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} stands twice", key.start_mark)
+            seen.add((key.tag, key.value))
+        return super().construct_mapping(node, deep=deep)
