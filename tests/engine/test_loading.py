@@ -132,7 +132,7 @@ def test_a_value_that_no_model_has_is_named(llama, key, value, expected):
         ("generation_config.json", {"pad_token_id": "x"}, "pad_token_id must be a token's whole number, not 'x'"),
         ("generation_config.json", {"eos_token_id": {}}, r"eos_token_id must be .*not \{\}"),
         ("generation_config.json", {"eos_token_id": 384}, "eos_token_id must be of the vocabulary, from 0 to 383"),
-        ("tokenizer_config.json", None, "must hold a JSON object, not None"),
+        ("tokenizer_config.json", None, "must hold a JSON object, not null"),
         ("tokenizer_config.json", {"tokenizer_class": 3}, "tokenizer_class must be text"),
         ("tokenizer_config.json", {"added_tokens_decoder": []}, r"added_tokens_decoder must be an object, not \[\]"),
         ("tokenizer_config.json", {"chat_template": 3}, "chat_template must be text, or a list of named ones, not 3"),

@@ -172,7 +172,7 @@ def test_a_recording_whose_last_line_is_cut_off_is_read_up_to_there(tmp_path, ca
         ([mooncake(), without("hash_ids")], "line 2: hash_ids is missing; it must be a list"),
         ([mooncake(output_length=-1)], "output_length must be a whole number from 0 to"),
         ([mooncake(hash_ids=[1, -2, 3])], "hash_ids must be a list of whole numbers from 0 on, and has -2"),
-        ([mooncake(hash_ids=[1, True, 3])], "and has True"),
+        ([mooncake(hash_ids=[1, True, 3])], "and has true"),
         ([mooncake(hash_ids=7)], "hash_ids must be a list of whole numbers from 0 on, not 7"),
         ([mooncake(input_length=1 << 60)], "input_length must be"),
         ([{"text": "hello"}], "line 1: it has text; a trace has hash_ids"),
@@ -183,7 +183,7 @@ def test_a_recording_whose_last_line_is_cut_off_is_read_up_to_there(tmp_path, ca
         ([chat(("human", "hi"), ("robot", "ho"))], "and there are 'human', 'robot'"),
         ([{"messages": []}], "and there are no turns"),
         ([[1, 2]], "record 1: an object is wanted, not 1"),
-        ([[mooncake(), None]], "record 2: an object is wanted, not None"),
+        ([[mooncake(), None]], "record 2: an object is wanted, not null"),
         ([], "has no requests"),
     ],
 )

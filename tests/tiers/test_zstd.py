@@ -162,7 +162,7 @@ class TestSpec:
             ({"level": 23}, "level must be a whole number from 1 to 22"),
             ({"element_bytes": [2, 3]}, r"element_bytes\[1\] must be 1, 2 or 4, not 3"),
             ({"element_bytes": []}, "element_bytes must be 1, 2 or 4 or a list of them"),
-            ({"element_bytes": True}, "element_bytes must be 1, 2 or 4 or a list of them, not True"),
+            ({"element_bytes": True}, "element_bytes must be 1, 2 or 4 or a list of them, not true"),
             ({"lossy": "int8", "tier": DISK}, "unknown setting 'lossy'"),
             ({"tier": {"type": "zstd", "tier": DISK}}, "cannot lie upon another one"),
         ],

@@ -6,12 +6,16 @@ from difflib import get_close_matches
 
 _PASSWORD = re.compile(r"(?<=://)\S*(?=@)|(?<=password=)[^&\s]+")
 _LONGEST_URL = 4096
+_WORDS = {True: "true", False: "false", None: "null"}
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 60
 
 
 def shown(value: object) -> str:
-    """A foreign value for a message: short, on one line, printable, and without the password of a URL."""
+    """A foreign value for a message: short, on one line, printable, and without the password of a URL. True, false and
+    null are as JSON and YAML have them."""
+    if value is None or isinstance(value, bool):
+        return _WORDS[value]
     if isinstance(value, str) and len(value) <= _LONGEST_URL:
         value = _PASSWORD.sub("***", value)
     try:

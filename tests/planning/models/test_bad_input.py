@@ -23,7 +23,7 @@ LLAMA = {
     [
         ({"num_hidden_layers": None}, "config: num_hidden_layers is missing"),
         ({"num_hidden_layers": "4"}, "num_hidden_layers must be a whole number of 1 or more, not '4'"),
-        ({"num_hidden_layers": True}, "not True"),
+        ({"num_hidden_layers": True}, "not true"),
         ({"num_hidden_layers": 0}, "not 0"),
         ({"num_hidden_layers": -3}, "not -3"),
         ({"num_hidden_layers": 4.0}, r"not 4\.0"),
@@ -100,7 +100,7 @@ def test_unknown_architectures(changes, message):
         ("", "is no JSON"),
         ("{", "is no JSON"),
         ("[]", r"must hold a JSON object, not \[\]"),
-        ("null", "must hold a JSON object, not None"),
+        ("null", "must hold a JSON object, not null"),
         ('{"a": ' + "9" * 5000 + "}", "has a number of too many digits"),
         ("[" * 200_000, "nested too deeply"),
     ],

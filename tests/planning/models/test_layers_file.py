@@ -86,7 +86,7 @@ def test_third_party_specs(read):
         ("layers: [{kind: full_attention, heads: 1}]", "FullAttentionSpec has no field 'heads'; it has block_size"),
         ("layers: [{kind: full_attention, 1: 1}]", "has no field 1"),
         ("layers: [{kind: full_attention, num_kv_heads: one, head_size: 8}]", "num_kv_heads must be a whole number"),
-        ("layers: [{kind: full_attention, num_kv_heads: yes, head_size: 8}]", "num_kv_heads must be .* not True"),
+        ("layers: [{kind: full_attention, num_kv_heads: yes, head_size: 8}]", "num_kv_heads must be .* not true"),
         ("layers: [{kind: full_attention, num_kv_heads: 0, head_size: 8}]", "num_kv_heads must be .* 1 or more"),
         ("layers: [{kind: full_attention, num_kv_heads: 1, head_size: 8, dtype: 8}]", "dtype must name a type"),
         ("layers: [{kind: full_attention, num_kv_heads: 1, head_size: 8, dtype: x}]", "dtype: unknown dtype 'x'"),
