@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 
 from octavo.errors import InputError
 from octavo.events import SourceConfig, Subscriber, SubscriberConfig
@@ -44,9 +45,11 @@ async def listen(member: Member, facts: EngineFacts, indexes: Indexes) -> None:
 
 
 async def _read(source: SourceConfig, member: Member, facts: EngineFacts, indexes: Indexes) -> None:
-    """After an error that is not the engine's, such as that no more files may be opened, it begins anew."""
+    """After an error that is not the engine's, such as that no more files may be opened, it begins anew: after longer
+    pauses the sooner it fails again."""
     pause_s, told = _FIRST_PAUSE_S, ""
     while not member.has_left:
+        began = time.monotonic()
         try:
             with Subscriber(SubscriberConfig(sources=(source,), with_tokens=False)) as subscriber:
                 feed = _feed_of(member, facts, indexes)
@@ -56,6 +59,8 @@ async def _read(source: SourceConfig, member: Member, facts: EngineFacts, indexe
         except InputError:
             raise
         except Exception as error:
+            if time.monotonic() - began > _LONGEST_PAUSE_S:
+                pause_s, told = _FIRST_PAUSE_S, ""
             if repr(error) != told:
                 told = repr(error)
                 _logger.exception("engine %s: reading its events has failed", member.name)
