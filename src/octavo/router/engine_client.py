@@ -8,6 +8,8 @@ from http.cookiejar import CookieJar, DefaultCookiePolicy
 
 import httpx
 
+from octavo.router.engine_connections import EngineConnections
+
 _CONNECT_TIMEOUT_S = 5.0
 
 
@@ -15,7 +17,7 @@ def open_engine_client() -> httpx.AsyncClient:
     """Opens no connection."""
     return httpx.AsyncClient(
         timeout=httpx.Timeout(None, connect=_CONNECT_TIMEOUT_S),
-        limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
+        transport=EngineConnections(),
         headers={"accept-encoding": "identity"},
         cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
         trust_env=False,

@@ -1,0 +1,103 @@
+"""`EngineConnections`: the connections to engines. Each has one request at a time; an idle one takes the next.
+
+httpx's own pool looks at all its connections for each idle one, whenever a request begins or ends. After 1,000 streams
+that ended together nobody was answered for 40 s. Here a request begins and ends at one cost, however many there are.
+"""
+
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from typing import NamedTuple, TypeAlias
+
+import httpx
+
+_KEPT_IDLE_S = 5.0
+_Place: TypeAlias = tuple[bytes, bytes, int | None]
+"""Scheme, host and port."""
+
+
+class _Idle(NamedTuple):
+    """A connection without a request."""
+
+    connection: httpx.AsyncHTTPTransport
+    since: float
+
+
+class EngineConnections(httpx.AsyncBaseTransport):
+    """Opens a connection where none is idle. Used from one event loop."""
+
+    def __init__(self, *, kept_idle_s: float = _KEPT_IDLE_S, clock: Callable[[], float] = time.monotonic) -> None:
+        self._kept_idle_s = kept_idle_s
+        self._clock = clock
+        self._tls = httpx.create_ssl_context(trust_env=False)
+        self._limits = httpx.Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=kept_idle_s)
+        self._open: set[httpx.AsyncHTTPTransport] = set()
+        self._idle: dict[_Place, deque[_Idle]] = {}
+        """Of each place with idle connections, the one that has been idle for longest first."""
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """The answer, whose end leaves the connection idle. Connections that have been idle for long are closed."""
+        await self._close_old()
+        place = (request.url.raw_scheme, request.url.raw_host, request.url.port)
+        connection = self._take(place)
+        try:
+            answer = await connection.handle_async_request(request)
+        except BaseException:
+            self._give_back(place, connection)
+            raise
+        assert isinstance(answer.stream, httpx.AsyncByteStream)
+        answer.stream = _Answer(answer.stream, lambda: self._give_back(place, connection))
+        return answer
+
+    async def aclose(self) -> None:
+        """Closes all connections."""
+        self._idle.clear()
+        while self._open:
+            await self._open.pop().aclose()
+
+    def _take(self, place: _Place) -> httpx.AsyncHTTPTransport:
+        """The one that was used last, so that connections that are too many grow old."""
+        if idle := self._idle.get(place):
+            connection = idle.pop().connection
+            if not idle:
+                del self._idle[place]
+            return connection
+        connection = httpx.AsyncHTTPTransport(verify=self._tls, trust_env=False, limits=self._limits)
+        self._open.add(connection)
+        return connection
+
+    def _give_back(self, place: _Place, connection: httpx.AsyncHTTPTransport) -> None:
+        """A connection that has broken off is opened again by its next request."""
+        if connection in self._open:
+            self._idle.setdefault(place, deque()).append(_Idle(connection, self._clock()))
+
+    async def _close_old(self) -> None:
+        too_old = self._clock() - self._kept_idle_s
+        closed: list[httpx.AsyncHTTPTransport] = []
+        for place in [place for place, idle in self._idle.items() if idle[0].since <= too_old]:
+            idle = self._idle[place]
+            while idle and idle[0].since <= too_old:
+                closed.append(idle.popleft().connection)
+            if not idle:
+                del self._idle[place]
+        self._open.difference_update(closed)
+        for connection in closed:
+            await connection.aclose()
+
+
+class _Answer(httpx.AsyncByteStream):
+    """The body of an answer, and what is done at its end."""
+
+    def __init__(self, body: httpx.AsyncByteStream, end: Callable[[], None]) -> None:
+        self._body = body
+        self._end = end
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for piece in self._body:
+            yield piece
+
+    async def aclose(self) -> None:
+        try:
+            await self._body.aclose()
+        finally:
+            self._end()

@@ -1,0 +1,137 @@
+"""The connections to engines: how many there are must not matter, and none must be left behind."""
+
+import asyncio
+from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import count
+
+import httpcore
+import httpx
+
+from octavo.router.engine_connections import EngineConnections
+
+NUM_STREAMS = 100
+KEPT_IDLE_S = 1000.0
+ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n"
+
+
+class Engine:
+    """Answers each request with `ok`, and tells of the connections that it has had."""
+
+    def __init__(self):
+        self.num_opened = 0
+        self.num_open = 0
+        self.asked = asyncio.Event()
+        self.holds_back = False
+        self.hangs_up = False
+        """Whether it ends each connection after an answer."""
+        self.left = asyncio.Condition()
+
+    async def serve(self, reader, writer):
+        self.num_opened += 1
+        self.num_open += 1
+        try:
+            while await self._answer(reader, writer):
+                pass
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+            self.num_open -= 1
+            async with self.left:
+                self.left.notify_all()
+
+    async def _answer(self, reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        self.asked.set()
+        writer.write(ANSWER + (b"" if self.holds_back else b"ok"))
+        await writer.drain()
+        return not self.hangs_up
+
+    async def wait_until_open(self, number):
+        async with self.left:
+            await self.left.wait_for(lambda: self.num_open == number)
+
+
+@asynccontextmanager
+async def engine_and_client(clock=lambda: 0.0):
+    engine, connections = Engine(), EngineConnections(kept_idle_s=KEPT_IDLE_S, clock=clock)
+    async with await asyncio.start_server(engine.serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with httpx.AsyncClient(transport=connections, base_url=f"http://127.0.0.1:{port}") as client:
+            yield engine, client
+        await engine.wait_until_open(0)
+
+
+def test_streams_that_end_together_are_not_looked_at_again_and_again(monkeypatch):
+    """httpx's pool looks at all connections for each idle one, at each end: no router answered for 40 s after 1,000."""
+    looks = count()
+    for name in ("is_idle", "is_available", "has_expired"):
+        look = getattr(httpcore.AsyncHTTPConnection, name)
+        monkeypatch.setattr(httpcore.AsyncHTTPConnection, name, lambda self, look=look: (next(looks), look(self))[1])
+
+    async def run():
+        async with engine_and_client() as (_, client), AsyncExitStack() as streams:
+            answers = [await streams.enter_async_context(client.stream("GET", "/")) for _ in range(NUM_STREAMS)]
+            assert [await answer.aread() for answer in answers] == [b"ok"] * NUM_STREAMS
+
+    asyncio.run(run())
+    assert next(looks) < 20 * NUM_STREAMS
+
+
+def test_an_idle_connection_takes_the_next_request():
+    async def run():
+        async with engine_and_client() as (engine, client):
+            for _ in range(3):
+                assert (await client.get("/")).content == b"ok"
+            assert engine.num_opened == 1
+            async with client.stream("GET", "/") as answer:
+                assert (await client.get("/")).content == b"ok"
+                await answer.aread()
+            await client.get("/")
+            assert engine.num_opened == 2
+
+    asyncio.run(run())
+
+
+def test_connections_that_have_been_idle_for_long_are_closed():
+    now = [0.0]
+
+    async def run():
+        async with engine_and_client(lambda: now[0]) as (engine, client):
+            async with client.stream("GET", "/") as answer:
+                await client.get("/")
+                await answer.aread()
+            assert engine.num_open == 2
+            now[0] = 0.6 * KEPT_IDLE_S
+            await client.get("/")
+            now[0] = 1.2 * KEPT_IDLE_S
+            await client.get("/")
+            await engine.wait_until_open(1)
+            assert engine.num_opened == 2
+
+    asyncio.run(run())
+
+
+def test_a_connection_that_the_engine_has_closed_is_opened_again():
+    async def run():
+        async with engine_and_client() as (engine, client):
+            engine.hangs_up = True
+            for number in range(3):
+                assert (await client.get("/")).content == b"ok"
+                await engine.wait_until_open(0)
+                assert engine.num_opened == number + 1
+
+    asyncio.run(run())
+
+
+def test_a_request_that_is_given_up_leaves_no_connection():
+    async def run():
+        async with engine_and_client() as (engine, client):
+            engine.holds_back = True
+            asking = asyncio.ensure_future(client.get("/"))
+            await engine.asked.wait()
+            asking.cancel()
+            await asyncio.wait([asking])
+            await engine.wait_until_open(0)
+
+    asyncio.run(run())
