@@ -1,11 +1,13 @@
 """The connections to engines: how many there are must not matter, and none must be left behind."""
 
 import asyncio
+import math
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import count
 
 import httpcore
 import httpx
+import pytest
 
 from octavo.router.engine_connections import EngineConnections
 
@@ -21,17 +23,22 @@ class Engine:
         self.num_opened = 0
         self.num_open = 0
         self.asked = asyncio.Event()
+        self.waits_for = asyncio.Event()
+        self.waits_for.set()
         self.holds_back = False
         self.hangs_up = False
         """Whether it ends each connection after an answer."""
+        self.most_answers = math.inf
+        """On one connection. It is closed at the next request, as if it had been closed just before."""
         self.left = asyncio.Condition()
 
     async def serve(self, reader, writer):
         self.num_opened += 1
         self.num_open += 1
         try:
-            while await self._answer(reader, writer):
-                pass
+            for number in count():
+                if not await self._answer(reader, writer, number):
+                    break
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
@@ -40,9 +47,12 @@ class Engine:
             async with self.left:
                 self.left.notify_all()
 
-    async def _answer(self, reader, writer):
+    async def _answer(self, reader, writer, number):
         await reader.readuntil(b"\r\n\r\n")
         self.asked.set()
+        await self.waits_for.wait()
+        if number >= self.most_answers:
+            return False
         writer.write(ANSWER + (b"" if self.holds_back else b"ok"))
         await writer.drain()
         return not self.hangs_up
@@ -120,6 +130,42 @@ def test_a_connection_that_the_engine_has_closed_is_opened_again():
                 assert (await client.get("/")).content == b"ok"
                 await engine.wait_until_open(0)
                 assert engine.num_opened == number + 1
+
+    asyncio.run(run())
+
+
+def test_a_connection_that_is_closed_while_a_request_is_on_its_way_costs_no_request():
+    async def run():
+        async with engine_and_client() as (engine, client):
+            engine.most_answers = 1
+            for number in range(3):
+                assert (await client.post("/", content=b"")).content == b"ok"
+                assert engine.num_opened == number + 1
+            engine.most_answers = 0
+            for number in range(3, 5):  # a new one that breaks off was not closed before
+                with pytest.raises(httpx.RemoteProtocolError):
+                    await client.get("/")
+                assert engine.num_opened == number + 1
+
+    asyncio.run(run())
+
+
+def test_a_request_that_an_engine_has_had_for_a_while_is_not_sent_again():
+    now = [0.0]
+
+    async def run():
+        async with engine_and_client(lambda: now[0]) as (engine, client):
+            await client.get("/")
+            engine.waits_for = asyncio.Event()
+            engine.asked.clear()
+            asking = asyncio.ensure_future(client.get("/"))
+            await engine.asked.wait()
+            now[0] = 2.0
+            engine.most_answers = 1
+            engine.waits_for.set()
+            with pytest.raises(httpx.RemoteProtocolError):
+                await asking
+            assert engine.num_opened == 1
 
     asyncio.run(run())
 
