@@ -2,6 +2,9 @@
 
 A connection without a running request is closed after the timeout, even if a part of a request has come. When there
 are too many connections, those that have been idle for longest are closed.
+
+A client that takes no byte of what waits for it is given up after another timeout, whether its request is still running
+or not: to close a connection is to wait until all is taken.
 """
 
 import asyncio
@@ -15,6 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from octavo.server.config import HttpConfig
+from octavo.server.exchange import GIVE_UP
 
 SPARE_CONNECTIONS = 32
 """Connections beyond the limit that are still accepted, so that `/health` is answered when all others are busy."""
@@ -41,12 +45,19 @@ def most_connections(config: HttpConfig) -> int:
 class Connection(H11Protocol):
     """Checks its own idle time at intervals."""
 
+    def __init__(self, *arguments: Any, send_timeout_s: float, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self._send_timeout_s = send_timeout_s
+        self._look_every_s = min(self.timeout_keep_alive, send_timeout_s)
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.app: Any = _with_whole_urls(self.app)
-        self._silent_since = self.loop.time()
+        self.app: Any = _prepared(self.app, transport)
+        self._silent_since = self._taken_at = self.loop.time()
+        self._unsent_bytes = 0
+        """For the client, at the last look."""
         self._last_request: Any = None
-        self._timer = self.loop.call_later(self.timeout_keep_alive, self._look)
+        self._timer = self.loop.call_later(self._look_every_s, self._look)
         if self.limit_concurrency is not None and len(self.connections) > self.limit_concurrency - SPARE_CONNECTIONS:
             self._make_room()
 
@@ -67,18 +78,33 @@ class Connection(H11Protocol):
         else:
             self.transport.close()
 
+    def resume_writing(self) -> None:
+        """The client has taken most of what waited for it."""
+        self._taken_at = self.loop.time()
+        super().resume_writing()
+
     @property
     def _is_silent(self) -> bool:
         return self.cycle is None or self.cycle.response_complete
 
     def _look(self) -> None:
         now = self.loop.time()
+        if self._has_stalled(now):
+            self.transport.abort()
+            return
         if not self._is_silent or self.cycle is not self._last_request:
             self._last_request, self._silent_since = self.cycle, now
         elif now - self._silent_since >= self.timeout_keep_alive:
             self.transport.close()
-            return
-        self._timer = self.loop.call_later(self.timeout_keep_alive, self._look)
+        self._timer = self.loop.call_later(self._look_every_s, self._look)
+
+    def _has_stalled(self, now: float) -> bool:
+        """Whether the client has taken nothing for too long. Where nothing more is written, what waits only shrinks."""
+        before, self._unsent_bytes = self._unsent_bytes, self.transport.get_write_buffer_size()
+        is_written = not (self.flow.write_paused or self._is_silent or self.transport.is_closing())
+        if is_written or not self._unsent_bytes or self._unsent_bytes != before:
+            self._taken_at = now
+        return now - self._taken_at >= self._send_timeout_s
 
     def _make_room(self) -> None:
         """Closes the connections that have been idle for longest. If all are busy, none is closed."""
@@ -90,11 +116,13 @@ class Connection(H11Protocol):
             connection.transport.abort()
 
 
-def _with_whole_urls(app: ASGIApp) -> ASGIApp:
-    """The application, for requests with a target in absolute form too (`GET http://host/path HTTP/1.1`)."""
+def _prepared(app: ASGIApp, transport: asyncio.Transport) -> ASGIApp:
+    """The application, for requests with a target in absolute form too (`GET http://host/path HTTP/1.1`). It can end
+    the connection at once."""
 
     async def call(scope: Scope, receive: Receive, send: Send) -> None:
         _take_path_of_url(scope)
+        scope[GIVE_UP] = transport.abort
         await app(scope, receive, send)
 
     return call

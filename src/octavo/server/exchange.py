@@ -1,7 +1,7 @@
 """One HTTP request and its answer, below the routes: bodies within bounds, events, and clients that go away."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from typing import TypeAlias, TypeVar
@@ -18,6 +18,8 @@ Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 _JSON = (b"content-type", b"application/json")
 _EVENTS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
+GIVE_UP = "octavo.give_up"
+"""The key in a request's scope with what ends its connection at once, and drops what waits for the client."""
 IGNORED_FIELDS = "x-octavo-ignored-fields"
 """The header of an answer that names the request's fields without effect."""
 DONE = b"data: [DONE]\n\n"
@@ -43,6 +45,7 @@ class Exchange:
         self.tenant: str | None = scope.get(TENANT)
         self._receive = receive
         self._send = send
+        self._give_up: Callable[[], None] = scope.get(GIVE_UP, lambda: None)
         self._config = config
         self.ignored_fields: list[str] = []
         """Fields of the request's body that have no effect; the answer's head names them."""
@@ -85,9 +88,10 @@ class Exchange:
                     await task
 
     async def answer(self, message: bytes) -> None:
-        """The whole answer, as JSON."""
+        """The whole answer, as JSON. The request is open until most of it is taken."""
         await self._begin(HTTPStatus.OK, [_JSON, (b"content-length", str(len(message)).encode())])
-        await self._push(message, is_last=True)
+        await self._push(message)
+        await self._push(b"", is_last=True)
 
     async def refuse(self, error: ApiError) -> None:
         """The answer that is none; within a stream that has begun, its last event."""
@@ -132,6 +136,8 @@ class Exchange:
             async with asyncio.timeout(self._config.send_timeout_s):
                 await self._send(message)
         except TimeoutError:
+            self._give_up()
+            await asyncio.sleep(0)  # in which the server notices it
             raise ClientGoneError from None
 
     async def _body_pieces(self) -> AsyncIterator[bytes]:

@@ -2,6 +2,7 @@
 
 import errno
 import socket
+from functools import partial
 from typing import Any
 
 from octavo.errors import InputError
@@ -44,7 +45,7 @@ def http_settings(config: HttpConfig, *, last_words_s: float = 0.0) -> dict[str,
         "log_config": None,
         "access_log": config.access_log,
         "server_header": False,
-        "http": Connection,
+        "http": partial(Connection, send_timeout_s=config.send_timeout_s),
         "backlog": _BACKLOG,
         "limit_concurrency": most_connections(config) + SPARE_CONNECTIONS,
         "timeout_keep_alive": config.keep_alive_s,
