@@ -286,6 +286,16 @@ def test_who_still_sends_a_body_that_is_too_long_is_told(model_folder, monkeypat
             assert status_of(read_all(connection)) == 413, "and its connection is closed, though nothing comes"
 
 
+@pytest.mark.parametrize("offer", [b"h2c", b"websocket", b"TLS/1.0"])
+def test_an_offer_of_another_protocol_is_no_news(small_server, caplog, offer):
+    """Clients such as Java's offer HTTP/2 with each request."""
+    with connect(small_server) as connection:
+        connection.sendall(posted(COMPLETION, headers=b"connection: upgrade\r\nupgrade: " + offer + b"\r\n") + LAST)
+        answer = read_all(connection)
+    assert [int(part[1:4]) for part in answer.split(b"HTTP/1.1")[1:]] == [200, 200]
+    assert not [record for record in caplog.records if record.name.startswith("uvicorn")]
+
+
 def test_pipelined_requests_are_answered_in_order_and_garbage_ends_them(small_server):
     with connect(small_server) as connection:
         connection.sendall(HEALTH + posted(COMPLETION) + HEALTH + b"\x16\x03\x01 garbage\r\n\r\n" + HEALTH)

@@ -78,6 +78,10 @@ class Connection(H11Protocol):
         else:
             self.transport.close()
 
+    def _should_upgrade(self) -> bool:
+        """Never, and it is no news: clients such as Java's offer HTTP/2 with each request."""
+        return False
+
     def resume_writing(self) -> None:
         """The client has taken most of what waited for it."""
         self._taken_at = self.loop.time()
