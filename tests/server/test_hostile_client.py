@@ -164,6 +164,16 @@ def test_json_is_json_however_it_is_written(client, kind):
     assert client.post("/v1/completions", content=content, headers={"content-type": kind}).status_code == 200
 
 
+@pytest.mark.parametrize(("encoding", "status"), [("gzip", 415), ("zstd, gzip", 415), ("IDENTITY", 200)])
+def test_a_body_that_is_compressed_is_refused_and_told_so(client, encoding, status):
+    headers = {**JSON, "content-encoding": encoding}
+    answer = client.post("/v1/completions", content=json.dumps(COMPLETION).encode(), headers=headers)
+    assert answer.status_code == status
+    if status == 415:
+        assert f"content-encoding: {encoding}" in answer.json()["error"]["message"]
+        assert answer.headers["accept-encoding"] == "identity"
+
+
 @pytest.mark.parametrize(
     "body",
     [

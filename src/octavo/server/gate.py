@@ -184,6 +184,13 @@ def _check_content_type(headers: _Headers) -> None:
     kind = headers.get(b"content-type")
     if (kind is not None or has_body) and (kind or b"").partition(b";")[0].strip().lower() != _JSON:
         raise ApiError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "the body must be JSON, with content-type: application/json")
+    encoding = headers.get(b"content-encoding", b"identity").decode("latin-1")
+    if has_body and encoding.lower() != "identity":
+        raise ApiError(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+            f"the body must be JSON as it is, without content-encoding: {encoding:.40}",
+            headers={"accept-encoding": "identity"},
+        )
 
 
 def _name_of(host: str) -> str:
