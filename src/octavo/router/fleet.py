@@ -198,7 +198,7 @@ class Fleet:
             while True:
                 if member.is_reachable and not member.has_begun_anew:
                     await self._ask_health(member)
-                elif (facts := await self._ask_facts(member)) is not None:
+                elif (facts := await self._ask_facts(member)) is not None and await self._is_back(member):
                     if not member.is_reachable or facts != member.facts:
                         _logger.info("engine %s serves %s", member.name, facts.model)
                     if facts != member.facts:
@@ -252,12 +252,28 @@ class Fleet:
         except TimeoutError:
             raise httpx.ReadTimeout(f"no answer in {_HEALTH_TIMEOUT_S:.0f} s") from None
 
+    async def _is_back(self, member: Member) -> bool:
+        """Whether it can be reached. A server whose engine has ended may still tell its facts."""
+        if not member.is_reachable and (problem := await self._find_illness(member)):
+            member.lose(problem)
+            return False
+        return True
+
     async def _ask_health(self, member: Member) -> None:
-        try:
-            (await self._get(member, "/health")).raise_for_status()
-        except httpx.HTTPError as error:
-            self.missed(member, f"GET /health: {reason_of(error)}")
+        if problem := await self._find_illness(member):
+            self.missed(member, problem)
             self._end_requests(member)
+
+    async def _find_illness(self, member: Member) -> str:
+        """Why it does not answer for its health; empty if it does. A server of OpenAI's API need not have the path."""
+        try:
+            answer = await self._get(member, "/health")
+            if answer.status_code == HTTPStatus.NOT_FOUND and member.learns_plan:
+                answer = await self._get(member, "/v1/models")
+            answer.raise_for_status()
+        except httpx.HTTPError as error:
+            return f"GET /health: {reason_of(error)}"
+        return ""
 
     def _end_requests(self, member: Member) -> None:
         """The engine does not answer, so requests that wait for it are ended."""
