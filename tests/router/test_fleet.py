@@ -107,6 +107,15 @@ def test_an_answer_that_nobody_can_read_loses_the_engine_and_not_the_fleet(answe
     assert line.startswith(f"engine {ENGINE} is lost: GET /engine: ")
 
 
+def test_an_answer_that_never_ends_is_read_no_further():
+    async def endless():
+        while True:
+            yield b"{" * (1 << 20)
+
+    line = asyncio.run(problem_of(lambda _: httpx.Response(200, content=endless())))
+    assert line == f"engine {ENGINE} is lost: GET /engine: its answer exceeds 16,777,216 bytes"
+
+
 @pytest.mark.parametrize("name", ["api_key", "operator_api_key", "engine_api_key"])
 def test_a_key_that_no_header_carries_is_refused(name):
     with pytest.raises(InputError, match=f"^{name}: the API key must be printable ASCII"):

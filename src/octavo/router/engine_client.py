@@ -5,6 +5,7 @@ request. Answers are handed on as they come, so it asks for none that is compres
 """
 
 from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import Any
 
 import httpx
 
@@ -22,3 +23,16 @@ def open_engine_client() -> httpx.AsyncClient:
         cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
         trust_env=False,
     )
+
+
+async def ask_whole(
+    client: httpx.AsyncClient, method: str, url: str, *, most_bytes: int, **more: Any
+) -> httpx.Response:
+    """The whole answer. httpx.ReadError if it is longer than that: an address may lead to a server that never ends."""
+    async with client.stream(method, url, **more) as answer:
+        body = bytearray()
+        async for piece in answer.aiter_bytes():
+            body += piece
+            if len(body) > most_bytes:
+                raise httpx.ReadError(f"its answer exceeds {most_bytes:,} bytes")
+    return httpx.Response(answer.status_code, content=bytes(body), request=answer.request)

@@ -28,6 +28,7 @@ import httpx
 from octavo.errors import MALFORMED, InputError
 from octavo.hashing import RequestIdentity
 from octavo.router.address import EngineAddress
+from octavo.router.engine_client import ask_whole
 from octavo.router.facts import read_facts, read_models
 from octavo.router.indexes import Indexes, ReadPrompt
 from octavo.router.listener import listen
@@ -43,6 +44,7 @@ _logger = logging.getLogger(__name__)
 
 HEALTH_INTERVAL_S = 1.0
 _HEALTH_TIMEOUT_S = 5.0
+_MOST_BYTES_OF_FACTS = 16 << 20
 
 
 class Fleet:
@@ -245,10 +247,10 @@ class Fleet:
 
     async def _ask(self, member: Member, method: str, path: str, json: object = None) -> httpx.Response:
         """Also raises httpx.ReadTimeout if the whole answer does not come in time."""
+        url, options = f"{member.address.url}{path}", {"json": json, "headers": self._headers, "timeout": None}
         try:
             async with asyncio.timeout(_HEALTH_TIMEOUT_S):
-                url = f"{member.address.url}{path}"
-                return await self.client.request(method, url, json=json, headers=self._headers, timeout=None)
+                return await ask_whole(self.client, method, url, most_bytes=_MOST_BYTES_OF_FACTS, **options)
         except TimeoutError:
             raise httpx.ReadTimeout(f"no answer in {_HEALTH_TIMEOUT_S:.0f} s") from None
 

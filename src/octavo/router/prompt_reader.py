@@ -12,6 +12,7 @@ import msgspec
 
 from octavo.errors import MALFORMED, InputError
 from octavo.hashing import RequestIdentity
+from octavo.router.engine_client import ask_whole
 from octavo.router.fleet import Fleet
 from octavo.router.indexes import ReadPrompt
 from octavo.router.member import Member
@@ -21,6 +22,7 @@ from octavo.router.rendered import Rendered, read_rendered, render_path, to_rend
 _logger = logging.getLogger(__name__)
 
 _TIMEOUT_S = 30.0
+_MOST_BYTES_OF_TOKENS = 64 << 20
 _MOST_ASKED = 3
 """Engines that are asked for the tokens of one prompt. The next one is asked if the last one has ended, or hangs."""
 _ASKED = frozenset(
@@ -95,8 +97,11 @@ class PromptReader:
         return Rendered(await read_tokens(request, partial(self._ask, member, "/tokenize", headers=headers)))
 
     async def _ask(self, member: Member, path: str, body: bytes, headers: Mapping[str, str]) -> bytes:
-        answer = await self._fleet.client.post(
+        answer = await ask_whole(
+            self._fleet.client,
+            "POST",
             member.address.url + path,
+            most_bytes=_MOST_BYTES_OF_TOKENS,
             headers=as_sent({**headers, "content-type": "application/json"}),
             content=body,
             timeout=_TIMEOUT_S,
