@@ -211,48 +211,6 @@ def test_an_engine_whose_events_begin_anew_is_asked_for_its_facts_though_it_neve
     assert not any("is lost" in message for message in caplog.messages)
 
 
-async def seen_after(rounds, monkeypatch, *, of_health, facts_path):
-    """Whether an engine can be reached after it was asked for its health so many times."""
-    monkeypatch.setattr("octavo.router.fleet.HEALTH_INTERVAL_S", 0)
-    asked = asyncio.Semaphore(0)
-    told = {
-        "/engine": httpx.Response(200, content=msgspec.json.encode(facts_of("m"))),
-        "/v1/models": httpx.Response(200, json={"data": [{"id": "m"}]}),
-    }
-
-    def answer(request):
-        if request.url.path == "/health":
-            asked.release()
-            return httpx.Response(of_health)
-        return told[facts_path] if request.url.path == facts_path else httpx.Response(404)
-
-    async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
-        fleet = fleet_of(client)
-        running = asyncio.create_task(fleet.run())
-        seen = set()
-        for _ in range(rounds):
-            await asked.acquire()
-            seen.add(fleet.members[ENGINE].is_reachable)
-        running.cancel()
-        await asyncio.wait([running])
-    return seen
-
-
-@pytest.mark.parametrize("facts_path", ["/engine", "/v1/models"])
-def test_a_server_that_is_not_well_is_lost_though_it_tells_its_facts(monkeypatch, caplog, facts_path):
-    """It was reachable every other second, for requests too, and the log had a line each time."""
-    seen = asyncio.run(seen_after(5, monkeypatch, of_health=500, facts_path=facts_path))
-    assert seen == {False}
-    said = [record.getMessage() for record in caplog.records if record.name.startswith("octavo")]
-    assert said == [f"engine {ENGINE} is lost: GET /health: it answers 500 Internal Server Error"]
-
-
-def test_a_server_of_openais_api_without_a_path_for_its_health_is_well_while_it_tells_its_models(monkeypatch, caplog):
-    seen = asyncio.run(seen_after(5, monkeypatch, of_health=404, facts_path="/v1/models"))
-    assert True in seen
-    assert not any("is lost" in message for message in caplog.messages)
-
-
 async def read_where_the_first_engine(fails, monkeypatch):
     """How a prompt is read by two engines, of which the first one fails as soon as it is asked for tokens."""
     monkeypatch.setattr("octavo.router.fleet._HEALTH_TIMEOUT_S", 0.05)

@@ -1,7 +1,7 @@
 """`Fleet`: the engines that a router sends requests to. One task for each asks after its health and reads its events.
 
     facts     GET /engine, when the router starts and whenever the engine comes back, or its events begin anew; of vLLM,
-              GET /v1/models
+              GET /v1/models; and every 10 s, as adapters may come and go
     health    GET /health at an interval; a request that cannot be delivered counts too
     events    from its own socket into the index that it shares with all engines of the same plan and hashes
     load      GET /load, a line whenever it changes: what other routers have sent there
@@ -24,6 +24,7 @@ from secrets import token_hex
 from typing import Self
 
 import httpx
+from msgspec.structs import replace
 
 from octavo.errors import MALFORMED, InputError
 from octavo.hashing import RequestIdentity
@@ -43,6 +44,7 @@ from octavo.server import PREFILL, ROUTER, ApiError, EngineFacts, overloaded
 _logger = logging.getLogger(__name__)
 
 HEALTH_INTERVAL_S = 1.0
+NAMES_INTERVAL_S = 10.0
 _HEALTH_TIMEOUT_S = 5.0
 _MOST_BYTES_OF_FACTS = 16 << 20
 
@@ -196,10 +198,15 @@ class Fleet:
 
     async def _follow(self, member: Member) -> None:
         """While an engine cannot be reached, its blocks stay known: its events will say if they are gone."""
+        clock = asyncio.get_running_loop().time
         async with _Reading() as reading:
+            names_are_from = clock()
             while True:
                 if member.is_reachable and not member.has_begun_anew:
                     await self._ask_health(member)
+                    if member.is_reachable and clock() >= names_are_from + NAMES_INTERVAL_S:
+                        await self._ask_names(member)
+                        names_are_from = clock()
                 elif (facts := await self._ask_facts(member)) is not None and await self._is_back(member):
                     if not member.is_reachable or facts != member.facts:
                         _logger.info("engine %s serves %s", member.name, facts.model)
@@ -223,16 +230,34 @@ class Fleet:
     async def _ask_facts(self, member: Member) -> EngineFacts | None:
         member.has_begun_anew = False
         try:
-            answer = await self._get(member, "/engine")
-            member.learns_plan = answer.status_code == HTTPStatus.NOT_FOUND
-            if member.learns_plan:  # vLLM, or another server of OpenAI's API
-                member.renders = await self._renders(member)
-                return read_models(await self._get(member, "/v1/models"), member.address)
-            return read_facts(answer)
+            facts, member.learns_plan = await self._get_facts(member)
         except (httpx.HTTPError, *MALFORMED) as error:
             member.lose(f"GET /engine: {reason_of(error)}")
             self._end_requests(member)
             return None
+        member.renders = member.learns_plan and await self._renders(member)
+        return facts
+
+    async def _get_facts(self, member: Member) -> tuple[EngineFacts, bool]:
+        """And whether the plan must be learned: of vLLM, or another server of OpenAI's API."""
+        answer = await self._get(member, "/engine")
+        if answer.status_code != HTTPStatus.NOT_FOUND:
+            return read_facts(answer), False
+        return read_models(await self._get(member, "/v1/models"), member.address), True
+
+    async def _ask_names(self, member: Member) -> None:
+        """An adapter may have been loaded meanwhile, or another engine may have its address. An engine that does not
+        answer this is what its health says."""
+        try:
+            facts, _ = await self._get_facts(member)
+        except (httpx.HTTPError, *MALFORMED) as error:
+            _logger.debug("the names of %s are not known: %s", member.name, error)
+            return
+        if member.facts is None or replace(member.facts, adapters=facts.adapters) != facts:
+            member.has_begun_anew = True
+        elif facts != member.facts:
+            _logger.info("engine %s has the adapters %s", member.name, ", ".join(facts.adapters))
+            member.facts = facts
 
     async def _renders(self, member: Member) -> bool:
         """Whether it explains what is wrong with an empty request: 403 says that it might, and was told not to. A
