@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("torch", reason="needs the engine: pip install 'octavo[engine]'")
 
+from octavo.cli import bench_runner
 from octavo.cli.bench_report import percentile
 from octavo.cli.bench_workload import Tokens, replay_trace
 from octavo.engine import save_tiny_model
@@ -54,6 +55,19 @@ def test_conversations(octavo, server):
     assert 0.5 < told["hit_rate"] < 1
     for name in ("time_to_first_token_s", "inter_token_latency_s", "request_s"):
         assert 0 < told[name]["p50"] <= told[name]["p90"] <= told[name]["p99"]
+
+
+@pytest.mark.parametrize(("proxies", "is_used"), [({}, True), ({"http_proxy": "http://127.0.0.1:9"}, False)])
+def test_connections_cost_the_same_however_many_are_open(monkeypatch, proxies, is_used):
+    """httpx's pool looks at all of them for each idle one. At 256 the server seemed to take 4 times as long."""
+    opened = []
+    monkeypatch.setattr(bench_runner, "EngineConnections", lambda **options: opened.append(options))
+    for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    for name, url in proxies.items():
+        monkeypatch.setenv(name, url)
+    bench_runner.open_bench_client(bench_runner.BenchTarget(base_url="http://s", headers={}, model="m", concurrency=1))
+    assert opened == [{"trust_env": True}] * is_used
 
 
 def test_a_trace(octavo, server, trace):

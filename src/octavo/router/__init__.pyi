@@ -3,6 +3,7 @@ from .app import RouterServer as RouterServer
 from .config import RouterConfig as RouterConfig
 from .decisions import Decision as Decision, Decisions as Decisions
 from .engine_client import open_engine_client as open_engine_client
+from .engine_connections import EngineConnections as EngineConnections
 from .feed import LearningFeed as LearningFeed
 from .fleet import Fleet as Fleet
 from .fleet_routes import FleetRoutes as FleetRoutes

@@ -29,10 +29,17 @@ class _Idle(NamedTuple):
 class EngineConnections(httpx.AsyncBaseTransport):
     """Opens a connection where none is idle. Used from one event loop."""
 
-    def __init__(self, *, kept_idle_s: float = _KEPT_IDLE_S, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        *,
+        trust_env: bool = False,
+        kept_idle_s: float = _KEPT_IDLE_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`trust_env`: whether certificates are also found by variables of the environment, such as SSL_CERT_FILE."""
         self._kept_idle_s = kept_idle_s
         self._clock = clock
-        self._tls = httpx.create_ssl_context(trust_env=False)
+        self._tls = httpx.create_ssl_context(trust_env=trust_env)
         self._limits = httpx.Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=kept_idle_s)
         self._open: set[httpx.AsyncHTTPTransport] = set()
         self._idle: dict[_Place, deque[_Idle]] = {}
