@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from threading import current_thread
 from urllib.parse import urlsplit
 
 import pytest
@@ -109,6 +110,45 @@ def test_a_name_that_cannot_be_looked_up_changes_nothing_and_it_is_said(answer, 
     directory.hosts = ("10.0.0.6",)
     assert found(names) == {"10.0.0.5:8000": False, "10.0.0.6:8000": True}
     assert names.problems == {"engines:8000": ""}
+
+
+def test_a_name_whose_look_up_hangs_is_asked_for_once_and_holds_up_no_other(monkeypatch):
+    """Its threads took all that look up names, so that no engine with a name was found."""
+    monkeypatch.setattr("octavo.router.names._PATIENCE_S", 0.0)
+    answers, asked = {"engines": ["10.0.0.5"]}, []
+
+    async def look_up(name, _):
+        asked.append(name)
+        return answers.get(name) or await answer_late
+
+    async def ask():
+        nonlocal answer_late
+        answer_late = asyncio.get_running_loop().create_future()
+        for _ in range(3):
+            await names.ask()
+            await asyncio.sleep(0)
+        assert [address.name for address, _ in names.engines()] == ["10.0.0.5:8000"]
+        assert names.problems == {"engines:8000": "", "slow:8000": "no answer in 0 s"}
+        assert asked.count("slow") == 1
+        answer_late.set_result(["10.0.0.6"])
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        await names.ask()
+        assert {address.name for address, _ in names.engines()} == {"10.0.0.5:8000", "10.0.0.6:8000"}
+
+    answer_late = None
+    names = Names(look_up, lambda: 0.0)
+    names.follow(EngineAddress.parse_all(["dns://slow:8000", "dns://engines:8000"]))
+    asyncio.run(ask())
+
+
+def test_looking_names_up_takes_none_of_the_threads_that_look_up_engines(monkeypatch):
+    threads, look = [], socket.getaddrinfo
+    monkeypatch.setattr(
+        socket, "getaddrinfo", lambda *a, **k: (threads.append(current_thread().name), look(*a, **k))[1]
+    )
+    asyncio.run(look_up("localhost", 8000))
+    assert threads == ["octavo-names"]
 
 
 def test_names_that_are_followed_no_longer_take_their_engines_along():

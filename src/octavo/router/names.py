@@ -10,10 +10,12 @@ import logging
 import socket
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from operator import itemgetter
 from typing import TypeAlias
 
 from octavo.router.address import EngineAddress
+from octavo.server import run_apart
 
 _logger = logging.getLogger(__name__)
 
@@ -27,8 +29,9 @@ LookUp: TypeAlias = Callable[[str, int], Awaitable[Collection[str]]]
 
 
 async def look_up(name: str, port: int) -> Collection[str]:
-    """As this machine's resolver answers."""
-    found = await asyncio.get_running_loop().getaddrinfo(name, port, type=socket.SOCK_STREAM)
+    """As this machine's resolver answers. It may take minutes, and asyncio's threads have other names to look up."""
+    ask = partial(socket.getaddrinfo, name, port, type=socket.SOCK_STREAM)
+    found = await run_apart(ask, name="octavo-names")
     return {host for *_, (host, *_) in found if isinstance(host, str) and "%" not in host}  # not of one link only
 
 
@@ -42,6 +45,8 @@ class _Known:
     last_had: dict[str, float] = field(default_factory=dict)
     """Per host that is not forgotten: when the name was last seen to have it."""
     problem: str = ""
+    asking: asyncio.Future[Collection[str]] | None = None
+    """The look-up that has not ended yet."""
 
 
 class Names:
@@ -82,9 +87,16 @@ class Names:
         await asyncio.gather(*(self._ask_one(known) for known in self._known.values()))
 
     async def _ask_one(self, known: _Known) -> None:
+        """A look-up that takes too long goes on, and others do not wait for it again."""
+        patience_s = _PATIENCE_S if known.asking is None else 0.0
         try:
-            async with asyncio.timeout(_PATIENCE_S):
-                hosts = frozenset(await self._look_up(*known.address.host_and_port))
+            if known.asking is None:
+                known.asking = asyncio.ensure_future(self._look_up(*known.address.host_and_port))
+            await asyncio.wait([known.asking], timeout=patience_s)
+            if not known.asking.done():
+                raise TimeoutError
+            answer, known.asking = known.asking, None
+            hosts = frozenset(answer.result())
             is_usable = 0 < len(hosts) <= _MOST_HOSTS
             problem = "" if is_usable else f"it has {len(hosts):,} addresses, not 1 to {_MOST_HOSTS:,}"
         except (OSError, UnicodeError) as error:  # TimeoutError is an OSError; a name may be none of DNS
