@@ -5,10 +5,14 @@ are too many connections, those that have been idle for longest are closed.
 
 A client that takes no byte of what waits for it is given up after another timeout, whether its request is still running
 or not: to close a connection is to wait until all is taken.
+
+A body may come in chunks of a byte, each of which takes as long as a large one. So a connection reads little at a time,
+and takes a bounded number of chunks: fewer once the request is answered, as one without a key is at once.
 """
 
 import asyncio
 import resource
+from contextlib import suppress
 from heapq import nsmallest
 from typing import Any
 from urllib.parse import unquote
@@ -27,6 +31,14 @@ _FILES_FOR_OTHERS = 256
 _MOST_FILES = 1 << 16
 _SHARE = 32
 """One in so many idle connections is closed when there are too many, as looking for the idlest looks at all."""
+
+_MOST_READ_BYTES = 16 << 10
+"""In one read, after which others have their turn. In chunks of a byte it takes some 30 ms."""
+_MOST_HEAD_BYTES = 32 << 10
+_MOST_CHUNKS = 1 << 16
+"""In one body."""
+_MOST_UNREAD_CHUNKS = 1000
+"""In one body, once nobody reads it."""
 
 
 def most_connections(config: HttpConfig) -> int:
@@ -47,11 +59,14 @@ class Connection(H11Protocol):
 
     def __init__(self, *arguments: Any, send_timeout_s: float, **more: Any) -> None:
         super().__init__(*arguments, **more)
+        self.conn = _FewChunks(h11.SERVER, _MOST_HEAD_BYTES)
         self._send_timeout_s = send_timeout_s
         self._look_every_s = min(self.timeout_keep_alive, send_timeout_s)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        with suppress(AttributeError):  # asyncio's own has it
+            transport.max_size = _MOST_READ_BYTES  # type: ignore[attr-defined]
         self.app: Any = _prepared(self.app, transport)
         self._silent_since = self._taken_at = self.loop.time()
         self._unsent_bytes = 0
@@ -118,6 +133,23 @@ class Connection(H11Protocol):
         for connection in closed:
             self.connections.discard(connection)
             connection.transport.abort()
+
+
+class _FewChunks(h11.Connection):
+    """Refuses a body in too many chunks."""
+
+    _num_chunks = 0
+
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            self._num_chunks = 0
+        elif isinstance(event, h11.Data) and event.chunk_start:
+            self._num_chunks += 1
+            most = _MOST_UNREAD_CHUNKS if self.our_state is h11.DONE else _MOST_CHUNKS
+            if self._num_chunks > most:
+                raise h11.RemoteProtocolError(f"the body comes in more than {most:,} chunks")
+        return event
 
 
 def _prepared(app: ASGIApp, transport: asyncio.Transport) -> ASGIApp:
