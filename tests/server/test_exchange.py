@@ -30,6 +30,20 @@ def test_a_client_that_takes_nothing_is_given_up():
         asyncio.run(make(never, never, send_timeout_s=1e-3).stream(events()))
 
 
+@pytest.mark.parametrize("num_bytes", [0, 1, 256 << 10, (256 << 10) + 1, 1 << 20])
+def test_a_long_answer_goes_in_parts_each_of_which_a_slow_client_has_the_time_for(num_bytes):
+    sent, answer = [], bytes(num_bytes)
+
+    async def send(message):
+        sent.append(message)
+
+    asyncio.run(make(never, send).answer(answer))
+    parts = [message["body"] for message in sent[1:]]
+    assert b"".join(parts) == answer
+    assert max(map(len, parts)) <= 256 << 10
+    assert [message["more_body"] for message in sent[1:]] == [True] * (len(parts) - 1) + [False]
+
+
 def test_a_body_that_never_comes():
     admission = Admission(most_requests=1, most_bytes=10)
 

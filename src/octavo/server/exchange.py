@@ -23,6 +23,7 @@ GIVE_UP = "octavo.give_up"
 IGNORED_FIELDS = "x-octavo-ignored-fields"
 """The header of an answer that names the request's fields without effect."""
 DONE = b"data: [DONE]\n\n"
+_MOST_BYTES_AT_ONCE = 256 << 10
 _LINGER_S = 5.0
 """For the rest of a body that is refused."""
 
@@ -129,7 +130,12 @@ class Exchange:
         await self._transmit({"type": "http.response.start", "status": int(status), "headers": headers})
 
     async def _push(self, piece: bytes, *, is_last: bool = False) -> None:
-        await self._transmit({"type": "http.response.body", "body": piece, "more_body": not is_last})
+        """In small parts, each of which the client has the time for: a long answer over a slow line takes minutes."""
+        num_whole = max(0, len(piece) - 1) // _MOST_BYTES_AT_ONCE * _MOST_BYTES_AT_ONCE
+        for start in range(0, num_whole, _MOST_BYTES_AT_ONCE):
+            part = piece[start : start + _MOST_BYTES_AT_ONCE]
+            await self._transmit({"type": "http.response.body", "body": part, "more_body": True})
+        await self._transmit({"type": "http.response.body", "body": piece[num_whole:], "more_body": not is_last})
 
     async def _transmit(self, message: Message) -> None:
         try:
