@@ -300,6 +300,18 @@ def test_one_object_that_fails_fails_no_other(bench):
     assert driver.load([*first, *second]) == set(KEYS)
 
 
+def test_stores_that_hang_delay_no_lookup_and_no_load(bench):
+    wanted = tier_driver.chunks(KEYS)
+    bench.fill(wanted)
+    driver = bench.open()
+    bench.proxy.break_with(fault_proxy.say_nothing, is_write)
+    jobs = [driver.submit_store([chunk]) for chunk in tier_driver.chunks(range(300, 340))]
+    assert driver.found(KEYS) == [ALL_BLOCKS] * 6
+    assert driver.load(wanted) == frozenset()
+    for job in jobs:
+        driver.cancel(job)
+
+
 @pytest.mark.parametrize("half", [ALL_BLOCKS, 0b0101], ids=["equal", "other blocks"])
 def test_two_writers_of_one_key(bench, half):
     """Equal work is stored once; of different work the later one counts, and a reader of the former has a miss."""

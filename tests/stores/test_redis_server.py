@@ -210,6 +210,19 @@ def test_after_a_failover_the_name_is_looked_up_again(suite, server, tmp_path):
         assert before.isdisjoint(client["id"] for client in server.client_list())
 
 
+def test_stores_that_are_slow_delay_no_lookup(suite, server, tmp_path):
+    """They are more than there are connections."""
+    with suite.driver(tmp_path) as driver, suite.driver(tmp_path) as other:
+        assert driver.store(tier_driver.chunks(range(3))) == frozenset()
+        server.client_pause(600_000, all=False)  # all that writes
+        try:
+            jobs = [other.submit_store([chunk]) for chunk in tier_driver.chunks(range(3, 43))]
+            assert other.found(range(3)) == [ALL_BLOCKS] * 3
+        finally:
+            server.client_unpause()
+        assert {other.finish(job) for job in jobs} == {frozenset()}
+
+
 @pytest.mark.parametrize("answer", [b"$5\r\nhello\r\n", b":5\r\n", b"$-1\r\n"], ids=["bytes", "number", "nothing"])
 def test_an_answer_too_many_costs_one_question(redis, tmp_path, answer):
     """Otherwise each question gets the answer to the one before it, from then on."""

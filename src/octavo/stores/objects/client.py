@@ -36,7 +36,7 @@ _FIRST_STRETCHES = 4
 _MOST_LISTED = 1000
 """The names of one page of a listing. A longer list is read in parts."""
 _MOST_AT_ONCE = 32
-"""The most requests under way."""
+"""The most lookups and loads under way, and the most stores. So a slow store of a long prompt delays no lookup."""
 _MOST_REMEMBERED = 4096
 """The most indexes of objects that are remembered; the oldest is forgotten first."""
 _NOBODY = "shared"
@@ -74,7 +74,8 @@ class ObjectsClient(RemoteClient):
         """Indexes of objects, by path."""
         self._damaged: dict[str, None] = {}
         """Objects that differ from their name or an index: they are written again. The oldest is forgotten first."""
-        self._at_once = asyncio.Semaphore(_MOST_AT_ONCE)
+        self._reading = asyncio.Semaphore(_MOST_AT_ONCE)
+        self._storing = asyncio.Semaphore(_MOST_AT_ONCE)
 
     def expect(self, sequence: SequenceNames) -> None:
         self._charts.chart(sequence)
@@ -157,7 +158,7 @@ class ObjectsClient(RemoteClient):
 
     async def _follow(self, *, is_forced: bool = False) -> None:
         """Moves on to the epoch that another engine may have begun."""
-        self._enter(await self._limited(self._epochs.refresh(is_forced=is_forced)))
+        self._enter(await _within(self._reading, lambda: self._epochs.refresh(is_forced=is_forced)))
 
     def _enter(self, epoch: int) -> None:
         if epoch != self._epoch:
@@ -192,7 +193,7 @@ class ObjectsClient(RemoteClient):
                 return list(page)
             return []
 
-        page = await self._limited(first_page())
+        page = await _within(self._reading, first_page)
         return {meta["path"]: meta["size"] for meta in page}, len(page) < _MOST_LISTED
 
     async def _read_index(self, path: str, size: int) -> Index | None:
@@ -209,7 +210,6 @@ class ObjectsClient(RemoteClient):
         return index
 
     async def _put_object(self, tenant: bytes, last: Place, chunks: Sequence[OutgoingChunk]) -> list[_Where]:
-        import obstore
         from obstore.exceptions import AlreadyExistsError
 
         name = name_object([(chunk.key, chunk.held_blocks, chunk.num_bytes) for chunk in chunks])
@@ -222,7 +222,7 @@ class ObjectsClient(RemoteClient):
         )
         mode: Any = "overwrite" if replaces else "create"
         with suppress(AlreadyExistsError):  # the same work, done by another engine
-            await self._limited(obstore.put_async(self._store, path, packed, mode=mode, use_multipart=False))
+            await self._put(path, packed, mode)
         self._damaged.pop(path, None)
         self._indexes.pop(path, None)
         wheres, offset = [], 0
@@ -232,16 +232,21 @@ class ObjectsClient(RemoteClient):
         return wheres
 
     async def _describe(self) -> None:
-        import obstore
         from obstore.exceptions import BaseError
 
         if not (packed := self._description.take_due() if self._description else b""):
             return
         path = name_description(self._family, self._namespace.hex())
         with suppress(BaseError, OSError):  # a TimeoutError is an OSError
-            put = obstore.put_async(self._store, path, packed, mode="create", use_multipart=False)
             async with asyncio.timeout(_DESCRIBE_S):
-                await self._limited(put)
+                await self._put(path, packed, "create")
+
+    async def _put(self, path: str, packed: Any, mode: Any) -> None:
+        import obstore
+
+        await _within(
+            self._storing, lambda: obstore.put_async(self._store, path, packed, mode=mode, use_multipart=False)
+        )
 
     async def _get_ranges(self, path: str, places: Sequence[_Where]) -> list[memoryview | None]:
         """Envelopes by index. Neighbouring ranges are read as one."""
@@ -272,7 +277,9 @@ class ObjectsClient(RemoteClient):
         from obstore.exceptions import GenericError
 
         try:
-            data = memoryview(await self._limited(obstore.get_range_async(self._store, path, start=start, end=end)))
+            data = memoryview(
+                await _within(self._reading, lambda: obstore.get_range_async(self._store, path, start=start, end=end))
+            )
         except FileNotFoundError:
             self._indexes.pop(path, None)
             return None
@@ -285,15 +292,17 @@ class ObjectsClient(RemoteClient):
         self._suspect(path)
         return None
 
-    async def _limited(self, call: Awaitable[T]) -> T:
-        async with self._at_once:
-            return await call
-
     def _suspect(self, path: str) -> None:
         self._indexes.pop(path, None)
         self._damaged[path] = None
         if len(self._damaged) > _MOST_REMEMBERED:
             del self._damaged[next(iter(self._damaged))]
+
+
+async def _within(limit: asyncio.Semaphore, call: Callable[[], Awaitable[T]]) -> T:
+    """The answer of a call that begins once the limit has room for it."""
+    async with limit:
+        return await call()
 
 
 @asynccontextmanager

@@ -9,6 +9,7 @@ one round trip, for its first blocks; of a known one, longer and longer parts ar
 round trip stores many values and reads the epoch: what was stored in a former one is stored again, as nobody finds it.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from secrets import token_hex
@@ -25,6 +26,9 @@ _BATCH_BYTES = 8 << 20
 """The most bytes of one round trip, so that others have their turn."""
 _MOST_VALUE_BYTES = 256 << 20
 """A larger chunk is refused: a server refuses values of 512 MiB, and moving such a value stops it for all others."""
+MOST_CONNECTIONS = 16
+_MOST_STORING = MOST_CONNECTIONS // 2
+"""The most connections that store at once. So however slow stores are, lookups and loads find a connection."""
 _NOBODY = "shared"
 
 
@@ -53,6 +57,7 @@ class RedisClient(RemoteClient):
         self._described = name_description(self._family, self._namespace)
         self._epoch = b""
         """Empty until it is read."""
+        self._storing = asyncio.Semaphore(_MOST_STORING)
 
     async def probe(self) -> None:
         async with self._asking():
@@ -86,9 +91,10 @@ class RedisClient(RemoteClient):
             names = [self._folder(chunk.tenant) + chunk.key.hex() for chunk in chunks]
             fitting = [index for index, chunk in enumerate(chunks) if len(chunk.envelope) <= _MOST_VALUE_BYTES]
             for batch in batches([len(chunks[index].envelope) for index in fitting], _BATCH_BYTES):
-                if not is_wanted() or generation != self.generation:  # nobody would find what these names hold
-                    return [None] * len(chunks)
-                await self._put_batch(chunks, names, [fitting[number] for number in batch], held)
+                async with self._storing:
+                    if not is_wanted() or generation != self.generation:  # nobody would find what these names hold
+                        return [None] * len(chunks)
+                    await self._put_batch(chunks, names, [fitting[number] for number in batch], held)
         return held
 
     async def get(self, wanted: Sequence[tuple[OffloadKey, HeldChunk]]) -> "list[memoryview | StoreDownError | None]":

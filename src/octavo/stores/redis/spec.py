@@ -8,7 +8,7 @@ from typing import Any
 
 from octavo.errors import InputError
 from octavo.stores import RemoteClient, RemoteSpec, StoreKeeper
-from octavo.stores.redis.client import RedisClient
+from octavo.stores.redis.client import MOST_CONNECTIONS, RedisClient
 from octavo.stores.redis.config import RedisConfig
 from octavo.stores.redis.keeper import RedisKeeper
 from octavo.stores.redis.troubles import PASSWORD_VARIABLE, explain
@@ -16,7 +16,6 @@ from octavo.tiers import TierContext
 
 _CONNECT_S = 2.0
 _PROBE_MS = 10_000
-_MOST_CONNECTIONS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +67,8 @@ class RedisSpec(RemoteSpec):
         with self._explaining():
             pool = BlockingConnectionPool.from_url(
                 self.config.url,
-                max_connections=_MOST_CONNECTIONS,
-                timeout=self.config.find_s,
+                max_connections=MOST_CONNECTIONS,
+                timeout=None,  # the tier limits the time of each call
                 retry=Retry(NoBackoff(), 1),  # a connection that the server has closed is opened again
                 **self._options(),
             )
