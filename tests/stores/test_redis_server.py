@@ -5,6 +5,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from redis import Redis
+from redis.asyncio import BlockingConnectionPool
 from redis.exceptions import AskError, ClusterDownError, MovedError
 
 from octavo.chunks import ALL_BLOCKS
@@ -221,6 +222,21 @@ def test_stores_that_are_slow_delay_no_lookup(suite, server, tmp_path):
         finally:
             server.client_unpause()
         assert {other.finish(job) for job in jobs} == {frozenset()}
+
+
+def test_only_the_tier_limits_how_long_an_answer_may_take(monkeypatch):
+    """redis-py has a limit of its own, 5 s, and then makes the call once more."""
+    given = {}
+
+    def from_url(url, **options):
+        given.update(options)
+        return BlockingConnectionPool()
+
+    monkeypatch.setattr(BlockingConnectionPool, "from_url", from_url)
+    spec = spec_from_config({"type": "redis", "url": "redis://127.0.0.1:1/0"})
+    spec.build(TierContext(namespace=tier_driver.NAMESPACE, max_chunk_bytes=1)).close()
+    assert given["timeout"] is None
+    assert given["socket_timeout"] is None
 
 
 @pytest.mark.parametrize("answer", [b"$5\r\nhello\r\n", b":5\r\n", b"$-1\r\n"], ids=["bytes", "number", "nothing"])

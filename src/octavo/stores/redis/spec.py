@@ -68,7 +68,8 @@ class RedisSpec(RemoteSpec):
             pool = BlockingConnectionPool.from_url(
                 self.config.url,
                 max_connections=MOST_CONNECTIONS,
-                timeout=None,  # the tier limits the time of each call
+                timeout=None,  # the tier limits the time of each call, and redis-py would make it anew after 5 s
+                socket_timeout=None,
                 retry=Retry(NoBackoff(), 1),  # a connection that the server has closed is opened again
                 **self._options(),
             )
