@@ -423,6 +423,31 @@ def test_a_folder_that_goes_while_nobody_stores_is_noticed_and_said_once(disk, c
     assert len([record for record in caplog.records if "is turned off" in record.message]) == 1
 
 
+@pytest.mark.parametrize("below", [".", "octavo"], ids=["its root", "a folder of it"])
+def test_nothing_is_written_below_a_file_system_that_is_not_mounted(disk, tmp_path, below):
+    mount, elsewhere = tmp_path / "mount", tmp_path / "elsewhere"
+    mount.mkdir(mode=0o700)
+    disk.directory, disk.io.mount = mount / below, mount
+    driver = disk.open()
+    assert driver.store(tier_driver.chunks(range(20))) == frozenset()
+    assert driver.tier.flush(60.0)
+    mount.rename(elsewhere)
+    mount.mkdir(mode=0o700)
+    disk.io.mount = None
+
+    def is_tried_in_vain():
+        disk.now += 30.0
+        return driver.tier.status().reason == "the folder's file system is not mounted"
+
+    driver.poll_until(is_tried_in_vain, "a probe")
+    assert list(mount.iterdir()) == []
+    mount.rmdir()
+    elsewhere.rename(mount)
+    disk.io.mount = mount
+    disk.recover(driver)
+    assert driver.load(tier_driver.chunks(range(20))) == frozenset()
+
+
 def test_a_reset_that_cannot_be_marked_is_marked_later(disk):
     driver = disk.open()
     driver.store(tier_driver.chunks(range(3)))

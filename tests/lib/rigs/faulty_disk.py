@@ -4,6 +4,7 @@ import errno as errno_
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from threading import Event
 
 from octavo.tiers.disk import DiskIO, layout
@@ -39,6 +40,8 @@ class FaultyDiskIO(DiskIO):
         self.flips_a_bit = False
         self.capacity_bytes: int | None = None
         """Of a file system that has nothing but the tier's files."""
+        self.mount: Path | None = None
+        """What lies there is on a file system of its own."""
         self._errors: dict[str, Exception] = {}
         self._gates: dict[str, Gate] = {}
 
@@ -78,6 +81,10 @@ class FaultyDiskIO(DiskIO):
         if self.capacity_bytes is None:
             return super().free_bytes()
         return self.capacity_bytes - sum(self.list_files().values()), self.capacity_bytes
+
+    def device_of(self, path: Path) -> int:
+        is_own = self.mount is not None and path.is_relative_to(self.mount)
+        return -1 if is_own else super().device_of(path)
 
     def truncate(self, fd: int, num_bytes: int) -> None:
         self._enter("truncate")

@@ -61,6 +61,8 @@ class DiskIO:
         """False once the file system has refused O_DIRECT."""
         self._checks_owner = checks_owner
         self._directory = -1
+        self._device_below: int | None = None
+        """The file system that shows at the directory's path while its own is not mounted; None if it is that of /."""
         self._num_users = 0
         self._users_lock = Lock()
 
@@ -75,6 +77,7 @@ class DiskIO:
                 os.close(fd)
             else:
                 self._directory = fd
+                self._device_below = self._find_device_below(path)
             self._num_users += 1
 
     def leave(self) -> None:
@@ -92,7 +95,11 @@ class DiskIO:
         path.mkdir(mode=_PRIVATE_DIRECTORY, parents=True, exist_ok=True)
 
     def renew_directory(self, path: Path) -> None:
-        """Works in the directory that has this path now; it is made if it is gone."""
+        """Works in the directory that has this path now; it is made if it is gone, but never on the file system below
+        its own: nobody has given the tier room there."""
+        there = next(folder for folder in _and_parents(path) if folder.exists())
+        if self._device_below is not None and self.device_of(there) == self._device_below:
+            raise FileNotFoundError(errno.ENOENT, "the folder's file system is not mounted")
         self.make_directory(path)
         self.enter(path)
         self.leave()
@@ -103,6 +110,10 @@ class DiskIO:
             return os.path.samestat(os.stat(path), os.fstat(self._directory))  # noqa: PTH116 - beside fstat
         except (FileNotFoundError, NotADirectoryError):
             return False
+
+    def device_of(self, path: Path) -> int:
+        """The number of the file system that a path is on."""
+        return path.stat().st_dev
 
     def list_files(self) -> dict[str, int]:
         """Regular files and their sizes."""
@@ -189,6 +200,11 @@ class DiskIO:
     def wall_time_ns(self) -> int:
         return time.time_ns()
 
+    def _find_device_below(self, path: Path) -> int | None:
+        devices = map(self.device_of, _and_parents(path))
+        own = next(devices)
+        return next((device for device in devices if device != own), None)
+
     def _open_directory(self, path: Path) -> int:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -198,6 +214,11 @@ class DiskIO:
             os.close(fd)
             raise
         return fd
+
+
+def _and_parents(path: Path) -> list[Path]:
+    real = path.resolve()
+    return [real, *real.parents]
 
 
 def as_disk_error(error: Exception) -> OSError:
