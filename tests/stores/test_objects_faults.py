@@ -300,6 +300,24 @@ def test_one_object_that_fails_fails_no_other(bench):
     assert driver.load([*first, *second]) == set(KEYS)
 
 
+@pytest.mark.parametrize("code", ["ConditionalRequestConflict", "OperationAborted"])
+def test_what_another_write_was_in_the_way_of_is_not_stored(bench, code):
+    """obstore says of it that the object is there."""
+    wanted = tier_driver.chunks(KEYS)
+    driver = bench.open()
+    bench.proxy.break_with(refuse("409 Conflict", code=code), is_write)
+    assert driver.store(wanted) == set(KEYS)
+    assert driver.found(KEYS) == [0] * 6
+    driver.tier.reset()
+    driver.poll_until(lambda: driver.tier.status().state is not TierState.OK, "the reset to fail")
+    assert f"409 {code}" in driver.tier.status().reason
+    bench.proxy.heal()
+    recover(bench, driver)
+    assert driver.tier.is_reset_durable()
+    assert driver.store(wanted) == frozenset()
+    assert driver.load(wanted) == frozenset()
+
+
 def test_stores_that_hang_delay_no_lookup_and_no_load(bench):
     wanted = tier_driver.chunks(KEYS)
     bench.fill(wanted)

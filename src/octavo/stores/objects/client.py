@@ -29,7 +29,7 @@ from octavo.stores.objects.layout import (
     pack_object,
     parse_tail,
 )
-from octavo.stores.objects.troubles import explain, is_beyond_its_end
+from octavo.stores.objects.troubles import explain, is_beyond_its_end, is_conflict
 
 T = TypeVar("T")
 _FIRST_STRETCHES = 4
@@ -121,7 +121,7 @@ class ObjectsClient(RemoteClient):
             if not is_wanted():
                 return
             wheres = await self._put_object(tenant, last, [chunks[number] for number in numbers])
-            for number, where in zip(numbers, wheres, strict=True):
+            for number, where in zip(numbers, wheres or [], strict=bool(wheres)):
                 held[number] = HeldChunk(chunks[number].held_blocks, chunks[number].num_bytes, where)
 
         async with _asking():
@@ -209,7 +209,8 @@ class ObjectsClient(RemoteClient):
             self._indexes.pop(next(iter(self._indexes)), None)
         return index
 
-    async def _put_object(self, tenant: bytes, last: Place, chunks: Sequence[OutgoingChunk]) -> list[_Where]:
+    async def _put_object(self, tenant: bytes, last: Place, chunks: Sequence[OutgoingChunk]) -> list[_Where] | None:
+        """Where the chunks are now; None if the store did not take them."""
         from obstore.exceptions import AlreadyExistsError
 
         name = name_object([(chunk.key, chunk.held_blocks, chunk.num_bytes) for chunk in chunks])
@@ -221,8 +222,11 @@ class ObjectsClient(RemoteClient):
             [(chunk.key, chunk.held_blocks, chunk.num_bytes, chunk.envelope) for chunk in chunks],
         )
         mode: Any = "overwrite" if replaces else "create"
-        with suppress(AlreadyExistsError):  # the same work, done by another engine
+        try:
             await self._put(path, packed, mode)
+        except AlreadyExistsError as error:  # the same work, done by another engine
+            if is_conflict(error):
+                return None
         self._damaged.pop(path, None)
         self._indexes.pop(path, None)
         wheres, offset = [], 0

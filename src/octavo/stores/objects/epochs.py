@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from octavo.stores.objects.troubles import is_conflict
 from octavo.units import find_count
 
 _LOOKED_EVERY_S = 5.0
@@ -49,7 +50,9 @@ class Epochs:
             while True:
                 try:
                     await self._mark(epoch)
-                except AlreadyExistsError:  # another engine has begun it, and may have stored in it already
+                except AlreadyExistsError as error:  # another engine has begun it, and may have stored in it already
+                    if is_conflict(error):
+                        raise
                     epoch += 1
                 else:
                     self.current = epoch

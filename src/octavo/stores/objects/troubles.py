@@ -95,6 +95,12 @@ def explain(error: Exception) -> StoreDownError:
     return StoreDownError(f"it answers {answer}" if answer else first_line(error))
 
 
+def is_conflict(error: Exception) -> bool:
+    """Whether a write was refused as another one of that name was under way, though obstore says that the object is
+    there: nobody knows whether it is."""
+    return any(code in str(error) for code in ("ConditionalRequestConflict", "OperationAborted"))
+
+
 def first_line(error: BaseException) -> str:
     """The useful part of obstore's message, which goes on for a page."""
     return str(error).partition("\n")[0].strip() or type(error).__name__
