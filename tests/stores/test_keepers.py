@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from pathlib import Path
 
 import obstore
 import pytest
@@ -52,6 +53,43 @@ class TestFolder(ObjectsKeeperSuite):
         assert (old.exists(), young.exists()) == (False, True)
         with self.keeper(spec) as keeper:
             assert list(keeper.entries()) == [whole]
+
+    def test_nothing_that_others_put_there_is_in_the_way(self, tmp_path, capsys):
+        spec = self.make_spec(tmp_path)
+        self.fill(spec)
+        root = tmp_path / "store"
+        (family,) = root.iterdir()
+        folders = (root, family, *family.iterdir())
+        for folder in folders:
+            Path(os.fsdecode(bytes(folder) + b"/\xff\xfe")).write_bytes(b"")
+            (folder / "loop").symlink_to("loop")
+            (folder / "circle").symlink_to(folder)
+            os.mkfifo(folder / "fifo")
+        (root / "lost+found").mkdir(mode=0)
+        with self.keeper(spec) as keeper:
+            inventory, _ = self.count(keeper)
+        assert (inventory.total.count, inventory.others) == (1, len(folders))
+        for command in ("ls", "verify", "gc"):
+            assert run(["store", command, spec.config.url]) == 0
+        assert run(["store", "gc", spec.config.url, "--size", "1KiB"]) == 0
+        with self.keeper(spec) as keeper:
+            assert not list(filter(None, keeper.entries()))
+
+    @pytest.mark.parametrize("error", [OSError(5, "an error of the disk"), PermissionError(13, "not permitted")])
+    def test_objects_that_cannot_be_seen_are_told(self, tmp_path, capsys, monkeypatch, error):
+        spec = self.make_spec(tmp_path)
+        self.fill(spec)
+        (family,) = (tmp_path / "store").iterdir()
+        error.filename = str(family / "00000000")
+        walk = os.walk
+
+        def fail(folder, onerror):
+            onerror(error)
+            return walk(folder)
+
+        monkeypatch.setattr(os, "walk", fail)
+        assert run(["store", "ls", spec.config.url]) == 2
+        assert error.strerror in capsys.readouterr().err
 
     def test_folders_that_become_empty_go(self, tmp_path):
         spec = self.make_spec(tmp_path)

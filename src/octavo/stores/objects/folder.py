@@ -2,10 +2,14 @@
 
 An object is written beside its place as `DIGEST#NUMBER` and then moved there. A writer that is killed in between leaves
 that file, which no listing of obstore's shows: no engine finds it, and it would stay for ever.
+
+The folder is walked here, and not by obstore, whose listing fails at one name that is not UTF-8, at a link that leads
+nowhere but to itself, and at a folder of somebody else that may not be read (`lost+found`).
 """
 
 import os
 import re
+import stat
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -13,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from octavo.stores import StoredItem
-from octavo.stores.objects.keeper import NAME, ObjectsKeeper
+from octavo.stores.objects.keeper import FAMILY, NAME, ObjectsKeeper, Seen
 from octavo.tiers.disk import RecordCipher
 
-_HALF = re.compile(rf"{NAME.pattern}#\d+")
+_IS_HALF = re.compile(r"#\d+$")
+_HALF = re.compile(NAME.pattern + _IS_HALF.pattern)
 _WRITING_S = 3600
 """Longer than any write takes. A younger file may be one that is being written."""
 
@@ -44,17 +49,35 @@ class FolderKeeper(ObjectsKeeper):
         if whole := [item for item in items if item.name not in halves]:
             super().delete(whole)
 
+    def _list(self, folder: str) -> Iterator[Seen]:
+        for seen in self._walk(folder):
+            if not _IS_HALF.search(seen.path):
+                yield seen
+
+    def _list_families(self) -> Sequence[str]:
+        return os.listdir(self._folder)  # noqa: PTH208 - names alone
+
     def _halves(self) -> Iterator[StoredItem]:
         before_s = time.time() - _WRITING_S
-        for place, _, files in os.walk(self._folder):
+        for seen in self._walk():
+            name = _HALF.fullmatch(seen.path)
+            if name is not None and seen.modified_s < before_s:
+                family, epoch, namespace, tenant = name.groups()
+                yield StoredItem(*seen, family, int(epoch), True, namespace, tenant)
+
+    def _walk(self, folder: str = "") -> Iterator[Seen]:
+        """All regular files, whatever their names are, but for those in folders of others that cannot be read."""
+        for place, _, files in os.walk(self._folder / folder, onerror=self._pass_over):
+            above = Path(place).relative_to(self._folder)
             for file in files:
-                path = Path(place) / file
-                name = _HALF.fullmatch(str(path.relative_to(self._folder)))
-                if name is None:
-                    continue
-                with suppress(FileNotFoundError):  # it is whole by now
-                    told = path.stat()
-                    if told.st_mtime < before_s:
-                        family, epoch, namespace, tenant = name.groups()
-                        seen = (name[0], told.st_size, int(told.st_mtime))
-                        yield StoredItem(*seen, family, int(epoch), True, namespace, tenant)
+                with suppress(OSError):  # it is gone by now, or a link that leads nowhere
+                    told = Path(place, file).stat()
+                    if stat.S_ISREG(told.st_mode):
+                        yield Seen(str(above / file), told.st_size, int(told.st_mtime))
+
+    def _pass_over(self, error: OSError) -> None:
+        """Raises what keeps engines' own objects from being seen."""
+        top = Path(error.filename).relative_to(self._folder).parts[:1]
+        is_of_others = top and not FAMILY.fullmatch(top[0])
+        if not isinstance(error, FileNotFoundError) and not is_of_others:
+            raise error

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from octavo.chunks import OffloadKey
 from octavo.errors import TierError
@@ -13,9 +13,17 @@ from octavo.stores.objects.troubles import explain
 from octavo.tiers.disk import RecordCipher
 
 NAME = re.compile(r"([0-9a-f]+)/(\d{8})/([0-9a-f]{32})/([0-9a-f]+|shared)/[0-9a-f]+/[0-9a-f]+/[0-9a-f]+/[0-9a-f]+")
-_FAMILY = re.compile(r"[0-9a-f]+")
+FAMILY = re.compile(r"[0-9a-f]+")
 _DESCRIPTION = re.compile(r"[0-9a-f]+/names/([0-9a-f]{32})")
 _EPOCH = re.compile(r"([0-9a-f]+)/epochs/(\d+)")
+
+
+class Seen(NamedTuple):
+    """What a listing tells of an object."""
+
+    path: str
+    num_bytes: int
+    modified_s: int
 
 
 class ObjectsKeeper(StoreKeeper):
@@ -28,20 +36,16 @@ class ObjectsKeeper(StoreKeeper):
         self._cipher = cipher
 
     def entries(self) -> Iterator[StoredItem | None]:
-        import obstore
-
         epochs: dict[str, int] = {}
-        for page in obstore.list(self._store):
-            for meta in page:
-                if name := NAME.fullmatch(meta["path"]):
-                    family, epoch, namespace, tenant = name.groups()
-                    if family not in epochs:
-                        epochs[family] = self._find_epoch(family)
-                    is_former = int(epoch) < epochs[family]
-                    seen = (meta["path"], meta["size"], int(meta["last_modified"].timestamp()))
-                    yield StoredItem(*seen, family, int(epoch), is_former, namespace, tenant)
-                elif not _EPOCH.fullmatch(meta["path"]) and not _DESCRIPTION.fullmatch(meta["path"]):
-                    yield None
+        for seen in self._list(""):
+            if name := NAME.fullmatch(seen.path):
+                family, epoch, namespace, tenant = name.groups()
+                if family not in epochs:
+                    epochs[family] = self._find_epoch(family)
+                is_former = int(epoch) < epochs[family]
+                yield StoredItem(*seen, family, int(epoch), is_former, namespace, tenant)
+            elif not _EPOCH.fullmatch(seen.path) and not _DESCRIPTION.fullmatch(seen.path):
+                yield None
 
     def find(self, item: StoredItem, cipher: RecordCipher | None) -> list[Finding]:
         if (packed := self.read(item)) is None:
@@ -99,13 +103,11 @@ class ObjectsKeeper(StoreKeeper):
     def drop_descriptions(self, staying: Collection[str]) -> None:
         import obstore
 
-        for family in obstore.list_with_delimiter(self._store)["common_prefixes"]:
-            if _FAMILY.fullmatch(family):
-                for page in obstore.list(self._store, f"{family}/names"):
-                    found = [_DESCRIPTION.fullmatch(meta["path"]) for meta in page]
-                    unseen = [name for name in found if name and name[1] not in staying]
-                    if gone := [name[0] for name in unseen if not self._has_any(family, name[1])]:
-                        obstore.delete(self._store, gone)
+        for family in filter(FAMILY.fullmatch, self._list_families()):
+            found = [_DESCRIPTION.fullmatch(seen.path) for seen in self._list(f"{family}/names")]
+            unseen = [name for name in found if name and name[1] not in staying]
+            if gone := [name[0] for name in unseen if not self._has_any(family, name[1])]:
+                obstore.delete(self._store, gone)
 
     @contextmanager
     def asking(self) -> Iterator[None]:
@@ -116,16 +118,24 @@ class ObjectsKeeper(StoreKeeper):
         except (BaseError, OSError) as error:
             raise TierError(f"{self.url}: {explain(error)}") from error
 
-    def _has_any(self, family: str, namespace: str) -> bool:
+    def _list(self, folder: str) -> Iterator[Seen]:
+        """All objects in a folder."""
         import obstore
 
-        return any(obstore.list(self._store, f"{family}/{self._find_epoch(family):08d}/{namespace}"))
+        for page in obstore.list(self._store, folder or None):
+            for meta in page:
+                yield Seen(meta["path"], meta["size"], int(meta["last_modified"].timestamp()))
+
+    def _list_families(self) -> Sequence[str]:
+        """The names at the top, those of others among them."""
+        import obstore
+
+        return obstore.list_with_delimiter(self._store)["common_prefixes"]
+
+    def _has_any(self, family: str, namespace: str) -> bool:
+        return any(True for _ in self._list(f"{family}/{self._find_epoch(family):08d}/{namespace}"))
 
     def _find_epoch(self, family: str) -> int:
         """The present epoch. Epochs only grow, so a former one stays former."""
-        import obstore
-
-        names = (
-            _EPOCH.fullmatch(meta["path"]) for page in obstore.list(self._store, f"{family}/epochs") for meta in page
-        )
+        names = (_EPOCH.fullmatch(seen.path) for seen in self._list(f"{family}/epochs"))
         return max((int(name[2]) for name in names if name), default=0)
