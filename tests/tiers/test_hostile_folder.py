@@ -6,6 +6,7 @@ that is open. At the start that is an error which names the file and the remedy,
 
 import os
 import shutil
+from contextlib import nullcontext
 from threading import Thread
 
 import pytest
@@ -195,6 +196,20 @@ class TestLock:
         second = disk.open(wait_seconds=60)
         waiting.join()
         assert second.store(tier_driver.chunks([0])) == frozenset()
+
+    @pytest.mark.parametrize("is_in_child", [False, True], ids=["in the engine", "in the child"])
+    def test_a_forked_child_neither_keeps_it_nor_ends_it(self, disk, monkeypatch, is_in_child):
+        driver = disk.open()
+        of_the_other = os.dup(driver.tier._lock._fd)  # what fork does
+        try:
+            with monkeypatch.context() as patch:
+                if is_in_child:
+                    patch.setattr(os, "getpid", lambda: 1)
+                driver.tier.close()
+            with pytest.raises(TierLockedError) if is_in_child else nullcontext():
+                disk.open()
+        finally:
+            os.close(of_the_other)
 
     @pytest.mark.parametrize("said", ['{"pid": 1e999, "host": "a"}', '{"pid": null}', "[]", "[" * 1000, "9" * 900, ""])
     def test_a_lock_that_says_nothing_is_held_all_the_same(self, disk, said):

@@ -1,6 +1,7 @@
 """The lock of a directory: one engine at a time, and a second one is told who holds it.
 
-It is an flock on `lock`, so it ends with the process that holds it, however that ends: there is no stale lock.
+It is an flock on `lock`, so it ends with the process that holds it, however that ends: there is no stale lock. A child
+that was forked shares it, so an engine that closes unlocks the file, and in a child closing does not.
 """
 
 import fcntl
@@ -29,6 +30,7 @@ class DirectoryLock:
         """Waits up to `wait_s` for another engine to end. TierLockedError names that engine."""
         self._io = io
         self._directory = directory.absolute()
+        self._pid = os.getpid()
         self._fd = self._acquire_in_time(wait_s)
 
     def check(self) -> None:
@@ -45,6 +47,9 @@ class DirectoryLock:
             self._fd = fd
 
     def release(self) -> None:
+        if os.getpid() == self._pid:
+            with suppress(OSError):
+                fcntl.flock(self._fd, fcntl.LOCK_UN)
         os.close(self._fd)
 
     def _acquire_in_time(self, wait_s: float) -> int:
