@@ -5,6 +5,7 @@ import logging
 import os
 import shutil
 import time
+from contextlib import contextmanager
 
 import pytest
 
@@ -12,6 +13,7 @@ from octavo.chunks import ALL_BLOCKS
 from octavo.errors import TierError, TierLockedError
 from octavo.testing import tier_driver
 from octavo.tiers.base import TierState
+from octavo.tiers.disk import inspect_directory
 
 
 def is_off(driver) -> bool:
@@ -421,6 +423,28 @@ def test_a_folder_that_goes_while_nobody_stores_is_noticed_and_said_once(disk, c
     assert driver.tier.flush(60.0)
     assert disk.segments(), "in the folder that has the name now"
     assert len([record for record in caplog.records if "is turned off" in record.message]) == 1
+
+
+def test_a_file_that_goes_while_the_folder_is_listed_is_left_out(disk, monkeypatch):
+    """A running engine deletes segments beside `octavo cache ls`, and so may others theirs when an engine starts."""
+    driver = disk.open()
+    driver.store(tier_driver.chunks(range(20)))
+    driver.tier.close()
+    goes, stays = disk.directory / "goes", disk.directory / "stays"
+    scan = os.scandir
+
+    @contextmanager
+    def scan_and_delete(folder):
+        goes.touch()
+        stays.touch()
+        with scan(folder) as entries:
+            listed = list(entries)
+        goes.unlink()
+        yield listed
+
+    monkeypatch.setattr(os, "scandir", scan_and_delete)
+    assert disk.open().found(range(20)) == [ALL_BLOCKS] * 20
+    assert inspect_directory(disk.directory).other_files == 1
 
 
 @pytest.mark.parametrize("below", [".", "octavo"], ids=["its root", "a folder of it"])

@@ -116,9 +116,14 @@ class DiskIO:
         return path.stat().st_dev
 
     def list_files(self) -> dict[str, int]:
-        """Regular files and their sizes."""
+        """Regular files and their sizes, but for those that go meanwhile."""
+        sizes = {}
         with os.scandir(self._directory) as entries:
-            return {e.name: e.stat(follow_symlinks=False).st_size for e in entries if e.is_file(follow_symlinks=False)}
+            for entry in entries:
+                with suppress(FileNotFoundError):
+                    if entry.is_file(follow_symlinks=False):
+                        sizes[entry.name] = entry.stat(follow_symlinks=False).st_size
+        return sizes
 
     def list_names(self) -> list[str]:
         """The names of everything in the directory."""
