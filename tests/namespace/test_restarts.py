@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 
 import pytest
 
@@ -68,6 +69,17 @@ def test_files_are_few(tmp_path):
         why_cold(tmp_path, number.to_bytes(16, "big"), PARTS)
     kept = sorted(path.name for path in tmp_path.iterdir())
     assert kept == [f"namespace-{number.to_bytes(16, 'big').hex()}.json" for number in range(24, 40)]
+
+
+def test_the_oldest_one_of_many_stays_if_it_is_the_engines_own(tmp_path):
+    """Otherwise its next start would be told to be cold."""
+    for number in range(16):
+        namespace = number.to_bytes(16, "big")
+        why_cold(tmp_path, namespace, PARTS)
+        os.utime(tmp_path / f"namespace-{namespace.hex()}.json", (number, number))
+    assert why_cold(tmp_path, bytes(16), PARTS) == ""
+    assert why_cold(tmp_path, bytes(16), PARTS) == ""
+    assert len(list(tmp_path.iterdir())) == 16
 
 
 @pytest.mark.parametrize(

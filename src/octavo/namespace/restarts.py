@@ -66,7 +66,7 @@ def why_cold(folder: Path, namespace: bytes, parts: Mapping[str, str]) -> str:
         known = sorted(folder.glob("namespace-*.json"), key=lambda path: path.lstat().st_mtime_ns)
         before = _read(known[-1]) if known and own not in known else None
         _write(own, parts)
-        for path in known[: -_MOST_FILES + 1]:
+        for path in [path for path in known if path != own][: -_MOST_FILES + 1]:
             path.unlink()
     except OSError:
         return ""
