@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 import pytest
 from redis import Redis
 from redis.asyncio import BlockingConnectionPool
-from redis.exceptions import AskError, ClusterDownError, MovedError
+from redis.exceptions import AskError, ClusterDownError, MasterDownError, MovedError
 
 from octavo.chunks import ALL_BLOCKS
 from octavo.errors import InputError, TierError
@@ -343,3 +343,16 @@ def test_a_server_that_is_not_there_is_no_error(tmp_path, caplog):
 def test_a_part_of_a_cluster_is_said_to_be_one(error):
     """The package redis leaves the word MOVED out of the message."""
     assert str(explain(error)) == "it is part of a cluster; give a server that has all values itself"
+
+
+def test_a_replica_that_waits_for_its_primary_is_no_cluster(server):
+    server.config_set("replica-serve-stale-data", "no")
+    server.replicaof("127.0.0.1", "1")
+    try:
+        with pytest.raises(MasterDownError) as caught:
+            server.get("octavo:none")
+    finally:
+        server.replicaof("no", "one")
+        server.config_set("replica-serve-stale-data", "yes")
+    assert "is down" in str(explain(caught.value))
+    assert not explain(caught.value).remedy

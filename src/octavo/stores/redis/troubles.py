@@ -25,9 +25,10 @@ _REMEDIES = (
 
 
 def explain(error: Exception) -> StoreDownError:
-    from redis.exceptions import AskError, ClusterDownError, MovedError  # an optional dependency
+    from redis.exceptions import AskError, ClusterDownError, MasterDownError, MovedError  # an optional dependency
 
-    if isinstance(error, MovedError | AskError | ClusterDownError):
+    is_of_a_cluster = isinstance(error, MovedError | AskError | ClusterDownError)
+    if is_of_a_cluster and not isinstance(error, MasterDownError):  # which any replica may say for a while
         return StoreDownError("it is part of a cluster", "give a server that has all values itself")
     text = " ".join(str(error).split()) or type(error).__name__
     remedy = next((remedy for signs, remedy in _REMEDIES if any(sign in text for sign in signs)), "")
