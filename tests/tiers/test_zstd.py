@@ -185,3 +185,27 @@ def test_a_load_waits_for_no_store(tmp_path):
     assert driver.load(wanted) == frozenset()
     goes_on.set()
     driver.tier.close()
+
+
+def test_closing_waits_for_the_chunk_that_is_being_encoded_and_no_other(tmp_path, monkeypatch):
+    monkeypatch.setattr("octavo.tiers.zstd.tier._CLOSE_TIMEOUT_S", 0.01)
+    driver = tier_driver.TierDriver(open_zstd(tmp_path), lambda tier: tier._inner.wait(0.01))
+    codec, thread = driver.tier._codec, driver.tier._encoder
+    encoded, begins, goes_on = [], Event(), Event()
+    encode, shutdown = codec.encode, thread.shutdown
+
+    def encode_slowly(key, data):
+        encoded.append(key)
+        begins.set()
+        goes_on.wait()
+        return encode(key, data)
+
+    def shut_down(**options):
+        goes_on.set()
+        shutdown(**options)
+
+    codec.encode, thread.shutdown = encode_slowly, shut_down
+    driver.submit_store(tier_driver.chunks(range(3)))
+    begins.wait()
+    driver.tier.close()
+    assert encoded == [tier_driver.key(0)]

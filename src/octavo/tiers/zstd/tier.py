@@ -189,6 +189,8 @@ class ZstdTier(Tier):
     def close(self) -> None:
         self.flush(_CLOSE_TIMEOUT_S)
         self._is_closed = True
+        for job in self._jobs.values():
+            job.guard.cancel()  # a thread ends with the chunk that it is at
         for thread in (self._encoder, self._decoder):
             thread.shutdown(cancel_futures=True)
         self._inner.close()
