@@ -166,6 +166,18 @@ def test_a_server_that_has_lost_all_is_a_miss(suite, server, tmp_path):
         assert descriptions(server) == described
 
 
+def test_a_server_that_gives_up_the_name_of_an_epoch_is_told_once(suite, server, tmp_path, caplog):
+    with suite.driver(tmp_path) as driver:
+        for number in range(3):
+            assert driver.store(tier_driver.chunks([number])) == frozenset()
+            (epoch,) = (name for name in server.scan_iter("octavo:*") if name.count(b":") == 1)
+            server.delete(epoch)
+        driver.tier.reset()
+        driver.poll_until(driver.tier.is_reset_durable, "the reset")
+    assert [record.message.split(" is gone, ")[0] for record in caplog.records] == [f"Redis tier: {epoch.decode()}"]
+    assert "its maxmemory-policy should be volatile-lru" in caplog.text
+
+
 def test_what_is_stored_after_a_reset_by_another_engine_is_found_by_a_third(suite, tmp_path):
     wanted = tier_driver.chunks(range(6))
     with suite.driver(tmp_path) as first, suite.driver(tmp_path) as second:

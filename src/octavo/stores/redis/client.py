@@ -10,6 +10,7 @@ round trip stores many values and reads the epoch: what was stored in a former o
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from secrets import token_hex
@@ -22,6 +23,7 @@ from octavo.stores.descriptions import Description
 from octavo.stores.envelope import MOST_ENVELOPE_BYTES, SUMMARY_BYTES, summarize
 from octavo.stores.redis.troubles import explain
 
+_log = logging.getLogger(__name__)
 _BATCH_BYTES = 8 << 20
 """The most bytes of one round trip, so that others have their turn."""
 _MOST_VALUE_BYTES = 256 << 20
@@ -58,6 +60,7 @@ class RedisClient(RemoteClient):
         self._epoch = b""
         """Empty until it is read."""
         self._storing = asyncio.Semaphore(_MOST_STORING)
+        self._has_said = False
 
     async def probe(self) -> None:
         async with self._asking():
@@ -135,6 +138,7 @@ class RedisClient(RemoteClient):
         if epoch is None:  # a new server, or one that has lost its data: no engine finds what was stored before
             if self._description is not None:
                 self._description.renew()
+            self._tell_of_loss()
             await self._redis.set(self._family, token_hex(8), nx=True)
             epoch = await self._redis.get(self._family)
         if epoch is None:
@@ -142,6 +146,16 @@ class RedisClient(RemoteClient):
         if not isinstance(epoch, bytes):
             raise _other_answer()
         self._enter(epoch)
+
+    def _tell_of_loss(self) -> None:
+        """Logs once that what was stored is lost, as it may be the server's configuration that does it."""
+        if self._epoch and not self._has_said:
+            self._has_said = True
+            _log.warning(
+                "Redis tier: %s is gone, and all that was stored before with it: the server was emptied, or gives up "
+                "values that do not expire; its maxmemory-policy should be volatile-lru",
+                self._family,
+            )
 
     def _enter(self, epoch: bytes) -> None:
         self.generation += self._epoch not in (b"", epoch)
