@@ -1,5 +1,6 @@
 """A segment belongs to one owner, is mapped by its workers, and is never believed."""
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -52,6 +53,25 @@ class TestOwner:
         assert (worker.view == 7).all()
         worker.close()
         segment.close()
+
+    def test_a_file_that_another_owner_replaced_before_it_was_locked_is_not_taken(self, abandoned, monkeypatch):
+        """Two owners start at once: the later one opens what the dead one left, and the first replaces it."""
+        lock, first = fcntl.flock, []
+
+        def lock_late(file, operation):
+            if not first:
+                first.append(None)
+                first[0] = Segment.create(str(abandoned), PLAN)
+            lock(file, operation)
+
+        monkeypatch.setattr(fcntl, "flock", lock_late)
+        with pytest.raises(InputError, match="another process holds the segment"):
+            Segment.create(str(abandoned), PLAN)
+        worker = attach(str(abandoned))
+        worker.view[0, 0] = 5
+        assert first[0].arena.view[0, 0] == 5
+        worker.close()
+        first[0].close()
 
     def test_no_room_is_said_at_once(self, path, monkeypatch):
         def full(*_):

@@ -12,6 +12,7 @@ import mmap
 import os
 import stat
 import struct
+from contextlib import suppress
 from pathlib import Path
 
 from octavo.errors import InputError, NotEnoughMemoryError
@@ -95,6 +96,16 @@ def _arena(memory: mmap.mmap, plan: SlotPlan) -> HostArena:
 
 
 def _open_locked(path: Path) -> int:
+    """The locked file that has this name. Another owner may replace the file between the two calls."""
+    while True:
+        file = _open_and_lock(path)
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file), path.lstat()):
+                return file
+        os.close(file)
+
+
+def _open_and_lock(path: Path) -> int:
     try:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
