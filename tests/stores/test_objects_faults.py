@@ -10,7 +10,7 @@ import logging
 import obstore
 import pytest
 
-from octavo.chunks import ALL_BLOCKS
+from octavo.chunks import ALL_BLOCKS, NO_TENANT, ChunkChain, SequenceNames
 from octavo.errors import TierError
 from octavo.stores.objects import ObjectsClient, ObjectsConfig, open_store
 from octavo.testing import tier_driver
@@ -316,6 +316,38 @@ def test_what_another_write_was_in_the_way_of_is_not_stored(bench, code):
     assert driver.tier.is_reset_durable()
     assert driver.store(wanted) == frozenset()
     assert driver.load(wanted) == frozenset()
+
+
+def test_a_lookup_that_has_failed_sends_no_more_listings(bench):
+    """A store that throttles would get hundreds of them for a prompt that nobody waits for any more."""
+    keys = [tier_driver.key(number) for number in range(100 * 64)]
+    sequence = SequenceNames(NO_TENANT, [ChunkChain(16, keys, is_prefix=False)])
+    stretches = [f"{number:032x}" for number in range(0, len(keys), 64)]
+    driver = bench.open(remember_seconds=0.001)
+    begun, ended = [], []
+
+    async def fail_one_and_say_nothing_to_others(exchange):
+        if stretches[10] in exchange.request.target:
+            await refuse("404 Not Found", code="NoSuchBucket")(exchange)
+        else:
+            begun.append(exchange)
+            await exchange.reader.read()  # until the client gives up
+            ended.append(exchange)
+
+    def is_answered():
+        return not driver.tier.ask(sequence)
+
+    bench.proxy.break_with(
+        fail_one_and_say_nothing_to_others, lambda request: any(n in request.target for n in stretches[4:])
+    )
+    driver.poll_until(is_answered, "the lookup to fail")
+    assert counters(driver)["asks_failed"] == 1
+    driver.poll_until(lambda: len(begun) == len(ended), "the others to be given up")
+    bench.proxy.heal()
+    bench.later(driver)
+    driver.poll_until(is_answered, "an answer")
+    assert counters(driver)["asks_failed"] == 1
+    assert sum(stretches[-1] in request.target for request in bench.proxy.requests) == 1
 
 
 def test_stores_that_hang_delay_no_lookup_and_no_load(bench):

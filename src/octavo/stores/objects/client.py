@@ -91,11 +91,11 @@ class ObjectsClient(RemoteClient):
             if self._epoch is None:
                 await self._follow()
             for wave in (parts[:_FIRST_STRETCHES], parts[_FIRST_STRETCHES:]):
-                listings = asyncio.gather(*(self._list_stretch(part, sequence.tenant) for part in wave))
-                objects, _ = await asyncio.gather(listings, self._follow())
+                listings = [self._list_stretch(part, sequence.tenant) for part in wave]
+                objects = list(filter(None, await _together([*listings, self._follow()])))
                 for found in objects:
                     listed |= found
-                if not any(objects) and sequence.needs_beginning:
+                if not objects and sequence.needs_beginning:
                     break
             indexes = await _each(self._read_index, listed.items())
         there = [(path, index) for path, index in zip(listed, indexes, strict=True) if isinstance(index, Index)]
@@ -130,7 +130,7 @@ class ObjectsClient(RemoteClient):
                 for (tenant, _), members in groups.items()
                 for start in range(0, len(members), MOST_CHUNKS)
             ]
-            await asyncio.gather(*parts, self._describe())
+            await _together([*parts, self._describe()])
         return held
 
     async def get(self, wanted: Sequence[tuple[OffloadKey, HeldChunk]]) -> list[memoryview | StoreDownError | None]:
@@ -178,7 +178,7 @@ class ObjectsClient(RemoteClient):
         for level in (part.eighths, [f"{eighth}/{block}" for eighth, block in part.blocks]):
             if is_all:
                 break
-            pages = await asyncio.gather(*(self._list(f"{folder}/{name}") for name in level))
+            pages = await _together([self._list(f"{folder}/{name}") for name in level])
             listed = {path: size for page, _ in pages for path, size in page.items()}
             is_all = all(is_whole for _, is_whole in pages)
         return {path: size for path, size in listed.items() if path.rpartition("/")[0] in own}
@@ -188,8 +188,8 @@ class ObjectsClient(RemoteClient):
         import obstore
 
         async def first_page() -> list[Any]:
-            pages = obstore.list(self._store, prefix=folder, chunk_size=_MOST_LISTED)
-            async for page in pages:
+            # no variable has the listing: it would go on as long as an error's traceback knows this frame
+            async for page in obstore.list(self._store, prefix=folder, chunk_size=_MOST_LISTED):
                 return list(page)
             return []
 
@@ -272,7 +272,7 @@ class ObjectsClient(RemoteClient):
                 offset = places[number].offset - start
                 parts[number] = data[offset : offset + places[number].length]
 
-        await asyncio.gather(*(read(run) for run in runs))
+        await _together([read(run) for run in runs])
         return parts
 
     async def _get_range(self, path: str, start: int, end: int) -> memoryview | None:
@@ -320,6 +320,17 @@ async def _asking() -> AsyncIterator[None]:
         raise
     except (BaseError, OSError) as error:
         raise explain(error) from error
+
+
+async def _together(calls: Iterable[Awaitable[T]]) -> list[T]:
+    """The answers, by index. Once a call has failed, the others end: a store that does not work gets no more of them,
+    and the bytes of a store that has failed are not kept for them."""
+    tasks = [asyncio.ensure_future(call) for call in calls]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 async def _each(call: Callable[..., Awaitable[T]], arguments: Iterable[tuple[Any, ...]]) -> list[T | StoreDownError]:
