@@ -4,8 +4,10 @@ Each file with a name of ours is made a link, a FIFO, another user's, or everybo
 that is open. At the start that is an error which names the file and the remedy, in service it is a miss.
 """
 
+import fcntl
 import os
 import shutil
+import time
 from contextlib import nullcontext
 from threading import Thread
 
@@ -196,6 +198,21 @@ class TestLock:
         second = disk.open(wait_seconds=60)
         waiting.join()
         assert second.store(tier_driver.chunks([0])) == frozenset()
+
+    def test_whoever_looks_at_the_folder_keeps_no_engine_out(self, disk, monkeypatch, caplog):
+        disk.open().tier.close()
+        looker = os.open(disk.directory / "lock", os.O_RDONLY)
+        fcntl.flock(looker, fcntl.LOCK_SH)
+        pause = time.sleep
+
+        def end_the_look(seconds):
+            fcntl.flock(looker, fcntl.LOCK_UN)
+            pause(seconds)
+
+        monkeypatch.setattr(time, "sleep", end_the_look)
+        assert disk.open().found([0]) == [0]
+        assert caplog.text == ""
+        os.close(looker)
 
     @pytest.mark.parametrize("is_in_child", [False, True], ids=["in the engine", "in the child"])
     def test_a_forked_child_neither_keeps_it_nor_ends_it(self, disk, monkeypatch, is_in_child):

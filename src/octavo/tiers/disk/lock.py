@@ -53,14 +53,15 @@ class DirectoryLock:
         os.close(self._fd)
 
     def _acquire_in_time(self, wait_s: float) -> int:
-        deadline, has_said = time.monotonic() + wait_s, False
+        deadline, has_tried, has_said = time.monotonic() + wait_s, False, False
         while True:
             try:
                 return self._acquire()
             except TierLockedError as error:
-                if time.monotonic() >= deadline:
+                if has_tried and time.monotonic() >= deadline:
                     raise
-                if not has_said:
+                has_tried = True  # and once more: `find_holder` may have had it for that moment
+                if wait_s and not has_said:
                     _log.warning("disk tier: waits up to %.0f s: %s", wait_s, error)
                     has_said = True
                 time.sleep(_PAUSE_S)
