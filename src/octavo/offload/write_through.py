@@ -21,7 +21,10 @@ from octavo.tables import Part
 from octavo.tiers import TierState
 
 _MOST_DROPPED_PER_CALL = 1024
-"""The most chunks that one call drops for a tier that is turned off; the next call drops more."""
+"""The most chunks that one call drops for a tier that takes nothing; the next call drops more."""
+_MOST_REFUSED_PER_CALL = 32
+"""A tier that has refused so many chunks one by one takes nothing for now, though it works: it is full, or cannot be
+written. A try costs more than a drop."""
 _MOST_LATE = 1 << 16
 """The most late chunks. Beyond that the oldest is forgotten."""
 
@@ -104,11 +107,12 @@ class WriteThrough:
         self._catch_up()
         if self._gathers(now):
             return
-        size = self._limits.chunks_per_job
+        size, num_refused = self._limits.chunks_per_job, 0
         while self._waiting:
             if self._submit_first(size, now):
                 continue
-            if not self._lower.is_available or self._lower.status().state is TierState.DEGRADED:
+            is_off = not self._lower.is_available or self._lower.status().state is TierState.DEGRADED
+            if is_off or num_refused == _MOST_REFUSED_PER_CALL:
                 self._drop(min(len(self._waiting), _MOST_DROPPED_PER_CALL))
                 self._drop_late(_MOST_DROPPED_PER_CALL)
                 return
@@ -118,6 +122,7 @@ class WriteThrough:
                 size = min(size, len(self._waiting)) // 2
             else:
                 self._drop(1)
+                num_refused += 1
         self._is_due, self._gathers_until = False, None
 
     def forget(self, keys: Collection[OffloadKey]) -> None:
