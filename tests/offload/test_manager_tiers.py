@@ -5,24 +5,11 @@ import time
 import pytest
 
 from octavo.chunks import ALL_BLOCKS
-from octavo.host import PAGE_BYTES, HostArena
+from octavo.host import PAGE_BYTES
 from octavo.offload.lower_tier import OffloadLimits
-from octavo.policies import LRUPolicy
 from rigs.faulty_tier import TierFault
 from rigs.naive_tier import NaiveTier
-from rigs.offload_world import (
-    GROUPS,
-    HIT,
-    HIT_PENDING,
-    MISS,
-    NUM_SLOTS,
-    RETRY,
-    OffloadWorld,
-    evicted_to_tier,
-    fill,
-    key_of,
-    wanted,
-)
+from rigs.offload_world import HIT, HIT_PENDING, MISS, NUM_SLOTS, RETRY, evicted_to_tier, fill, key_of, wanted
 
 
 class TestTiersBelow:
@@ -229,25 +216,6 @@ class TestTiersBelow:
         counters = tiered.manager.status().counters
         assert counters["write_through_dropped"] + counters["write_through_failed"] == 3
         assert not tiered.manager.has_pending_work()
-
-    def test_a_tier_that_takes_nothing_is_not_offered_every_chunk_in_one_step(self, below, monkeypatch):
-        """It works, but is full or may not be written. A long prompt has thousands of chunks."""
-        num_slots, offered, submit_store = 512, [], below.submit_store
-        world = OffloadWorld(LRUPolicy(GROUPS, num_slots), [below], HostArena(num_slots, PAGE_BYTES))
-        below.fault = TierFault.REFUSES
-        monkeypatch.setattr(below, "submit_store", lambda *job: (offered.append(job), submit_store(*job))[1])
-        world.store(*map(wanted, range(num_slots // 4)))
-        world.poll()
-        assert 0 < len(offered) < 50
-        while world.manager.has_pending_work():
-            world.poll()
-        assert world.manager.status().counters["write_through_dropped"] == num_slots // 4
-        below.fault = TierFault.NONE
-        world.store(*map(wanted, range(1000, 1010)))
-        world.settle()
-        assert world.manager.status().counters["written_through"] == 10
-        world.manager.check_invariants()
-        world.manager.close()
 
     def test_what_a_tier_has_is_not_written_again(self, tiered):
         evicted_to_tier(tiered, 0)

@@ -22,6 +22,8 @@ from octavo.tiers import TierState
 
 _MOST_DROPPED_PER_CALL = 1024
 """The most chunks that one call drops for a tier that takes nothing; the next call drops more."""
+_MOST_SUBMITTED_PER_CALL = 1024
+"""The most chunks that one call gives the tier, at 8 us each; the next call gives it more."""
 _MOST_REFUSED_PER_CALL = 32
 """A tier that has refused so many chunks one by one takes nothing for now, though it works: it is full, or cannot be
 written. A try costs more than a drop."""
@@ -108,7 +110,10 @@ class WriteThrough:
         if self._gathers(now):
             return
         size, num_refused = self._limits.chunks_per_job, 0
+        few_enough = len(self._waiting) - _MOST_SUBMITTED_PER_CALL
         while self._waiting:
+            if len(self._waiting) <= few_enough:
+                return
             if self._submit_first(size, now):
                 continue
             is_off = not self._lower.is_available or self._lower.status().state is TierState.DEGRADED
