@@ -3,6 +3,9 @@
 import dataclasses
 import json
 import os
+import time
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, strategies as st
@@ -157,6 +160,14 @@ def test_weights_count_by_content(model, tmp_path):
     assert digest_weights(model) != digest
 
 
+@pytest.fixture
+def later(monkeypatch):
+    """The files that a test has just made are old."""
+    now_ns = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: now_ns() + 60_000_000_000)
+
+
+@pytest.mark.usefixtures("later")
 def test_weights_are_read_once(model, tmp_path, monkeypatch):
     memory = tmp_path / "memory"
     digest = digest_weights(model, memory)
@@ -172,6 +183,24 @@ def change_in_place(file, content):
         os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
+def test_what_changed_a_moment_ago_is_read_again(model, tmp_path, monkeypatch):
+    """Where the file system counts whole seconds, a change in the same second has the same stamp."""
+    stat = Path.stat
+
+    def whole_seconds(path, **options):
+        told = stat(path, **options)
+        times = {name: getattr(told, name) // 10**9 * 10**9 for name in ("st_mtime_ns", "st_ctime_ns")}
+        names = ("st_mode", "st_size", "st_ino", "st_dev")
+        return SimpleNamespace(**{name: getattr(told, name) for name in names}, **times)
+
+    monkeypatch.setattr(Path, "stat", whole_seconds)
+    memory = tmp_path / "memory"
+    digest = digest_weights(model, memory)
+    (model / "config.json").write_text('{"rope_theta": 2}')
+    assert digest_weights(model, memory) != digest
+
+
+@pytest.mark.usefixtures("later")
 def test_a_change_in_place_that_keeps_the_time_of_modification_is_read(model, tmp_path):
     memory = tmp_path / "memory"
     digest = digest_weights(model, memory)
@@ -221,6 +250,7 @@ def test_a_link_or_a_folder_that_is_replaced_has_changed(model, tmp_path):
     assert after.files != before.files
 
 
+@pytest.mark.usefixtures("later")
 def test_a_damaged_memory_is_no_memory(model, tmp_path):
     memory = tmp_path / "memory"
     digest = digest_weights(model, memory)

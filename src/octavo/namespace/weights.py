@@ -1,12 +1,14 @@
 """`digest_weights`: the content of a model folder's weights and configuration, read once and remembered.
 
 The memory is a small JSON file: path, stamp and digest of each file that was read. It only saves reading: a file with
-another stamp is read again, and a damaged memory counts as empty.
+another stamp is read again, and a damaged memory counts as empty. A file that changed a moment before it was read is
+not remembered, since a change a moment later might leave its stamp as it is: some file systems count whole seconds.
 """
 
 import hashlib
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,6 +24,8 @@ _MEMORY_NAME = "weights-digests.json"
 _MEMORY_VERSION = 2
 _MOST_REMEMBERED = 10_000
 _PIECE_BYTES = 16 << 20
+_LONGEST_MOMENT_NS = 3_000_000_000
+"""Longer than the two seconds by which FAT counts."""
 
 Stamp = tuple[int, int, int, int, int]
 """A file's size, time of modification, time of change, inode and device. Nobody can set the time of change, so it shows
@@ -113,13 +117,15 @@ class _Memory:
         self._is_new = False
 
     def digest(self, file: Path) -> str:
+        now_ns = time.time_ns()
         try:
             path, stamp = str(file.resolve()), _stamp(file)
             known = self._known.get(path)
             if known is not None and known[0] == stamp:
                 return known[1]
             digest = _digest_file(file)
-            if _stamp(file) == stamp:  # else it changed while it was read
+            is_settled = stamp[2] < now_ns - _LONGEST_MOMENT_NS
+            if is_settled and _stamp(file) == stamp:  # else it changed while it was read
                 self._known.pop(path, None)
                 self._known[path] = stamp, digest
                 self._is_new = True
