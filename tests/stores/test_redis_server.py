@@ -9,6 +9,7 @@ from redis.asyncio import BlockingConnectionPool
 from redis.exceptions import AskError, ClusterDownError, MasterDownError, MovedError
 
 from octavo.chunks import ALL_BLOCKS
+from octavo.cli import run
 from octavo.errors import InputError, TierError
 from octavo.offload import SharedConfig
 from octavo.stores import delete_items
@@ -141,6 +142,23 @@ def test_damage_is_a_miss_and_is_written_anew(suite, server, tmp_path, spoil):
         assert driver.found(range(6)) == [0] * 6
         assert driver.store(wanted) == frozenset()
         assert driver.load(wanted) == frozenset()
+
+
+def test_what_is_no_string_is_a_miss_and_is_overwritten(suite, server, tmp_path, capsys):
+    """Others may write to the server."""
+    wanted = tier_driver.chunks(range(6))
+    with suite.driver(tmp_path) as driver:
+        driver.store(wanted)
+        name = next(name for name in values(server) if name.endswith(wanted[0].key.hex().encode()))
+        server.delete(name)
+        server.rpush(name, "somebody else's")
+        assert run(["store", "verify", suite.url]) == 1
+        assert "6 values, 36.5 KiB: 1 damaged" in capsys.readouterr().out
+        with suite.driver(tmp_path) as other:
+            assert other.found(range(6)) == [0] + [ALL_BLOCKS] * 5
+            assert driver.load(wanted) == {0}
+            assert other.store(wanted[:1]) == frozenset()
+            assert other.load(wanted) == frozenset()
 
 
 def test_a_value_that_claims_too_much_is_not_asked_for(suite, server, tmp_path):

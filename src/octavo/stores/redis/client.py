@@ -21,7 +21,7 @@ from octavo.stores.batches import batches, waves
 from octavo.stores.client import HeldChunk, OutgoingChunk, RemoteClient, StoreDownError
 from octavo.stores.descriptions import Description
 from octavo.stores.envelope import MOST_ENVELOPE_BYTES, SUMMARY_BYTES, summarize
-from octavo.stores.redis.troubles import explain
+from octavo.stores.redis.troubles import explain, is_of_another_type
 
 _log = logging.getLogger(__name__)
 _BATCH_BYTES = 8 << 20
@@ -213,9 +213,9 @@ class RedisClient(RemoteClient):
     async def _read(
         self, asked: Sequence[tuple[str, int]], *, is_use: bool = False, follows: bool = False
     ) -> list[bytes]:
-        """The first bytes of each value, as many as are asked for; none of one that is not there. `is_use`: they shall
-        live on, unless the server may only be read. `follows`: goes on to the epoch that another engine may have begun,
-        in the same round trip."""
+        """The first bytes of each value, as many as are asked for; none of one that is not there, or is a list or the
+        like. `is_use`: they shall live on, unless the server may only be read. `follows`: goes on to the epoch that
+        another engine may have begun, in the same round trip."""
         values: list[bytes] = []
         for indices in batches([num_bytes for _, num_bytes in asked], _BATCH_BYTES):
             async with self._redis.pipeline(transaction=False) as pipeline:
@@ -226,7 +226,9 @@ class RedisClient(RemoteClient):
                 if follows:
                     pipeline.get(self._family)
                 answers = await pipeline.execute(raise_on_error=False)
-            values += _raise_errors(answers[: len(indices)])
+            values += _raise_errors(
+                [b"" if is_of_another_type(answer) else answer for answer in answers[: len(indices)]]
+            )
             if not all(isinstance(value, bytes) for value in values):
                 raise _other_answer()
             if follows:

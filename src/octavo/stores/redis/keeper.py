@@ -9,7 +9,7 @@ from octavo.chunks import OffloadKey
 from octavo.errors import TierError
 from octavo.stores import MOST_DESCRIPTION_BYTES, Finding, StoredItem, StoreKeeper, examine, open_description, summarize
 from octavo.stores.redis.client import name_description
-from octavo.stores.redis.troubles import explain
+from octavo.stores.redis.troubles import explain, is_of_another_type
 from octavo.tiers.disk import RecordCipher
 
 _NAME = re.compile(r"(octavo:[0-9a-f]+):([0-9a-f]+):([0-9a-f]{32}):([0-9a-f]+|shared):((?:[0-9a-f]{2})+)")
@@ -44,7 +44,14 @@ class RedisKeeper(StoreKeeper):
             yield from self._look_at([n for n in names if not _MARK.fullmatch(n) and not _DESCRIPTION.fullmatch(n)])
 
     def find(self, item: StoredItem, cipher: RecordCipher | None) -> list[Finding]:
-        envelope = memoryview(self._redis.get(item.name) or b"")
+        from redis.exceptions import ResponseError
+
+        try:
+            envelope = memoryview(self._redis.get(item.name) or b"")
+        except ResponseError as error:
+            if is_of_another_type(error):
+                return [Finding.DAMAGED]
+            raise
         if not envelope:
             return []
         summary = summarize(envelope)

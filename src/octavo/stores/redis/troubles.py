@@ -33,3 +33,8 @@ def explain(error: Exception) -> StoreDownError:
     text = " ".join(str(error).split()) or type(error).__name__
     remedy = next((remedy for signs, remedy in _REMEDIES if any(sign in text for sign in signs)), "")
     return StoreDownError(text, remedy)
+
+
+def is_of_another_type(answer: object) -> bool:
+    """Whether somebody else has put something there that has no bytes, such as a list. A store overwrites it."""
+    return isinstance(answer, Exception) and str(answer).startswith("WRONGTYPE")
