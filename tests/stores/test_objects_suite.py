@@ -9,6 +9,7 @@ import pytest
 from octavo.chunks import ALL_BLOCKS
 from octavo.stores.objects.epochs import Epochs
 from octavo.testing import tier_driver
+from octavo.tiers import Mount, TierState
 from rigs.objects_suite import ObjectsSuite
 
 
@@ -169,3 +170,33 @@ def test_what_others_put_into_a_family_is_no_epoch(tmp_path, place, name):
 def reset(driver):
     driver.tier.reset()
     driver.poll_until(driver.tier.is_reset_durable, "the reset")
+
+
+@pytest.mark.parametrize("below", [".", "shared"], ids=["its root", "a folder of it"])
+def test_nothing_is_written_below_a_file_system_that_is_not_mounted(tmp_path, monkeypatch, below):
+    """Nothing holds the folder open, so that a system lets it be unmounted under a running engine."""
+    mount, elsewhere, mounted = tmp_path / "mount", tmp_path / "elsewhere", [True]
+    mount.mkdir()
+
+    def device_of(path):
+        return -1 if mounted and path.is_relative_to(mount) else path.stat().st_dev
+
+    monkeypatch.setattr("octavo.stores.objects.folder.Mount", lambda folder: Mount(folder, device_of))
+    wanted = tier_driver.chunks(range(6))
+    with ObjectsSuite().driver(mount / below) as driver:
+        assert driver.store(wanted) == frozenset()
+        mount.rename(elsewhere)
+        mount.mkdir()
+        mounted.clear()
+        assert driver.load(wanted) == set(range(6))
+        assert driver.store(tier_driver.chunks([6])) == {0}
+        driver.tier.reset()
+        driver.poll_until(lambda: driver.tier.status().state is not TierState.OK, "the reset to fail")
+        assert driver.tier.status().reason == "a reset did not reach it: its file system is not mounted"
+        assert list(mount.iterdir()) == []
+        mount.rmdir()
+        elsewhere.rename(mount)
+        mounted.append(True)
+        driver.poll_until(driver.tier.is_reset_durable, "the reset")
+        assert driver.store(wanted) == frozenset()
+        assert driver.load(wanted) == frozenset()

@@ -3,6 +3,7 @@
 from octavo.tiers.base import CHUNK_EVENTS, OffloadingSpec, Tier, TierContext, TierState, TierStatus
 from octavo.tiers.buffers import BufferGuard, gather, gives_checksum, scatter, total_bytes
 from octavo.tiers.health import Health
+from octavo.tiers.mounts import Mount
 from octavo.tiers.opening import opened_tiers
 from octavo.tiers.registry import TIERS, spec_from_config
 
@@ -11,6 +12,7 @@ __all__ = [
     "TIERS",
     "BufferGuard",
     "Health",
+    "Mount",
     "OffloadingSpec",
     "Tier",
     "TierContext",

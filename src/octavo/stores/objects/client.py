@@ -20,6 +20,7 @@ from octavo.chunks import OffloadKey, SequenceNames
 from octavo.stores import Description, HeldChunk, OutgoingChunk, RemoteClient, StoreDownError
 from octavo.stores.objects.charts import Charts, Place, Stretch, stretches
 from octavo.stores.objects.epochs import Epochs
+from octavo.stores.objects.folder import FolderWatch
 from octavo.stores.objects.layout import (
     MOST_CHUNKS,
     TAIL_BYTES,
@@ -61,10 +62,12 @@ class ObjectsClient(RemoteClient):
         namespace: bytes,
         family: bytes,
         description: Description | None = None,
+        watch: FolderWatch | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
         self._description = description
+        self._watch = watch
         self._namespace = namespace
         self._family = (family or namespace).hex()
         self._charts = Charts()
@@ -81,11 +84,11 @@ class ObjectsClient(RemoteClient):
         self._charts.chart(sequence)
 
     async def probe(self) -> None:
-        async with _asking():
+        async with self._asking():
             await self._follow(is_forced=True)
 
     async def find(self, sequence: SequenceNames) -> Mapping[OffloadKey, HeldChunk]:
-        async with _asking():
+        async with self._asking():
             parts = stretches(sequence)
             listed: dict[str, int] = {}
             if self._epoch is None:
@@ -124,7 +127,7 @@ class ObjectsClient(RemoteClient):
             for number, where in zip(numbers, wheres or [], strict=bool(wheres)):
                 held[number] = HeldChunk(chunks[number].held_blocks, chunks[number].num_bytes, where)
 
-        async with _asking():
+        async with self._asking():
             parts = [
                 put_group(tenant, sorted(members)[start : start + MOST_CHUNKS])
                 for (tenant, _), members in groups.items()
@@ -138,7 +141,7 @@ class ObjectsClient(RemoteClient):
         for number, (_, held) in enumerate(wanted):
             by_path.setdefault(held.where.path, []).append(number)
         envelopes: list[memoryview | StoreDownError | None] = [None] * len(wanted)
-        async with _asking():
+        async with self._asking():
             places = [[wanted[number][1].where for number in numbers] for numbers in by_path.values()]
             objects = await _each(self._get_ranges, zip(by_path, places, strict=True))
         for numbers, parts in zip(by_path.values(), objects, strict=True):
@@ -147,7 +150,7 @@ class ObjectsClient(RemoteClient):
         return envelopes
 
     async def forget_all(self) -> None:
-        async with _asking():
+        async with self._asking():
             await self._epochs.begin_next()
             self._enter(self._epochs.current)
 
@@ -155,6 +158,14 @@ class ObjectsClient(RemoteClient):
         """Does nothing: obstore closes its connections itself."""
 
     # ---- helpers ------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _asking(self) -> AsyncIterator[None]:
+        """Goes around all calls of the store."""
+        async with _explaining():
+            if self._watch is not None:
+                await self._watch.check()
+            yield
 
     async def _follow(self, *, is_forced: bool = False) -> None:
         """Moves on to the epoch that another engine may have begun."""
@@ -310,7 +321,7 @@ async def _within(limit: asyncio.Semaphore, call: Callable[[], Awaitable[T]]) ->
 
 
 @asynccontextmanager
-async def _asking() -> AsyncIterator[None]:
+async def _explaining() -> AsyncIterator[None]:
     """Turns obstore's errors into StoreDownError."""
     from obstore.exceptions import BaseError
 
@@ -338,7 +349,7 @@ async def _each(call: Callable[..., Awaitable[T]], arguments: Iterable[tuple[Any
 
     async def answer(its: tuple[Any, ...]) -> T | StoreDownError:
         try:
-            async with _asking():
+            async with _explaining():
                 return await call(*its)
         except StoreDownError as error:
             return error

@@ -1,4 +1,4 @@
-"""`FolderKeeper`: a folder that machines share, without an engine.
+"""A folder that machines share: `FolderKeeper` without an engine, `FolderWatch` beside one.
 
 An object is written beside its place as `DIGEST#NUMBER` and then moved there. A writer that is killed in between leaves
 that file, which no listing of obstore's shows: no engine finds it, and it would stay for ever.
@@ -7,23 +7,54 @@ The folder is walked here, and not by obstore, whose listing fails at one name t
 nowhere but to itself, and at a folder of somebody else that may not be read (`lost+found`).
 """
 
+import asyncio
 import os
 import re
 import stat
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from octavo.stores import StoredItem
+from octavo.stores import StoredItem, StoreDownError
 from octavo.stores.objects.keeper import FAMILY, NAME, ObjectsKeeper, Seen
+from octavo.tiers import Mount
 from octavo.tiers.disk import RecordCipher
 
 _IS_HALF = re.compile(r"#\d+$")
 _HALF = re.compile(NAME.pattern + _IS_HALF.pattern)
 _WRITING_S = 3600
 """Longer than any write takes. A younger file may be one that is being written."""
+
+
+class FolderWatch:
+    """Sees whether the folder's file system is still mounted. obstore would make the folder anew below it, and engines
+    would fill the file system of /, as a store that is shared has no budget of theirs."""
+
+    def __init__(self, folder: Path) -> None:
+        self._mount = Mount(folder)
+        self._look: asyncio.Future[bool] | None = None
+
+    async def check(self) -> None:
+        """StoreDownError if it is not mounted. A network's file system may hang: all wait for one thread then, which
+        nothing waits for at the end."""
+        if self._look is None or self._look.done():
+            loop = asyncio.get_running_loop()
+            look = loop.create_future()
+            threading.Thread(target=self._look_there, args=(loop, look), name="octavo-folder", daemon=True).start()
+            self._look = look
+        if not await asyncio.shield(self._look):
+            raise StoreDownError("its file system is not mounted")
+
+    def _look_there(self, loop: asyncio.AbstractEventLoop, look: "asyncio.Future[bool]") -> None:
+        try:
+            is_there = self._mount.is_there
+        except OSError:
+            is_there = True  # what is wrong is told by whoever reads or writes
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(look.set_result, is_there)
 
 
 class FolderKeeper(ObjectsKeeper):

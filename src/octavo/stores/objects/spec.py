@@ -8,7 +8,7 @@ from octavo.errors import InputError
 from octavo.stores import RemoteClient, RemoteSpec, StoreKeeper
 from octavo.stores.objects.client import ObjectsClient
 from octavo.stores.objects.config import ObjectsConfig
-from octavo.stores.objects.folder import FolderKeeper
+from octavo.stores.objects.folder import FolderKeeper, FolderWatch
 from octavo.stores.objects.keeper import ObjectsKeeper
 from octavo.stores.objects.store import open_store
 from octavo.stores.objects.troubles import explain
@@ -27,18 +27,19 @@ class ObjectsSpec(RemoteSpec):
     config: ObjectsConfig
 
     def open_client(self, context: TierContext, namespace: bytes) -> RemoteClient:
+        store = open_store(self.config)
         return ObjectsClient(
-            open_store(self.config),
+            store,
             namespace=namespace,
             family=context.family,
             description=self.describe(context),
+            watch=FolderWatch(self._folder) if self._is_folder else None,
         )
 
     def open_keeper(self) -> StoreKeeper:
-        scheme, _, place = self.config.url.partition("://")
-        if scheme != "file":
+        if not self._is_folder:
             return ObjectsKeeper(open_store(self.config), self.config.shown_url, self.find_cipher())
-        folder = Path(place)
+        folder = self._folder
         if not folder.is_dir():
             raise InputError(f"{folder}: there is no such folder")  # opening it would create it
         return FolderKeeper(open_store(self.config), self.config.shown_url, folder, self.find_cipher())
@@ -58,3 +59,11 @@ class ObjectsSpec(RemoteSpec):
             await obstore.delete_async(store, _PROBE)
         except Exception as error:
             raise explain(error) from error
+
+    @property
+    def _is_folder(self) -> bool:
+        return self.config.url.startswith("file://")
+
+    @property
+    def _folder(self) -> Path:
+        return Path(self.config.url.removeprefix("file://"))

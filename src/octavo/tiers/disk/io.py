@@ -17,6 +17,7 @@ from pathlib import Path
 from threading import Lock
 
 from octavo.tiers.disk.layout import ALIGNMENT
+from octavo.tiers.mounts import Mount, device_of
 
 _log = logging.getLogger(__name__)
 _PRIVATE_FILE = 0o600
@@ -61,8 +62,7 @@ class DiskIO:
         """False once the file system has refused O_DIRECT."""
         self._checks_owner = checks_owner
         self._directory = -1
-        self._device_below: int | None = None
-        """The file system that shows at the directory's path while its own is not mounted; None if it is that of /."""
+        self._mount: Mount | None = None
         self._num_users = 0
         self._users_lock = Lock()
 
@@ -77,7 +77,7 @@ class DiskIO:
                 os.close(fd)
             else:
                 self._directory = fd
-                self._device_below = self._find_device_below(path)
+                self._mount = Mount(path, self.device_of)
             self._num_users += 1
 
     def leave(self) -> None:
@@ -97,8 +97,7 @@ class DiskIO:
     def renew_directory(self, path: Path) -> None:
         """Works in the directory that has this path now; it is made if it is gone, but never on the file system below
         its own: nobody has given the tier room there."""
-        there = next(folder for folder in _and_parents(path) if folder.exists())
-        if self._device_below is not None and self.device_of(there) == self._device_below:
+        if self._mount is not None and not self._mount.is_there:
             raise FileNotFoundError(errno.ENOENT, "the folder's file system is not mounted")
         self.make_directory(path)
         self.enter(path)
@@ -112,8 +111,7 @@ class DiskIO:
             return False
 
     def device_of(self, path: Path) -> int:
-        """The number of the file system that a path is on."""
-        return path.stat().st_dev
+        return device_of(path)
 
     def list_files(self) -> dict[str, int]:
         """Regular files and their sizes, but for those that go meanwhile."""
@@ -205,11 +203,6 @@ class DiskIO:
     def wall_time_ns(self) -> int:
         return time.time_ns()
 
-    def _find_device_below(self, path: Path) -> int | None:
-        devices = map(self.device_of, _and_parents(path))
-        own = next(devices)
-        return next((device for device in devices if device != own), None)
-
     def _open_directory(self, path: Path) -> int:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -219,11 +212,6 @@ class DiskIO:
             os.close(fd)
             raise
         return fd
-
-
-def _and_parents(path: Path) -> list[Path]:
-    real = path.resolve()
-    return [real, *real.parents]
 
 
 def as_disk_error(error: Exception) -> OSError:
