@@ -6,11 +6,13 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from ipaddress import ip_address
+from itertools import count
 
 import pytest
 
 from octavo.errors import InputError, OctavoError, TierError
-from octavo.tiers import spec_from_config
+from octavo.testing import tier_driver
+from octavo.tiers import TierContext, spec_from_config
 from rigs.fault_proxy import FaultProxy, refuse, vanish
 
 RIGHTS = "give credentials that may list, read, write and delete there (environment, profile or instance role)"
@@ -128,6 +130,36 @@ def test_certificates(tmp_path):
     (tmp_path / "empty").write_text("nothing")
     with pytest.raises(InputError, match="ca_file has no certificates in PEM; give"):
         check(endpoint="https://127.0.0.1", ca_file=str(tmp_path / "empty"))
+
+
+def test_certificates_that_are_replaced_while_an_engine_runs(tmp_path):
+    folders = tmp_path / "former", tmp_path / "present"
+    for folder in folders:
+        folder.mkdir()
+    authority = tmp_path / "authority"
+    authority.write_bytes(make_certificate(folders[0]).read_bytes())
+    with https_server(folders[1]) as (port, certificate):
+        config = {"type": "objects", "url": "s3://bucket/prefix", "endpoint": f"https://127.0.0.1:{port}"}
+        patient = dict.fromkeys(("find_seconds", "load_seconds", "store_seconds"), 600)
+        context = TierContext(namespace=tier_driver.NAMESPACE, max_chunk_bytes=tier_driver.MAX_CHUNK_BYTES)
+        tier = spec_from_config({**config, **patient, "ca_file": str(authority)}).build(context)
+        now = count(step=100)  # a minute is the longest pause
+        driver = tier_driver.TierDriver(tier, lambda tier: tier.flush(0.01), lambda: next(now))
+
+        def is_tried_in_vain():
+            tier.ask(tier_driver.ALL_KEYS)
+            return tier.status().counters["probes_failed"] > 0
+
+        try:
+            driver.poll_until(is_tried_in_vain, "a probe")
+            assert tier.status().reason.startswith("its certificate does not verify")
+            authority.write_text("it is being written")
+            driver.poll()
+            authority.write_bytes(certificate.read_bytes())
+            driver.poll_until(lambda: "certificate" not in tier.status().reason, "an answer of the server")
+            assert tier.status().reason.startswith("it cannot do what is asked of it")  # it knows no GET
+        finally:
+            tier.close()
 
 
 @pytest.mark.parametrize(

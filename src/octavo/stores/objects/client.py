@@ -63,9 +63,12 @@ class ObjectsClient(RemoteClient):
         family: bytes,
         description: Description | None = None,
         watch: FolderWatch | None = None,
+        renew: Callable[[], Any] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`renew` returns the store, as it is opened now."""
         self._store = store
+        self._renew = renew
         self._description = description
         self._watch = watch
         self._namespace = namespace
@@ -85,6 +88,8 @@ class ObjectsClient(RemoteClient):
 
     async def probe(self) -> None:
         async with self._asking():
+            if self._renew is not None:
+                self._store = self._epochs.store = self._renew()
             await self._follow(is_forced=True)
 
     async def find(self, sequence: SequenceNames) -> Mapping[OffloadKey, HeldChunk]:

@@ -25,7 +25,7 @@ class Epochs:
 
     def __init__(self, store: Any, folder: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.current = 0
-        self._store = store
+        self.store = store
         self._family = folder
         self._marks = f"{folder}/epochs"
         self._clock = clock
@@ -78,7 +78,7 @@ class Epochs:
     async def _mark(self, epoch: int) -> None:
         import obstore
 
-        await obstore.put_async(self._store, f"{self._marks}/{epoch:08d}", b"octavo", mode="create")
+        await obstore.put_async(self.store, f"{self._marks}/{epoch:08d}", b"octavo", mode="create")
 
     async def _last_mark_and_filed(self) -> tuple[int, int]:
         return await asyncio.gather(self._last_mark(), self._last_filed())
@@ -87,14 +87,14 @@ class Epochs:
         """The last epoch in which something is stored."""
         import obstore
 
-        found = await obstore.list_with_delimiter_async(self._store, prefix=self._family)
+        found = await obstore.list_with_delimiter_async(self.store, prefix=self._family)
         return max(map(_epoch_of, found["common_prefixes"]), default=0)
 
     async def _last_mark(self) -> int:
         import obstore
 
         last = 0
-        async for page in obstore.list(self._store, prefix=self._marks):
+        async for page in obstore.list(self.store, prefix=self._marks):
             last = max([last, *(_epoch_of(meta["path"]) for meta in page)])
         return last
 

@@ -10,7 +10,7 @@ from octavo.stores.objects.client import ObjectsClient
 from octavo.stores.objects.config import ObjectsConfig
 from octavo.stores.objects.folder import FolderKeeper, FolderWatch
 from octavo.stores.objects.keeper import ObjectsKeeper
-from octavo.stores.objects.store import open_store
+from octavo.stores.objects.store import RenewedStore, open_store
 from octavo.stores.objects.troubles import explain
 from octavo.tiers import TierContext
 
@@ -27,13 +27,14 @@ class ObjectsSpec(RemoteSpec):
     config: ObjectsConfig
 
     def open_client(self, context: TierContext, namespace: bytes) -> RemoteClient:
-        store = open_store(self.config)
+        opened = RenewedStore(self.config)
         return ObjectsClient(
-            store,
+            opened.store,
             namespace=namespace,
             family=context.family,
             description=self.describe(context),
             watch=FolderWatch(self._folder) if self._is_folder else None,
+            renew=opened.renew,
         )
 
     def open_keeper(self) -> StoreKeeper:
