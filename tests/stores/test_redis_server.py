@@ -1,6 +1,8 @@
 """The Redis tier over a real Redis and Valkey, where they are installed: a tier's contract, and what can be wrong."""
 
 from hashlib import sha256
+from itertools import count
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -15,7 +17,8 @@ from octavo.offload import SharedConfig
 from octavo.stores import delete_items
 from octavo.stores.redis.troubles import explain
 from octavo.testing import tier_driver
-from octavo.tiers import TierContext, spec_from_config
+from octavo.tiers import TierContext, TierState, spec_from_config
+from rigs.certificates import make_certificate
 from rigs.network_link import NetworkLink
 from rigs.objects_suite import PATIENT, ObjectsSuite
 
@@ -336,6 +339,25 @@ def test_what_is_wrong_with_certificates_is_said_with_the_remedy(tls, tmp_path):
         check(tls["url"])
     with pytest.raises(InputError, match=r"ca_file .*none cannot be read"):
         check(tls["url"], ca_file=str(tmp_path / "none"))
+
+
+def test_certificates_that_are_replaced_while_an_engine_runs(tls, tmp_path):
+    authority, now = tmp_path / "authority", count(step=100)  # a minute is the longest pause
+    authority.write_bytes(make_certificate(tmp_path).read_bytes())
+    spec = spec_from_config({"type": "redis", **PATIENT, **tls, "ca_file": str(authority)})
+    tier = spec.build(TierContext(namespace=tier_driver.NAMESPACE, max_chunk_bytes=tier_driver.MAX_CHUNK_BYTES))
+    driver = tier_driver.TierDriver(tier, lambda tier: tier.flush(0.01), lambda: next(now))
+
+    def is_tried_in_vain():
+        tier.ask(tier_driver.ALL_KEYS)
+        return tier.status().counters["probes_failed"] > 0
+
+    try:
+        driver.poll_until(is_tried_in_vain, "a probe")
+        authority.write_bytes(Path(tls["ca_file"]).read_bytes())
+        driver.poll_until(lambda: tier.status().state is TierState.OK, "the store to be back")
+    finally:
+        tier.close()
 
 
 def test_what_is_wrong_with_a_password_is_said_with_the_remedy(redis, monkeypatch):

@@ -29,6 +29,7 @@ from octavo.stores.envelope import (
 )
 from octavo.stores.inventory import Inventory, Share
 from octavo.stores.keeper import StoredItem, StoreKeeper
+from octavo.stores.renewed import Renewed
 from octavo.stores.spec import RemoteSpec
 from octavo.stores.tier import RemoteTier
 from octavo.stores.verifying import find_all, read_all
@@ -49,6 +50,7 @@ __all__ = [
     "RemoteLimits",
     "RemoteSpec",
     "RemoteTier",
+    "Renewed",
     "Share",
     "StoreBusyError",
     "StoreDownError",

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from octavo.errors import InputError
-from octavo.stores import RemoteClient, RemoteSpec, StoreKeeper
+from octavo.stores import RemoteClient, RemoteSpec, Renewed, StoreKeeper
 from octavo.stores.objects.client import ObjectsClient
 from octavo.stores.objects.config import ObjectsConfig
 from octavo.stores.objects.folder import FolderKeeper, FolderWatch
 from octavo.stores.objects.keeper import ObjectsKeeper
-from octavo.stores.objects.store import RenewedStore, open_store
+from octavo.stores.objects.store import open_store
 from octavo.stores.objects.troubles import explain
 from octavo.tiers import TierContext
 
@@ -27,9 +27,9 @@ class ObjectsSpec(RemoteSpec):
     config: ObjectsConfig
 
     def open_client(self, context: TierContext, namespace: bytes) -> RemoteClient:
-        opened = RenewedStore(self.config)
+        opened = Renewed(self.config.ca_file, lambda: open_store(self.config))
         return ObjectsClient(
-            opened.store,
+            opened.current,
             namespace=namespace,
             family=context.family,
             description=self.describe(context),

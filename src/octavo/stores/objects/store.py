@@ -1,6 +1,5 @@
 """Opens the store of a URL with obstore; errors in an option become a sentence with the remedy."""
 
-from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -44,30 +43,6 @@ def open_store(config: ObjectsConfig) -> Any:
         return stores.from_url(config.url, **options)
     except Exception as error:
         raise InputError(f"object store tier: url {config.url}: {explain(error)}") from error
-
-
-class RenewedStore:
-    """A store that is opened anew once ca_file has other certificates: it was opened with those of its time."""
-
-    def __init__(self, config: ObjectsConfig) -> None:
-        """Raises InputError, as `open_store` does."""
-        self._config = config
-        self._certificates = self._read()
-        self.store = open_store(config)
-
-    def renew(self) -> Any:
-        """The store, opened anew if need be. A file that is just being replaced is left for the next time."""
-        certificates = self._read()
-        if certificates not in (b"", self._certificates):
-            with suppress(InputError):
-                self.store = open_store(self._config)
-                self._certificates = certificates
-        return self.store
-
-    def _read(self) -> bytes:
-        with suppress(OSError):
-            return self._config.ca_file.read_bytes() if self._config.ca_file is not None else b""
-        return b""
 
 
 def _region_of_environment() -> str:

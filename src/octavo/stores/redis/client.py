@@ -48,9 +48,11 @@ class RedisClient(RemoteClient):
         most_chunk_bytes: int,
         keep_s: float,
         description: Description | None = None,
+        renew: Callable[[], Any] | None = None,
     ) -> None:
-        """`redis` is the asynchronous client of the package redis."""
+        """`redis` is the asynchronous client of the package redis; `renew` returns it, as it is opened now."""
         self._redis = redis
+        self._renew = renew
         self._family = f"octavo:{(family or namespace).hex()}"
         self._namespace = namespace.hex()
         self._most_chunk_bytes = most_chunk_bytes
@@ -64,6 +66,9 @@ class RedisClient(RemoteClient):
 
     async def probe(self) -> None:
         async with self._asking():
+            if self._renew is not None and (redis := self._renew()) is not self._redis:
+                former, self._redis = self._redis, redis
+                await former.aclose()
             await self._follow()
 
     async def find(self, sequence: SequenceNames) -> Mapping[OffloadKey, HeldChunk]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from octavo.errors import InputError
-from octavo.stores import RemoteClient, RemoteSpec, StoreKeeper
+from octavo.stores import RemoteClient, RemoteSpec, Renewed, StoreKeeper
 from octavo.stores.redis.client import MOST_CONNECTIONS, RedisClient
 from octavo.stores.redis.config import RedisConfig
 from octavo.stores.redis.keeper import RedisKeeper
@@ -28,13 +28,15 @@ class RedisSpec(RemoteSpec):
     config: RedisConfig
 
     def open_client(self, context: TierContext, namespace: bytes) -> RemoteClient:
+        opened = Renewed(self.config.ca_file, self._open)
         return RedisClient(
-            self._open(),
+            opened.current,
             namespace=namespace,
             family=context.family,
             most_chunk_bytes=context.max_chunk_bytes,
             keep_s=self.config.keep_s,
             description=self.describe(context),
+            renew=opened.renew,
         )
 
     async def try_store(self) -> None:
