@@ -52,7 +52,7 @@ def test_a_wrapper_of_a_known_text_model_is_not_a_guess():
     assert layers_from_config(config).notes == ()
 
 
-@pytest.mark.parametrize("key", ["num_key_value_heads_per_layer", "block_configs", "sizes"])
+@pytest.mark.parametrize("key", ["heads_per_layer", "block_configs", "sizes"])
 def test_a_list_with_an_entry_for_each_layer_is_not_passed_over(key):
     with pytest.raises(UnknownArchitectureError, match=f"no reader knows {key} = .*octavo plan --layers spec.yaml"):
         layers_from_config({**NEW, key: [2, 2, 1, 1]})
@@ -69,3 +69,49 @@ def test_an_encoder_is_not_passed_over():
     with pytest.raises(UnknownArchitectureError, match="is_encoder_decoder cannot be guessed at"):
         layers_from_config({**NEW, "is_encoder_decoder": True})
     assert layers_from_config({**NEW, "is_encoder_decoder": False}).layers
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"num_key_value_heads": None, "multi_query": True},  # Falcon 7B
+        {"num_key_value_heads": None, "num_kv_heads": 2},  # Falcon 40B
+        {"num_key_value_heads": None, "multi_query_group_num": 2},  # ChatGLM
+        {"num_key_value_heads": None, "num_attention_groups": 1},  # Step-3
+        {"num_key_value_heads": None, "attention_kv_lora_dim": 512},  # openPangu
+        {"num_key_value_heads_per_layer": [2, 1]},
+        {"v_head_dim": 32},
+        {"head_dim": None, "hidden_size": 256, "attention_head_dim": 64},
+        {"use_cla": True},  # Hunyuan: layers share what others cached
+        {"loop_num": 2},
+        {"layer_group_size": 5},
+        {"attention_other_setting": {"num_attention_heads": 12}},
+    ],
+)
+def test_heads_and_layers_under_other_names_are_not_passed_over(changes):
+    *_, key = changes
+    with pytest.raises(UnknownArchitectureError, match=f"no reader knows {key} = .*octavo plan --layers spec.yaml"):
+        layers_from_config({**NEW, **changes})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"num_kv_heads": 2, "attention_head_dim": 64, "kv_channels": 64, "qkv_bias": True, "use_cla": False},
+        {"kv_lora_rank": 512, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128},
+        {
+            "sliding_window": 32,
+            "layer_types": ["sliding_attention"] * 3 + ["full_attention"],
+            "sliding_window_pattern": "LLLG",  # EXAONE 4
+            "global_attn_every_n_layers": 4,  # AFMoE
+        },
+    ],
+)
+def test_what_other_names_repeat_is_no_reason_to_refuse(changes):
+    assert len(layers_from_config({**NEW, **changes}).layers) == 4
+
+
+@pytest.mark.parametrize("name", ["rwkv6", "bailing_moe_linear", "bailing_hybrid"])
+def test_a_model_named_after_other_layers_is_no_guess(name):
+    with pytest.raises(UnknownArchitectureError, match=r"a model called \w+ keep is no guess"):
+        layers_from_config({**NEW, "model_type": name})

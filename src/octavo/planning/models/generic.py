@@ -27,6 +27,8 @@ _UNGUESSABLE_KEYS = (
     "state_size",
 )
 """Signs of layers that keep something other than a key and a value for each token."""
+_UNGUESSABLE_NAMES = ("delta", "griffin", "hybrid", "hyena", "linear", "lightning", "lstm", "mamba", "retnet", "rwkv")
+"""Names of such layers, which are also those of the models that have them."""
 
 
 def read_unknown(model: Model) -> Layers:
@@ -37,6 +39,9 @@ def read_unknown(model: Model) -> Layers:
         odd.append("is_encoder_decoder")
     if odd:
         raise model.unknown(f"unknown architecture, and {', '.join(odd)} cannot be guessed at")
+    names = f"{model.architecture} {view.find_word('model_type')}".lower()
+    if named := [name for name in _UNGUESSABLE_NAMES if name in names]:
+        raise model.unknown(f"unknown architecture, and what layers of a model called {named[0]} keep is no guess")
     missing = [key for key in _USUAL_KEYS if not view.has(key)]
     if missing or not (view.has("head_dim") or view.has("hidden_size") or view.has("kv_lora_rank")):
         lacking = ", ".join(missing) or "head_dim or hidden_size"

@@ -13,6 +13,7 @@ from octavo.planning.models.generic import read_unknown
 from octavo.planning.models.model import Model, Target
 from octavo.planning.models.model_layers import ModelLayers
 from octavo.planning.models.recurrent import STATE_DTYPES
+from octavo.planning.models.unread_keys import refuse_unread_keys
 from octavo.planning.models.weights import estimated_weight_bytes, stored_weight_bytes
 from octavo.settings import read_text_file, shown
 from octavo.specs import CacheDType
@@ -29,21 +30,6 @@ _LENGTH_KEYS = (
     "max_sequence_length",
     "seq_length",
 )
-_SIGNS_OF_LAYERS = ("pattern", "interval", "every_n", "swa", "chunk", "hybrid")
-"""Parts of key names that tell which layers differ, and how."""
-_SIGNS_OF_OTHER_THINGS = (
-    "activation_sparsity",
-    "architectures",
-    "bias",
-    "chunk_size_feed_forward",
-    "expert",
-    "mlp",
-    "moe",
-    "mtp",
-    "rope",
-    "token",
-)
-_LISTS_OF_LAYERS = ("attn_type_list", "hybrid_layer_pattern", "layer_types", "layers_block_type")
 _MODEL_DTYPES = (CacheDType.BFLOAT16, CacheDType.FLOAT16, CacheDType.FLOAT32)
 
 
@@ -111,7 +97,7 @@ def layers_from_config(
 
 def _read(model: Model, family: Family | None) -> ModelLayers:
     layers = (family.read if family else read_unknown)(model)
-    _refuse_unread_layout(model, family)
+    refuse_unread_keys(model, layers, is_known=family is not None)
     if not layers:
         raise ModelConfigError(f"{model.view.source}: {model.architecture} has no layer that keeps anything")
     return ModelLayers(
@@ -132,31 +118,6 @@ def _estimated_weight_bytes(model: Model, family: Family | None) -> int | None:
     view = ConfigView(model.view.values, source=model.view.source, defaults=family.defaults)
     whole = replace(model, view=view, target=replace(model.target, tensor_parallel_size=1), notes=[])
     return estimated_weight_bytes(view, family.read(whole), model.target.model_dtype)
-
-
-def _refuse_unread_layout(model: Model, family: Family | None) -> None:
-    """Refuses a key that hints at differing layers and was not read. Of an unknown family that is also any list with an
-    entry for each layer. The reader of a known family may use a list of all layers instead, and knows that the chunks
-    of a scan (`mamba_chunk_size`) are not cached."""
-    view = model.view
-    if family is not None and any(view.has(key) for key in _LISTS_OF_LAYERS):
-        return
-    known = view.asked | ({"chunk_size", "mamba_chunk_size"} if family else set())
-    unread = [
-        key
-        for key, value in view.values.items()
-        if value
-        and isinstance(key, str)
-        and key not in known
-        and (
-            any(sign in key.lower() for sign in _SIGNS_OF_LAYERS)
-            or (family is None and isinstance(value, list) and len(value) == model.num_layers)
-        )
-        and not any(sign in key.lower() for sign in _SIGNS_OF_OTHER_THINGS)
-    ]
-    if unread:
-        listed = ", ".join(f"{key} = {shown(view.values[key])}" for key in sorted(unread))
-        raise model.unknown(f"no reader knows {listed}, which may say how layers differ")
 
 
 def read_json_object(path: Path) -> Mapping[str, object]:
