@@ -10,7 +10,7 @@ _LEAST_BARE_BYTES = 1 << 20
 _NUMBER = r"\s*(\d{1,18}(?:\.\d{1,18})?)\s*"
 
 
-def parse_bytes(text: str) -> int:
+def parse_bytes(text: str, *, may_be_zero: bool = False) -> int:
     """40GiB, 40G and 40g are binary, 40GB is decimal, a bare number of 1 MiB or more is bytes. InputError asks about a
     smaller one, since 16 may mean 16GiB."""
     match = re.fullmatch(_NUMBER + r"([kmgt]?)(i?b?)", text.lower(), re.ASCII)
@@ -19,6 +19,8 @@ def parse_bytes(text: str) -> int:
     number, prefix, suffix = match.groups()
     if not prefix and not suffix and 1 <= float(number) < _LEAST_BARE_BYTES:
         raise InputError(f"{text!r} has no unit: write {number}GiB, {number}MiB, or {number}B if bytes are meant")
+    if may_be_zero and float(number) == 0:
+        return 0
     units = _DECIMAL if suffix == "b" else _BINARY
     return _whole(text, float(number) * units[prefix] if "." in number else int(number) * units[prefix])
 

@@ -165,6 +165,8 @@ def test_ctrl_c_ends_a_sweep_at_what_there_is(octavo, trace, monkeypatch):
         (["--compare", "colour=red"], "what may differ: device, memory, disk, policy"),
         (["--policy", "nothing"], "choose one of: arc, lru, resume_points"),
         (["--memory", "0", "--disk", "1GiB"], "give --memory too"),
+        (["--memory", "0GiB", "--disk", "1GiB"], "give --memory too"),
+        (["--engines", "1000000"], "--engines"),
         (["--memory", "0", "--sweep", "disk=1GiB..2GiB"], "give --memory too"),
         (["--memory", "90000TiB"], "more than one process can address"),
         (["--sweep", "memory=1GiB..90000TiB:2"], "more than one process can address"),
@@ -174,6 +176,8 @@ def test_ctrl_c_ends_a_sweep_at_what_there_is(octavo, trace, monkeypatch):
         (["--memory", "much"], "--memory"),
         (["--prefill-rate", "0"], "--prefill-rate must be a number above 0"),
         (["--price", "memory=cheap"], "is not of the form memory=3,disk=0.08,gpu-hour=2.5"),
+        (["--price", "memory=3,memory=4"], "'memory=3,memory=4' names memory twice"),
+        (["--compare", "policy=lru,policy=arc"], "'policy=lru,policy=arc' names policy twice"),
         (["--speeds", "nothing.json"], "cannot be read"),
         (["--speeds", "nothing.json", "--step-ms", "3"], "leave out --prefill-rate and --step-ms"),
         (["--trace-block", "16"], "blocks of another size"),
@@ -184,6 +188,14 @@ def test_what_is_wrong_is_said(octavo, trace, flags, complaint):
     assert ran.code == 2
     assert complaint in ran.err
     assert len(ran.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("zero", ["0", "0GiB", "0.0 gb"])
+def test_no_memory_in_any_unit(octavo, trace, zero):
+    ran = octavo("simulate", trace, "--model", MODEL, "--device", "1GiB", "--memory", zero, "--disk", zero, "--json")
+    assert ran.code == 0, ran.err
+    (result,) = json.loads(ran.out)["results"]
+    assert set(result["resumed_tokens"]) <= {"device"}
 
 
 def test_a_sweep_of_sizes_below_a_mebibyte(octavo, trace):

@@ -7,9 +7,9 @@ from octavo.errors import InputError
 from octavo.units import parse_bytes
 
 
-def bytes_of(flag: str, text: str) -> int:
+def bytes_of(flag: str, text: str, *, may_be_zero: bool = False) -> int:
     with naming(flag):
-        return parse_bytes(text)
+        return parse_bytes(text, may_be_zero=may_be_zero)
 
 
 @contextmanager

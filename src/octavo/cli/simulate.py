@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _USUAL_BLOCK = 16
 _USUAL_PREFILL_RATE = 10_000.0
 _USUAL_STEP_MS = 10.0
+_MOST_ENGINES = 4096
+"""Each takes a megabyte or more of this machine, and ten milliseconds, before the first request."""
 
 _Trace = Annotated[Path, typer.Argument(help="A trace: JSON lines with hash_ids, conversations, or a recording.")]
 _Model = Annotated[Path, typer.Option(help="A model's config.json, or the folder that holds it.")]
@@ -25,7 +27,9 @@ _Device = Annotated[str, typer.Option(help="Device memory for the cache, of one 
 _Memory = Annotated[str, typer.Option(help="Host memory for offloaded chunks; 0 for none.")]
 _Disk = Annotated[str, typer.Option(help="Disk below it; 0 for none.")]
 _Policy = Annotated[str, typer.Option(help="What a full memory gives up: resume_points, lru, arc.")]
-_Engines = Annotated[int, typer.Option(help="Engines, each with device, memory and disk of its own.", min=1)]
+_Engines = Annotated[
+    int, typer.Option(help="Engines, each with device, memory and disk of its own.", min=1, max=_MOST_ENGINES)
+]
 _Placement = Annotated[
     str,
     typer.Option(

@@ -45,14 +45,15 @@ def config_of(question: Question, trace: "Trace") -> "SimConfig":
     from octavo.sim import PLACEMENTS, SimConfig, check_room
 
     POLICIES.find(question.policy)
-    if question.memory == "0" and question.disk != "0":
+    memory_bytes = bytes_of("--memory", question.memory, may_be_zero=True)
+    if not memory_bytes and bytes_of("--disk", question.disk, may_be_zero=True):
         raise InputError("--disk is reached through host memory: give --memory too, such as 1GiB")
     if question.placement not in PLACEMENTS:
         raise InputError(f"placement: {question.placement!r} is not known; choose one of {', '.join(PLACEMENTS)}")
     plan = _plan(question, trace)
     config = SimConfig(
         plan=plan,
-        memory_bytes=_size_or_none("--memory", question.memory),
+        memory_bytes=memory_bytes,
         disk_bytes=_disk_bytes(question, plan),
         policy=question.policy,
         speeds=question.speeds,
@@ -76,7 +77,7 @@ def _disk_bytes(question: Question, plan: KVCacheConfig) -> int:
     """The disk's size. One that an engine's disk tier refuses is refused, in the tier's words."""
     from octavo.tiers.disk import DiskConfig
 
-    num_bytes = _size_or_none("--disk", question.disk)
+    num_bytes = bytes_of("--disk", question.disk, may_be_zero=True)
     if num_bytes:
         tier = DiskConfig(path=Path(), size_bytes=num_bytes)
         tier.segment_bytes_for(max(group.page_bytes for group in plan.groups))
@@ -106,8 +107,10 @@ def parse_prices(asked: str) -> "Prices":
                 f"--price: {part!r} is not of the form memory=3,disk=0.08,gpu-hour=2.5: a GiB of memory or disk for a "
                 f"month, one engine's device for an hour"
             )
-        prices[key.replace("-", "_")] = price
-    return Prices(**prices)
+        if key in prices:
+            raise InputError(f"--price: {asked!r} names {key} twice")
+        prices[key] = price
+    return Prices(**{key.replace("-", "_"): price for key, price in prices.items()})
 
 
 def _sweep(question: Question, asked: str) -> list[Question]:
@@ -131,12 +134,16 @@ def _sweep(question: Question, asked: str) -> list[Question]:
 
 def _compared(question: Question, asked: str) -> Question:
     """The configuration with some of its settings changed: `policy=lru,memory=128GiB`."""
+    changed: set[str] = set()
     for part in asked.split(","):
         key, has_value, value = part.strip().partition("=")
         if key not in _COMPARED or not has_value:
             raise InputError(
                 f"--compare: {part!r} is not of the form policy=lru; what may differ: {', '.join(_COMPARED)}"
             )
+        if key in changed:
+            raise InputError(f"--compare: {asked!r} names {key} twice")
+        changed.add(key)
         question = _changed(question, key, value)
     return question
 
@@ -144,7 +151,3 @@ def _compared(question: Question, asked: str) -> Question:
 def _changed(question: Question, key: str, value: str) -> Question:
     changes: dict[str, Any] = {key: value}
     return replace(question, **changes)
-
-
-def _size_or_none(flag: str, value: str) -> int:
-    return 0 if value == "0" else bytes_of(flag, value)
