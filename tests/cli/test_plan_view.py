@@ -1,5 +1,6 @@
 """The report for a person: what it says, and how it is drawn."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,16 @@ def test_fits_the_terminal(octavo, monkeypatch, model, columns):
     assert "\x1b" not in ran.out
     assert "…" not in ran.out  # nothing is cut off
     assert not any(line != line.rstrip() for line in ran.out.splitlines())
+
+
+@pytest.mark.parametrize("columns", [10, 40])
+def test_a_narrow_terminal_cuts_no_number(octavo, monkeypatch, columns):
+    flags = ("plan", MODELS / "gemma-3-27b.json", "--context", "8k,128k", "--compare", "vllm")
+    tokens = json.loads(octavo(*flags, "--json").out)["tokens"]
+    monkeypatch.setenv("COLUMNS", str(columns))
+    out = octavo(*flags).out
+    assert "…" not in out
+    assert f"{tokens:,}" in out
 
 
 def test_says_it_all(octavo):

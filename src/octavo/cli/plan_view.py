@@ -6,6 +6,7 @@ from io import StringIO
 
 from rich import box
 from rich.console import Console, Group, RenderableType
+from rich.measure import Measurement
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -16,6 +17,7 @@ from octavo.units import counted, format_bytes
 
 _COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 _MOST_COLUMNS = 100
+_NO_BOUND = 1000
 _COUNTS_DIFFER = "(vLLM counts fractions of a request; Octavo whole ones, and a shorter last one)"
 _CAUSES = {
     "layer_padding": "layers aligned and padded within a page",
@@ -28,18 +30,23 @@ _CAUSES = {
 
 
 def show_plan(report: PlanReport, *, width: int | None = None) -> str:
-    """The report for a person: of the terminal's width, and in colour where there is a terminal."""
+    """The report for a person: of the terminal's width, or of that of its widest table, as a number that is cut short
+    would be another number. In colour where there is a terminal."""
     drawn = StringIO()
     in_colour = True if sys.stdout is not None and sys.stdout.isatty() else None
     console = Console(file=drawn, force_terminal=in_colour, width=width, highlight=False)
-    console.width = min(console.width, _MOST_COLUMNS)
+    has_contexts = len(report.contexts) > 1
+    tables = [_groups_table(report), *([_contexts_table(report)] if has_contexts else [])]
+    unbound = console.options.update(width=_NO_BOUND)
+    least = max(Measurement.get(console, unbound, table).maximum for table in tables)
+    console.width = max(min(console.width, _MOST_COLUMNS), least)
     sections: list[tuple[str, RenderableType]] = [
         ("Groups", _groups_table(report)),
         ("", _sheet_lines(report, console.width)),
         ("Capacity", _capacity(report)),
         ("", _waste(report)),
     ]
-    if len(report.contexts) > 1:
+    if has_contexts:
         sections.append(("By context", _contexts_table(report)))
     if report.vllm is not None:
         sections.append(("Beside vLLM's plan", Group(_comparison_table(report, report.vllm), _COUNTS_DIFFER)))
