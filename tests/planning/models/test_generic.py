@@ -84,6 +84,7 @@ def test_an_encoder_is_not_passed_over():
         {"head_dim": None, "hidden_size": 256, "attention_head_dim": 64},
         {"use_cla": True},  # Hunyuan: layers share what others cached
         {"loop_num": 2},
+        {"total_ut_steps": 4},  # Ouro runs its layers four times
         {"layer_group_size": 5},
         {"attention_other_setting": {"num_attention_heads": 12}},
     ],

@@ -13,7 +13,7 @@ _DIFFERENCES = ("swa", "chunk", "hybrid")
 """Parts of key names that tell how they differ."""
 _OTHER_HEADS = ("attention_group", "key_value", "kv", "multi_query", "query_group")
 """In an unknown family: key-value heads under another name than the usual one."""
-_OTHER_LAYERS = ("layer_group", "lightning", "linear_att", "loop", "share_kv", "use_cla")
+_OTHER_LAYERS = ("layer_group", "lightning", "linear_att", "loop", "share_kv", "use_cla", "ut_steps")
 """In an unknown family: layers of other kinds, layers that share a cache, or that run twice."""
 _HEAD_SIZES = ("head_dim", "head_size", "kv_channels")
 _OTHER_THINGS = (
@@ -21,6 +21,7 @@ _OTHER_THINGS = (
     "architectures",
     "audio",
     "bias",
+    "chunk_input",
     "chunk_size_feed_forward",
     "expert",
     "image",
