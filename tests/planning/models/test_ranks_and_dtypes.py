@@ -117,3 +117,18 @@ def test_the_text_parts_dtype_comes_first():
 def test_a_float32_cache_is_noted():
     config = {"model_type": "llama", "num_hidden_layers": 1, "num_attention_heads": 1, "hidden_size": 8}
     assert any("float32" in note for note in layers_from_config({**config, "torch_dtype": "float32"}).notes)
+
+
+@pytest.mark.parametrize(
+    "quantised",
+    [{"kv_cache_scheme": {"num_bits": 8, "type": "float"}}, {"kv_cache_quant_algo": "FP8"}],
+    ids=["compressed-tensors", "modelopt"],
+)
+def test_a_quantised_cache_is_noted(quantised):
+    config = {"model_type": "llama", "num_hidden_layers": 1, "num_attention_heads": 1, "hidden_size": 8}
+    config["quantization_config"] = quantised
+    for whole in (config, {"text_config": config}):
+        (note,) = layers_from_config(whole).notes
+        assert f"quantization_config.{next(iter(quantised))}), and bfloat16 is planned: set kv_dtype" in note
+    assert not layers_from_config(config, kv_dtype="fp8").notes
+    assert not layers_from_config({**config, "quantization_config": {"kv_cache_scheme": None}}).notes

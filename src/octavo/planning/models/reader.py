@@ -30,6 +30,8 @@ _LENGTH_KEYS = (
     "max_sequence_length",
     "seq_length",
 )
+_QUANTISED_CACHES = ("kv_cache_scheme", "kv_cache_quant_algo")
+"""Of compressed-tensors, and of ModelOpt."""
 _MODEL_DTYPES = (CacheDType.BFLOAT16, CacheDType.FLOAT16, CacheDType.FLOAT32)
 
 
@@ -89,6 +91,8 @@ def layers_from_config(
         ),
         architecture=_architecture(parts),
     )
+    if kv_dtype is None:
+        model.notes.extend(_note_of_quantised_cache(parts, model_dtype))
     try:
         return _read(model, family)
     except SpecError as cause:
@@ -194,6 +198,22 @@ def _note_of_float32(model: Model) -> tuple[str, ...]:
     return (
         "The cache is float32, as the config's dtype is; engines often serve such models in 16 bits: set kv_dtype.",
     )
+
+
+def _note_of_quantised_cache(parts: list[ConfigView], model_dtype: CacheDType) -> tuple[str, ...]:
+    """Whether an engine follows it is for the engine's flags to say."""
+    for part in parts:
+        quantisation = part.values.get("quantization_config")
+        if not isinstance(quantisation, Mapping):
+            continue
+        for key in _QUANTISED_CACHES:
+            if quantisation.get(key):
+                note = (
+                    f"The config quantises the cache too (quantization_config.{key}), and {model_dtype} is planned: "
+                    "set kv_dtype, such as fp8, if your engine does so."
+                )
+                return (note,)
+    return ()
 
 
 def _note_of_defaults(view: ConfigView) -> tuple[str, ...]:
