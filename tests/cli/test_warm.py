@@ -56,6 +56,14 @@ def test_fields_about_answers_are_left_out(octavo, server, tmp_path):
     assert (ran.code, ran.err) == (0, "")
 
 
+def test_a_file_from_windows(octavo, server, tmp_path):
+    file = tmp_path / "prompts"
+    file.write_bytes(b'\xef\xbb\xbf"hello"\r\n\r\n{"prompt": "there"}\r\n')
+    ran = octavo("warm", server.url, file)
+    assert ran.code == 0, ran.err
+    assert ran.out.startswith("2 of 2 prompts are warm: ")
+
+
 def test_a_refused_prompt_is_told_by_its_line(octavo, server, tmp_path):
     file = write(
         tmp_path / "prompts", {"prompt": "c" * 40}, {"prompt": "d" * 4000}, {"prompt": []}, {"prompt": "e" * 40}

@@ -5,6 +5,7 @@ Each asks for one token: the server then has the whole prompt, and stores the pr
 
 import asyncio
 import time
+from codecs import BOM_UTF8
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -61,7 +62,7 @@ def read_prompts(file: Path) -> list[PromptLine]:
         raise InputError(f"{file}: cannot be read: {error.strerror}") from None
     if len(data) > _MOST_BYTES:
         raise InputError(f"{file}: has more than {_MOST_BYTES:,} bytes: split it")
-    lines = enumerate(data.splitlines(), 1)
+    lines = enumerate(data.removeprefix(BOM_UTF8).splitlines(), 1)
     prompts = [_parse(f"{file}:{number}", line) for number, line in lines if line.strip()]
     if not prompts:
         raise InputError(f'{file}: has no prompt: write one per line, such as {{"prompt": "You are ..."}}')
