@@ -105,6 +105,21 @@ def test_an_interrupt_while_modules_are_imported_is_no_traceback(tmp_path, modul
     assert (asked.returncode, asked.stdout, asked.stderr) == (130, "", "")
 
 
+def test_an_interrupt_while_a_class_is_made_is_no_traceback(tmp_path):
+    """Python 3.11 makes a RuntimeError of it."""
+    (tmp_path / "typer.py").write_text(
+        "import signal\n"
+        "class Named:\n"
+        "    def __set_name__(self, owner, name):\n"
+        "        signal.raise_signal(signal.SIGINT)\n"
+        "class Owner:\n"
+        "    named = Named()\n"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    asked = octavo("--version", stdout=subprocess.PIPE, env=environment)
+    assert (asked.returncode, asked.stdout, asked.stderr) == (130, "", "")
+
+
 def test_the_command_catches_interrupts_before_it_loads_anything_slow():
     program = "import sys; before = set(sys.modules); from octavo.cli import main; print(*set(sys.modules) - before)"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()

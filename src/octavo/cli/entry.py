@@ -14,6 +14,10 @@ def run(arguments: list[str] | None = None) -> int:
         return run_command(arguments)
     except KeyboardInterrupt:
         return INTERRUPTED
+    except RuntimeError as error:
+        if isinstance(error.__cause__, KeyboardInterrupt):  # Python 3.11, where a class is made during an import
+            return INTERRUPTED
+        raise
 
 
 def main() -> None:
