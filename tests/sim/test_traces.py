@@ -124,6 +124,26 @@ def test_conversations_as_people_publish_them(tmp_path):
     assert [request.session for request in requests] == ["A5AbcES_0", "4"]
 
 
+def test_conversations_of_lmsys_and_wildchat(tmp_path):
+    said = [{"content": "one two", "role": "user"}, {"content": "three", "role": "assistant"}]
+    record = {"conversation_id": "33f8", "model": "vicuna", "conversation": said, "turn": 1, "language": "English"}
+    (request,) = read_trace(write(tmp_path, record)).requests
+    assert (request.num_prompt_tokens, request.num_output_tokens, request.session) == (3, 2, "33f8")
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9799600,4808,10\n",
+        "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,ChatGPT,472,18,490,API log\n",
+    ],
+    ids=["azure", "burstgpt"],
+)
+def test_a_table_of_lengths_is_refused_with_the_reason(tmp_path, table):
+    with pytest.raises(InputError, match=r"table of commas.* do not tell what requests share"):
+        read_trace(write(tmp_path, text=table))
+
+
 def test_files_as_other_programs_write_them(tmp_path):
     """With a mark of the encoding, Windows' ends of lines, blank lines, and marks of lines inside texts."""
     said = [{"from": "human", "value": "one\u2028two\x85three"}, {"from": "gpt", "value": "four"}]

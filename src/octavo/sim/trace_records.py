@@ -136,3 +136,8 @@ def _refuse_others(line: bytes) -> None:
             raise InputError(f"is compressed: give what {program} makes of it")
     if line.startswith(_LFS_POINTER):
         raise InputError("is a pointer of Git LFS, not the trace itself: git lfs pull fetches that")
+    if b"," in line and not line.lstrip().startswith((b"{", b"[")):
+        raise InputError(
+            "looks like a table of commas: a trace is JSON, and has hash_ids or conversations, as times and lengths do "
+            "not tell what requests share"
+        )

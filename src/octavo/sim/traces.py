@@ -6,8 +6,8 @@ Three forms are read, told apart by their first record, one JSON object a line (
                     Mooncake's (milliseconds, blocks of 512 tokens) and Qwen-Bailian's (seconds, blocks of 16; known
                     by "chat_id", which names a request; "parent_chat_id" names the one that it goes on with)
     conversations   {"id": "x", "conversations": [{"from": "human", "value": "..."}, {"from": "gpt", "value": "..."}]}
-                    ShareGPT's, or with "messages", "role" and "content" as chat APIs have them. Each turn of an
-                    assistant is a request with all that was said before.
+                    ShareGPT's, or with "messages" or "conversation", "role" and "content" as chat APIs, LMSYS-Chat
+                    and WildChat have them. Each turn of an assistant is a request with all that was said before.
     recordings      of an engine (`octavo serve --record`): the first line names the version and the block size
 
 Equal ids are equal blocks with equal prefixes; no text is needed. A request's tokens are made of its ids:
@@ -37,6 +37,7 @@ BAILIAN_BLOCK_TOKENS = 16
 
 Tokens = npt.NDArray[np.int32]
 _ASSISTANTS = ("gpt", "assistant", "model", "chatgpt", "bing", "bard", "bot")
+_CONVERSATIONS = ("conversations", "conversation", "messages")
 _LARGEST_ID = (1 << 31) - 1
 _MOST_SPEAKERS = 5
 _WORD = re.compile(
@@ -138,7 +139,7 @@ def _read(records: Sequence[TraceRecord], block_tokens: int | None) -> list[Trac
     first = records[0]
     if RECORDING_KEY in first.fields:
         requests = list(_read_recording(records, block_tokens))
-    elif "conversations" in first.fields or "messages" in first.fields:
+    elif any(key in first.fields for key in _CONVERSATIONS):
         requests = _read_conversations(records)
     elif "hash_ids" in first.fields:
         requests = list(_read_hash_ids(records, block_tokens))
@@ -206,7 +207,7 @@ def _read_conversations(records: Sequence[TraceRecord]) -> list[TraceRequest]:
                         num_output_tokens=len(words),
                         block_ids=np.array([*said, *words], dtype=np.int32),
                         block_tokens=1,
-                        session=record.name("id") or str(number),
+                        session=record.name("id") or record.name("conversation_id") or str(number),
                         place=record.place,
                     )
                 )
@@ -221,7 +222,7 @@ def _read_conversations(records: Sequence[TraceRecord]) -> list[TraceRequest]:
 
 def _turns_of(record: TraceRecord) -> Iterator[tuple[str, str]]:
     """The speaker and the text of each turn."""
-    key = "conversations" if "conversations" in record.fields else "messages"
+    key = next((key for key in _CONVERSATIONS if key in record.fields), _CONVERSATIONS[0])
     turns = record.fields.get(key)
     if not isinstance(turns, list):
         raise record.wrong(f"{key} must be a list of turns, not {shown(turns)}")
