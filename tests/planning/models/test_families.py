@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from octavo.errors import ModelConfigError
 from octavo.planning.models import ModelLayers, layers_from_config, read_model
 from octavo.specs import KVCacheSpecRegistry, MambaSpec
 
@@ -186,6 +187,15 @@ def test_kimi_linear_counts_its_layers_from_one():
     assert list(model.layers)[-1] == "layers.3.attn"
     assert model.layers["layers.3.attn"].page_size_bytes == 16 * 576 * 2
     assert model.layers["layers.0.linear_attn"].shapes == ((3, 3 * 2 * 16), (2, 16, 16))
+
+
+def test_kimi_linear_may_list_its_delta_layers_alone():
+    sizes = {"num_heads": 2, "head_dim": 16, "short_conv_kernel_size": 4, "kda_layers": [1, 2, 4]}
+    for full in ({}, {"full_attn_layers": [3]}):
+        layers = tiny("kimi_linear", linear_attn_config={**sizes, **full}).layers
+        assert [name for name in layers if name.endswith(".attn")] == ["layers.2.attn"]
+    with pytest.raises(ModelConfigError, match=r"linear_attn_config\.full_attn_layers and kda_layers do not share"):
+        tiny("kimi_linear", linear_attn_config={**sizes, "full_attn_layers": [3, 5]})
 
 
 def test_olmo_hybrid_derives_its_delta_heads():

@@ -70,7 +70,7 @@ def read_kimi_linear(model: Model) -> Layers:
         v_head_size=head_size,
         conv_kernel=own.count("short_conv_kernel_size", minimum=2),
     )
-    full_layers = own.find_counts("full_attn_layers")
+    full_layers = _kimi_full_layers(model, own)
     words = model.layer_words("layer_types", default=lambda index: _kimi_word(index, full_layers), known=_WORDS)
     return _mixed(words, latent_spec(model), state)
 
@@ -117,8 +117,18 @@ def _kimi_sizes(model: Model) -> ConfigView:
     return ConfigView(flat, source=view.source, path="linear_")
 
 
+def _kimi_full_layers(model: Model, own: ConfigView) -> tuple[int, ...] | None:
+    """The layers with latents, counted from 1. The published code asks for the others, `kda_layers`."""
+    delta, full = own.find_counts("kda_layers"), own.find_counts("full_attn_layers")
+    if delta is None:
+        return full
+    others = tuple(number for number in range(1, model.num_layers + 1) if number not in delta)
+    if full is not None and sorted(full) != list(others):
+        raise own.problem("full_attn_layers", f"and kda_layers do not share layers 1 to {model.num_layers} out")
+    return others
+
+
 def _kimi_word(index: int, full_layers: tuple[int, ...] | None) -> str:
-    """The checkpoint counts its layers from 1."""
     is_full = index + 1 in full_layers if full_layers is not None else index > 0 and index % 4 == 0
     return "full_attention" if is_full else "linear_attention"
 
