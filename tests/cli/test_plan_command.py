@@ -53,6 +53,19 @@ def test_contexts_may_be_parts_of_a_unit(planned, text, tokens):
     assert planned(MODELS / "mamba2-2.7b.json", "--context", text)["context"] == tokens
 
 
+def test_a_context_that_is_not_the_models_is_noted(planned):
+    def note_of(name, *flags):
+        return [note for note in planned(MODELS / name, *flags)["notes"] if "longest context" in note]
+
+    (beyond,) = note_of("mistral-7b-v0.1.json", "--context", "8k,64k")
+    assert beyond.startswith("The config names 32,768 tokens as the longest context;")
+    (assumed,) = note_of("mamba2-2.7b.json")
+    assert assumed == ("The config names no longest context: 131,072 tokens are assumed; --context says another.")
+    assert not note_of("mistral-7b-v0.1.json", "--context", "32k")
+    assert not note_of("mistral-7b-v0.1.json")
+    assert not note_of("mamba2-2.7b.json", "--context", "1m")
+
+
 def test_a_context_too_short_for_any_resume_is_said(planned):
     (note,) = planned(MODELS / "llama-3.1-8b.json", "--context", "16")["notes"]
     assert note.startswith("No request can ever be resumed, and every prompt is computed anew: resume points lie 16 ")

@@ -193,7 +193,7 @@ def _read_layers(
 
 def _answer(question: _Question, *, with_vllm: bool) -> PlanReport:
     model = question.model
-    notes = list(model.notes)
+    notes = [*model.notes, *_notes_of_context(model.max_model_len, question.contexts)]
     longest = max(question.contexts, default=None) or model.max_model_len or _DEFAULT_CONTEXT
     limits = RequestLimits(
         max_model_len=longest, max_step_tokens=question.step_tokens, max_encoder_tokens=model.max_encoder_tokens
@@ -227,6 +227,15 @@ def _answer(question: _Question, *, with_vllm: bool) -> PlanReport:
         weight_bytes=model.weight_bytes,
         vllm=vllm,
     )
+
+
+def _notes_of_context(own: int | None, asked: Sequence[int]) -> tuple[str, ...]:
+    if own is None:
+        named = "The config names no longest context"
+        return () if asked else (f"{named}: {_DEFAULT_CONTEXT:,} tokens are assumed; --context says another.",)
+    if max(asked, default=0) <= own:
+        return ()
+    return (f"The config names {own:,} tokens as the longest context; a longer one needs positions that are scaled.",)
 
 
 def _vllm_plan(question: _Question, config: KVCacheConfig) -> VllmPlan:
