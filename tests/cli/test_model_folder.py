@@ -39,6 +39,15 @@ def test_a_path_comes_before_a_name(cached, tmp_path, monkeypatch):
     assert find_model("models/none.json") == Path("models/none.json")
 
 
+def test_a_trace_is_simulated_for_a_name(octavo, cached, tmp_path):
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text(json.dumps({"timestamp": 0, "input_length": 9, "output_length": 1, "hash_ids": [0]}))
+    ran = octavo("simulate", trace, "--model", "google/gemma-3-27b", "--json")
+    assert ran.code == 0, ran.err
+    ran = octavo("simulate", trace, "--model", "google/gemma-4")
+    assert (ran.code, "hf download google/gemma-4 config.json" in ran.err) == (2, True)
+
+
 @pytest.mark.parametrize(
     "damage", [lambda s: (s / "config.json").unlink(), lambda s: shutil.rmtree(s.parents[1] / "refs")]
 )

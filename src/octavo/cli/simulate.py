@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from octavo.cli.flags import bytes_of
+from octavo.cli.model_folder import find_model
 from octavo.cli.output import write_output
 from octavo.cli.simulate_question import Question, config_of, parse_prices, questions_of
 from octavo.cli.simulate_run import ask_all
@@ -22,7 +23,7 @@ _MOST_ENGINES = 4096
 """Each takes a megabyte or more of this machine, and ten milliseconds, before the first request."""
 
 _Trace = Annotated[Path, typer.Argument(help="A trace: JSON lines with hash_ids, conversations, or a recording.")]
-_Model = Annotated[Path, typer.Option(help="A model's config.json, or the folder that holds it.")]
+_Model = Annotated[Path, typer.Option(help="A config.json, its folder, or a name in the hub's local cache.")]
 _Device = Annotated[str, typer.Option(help="Device memory for the cache, of one engine.")]
 _Memory = Annotated[str, typer.Option(help="Host memory for offloaded chunks; 0 for none.")]
 _Disk = Annotated[str, typer.Option(help="Disk below it; 0 for none.")]
@@ -106,7 +107,7 @@ def simulate(
     prices = None if price is None else parse_prices(price)
     asked = read_trace(trace, block_tokens=trace_block, most_requests=requests)
     question = Question(
-        model=model,
+        model=find_model(str(model), files="config.json"),
         block_size=block_size or max(_USUAL_BLOCK, asked.block_tokens),
         device=device,
         memory=memory,
