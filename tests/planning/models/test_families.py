@@ -181,6 +181,16 @@ def test_which_layer_is_what(model_type, changes, expected):
     assert words(tiny(model_type, **changes)) == expected
 
 
+@pytest.mark.parametrize("off", [{"qk_nope_head_dim": 0, "qk_rope_head_dim": 0}, {"use_mla": False}])
+def test_deepseek_without_latents(off):
+    """As the language models of DeepSeek-OCR and of the smallest DeepSeek-VL2 are."""
+    text = {"num_hidden_layers": 12, "hidden_size": 1280, "num_attention_heads": 10, "num_key_value_heads": 10}
+    config = {"language_config": {"model_type": "deepseek_v2", "kv_lora_rank": None, "v_head_dim": 0, **text, **off}}
+    layers = layers_from_config(config).layers
+    assert len(layers) == 12
+    assert {(s.kind, s.page_size_bytes) for s in layers.values()} == {("full_attention", 16 * 2 * 10 * 128 * 2)}
+
+
 def test_kimi_linear_counts_its_layers_from_one():
     sizes = {"num_heads": 2, "head_dim": 16, "short_conv_kernel_size": 4, "full_attn_layers": [4]}
     model = tiny("kimi_linear", linear_attn_config=sizes)

@@ -1,5 +1,6 @@
 """Families of latent attention (MLA): one vector per token and layer, replicated on every rank."""
 
+from octavo.planning.models.attention_families import read_full
 from octavo.planning.models.model import Model
 from octavo.planning.models.model_layers import Layers
 from octavo.specs import CacheDType, MLAAttentionSpec
@@ -21,9 +22,17 @@ def latent_spec(model: Model) -> MLAAttentionSpec:
 
 
 def read_latent(model: Model) -> Layers:
-    """DeepSeek V2 and V3, Kimi K2: a latent in every layer."""
+    """DeepSeek V2 and V3, Kimi K2: a latent in every layer, unless switched off (DeepSeek-OCR, DeepSeek-VL2 tiny)."""
+    if _is_switched_off(model):
+        return read_full(model)
     spec = latent_spec(model)
     return {f"layers.{index}.attn": spec for index in range(model.num_layers)}
+
+
+def _is_switched_off(model: Model) -> bool:
+    """The published code looks at the parts of a query head, which are then 0."""
+    parts = [model.view.find_count(key, minimum=0) for key in ("qk_nope_head_dim", "qk_rope_head_dim")]
+    return parts == [0, 0] or (model.view.has("use_mla") and not model.view.flag("use_mla"))
 
 
 def read_indexed_latent(model: Model) -> Layers:
