@@ -283,6 +283,17 @@ def test_wrong_configs_are_refused_by_name(llama_folder):
         Engine.from_config(EngineConfig(model=llama_folder, dtype="float7"))
 
 
+def test_the_last_token_of_a_resumed_prompt_counts_as_computed(llama_folder):
+    engine = Engine.from_config(EngineConfig(model=llama_folder, device_memory_bytes=16 << 20))
+    for name in ("first", "again"):
+        engine.add_request(name, list(range(3, 3 + 33)), greedy(4))
+        finish(engine)
+    counters = engine.snapshot().counters
+    assert sum(counters.tokens_resumed.values()) == 32
+    assert counters.prefill_tokens_computed == 33 + 1
+    engine.close()
+
+
 def test_a_snapshot_adds_up(llama_folder):
     engine = Engine.from_config(
         EngineConfig(

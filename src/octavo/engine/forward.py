@@ -57,8 +57,13 @@ class Forward:
     def _count(self, chunks: Sequence[Chunk], seconds: float) -> None:
         sizes = [chunk.end - chunk.start for chunk in chunks]
         computed, prefilled = sum(sizes), sum(size for size in sizes if size > 1)
+        last_tokens = sum(
+            chunk.start < chunk.choice.request.num_prompt_tokens
+            for chunk, size in zip(chunks, sizes, strict=True)
+            if size == 1
+        )
         self._counters.forward_s += seconds
-        self._counters.prefill_tokens_computed += prefilled
+        self._counters.prefill_tokens_computed += prefilled + last_tokens
         if 2 * prefilled > computed:  # in other steps, decodes take most of the time
             for note in self._note_prefill:
                 note(prefilled, seconds * prefilled / computed)
