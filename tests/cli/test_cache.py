@@ -51,6 +51,13 @@ def test_ls(octavo, directory):
     assert whose == [ONE.hex()[:16], *"????"]
 
 
+def test_a_narrow_terminal_cuts_nothing_short(octavo, directory, monkeypatch):
+    at_80 = octavo("cache", "ls", directory).out
+    monkeypatch.setenv("COLUMNS", "40")
+    assert octavo("cache", "ls", directory).out == at_80
+    assert "…" not in at_80
+
+
 def test_whose_a_namespace_is(octavo, directory):
     open_tier(directory, identity=PARTS).close()
     ran = octavo("cache", "ls", directory)

@@ -12,7 +12,8 @@ from rich.text import Text
 from octavo.tiers.disk import DirectoryContent, NamespaceContent
 from octavo.units import counted, format_bytes
 
-_MOST_COLUMNS = 100
+_LEAST_COLUMNS, _MOST_COLUMNS = 80, 100
+"""A narrower terminal breaks lines; a table would cut numbers short."""
 _SHOWN_OF_NAMESPACE = 16
 """The characters of a namespace that are shown; `clear --namespace` needs only the first few."""
 _AGES = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
@@ -106,7 +107,7 @@ def _drawn(*parts: RenderableType) -> str:
     drawn = StringIO()
     in_colour = True if sys.stdout is not None and sys.stdout.isatty() else None
     console = Console(file=drawn, force_terminal=in_colour, highlight=False)
-    console.width = min(console.width, _MOST_COLUMNS)
+    console.width = max(_LEAST_COLUMNS, min(console.width, _MOST_COLUMNS))
     for part in parts:
         console.print(part, soft_wrap=isinstance(part, Text))
     return "".join(f"{line.rstrip()}\n" for line in drawn.getvalue().splitlines())
