@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _USUAL_BLOCK = 16
 _USUAL_PREFILL_RATE = 10_000.0
 _USUAL_STEP_MS = 10.0
+_LEAST, _MOST = 1e-6, 1e12
+"""Of speeds. Beyond them times are endless, or none."""
 _MOST_ENGINES = 4096
 """Each takes a megabyte or more of this machine, and ten milliseconds, before the first request."""
 
@@ -189,6 +191,6 @@ def _speeds_of(
 
 
 def _positive(flag: str, value: float) -> float:
-    if not 0 < value < float("inf"):
-        raise InputError(f"{flag} must be a number above 0, not {value}")
+    if not _LEAST <= value <= _MOST:
+        raise InputError(f"{flag} must be a number from {_LEAST:g} to {_MOST:g}, not {value}")
     return value

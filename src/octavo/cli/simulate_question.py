@@ -17,6 +17,7 @@ _POINTS = 8
 _MOST_POINTS = 64
 _SWEPT = ("device", "memory", "disk")
 _COMPARED = (*_SWEPT, "policy", "placement")
+_HIGHEST_PRICE = 1e12
 _PRICED = ("memory", "disk", "gpu-hour")
 
 
@@ -102,7 +103,7 @@ def parse_prices(asked: str) -> "Prices":
             price = float(value)
         except ValueError:
             price = -1.0
-        if key not in _PRICED or not 0 <= price < float("inf"):
+        if key not in _PRICED or not 0 <= price <= _HIGHEST_PRICE:
             raise InputError(
                 f"--price: {part!r} is not of the form memory=3,disk=0.08,gpu-hour=2.5: a GiB of memory or disk for a "
                 f"month, one engine's device for an hour"
