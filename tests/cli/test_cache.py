@@ -1,6 +1,9 @@
 """`octavo cache`: what it says of a directory, beside an engine too; what it deletes, and what it leaves."""
 
 import json
+import os
+import subprocess
+import sys
 import time
 
 import pytest
@@ -166,6 +169,20 @@ def _refuse(question, *, abort):
     assert "namespaces" in question
     assert abort
     raise typer.Abort
+
+
+@pytest.mark.parametrize("stdin", ['"$@"', '"$@" <&-'], ids=["any bytes", "closed"])
+def test_clear_takes_no_answer_for_a_no(directory, stdin):
+    command = [sys.executable, "-W", "error", "-m", "octavo", "cache", "clear", directory]
+    ran = subprocess.run(
+        ["/bin/sh", "-c", stdin, "sh", *command],
+        input=b"\xff\n",
+        capture_output=True,
+        env=os.environ | {"PYTHONIOENCODING": "utf-8"},
+        check=False,
+    )
+    assert (ran.returncode, ran.stderr) == (130, b"")
+    assert list(directory.iterdir())
 
 
 def test_clear_is_refused_while_an_engine_runs(octavo, directory):

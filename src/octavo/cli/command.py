@@ -3,7 +3,8 @@
 import os
 import sys
 from collections.abc import Sequence
-from io import TextIOWrapper
+from contextlib import suppress
+from io import StringIO, TextIOWrapper, UnsupportedOperation
 from typing import Annotated, Any
 
 import typer
@@ -89,8 +90,7 @@ def _octavo(
 
 def run_command(arguments: Sequence[str] | None = None) -> int:
     """The exit code of a command line. Bad input ends in one line on stderr and code 2."""
-    if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal that has no block characters shows question marks
+    _prepare_streams()
     if os.environ.get("COLUMNS") == "0":  # a terminal of unknown size, as in a container; Rich would print nothing
         del os.environ["COLUMNS"]
     command = typer.main.get_command(app)
@@ -111,6 +111,18 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
     except _CommandLineError as error:
         print_error(f"{error.format_message().rstrip('.')}; try '{_path_of(error)} --help'")  # type: ignore[attr-defined]
         return BAD_INPUT
+
+
+def _prepare_streams() -> None:
+    """A terminal without block characters shows question marks; what is typed or piped in may be any bytes, and may be
+    closed by the process that started the command."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+    if isinstance(sys.stdin, TextIOWrapper):
+        with suppress(UnsupportedOperation):  # it was read from before
+            sys.stdin.reconfigure(errors="surrogateescape")
+    elif sys.stdin is None:
+        sys.stdin = StringIO()
 
 
 def _complaint(error: OctavoError | MemoryError | UnicodeEncodeError, arguments: Sequence[str]) -> str:
