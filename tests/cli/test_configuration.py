@@ -67,6 +67,8 @@ def test_text_stands_for_any_kind_of_value(flag, text, value):
     [
         ("engine: {max_num_sqs: 3}", "engine: unknown setting 'max_num_sqs'; did you mean 'max_num_seqs'?"),
         ("engin: {}", "unknown section 'engin'; did you mean 'engine'?"),
+        ("port: 8001", "port is a setting of server: write it below server, such as {server: {port: ...}}"),
+        ("{engine: {max_num_seqs: 3}, disk: {path: /x}}", "disk is a setting of offload: write it below offload"),
         ("engine: {max_num_seqs: 0}", "engine.max_num_seqs must be a whole number of 1 or more, not 0"),
         ("engine: {device_memory: 800%}", "engine.device_memory must be a size such as 8GiB, or a share"),
         ("engine: 3", "engine must be keys and values, not 3"),

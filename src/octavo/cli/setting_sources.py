@@ -66,8 +66,15 @@ def _read_settings_file(file: Path, catalogue: Catalogue) -> Iterator[Given]:
     """The values in a file. Raises InputError that names an unknown key or a wrong value."""
     for name, section in _read_sections(file).items():
         if name not in catalogue.sections:
-            raise InputError(f"{file}: {unknown_name('section', name, list(catalogue.sections))}")
+            raise InputError(f"{file}: {_wrong_section(str(name), catalogue)}")
         yield from _read_section(file, str(name), section, catalogue)
+
+
+def _wrong_section(name: str, catalogue: Catalogue) -> str:
+    for section in catalogue.sections:
+        if _keys_below(f"{section}.{name}", catalogue) or f"{section}.{name}" in catalogue.settings:
+            return f"{name} is a setting of {section}: write it below {section}, such as {{{section}: {{{name}: ...}}}}"
+    return unknown_name("section", name, list(catalogue.sections))
 
 
 def _read_section(file: Path, path: str, section: object, catalogue: Catalogue) -> Iterator[Given]:
