@@ -20,7 +20,6 @@ LIVENESS = ("tests/engine/test_liveness.py", "-k", "loaded_ahead")
 TURNS = ("tests/engine/test_scheduler.py", "-k", "tenant")
 LENDING = ("tests/offload/test_lending.py",)
 STALLS = ("tests/engine/test_stalls.py",)
-LOOPS = ("tests/sim/test_policy_net.py", "-k", "loop_that")
 POINTS = ("tests/policies/test_resume_points.py", "-k", "renews or comes_back")
 DOCUMENTS = ("tests/sim/test_policy_net.py", "-k", "documents_rather")
 COMPARED = ("tests/engine/test_compared.py", "-k", "llama and not taken")
@@ -268,7 +267,7 @@ ENGINE_BUGS = (
         file="policies/point_keeper.py",
         right="points.roles[below] == Role.NEW and points.num_tokens[below] <= promised_tokens:",
         wrong="points.roles[below] == Role.NEW and points.last_use[below] == points.now:",
-        tests=LOOPS,
+        tests=DOCUMENTS,
     ),
     Bug(
         name="a use renews no point below",
@@ -276,6 +275,13 @@ ENGINE_BUGS = (
         right="            if point and point != own and below != number:\n",
         wrong="            if point and point == own and below != number:\n",
         tests=POINTS,
+    ),
+    Bug(
+        name="the age of a point does not count when the least is sought",
+        file="policies/point_table.py",
+        right="hazards.index_all[classes, ages])",
+        wrong="hazards.index_all[classes, 0])",
+        tests=DOCUMENTS,
     ),
     Bug(
         name="what is asked of a lost end counts for the point before it",

@@ -26,7 +26,7 @@ def test_each_class_has_its_own_index_and_those_of_a_role_without_lives_are_alik
     hazards = used_and_unused(is_own=True)
     for index in (hazards.index_own, hazards.index_all):
         others = [index[class_] for class_ in range(class_of(Role.SEEN, 0, 0)) if class_ not in (USED, UNUSED)]
-        assert all(other == others[0] for other in others)
+        assert all(np.array_equal(other, others[0]) for other in others)
         assert index[USED][0] > others[0][0] > index[UNUSED][0]
 
 
@@ -38,7 +38,7 @@ def test_a_life_is_used_once() -> None:
             life = hazards.begin(USED, now)
             for _ in range(uses):
                 hazards.use(life, now, is_own=True)
-    assert once.index_own == twice.index_own
+    assert np.array_equal(once.index_own, twice.index_own)
 
 
 def test_the_oldest_ghosts_are_forgotten_at_the_bound() -> None:
@@ -118,5 +118,5 @@ def test_what_a_followed_point_serves_once_it_is_the_last_one_is_its_end_s(num_f
     for hazards, is_followed in ((followed, True), (last, False)):
         for now in range(640):
             hazards.use(hazards.begin(class_, now), now, is_own=True, is_followed=is_followed)
-    assert last.index_all == followed.index_all
+    assert np.array_equal(last.index_all, followed.index_all)
     assert (last.index_own[class_][0] < followed.index_own[class_][0]) == (num_followers > 0)

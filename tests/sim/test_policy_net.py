@@ -70,17 +70,20 @@ def test_a_hybrid_resumes_no_less_than_with_lru(kind):
 
 def test_a_hybrid_keeps_a_part_of_a_loop_that_does_not_fit():
     """LRU and ARC resume nothing of it. Points inside a prompt are soon known to be of another kind than its end."""
-    assert resumed("window + state + full", "loops", "lru", 0.3, 120) == 0.0
-    assert resumed("window + state + full", "loops", "resume_points", 0.3, 120) >= 0.3
+    assert resumed("window + state + full", "loops", "lru", 0.3, 300) == 0.0
+    assert resumed("window + state + full", "loops", "resume_points", 0.3, 300) >= 0.6
 
 
 def test_a_hybrid_keeps_ends_of_documents_rather_than_points_inside_them():
     """Some of sixty documents are asked about often. Points inside one serve a request only if its end is not there."""
-    chooser, fresh = Random(1), iter(range(10**6, 10**7))
-    documents = [[next(fresh) for _ in range(chooser.randrange(6, 22))] for _ in range(60)]
-    weights = [1 / (index + 1) ** 0.9 for index in range(60)]
-    prompts = [[*chooser.choices(documents, weights)[0], next(fresh)] for _ in range(400)]
-    trace = Trace.of_prompts(prompts, block_tokens=BLOCK, interval_s=10.0)
     model = small_model(window(4, heads=64), full(4, heads=64))
-    ours, arc = (resumed_of(trace, model, policy, 0.25) for policy in ("resume_points", "arc"))
-    assert ours >= arc + 0.02
+    ahead = []
+    for seed in range(1, 5):
+        chooser, fresh = Random(seed), iter(range(10**6, 10**7))
+        documents = [[next(fresh) for _ in range(chooser.randrange(6, 22))] for _ in range(60)]
+        weights = [1 / (index + 1) ** 0.9 for index in range(60)]
+        prompts = [[*chooser.choices(documents, weights)[0], next(fresh)] for _ in range(400)]
+        trace = Trace.of_prompts(prompts, block_tokens=BLOCK, interval_s=10.0)
+        ours, arc = (resumed_of(trace, model, policy, 0.25) for policy in ("resume_points", "arc"))
+        ahead.append(ours - arc)
+    assert sum(ahead) / len(ahead) >= 0.035

@@ -65,7 +65,7 @@ _ROLES = np.repeat(np.arange(len(_FACTORS)), _CLASSES_PER_ROLE)
 """By class."""
 _NUM_ROWS = NUM_CLASSES + len(_FACTORS)
 """Rows of the tables: the classes, then for each role one of a class without lives."""
-_ROW_OF_ROLE = [NUM_CLASSES + role for role in _ROLES.tolist()]
+_ROWS_OF_ROLES = NUM_CLASSES + _ROLES
 """By class: the row of its role."""
 _FACTORS_OF_ROWS = np.concatenate([np.take(_FACTORS, _ROLES), _FACTORS])
 _STEPS = [_STEPS_IN_FIRST] + [1] * (NUM_AGES - 1)
@@ -101,8 +101,6 @@ class Hazards:
         self._widths = np.diff([*self.ages, self.ages[-1] * 2**0.5])
         shape = (_NUM_ROWS, NUM_AGES)
         self._reached, self._own, self._path = np.zeros(shape), np.zeros(shape), np.zeros(shape)
-        self.index_own: list[list[float]] = []
-        self.index_all: list[list[float]] = []
         self._born = array("q", bytes(8 * _MOST_LIVES))
         self._state = array("B", bytes(_MOST_LIVES))
         self._states = np.frombuffer(self._state, np.uint8)
@@ -115,8 +113,7 @@ class Hazards:
         self._ghost_lives = array("q")
         self._num_ghosts = 0
         self._most_ghosts = max(_FEWEST_GHOSTS, min(_MOST_GHOSTS, _GHOSTS_PER_UNIT * num_units))
-        self._learn_own()
-        self._learn_all()
+        self.index_own, self.index_all = (self._index_of(self._own, g) for g in (_GUESS_OWN, _GUESS_ALL))
 
     def age_of(self, age: float) -> int:
         return bisect_right(self.ages, age) - 1
@@ -210,15 +207,15 @@ class Hazards:
     def _learn_all(self) -> None:
         self.index_all = self._index_of(self._own + self._path, _GUESS_ALL)
 
-    def _index_of(self, uses: Table, guess: float) -> list[list[float]]:
-        """Classes of one role without a life are all alike, so their index is computed once."""
+    def _index_of(self, uses: Table, guess: float) -> Table:
+        """By class and age. Classes of one role without a life are all alike, so their index is computed once."""
         is_known: Mask = np.logical_or.reduce(np.logical_or(self._reached, uses), axis=1)
         is_known[NUM_CLASSES:] = True
         rows = is_known.nonzero()[0]
         rates = _rates(uses[rows], self._reached[rows], guess, _FACTORS_OF_ROWS[rows])
-        known: list[list[float]] = gittins(rates, self._widths).tolist()
-        by_row = dict(zip(rows.tolist(), known, strict=True))
-        return [by_row.get(class_) or by_row[row] for class_, row in enumerate(_ROW_OF_ROLE)]
+        found = np.where(is_known[:NUM_CLASSES], np.arange(NUM_CLASSES), _ROWS_OF_ROLES)
+        index: Table = gittins(rates, self._widths)[np.searchsorted(rows, found)]
+        return index
 
 
 def _rates(uses: Table, reached: Table, guess: float, factors: Table) -> Table:

@@ -1,35 +1,35 @@
 """The resume points that a policy keeps: what each is worth, and which is given up first."""
 
 from array import array
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from heapq import heappop, heappush, heapreplace
 from itertools import islice
 
-from octavo.policies.hazards import NUM_CLASSES, Hazards, Role
+import numpy as np
+
+from octavo.policies.hazards import Hazards, Role
 from octavo.policies.weighed_points import WeighedPoints
 from octavo.tables import LinkedLists, Part
 
-_DENSITIES = 16
-_DENSITY_STEPS = [2 ** (step / 2 + 1.75) for step in range(1, _DENSITIES)]
-"""The tokens per slot at which each density but the least begins."""
-_QUEUES = NUM_CLASSES * _DENSITIES
+_MOST_LOOKED_AT = 2048
+"""Points, more or less, of which the least are found at once."""
+_SHARE_FOUND = 64
+"""One of so many that were looked at goes before others are looked at."""
+_TIE = 1e-9
+"""By how much of their worth two points differ at most because one was used later."""
 _ALL = 0
-_FREE, _PARKED, _WEIGHED, _NUM_LISTS = _QUEUES, _QUEUES + 1, _QUEUES + 2, _QUEUES + 3
 _MOST_STEPS = 64
 _MOST_PASSED = 256
 """The most points that one eviction passes over, in a millisecond or so."""
 _LOOKS_PER_TURN = 128
-"""How often all queues are looked at anew while the tier stores its capacity once."""
+"""How often the points with weights are looked at anew while the tier stores its capacity once."""
 
 
 class PointTable:
-    """Points by number. Points that would free something wait in queues by class and by tokens per slot, the one used
-    longest ago first. Points with a weight wait apart (`WeighedPoints`).
+    """Points by number. The columns of a part of them are looked at together, and the least of that part go, one after
+    the other; then the next part's. Points with a weight wait apart (`WeighedPoints`).
 
-    A point that would free nothing now, because others follow it or because it is being read, is parked when it comes
-    to the front: a bounded number of them for one eviction, and then any other goes. `set_worth` and `was_read` bring
-    it back."""
+    A point that would free nothing now because it is being read is parked when its turn comes: a bounded number of
+    them for one eviction, and then any other goes. `set_worth` and `was_read` bring it back."""
 
     def __init__(
         self,
@@ -49,31 +49,48 @@ class PointTable:
         self._num_slots, self._frees_at_once, self._any_other = num_slots, frees_at_once, any_other
         self._num_to_pass = 0
         """How many points may still be parked for the eviction that is under way."""
-        self._look_every = max(1, num_slots // _LOOKS_PER_TURN)
-        self._looked_at = -self._look_every
-        self.names: list[bytes] = [b""] * _NUM_LISTS
+        self.names: list[bytes] = [b""]
         """Per point: the hash of its last block; for an end, the key of its last chunk."""
-        self.is_end = array("b", bytes(_NUM_LISTS))
+        self.is_end = array("b", [0])
         """Per point: 1 for an end, which is a prefix in one group and not a full point."""
-        self.num_tokens = array("q", bytes(8 * _NUM_LISTS))
-        self.tokens_saved = array("q", bytes(8 * _NUM_LISTS))
+        self.num_tokens = array("q", [0])
+        self.tokens_saved = array("q", [0])
         """Per point: its tokens beyond the next point below."""
-        self.last_use = array("q", bytes(8 * _NUM_LISTS))
-        self.freed = array("q", bytes(8 * _NUM_LISTS))
+        self.last_use = array("q", [0])
+        self.freed = array("q", [0])
         """Per point: the slots that become free when it is given up and nobody reads them."""
-        self.lives = array("q", bytes(8 * _NUM_LISTS))
-        self.classes = array("b", bytes(_NUM_LISTS))
-        self.roles = array("b", bytes(_NUM_LISTS))
-        self.new_tokens = array("q", bytes(8 * _NUM_LISTS))
-        self.is_followed = array("b", bytes(_NUM_LISTS))
-        self.tips = array("i", bytes(4 * _NUM_LISTS))
+        self.lives = array("q", [0])
+        self.classes = array("b", [0])
+        self.roles = array("b", [0])
+        self.new_tokens = array("q", [0])
+        self.is_followed = array("b", [0])
+        self.tips = array("i", [0])
         """Per point: the stretch that ends with it in its first group; 0 if that is no prefix group."""
-        self._queue = array("i", bytes(4 * _NUM_LISTS))
-        self._is_parked = array("b", bytes(_NUM_LISTS))
-        self._lists = LinkedLists(_NUM_LISTS)
-        self._by_use = LinkedLists(_NUM_LISTS) if is_asked_by_use else None
+        self._waits = array("b", [0])
+        """Per point: 1 if it is neither parked nor weighed."""
+        self._columns = (
+            self.is_end,
+            self.num_tokens,
+            self.tokens_saved,
+            self.last_use,
+            self.freed,
+            self.lives,
+            self.classes,
+            self.roles,
+            self.new_tokens,
+            self.is_followed,
+            self.tips,
+            self._waits,
+        )
+        self._unused: list[int] = []
+        """Numbers of points that were removed."""
+        self._parked: dict[int, None] = {}
+        self._least: list[tuple[int, int]] = []
+        """Points with their lives, the least last, as they were when they were looked at."""
+        self._part = 0
+        """The part of the points that was looked at last."""
+        self._by_use = LinkedLists(_ALL + 1) if is_asked_by_use else None
         """All points by their last use, except those that would free nothing and came to the front."""
-        self._heads: list[tuple[float, int, int, int]] = []
         self._weighed = WeighedPoints(self, self.last_use)
         self._weights = self._weighed.weights
 
@@ -88,31 +105,15 @@ class PointTable:
 
     def add(self, name: bytes, num_tokens: int, tip: int, *, is_end: bool) -> int:
         """Adds a point that waits nowhere until its first life begins."""
-        point = self._lists.first(_FREE)
-        if point is None:
+        if self._unused:
+            point = self._unused.pop()
+        else:
             point = len(self.names)
-            for column in (
-                self.is_end,
-                self.num_tokens,
-                self.last_use,
-                self.freed,
-                self._is_parked,
-                self.tokens_saved,
-                self.lives,
-                self.classes,
-                self.is_followed,
-                self._queue,
-                self.roles,
-                self.new_tokens,
-                self.tips,
-            ):
-                column.append(0)
             self.names.append(b"")
-            self._lists.grow()
+            for column in self._columns:
+                column.append(0)
             if self._by_use is not None:
                 self._by_use.grow()
-        else:
-            self._lists.remove(point)
         self.names[point], self.is_end[point] = name, is_end
         self.num_tokens[point], self.last_use[point], self.freed[point] = num_tokens, self.now, 0
         self.tips[point] = tip
@@ -128,9 +129,9 @@ class PointTable:
         self._weighed.forget(point)
         if self._by_use is not None:
             self._by_use.remove(point)
-        self._lists.remove(point)
-        self._lists.append(_FREE, point)
-        self._is_parked[point] = False
+        self._leave(point)
+        self.lives[point] = -1
+        self._unused.append(point)
 
     def become_full(self, point: int, name: bytes, num_tokens: int) -> None:
         """An end is promised."""
@@ -152,39 +153,38 @@ class PointTable:
         self.classes[point] = class_
         self.lives[point] = self.hazards.begin(class_, self.now)
         self.last_use[point] = self.now
-        self._is_parked[point] = False
-        self._lists.remove(point)
         if self._weights and self.roles[point] == Role.RESUMED and self._weighed.weight_of(point) < 1.0:
             self._weighed.want(self.names[point], 1.0)
             self._weighed.forget(point)
         if self._by_use is not None:
             self._by_use.remove(point)
         if point in self._weights:
-            self._lists.append(_WEIGHED, point)
+            self._leave(point)
             self._weighed.changed(point)
             return
         if self._by_use is not None:
             self._by_use.append(_ALL, point)
-        self._enqueue(point)
+        self._wait(point)
 
-    def _queue_of(self, point: int) -> int:
-        density = bisect_right(_DENSITY_STEPS, self.tokens_saved[point] / (self.freed[point] or 1))
-        return self.classes[point] * _DENSITIES + density
+    def _wait(self, point: int) -> None:
+        self._parked.pop(point, None)
+        self._waits[point] = True
 
-    def _enqueue(self, point: int) -> None:
-        queue = self._queue[point] = self._queue_of(point)
-        is_first = self._lists.first(queue) is None
-        self._lists.append(queue, point)
-        if is_first:
-            self._push_head(queue, point)
+    def _leave(self, point: int) -> None:
+        self._parked.pop(point, None)
+        self._waits[point] = False
+
+    def _park(self, point: int) -> None:
+        self._waits[point] = False
+        self._parked[point] = None
 
     def _score(self, point: int) -> float:
         """Whoever retains a point that others follow wants it for itself."""
         hazards = self.hazards
         is_wanted = point in self._weights and self._weighed.weight_of(point) > 1.0
         table = hazards.index_own if self.is_followed[point] and not is_wanted else hazards.index_all
-        index = table[self.classes[point]][hazards.age_of(self.now - self.last_use[point])]
-        return index * self.tokens_saved[point] / max(1, self.freed[point])
+        index = table[self.classes[point], hazards.age_of(self.now - self.last_use[point])]
+        return float(index) * self.tokens_saved[point] / max(1, self.freed[point])
 
     def set_worth(self, point: int, num_slots: int, tokens_saved: int, *, is_followed: bool) -> None:
         """Says what a point is worth, before its first life begins, or since a neighbour came or went."""
@@ -192,8 +192,8 @@ class PointTable:
         if point in self._weights:
             if num_slots:
                 self._weighed.changed(point)
-        elif point in self._lists:
-            self._refile(point)
+        elif num_slots and self.lives[point] >= 0:
+            self._come_back(point)
 
     def was_read(self, point: int) -> None:
         """A reader of something that this point alone holds is done."""
@@ -206,59 +206,69 @@ class PointTable:
         """Whether something becomes free at once when a point is given up."""
         return self.freed[point] > 0 and self._frees_at_once(point)
 
-    def _refile(self, point: int) -> None:
-        """Moves a point to where it belongs."""
-        if self.freed[point]:
-            self._come_back(point)
-        if self.last_use[point] == self.now and self._is_misfiled(point):
-            self._lists.remove(point)
-            self._enqueue(point)
-
-    def _is_misfiled(self, point: int) -> bool:
-        return not self._is_parked[point] and self._queue[point] != self._queue_of(point)
-
     def _come_back(self, point: int) -> None:
         """Puts a point back that left because it would have freed nothing."""
         if self._by_use is not None and point not in self._by_use:
             self._put_back(self._by_use, _ALL, point)
-        if self._is_parked[point]:
-            self._unpark(point)
+        if point in self._parked:
+            self._wait(point)
 
     def begin_eviction(self) -> None:
         self._num_to_pass = _MOST_PASSED
 
     def worst(self) -> int | None:
         """The point to give up next. If no point would free anything, one whose neighbours may then."""
-        if self.now - self._looked_at >= self._look_every or len(self._heads) > _QUEUES:
-            self._look()
-        lists, heads = self._lists, self._heads
-        while heads:
+        least = self._least
+        while least or self._look():
             if self._num_to_pass <= 0 and (other := self._find_other()):
                 return other
-            filed, _, queue, point = heads[0]
-            head = lists.first(queue)
-            if head == point and self.freed[point] and self._queue[point] == queue:
-                score = self._score(point)
-                if score > filed:
-                    heapreplace(heads, (score, self.last_use[point], queue, point))
-                    continue
+            point, life = least[-1]
+            if self.lives[point] == life and self._waits[point] and self.freed[point]:
                 if self._frees_at_once(point):
                     return point
-                head = self._pass_over(head)
-            heappop(heads)
-            if head is not None and not self.freed[head]:
-                head = self._park(head)
-            if head is not None:
-                self._push_head(queue, head)
-        return lists.first(_PARKED)
+                self._num_to_pass -= 1
+                self._park(point)
+            least.pop()
+        return self._any_one()
 
-    def _pass_over(self, head: int | None) -> int | None:
-        """Parks what would free nothing now at the front of a queue, as far as it may be passed over. Returns the first
-        point that is left there."""
-        while head is not None and self._num_to_pass > 0 and not self.can_go(head):
-            self._num_to_pass -= self.freed[head] > 0
-            head = self._park(head)
-        return head
+    def _look(self) -> bool:
+        """Finds the least of the next part in which a point waits that would free something. False if none does."""
+        num_parts = -(-(len(self.names) - len(self._unused)) // _MOST_LOOKED_AT)
+        for part in range(self._part + 1, self._part + 1 + num_parts):
+            self._part = part % num_parts
+            self._least += self._find_least(self._part, num_parts)
+            if self._least:
+                return True
+        return False
+
+    def _find_least(self, part: int, num_parts: int) -> list[tuple[int, int]]:
+        """The least points of those whose numbers leave this rest, with their lives. The least is last; the older of
+        two equal ones is less."""
+        here = slice(part, None, num_parts)
+        freed = np.frombuffer(self.freed, np.int64)[here]
+        places = np.flatnonzero(np.logical_and(freed, np.frombuffer(self._waits, np.int8)[here]))
+        if not len(places):
+            return []
+        hazards = self.hazards
+        last_use = np.frombuffer(self.last_use, np.int64)[here][places]
+        classes = np.frombuffer(self.classes, np.int8)[here][places]
+        is_followed = np.frombuffer(self.is_followed, np.int8)[here][places]
+        ages = np.searchsorted(hazards.ages, self.now - last_use, side="right") - 1
+        index = np.where(is_followed, hazards.index_own[classes, ages], hazards.index_all[classes, ages])
+        worth = index * np.frombuffer(self.tokens_saved, np.int64)[here][places] / freed[places]
+        worth *= 1 + _TIE * last_use / (1 + self.now)
+        count = -(-len(places) // _SHARE_FOUND)
+        least = np.argpartition(worth, count - 1)[:count]
+        points = places[least[np.argsort(-worth[least])]] * num_parts + part
+        return [(point, self.lives[point]) for point in points.tolist()]
+
+    def _any_one(self) -> int | None:
+        """A point that would free nothing: the one passed over first."""
+        if not self._parked:
+            waiting = np.flatnonzero(np.frombuffer(self._waits, np.int8)).tolist()
+            for point in sorted(waiting, key=self.last_use.__getitem__):
+                self._park(point)
+        return next(iter(self._parked), None)
 
     def _find_other(self) -> int:
         """A point to give up instead, since too many are being read. If there is none, more may be passed over."""
@@ -291,9 +301,7 @@ class PointTable:
         if point not in self._weights:
             if self._by_use is not None:
                 self._by_use.remove(point)
-            self._lists.remove(point)
-            self._lists.append(_WEIGHED, point)
-            self._is_parked[point] = False
+            self._leave(point)
         self._weighed.put(point, 0.0 if weight == 1.0 else weight)
 
     def _unweigh(self, point: int) -> None:
@@ -302,7 +310,7 @@ class PointTable:
         self._weighed.forget(point)
         if self._by_use is not None:
             self._put_back(self._by_use, _ALL, point)
-        self._unpark(point)
+        self._wait(point)
 
     def is_weighed(self, point: int) -> bool:
         return point in self._weights
@@ -311,7 +319,7 @@ class PointTable:
         """The point to give up, by its last use or by its worth, among those with weights and the given one without."""
         if not self._weights:
             return point
-        weighed = self._weighed.least(self.now // self._look_every, by_use=by_use)
+        weighed = self._weighed.least(self.now * _LOOKS_PER_TURN // self._num_slots, by_use=by_use)
         if weighed is None:
             return self._weighed.any_one() if point is None else point
         if point is None or not self.can_go(point):
@@ -335,44 +343,12 @@ class PointTable:
             before = other
         lists.insert_after(before, point)
 
-    def _look(self) -> None:
-        self._looked_at = self.now
-        queues = {queue for _, _, queue, _ in self._heads}
-        heads = [(queue, self._lists.first(queue)) for queue in queues]
-        self._heads = []
-        for queue, head in heads:
-            if head is not None:
-                self._push_head(queue, head)
-
-    def _push_head(self, queue: int, point: int) -> None:
-        if len(self._heads) > 2 * _QUEUES:
-            self._look()
-        heappush(self._heads, (self._score(point), self.last_use[point], queue, point))
-
-    def _park(self, point: int) -> int | None:
-        """Returns the point behind it in its queue."""
-        self._lists.remove(point)
-        self._lists.append(_PARKED, point)
-        self._is_parked[point] = True
-        return self._lists.first(self._queue[point])
-
-    def _unpark(self, point: int) -> None:
-        self._is_parked[point] = False
-        self._lists.remove(point)
-        queue = self._queue[point] = self._queue_of(point)
-        self._put_back(self._lists, queue, point)
-        if self._lists.first(queue) == point:
-            self._push_head(queue, point)
-
     def check_invariants(self) -> None:
-        self._lists.check_invariants()
-        queued = {point for list_ in range(_QUEUES) for point in self._lists.items(list_)}
-        parked = set(self._lists.items(_PARKED))
-        weighed = set(self._lists.items(_WEIGHED))
-        assert queued | parked | weighed == set(self)
-        assert all(point in self._weights for point in weighed)
-        assert not any(map(self.can_go, parked))
-        assert not any(point in self._weights for point in queued | parked)
+        waiting = {point for point, waits in enumerate(self._waits) if waits}
+        assert waiting | self._parked.keys() | self._weights.keys() == set(self)
+        assert not waiting & self._parked.keys()
+        assert not self._weights.keys() & (waiting | self._parked.keys())
+        assert not any(map(self.can_go, self._parked))
         if self._by_use is not None:
             self._by_use.check_invariants()
-            assert all(point in self._by_use for point in queued | parked if self.can_go(point))
+            assert all(point in self._by_use for point in waiting if self.can_go(point))
