@@ -67,12 +67,13 @@ class KeptPointsMachine(policy_suite.PolicyMachine):
                 assert can_resume(self.groups, path, self.slots)
 
 
-@pytest.mark.parametrize("most_passed", [256, 1])
+@pytest.mark.parametrize(("most_passed", "most_looked_at"), [(256, 2048), (1, 2)])
 @pytest.mark.parametrize(
     "groups", policy_suite.GROUPS, ids=lambda groups: "+".join(group.spec.kind for group in groups)
 )
-def test_every_kept_point_can_be_resumed(groups, most_passed, monkeypatch):
+def test_every_kept_point_can_be_resumed(groups, most_passed, most_looked_at, monkeypatch):
     monkeypatch.setattr("octavo.policies.point_table._MOST_PASSED", most_passed)
+    monkeypatch.setattr("octavo.policies.point_table._MOST_LOOKED_AT", most_looked_at)
     run_state_machine_as_test(
         partial(KeptPointsMachine, ResumePointPolicy, groups),
         settings=settings(max_examples=15, stateful_step_count=30, deadline=None),
@@ -362,6 +363,22 @@ def test_an_eviction_passes_over_a_bounded_number_of_points(groups, monkeypatch)
     assert all(path in writer.kept for path in paths[:40]), "what is being read stays"
     writer.policy.unpin(read)
     writer.policy.check_invariants()
+
+
+def test_points_are_not_sought_again_for_each_one_that_is_read(monkeypatch):
+    """All are read, and what hangs on them is wanted: each point goes, and then that. One search finds them all."""
+    monkeypatch.setattr("octavo.policies.point_table._SHARE_FOUND", 1)
+    writer = Writer()
+    paths = [[symbol // 8, symbol % 8, 9, 9, 9] for symbol in range(64)]
+    for path in paths:
+        writer.store(path)
+    ends = [(path[:stop], group_idx) for path in paths for stop in (3, 4, 5) for group_idx in range(3)]
+    writer.policy.pin(dict.fromkeys(key for end in ends if (key := policy_suite.chunk_of(*end).key) in writer.present))
+    searches, find_least = [], writer.policy._points._find_least
+    monkeypatch.setattr(writer.policy._points, "_find_least", lambda *part: searches.append(part) or find_least(*part))
+    assert len(writer.evict(5)) == 5
+    assert writer.kept == []
+    assert len(searches) <= 2
 
 
 def test_chunks_before_a_pinned_one_are_given_up_in_the_end():

@@ -113,7 +113,8 @@ class Hazards:
         self._ghost_lives = array("q")
         self._num_ghosts = 0
         self._most_ghosts = max(_FEWEST_GHOSTS, min(_MOST_GHOSTS, _GHOSTS_PER_UNIT * num_units))
-        self.index_own, self.index_all = (self._index_of(self._own, g) for g in (_GUESS_OWN, _GUESS_ALL))
+        self._learn_own()
+        self._learn_all()
 
     def age_of(self, age: float) -> int:
         return bisect_right(self.ages, age) - 1

@@ -68,20 +68,7 @@ class PointTable:
         """Per point: the stretch that ends with it in its first group; 0 if that is no prefix group."""
         self._waits = array("b", [0])
         """Per point: 1 if it is neither parked nor weighed."""
-        self._columns = (
-            self.is_end,
-            self.num_tokens,
-            self.tokens_saved,
-            self.last_use,
-            self.freed,
-            self.lives,
-            self.classes,
-            self.roles,
-            self.new_tokens,
-            self.is_followed,
-            self.tips,
-            self._waits,
-        )
+        self._columns = [column for column in vars(self).values() if isinstance(column, array)]
         self._unused: list[int] = []
         """Numbers of points that were removed."""
         self._parked: dict[int, None] = {}
@@ -89,6 +76,8 @@ class PointTable:
         """Points with their lives, the least last, as they were when they were looked at."""
         self._part = 0
         """The part of the points that was looked at last."""
+        self._looked_in_vain = False
+        """Whether no point was found in this eviction. What may free something since then is not looked for."""
         self._by_use = LinkedLists(_ALL + 1) if is_asked_by_use else None
         """All points by their last use, except those that would free nothing and came to the front."""
         self._weighed = WeighedPoints(self, self.last_use)
@@ -212,9 +201,14 @@ class PointTable:
             self._put_back(self._by_use, _ALL, point)
         if point in self._parked:
             self._wait(point)
+        if self._looked_in_vain:
+            self._least.append((point, self.lives[point]))
 
     def begin_eviction(self) -> None:
         self._num_to_pass = _MOST_PASSED
+        if self._looked_in_vain:
+            self._looked_in_vain = False
+            self._least.clear()
 
     def worst(self) -> int | None:
         """The point to give up next. If no point would free anything, one whose neighbours may then."""
@@ -229,16 +223,19 @@ class PointTable:
                 self._num_to_pass -= 1
                 self._park(point)
             least.pop()
-        return self._any_one()
+        return self._passed_over_first()
 
     def _look(self) -> bool:
         """Finds the least of the next part in which a point waits that would free something. False if none does."""
+        if self._looked_in_vain:
+            return False
         num_parts = -(-(len(self.names) - len(self._unused)) // _MOST_LOOKED_AT)
         for part in range(self._part + 1, self._part + 1 + num_parts):
             self._part = part % num_parts
             self._least += self._find_least(self._part, num_parts)
             if self._least:
                 return True
+        self._looked_in_vain = True
         return False
 
     def _find_least(self, part: int, num_parts: int) -> list[tuple[int, int]]:
@@ -262,8 +259,8 @@ class PointTable:
         points = places[least[np.argsort(-worth[least])]] * num_parts + part
         return [(point, self.lives[point]) for point in points.tolist()]
 
-    def _any_one(self) -> int | None:
-        """A point that would free nothing: the one passed over first."""
+    def _passed_over_first(self) -> int | None:
+        """Of the points that would free nothing."""
         if not self._parked:
             waiting = np.flatnonzero(np.frombuffer(self._waits, np.int8)).tolist()
             for point in sorted(waiting, key=self.last_use.__getitem__):

@@ -129,7 +129,9 @@ class ObjectsClient(RemoteClient):
             if not is_wanted():
                 return
             wheres = await self._put_object(tenant, last, [chunks[number] for number in numbers])
-            for number, where in zip(numbers, wheres or [], strict=bool(wheres)):
+            if wheres is None:
+                return
+            for number, where in zip(numbers, wheres, strict=True):
                 held[number] = HeldChunk(chunks[number].held_blocks, chunks[number].num_bytes, where)
 
         async with self._asking():
