@@ -5,15 +5,14 @@ import threading
 from contextlib import contextmanager
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from itertools import count
 
 import pytest
 
 from octavo.errors import InputError, OctavoError, TierError
-from octavo.testing import tier_driver
-from octavo.tiers import TierContext, spec_from_config
+from octavo.tiers import spec_from_config
 from rigs.certificates import make_certificate
 from rigs.fault_proxy import FaultProxy, refuse, vanish
+from rigs.refused_tier import refused_tier
 
 RIGHTS = "give credentials that may list, read, write and delete there (environment, profile or instance role)"
 
@@ -141,25 +140,13 @@ def test_certificates_that_are_replaced_while_an_engine_runs(tmp_path):
     with https_server(folders[1]) as (port, certificate):
         config = {"type": "objects", "url": "s3://bucket/prefix", "endpoint": f"https://127.0.0.1:{port}"}
         patient = dict.fromkeys(("find_seconds", "load_seconds", "store_seconds"), 600)
-        context = TierContext(namespace=tier_driver.NAMESPACE, max_chunk_bytes=tier_driver.MAX_CHUNK_BYTES)
-        tier = spec_from_config({**config, **patient, "ca_file": str(authority)}).build(context)
-        now = count(step=100)  # a minute is the longest pause
-        driver = tier_driver.TierDriver(tier, lambda tier: tier.flush(0.01), lambda: next(now))
-
-        def is_tried_in_vain():
-            tier.ask(tier_driver.ALL_KEYS)
-            return tier.status().counters["probes_failed"] > 0
-
-        try:
-            driver.poll_until(is_tried_in_vain, "a probe")
-            assert tier.status().reason.startswith("its certificate does not verify")
+        with refused_tier({**config, **patient, "ca_file": str(authority)}) as driver:
+            assert driver.tier.status().reason.startswith("its certificate does not verify")
             authority.write_text("it is being written")
             driver.poll()
             authority.write_bytes(certificate.read_bytes())
-            driver.poll_until(lambda: "certificate" not in tier.status().reason, "an answer of the server")
-            assert tier.status().reason.startswith("it cannot do what is asked of it")  # it knows no GET
-        finally:
-            tier.close()
+            driver.poll_until(lambda: "certificate" not in driver.tier.status().reason, "an answer of the server")
+            assert driver.tier.status().reason.startswith("it cannot do what is asked of it")  # it knows no GET
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import re
 from hashlib import sha256
-from itertools import count
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -22,6 +21,7 @@ from octavo.tiers import TierContext, TierState, spec_from_config
 from rigs.certificates import make_certificate
 from rigs.network_link import NetworkLink
 from rigs.objects_suite import PATIENT, ObjectsSuite
+from rigs.refused_tier import refused_tier
 
 pytestmark = [pytest.mark.stores, pytest.mark.timeout(300)]
 
@@ -343,22 +343,11 @@ def test_what_is_wrong_with_certificates_is_said_with_the_remedy(tls, tmp_path):
 
 
 def test_certificates_that_are_replaced_while_an_engine_runs(tls, tmp_path):
-    authority, now = tmp_path / "authority", count(step=100)  # a minute is the longest pause
+    authority = tmp_path / "authority"
     authority.write_bytes(make_certificate(tmp_path).read_bytes())
-    spec = spec_from_config({"type": "redis", **PATIENT, **tls, "ca_file": str(authority)})
-    tier = spec.build(TierContext(namespace=tier_driver.NAMESPACE, max_chunk_bytes=tier_driver.MAX_CHUNK_BYTES))
-    driver = tier_driver.TierDriver(tier, lambda tier: tier.flush(0.01), lambda: next(now))
-
-    def is_tried_in_vain():
-        tier.ask(tier_driver.ALL_KEYS)
-        return tier.status().counters["probes_failed"] > 0
-
-    try:
-        driver.poll_until(is_tried_in_vain, "a probe")
+    with refused_tier({"type": "redis", **PATIENT, **tls, "ca_file": str(authority)}) as driver:
         authority.write_bytes(Path(tls["ca_file"]).read_bytes())
-        driver.poll_until(lambda: tier.status().state is TierState.OK, "the store to be back")
-    finally:
-        tier.close()
+        driver.poll_until(lambda: driver.tier.status().state is TierState.OK, "the store to be back")
 
 
 def test_what_is_wrong_with_a_password_is_said_with_the_remedy(redis, monkeypatch):
