@@ -55,8 +55,8 @@ class LibraryProcess:
         self._free: asyncio.Queue[int] = asyncio.Queue()
         for lane in range(_LANES):
             self._free.put_nowait(lane)
-        self._asked: dict[int, tuple[asyncio.Future[list[int]], asyncio.TimerHandle]] = {}
-        """The open requests, by lane. The process uses a lane until it has answered, even if the caller has gone."""
+        self._asked: dict[int, _Request] = {}
+        """The open requests, by lane."""
 
     async def write(self, do: str, values: Sequence[tuple[str, bytes | memoryview]]) -> list[int]:
         """`write`, `replace`, `keep` or `keep_other`. By index: 0, or an error."""
@@ -110,7 +110,9 @@ class LibraryProcess:
         try:
             yield lane
         finally:
-            if lane not in self._asked:
+            if request := self._asked.get(lane):
+                request.is_left = True  # the process uses the lane until it has answered
+            else:
                 self._free.put_nowait(lane)
 
     async def _ask(self, lane: int, do: str, names: Sequence[str], sizes: Sequence[int]) -> list[int]:
@@ -118,11 +120,15 @@ class LibraryProcess:
         if process is None:
             raise StoreDownError("its process has ended")
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[list[int]] = loop.create_future()
-        self._asked[lane] = future, loop.call_later(_STUCK_S, process.popen.kill)
+        request = _Request(loop.create_future(), loop.call_later(_STUCK_S, process.popen.kill))
+        self._asked[lane] = request
         with suppress(OSError):  # the reader of answers notices too
             await process.ask({"lane": lane, "do": do, "names": names, "sizes": sizes})
-        return await future
+        answer = await request.answer
+        if "error" in answer:
+            raise StoreDownError(answer["error"])
+        codes: list[int] = answer["codes"]
+        return codes
 
     async def _start(self) -> StoreDownError | None:
         process = await _Process.start(self._file)
@@ -148,24 +154,29 @@ class LibraryProcess:
         """Takes answers until the process ends."""
         try:
             while answer := await process.answer():
-                future, timer = self._asked.pop(answer["lane"])
-                timer.cancel()
-                if future.done():  # the caller has gone
-                    self._free.put_nowait(answer["lane"])
-                elif "error" in answer:
-                    future.set_exception(StoreDownError(answer["error"]))
-                else:
-                    future.set_result(answer["codes"])
+                self._settle(answer["lane"], answer)
         finally:
             self._process = None
             process.end()
-            for lane, (future, timer) in self._asked.items():
-                timer.cancel()
-                if future.done():
-                    self._free.put_nowait(lane)
-                else:
-                    future.set_exception(StoreDownError("its process has ended"))
-            self._asked.clear()
+            for lane in list(self._asked):
+                self._settle(lane, {"error": "its process has ended"})
+
+    def _settle(self, lane: int, answer: Mapping[str, Any]) -> None:
+        """From now on the lane is its caller's, who gives it back. If the caller has left, it is free."""
+        request = self._asked.pop(lane)
+        request.timer.cancel()
+        if request.is_left:
+            self._free.put_nowait(lane)
+        elif not request.answer.done():
+            request.answer.set_result(answer)
+
+
+@dataclass(slots=True)
+class _Request:
+    answer: asyncio.Future[Mapping[str, Any]]
+    timer: asyncio.TimerHandle
+    is_left: bool = False
+    """Its caller has gone, and has not given back the lane."""
 
 
 @dataclass(frozen=True, slots=True)

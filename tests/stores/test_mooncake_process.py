@@ -1,0 +1,117 @@
+"""The lanes of the process with Mooncake's library: whenever a caller leaves, a lane serves one request at a time.
+
+The program in the process is the test's own: what it reads of a name is the name.
+"""
+
+import asyncio
+import os
+
+import pytest
+
+from octavo.stores.mooncake.process import LibraryProcess
+
+LANES = 4
+NAME_BYTES = 8
+LONG_NAME = "x" * (1 << 20)
+"""More than a socket takes while nobody reads it."""
+PROGRAM = """
+import json, mmap, os, sys
+
+settings = json.loads(sys.stdin.readline())
+memory = mmap.mmap(settings["memory"], 0)
+told, goes_on = (os.open(settings[name], os.O_RDWR) for name in ("told", "goes_on"))
+print(json.dumps({"is_ready": True}), flush=True)
+for line in sys.stdin:
+    request = json.loads(line)
+    at = request["lane"] * settings["lane_bytes"]
+    for name, size in zip(request["names"], request["sizes"]):
+        memory[at : at + size] = name[:size].encode()
+        at += size
+    print(json.dumps({"lane": request["lane"], "codes": request["sizes"]}), flush=True)
+    os.write(told, b".")
+    if request["do"] == "pause":
+        os.read(goes_on, 1)
+"""
+
+
+class Library(LibraryProcess):
+    """The process, and the pipes over which its program tells that it has answered, and is told to go on."""
+
+    def __init__(self, folder):
+        pipes = {name: folder / name for name in ("told", "goes_on")}
+        for path in pipes.values():
+            os.mkfifo(path)
+        self.told, self.goes_on = (os.open(path, os.O_RDWR) for path in pipes.values())
+        settings = {name: str(path) for name, path in pipes.items()}
+        super().__init__(settings, buffer_bytes=LANES * NAME_BYTES, most_value_bytes=NAME_BYTES)
+
+    async def read_all(self, names):
+        """Each in a request of its own."""
+        return await asyncio.gather(*(self.read("read", [(name, NAME_BYTES)]) for name in names))
+
+    def await_answer(self):
+        """Holds up the loop until the program has answered one request more."""
+        assert os.read(self.told, 1) == b"."
+
+    async def close(self):
+        await super().close()
+        os.close(self.told)
+        os.close(self.goes_on)
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Runs a coroutine function with the library."""
+    (tmp_path / "program.py").write_text(PROGRAM)
+    monkeypatch.setattr("octavo.stores.mooncake.process._WORKER", tmp_path / "program.py")
+
+    async def run(use):
+        library = Library(tmp_path)
+        try:
+            await use(library)
+        finally:
+            await library.close()
+
+    return lambda use: asyncio.run(run(use))
+
+
+async def cancel(task):
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def check_lanes(library):
+    """Every lane is there, and no lane twice."""
+    names = [f"name {number:03}" for number in range(4 * LANES)]
+    assert await library.read_all(names) == [[name.encode()] for name in names]
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_a_caller_that_leaves_as_its_answer_comes(turns, run):
+    """So many turns of the loop after the answer has arrived."""
+
+    async def leave(library):
+        await library.start()
+        for _ in range(LANES):
+            leaving = asyncio.ensure_future(library.read("read", [("leaving!", NAME_BYTES)]))
+            await asyncio.sleep(0)
+            library.await_answer()
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await cancel(leaving)
+        await check_lanes(library)
+
+    run(leave)
+
+
+def test_a_caller_that_leaves_before_its_request_is_sent(run):
+    async def leave(library):
+        for _ in range(LANES + 1):
+            await library.read("pause", [("in pause", NAME_BYTES)])
+            leaving = asyncio.ensure_future(library.read("read", [(LONG_NAME, NAME_BYTES)]))
+            await asyncio.sleep(0)
+            await cancel(leaving)
+            os.write(library.goes_on, b".")
+        await check_lanes(library)
+
+    run(leave)
