@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple, Self
 from urllib.parse import urlsplit
 
+from rigs.loopback_port import LoopbackPort
+
 _JOIN_S = 10
 
 
@@ -149,10 +151,11 @@ class FaultProxy:
         self._server = urlsplit(server)
         self._fault: Fault = pass_on
         self._hits: Callable[[Request], bool] = lambda request: True
-        self._loop = asyncio.new_event_loop()
+        self._runner = asyncio.Runner()
+        self._loop = self._runner.get_loop()
         self._listening = threading.Event()
         self._ended = asyncio.Event()
-        self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._serve(),), daemon=True)
+        self._thread = threading.Thread(target=self._runner.run, args=(self._serve(),), daemon=True)
 
     def break_with(self, fault: Fault, hits: Callable[[Request], bool] = lambda request: True) -> None:
         """From now on, for requests that it hits."""
@@ -170,26 +173,15 @@ class FaultProxy:
         self._loop.call_soon_threadsafe(self._ended.set)
         self._thread.join(_JOIN_S)
         assert not self._thread.is_alive()
-        self._loop.close()
+        self._runner.close()
 
     # ---- on the thread ------------------------------------------------------------------------------------------
 
     async def _serve(self) -> None:
-        tasks: set[asyncio.Task[None]] = set()
-
-        def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            task = asyncio.ensure_future(self._answer(reader, writer))
-            tasks.add(task)
-            task.add_done_callback(tasks.discard)
-
-        server = await asyncio.start_server(begin, "127.0.0.1", 0)
-        self.endpoint = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        self._listening.set()
-        await self._ended.wait()
-        server.close()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        async with LoopbackPort.open(self._answer) as self._port:
+            self.endpoint = f"http://127.0.0.1:{self._port.number}"
+            self._listening.set()
+            await self._ended.wait()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -206,7 +198,7 @@ class FaultProxy:
             writer.close()
 
     async def _forward(self, request: Request) -> Answer:
-        reader, writer = await asyncio.open_connection(self._server.hostname, self._server.port)
+        reader, writer = await self._port.join(asyncio.open_connection(self._server.hostname, self._server.port))
         try:
             head = [line for line in request.head if not line.lower().startswith(b"connection")]
             writer.write(b"\r\n".join([*head, b"Connection: close", b"", request.body]))

@@ -7,6 +7,8 @@ import threading
 from contextlib import suppress
 from urllib.parse import urlsplit
 
+from rigs.loopback_port import LoopbackPort
+
 _CHUNK_BYTES = 64 << 10
 
 
@@ -66,21 +68,11 @@ class NetworkLink:
         self._loop = asyncio.get_running_loop()
         self._passes, self._ends = asyncio.Event(), asyncio.Event()
         self._passes.set()
-        tasks = set()
-
-        def accept(reader, writer):
-            tasks.add(task := asyncio.ensure_future(self._join(reader, writer)))
-            task.add_done_callback(tasks.discard)
-
-        server = await asyncio.start_server(accept, "127.0.0.1", 0)
-        self.port = server.sockets[0].getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
-        self._is_ready.set()
-        await self._ends.wait()
-        server.close()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        async with LoopbackPort.open(self._join) as self._loopback:
+            self.port = self._loopback.number
+            self.url = f"http://127.0.0.1:{self.port}"
+            self._is_ready.set()
+            await self._ends.wait()
 
     async def _join(self, reader, writer):
         ends = [writer]
@@ -89,7 +81,7 @@ class NetworkLink:
             await self._passes.wait()
             if self._is_down:
                 raise ConnectionResetError
-            far_reader, far_writer = await self._connect()
+            far_reader, far_writer = await self._loopback.join(self._connect())
             ends.append(far_writer)
             self._sockets.add(far_writer)
             async with asyncio.TaskGroup() as both_ways:
