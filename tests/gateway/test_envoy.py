@@ -43,9 +43,8 @@ def envoy(picker, engines, running, tmp_path):
     return running(RunningEnvoy(picker, engines, tmp_path))
 
 
-def complete(client, prompt, **options):
+def complete(client, prompt, headers=None, **options):
     body = {"model": MODEL, "prompt": prompt, "max_tokens": 4, "temperature": 0, **options}
-    headers = options.pop("headers", {})
     return client.post("/v1/completions", json=body, headers=headers)
 
 
@@ -59,6 +58,11 @@ def num_finished(engine):
 
 def last_choice(picker):
     return picker.ask(lambda server: server.picker.decisions.last[-1].choice)
+
+
+def open_at(server):
+    """By engine, the requests that count there."""
+    return {name: load.num_requests for name, load in server.fleet.placement.loads.items()}
 
 
 def test_predicted_and_resumed_tokens_agree_and_answers_are_the_engines_own(envoy, picker, engines):
@@ -146,6 +150,22 @@ def test_an_engine_that_is_gone_costs_no_request(envoy, picker, engines):
     assert refused.headers["retry-after"] == "1"
 
 
+def test_a_session_goes_on_where_it_was_answered(picker, engines, running, tmp_path):
+    """Envoy knows one of the engines alone, so it takes the second that was named where the other was first."""
+    first, second = engines
+    envoy = running(RunningEnvoy(picker, [second], tmp_path))
+    with first.client() as client:
+        assert complete(client, LONG).status_code == 200
+    picker.wait_until_told([first])
+    picker.wait_until(lambda server: not any(open_at(server).values()))  # what others have sent there counts too
+    chosen = []
+    with envoy.client(headers={"x-session-id": "one"}) as client:
+        for prompt in (LONG, LONG[::-1]):
+            assert complete(client, prompt).status_code == 200
+            chosen.append(last_choice(picker).engine)
+    assert chosen == [first.name, second.name]
+
+
 def test_too_many_requests_are_shed(folder, running, tmp_path):
     engine = running(RoutedEngine(folder))
     picker = running(RunningPicker([engine.url], most_open=1, max_body_bytes=5000))
@@ -159,7 +179,7 @@ def test_too_many_requests_are_shed(folder, running, tmp_path):
             assert (shed.status_code, shed.headers["retry-after"]) == (429, "1")
         assert asked.result().status_code == 200
         picker.wait_until(lambda server: server.admission.num_open == 0)
-        assert picker.ask(lambda s: sum(load.num_requests for load in s.fleet.placement.loads.values())) == 0
+        assert not any(picker.ask(open_at).values())
         assert complete(client, [5] * 40, user="x" * 9000).status_code == 413
     engine.check_nothing_is_left()
 
@@ -169,7 +189,7 @@ def test_a_client_that_goes_away_ends_its_request(envoy, picker, engines):
     with envoy.client() as client, client.stream("POST", "/v1/completions", json=body) as answer:
         next(answer.iter_raw())
     picker.wait_until(lambda server: server.admission.num_open == 0)
-    assert picker.ask(lambda s: sum(load.num_requests for load in s.fleet.placement.loads.values())) == 0
+    assert not any(picker.ask(open_at).values())
     for engine in engines:
         engine.check_nothing_is_left()
 

@@ -49,6 +49,41 @@ def test_a_full_fleet_is_no_broken_fleet():
     asyncio.run(pick())
 
 
+def test_a_request_counts_where_it_is_answered():
+    async def pick():
+        async with a_fleet() as fleet:
+            taken = []
+            picked = await Picker(fleet, taken.append, fallbacks=1, look_up=look_up).pick(LATER, {})
+            loads, (first, second) = fleet.placement.loads, picked.endpoints
+            at = {"10.0.0.1:8000": loads["one:8000"], "10.0.0.2:8000": loads["two:8000"]}
+            counted = []
+            for endpoint in ("10.0.0.3:8000", "", first, second, second, first):
+                picked.answered_by(endpoint)
+                counted.append((at[first].num_requests, at[second].num_requests))
+            assert counted == [(1, 0)] * 3 + [(0, 1)] * 2 + [(1, 0)]
+            picked.answered_by(second)
+            picked.begun()
+            assert len(taken) == 1
+            picked.end()
+            picked.answered_by(first)
+            assert {load.num_requests for load in loads.values()} == {0}, "it has ended"
+
+    asyncio.run(pick())
+
+
+def test_who_answers_may_have_left_the_fleet():
+    async def pick():
+        async with a_fleet() as fleet:
+            picked = await Picker(fleet, lambda _: None, fallbacks=1, look_up=look_up).pick(LATER, {})
+            fleet.set_engines([])
+            for endpoint in reversed(picked.endpoints):
+                picked.answered_by(endpoint)
+            picked.begun()
+            picked.end()
+
+    asyncio.run(pick())
+
+
 def test_an_engine_that_leaves_while_addresses_are_looked_up_is_not_picked():
     async def pick():
         async with a_fleet() as fleet:

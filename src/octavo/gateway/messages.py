@@ -10,6 +10,7 @@ from octavo.server import ApiError
 
 DESTINATION = "x-gateway-destination-endpoint"
 """The header, and the key of the dynamic metadata, that tell a request's destination."""
+_SERVED = "x-gateway-destination-endpoint-served"
 _METADATA = "envoy.lb"
 _SUBSET_METADATA = "envoy.lb.subset_hint"
 _SUBSET = "x-gateway-destination-endpoint-subset"
@@ -79,6 +80,14 @@ def read_subset(message: ext_proc.ProcessingRequest) -> frozenset[str] | None:
     hint = hints[_SUBSET_METADATA].fields[_SUBSET]
     texts = [value.string_value for value in hint.list_value.values] or hint.string_value.split(",")
     return frozenset(text.strip() for text in texts if text.strip())
+
+
+def read_served(message: ext_proc.ProcessingRequest) -> str:
+    """The endpoint that answers, with the head of its answer; empty if the Gateway does not tell."""
+    told = message.metadata_context.filter_metadata
+    return (
+        told[_METADATA].fields[_SERVED].string_value if _METADATA in told and _SERVED in told[_METADATA].fields else ""
+    )
 
 
 def _piece(body: bytes, *, is_last: bool) -> ext_proc.BodyResponse:

@@ -3,8 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
@@ -16,7 +15,6 @@ from octavo.router import (
     LookUp,
     PromptReader,
     ReadPrompt,
-    Reservation,
     hints_in,
     look_up,
 )
@@ -28,33 +26,58 @@ _PATIENCE_S = 1.0
 """The longest that a request waits for an address of which nothing is known."""
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
 class Picked:
-    """The engines picked for a request. `begun` and `end` must follow."""
+    """The engines picked for a request, which counts at one of them until `end`."""
 
-    endpoints: tuple[str, ...]
-    """Addresses such as `10.0.0.5:8000`: first the choice, then those to try if it does not answer."""
-    marks: dict[str, str]
-    """Headers for the engine, by which it tells other pickers of the request."""
-    fleet: Fleet
-    sent: Reservation
-    expecting: AbstractContextManager[None]
-    note_first_token: Callable[[float], None]
-    is_open: bool = True
+    def __init__(
+        self, choices: Mapping[str, Choice], read: ReadPrompt, fleet: Fleet, note_first_token: Callable[[float], None]
+    ) -> None:
+        """`choices`: by addresses such as `10.0.0.5:8000`, in the order in which they are to be tried."""
+        self._choices = choices
+        self._read = read
+        self._fleet = fleet
+        self._note_first_token = note_first_token
+        self._counts = ExitStack()
+        self._began_at = time.monotonic()
+        self._is_open = True
+        self._go_to(self.endpoints[0])
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """First the choice, then those to try if it does not answer."""
+        return tuple(self._choices)
+
+    @property
+    def marks(self) -> dict[str, str]:
+        """Headers for the engine, by which it tells other pickers of the request."""
+        return self._fleet.marks(self._read.prompt, self._choices[self.endpoints[0]])
+
+    def answered_by(self, endpoint: str) -> None:
+        """The Gateway says who answers: the request counts there from now on. What is not known stays as it was."""
+        choice = self._choices.get(endpoint)
+        if self._is_open and choice is not None and endpoint != self._at and choice.engine in self._fleet.members:
+            self._counts.close()
+            self._go_to(endpoint)
 
     def begun(self) -> None:
-        """Notes that a piece of the answer has come."""
-        if not self.sent.has_begun:
-            now = time.monotonic()
-            self.fleet.placement.first_token(self.sent, now)
-            self.note_first_token(now - self.sent.sent_at)
+        """A piece of the answer has come. An engine's speed is not learned from a request that another one had first,
+        as nobody says when it got it."""
+        if self._sent.has_begun:
+            return
+        now = time.monotonic()
+        self._fleet.placement.first_token(self._sent, now if self._at == self.endpoints[0] else self._sent.sent_at)
+        self._note_first_token(now - self._began_at)
 
     def end(self) -> None:
-        """Notes that the request is answered, or given up."""
-        if self.is_open:
-            self.is_open = False
-            self.expecting.__exit__(None, None, None)
-            self.fleet.placement.end(self.sent)
+        """The request is answered, or given up."""
+        self._is_open = False
+        self._counts.close()
+
+    def _go_to(self, endpoint: str) -> None:
+        self._at, choice = endpoint, self._choices[endpoint]
+        self._counts.enter_context(self._fleet.expecting(choice.engine, self._read))
+        self._sent = self._fleet.placement.send(choice, self._read.prompt, time.monotonic())
+        self._counts.callback(self._fleet.placement.end, self._sent)
 
 
 class Picker:
@@ -100,26 +123,13 @@ class Picker:
         if choice is None:
             raise self._fleet.refusal(hints.model)
         self.decisions.add(path, read.prompt, choice)
-        return self._send(read, choice, endpoints, hints.priority)
-
-    def _send(self, read: ReadPrompt, choice: Choice, endpoints: dict[str, str], priority: int) -> Picked:
-        placement, named = self._fleet.placement, [endpoints.pop(choice.engine)]
-        sent = placement.send(choice, read.prompt, time.monotonic())
-        expecting = self._fleet.expecting(choice.engine, read)
-        expecting.__enter__()
-        while len(named) <= self._fallbacks:
-            other = placement.choose(read.prompt, list(endpoints), priority=priority)
+        choices = {endpoints.pop(choice.engine): choice}
+        while len(choices) <= self._fallbacks:
+            other = self._fleet.placement.choose(read.prompt, list(endpoints), priority=hints.priority)
             if other is None:
                 break
-            named.append(endpoints.pop(other.engine))
-        return Picked(
-            endpoints=tuple(named),
-            marks=self._fleet.marks(read.prompt, choice),
-            fleet=self._fleet,
-            sent=sent,
-            expecting=expecting,
-            note_first_token=self._note_first_token,
-        )
+            choices[endpoints.pop(other.engine)] = other
+        return Picked(choices, read, self._fleet, self._note_first_token)
 
 
 class _Addresses:

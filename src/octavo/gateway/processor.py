@@ -2,7 +2,8 @@
 
     head, pieces of the body     kept until the body has ended, since the prompt decides
     end of the body              the destination, then the body as it came
-    head and pieces of the answer   handed on as they come; a stream's first piece says how fast the engine is
+    head and pieces of the answer   handed on as they come; the Gateway says who answers, and a stream's first piece
+                                    how fast that engine is
 
 One gRPC stream carries one HTTP request; when it ends, the request has. It counts as open from its head on, which says
 whose it is.
@@ -21,6 +22,7 @@ from octavo.gateway.messages import (
     destination,
     is_event_stream,
     read_headers,
+    read_served,
     read_subset,
     refusal,
     request_pieces,
@@ -98,6 +100,8 @@ class _Exchange:
                 answers = [*await self._send_on(is_last=False), REQUEST_TRAILERS]
             case "response_headers":
                 self._is_stream = is_event_stream(message.response_headers)
+                if self._picked is not None:
+                    self._picked.answered_by(read_served(message))
                 answers = [RESPONSE_HEADERS]
             case "response_body":
                 self._note_piece(message.response_body)

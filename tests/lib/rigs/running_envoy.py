@@ -13,6 +13,7 @@ from octavo.gateway import PickerConfig, PickerServer
 from rigs.processes import bound
 
 TYPE = "type.googleapis.com/envoy.extensions"
+_SERVED = "x-gateway-destination-endpoint-served"
 
 
 class RunningPicker:
@@ -152,7 +153,12 @@ def _picker(address):
 
 def _listener():
     retries = {"retry_on": "connect-failure,reset-before-request", "num_retries": 2}
-    route = {"match": {"prefix": "/"}, "route": {"cluster": "engines", "timeout": "0s", "retry_policy": retries}}
+    who_answers = {"header": {"key": _SERVED, "value": "%UPSTREAM_REMOTE_ADDRESS%"}}
+    route = {
+        "match": {"prefix": "/"},
+        "route": {"cluster": "engines", "timeout": "0s", "retry_policy": retries},
+        "response_headers_to_add": [who_answers],
+    }
     duplex = "FULL_DUPLEX_STREAMED"
     picking = {
         "@type": f"{TYPE}.filters.http.ext_proc.v3.ExternalProcessor",
@@ -167,12 +173,13 @@ def _listener():
         },
         "metadata_options": {
             "receiving_namespaces": {"untyped": ["envoy.lb"]},
-            "forwarding_namespaces": {"untyped": ["envoy.lb.subset_hint"]},
+            "forwarding_namespaces": {"untyped": ["envoy.lb", "envoy.lb.subset_hint"]},
         },
     }
     filters = [
         {"name": "subset", "typed_config": _subset_filter()},
         {"name": "picking", "typed_config": picking},
+        {"name": "served", "typed_config": _served_filter()},
         {"name": "router", "typed_config": {"@type": f"{TYPE}.filters.http.router.v3.Router"}},
     ]
     manager = {
@@ -192,3 +199,10 @@ def _subset_filter():
     key = {"metadata_namespace": "envoy.lb.subset_hint", "key": "x-gateway-destination-endpoint-subset"}
     rule = {"header": "x-test-subset", "on_header_present": {**key, "type": "STRING"}}
     return {"@type": f"{TYPE}.filters.http.header_to_metadata.v3.Config", "request_rules": [rule]}
+
+
+def _served_filter():
+    """Tells the picker who answers, as a Gateway must."""
+    rule = {"header": _SERVED, "remove": True}
+    rule["on_header_present"] = {"metadata_namespace": "envoy.lb", "key": _SERVED, "type": "STRING"}
+    return {"@type": f"{TYPE}.filters.http.header_to_metadata.v3.Config", "response_rules": [rule]}
