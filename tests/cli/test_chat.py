@@ -61,6 +61,17 @@ def test_a_temperature_that_is_no_number_is_refused(octavo, temperature):
     assert "--temperature must be a number" in ran.err
 
 
+@pytest.mark.parametrize(("is_terminal", "code"), [(True, 0), (False, 1)])
+def test_a_script_learns_of_trouble_by_the_status(octavo, server, typed, monkeypatch, is_terminal, code):
+    """Whoever types has read it."""
+    monkeypatch.setattr("sys.stdin.isatty", lambda: is_terminal, raising=False)
+    typed("hello", "/quit")
+    ran = octavo("chat", server.url, "--model", "another")
+    assert (ran.code, "there is no model 'another' here" in ran.err) == (code, True)
+    typed("hello", "/quit")
+    assert octavo("chat", server.url, "--max-tokens", 3).code == 0
+
+
 def test_what_was_said_before_is_sent_along(server):
     with httpx.Client(base_url=server.url, timeout=60) as client:
         conversation = Conversation(client, "tiny", None, {"max_tokens": 3, "temperature": 0})

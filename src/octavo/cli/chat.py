@@ -1,6 +1,7 @@
 """`octavo chat`: a conversation in the terminal with any server that speaks OpenAI's API."""
 
 import math
+import sys
 import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -44,7 +45,9 @@ def chat(
         wishes = {"temperature": temperature, "max_tokens": max_tokens}
         conversation = Conversation(client, name, system, {k: v for k, v in wishes.items() if v is not None})
         write_output(f"{name} at {base_url_of(url)}. {_HELP}")
-        talk(conversation, _ask)
+        are_answered = talk(conversation, _ask)
+    if not are_answered and not sys.stdin.isatty():  # a script reads no error, but the status
+        raise typer.Exit(1)
 
 
 class Conversation:
@@ -97,34 +100,40 @@ class Conversation:
         self.messages = [*turn, {"role": "assistant", "content": "".join(answer)}]
 
 
-def talk(conversation: Conversation, ask: Callable[[], str | None]) -> None:
-    """Takes turn after turn, until the user ends it."""
+def talk(conversation: Conversation, ask: Callable[[], str | None]) -> bool:
+    """Takes turn after turn, until the user ends it. Whether all were answered."""
+    are_answered = True
     while (line := ask()) is not None:
         match line.strip():
             case "":
                 continue
             case "/quit" | "/exit":
-                return
+                break
             case "/reset":
                 conversation.reset()
                 write_output("(a new conversation)\n")
             case text if text.startswith("/"):
                 write_output(_HELP)
             case text:
-                _answer(conversation, text)
+                are_answered &= _answer(conversation, text)
+    return are_answered
 
 
-def _answer(conversation: Conversation, text: str) -> None:
+def _answer(conversation: Conversation, text: str) -> bool:
+    """Whether the server answered, or the user cut it short."""
+    has_failed = False
     try:
         for piece in conversation.say(text):
             write_output(printable(piece))
     except InputError as error:
         print_error(str(error))
+        has_failed = True
     except KeyboardInterrupt:
         pass
     write_output("\n")
     if conversation.resumed:
         write_output(f"({conversation.resumed})\n")
+    return not has_failed
 
 
 def printable(text: str) -> str:
