@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
 from octavo.chunks import (
     ALL_BLOCKS,
@@ -81,6 +82,15 @@ class LoadPhase(Enum):
     READY = "ready"
 
 
+class Written(NamedTuple):
+    """What is written for a boundary and for all promised points before it."""
+
+    num_tokens: int
+    num_bytes: int
+    ends: Sequence[int]
+    """Per group: the blocks up to which it has been reckoned."""
+
+
 @dataclass(slots=True, kw_only=True)
 class RequestOffloadState:
     """What offloading knows of one request."""
@@ -136,6 +146,10 @@ class RequestOffloadState:
     """The last boundary that was promised for it until it was preempted."""
     stored_tokens: int = 0
     """The last boundary for which all was stored."""
+    written: list[Written] = field(default_factory=list)
+    """For its promised points so far, ascending, as they were when it was asked."""
+    staged_at: int = 0
+    """How much was computed when what fits of it was last planned from its beginning on."""
     is_planned: bool = False
     """Whether its promises were planned with the content of the tiers."""
 

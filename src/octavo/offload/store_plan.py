@@ -7,8 +7,10 @@
 A writer that stores stage by stage has a resume point after each stage.
 """
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import NamedTuple
 
 from octavo.chunks import GroupOffloadConfig, OffloadKey, PromisedPoint, WantedChunk
@@ -18,7 +20,7 @@ from octavo.offload.load_plan import availability, tiered_blocks
 from octavo.offload.manager import OffloadingManager
 from octavo.offload.manager_values import Room
 from octavo.offload.offloaded_blocks import ANYWHERE, TieredBlocks
-from octavo.offload.request_state import RequestGroupState, RequestOffloadState
+from octavo.offload.request_state import RequestGroupState, RequestOffloadState, Written
 from octavo.specs import blocks_to_resume, longest_resume
 
 _MOST_OF_A_TIER = 0.75
@@ -89,7 +91,7 @@ class StorePlanner:
         state = promise.state
         if self._num_bytes(state, promise.points[-1]) * _MOST_WITH_POINTS <= num_bytes:
             return False
-        return max(self._bytes_up_to(state, promise.stage_by_stage().points)) > num_bytes
+        return self._bytes_up_to(state, promise.points[-1]) > num_bytes
 
     def stages(self, promise: Promise, room: Room) -> list[Stage]:
         """One stage per boundary: the blocks that a resume there needs and no earlier stage has. Boundaries that the
@@ -97,12 +99,14 @@ class StorePlanner:
         state = promise.state
         on_device = self._device.blocks_of(state.request)
         tiered = tiered_blocks(state.groups, on_device, self._manager, ANYWHERE)
-        boundaries = self._boundaries(promise, tiered) if promise.is_final else list(promise.points)
+        kept = self._kept_on_tiers(promise, tiered) if promise.is_staged else 0
+        points = [point for point in promise.points if point > kept]
+        boundaries = self._boundaries(promise, points, tiered) if promise.is_final else points
         boundaries = self._that_fit(promise, boundaries, room)
         if promise.resumed_at:
             boundaries = sorted({promise.resumed_at, *boundaries})
-        if promise.is_staged:
-            boundaries = self._beyond_kept(promise, boundaries, tiered)
+        if kept:  # what a later point superseded is not stored again
+            boundaries = [kept, *(boundary for boundary in boundaries if boundary > kept)]
         covered = [0 if promise.is_milestone or promise.resumed_at else state.stored_tokens] * len(self._groups)
         planned: set[OffloadKey] = set()
         stages: list[Stage] = []
@@ -137,27 +141,25 @@ class StorePlanner:
             for group in config.groups
         ]
 
-    def _boundaries(self, promise: Promise, tiered: Sequence[TieredBlocks]) -> list[int]:
-        """The largest boundaries at which a reader could resume once everything is stored, by the reader's own rule.
-        The last one may be a boundary that was promised before; then the others are left out."""
+    def _boundaries(self, promise: Promise, points: Sequence[int], tiered: Sequence[TieredBlocks]) -> list[int]:
+        """The largest boundaries, of these points, at which a reader could resume once everything is stored, by the
+        reader's own rule. The last one may be a boundary that was promised before; then the others are left out."""
         config, request = self._device.config, promise.state.request
         groups = availability(config, tiered)
         found: set[int] = set()
-        for point in reversed(promise.points):
+        for point in reversed(points):
             asked = request.resume_point(point + 1)
             boundary = longest_resume(groups, asked, granularity=config.resume_granularity).num_tokens
             if boundary and (boundary > promise.state.stored_tokens or promise.is_milestone):
                 found.add(boundary)
         return sorted(found)
 
-    def _beyond_kept(self, promise: Promise, boundaries: Sequence[int], tiered: Sequence[TieredBlocks]) -> list[int]:
-        """The boundary that the tiers keep already, and the boundaries beyond it. What a later point superseded is not
-        stored again."""
+    def _kept_on_tiers(self, promise: Promise, tiered: Sequence[TieredBlocks]) -> int:
+        """The boundary that the tiers keep already."""
         config = self._device.config
         on_tiers = availability(config, [blocks.offloaded for blocks in tiered])
         asked = promise.state.request.resume_point(promise.points[-1] + 1)
-        kept = longest_resume(on_tiers, asked, granularity=config.resume_granularity).num_tokens
-        return sorted({kept, *(boundary for boundary in boundaries if boundary > kept)} - {0})
+        return longest_resume(on_tiers, asked, granularity=config.resume_granularity).num_tokens
 
     def _that_fit(self, promise: Promise, boundaries: Sequence[int], room: Room) -> list[int]:
         """The boundaries without those that need more writing than the largest tier below memory holds: that tier would
@@ -167,9 +169,7 @@ class StorePlanner:
         if room.is_memory or not boundaries or not self.writes_more_than(most, promise):
             return list(boundaries)
         state = promise.state
-        all_points = sorted({*state.request.promises.between(0, boundaries[-1]), *boundaries})
-        written = dict(zip(all_points, self._bytes_up_to(state, all_points), strict=True))
-        fitting = [boundary for boundary in boundaries if written[boundary] <= most]
+        fitting = [boundary for boundary in boundaries if self._bytes_up_to(state, boundary) <= most]
         if len(fitting) < len(boundaries) and all(self.is_prefix):
             granule = self._device.config.resume_granularity
             most_tokens = most * boundaries[-1] // self._num_bytes(state, boundaries[-1]) // granule * granule
@@ -184,16 +184,25 @@ class StorePlanner:
             for run in runs
         )
 
-    def _bytes_up_to(self, state: RequestOffloadState, points: Sequence[int]) -> Iterator[int]:
-        """Per point: the bytes that are written for it and for the points before it."""
-        written, ends = 0, [0] * len(self._groups)
-        for point in points:
-            for group_idx, runs in enumerate(self._runs(state, point)):
-                for run in runs:
-                    more = max(0, run.stop - max(run.start, ends[group_idx]))
-                    written += more * self._groups[group_idx].page_size_bytes
-                    ends[group_idx] = max(ends[group_idx], run.stop)
-            yield written
+    def _bytes_up_to(self, state: RequestOffloadState, num_tokens: int) -> int:
+        """The bytes that are written for this boundary and for the points before it."""
+        known = state.written
+        place = bisect_right(known, num_tokens, key=attrgetter("num_tokens"))
+        last = known[place - 1] if place else Written(0, 0, [0] * len(self._groups))
+        for point in state.request.promises.between(last.num_tokens, num_tokens):
+            last = self._with_point(state, last, point)
+            if point > (known[-1].num_tokens if known else 0):
+                known.append(last)
+        return self._with_point(state, last, num_tokens).num_bytes
+
+    def _with_point(self, state: RequestOffloadState, before: Written, point: int) -> Written:
+        num_bytes, ends = before.num_bytes, [*before.ends]
+        for group_idx, runs in enumerate(self._runs(state, point)):
+            for run in runs:
+                more = max(0, run.stop - max(run.start, ends[group_idx]))
+                num_bytes += more * self._groups[group_idx].page_size_bytes
+                ends[group_idx] = max(ends[group_idx], run.stop)
+        return Written(point, num_bytes, ends)
 
 
 def promised_point(

@@ -30,6 +30,8 @@ _MOST_OF_MEMORY_IN_JOB = 1 / 8
 """A part is small enough that it is written to the tiers below while the next part is stored."""
 _MOST_UNPINNED = 1 / 2
 """The part of memory that a promise may need without pins, since a policy gives up other requests' chunks first."""
+_GROWTH = 17 / 16
+"""How much longer a prompt that takes much of memory is when it is planned again."""
 
 
 class StorePolicy(Enum):
@@ -172,7 +174,7 @@ class Storer:
         boundary by boundary from the first one on."""
         room = self._manager.room(promise.state.tenant)
         if room.is_memory and self._planner.writes_more_than(int(room.num_bytes * _MOST_UNPINNED), promise):
-            if not promise.is_final and not all(self._planner.is_prefix):
+            if not (promise.is_final or all(self._planner.is_prefix)) or not self._is_to_be_staged(promise):
                 return
             self._pinned = promise = promise.stage_by_stage()
         for stage in self._planner.stages(promise, room):
@@ -180,6 +182,16 @@ class Storer:
             parts = self._parts_of(stage.chunks) or [[]]
             for part in parts:
                 self._jobs.append(_Job(promise=promise, stage=stage, chunks=part, is_last=part is parts[-1]))
+
+    def _is_to_be_staged(self, promise: Promise) -> bool:
+        """Whether what fits of the request is planned again, from its beginning on: at its milestones, and when so much
+        more is computed that all plans together take no more time than a few of the whole."""
+        state, num_computed = promise.state, promise.state.request.num_computed_tokens
+        is_milestone = promise.is_final and (promise.is_milestone or promise.resumed_at > 0)
+        if not is_milestone and num_computed < state.staged_at * _GROWTH:
+            return False
+        state.staged_at = num_computed
+        return True
 
     def _end(self) -> None:
         """The promise is kept, as far as it fits."""
