@@ -1,15 +1,19 @@
 """The policy over many requests: loops that do not fit, of which LRU resumes nothing, in a tier so large that what went
 is known by few of its chunks; and what is removed from outside."""
 
+import sys
+
 import pytest
 
 from octavo.chunks import GroupOffloadConfig, PromisedPoint, StoredChunk, make_offload_key
 from octavo.ids import BlockHash, GroupIdx
 from octavo.policies import ResumePointPolicy
-from octavo.specs import FullAttentionSpec
+from octavo.specs import CacheDType, FullAttentionSpec, MambaSpec
 
 SPEC = FullAttentionSpec(block_size=16, num_kv_heads=1, head_size=8)
 GROUPS = (GroupOffloadConfig(spec=SPEC, blocks_per_chunk=1, page_size_bytes=SPEC.page_size_bytes),)
+STATE = MambaSpec(block_size=16, shapes=((64,),), dtypes=(CacheDType.FLOAT32,))
+HYBRID = (*GROUPS, GroupOffloadConfig(spec=STATE, blocks_per_chunk=1, page_size_bytes=STATE.page_size_bytes))
 NUM_SLOTS = 1 << 14
 """A unit has 512 tokens here, which are 32 chunks."""
 
@@ -65,3 +69,43 @@ def test_chunks_that_are_removed_from_outside_are_forgotten():
             tier.policy.remove([former])
             tier.kept.discard(former)
     tier.policy.check_invariants()
+
+
+def num_lines(call):
+    """The lines that run in a call."""
+    count = 0
+
+    def trace(frame, event, arg):
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_readers_of_a_long_prompt_end_in_time_proportional_to_it(in_order):
+    """Where each chunk was read by itself, and only the prompt's end is a point."""
+
+    def cost(num_chunks):
+        policy = ResumePointPolicy(HYBRID, num_chunks + 1)
+        keys = chunks_of(0, num_chunks)
+        parents = [None, *keys[:-1]]
+        chunks = [StoredChunk(key, 1, index, parents[index]) for index, key in enumerate(keys)]
+        state = make_offload_key(BlockHash(keys[-1][:-4]), GroupIdx(1))
+        policy.insert([*chunks, StoredChunk(state, 1, num_chunks - 1, None)])
+        policy.promise(PromisedPoint(num_tokens=num_chunks * 16, block_hash=BlockHash(keys[-1][:-4])))
+        readers = [*keys[::2], *keys[1::2]]
+        for key in readers:
+            policy.pin([key])
+        lines = num_lines(lambda: policy.unpin(keys if in_order else readers))
+        policy.check_invariants()
+        return lines
+
+    assert cost(400) < 2.5 * cost(200)

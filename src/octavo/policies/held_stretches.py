@@ -6,7 +6,7 @@ A stretch that nobody holds any more is unneeded. Where one holder is left, the 
 before when it goes: such points are noted, so that their worth is reckoned anew.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from octavo.policies.stretch_columns import Links, StretchColumns
 from octavo.tables import LinkedLists
@@ -53,6 +53,24 @@ class HeldStretches(StretchColumns):
         if self.num_holders[number] != 1:
             return 0
         return self.point_above(number) if self.in_prefix[number] else self.holders[number]
+
+    def only_points(self, numbers: Sequence[int]) -> list[int]:
+        """The same of many stretches. Those of one sequence may have their point far away: what was found of one is
+        known of all on the way."""
+        known: dict[int, int] = {}
+        return [
+            self._only_point_with(known, number) if self.in_prefix[number] else self.only_point(number)
+            for number in numbers
+        ]
+
+    def _only_point_with(self, known: dict[int, int], number: int) -> int:
+        passed = []
+        while number not in known and self.num_holders[number] == 1 and not self.points[number]:
+            passed.append(number)
+            number = self.holders[number]
+        point = known[number] if number in known else self.only_point(number)
+        known.update(dict.fromkeys([*passed, number], point))
+        return point
 
     def idle(self) -> Iterator[int]:
         """The stretches that somebody holds and nobody reads, the longest idle first."""

@@ -180,8 +180,8 @@ class ResumePointPolicy(PointKeeper, EvictionPolicy):
         self._stretches.pin(keys)
 
     def unpin(self, keys: Sequence[OffloadKey]) -> None:
-        for number in self._stretches.unpin(keys):
-            point = self._stretches.only_point(number)
+        numbers = self._stretches.unpin(keys)
+        for number, point in zip(numbers, self._stretches.only_points(numbers), strict=True):
             if point:
                 self._points.was_read(point)
             elif self._is_plain and self._stretches.is_unneeded(number):
