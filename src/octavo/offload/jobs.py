@@ -44,6 +44,8 @@ class Jobs:
     def __init__(self, ids: Iterator[int]) -> None:
         self.storing: dict[OffloadKey, int] = {}
         """Key -> the blocks that stores of this generation are bringing."""
+        self.num_slots_being_stored = 0
+        """What those stores take."""
         self._ids = ids
         self._loads: dict[int, LoadJob] = {}
         self._stores: dict[int, StoreJob] = {}
@@ -74,6 +76,7 @@ class Jobs:
         if chunks:
             self.storing.update((chunk.key, mask) for chunk, mask in zip(chunks, masks, strict=True))
             self._stores[job_id] = StoreJob(chunks, counts, heads, masks, promises, self._generation)
+            self.num_slots_being_stored += sum(counts)
         return job_id
 
     def end_store(self, job_id: int, failed: Collection[int], checksums: Sequence[int]) -> StoreJob:
@@ -85,6 +88,7 @@ class Jobs:
             raise OffloadError(f"store {job_id} has {len(store.chunks)} chunks, but {len(checksums)} checksums came")
         del self._stores[job_id]
         if self.is_wanted(store):
+            self.num_slots_being_stored -= sum(store.counts)
             for chunk in store.chunks:
                 del self.storing[chunk.key]
         return store
@@ -96,6 +100,7 @@ class Jobs:
     def begin_generation(self) -> None:
         self._generation += 1
         self.storing.clear()
+        self.num_slots_being_stored = 0
 
     @property
     def is_loading(self) -> bool:
@@ -109,15 +114,11 @@ class Jobs:
     def heads_being_stored(self) -> list[Slot]:
         return [head for store in self._stores.values() for head in store.heads]
 
-    @property
-    def num_slots_being_stored(self) -> int:
-        """The number of slots that the stores of this generation take."""
-        return sum(sum(store.counts) for store in self._stores.values() if self.is_wanted(store))
-
     def check_invariants(self) -> None:
         """For tests."""
         wanted = [store for store in self._stores.values() if self.is_wanted(store)]
         assert set(self.storing) == {chunk.key for store in wanted for chunk in store.chunks}
+        assert self.num_slots_being_stored == sum(sum(store.counts) for store in wanted)
 
 
 def _require_indices(job_id: int, indices: Collection[int], num_chunks: int) -> None:
