@@ -181,3 +181,25 @@ def test_a_request_that_is_given_up_leaves_no_connection():
             await engine.wait_until_open(0)
 
     asyncio.run(run())
+
+
+def test_a_client_that_leaves_at_any_moment_costs_no_other_its_answer():
+    """At each turn of the loop until the answer is there. A connection whose answer was read, and not yet ended, was
+    given to the next request, which waited for ever."""
+
+    async def run():
+        async with engine_and_client() as (_, client):
+            await client.get("/")
+            for turns in count():
+                asking = asyncio.ensure_future(client.get("/"))
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                has_answer = asking.done()
+                asking.cancel()
+                await asyncio.wait([asking])
+                waits_for_none = httpx.Timeout(None, pool=0)
+                assert (await client.get("/", timeout=waits_for_none)).content == b"ok", turns
+                if has_answer:
+                    break
+
+    asyncio.run(run())

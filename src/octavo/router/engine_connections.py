@@ -6,7 +6,7 @@ that ended together nobody was answered for 40 s. Here a request begins and ends
 
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import NamedTuple, TypeAlias
 
 import httpx
@@ -70,11 +70,14 @@ class EngineConnections(httpx.AsyncBaseTransport):
         try:
             answer = await connection.handle_async_request(request)
         except BaseException:
-            self._open.discard(connection)
-            await connection.aclose()
+            await self._give_up(connection)
             raise
         assert isinstance(answer.stream, httpx.AsyncByteStream)
-        answer.stream = _Answer(answer.stream, lambda: self._give_back(place, connection))
+        answer.stream = _Answer(
+            answer.stream,
+            give_back=lambda: self._give_back(place, connection),
+            give_up=lambda: self._give_up(connection),
+        )
         return answer
 
     def _find_idle(self, place: _Place) -> httpx.AsyncHTTPTransport | None:
@@ -97,6 +100,10 @@ class EngineConnections(httpx.AsyncBaseTransport):
         if connection in self._open:
             self._idle.setdefault(place, deque()).append(_Idle(connection, self._clock()))
 
+    async def _give_up(self, connection: httpx.AsyncHTTPTransport) -> None:
+        self._open.discard(connection)
+        await connection.aclose()
+
     async def _close_old(self) -> None:
         too_old = self._clock() - self._kept_idle_s
         closed: list[httpx.AsyncHTTPTransport] = []
@@ -112,18 +119,30 @@ class EngineConnections(httpx.AsyncBaseTransport):
 
 
 class _Answer(httpx.AsyncByteStream):
-    """The body of an answer, and what is done at its end."""
+    """The body of an answer, and what is done at its end. A connection takes a request again only if the whole body was
+    read, and its end too: whoever leaves may do so at any moment, and httpx's connection would then stay taken by the
+    former request, and the next one wait for ever."""
 
-    def __init__(self, body: httpx.AsyncByteStream, end: Callable[[], None]) -> None:
+    def __init__(
+        self, body: httpx.AsyncByteStream, *, give_back: Callable[[], None], give_up: Callable[[], Awaitable[None]]
+    ) -> None:
         self._body = body
-        self._end = end
+        self._give_back = give_back
+        self._give_up = give_up
+        self._is_whole = False
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for piece in self._body:
             yield piece
+        self._is_whole = True
 
     async def aclose(self) -> None:
+        has_ended = False
         try:
             await self._body.aclose()
+            has_ended = self._is_whole
         finally:
-            self._end()
+            if has_ended:
+                self._give_back()
+            else:
+                await self._give_up()
