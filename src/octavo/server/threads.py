@@ -49,13 +49,8 @@ class PatientCalls:
             await asyncio.wait(self._left_behind, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
 
     def _leave_behind(self, running: "asyncio.Future[Any]") -> None:
-        def has_ended(ended: "asyncio.Future[Any]") -> None:
-            self._left_behind.discard(ended)
-            if not ended.cancelled():
-                ended.exception()  # nobody else asks for it
-
         self._left_behind.add(running)
-        running.add_done_callback(has_ended)
+        running.add_done_callback(self._left_behind.discard)
         _logger.info("a %s still takes a thread after its request has ended", self._name)
 
 
@@ -71,4 +66,12 @@ def run_apart(call: Callable[[], T], *, name: str) -> "asyncio.Future[T]":
             done.set_exception(error)
 
     Thread(target=run, name=name, daemon=True).start()
-    return asyncio.wrap_future(done)
+    ending = asyncio.wrap_future(done)
+    ending.add_done_callback(_take_error)
+    return ending
+
+
+def _take_error(ended: "asyncio.Future[Any]") -> None:
+    """A caller that leaves, in the very moment of the error too, does not ask for it, and that is no news."""
+    if not ended.cancelled():
+        ended.exception()
