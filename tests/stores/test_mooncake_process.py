@@ -8,6 +8,7 @@ import os
 
 import pytest
 
+from octavo.stores.loop import LoopThread
 from octavo.stores.mooncake.process import LibraryProcess
 
 LANES = 4
@@ -31,6 +32,7 @@ for line in sys.stdin:
     os.write(told, b".")
     if request["do"] == "pause":
         os.read(goes_on, 1)
+os.write(told, b"left")
 """
 
 
@@ -53,17 +55,20 @@ class Library(LibraryProcess):
         """Holds up the loop until the program has answered one request more."""
         assert os.read(self.told, 1) == b"."
 
-    async def close(self):
-        await super().close()
+    def close_pipes(self):
         os.close(self.told)
         os.close(self.goes_on)
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch):
-    """Runs a coroutine function with the library."""
+def program(tmp_path, monkeypatch):
     (tmp_path / "program.py").write_text(PROGRAM)
     monkeypatch.setattr("octavo.stores.mooncake.process._WORKER", tmp_path / "program.py")
+
+
+@pytest.fixture
+def run(tmp_path, program):
+    """Runs a coroutine function with the library."""
 
     async def run(use):
         library = Library(tmp_path)
@@ -71,6 +76,7 @@ def run(tmp_path, monkeypatch):
             await use(library)
         finally:
             await library.close()
+            library.close_pipes()
 
     return lambda use: asyncio.run(run(use))
 
@@ -115,3 +121,13 @@ def test_a_caller_that_leaves_before_its_request_is_sent(run):
         await check_lanes(library)
 
     run(leave)
+
+
+def test_it_leaves_the_pool_when_the_tier_is_closed(tmp_path, program):
+    """It was killed as soon as the loop ended, and the pool believed for a while that it had this machine's memory."""
+    library, thread = Library(tmp_path), LoopThread("octavo-test")
+    os.set_blocking(library.told, False)
+    thread.submit(library.start()).result()
+    thread.close(library.close)
+    assert os.read(library.told, 4) == b"left"
+    library.close_pipes()

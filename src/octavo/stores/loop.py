@@ -2,7 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+import weakref
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -15,17 +16,20 @@ class LoopThread:
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
+        self._submitted: weakref.WeakSet[Coroutine[Any, Any, object]] = weakref.WeakSet()
         self._last: Callable[[], Coroutine[Any, Any, object]] | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
         """Starts coroutines in the order of the calls."""
+        self._submitted.add(work)
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def close(self, last: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """Cancels all that runs, and then runs `last`: a call that loses its connection to `last` would open another
-        one. Takes bounded time; a thread that hangs in a call is left behind."""
+        """Cancels all that was submitted, and then runs `last`: a call that loses its connection to `last` would open
+        another one. The tasks that those calls have started for themselves are there for `last`, and cancelled after
+        it. Takes bounded time; a thread that hangs in a call is left behind."""
         if self._thread.is_alive():
             self._last = last
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -34,10 +38,14 @@ class LoopThread:
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
-        tasks = asyncio.all_tasks(self._loop)
-        for task in tasks:
-            task.cancel()
-        self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        self._cancel(task for task in asyncio.all_tasks(self._loop) if task.get_coro() in self._submitted)
         if self._last is not None:
             self._loop.run_until_complete(self._last())
+        self._cancel(asyncio.all_tasks(self._loop))
         self._loop.close()
+
+    def _cancel(self, tasks: "Iterable[asyncio.Task[Any]]") -> None:
+        cancelled = list(tasks)
+        for task in cancelled:
+            task.cancel()
+        self._loop.run_until_complete(asyncio.gather(*cancelled, return_exceptions=True))
