@@ -30,11 +30,19 @@ class BodyRoute(ABC):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, receive, send, self._config)
         try:
+            await self._serve_or_refuse(exchange)
+        except ClientGoneError:
+            self._metrics.clients_gone.inc()
+        else:
+            self._metrics.count_answer(scope["path"], exchange.status)
+
+    async def _serve_or_refuse(self, exchange: Exchange) -> None:
+        """Also tells the client of what went wrong. ClientGoneError if nobody listens to that either."""
+        try:
             with self._admission.enter(exchange.tenant) as ticket:
                 await self._serve(exchange, ticket)
         except ClientGoneError:
-            self._metrics.clients_gone.inc()
-            return
+            raise
         except asyncio.CancelledError:  # the server waits no longer
             if not self._admission.is_closed:
                 raise
@@ -43,7 +51,6 @@ class BodyRoute(ABC):
                     await exchange.refuse(shutting_down())
         except Exception as error:  # noqa: BLE001 - whatever it is, the client is told something
             await exchange.refuse(as_api_error(error))
-        self._metrics.count_answer(scope["path"], exchange.status)
 
     @abstractmethod
     async def _serve(self, exchange: Exchange, ticket: Ticket) -> None:
