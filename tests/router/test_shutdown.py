@@ -56,3 +56,22 @@ def test_a_stream_ends_with_a_reason(engine, router, caplog):
     assert rest[-1] == "data: [DONE]"
     router.close()
     assert [record for record in caplog.records if record.exc_info or record.levelname == "ERROR"] == []
+
+
+def test_the_streams_of_an_engine_that_is_asked_to_end_go_on(model, running):
+    """It takes no more connections, and its health cannot be asked for: they were cut off within a second."""
+    engine = running(RoutedEngine(model, bounds={"shutdown_timeout_s": 600}))
+    router = running(RunningRouter([engine.url]))
+    router.wait_until_known(1)
+    with (
+        router.client() as client,
+        client.stream("POST", "/v1/completions", json={**QUESTION, "ignore_eos": True, "stream": True}) as answer,
+    ):
+        lines = answer.iter_lines()
+        next(lines)
+        with engine.held_engine():
+            engine.ask_to_end()
+            router.wait_until(lambda seen: "GET /engine" in seen["engines"][0]["problem"])
+        rest = [line for line in lines if line]
+    assert '"finish_reason":"length"' in rest[-2]
+    assert rest[-1] == "data: [DONE]"

@@ -4,6 +4,7 @@ httpx's own pool looks at all its connections for each idle one, whenever a requ
 that ended together nobody was answered for 40 s. Here a request begins and ends at one cost, however many there are.
 """
 
+import socket
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -15,6 +16,17 @@ _KEPT_IDLE_S = 4.0
 """Shorter than servers keep an idle connection: vLLM 5 s, Octavo 30 s."""
 _AT_ONCE_S = 1.0
 """A connection that its server closed while a request was on its way there breaks off sooner."""
+_KEPT_ALIVE = [
+    (level, getattr(socket, name), value)
+    for level, name, value in (
+        (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
+        (socket.IPPROTO_TCP, "TCP_KEEPIDLE", 15),
+        (socket.IPPROTO_TCP, "TCP_KEEPINTVL", 5),
+        (socket.IPPROTO_TCP, "TCP_KEEPCNT", 3),
+    )
+    if hasattr(socket, name)  # not all are on all systems
+]
+"""A connection whose machine has gone breaks off after 30 s of silence. It would stay for ever."""
 _Place: TypeAlias = tuple[bytes, bytes, int | None]
 """Scheme, host and port."""
 
@@ -91,7 +103,9 @@ class EngineConnections(httpx.AsyncBaseTransport):
         return connection
 
     def _open_one(self) -> httpx.AsyncHTTPTransport:
-        connection = httpx.AsyncHTTPTransport(verify=self._tls, trust_env=False, limits=self._limits)
+        connection = httpx.AsyncHTTPTransport(
+            verify=self._tls, trust_env=False, limits=self._limits, socket_options=_KEPT_ALIVE
+        )
         self._open.add(connection)
         return connection
 

@@ -37,7 +37,7 @@ from octavo.router.member import Member
 from octavo.router.names import LOOK_UP_INTERVAL_S, LookUp, Names, look_up
 from octavo.router.others import follow_load
 from octavo.router.placement import Choice, Placement, Prompt
-from octavo.router.reasons import reason_of
+from octavo.router.reasons import reason_of, was_refused
 from octavo.router.rendered import RENDER_CHAT
 from octavo.server import PREFILL, ROUTER, ApiError, EngineFacts, overloaded
 
@@ -176,7 +176,7 @@ class Fleet:
 
     @asynccontextmanager
     async def while_alive(self, member: Member) -> AsyncIterator[None]:
-        """For a request to an engine: raises httpx.ReadError if the engine stops answering for its health meanwhile."""
+        """For a request to an engine: raises httpx.ReadError if the engine stops working meanwhile."""
         try:
             async with asyncio.timeout(None) as request:
                 member.requests.add(request)
@@ -233,7 +233,7 @@ class Fleet:
             facts, member.learns_plan = await self._get_facts(member)
         except (httpx.HTTPError, *MALFORMED) as error:
             member.lose(f"GET /engine: {reason_of(error)}")
-            self._end_requests(member)
+            self._end_requests(member, error)
             return None
         member.renders = member.learns_plan and await self._renders(member)
         return facts
@@ -281,29 +281,32 @@ class Fleet:
 
     async def _is_back(self, member: Member) -> bool:
         """Whether it can be reached. A server whose engine has ended may still tell its facts."""
-        if not member.is_reachable and (problem := await self._find_illness(member)):
-            member.lose(problem)
+        if not member.is_reachable and (error := await self._find_illness(member)):
+            member.lose(f"GET /health: {reason_of(error)}")
             return False
         return True
 
     async def _ask_health(self, member: Member) -> None:
-        if problem := await self._find_illness(member):
-            self.missed(member, problem)
-            self._end_requests(member)
+        if error := await self._find_illness(member):
+            self.missed(member, f"GET /health: {reason_of(error)}")
+            self._end_requests(member, error)
 
-    async def _find_illness(self, member: Member) -> str:
-        """Why it does not answer for its health; empty if it does. A server of OpenAI's API need not have the path."""
+    async def _find_illness(self, member: Member) -> httpx.HTTPError | None:
+        """Why it does not answer for its health; None if it does. A server of OpenAI's API need not have the path."""
         try:
             answer = await self._get(member, "/health")
             if answer.status_code == HTTPStatus.NOT_FOUND and member.learns_plan:
                 answer = await self._get(member, "/v1/models")
             answer.raise_for_status()
         except httpx.HTTPError as error:
-            return f"GET /health: {reason_of(error)}"
-        return ""
+            return error
+        return None
 
-    def _end_requests(self, member: Member) -> None:
-        """The engine does not answer, so requests that wait for it are ended."""
+    def _end_requests(self, member: Member, error: Exception) -> None:
+        """Requests that wait for an engine that does not work are ended. One that was asked to end takes no more
+        connections, and answers what it has; when it has ended, so have its connections."""
+        if was_refused(error):
+            return
         now = asyncio.get_running_loop().time()
         for request in member.requests:
             request.reschedule(now)

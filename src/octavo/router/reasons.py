@@ -1,4 +1,4 @@
-"""`reason_of`: why a request to an engine failed, in words."""
+"""Why a request to an engine failed: in words, and whether the connection was refused."""
 
 from http import HTTPStatus
 
@@ -18,6 +18,15 @@ def reason_of(error: Exception) -> str:
     if isinstance(error, httpx.HTTPStatusError):
         return _reason_of_answer(error.response)
     return str(error) or _WORDS.get(type(error), type(error).__name__)
+
+
+def was_refused(error: BaseException | None) -> bool:
+    """Whether nothing takes connections there: the machine answers, and the engine has ended, or is about to."""
+    if isinstance(error, BaseExceptionGroup):  # one error for each address of a name
+        return any(map(was_refused, error.exceptions))
+    if error is None or isinstance(error, ConnectionRefusedError):
+        return error is not None
+    return was_refused(error.__cause__ or error.__context__)
 
 
 def _reason_of_answer(answer: httpx.Response) -> str:
