@@ -203,3 +203,24 @@ def test_a_client_that_leaves_at_any_moment_costs_no_other_its_answer():
                     break
 
     asyncio.run(run())
+
+
+def test_a_client_that_leaves_while_old_connections_are_closed_leaves_none_behind():
+    """At each of the first turns of the loop. Those that were not closed yet stayed open, and nobody knew of them."""
+    now = [0.0]
+
+    async def run():
+        async with engine_and_client(lambda: now[0]) as (engine, client):
+            for turns in range(6):
+                await asyncio.gather(*(client.get("/") for _ in range(4)))
+                now[0] += 2 * KEPT_IDLE_S
+                asking = asyncio.ensure_future(client.get("/"))
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                asking.cancel()
+                await asyncio.wait([asking])
+            now[0] += 2 * KEPT_IDLE_S
+            await client.get("/")
+            await engine.wait_until_open(1)
+
+    asyncio.run(run())

@@ -119,17 +119,19 @@ class EngineConnections(httpx.AsyncBaseTransport):
         await connection.aclose()
 
     async def _close_old(self) -> None:
+        """One by one: a caller that leaves meanwhile leaves the others to the next one."""
         too_old = self._clock() - self._kept_idle_s
-        closed: list[httpx.AsyncHTTPTransport] = []
-        for place in [place for place, idle in self._idle.items() if idle[0].since <= too_old]:
-            idle = self._idle[place]
-            while idle and idle[0].since <= too_old:
-                closed.append(idle.popleft().connection)
-            if not idle:
-                del self._idle[place]
-        self._open.difference_update(closed)
-        for connection in closed:
-            await connection.aclose()
+        while (connection := self._take_idle_since(too_old)) is not None:
+            await self._give_up(connection)
+
+    def _take_idle_since(self, too_old: float) -> httpx.AsyncHTTPTransport | None:
+        for place, idle in self._idle.items():
+            if idle[0].since <= too_old:
+                connection = idle.popleft().connection
+                if not idle:
+                    del self._idle[place]
+                return connection
+        return None
 
 
 class _Answer(httpx.AsyncByteStream):
