@@ -1,6 +1,7 @@
 """Engines behind a name whose addresses change."""
 
 import asyncio
+import gc
 import socket
 from threading import current_thread
 from urllib.parse import urlsplit
@@ -140,6 +141,32 @@ def test_a_name_whose_look_up_hangs_is_asked_for_once_and_holds_up_no_other(monk
     names = Names(look_up, lambda: 0.0)
     names.follow(EngineAddress.parse_all(["dns://slow:8000", "dns://engines:8000"]))
     asyncio.run(ask())
+
+
+def test_a_look_up_that_fails_when_its_name_is_followed_no_longer_is_no_news():
+    complaints = []
+
+    async def run():
+        asyncio.get_running_loop().set_exception_handler(lambda _, complaint: complaints.append(complaint))
+        asked, fails = asyncio.Event(), asyncio.Event()
+
+        async def hang(name, port):
+            asked.set()
+            await fails.wait()
+            raise OSError
+
+        names = names_of(hang)
+        asking = asyncio.ensure_future(names.ask())
+        await asked.wait()
+        asking.cancel()  # as if it had lost its patience
+        names.follow([])
+        fails.set()
+        await asyncio.wait([asking])
+        await asyncio.sleep(0)
+
+    asyncio.run(run())
+    gc.collect()
+    assert not complaints
 
 
 def test_looking_names_up_takes_none_of_the_threads_that_look_up_engines(monkeypatch):
