@@ -50,6 +50,12 @@ class DiskBench:
     def segments(self) -> list[Path]:
         return sorted(self.directory.glob("segment-*"))
 
+    def check_budget(self, driver: tier_driver.TierDriver, most_bytes: int | None = None) -> None:
+        """What the files take is counted, and within the budget. The tier counts first: it may delete meanwhile."""
+        used = driver.tier.status().bytes_used
+        assert self.sum_of_files() <= used
+        assert most_bytes is None or used <= most_bytes
+
     def sum_of_files(self) -> int:
         total = 0
         for file in self.directory.iterdir():

@@ -153,5 +153,5 @@ def test_a_strangers_file_counts_and_is_left_alone(disk):
     driver = disk.open()
     for number in range(200):
         assert driver.store(tier_driver.chunks([number])) == frozenset()
-        assert disk.sum_of_files() <= driver.tier.status().bytes_used <= 1 << 20
+        disk.check_budget(driver, 1 << 20)
     assert stranger.stat().st_size == 1 << 18

@@ -85,7 +85,7 @@ def test_what_was_hit_is_moved_and_the_rest_goes(disk):
     for number in range(1, 120):
         assert driver.store(tier_driver.chunks([number])) == frozenset()
         driver.tier.touch([hot[0].key])
-        assert disk.sum_of_files() <= driver.tier.status().bytes_used <= 1 << 18
+        disk.check_budget(driver, 1 << 18)
     driver.settle()
     assert driver.found([0, 1]) == [ALL_BLOCKS, 0]
     assert driver.load(hot) == frozenset()
@@ -158,7 +158,7 @@ def test_a_smaller_budget_holds_from_the_start(disk):
         driver.store(tier_driver.chunks([number]))
     driver.tier.close()
     driver = disk.open(size=1 << 18)
-    assert disk.sum_of_files() <= driver.tier.status().bytes_used <= 1 << 18
+    disk.check_budget(driver, 1 << 18)
     assert driver.found([0, 59]) == [0, ALL_BLOCKS]
 
 

@@ -251,7 +251,7 @@ class TestLock:
         assert first.store(tier_driver.chunks([9])) == frozenset()
         assert first.load(tier_driver.chunks([9])) == frozenset()
         assert first.tier.status().levels["foreign_segments"] > 0
-        assert disk.sum_of_files() <= first.tier.status().bytes_used
+        disk.check_budget(first)
         first.tier.check_invariants()
 
 
