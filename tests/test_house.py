@@ -129,6 +129,26 @@ def test_what_sets_a_private_attribute_is_found():
     assert sorted(private_targets(ast.parse(text))) == ["a._b", "a._e", "a._f", "a.c._d"]
 
 
+def hasty_questions(tree):
+    """Lines that ask a server, or make who asks, without saying how long an answer may take: then it is 5 s."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and re.fullmatch(r"httpx\.(get|post|stream|Client)", ast.unparse(node.func)):
+            is_patient = {"timeout", "transport"} & {keyword.arg for keyword in node.keywords}
+            if not is_patient:
+                yield node.lineno
+
+
+def test_tests_give_servers_the_time_that_a_busy_machine_takes():
+    tests = Path(__file__).parent
+    found = {
+        f"{file.relative_to(tests)}:{line}"
+        for file in tests.rglob("*.py")
+        for line in hasty_questions(ast.parse(file.read_text()))
+    }
+    assert found == set()
+    assert list(hasty_questions(ast.parse("httpx.get(a)\nhttpx.get(a, timeout=60)\nhttpx.Client(transport=a)"))) == [1]
+
+
 def partial_readers(tree):
     """Lines of `try` where others' bytes are read, and not all is caught that reading them may raise."""
     for node in ast.walk(tree):

@@ -56,9 +56,10 @@ def test_what_was_computed_is_there_after_a_restart(model_folder, tmp_path, monk
         url = line.split()[4]
         answer = httpx.post(f"{url}/v1/completions", json=BODY, timeout=60).json()
         assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
-        tiers = httpx.get(f"{url}/state").json()["engine"]["tiers"]
+        tiers = httpx.get(f"{url}/state", timeout=60).json()["engine"]["tiers"]
         assert [tier["medium"] for tier in tiers] == ["memory", "disk"]
-        assert 'octavo_tier_up{medium="disk",model="tiny-qwen"} 1.0' in httpx.get(f"{url}/metrics").text
+        metrics = httpx.get(f"{url}/metrics", timeout=60).text
+        assert 'octavo_tier_up{medium="disk",model="tiny-qwen"} 1.0' in metrics
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=60)
         assert (process.returncode, errors) == (0, "")
@@ -75,7 +76,7 @@ def test_a_reset_that_was_answered_holds_although_the_process_is_killed(model_fo
         url = line.split()[4]
         answer = httpx.post(f"{url}/v1/completions", json=BODY, timeout=60).json()
         chunks = 'octavo_tier_chunks{medium="disk",model="tiny-qwen"} '
-        while f"{chunks}0.0" in (metrics := httpx.get(f"{url}/metrics").text):
+        while f"{chunks}0.0" in (metrics := httpx.get(f"{url}/metrics", timeout=60).text):
             pass  # each question lets the engine poll its tiers
         assert chunks in metrics
         assert httpx.post(f"{url}/reset_prefix_cache?tiers=true", timeout=60).status_code == 200

@@ -249,7 +249,8 @@ def test_its_status_is_told_over_http(folder, running, tmp_path):
         complete(client, LONG)
         picker.wait_until_told([engine])
         complete(client, [*LONG, *LONG], stream=True)
-    with httpx.Client(base_url=picker.server.status_url, headers={"authorization": "Bearer mine"}) as client:
+    headers = {"authorization": "Bearer mine"}
+    with httpx.Client(base_url=picker.server.status_url, headers=headers, timeout=60) as client:
         seen, metrics = client.get("/fleet").json(), client.get("/metrics").text
         assert (seen["requests"], seen["prompt_tokens"]) == (2, 3 * len(LONG))
         assert [decision["path"] for decision in seen["decisions"]] == ["/v1/completions"] * 2

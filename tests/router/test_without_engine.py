@@ -26,7 +26,7 @@ def test_it_routes_and_shows_itself(model, running):
 
 def test_it_selects():
     with closing(OctavoProcess("select", "--port", "0", without=ENGINE_PACKAGES)) as selection:
-        assert httpx.get(f"{selection.url}/health").status_code == httpx.codes.OK
+        assert httpx.get(f"{selection.url}/health", timeout=60).status_code == httpx.codes.OK
 
 
 @pytest.mark.parametrize("command", [["serve", "--tiny", "gemma3"], ["demo"]])

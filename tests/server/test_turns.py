@@ -175,6 +175,7 @@ def test_what_is_refused(server, body, param):
 
 
 def test_other_clients_see_what_had_no_effect(server):
-    answer = httpx.post(f"{server.url}/v1/responses", json={"input": "a", "max_output_tokens": 1, "truncation": "auto"})
+    body = {"input": "a", "max_output_tokens": 1, "truncation": "auto"}
+    answer = httpx.post(f"{server.url}/v1/responses", json=body, timeout=60)
     assert answer.json()["object"] == "response"
     assert answer.headers["x-octavo-ignored-fields"] == "truncation"

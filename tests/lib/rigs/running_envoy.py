@@ -90,7 +90,8 @@ class RunningEnvoy:
         """Envoy writes where its admin is, and that says where it listens."""
         while not (file.exists() and file.read_text()):
             assert self._process.poll() is None
-        while not (found := httpx.get(f"http://{file.read_text()}/listeners?format=json").json()):
+        url = f"http://{file.read_text()}/listeners?format=json"
+        while not (found := httpx.get(url, timeout=60).json()):
             pass
         address = found["listener_statuses"][0]["local_address"]["socket_address"]
         return f"http://127.0.0.1:{address['port_value']}"
