@@ -9,7 +9,6 @@ import threading
 from dataclasses import dataclass
 
 import pytest
-import zmq
 
 from octavo.cli import run
 from octavo.events.messages import AllBlocksCleared, BlockRemoved, BlockStored, KVEventBatch
@@ -19,6 +18,7 @@ from octavo.events.session import Delivered
 from octavo.events.subscriber import Subscriber
 from octavo.events.subscriber_config import SourceConfig, SubscriberConfig
 from rigs.octavo_process import start_octavo
+from rigs.ports import free_port
 
 LOOPBACK = "tcp://127.0.0.1:0"
 PATIENCE_S = 60.0
@@ -249,10 +249,7 @@ def test_a_reader_that_has_gone_ends_it():
 
 
 def test_it_binds_for_a_publisher_that_connects(octavo):
-    context = zmq.Context()
-    port = context.socket(zmq.PUB)
-    free = f"tcp://127.0.0.1:{port.bind_to_random_port('tcp://127.0.0.1')}"
-    context.destroy(linger=0)
+    free = f"tcp://127.0.0.1:{free_port()}"
     with ZmqPublisher(PublisherConfig(endpoint=free, bind=False)) as heard:
         has_ended = threading.Event()
 

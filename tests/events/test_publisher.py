@@ -13,6 +13,7 @@ from octavo.events.publisher import InProcessPublisher, ZmqPublisher, estimated_
 from octavo.events.publisher_config import PublisherConfig
 from octavo.events.replay import END_SEQUENCE, ReplayBuffer, ReplayRequests, Sent
 from octavo.events.wire import encode_batch
+from rigs.ports import free_port
 
 LOOPBACK = "tcp://127.0.0.1:0"
 
@@ -64,8 +65,7 @@ def test_endpoints_of_this_machine_need_no_keys(endpoint):
 
 
 def test_a_publisher_binds_the_port_that_it_is_given():
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     with ZmqPublisher(PublisherConfig(endpoint=f"tcp://127.0.0.1:{port}")) as publisher:
         with socket.create_connection(("127.0.0.1", port)):
             pass

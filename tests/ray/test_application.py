@@ -1,7 +1,6 @@
 """A real Ray Serve with three engines: OpenAI's API, and requests that go where they can be resumed."""
 
 import asyncio
-import socket
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from types import SimpleNamespace
@@ -25,6 +24,7 @@ from octavo.ray.handed import HandedRequest, Head
 from octavo.ray.ingress import MOST_OPEN, Ingress
 from octavo.ray.request_router import told_by
 from octavo.server import LoadBook
+from rigs.ports import free_port
 from rigs.running_ray import PATIENCE_S, running_ray, wait_until
 from rigs.running_server import RunningServer
 
@@ -49,9 +49,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def url(folder, tmp_path_factory):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     disk = tmp_path_factory.mktemp("disk")
     told = {"model": str(folder), "replicas": str(NUM_ENGINES), "memory": "4MiB", "disk": str(disk), **BOUNDS}
     with running_ray(num_cpus=NUM_ENGINES, http_options={"host": "127.0.0.1", "port": port}):

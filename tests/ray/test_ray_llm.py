@@ -1,7 +1,6 @@
 """Ray Serve LLM with two real vLLM replicas: `OctavoRouter` by its class path, and requests that resume."""
 
 import random
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ pytest.importorskip("vllm", reason="needs vLLM beside Ray Serve LLM: docs/fleet.
 from ray import serve
 from ray.serve.llm import LLMConfig, build_openai_app
 
+from rigs.ports import free_port
 from rigs.ray_llm import TellingServer
 from rigs.running_ray import running_ray, wait_until
 
@@ -71,9 +71,7 @@ def config_of(model):
 
 def test_a_prompt_goes_where_its_beginning_was_computed(model):
     rng = random.Random(0)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     with running_ray(num_cpus=8, http_options={"host": "127.0.0.1", "port": port}):
         serve.run(build_openai_app({"llm_configs": [config_of(model)]}), name="llm")
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=120) as client:

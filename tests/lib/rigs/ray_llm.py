@@ -1,8 +1,8 @@
 """A server of Ray Serve LLM whose vLLM tells its events, and the tokens of its requests."""
 
-import socket
-
 from ray.serve.llm import LLMServer
+
+from rigs.ports import free_port
 
 HASHES = "sha256_cbor"
 
@@ -11,7 +11,7 @@ class TellingServer(LLMServer):
     """Its vLLM publishes events on free ports, and `OctavoRouter` hears where."""
 
     async def __init__(self, llm_config, **options):
-        events, replay = _free_ports()
+        events, replay = free_port(), free_port()
         llm_config.update_engine_kwargs(
             prefix_caching_hash_algo=HASHES,
             kv_events_config={
@@ -37,11 +37,3 @@ def read_call(args, _):
     """A prompt of tokens, as completions may have it."""
     prompt = getattr(args[0], "prompt", None) if args else None
     return {"token_ids": prompt} if isinstance(prompt, list) and all(isinstance(one, int) for one in prompt) else {}
-
-
-def _free_ports():
-    """Two of them; both sockets are open at once, so they differ."""
-    with socket.socket() as first, socket.socket() as second:
-        for one in (first, second):
-            one.bind(("127.0.0.1", 0))
-        return first.getsockname()[1], second.getsockname()[1]
