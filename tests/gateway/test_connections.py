@@ -37,8 +37,8 @@ def test_the_requests_of_a_gateway_that_is_gone_do_not_count_for_long(folder, ru
     command = bound([sys.executable, "-c", GATEWAY, picker.address])
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as gateway:
         assert gateway.stdout.readline() == "request_headers\n"
-        gateway.send_signal(signal.SIGSTOP)
         assert picker.ask(lambda server: server.admission.num_open) == 1
+        gateway.send_signal(signal.SIGSTOP)
         picker.wait_until(lambda server: server.admission.num_open == 0)
         loads = picker.ask(lambda server: list(server.fleet.placement.loads.values()))
         gateway.kill()
