@@ -194,7 +194,7 @@ def test_loads_that_come_too_late(family, prompts):
     """Requests go on without them; what arrives later harms nobody."""
     clock = Clock()
     delay = Delay()
-    engine = family.engine(offload={"memory": "8MiB"}, clock=clock, delay=delay)
+    engine = family.engine(offload={"memory": "8MiB", "load_timeout_s": 5}, clock=clock, delay=delay)
     generate(engine, prompts, NEW_TOKENS)
     forget_device(engine)
     delay.num_steps = 40

@@ -34,7 +34,7 @@ def start(family, folder, **settings):
 
 
 def start_over(family, tiers):
-    offload = offload_always({"memory": "4MiB", "load_timeout_s": 60, **tiers})
+    offload = offload_always({"memory": "4MiB", **tiers})
     config = family.config(MEMORY_BYTES)
     return Engine.from_config(config, make_offload=offload_maker(config, offload))
 

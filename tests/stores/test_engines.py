@@ -45,7 +45,7 @@ def compare_engines(folder, medium, settings):
         assert engine.returncode == 0
         return json.loads(said)
 
-    offload = {"memory": "4MiB", "load_timeout_s": 60, "shared": settings | PATIENT}
+    offload = {"memory": "4MiB", "shared": settings | PATIENT}
     alone, _ = end(start(None))
     for engine in [start(offload), start(offload)]:
         assert end(engine)[0] == alone
