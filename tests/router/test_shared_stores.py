@@ -12,6 +12,7 @@ from octavo.router import EngineAddress, FleetIndex, Placement, Prompt
 from octavo.router.facts import read_models
 from octavo.stores import StoreDownError
 from octavo.testing import strategies
+from rigs.objects_suite import PATIENT
 from rigs.running_router import RoutedEngine, RunningRouter
 from rigs.running_server import MODEL
 
@@ -113,7 +114,7 @@ def test_engines_that_tell_no_store_get_its_name_from_whoever_names_them():
 
 @pytest.fixture
 def engines(model, running, tmp_path):
-    offload = {"memory": "4MiB", "shared": {"url": (tmp_path / "store").as_uri()}}
+    offload = {"memory": "4MiB", "shared": {"url": (tmp_path / "store").as_uri(), **PATIENT}}
     return [running(RoutedEngine(model, offload=offload)) for _ in range(2)]
 
 
