@@ -97,7 +97,9 @@ def serve(model: str, pool_mib: int, asked: list[tuple[list[int], str | None]]) 
         forked(_serve, model, pool_mib, subscriber.endpoints[0], asked) as engine,
     ):
         told: list[Delivered] = []
-        while (item := subscriber.poll(timeout_s=60 if not told else 5)) is not None:
+        while (item := subscriber.poll(timeout_s=5)) is not None or not engine.poll():  # until it has ended
+            if item is None:
+                continue
             assert isinstance(item, Delivered), item
             assert item.sequence == len(told)
             told.append(item)
