@@ -19,9 +19,9 @@ pytest.importorskip("torch", reason="needs the engine: pip install 'octavo[engin
 from octavo.cli.serve_engine import announce, build_engine
 from octavo.engine import Engine, EngineConfig, SamplingParams, save_tiny_model
 from octavo.events import Delivered, SourceConfig, Subscriber, SubscriberConfig
-from octavo.offload import OffloadConfig
 from octavo.server import ServerConfig
 from rigs.octavo_process import start_octavo
+from rigs.offload_always import offload_always
 from rigs.processes import bound
 from rigs.running_server import ENDLESS
 
@@ -169,7 +169,7 @@ def test_a_model_or_a_tiny_one_is_asked_for(octavo, model_folder):
 async def complete_again(folder, disk):
     """With another engine, over the same disk."""
     config = EngineConfig(model=folder, device_memory_bytes=16 << 20, max_model_len=512)
-    offload = OffloadConfig.from_mapping({"memory": 16 << 20, "disk": {"path": str(disk), "size": 64 << 20}})
+    offload = offload_always({"memory": 16 << 20, "disk": {"path": str(disk), "size": 64 << 20}})
     engine, _ = build_engine(config, offload)
     prompt = engine.engine.tokenizer.encode(BODY["prompt"])
     outputs = [output async for output in engine.generate(prompt, SamplingParams(max_tokens=4, temperature=0))]
