@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import msgspec
@@ -37,10 +38,15 @@ def samples(client):
     }
 
 
-def test_metrics_of_a_request(client):
+def test_metrics_of_a_request(server, client):
     before = samples(client)
     complete(client)
-    complete(client, stream=True)
+    with ThreadPoolExecutor(1) as others:
+        with server.held_after(1):
+            asked = others.submit(complete, client, stream=True)
+            while not any(request.num_output_tokens for request in list(server.server.service.live)):
+                client.get("/health")  # until the first token is noted, so that the next ones come after it
+        asked.result()
     complete(client, temperature=7, top_p=0.5, n=2)
     client.post("/v1/completions", json={})
     after = samples(client)

@@ -76,6 +76,23 @@ class RunningServer:
             go_on.set()
             holder.join()
 
+    @contextmanager
+    def held_after(self, num_steps):
+        """No more steps than that are computed within: what is told of an answer then is told before its end."""
+        runner, may_go_on = self.engine.engine.runner, threading.Semaphore(num_steps)
+        run = runner.run
+
+        def run_held(batch):
+            may_go_on.acquire()
+            return run(batch)
+
+        runner.run = run_held
+        try:
+            yield
+        finally:
+            runner.run = run
+            may_go_on.release()  # the one step that may wait
+
     def wait_until_open(self, count):
         """Until the server has so many requests. Each question gives it a turn."""
         with self.client() as client:
