@@ -43,13 +43,11 @@ def test_a_request_without_an_answer_is_refused(engine, router, caplog):
 
 def test_a_stream_ends_with_a_reason(engine, router, caplog):
     router.wait_until_known(1)
-    with (
-        router.client() as client,
-        client.stream("POST", "/v1/completions", json={**QUESTION, "max_tokens": 400, "stream": True}) as answer,
-    ):
-        lines = answer.iter_lines()
-        next(lines)
-        with engine.held_engine():
+    with engine.held_after(6), router.client() as client:
+        body = {**QUESTION, "max_tokens": 40, "temperature": 0, "stream": True}
+        with client.stream("POST", "/v1/completions", json=body) as answer:
+            lines = answer.iter_lines()
+            next(lines)
             router.server.should_exit = True
             rest = [line for line in lines if line]
     assert "the server is shutting down" in rest[-2]
