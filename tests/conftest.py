@@ -4,6 +4,7 @@ And the signals that tests send to processes which they start.
 """
 
 import importlib.util
+import logging
 import os
 import signal
 from pathlib import Path
@@ -45,3 +46,14 @@ def hanging_up():
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield lambda handler: signal.signal(signal.SIGHUP, handler)
     signal.signal(signal.SIGHUP, before)
+
+
+@pytest.fixture
+def restored_logs():
+    """What a server logs, and where, is set for the whole process: later tests would see more than they expect."""
+    loggers = [logging.getLogger(name) for name in ("octavo", "uvicorn.access", "uvicorn.error")]
+    before = [(logger.handlers, logger.propagate, logger.level) for logger in loggers]
+    yield
+    for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):
+        logger.handlers, logger.propagate = handlers, propagate
+        logger.setLevel(level)

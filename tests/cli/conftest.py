@@ -19,7 +19,7 @@ Octavo = Callable[..., Ran]
 
 
 @pytest.fixture
-def octavo(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Octavo:
+def octavo(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, restored_logs: None) -> Octavo:
     monkeypatch.setenv("COLUMNS", "80")
 
     def command(*arguments: object) -> Ran:

@@ -14,20 +14,6 @@ from rigs.running_server import ENDLESS, LONG_CONTEXT, serving
 from rigs.tier_report import REPORT
 
 
-@pytest.fixture
-def restored_logs():
-    names = ("octavo", "uvicorn.access", "uvicorn.error")
-    before = [(logging.getLogger(name), *vars_of(logging.getLogger(name))) for name in names]
-    yield
-    for logger, handlers, propagate, level in before:
-        logger.handlers, logger.propagate = handlers, propagate
-        logger.setLevel(level)
-
-
-def vars_of(logger):
-    return logger.handlers, logger.propagate, logger.level
-
-
 def test_a_line_says_what_was_done_between_two_looks(server, client):
     look = lambda: (server.ask(lambda engine: engine.snapshot()), REPORT)  # noqa: E731
     before = look()
