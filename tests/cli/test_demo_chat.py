@@ -1,10 +1,19 @@
 """The demonstration: every turn comes from where its line says, and no answer differs."""
 
+import gc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from octavo.cli import demo_chat as demo
+
+
+@pytest.fixture(autouse=True)
+def unfrozen() -> Iterator[None]:
+    """What the demonstration froze: nothing of it would ever be collected in this process."""
+    yield
+    gc.unfreeze()
 
 
 @pytest.mark.parametrize("kind", ["window + full", "state + full"])
