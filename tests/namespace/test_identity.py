@@ -220,7 +220,7 @@ def replace_folder(model):
     "change",
     [
         lambda model: change_in_place(model / "model-1.safetensors", b"WEIGHTS"),
-        lambda model: (model / "config.json").write_text('{"rope_theta": 2}'),
+        lambda model: change_in_place(model / "config.json", b'{"rope_theta": 2}'),
         lambda model: (model / "model-2.safetensors").write_bytes(b"more"),
         lambda model: (model / "config.json").unlink(),
         replace_folder,
