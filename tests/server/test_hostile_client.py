@@ -287,6 +287,7 @@ def test_a_body_that_trickles_is_given_up(hasty_server):
 
 def test_who_still_sends_a_body_that_is_too_long_is_told(model_folder, monkeypatch):
     with serving(model_folder, bounds={"max_body_bytes": 1000}) as server:
+        monkeypatch.setattr("octavo.server.exchange._LINGER_S", 60.0)
         with connect(server) as connection:
             connection.sendall(posted(b" " * (32 << 20)))
             assert status_of(read_all(connection)) == 413
