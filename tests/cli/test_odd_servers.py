@@ -104,8 +104,10 @@ def test_streams_that_are_none(told_by, command, pieces, told):
 
 def test_an_answer_of_any_length_has_a_bound_too(monkeypatch):
     monkeypatch.setattr("octavo.cli.answers._MOST_EVENTS", 1000)  # which takes some ten seconds
-    endless_text = lambda: chain([answer(b"")], repeat(event("")))  # noqa: E731
-    with odd_server(endless_text) as url, httpx.Client(base_url=url, timeout=60) as client:
+    with (
+        odd_server(lambda: chain([answer(b"")], repeat(event("")))) as url,
+        httpx.Client(base_url=url, timeout=60) as client,
+    ):
         conversation = Conversation(client, "m", None, {})
         with pytest.raises(InputError, match="1,000 events, and the answer has not ended"):
             list(conversation.say("hello"))
