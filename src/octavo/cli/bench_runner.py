@@ -18,6 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from octavo.cli.answers import events_async
 from octavo.cli.bench_workload import Session, Turn
+from octavo.cli.run_async import run_async
 from octavo.cli.serve_client import TIMEOUT, describe
 from octavo.errors import InputError
 from octavo.router import EngineConnections
@@ -99,7 +100,7 @@ def run_bench(target: BenchTarget, sessions: Sequence[Session], *, shows_progres
     )
     with progress if shows_progress else nullcontext():
         task = progress.add_task("requests", total=num_requests)
-        asyncio.run(_run_all(target, sessions, measured, lambda count: progress.advance(task, count)))
+        run_async(_run_all(target, sessions, measured, lambda count: progress.advance(task, count)))
     return measured
 
 

@@ -26,10 +26,9 @@ def warm(
     parallel: Annotated[int, typer.Option(help="Prompts that are under way at once.", min=1, max=256)] = 4,
 ) -> None:
     """Have a server compute and keep the prompts of a file; exit with 1 if any was refused."""
-    import asyncio
-
     import httpx  # which few commands need
 
+    from octavo.cli.run_async import run_async
     from octavo.cli.serve_client import TIMEOUT, base_url_of, find_model, headers_of
     from octavo.cli.warm_run import Warmer, read_prompts
 
@@ -45,7 +44,7 @@ def warm(
             await warmer.run(parallel)
             return warmer
 
-    warmer = asyncio.run(run(model))
+    warmer = run_async(run(model))
     write_output(warmer.summary() + "\n")
     if warmer.num_failed:
         raise typer.Exit(FAILED)
