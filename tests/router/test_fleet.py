@@ -66,6 +66,42 @@ def test_the_end_of_an_engine_is_told_once_though_it_breaks_many_requests(caplog
     assert member.problem == "Server disconnected without sending a response."
 
 
+def test_a_request_that_takes_long_to_end_is_ended_once(monkeypatch):
+    """The fleet asks for the engine's health again meanwhile."""
+    monkeypatch.setattr("octavo.router.fleet.HEALTH_INTERVAL_S", 0)
+
+    async def end_a_request():
+        asked, is_ending, may_end = 0, asyncio.Event(), asyncio.Event()
+
+        def fail(_):
+            nonlocal asked
+            asked += is_ending.is_set()
+            if asked == 3:
+                may_end.set()
+            return httpx.Response(500)
+
+        async def wait_for_an_answer(fleet):
+            async with fleet.while_alive(fleet.members[ENGINE]):
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    is_ending.set()
+                    await may_end.wait()
+
+        async with httpx.AsyncClient(transport=httpx.MockTransport(fail)) as client:
+            fleet = fleet_of(client)
+            running = asyncio.create_task(fleet.run())
+            request = asyncio.create_task(wait_for_an_answer(fleet))
+            await asyncio.wait([request, running], return_when=asyncio.FIRST_COMPLETED)
+            assert not running.done()
+            running.cancel()
+            await asyncio.wait([running])
+            with pytest.raises(httpx.ReadError, match="500"):
+                await request
+
+    asyncio.run(end_a_request())
+
+
 def test_an_engine_that_never_answers_is_told_in_words(monkeypatch):
     monkeypatch.setattr("octavo.router.fleet._HEALTH_TIMEOUT_S", 0)
 

@@ -309,7 +309,8 @@ class Fleet:
             return
         now = asyncio.get_running_loop().time()
         for request in member.requests:
-            request.reschedule(now)
+            if not request.expired():  # one that has, and takes its time to end, can be ended no more
+                request.reschedule(now)
 
 
 class _Reading:
