@@ -15,7 +15,7 @@ from operator import itemgetter
 from typing import TypeAlias
 
 from octavo.router.address import EngineAddress
-from octavo.server import run_apart
+from octavo.server import run_apart, take_error
 
 _logger = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ class Names:
         try:
             if known.asking is None:
                 known.asking = asyncio.ensure_future(self._look_up(*known.address.host_and_port))
-                known.asking.add_done_callback(_take_error)
+                known.asking.add_done_callback(take_error)  # the name may be followed no longer by then
             await asyncio.wait([known.asking], timeout=patience_s)
             if not known.asking.done():
                 raise TimeoutError
@@ -110,9 +110,3 @@ class Names:
         known.hosts, now = hosts, self._clock()
         known.last_had |= dict.fromkeys(sorted(hosts), now)
         known.last_had = {host: had for host, had in known.last_had.items() if now - had < FORGOTTEN_AFTER_S}
-
-
-def _take_error(asked: asyncio.Future[Collection[str]]) -> None:
-    """If the name is followed no longer by now, nobody else asks for the error, and that is no news."""
-    if not asked.cancelled():
-        asked.exception()

@@ -48,4 +48,4 @@ from .tenants import (
     tenant_of as tenant_of,
     tenants_of as tenants_of,
 )
-from .threads import run_apart as run_apart
+from .threads import run_apart as run_apart, take_error as take_error

@@ -67,11 +67,11 @@ def run_apart(call: Callable[[], T], *, name: str) -> "asyncio.Future[T]":
 
     Thread(target=run, name=name, daemon=True).start()
     ending = asyncio.wrap_future(done)
-    ending.add_done_callback(_take_error)
+    ending.add_done_callback(take_error)
     return ending
 
 
-def _take_error(ended: "asyncio.Future[Any]") -> None:
-    """A caller that leaves, in the very moment of the error too, does not ask for it, and that is no news."""
+def take_error(ended: "asyncio.Future[Any]") -> None:
+    """For `add_done_callback`, where callers may leave: asyncio would log an error that nobody asks for."""
     if not ended.cancelled():
         ended.exception()
