@@ -101,6 +101,13 @@ def test_what_is_set_is_read():
     assert unread_attributes(ast.parse("self._a = 1\nself._b = 1\nself._b.c = self.__d__ = 2")) == {"_a"}
 
 
+def found_in_tests(look):
+    """What it finds in the trees of all test files, each with its file."""
+    tests = Path(__file__).parent
+    trees = {file.relative_to(tests): ast.parse(file.read_text()) for file in tests.rglob("*.py")}
+    return {f"{file}: {found}" for file, tree in trees.items() for found in look(tree)}
+
+
 def private_targets(tree):
     """Attributes of others that are assigned, changed or deleted, and have an underscore before their name."""
     for node in ast.walk(tree):
@@ -115,13 +122,7 @@ def private_targets(tree):
 
 def test_tests_set_no_private_attributes_of_others():
     """They would break when a class they look into changes; objects are made as the test needs them."""
-    tests = Path(__file__).parent
-    found = {
-        f"{file.relative_to(tests)}: {target}"
-        for file in tests.rglob("*.py")
-        for target in private_targets(ast.parse(file.read_text()))
-    }
-    assert found == set()
+    assert found_in_tests(private_targets) == set()
 
 
 def test_what_sets_a_private_attribute_is_found():
@@ -139,13 +140,7 @@ def hasty_questions(tree):
 
 
 def test_tests_give_servers_the_time_that_a_busy_machine_takes():
-    tests = Path(__file__).parent
-    found = {
-        f"{file.relative_to(tests)}:{line}"
-        for file in tests.rglob("*.py")
-        for line in hasty_questions(ast.parse(file.read_text()))
-    }
-    assert found == set()
+    assert found_in_tests(hasty_questions) == set()
     assert list(hasty_questions(ast.parse("httpx.get(a)\nhttpx.get(a, timeout=60)\nhttpx.Client(transport=a)"))) == [1]
 
 
