@@ -71,6 +71,20 @@ def test_a_request_counts_where_it_is_answered():
     asyncio.run(pick())
 
 
+@pytest.mark.parametrize("falls_back", [False, True])
+def test_an_engines_speed_is_learned_from_what_it_had_first(falls_back, monkeypatch):
+    monkeypatch.setattr("octavo.router.placement._FEWEST_TOKENS", 0)
+
+    async def pick():
+        async with a_fleet() as fleet:
+            picked = await Picker(fleet, lambda _: None, fallbacks=1, look_up=look_up).pick(LATER, {})
+            picked.answered_by(picked.endpoints[falls_back])
+            picked.begun()
+            return [load.own.seconds > 0 for load in fleet.placement.loads.values()]
+
+    assert asyncio.run(pick()).count(True) == (not falls_back)
+
+
 def test_who_answers_may_have_left_the_fleet():
     async def pick():
         async with a_fleet() as fleet:
