@@ -88,7 +88,7 @@ class Written(NamedTuple):
     num_tokens: int
     num_bytes: int
     ends: Sequence[int]
-    """Per group: the blocks up to which it has been reckoned."""
+    """Per group: the first block that is not counted yet."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -147,7 +147,7 @@ class RequestOffloadState:
     stored_tokens: int = 0
     """The last boundary for which all was stored."""
     written: list[Written] = field(default_factory=list)
-    """For its promised points so far, ascending, as they were when it was asked."""
+    """For each promised point up to the last one that was asked for, ascending."""
     staged_at: int = 0
     """How much was computed when what fits of it was last planned from its beginning on."""
     is_planned: bool = False

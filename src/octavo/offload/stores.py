@@ -174,24 +174,15 @@ class Storer:
         boundary by boundary from the first one on."""
         room = self._manager.room(promise.state.tenant)
         if room.is_memory and self._planner.writes_more_than(int(room.num_bytes * _MOST_UNPINNED), promise):
-            if not (promise.is_final or all(self._planner.is_prefix)) or not self._is_to_be_staged(promise):
+            if not (promise.is_final or all(self._planner.is_prefix)) or not _is_worth_staging(promise):
                 return
+            promise.state.staged_at = promise.state.request.num_computed_tokens
             self._pinned = promise = promise.stage_by_stage()
         for stage in self._planner.stages(promise, room):
             self._manager.renew(stage.keys_there)
             parts = self._parts_of(stage.chunks) or [[]]
             for part in parts:
                 self._jobs.append(_Job(promise=promise, stage=stage, chunks=part, is_last=part is parts[-1]))
-
-    def _is_to_be_staged(self, promise: Promise) -> bool:
-        """Whether what fits of the request is planned again, from its beginning on: at its milestones, and when so much
-        more is computed that all plans together take no more time than a few of the whole."""
-        state, num_computed = promise.state, promise.state.request.num_computed_tokens
-        is_milestone = promise.is_final and (promise.is_milestone or promise.resumed_at > 0)
-        if not is_milestone and num_computed < state.staged_at * _GROWTH:
-            return False
-        state.staged_at = num_computed
-        return True
 
     def _end(self) -> None:
         """The promise is kept, as far as it fits."""
@@ -298,3 +289,10 @@ class Storer:
                 chunks.append(chunk)
                 rows.append([row for row in own if row is not None])
         return chunks, rows
+
+
+def _is_worth_staging(promise: Promise) -> bool:
+    """Whether to plan what fits of the request once more. That begins at its first token, so it is done at milestones,
+    and when the request has grown: all plans together then take a few times as long as the last one."""
+    is_milestone = promise.is_final and (promise.is_milestone or promise.resumed_at > 0)
+    return is_milestone or promise.state.request.num_computed_tokens >= promise.state.staged_at * _GROWTH

@@ -55,8 +55,7 @@ class HeldStretches(StretchColumns):
         return self.point_above(number) if self.in_prefix[number] else self.holders[number]
 
     def only_points(self, numbers: Sequence[int]) -> list[int]:
-        """The same of many stretches. Those of one sequence may have their point far away: what was found of one is
-        known of all on the way."""
+        """`only_point` of each of these. The way to a point may be long, and is walked once for all stretches on it."""
         known: dict[int, int] = {}
         return [
             self._only_point_with(known, number) if self.in_prefix[number] else self.only_point(number)

@@ -260,7 +260,7 @@ class PointTable:
         return [(point, self.lives[point]) for point in points.tolist()]
 
     def _passed_over_first(self) -> int | None:
-        """Of the points that would free nothing."""
+        """The point that was passed over first, of those that would free nothing."""
         if not self._parked:
             waiting = np.flatnonzero(np.frombuffer(self._waits, np.int8)).tolist()
             for point in sorted(waiting, key=self.last_use.__getitem__):
