@@ -78,6 +78,8 @@ class ResumePointPolicy(PointKeeper, EvictionPolicy):
             keys, slots, [chunk.position for chunk in chunks], [chunk.parent for chunk in chunks]
         )
         self._points.now += sum(slots)
+        if self._net is not None:
+            self._net.stored(numbers)
         ends = [] if self._is_promised_to else [self._stretches.keys[number][-1] for number in numbers]
         for number in numbers:
             if self._stretches.in_prefix[number]:
@@ -178,6 +180,8 @@ class ResumePointPolicy(PointKeeper, EvictionPolicy):
 
     def pin(self, keys: Sequence[OffloadKey]) -> None:
         self._stretches.pin(keys)
+        if self._net is not None:
+            self._net.pin(keys)
 
     def unpin(self, keys: Sequence[OffloadKey]) -> None:
         numbers = self._stretches.unpin(keys)
@@ -188,7 +192,7 @@ class ResumePointPolicy(PointKeeper, EvictionPolicy):
                 self._add_end(number)
         self._reckon_changed()
         if self._net is not None:
-            self._net.were_read(keys)
+            self._net.unpin(keys)
 
     def remove(self, keys: Sequence[OffloadKey]) -> None:
         """A point is given up when its last chunks go. Any other chunk leaves a hole, which the next store fills."""
@@ -202,6 +206,8 @@ class ResumePointPolicy(PointKeeper, EvictionPolicy):
     def evict(self, num_slots: int) -> list[OffloadKey] | None:
         if self._stretches.num_idle_slots < num_slots:
             return None
+        if self._net is not None:
+            self._net.make_room(num_slots)
         self._points.begin_eviction()
         victims: list[OffloadKey] = []
         freed = self._stretches.pop_unneeded(num_slots, victims)

@@ -1,10 +1,13 @@
 """Who resumes more, with full attention alone: what was learned, or a simpler order?
 
-Three rivals play a tier as large as the real one without its bytes, over the prefixes that requests ask for and store:
-by last use (LRU), recency against frequency (ARC), and by the index. `safety_net` has the real tier follow the leader.
+Three rivals play a tier as large as the real one without its bytes: by last use (LRU), recency against frequency (ARC),
+and by the index. They are told whatever the real tier is told, at the same moments, and make room when it does. So each
+holds what the real tier would hold if it had followed that order, save that a prompt that came in parts is, as a whole,
+as new as its promise. `safety_net` has the real tier follow the leader.
 
     unit    what a rival stores and gives up: a chunk, or some hundred tokens' in a large tier, so that a rival knows
             one key where the tier knows many
+    fresh   units that a request has stored, or could not have reached. It promises them later, and has not resumed them
     left    units that the real tier has and a rival has not: what follows that rival gives up first
 """
 
@@ -21,12 +24,10 @@ from octavo.policies.stretch_columns import StretchColumns
 _UNIT_TOKENS = 512
 _MOST_UNITS = 512
 _UNITS_PER_PART = 64
-_DEVIATIONS = 2.0
+_DEVIATIONS = 1.5
 """How many times what chance brings about an order must be ahead to lead."""
 _MOST_BEHIND = 2.0
 """In leads that an order needs. None counts as farther behind, so that the lead can change when the traffic does."""
-_MOST_RECENT = 256
-"""Requests whose promises are awaited. Beyond this number the oldest is forgotten."""
 
 
 class Order(IntEnum):
@@ -53,69 +54,123 @@ class Rival:
         self.left: dict[OffloadKey, None] = {}
         """The units that went, by their last chunks, in the order in which they went."""
         self._unit_tokens, self._is_kept = unit_tokens, is_kept
-        self._num_free = num_slots
+        self._num_slots = self._num_free = num_slots
         self._slots: dict[OffloadKey, int] = {}
-        self._used: dict[OffloadKey, None] = {}
-        """The last units that requests were seen to use and that promised nothing yet."""
+        self._fresh: dict[OffloadKey, None] = {}
+        self._readers: dict[OffloadKey, int] = {}
+        """By unit: how many read it."""
+
+    def __contains__(self, key: OffloadKey) -> bool:
+        """Whether it has the unit that ends with this chunk."""
+        return key in self._slots
 
     def resume(self, ends: Sequence[OffloadKey]) -> None:
-        """A request asks for the units that end with these chunks. As in the real tier, they are used before room is
-        made."""
+        """A request resumes with the units that end with these chunks."""
         num_there = next((index for index, key in enumerate(ends) if key not in self._slots), len(ends))
-        if num_there:
-            self.policy.touch(ends[:num_there])
-            _note(self._used, ends[num_there - 1])
+        self.policy.touch(ends[:num_there])
+        for key in ends[:num_there]:
+            self._fresh.pop(key, None)
 
-    def were_read(self, keys: Sequence[OffloadKey]) -> None:
-        """A load or a store is done with these chunks. They are where the order puts what was read."""
-        ends = [key for key in keys if key in self._slots]
-        self.policy.pin(ends)
-        self.policy.unpin(ends)
+    def store(self, units: Sequence[StoredChunk]) -> None:
+        """A request has stored these units. It would have resumed with those that are here, if all before them are."""
+        found, new = [], []
+        for unit in units:
+            if unit.key not in self._slots:
+                new.append(unit)
+            elif unit.position == 0 or (unit.parent in self._slots and unit.parent not in self._fresh):
+                found.append(unit.key)
+                self._fresh.pop(unit.key, None)
+            else:
+                self._fresh[unit.key] = None
+        self.policy.touch(found)
+        self._store(new, ())
+        self._fresh |= {unit.key: None for unit in new if unit.key in self._slots}
 
     def serve(self, units: Sequence[StoredChunk], num_promised: int) -> int:
-        """A request asks for this prefix, and stores it. Its first units were counted when it promised them. Returns
-        the slots that it resumes beyond those."""
-        slots = self._slots
-        there = next((index for index, unit in enumerate(units) if unit.key not in slots), len(units))
-        num_used = _take_last(self._used, units)
-        resumed = units[num_promised:there]
-        if resumed and there > num_used:
-            self.policy.touch([unit.key for unit in (resumed if num_promised else units[:there])])
-        new = [unit for unit in units[there:] if unit.key not in slots]
+        """A request promises this prefix, of which it has promised the first units before. Returns the slots that it
+        would have resumed beyond those. They all are as new as if they had come at once, so that the last go first."""
+        slots, fresh = self._slots, self._fresh
+        is_there = [unit.key in slots and unit.key not in fresh for unit in units]
+        num_there = is_there.index(False) if False in is_there else len(units)
+        new = [unit for unit in units[num_there:] if unit.key not in slots]
         if self._store(new, [unit.key for unit in units if unit.key in slots]):
             tip = get_offload_block_hash(units[-1].key)
             self.policy.promise(PromisedPoint(num_tokens=len(units) * self._unit_tokens, block_hash=tip))
-        else:
-            self.left |= {unit.key: None for unit in new if unit.key not in slots}
-        return sum([unit.num_slots for unit in resumed])
+        part = [unit.key for unit in units[num_promised:] if unit.key in slots]
+        self.policy.pin(part)
+        self.policy.unpin(part)
+        for unit in units:
+            fresh.pop(unit.key, None)
+        return sum([unit.num_slots for unit in units[num_promised:num_there]])
 
-    def make_room(self, num_slots: int) -> bool:
+    def pin(self, keys: Sequence[OffloadKey]) -> None:
+        ends = [key for key in keys if key in self._slots]
+        self.policy.pin(ends)
+        for key in ends:
+            self._readers[key] = self._readers.get(key, 0) + 1
+
+    def unpin(self, keys: Sequence[OffloadKey]) -> None:
+        """Units that came while the real tier's were being read are where the order puts what was read, too."""
+        ends = [key for key in keys if key in self._slots]
+        self.policy.pin([key for key in ends if key not in self._readers])
+        self.policy.unpin(ends)
+        for key in ends:
+            num_readers = self._readers.pop(key, 1) - 1
+            if num_readers:
+                self._readers[key] = num_readers
+
+    def gave_up(self, keys: Sequence[OffloadKey]) -> None:
+        """The real tier no longer has these chunks. Those that were removed from outside have no readers any more."""
+        if self.left:
+            for key in keys:
+                self.left.pop(key, None)
+        if self._readers:
+            for key in keys:
+                self.policy.unpin([key] * self._readers.pop(key, 0))
+
+    def shrink_to(self, num_slots: int) -> None:
+        """Gives up what is more than this, as far as nobody reads it."""
+        self._make_room(self._num_slots - self._num_free - num_slots)
+
+    def _make_room(self, num_slots: int) -> bool:
         """Gives up this much more; False if it cannot."""
+        if num_slots <= 0:
+            return True
         victims = self.policy.evict(num_slots)
         for key in victims or ():
             self._num_free += self._slots.pop(key)
+            self._fresh.pop(key, None)
             if self._is_kept(key):
                 self.left[key] = None
         return victims is not None
 
     def _store(self, new: Sequence[StoredChunk], kept: Sequence[OffloadKey]) -> bool:
-        """Stores as much as fits. Whether everything fits."""
+        """Stores as much as fits beside these units. Whether everything fits."""
         for start in range(0, len(new), _UNITS_PER_PART):
             part = new[start : start + _UNITS_PER_PART]
-            needed = sum([unit.num_slots for unit in part])
-            if needed > self._num_free:
+            num_slots = sum([unit.num_slots for unit in part])
+            if num_slots > self._num_free:
                 self.policy.pin(kept)
-                has_room = self.make_room(needed - self._num_free)
+                has_room = self._make_room(num_slots - self._num_free)
                 self.policy.unpin(kept)
                 if not has_room:
+                    self.left |= {unit.key: None for unit in new[start:]}
                     return False
             self.policy.insert(part)
             kept = [*kept, *(unit.key for unit in part)]
             for unit in part:
                 self._slots[unit.key] = unit.num_slots
                 self.left.pop(unit.key, None)
-            self._num_free -= needed
+            self._num_free -= num_slots
         return True
+
+    def check_invariants(self) -> None:
+        self.policy.check_invariants()
+        assert self._num_free == self._num_slots - sum(self._slots.values())
+        assert self._fresh.keys() <= self._slots.keys()
+        assert self._readers.keys() <= self._slots.keys()
+        assert not self.left.keys() & self._slots.keys()
+        assert all(map(self._is_kept, self.left)), "the real tier has what a rival has not"
 
 
 class Contest:
@@ -147,27 +202,43 @@ class Contest:
         """The squares of what was added to that, request by request."""
 
     def resume(self, keys: Sequence[OffloadKey]) -> None:
-        """A request resumes with these chunks."""
-        ends = keys[self.chunks_per_unit - 1 :: self.chunks_per_unit]
+        """A request resumes with these chunks, which are the first ones of its sequence."""
+        ends = list(keys[self.chunks_per_unit - 1 :: self.chunks_per_unit])
+        ends += keys[-1:] if len(keys) % self.chunks_per_unit else ()
         for rival in self.rivals.values():
             rival.resume(ends)
 
-    def were_read(self, keys: Sequence[OffloadKey]) -> None:
+    def store(self, units: Sequence[StoredChunk]) -> None:
+        """The real tier has stored these units."""
         for rival in self.rivals.values():
-            rival.were_read(keys)
-
-    def gave_up(self, keys: Sequence[OffloadKey]) -> None:
-        """The real tier no longer has these chunks."""
-        for rival in self.rivals.values():
-            if rival.left:
-                for key in keys:
-                    rival.left.pop(key, None)
+            rival.store(units)
 
     def serve(self, units: Sequence[StoredChunk], num_promised: int) -> None:
         """A request promises this prefix, of which it has promised the first units before."""
         resumed = {order: rival.serve(units, num_promised) for order, rival in self.rivals.items()}
         self._longest = max(self._longest, sum([unit.num_slots for unit in units]))
         self._judge(resumed)
+
+    def pin(self, keys: Sequence[OffloadKey]) -> None:
+        for rival in self.rivals.values():
+            rival.pin(keys)
+
+    def unpin(self, keys: Sequence[OffloadKey]) -> None:
+        for rival in self.rivals.values():
+            rival.unpin(keys)
+
+    def gave_up(self, keys: Sequence[OffloadKey]) -> None:
+        for rival in self.rivals.values():
+            rival.gave_up(keys)
+
+    def shrink_to(self, num_slots: int) -> None:
+        """The real tier makes room, and holds this much then."""
+        for rival in self.rivals.values():
+            rival.shrink_to(num_slots)
+
+    def check_invariants(self) -> None:
+        for rival in self.rivals.values():
+            rival.check_invariants()
 
     def _judge(self, resumed: Mapping[Order, int]) -> None:
         """Notes how much of a request each order has resumed."""
@@ -186,20 +257,6 @@ class Contest:
     def _lead_needed(self, order: Order) -> float:
         """More than chance brings about, and more than one prompt, so that no single request decides."""
         return _DEVIATIONS * sqrt(self._squares[order]) + self._longest
-
-
-def _note(keys: dict[OffloadKey, None], key: OffloadKey) -> None:
-    keys[key] = None
-    if len(keys) > _MOST_RECENT:
-        del keys[next(iter(keys))]
-
-
-def _take_last(keys: dict[OffloadKey, None], units: Sequence[StoredChunk]) -> int:
-    """The number of these units up to the last one that is noted. Removes the notes of all of them."""
-    noted = [index for index, unit in enumerate(units, 1) if unit.key in keys]
-    for index in noted:
-        del keys[units[index - 1].key]
-    return noted[-1] if noted else 0
 
 
 def chunks_per_unit(num_slots: int, tokens_per_chunk: int) -> int:
@@ -224,3 +281,29 @@ def units_of(stretches: StretchColumns, tip: int, per_unit: int) -> list[StoredC
         units.append(StoredChunk(key, (end - start) * stretches.chunk_slots[tip], len(units), parent))
         parent, start = key, end
     return units
+
+
+def units_in(stretches: StretchColumns, number: int, per_unit: int) -> list[StoredChunk]:
+    """The whole units that end in a stretch; none if the unit before them is not known."""
+    keys, start = stretches.keys[number], stretches.starts[number]
+    first = start // per_unit * per_unit + per_unit
+    ends = range(first, start + len(keys) + 1, per_unit)
+    parent = _chunk_at(stretches, number, first - per_unit - 1) if ends else None
+    units: list[StoredChunk] = []
+    if first > per_unit and parent is None:
+        return units
+    for end in ends:
+        key = keys[end - start - 1]
+        units.append(StoredChunk(key, per_unit * stretches.chunk_slots[number], end // per_unit - 1, parent))
+        parent = key
+    return units
+
+
+def _chunk_at(stretches: StretchColumns, number: int, index: int) -> OffloadKey | None:
+    """The chunk at this place of the sequence that goes on to a stretch; None if it cannot be told."""
+    while number and stretches.chunk_slots[number]:
+        start = stretches.starts[number]
+        if index >= start - 1:
+            return stretches.keys[number][index - start] if index >= start else stretches.parents[number]
+        number = stretches.before(number)
+    return None

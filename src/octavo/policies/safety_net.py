@@ -11,11 +11,10 @@ from itertools import islice
 from octavo.chunks import OffloadKey
 from octavo.policies.base import EvictionPolicy
 from octavo.policies.point_table import PointTable
-from octavo.policies.rivals import Contest, Order, Rival, units_of
+from octavo.policies.rivals import Contest, Order, units_in, units_of
 from octavo.policies.stretches import StretchTable
 
 _MOST_LOOKS = 16
-_MOST_AHEAD = 2
 
 
 class SafetyNet:
@@ -42,9 +41,16 @@ class SafetyNet:
         """A request resumes with these chunks."""
         self._contest.resume(keys)
 
-    def were_read(self, keys: Sequence[OffloadKey]) -> None:
-        """A reader of these chunks is done."""
-        self._contest.were_read(keys)
+    def stored(self, numbers: Sequence[int]) -> None:
+        """These stretches have come."""
+        per_unit = self._contest.chunks_per_unit
+        self._contest.store([unit for number in numbers for unit in units_in(self._stretches, number, per_unit)])
+
+    def pin(self, keys: Sequence[OffloadKey]) -> None:
+        self._contest.pin(keys)
+
+    def unpin(self, keys: Sequence[OffloadKey]) -> None:
+        self._contest.unpin(keys)
 
     def serve(self, key: OffloadKey, promised_tokens: int) -> None:
         """A writer promises the point that ends with this chunk, and has promised this much of it before."""
@@ -58,29 +64,25 @@ class SafetyNet:
         """The real tier no longer has these chunks."""
         self._contest.gave_up(keys)
 
+    def make_room(self, num_slots: int) -> None:
+        """The real tier is about to give up this much."""
+        self._contest.shrink_to(self._stretches.num_slots - num_slots)
+
     def least(self, num_slots: int) -> tuple[int, int] | None:
         """A point that the leader's tier no longer has, and how many of its slots may go, if this many are wanted. None
         if no such point is found within the bounded search."""
-        rival = self._contest.rivals[self._contest.leader]
-        for _ in range(_MOST_AHEAD):
-            found = self._least_left(rival, num_slots)
-            if found or not rival.make_room(num_slots):
-                return found
-        return self._least_left(rival, num_slots)
-
-    def check_invariants(self) -> None:
-        for rival in self._contest.rivals.values():
-            assert all(map(self._is_there, rival.left)), "the real tier has what a rival has not"
-
-    def _least_left(self, rival: Rival, num_slots: int) -> tuple[int, int] | None:
-        for key in list(islice(rival.left, _MOST_LOOKS)):
+        left = self._contest.rivals[self._contest.leader].left
+        for key in list(islice(left, _MOST_LOOKS)):
             found = self._end_above(key, num_slots)
             if found:
                 return found
-            del rival.left[key]
+            del left[key]
             if self._is_there(key):
-                rival.left[key] = None
+                left[key] = None
         return None
+
+    def check_invariants(self) -> None:
+        self._contest.check_invariants()
 
     def _is_there(self, key: OffloadKey) -> bool:
         number = self._stretches.find(key)

@@ -31,7 +31,7 @@ class StretchTable(HeldStretches):
         """`links`: by the last four bytes of a key, which name its group."""
         super().__init__(links)
         self._pinned = PinnedChunks()
-        self.num_idle_slots = 0
+        self.num_slots = self.num_idle_slots = 0
 
     def parts(self) -> Sequence[Part]:
         return [*self._numbers.parts(), *self._pinned.parts(), self.keys, self.parents]
@@ -82,6 +82,7 @@ class StretchTable(HeldStretches):
                 shards[key[0]][key] = number
         self.parents[number] = None if links is Links.NONE else parent
         self.chunk_slots[number], self.starts[number] = chunk_slots, position
+        self.num_slots += chunk_slots * len(keys)
         self.num_idle_slots += chunk_slots * len(keys)
         self._lists.append(IDLE if self.num_holders[number] else UNNEEDED, number)
         if links is Links.PREFIX:
@@ -250,6 +251,7 @@ class StretchTable(HeldStretches):
         shards = self._numbers.shards
         for key in taken:
             del shards[key[0]][key]
+        self.num_slots -= count * chunk_slots
         self.num_idle_slots -= count * chunk_slots
         if count < len(keys):
             self.keys[number] = keys[:-count]
@@ -270,6 +272,7 @@ class StretchTable(HeldStretches):
     def remove(self, key: OffloadKey) -> None:
         """The chunk is gone. While it is held it is a hole."""
         number = self.cut_last(self.cut_after(key), 1)
+        self.num_slots -= self.slots_of(number)
         if key in self._pinned:
             self._pinned.forget(key)
         else:
@@ -304,6 +307,7 @@ class StretchTable(HeldStretches):
             is_pinned = [key in self._pinned for key in self.keys[number]]
             assert len(set(is_pinned)) == 1, "a stretch is read as a whole"
             assert self.chunk_slots[number] or self.num_holders[number], "nobody waits for a hole"
+        assert self.num_slots == sum(map(self.slots_of, numbers))
         assert self.num_idle_slots == sum(map(self.slots_of, idle))
         unneeded, others = set(self._lists.items(UNNEEDED)), set(self._lists.items(IDLE))
         assert unneeded == {number for number in idle if not self.num_holders[number]}
