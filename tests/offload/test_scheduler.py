@@ -2,13 +2,14 @@
 
 import pytest
 
+from octavo.chunks import ALL_BLOCKS, make_offload_key
 from octavo.events import GroupView, external_hashes
 from octavo.hashing import RequestIdentity
 from octavo.namespace import may_persist
 from octavo.offload.loads import Readiness
 from octavo.offload.stores import StorePolicy
 from octavo.policies import POLICIES, LRUPolicy
-from octavo.testing import StepPlan
+from octavo.testing import NaiveEngine, StepPlan
 from rigs.faulty_tier import FaultyTier, TierFault
 from rigs.naive_tier import NaiveTier
 from rigs.served import BLOCKS, BOUNDARY, MODELS, PROMPT, Served
@@ -395,3 +396,36 @@ def test_a_use_names_no_chunk_of_which_a_longer_one_has_all(monkeypatch):
     served.serve_offloaded(longer)
     assert served.serve_offloaded(longer) == 32
     assert uses == [2, 2]
+
+
+@pytest.mark.parametrize("chunks_in_memory", [6, 200])
+def test_a_chunk_that_memory_has_a_part_of_is_stored_whole(chunks_in_memory):
+    """Whether or not its promise takes so much of memory that it is pinned."""
+    served = Served(
+        "window + full",
+        chunks_in_memory=chunks_in_memory,
+        blocks_per_chunk=4,
+        may_persist=lambda request: request.num_prompt_tokens < 90,
+    )
+    served.serve_offloaded(range(29))
+    request = served.begin(range(33))
+    served.wait(request)
+    served.look_up(request)
+    served.schedule([StepPlan(request=request, num_tokens=33, sampled=(0,))])
+    NaiveEngine.commit(served, request)
+    for first in (1000, 2000):  # others take the pages of the blocks that the window has left
+        served.serve_offloaded(range(first, first + 90))
+    served.offload.computed(request.blocks, served.now)
+    served.free(request)
+    served.settle()
+    group = served.group_of["sliding_window"]
+    part, whole = (make_offload_key(request.blocks.hashes(group)[block], group) for block in (6, 7))
+    manager = served.offloading_manager
+    assert manager.held_blocks([part, whole]) == [0b111, 0b1100]
+
+    manager._resident.drop([part])
+    served.forget()
+    assert served.serve_offloaded(range(33)) < 32
+    assert manager.held_blocks([whole]) == [ALL_BLOCKS]
+    served.forget()
+    assert served.serve_offloaded(range(33)) == 32

@@ -1,7 +1,7 @@
 """Pins on the chunks that a promise has stored so far, until its last part: a prompt that is larger than memory must
 not evict its own first chunks. Of windows and states only the chunks of the last whole boundary stay pinned."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from octavo.chunks import OffloadKey, get_offload_group_idx
 from octavo.ids import Slot
@@ -24,13 +24,19 @@ class StorePins:
         """The stage of the last boundary that is whole."""
 
     def add(self, keys: Sequence[OffloadKey], stage: Stage) -> None:
-        """A stage needs these chunks: they are in memory, or a store brings them."""
-        self._awaited.update(dict.fromkeys(keys, stage))
+        """A stage needs these chunks: they are in memory, or another request's store brings them."""
+        self.expect(keys, stage)
         self.arrived(keys)
+
+    def expect(self, keys: Iterable[OffloadKey], stage: Stage) -> None:
+        """A store brings these chunks for a stage. Memory may have them with fewer blocks until then."""
+        self._awaited.update(dict.fromkeys(keys, stage))
 
     def arrived(self, keys: Sequence[OffloadKey]) -> None:
         """These chunks are in memory now, unless their store failed."""
-        wanted = [key for key in keys if key in self._awaited and self._is_of_use(key, self._awaited[key])]
+        wanted = [
+            key for key in dict.fromkeys(keys) if key in self._awaited and self._is_of_use(key, self._awaited[key])
+        ]
         for pin in self._manager.pin(wanted):
             del self._awaited[pin[0]]
             is_prefix = self._is_prefix[get_offload_group_idx(pin[0])]

@@ -72,7 +72,7 @@ class Stage:
     chunks: list[ChunkOnDevice] = field(default_factory=list)
     """The chunks that no tier has, in the order of the sequence."""
     keys_there: list[OffloadKey] = field(default_factory=list)
-    """The chunks that tiers have already."""
+    """The chunks that tiers have already, and that no stage brings with more blocks."""
     keys_of_runs: set[OffloadKey] = field(default_factory=set)
     """The chunks of windows and states, which no later boundary needs."""
 
@@ -220,11 +220,12 @@ def _add_run(
 ) -> None:
     if not run:
         return
-    stage.keys_there += blocks.offloaded.keys_in(run)
     for chunk in _chunks_to_store(state, blocks.device, blocks.offloaded.missing_in(run), run):
         if chunk.chunk.key not in planned:
             planned.add(chunk.chunk.key)
             stage.chunks.append(chunk)
+    keys = blocks.offloaded.keys_in(run)
+    stage.keys_there += keys if state.blocks_per_chunk == 1 else [key for key in keys if key not in planned]
 
 
 def _chunks_to_store(

@@ -207,7 +207,7 @@ class Storer:
         """Holds the rows of the first job and begins to copy them, or gives the job up. False: try again when a store
         has ended. A slow tier delays stores, since one whole promise on it is worth more than parts of many."""
         if job.promise is self._pinned:
-            self._pins.add([*job.stage.keys_there, *(chunk.chunk.key for chunk in job.chunks)], job.stage)
+            self._pins.add(job.stage.keys_there, job.stage)
             job.stage.keys_there.clear()
         chunks, rows = self._still_on_device(job)
         if len(chunks) < len(job.chunks):
@@ -225,6 +225,11 @@ class Storer:
                 return False
             self._make_smaller(job)
             return True
+        if job.promise is self._pinned:
+            keys = [chunk.chunk.key for chunk in chunks]
+            coming = {keys[index] for index in prepared.indices}
+            self._pins.expect(coming, job.stage)
+            self._pins.add([key for key in keys if key not in coming], job.stage)
         if prepared.indices:
             self._copy(prepared, chunks, rows, job.promise.state.request)
         self._submitted(job, is_whole=is_whole)
