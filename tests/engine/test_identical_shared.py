@@ -33,15 +33,15 @@ def start(family, folder, **settings):
     return start_over(family, {"shared": shared})
 
 
-def start_over(family, tiers):
+def start_over(family, tiers, **options):
     offload = offload_always({"memory": "4MiB", **tiers})
     config = family.config(MEMORY_BYTES)
-    return Engine.from_config(config, make_offload=offload_maker(config, offload))
+    return Engine.from_config(config, make_offload=offload_maker(config, offload, **options))
 
 
-def serve(engine, family, prompts):
+def serve(engine, family, prompts, **options):
     """Serves, compares with what was computed without any cache, and says what was resumed, by medium."""
-    for prompt, answer in zip(prompts, generate(engine, prompts, NEW_TOKENS), strict=True):
+    for prompt, answer in zip(prompts, generate(engine, prompts, NEW_TOKENS, **options), strict=True):
         answer.check_is(family.answer(prompt, NEW_TOKENS))
     return resumed(engine)
 
@@ -82,3 +82,16 @@ def test_an_engine_resumes_from_a_disk_that_was_warmed_from_the_store(family, pr
     assert found == {"disk": sum((len(prompt) - 1) // step * step for prompt in prompts)}
     check_nothing_is_held(second, Clock())
     second.close()
+
+
+def test_a_tenant_with_a_quota_resumes_what_another_engine_has_stored(family, prompts, tmp_path):
+    store = {"shared": {"url": f"file://{tmp_path}", "find_seconds": 60, "load_seconds": 60, "store_seconds": 60}}
+    first, second = (start_over(family, store, quotas={"tenant": 4 << 20}) for _ in range(2))
+    step = first.manager.config.resume_granularity
+    serve(first, family, prompts, cache_salt="tenant")
+    settle(first)
+    found = serve(second, family, prompts, cache_salt="tenant")
+    assert found == {"objects": sum((len(prompt) - 1) // step * step for prompt in prompts)}
+    for engine in (first, second):
+        check_nothing_is_held(engine, Clock())
+        engine.close()

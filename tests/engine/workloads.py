@@ -210,11 +210,12 @@ def generate(
     num_tokens: int,
     *,
     between_steps: Callable[[], None] = lambda: None,
+    cache_salt: str | None = None,
 ) -> list[Answer]:
     """Answers to prompts that come all at once."""
     answers = [Answer() for _ in prompts]
     for number, prompt in enumerate(prompts):
-        engine.add_request(str(number), prompt, greedy(num_tokens))
+        engine.add_request(str(number), prompt, greedy(num_tokens), cache_salt=cache_salt)
     began = engine._clock()
     while engine.has_unfinished:
         for output in engine.step():

@@ -111,3 +111,24 @@ def test_a_reset_gives_the_quota_back(world):
     assert world.store(of(4), of(5), of(6)) == 3
     assert there(world, [4, 5, 6]) == [True] * 3
     assert world.manager.status().counters["quota_evicted"] == 0
+
+
+def test_what_others_have_stored_counts_once_it_is_read(world, tier):
+    """As on a tier that engines share. What does not fit beside the rest of its request is not found any more."""
+    other = OffloadWorld(LRUPolicy(GROUPS, NUM_SLOTS), [tier])
+    assert other.store(*(of(number) for number in range(4))) == 4
+    other.settle()
+    assert world.store(of(9)) == 1
+    world.settle()
+    keys = [key_of(number) for number in range(4)]
+    for number in range(3):
+        pending = world.manager.promote([of(number)], world.now, world.now + 5, beside=keys[:number])
+        assert pending == [LookupResult.HIT_PENDING]
+        world.settle()
+        assert world.load(*keys[: number + 1]) == set()
+    assert there(world, [9, 0, 1, 2]) == [False, True, True, True]
+    assert world.manager.promote([of(3)], world.now, world.now + 5, beside=keys[:3]) == [LookupResult.MISS]
+    assert world.load(*keys[:3]) == set()
+    counters = world.manager.status().counters
+    assert (counters["promoted"], counters["quota_evicted"], counters["quota_refused"]) == (3, 1, 1)
+    other.manager.close()

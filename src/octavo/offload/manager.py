@@ -268,7 +268,10 @@ class OffloadingManager:
         self._promotions.want(chunk.key for chunk in chunks)
         indices, _, there = self._finder.missing(chunks)
         if indices and deadline > now:
-            self._promotions.start([chunks[index] for index in indices], [*there, *beside], now, deadline)
+            wanted = [chunks[index] for index in indices]
+            if self._tenants:
+                wanted = self._tenants.admit_read(wanted, [*there, *beside])
+            self._promotions.start(wanted, [*there, *beside], now, deadline)
         stands = self.lookup([chunk.key for chunk in chunks])
         for index in indices:
             if stands[index] is LookupResult.HIT:  # with fewer blocks than are wanted

@@ -35,11 +35,13 @@ class Quotas:
     def __bool__(self) -> bool:
         return bool(self.bytes_by_tenant)
 
-    def too_many(self, chunks: Iterable[OwnedChunk]) -> set[OffloadKey]:
-        """The chunks, of those to be stored together, that exceed their tenant's quota. The first chunks of a sequence
-        are worth most, so the last ones exceed it."""
+    def too_many(self, chunks: Iterable[OwnedChunk], beside: Iterable[OffloadKey] = ()) -> set[OffloadKey]:
+        """The chunks, of those to be stored together, that exceed their tenant's quota, if the chunks `beside` are to
+        stay. The first chunks of a sequence are worth most, so the last ones exceed it."""
         refused: set[OffloadKey] = set()
         coming = dict.fromkeys(self.bytes_by_tenant, 0)
+        for key in set(beside) & self._tenant_of.keys():
+            coming[self._tenant_of[key]] += self._chunks[self._tenant_of[key]][key]
         for key, tenant, num_bytes in chunks:
             if tenant in coming:
                 coming[tenant] += num_bytes

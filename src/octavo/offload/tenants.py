@@ -56,6 +56,23 @@ class Tenants:
         if chunks:
             self._make_room([self._owned(chunk, mask) for chunk, mask in zip(chunks, masks, strict=True)])
 
+    def admit_read(self, chunks: Sequence[WantedChunk], beside: Sequence[OffloadKey]) -> list[WantedChunk]:
+        """The chunks, of those to be read into memory, that may be. Tiers that engines share have some that do not
+        count yet, as others stored them: they count from now on. What does not fit is not found there any more.
+        `beside` names chunks of the same request, which stay."""
+        new = [chunk for chunk in chunks if self._quotas.has_lost(chunk.key, chunk.tenant)]
+        if not new:
+            return list(chunks)
+        staying = [*beside, *(chunk.key for chunk in chunks)]
+        self._quotas.touch(staying)
+        owned = [self._owned(chunk, mask) for chunk, mask in zip(new, self._sizes.masks(new), strict=True)]
+        refused = self._quotas.too_many(owned, staying)
+        self._make_room([chunk for chunk in owned if chunk.key not in refused])
+        if refused:
+            self.num_refused += len(refused)
+            self._below.remove(list(refused))
+        return [chunk for chunk in chunks if chunk.key not in refused]
+
     def lost_indices(self, chunks: Sequence[WantedChunk]) -> list[int]:
         """The indices of stored chunks that made room for others while they were being stored."""
         return [index for index, chunk in enumerate(chunks) if self._quotas.has_lost(chunk.key, chunk.tenant)]
