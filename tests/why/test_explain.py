@@ -18,13 +18,14 @@ class World:
         self.manager.pool.departures = Departures()
         self.log = WhyLog(self.manager, self.manager.pool.departures)
 
-    def serve(self, name, tokens, identity=PLAIN):
+    def serve(self, name, tokens, identity=PLAIN, *, is_aborted=False):
         manager = self.manager
         request = manager.begin_request(f"b{name}", tokens, identity)
         assert manager.allocate(request, len(tokens), resume=manager.find_resume(request)) is not None
         self.log.started(name, request, {}, waited_s=0.5)
         manager.commit(request, len(tokens))
-        self.log.ended(name, request)
+        if not is_aborted:
+            self.log.ended(name, request)
         manager.free(request)
 
     def why(self, name, **options):
@@ -39,6 +40,17 @@ def test_a_tenant_hears_of_its_own_requests_only():
     assert world.why("r1", tenant=name_tenant("b")).differs is None
     assert world.why("r1", tenant=name_tenant("a")) is None
     assert world.why("r2", tenant=name_tenant("a")).resumed_tokens == 28
+
+
+def test_who_has_computed_less_is_not_named():
+    """The rest was computed by one that was aborted; on a shared store it may be another engine's."""
+    world, tokens = World(), list(range(30))
+    world.serve("short", tokens[:10])
+    world.serve("aborted", tokens, is_aborted=True)
+    for name, by in (("again", ""), ("and again", "again")):
+        world.serve(name, tokens)
+        report = world.why(name)
+        assert (report.computed_before_tokens, report.computed_before_by) == (28, by)
 
 
 def test_the_ring_is_bounded():

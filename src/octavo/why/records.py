@@ -159,14 +159,14 @@ class WhyLog:
     # ---- helpers -----------------------------------------------------------------------------------------------
 
     def _computed_before(self, blocks: RequestBlocks, most: int) -> tuple[int, str]:
-        """The last boundary up to which others have computed the same tokens, and the id of one of them. As hashes are
-        chained, none is known after the first that is not."""
+        """The last boundary up to which others have computed the same tokens, and the id of one of them if that is
+        known. As hashes are chained, none is known after the first that is not."""
         hashes, granule = blocks.hashed, self.config.resume_granularity
         known = bisect_left(hashes, True, key=lambda name: name not in self._seen)
-        by = (self._seen.get(hashes[known - 1]) or "") if known else ""
         seen = known * self.config.hash_block_size
         told = max(seen, blocks.promises.known_tokens, blocks.promises.branch_point or 0, blocks.num_computed_tokens)
-        return min(most, told // granule * granule), by
+        before = min(most, told // granule * granule)
+        return before, (self._seen.get(hashes[known - 1]) or "") if known and seen >= before else ""
 
     def _became_of(self, blocks: RequestBlocks, group_idx: GroupIdx, needed: Sequence[int]) -> list[Cause | None]:
         index, hashes = self._indexes[group_idx], blocks.hashes(group_idx)

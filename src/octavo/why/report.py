@@ -61,7 +61,7 @@ class WhyReport(msgspec.Struct, frozen=True, kw_only=True):
     computed_before_tokens: int
     """The last boundary up to which others had computed the same tokens."""
     computed_before_by: str = ""
-    """The id of one of them."""
+    """The id of one of them; empty if it is not known, as of an aborted one or of another engine's."""
     lost_tokens: int = 0
     """Tokens that were computed again, though others had computed them."""
     lost_seconds: float | None = None
