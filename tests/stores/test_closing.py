@@ -54,3 +54,19 @@ def test_the_last_call_comes_when_no_other_runs():
     loop.submit(asyncio.sleep(0)).result()
     loop.close(last)
     assert events == ["runs", "ended", "last"]
+
+
+def test_what_is_told_after_the_end_is_ignored():
+    """As a library's thread does whose call was cancelled."""
+
+    async def find_loop():
+        return asyncio.get_running_loop()
+
+    async def last():
+        pass
+
+    events, thread = [], LoopThread("octavo-test")
+    loop = thread.submit(find_loop()).result()
+    thread.close(last)
+    loop.call_soon_threadsafe(events.append, "told")
+    assert events == []

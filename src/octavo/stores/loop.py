@@ -5,9 +5,11 @@ import threading
 import weakref
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from contextvars import Context
+from typing import Any, TypeVar, TypeVarTuple
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 _JOIN_S = 5.0
 
 
@@ -15,14 +17,15 @@ class LoopThread:
     """A thread that starts at once, and ends with `close`."""
 
     def __init__(self, name: str) -> None:
-        self._loop = asyncio.new_event_loop()
+        self._loop = _Loop()
         self._submitted: weakref.WeakSet[Coroutine[Any, Any, object]] = weakref.WeakSet()
         self._last: Callable[[], Coroutine[Any, Any, object]] | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
-        """Starts coroutines in the order of the calls."""
+        """Starts coroutines in the order of the calls. Not after `close`."""
+        assert not self._loop.is_closed(), "the thread has ended"
         self._submitted.add(work)
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
@@ -49,3 +52,18 @@ class LoopThread:
         for task in cancelled:
             task.cancel()
         self._loop.run_until_complete(asyncio.gather(*cancelled, return_exceptions=True))
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """Once it is closed, it ignores whoever calls. A library's own threads may still tell of calls that were cancelled
+    when it ended; those of obstore would write their error to stderr, with a traceback."""
+
+    def call_soon_threadsafe(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        try:
+            return super().call_soon_threadsafe(callback, *args, context=context)
+        except RuntimeError:
+            if not self.is_closed():
+                raise
+            return asyncio.Handle(callback, args, self, context)
