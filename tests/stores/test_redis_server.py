@@ -1,5 +1,6 @@
 """The Redis tier over a real Redis and Valkey, where they are installed: a tier's contract, and what can be wrong."""
 
+import asyncio
 import re
 from hashlib import sha256
 from pathlib import Path
@@ -7,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from redis import Redis
-from redis.asyncio import BlockingConnectionPool
+from redis.asyncio import BlockingConnectionPool, Redis as AsyncRedis
 from redis.exceptions import AskError, ClusterDownError, MasterDownError, MovedError
 
 from octavo.chunks import ALL_BLOCKS
@@ -15,6 +16,7 @@ from octavo.cli import run
 from octavo.errors import InputError, TierError
 from octavo.offload import SharedConfig
 from octavo.stores import delete_items
+from octavo.stores.redis import RedisClient
 from octavo.stores.redis.troubles import explain
 from octavo.testing import tier_driver
 from octavo.tiers import TierContext, TierState, spec_from_config
@@ -198,6 +200,54 @@ def test_a_server_that_gives_up_the_name_of_an_epoch_is_told_once(suite, server,
         driver.poll_until(driver.tier.is_reset_durable, "the reset")
     assert [record.message.split(" is gone, ")[0] for record in caplog.records] == [f"Redis tier: {epoch.decode()}"]
     assert "its maxmemory-policy should be volatile-lru" in caplog.text
+
+
+@pytest.mark.parametrize("hears_first", [True, False], ids=["in its next lookup", "in its next store"])
+def test_a_reset_that_the_server_has_lost_is_done_once_more(suite, server, tmp_path, caplog, hears_first):
+    """After a failover, or a restart from a snapshot, the epoch before the reset is back, and so are its chunks."""
+    wanted = tier_driver.chunks(range(6))
+    with suite.driver(tmp_path) as driver:
+        assert driver.store(wanted) == frozenset()
+        snapshot = {name: server.dump(name) for name in server.scan_iter("octavo:*")}
+        driver.tier.reset()
+        driver.poll_until(driver.tier.is_reset_durable, "the reset")
+        server.flushdb()
+        for name, value in snapshot.items():
+            server.restore(name, 0, value)
+        if hears_first:
+            assert driver.found(range(6)) == [0] * 6
+        assert driver.store(wanted[:3]) == frozenset()
+        with suite.driver(tmp_path) as other:
+            assert other.found(range(6)) == [ALL_BLOCKS] * 3 + [0] * 3
+    assert len([record for record in caplog.records if "gone back to a former epoch" in record.message]) == 1
+
+
+def test_a_late_answer_resets_nothing(redis):
+    """It tells the epoch before a reset that has reached the server since."""
+
+    class Late(AsyncRedis):
+        late = None
+
+        async def get(self, name):
+            answer = await super().get(name)
+            answer, self.late = self.late or answer, None
+            return answer
+
+    async def ask():
+        async with Late.from_url(redis["URL"]) as server:
+            await server.flushdb()
+            client = RedisClient(server, namespace=bytes(16), family=b"", most_chunk_bytes=1, keep_s=60)
+            await client.probe()
+            (name,) = await server.keys("octavo:*")
+            former = await server.get(name)
+            await client.forget_all()
+            server.late = former
+            await client.probe()
+            return former, await server.get(name), client.generation
+
+    former, now, generation = asyncio.run(ask())
+    assert now != former
+    assert generation == 1
 
 
 def test_what_is_stored_after_a_reset_by_another_engine_is_found_by_a_third(suite, tmp_path):

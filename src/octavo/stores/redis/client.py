@@ -32,6 +32,16 @@ MOST_CONNECTIONS = 16
 _MOST_STORING = MOST_CONNECTIONS // 2
 """The most connections that store at once. So however slow stores are, lookups and loads find a connection."""
 _NOBODY = "shared"
+_MOST_FORMER = 1024
+"""The most former epochs that are remembered; the oldest is forgotten first."""
+_IS_GONE = (
+    "Redis tier: %s is gone, and all that was stored before with it: the server was emptied, or gives up values that "
+    "do not expire; its maxmemory-policy should be volatile-lru"
+)
+_IS_BACK = (
+    "Redis tier: %s has gone back to a former epoch, and nothing of that is used: the server has lost its last writes, "
+    "or its address leads to several servers"
+)
 
 
 class RedisClient(RemoteClient):
@@ -61,8 +71,10 @@ class RedisClient(RemoteClient):
         self._described = name_description(self._family, self._namespace)
         self._epoch = b""
         """Empty until it is read."""
+        self._former: dict[bytes, None] = {}
+        """The epochs before it, as far as this engine was there."""
         self._storing = asyncio.Semaphore(_MOST_STORING)
-        self._has_said = False
+        self._said: set[str] = set()
 
     async def probe(self) -> None:
         async with self._asking():
@@ -143,27 +155,39 @@ class RedisClient(RemoteClient):
         if epoch is None:  # a new server, or one that has lost its data: no engine finds what was stored before
             if self._description is not None:
                 self._description.renew()
-            self._tell_of_loss()
+            if self._epoch:
+                self._say_once(_IS_GONE)
             await self._redis.set(self._family, token_hex(8), nx=True)
             epoch = await self._redis.get(self._family)
         if epoch is None:
             raise StoreDownError("it does not keep what it is given")
         if not isinstance(epoch, bytes):
             raise _other_answer()
-        self._enter(epoch)
+        self._enter(await self._leave_former() if epoch in self._former else epoch)
 
-    def _tell_of_loss(self) -> None:
-        """Logs once that what was stored is lost, as it may be the server's configuration that does it."""
-        if self._epoch and not self._has_said:
-            self._has_said = True
-            _log.warning(
-                "Redis tier: %s is gone, and all that was stored before with it: the server was emptied, or gives up "
-                "values that do not expire; its maxmemory-policy should be volatile-lru",
-                self._family,
-            )
+    async def _leave_former(self) -> bytes:
+        """The present epoch, where an answer told a former one. It may have been late. If it was not, the server has
+        lost a reset, as after a failover or a restart from a snapshot: the reset is done once more."""
+        epoch = await self._redis.get(self._family)
+        if epoch is not None and epoch not in self._former:
+            return bytes(epoch)
+        epoch = token_hex(8).encode()
+        await self._redis.set(self._family, epoch)
+        self._say_once(_IS_BACK)
+        return epoch
+
+    def _say_once(self, warning: str) -> None:
+        """It may be the server's configuration that does it, again and again."""
+        if warning not in self._said:
+            self._said.add(warning)
+            _log.warning(warning, self._family)
 
     def _enter(self, epoch: bytes) -> None:
-        self.generation += self._epoch not in (b"", epoch)
+        if self._epoch not in (b"", epoch):
+            self.generation += 1
+            self._former[self._epoch] = None
+            if len(self._former) > _MOST_FORMER:
+                del self._former[next(iter(self._former))]
         self._epoch = epoch
 
     def _folder(self, tenant: bytes) -> str:
