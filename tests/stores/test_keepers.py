@@ -1,10 +1,15 @@
 """A store without an engine: on a folder, on a real S3 server, and on a real Redis."""
 
+import base64
+import hmac
 import json
 import os
 import time
+from email.utils import formatdate
 from pathlib import Path
+from urllib.parse import quote
 
+import httpx
 import obstore
 import pytest
 from redis import Redis
@@ -110,6 +115,37 @@ class TestS3(ObjectsKeeperSuite):
 
     def settings(self, folder):
         return {"url": f"s3://octavo/{folder.parent.name}-{folder.name}", "endpoint": self.endpoint}
+
+    def put_raw(self, url, name):
+        """Under a name that obstore would change."""
+        path, date = quote(f"{url.removeprefix('s3:/')}/{name}"), formatdate(usegmt=True)
+        signed = hmac.digest(os.environ["AWS_SECRET_ACCESS_KEY"].encode(), f"PUT\n\n\n{date}\n{path}".encode(), "sha1")
+        key = f"AWS {os.environ['AWS_ACCESS_KEY_ID']}:{base64.b64encode(signed).decode()}"
+        answer = httpx.put(f"{self.endpoint}{path}", headers={"Date": date, "Authorization": key}, timeout=30)
+        assert answer.status_code == 200, answer.text
+
+    @pytest.mark.parametrize("name", ["logs//2026", "logs/\1", "2026//x"])
+    def test_names_of_others_are_in_the_way_of_nothing(self, tmp_path, capsys, name):
+        spec = self.make_spec(tmp_path)
+        self.fill(spec)
+        self.put_raw(spec.config.url, name)
+        at = [spec.config.url, "--endpoint", self.endpoint]
+        for command in ("ls", "stat", "verify", "gc"):
+            assert run(["store", command, *at]) == 0
+        assert run(["store", "gc", *at, "--size", "1KiB"]) == 0
+        assert "\n1 object, " in capsys.readouterr().out
+        with self.keeper(spec) as keeper:
+            assert not list(filter(None, keeper.entries()))
+
+    def test_a_name_that_hides_all_others_is_told_with_the_remedy(self, tmp_path, capsys):
+        """Nobody can list the folder that it is in."""
+        spec = self.make_spec(tmp_path)
+        self.fill(spec)
+        self.put_raw(spec.config.url, "/x")
+        assert run(["store", "gc", spec.config.url, "--endpoint", self.endpoint]) == 2
+        assert capsys.readouterr().err.endswith(
+            "contained empty path segment; delete that object, or give engines a prefix of their own in the url\n"
+        )
 
 
 @pytest.mark.stores

@@ -80,6 +80,9 @@ class FolderKeeper(ObjectsKeeper):
         if whole := [item for item in items if item.name not in halves]:
             super().delete(whole)
 
+    def _list_all(self) -> Iterator[Seen]:
+        return self._list("")
+
     def _list(self, folder: str) -> Iterator[Seen]:
         for seen in self._walk(folder):
             if not _IS_HALF.search(seen.path):

@@ -9,11 +9,11 @@ from octavo.chunks import OffloadKey
 from octavo.errors import TierError
 from octavo.stores import MOST_DESCRIPTION_BYTES, Finding, StoredItem, StoreKeeper, examine, open_description
 from octavo.stores.objects.layout import TAIL_BYTES, Index, name_description, parse_tail
-from octavo.stores.objects.troubles import explain
+from octavo.stores.objects.troubles import explain, has_odd_names
 from octavo.tiers.disk import RecordCipher
 
 NAME = re.compile(r"([0-9a-f]+)/(\d{8})/([0-9a-f]{32})/([0-9a-f]+|shared)/[0-9a-f]+/[0-9a-f]+/[0-9a-f]+/[0-9a-f]+")
-FAMILY = re.compile(r"[0-9a-f]+")
+FAMILY = re.compile(r"[0-9a-f]{32}")
 _DESCRIPTION = re.compile(r"[0-9a-f]+/names/([0-9a-f]{32})")
 _EPOCH = re.compile(r"([0-9a-f]+)/epochs/(\d+)")
 
@@ -24,6 +24,10 @@ class Seen(NamedTuple):
     path: str
     num_bytes: int
     modified_s: int
+
+
+def _see(meta: Mapping[str, Any]) -> Seen:
+    return Seen(meta["path"], meta["size"], int(meta["last_modified"].timestamp()))
 
 
 class ObjectsKeeper(StoreKeeper):
@@ -37,7 +41,7 @@ class ObjectsKeeper(StoreKeeper):
 
     def entries(self) -> Iterator[StoredItem | None]:
         epochs: dict[str, int] = {}
-        for seen in self._list(""):
+        for seen in self._list_all():
             if name := NAME.fullmatch(seen.path):
                 family, epoch, namespace, tenant = name.groups()
                 if family not in epochs:
@@ -118,13 +122,26 @@ class ObjectsKeeper(StoreKeeper):
         except (BaseError, OSError) as error:
             raise TierError(f"{self.url}: {explain(error)}") from error
 
+    def _list_all(self) -> Iterator[Seen]:
+        """All objects. Folders of others are passed over from the first name on that obstore cannot tell."""
+        import obstore
+        from obstore.exceptions import BaseError
+
+        top = obstore.list_with_delimiter(self._store)
+        yield from map(_see, top["objects"])
+        for folder in top["common_prefixes"]:
+            try:
+                yield from self._list(folder)
+            except BaseError as error:
+                if FAMILY.fullmatch(folder) or not has_odd_names(error):
+                    raise
+
     def _list(self, folder: str) -> Iterator[Seen]:
         """All objects in a folder."""
         import obstore
 
-        for page in obstore.list(self._store, folder or None):
-            for meta in page:
-                yield Seen(meta["path"], meta["size"], int(meta["last_modified"].timestamp()))
+        for page in obstore.list(self._store, folder):
+            yield from map(_see, page)
 
     def _list_families(self) -> Sequence[str]:
         """The names at the top, those of others among them."""

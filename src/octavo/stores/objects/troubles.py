@@ -8,6 +8,7 @@ from octavo.stores.client import StoreBusyError, StoreDownError
 
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
+_ODD_NAMES = ("object with invalid path", "cannot decode input using UTF-8")
 _RIGHTS = "give credentials that may list, read, write and delete there (environment, profile or instance role)"
 
 
@@ -85,6 +86,8 @@ _TROUBLES = (
 
 def explain(error: Exception) -> StoreDownError:
     """The explanation of an error that obstore raised."""
+    if has_odd_names(error):
+        return StoreDownError(first_line(error), "delete that object, or give engines a prefix of their own in the url")
     text = f"{type(error).__name__} {error}"
     answer = " ".join(found[1] for pattern in (_STATUS, _CODE) if (found := pattern.search(text)))
     for trouble in _TROUBLES:
@@ -93,6 +96,12 @@ def explain(error: Exception) -> StoreDownError:
             kind = StoreBusyError if trouble.sentence == "it throttles" else StoreDownError
             return kind(sentence, trouble.remedy)
     return StoreDownError(f"it answers {answer}" if answer else first_line(error))
+
+
+def has_odd_names(error: Exception) -> bool:
+    """Whether a listing failed at a name that obstore cannot tell: with an empty part (`a//b`), control characters, or
+    bytes that are not UTF-8. Other tools of a shared bucket may give such names."""
+    return any(sign in str(error) for sign in _ODD_NAMES)
 
 
 def is_conflict(error: Exception) -> bool:
