@@ -13,7 +13,7 @@ from octavo.chunks import ALL_BLOCKS
 from octavo.errors import TierError, TierLockedError
 from octavo.testing import tier_driver
 from octavo.tiers.base import TierState
-from octavo.tiers.disk import inspect_directory
+from octavo.tiers.disk import inspect_directory, layout
 
 
 def is_off(driver) -> bool:
@@ -46,11 +46,62 @@ def test_a_disk_that_takes_nothing(disk, caplog, call, error):
     assert driver.found(range(3)) == [0, 0, 0]
     disk.io.heal()
     disk.recover(driver)
-    assert "is back" in caplog.text
     assert driver.store(tier_driver.chunks(range(3))) == frozenset()
     assert driver.load(tier_driver.chunks(range(3))) == frozenset()
     assert driver.tier.flush(60.0)
+    driver.poll()
+    assert "is back" in caplog.text
     disk.check_budget(driver)
+
+
+def test_a_disk_whose_probe_alone_works_is_said_once(disk, caplog):
+    """The room for records is on a bad spot, and that of the probe is not."""
+    driver = disk.open()
+    assert driver.store(tier_driver.chunks(range(3))) == frozenset()
+    assert driver.tier.flush(60.0)
+    disk.io.writes_fail_from = layout.ALIGNMENT
+    for _ in range(5):
+        assert driver.store(tier_driver.chunks([3])) == {0}
+        driver.poll_until(lambda: is_off(driver), "the tier to be turned off")
+        disk.recover(driver)
+        assert driver.load(tier_driver.chunks(range(3))) == frozenset()
+    assert ["turned off" in record.message for record in caplog.records] == [True]
+    disk.io.heal()
+    assert driver.store(tier_driver.chunks([3])) == frozenset()
+    assert driver.tier.flush(60.0)
+    driver.poll()
+    assert [record.message.split()[-1] for record in caplog.records][1:] == ["back"]
+
+
+def test_a_segment_that_cannot_be_deleted_turns_nothing_off(disk, caplog):
+    driver = disk.open()
+    disk.io.fail("unlink", errno=errno.EPERM)
+    number = 0
+
+    def is_refused():
+        nonlocal number
+        number += 1
+        return driver.submit_store(tier_driver.chunks([number])) is None
+
+    driver.poll_until(is_refused, "the budget to be full of what cannot be deleted")
+    driver.poll_until(lambda: not driver.stores, "stores to end")
+    for _ in range(100):
+        disk.now += 10.0
+        driver.poll()
+        assert driver.tier.flush(60.0)
+        assert driver.load(tier_driver.chunks([key for key in range(number) if driver.found([key])[0]])) == frozenset()
+        assert not is_off(driver)
+    disk.check_budget(driver, 1 << 20)
+    (said,) = (record.message for record in caplog.records if "cannot be deleted" in record.message)
+    assert f"{disk.directory}/segment-" in said
+    disk.io.heal()
+
+    def is_taken():
+        disk.now += 10.0
+        return not is_refused()
+
+    driver.poll_until(is_taken, "a deletion")
+    driver.tier.check_invariants()
 
 
 class TestFullDisk:

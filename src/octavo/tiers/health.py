@@ -1,10 +1,14 @@
 """`Health`: whether a medium works, when to try it again, and one line in the log for each turn.
 
-OK --`degrade`--> DEGRADED --a probe succeeds--> OK
-                     | ^ a probe fails: wait twice as long, at most a minute
+OK --`degrade`--> DEGRADED --a probe succeeds--> OK, on trial --what failed works--> OK
+                     | ^ a probe fails, or a call on trial does: wait twice as long, at most a minute
+
+A probe is a small call, and may work where the calls that matter do not: a right is missing, or a bad spot of a disk is
+written again and again. So the log says that a medium is back when they work.
 """
 
 import logging
+from collections import Counter
 
 from octavo.tiers.base import TierState
 
@@ -23,6 +27,10 @@ class Health:
         self.num_degradations = 0
         self.num_probes = 0
         self.num_failed_probes = 0
+        self.is_on_trial = False
+        """Whether a probe has worked, and what failed before it has not been seen to work since."""
+        self._failures: Counter[str] = Counter()
+        """By kind of call: failures in a row. That a medium answers one kind does not tell that it answers another."""
         self._what = what
         self._pause_s = _FIRST_PAUSE_S
         self._probe_at: float | None = None
@@ -33,17 +41,21 @@ class Health:
         return self.state is TierState.OK
 
     def degrade(self, reason: str) -> None:
-        """Turns the medium off, and logs it once."""
+        """Turns the medium off, and logs it once. On trial it has not been back, and gets a longer pause."""
         if not self.is_ok:
             return
-        self.turn_off(reason, _FIRST_PAUSE_S)
-        self.num_degradations += 1
-        _log.warning("%s is turned off, and is tried now and then: %s", self._what, reason)
-
-    def turn_off(self, reason: str, pause_s: float) -> None:
-        """Turns the medium off until a probe after this pause, and logs nothing."""
+        if not self.is_on_trial:
+            self.num_degradations += 1
+            _log.warning("%s is turned off, and is tried now and then: %s", self._what, reason)
+        self._pause_s = self._next_pause_s if self.is_on_trial else _FIRST_PAUSE_S
         self.state, self.reason = TierState.DEGRADED, reason
-        self._pause_s, self._probe_at = pause_s, None
+        self.is_on_trial, self._probe_at = False, None
+
+    def worked(self, kind: str) -> None:
+        """Notes that a call of this kind has worked."""
+        del self._failures[kind]
+        if self.is_on_trial and not self._failures:
+            self._come_back()
 
     def is_probe_due(self, now: float) -> bool:
         """Whether a probe should begin now. Its end goes to `probed`."""
@@ -60,17 +72,19 @@ class Health:
         self._is_probing, self._probe_at = False, None
         if failure is None:
             self.state, self.reason = TierState.OK, ""
-            self.came_back()
+            self.is_on_trial = bool(self._failures)
+            if not self.is_on_trial:
+                self._come_back()
         else:
-            self._pause_s = self.next_pause_s
+            self._pause_s = self._next_pause_s
             self.num_failed_probes += 1
             self.reason = failure or self.reason
 
-    def came_back(self) -> None:
-        """A probe has succeeded."""
+    def _come_back(self) -> None:
+        self.is_on_trial = False
         _log.warning("%s is back", self._what)
 
     @property
-    def next_pause_s(self) -> float:
+    def _next_pause_s(self) -> float:
         """The pause after one that has not helped."""
         return min(2 * self._pause_s, _LONGEST_PAUSE_S)

@@ -38,6 +38,8 @@ class FaultyDiskIO(DiskIO):
         self.num_faults = 0
         self.writes_short = False
         self.flips_a_bit = False
+        self.writes_fail_from: int | None = None
+        """Writes behind so many bytes of a file fail."""
         self.capacity_bytes: int | None = None
         """Of a file system that has nothing but the tier's files."""
         self.mount: Path | None = None
@@ -55,6 +57,7 @@ class FaultyDiskIO(DiskIO):
     def heal(self) -> None:
         self._errors = {}
         self.writes_short = self.flips_a_bit = False
+        self.writes_fail_from = None
 
     @contextmanager
     def hanging(self, call: str) -> Iterator[Gate]:
@@ -92,6 +95,9 @@ class FaultyDiskIO(DiskIO):
 
     def write(self, fd: int, data: memoryview, offset: int) -> int:
         self._enter("write")
+        if self.writes_fail_from is not None and offset >= self.writes_fail_from:
+            self.num_faults += 1
+            raise OSError(errno_.EIO, os.strerror(errno_.EIO))
         if self.writes_short:
             self.num_faults += 1
             data = data[: layout.ALIGNMENT]

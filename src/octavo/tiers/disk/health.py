@@ -1,5 +1,6 @@
 """`DiskHealth`: an error or a hang turns the disk off, until a probe succeeds and nothing hangs."""
 
+import logging
 import os
 import threading
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from octavo.tiers.disk.lock import DirectoryLock
 from octavo.tiers.disk.operations import ProbeEnded, Reports, Ticket
 from octavo.tiers.health import Health
 
+_log = logging.getLogger(__name__)
 PROBE_NAME = "probe"
 _PROBE_NUMBER = 0
 """The probe's number in the ledger: segments count from 1."""
@@ -59,6 +61,22 @@ class DiskHealth(Health):
         self._ledger = ledger
         self._segment_bytes = segment_bytes
         self._reports = reports
+
+    def ended(self, kind: str, error: OSError | None, problem: str) -> None:
+        """A call of this kind has ended. An error turns the disk off until one works: the probe writes elsewhere."""
+        if error is None:
+            self.worked(kind)
+        else:
+            self._failures[kind] += 1
+            self.degrade(f"{problem}: {describe(error)}")
+
+    def tell_of_stuck(self, name: str, error: OSError) -> None:
+        """A file that cannot be deleted turns nothing off: where the disk takes nothing at all, writes notice it."""
+        _log.warning(
+            "disk tier: %s cannot be deleted: %s; its room stays taken, and it is tried again now and then",
+            self._directory / name,
+            describe(error),
+        )
 
     def poll(self, now: float, *, hanging_s: float) -> None:
         """Starts a probe when it is due. While a call hangs another call would tell nothing new."""

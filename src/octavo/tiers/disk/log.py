@@ -33,6 +33,8 @@ from octavo.tiers.disk.segment import Segment, segment_name, segment_number
 from octavo.tiers.disk.summary import MAX_RECORDS, table_bytes
 from octavo.tiers.disk.writer import Writer
 
+_RETRY_S = 60.0
+"""Between two attempts to delete a segment."""
 _MOST_STAYING = 2
 """Segments that stay take at most half of the budget (1 / _MOST_STAYING), so that the other half goes on turning."""
 
@@ -84,6 +86,10 @@ class SegmentLog:
         self._leaving: dict[int, Segment] = {}
         """Segments whose deletion is ordered, or was tried in vain."""
         self._undeleted: set[int] = set()
+        """Those whose deletion has failed and is not ordered again yet."""
+        self.stuck: set[int] = set()
+        """Those whose deletion has failed, and has not succeeded since."""
+        self._retry_at = 0.0
         self._num_marks_ordered = 0
         self._unmarked = False
         """Whether the last marker of a reset could not be written."""
@@ -273,18 +279,27 @@ class SegmentLog:
         self._writer.submit(DeleteSegment(segment))
 
     def deleted(self, segment: Segment, *, has_failed: bool) -> None:
-        """Handles the end of a deletion. A failed one is tried again by `retry`, and its bytes count."""
+        """Handles the end of a deletion. A failed one is tried again now and then, and its bytes count."""
         if has_failed:
+            self.stuck.add(segment.number)
             self._undeleted.add(segment.number)
             self._planned_bytes += segment.file_bytes
             return
         del self._leaving[segment.number]
+        self.stuck.discard(segment.number)
         if self._reset_floor and not any(number < self._reset_floor for number in self._leaving):
             self._reset_floor = 0
             self._writer.submit(ClearReset())
 
+    def poll(self, now: float) -> None:
+        """Orders deletions again that have failed, once a minute."""
+        if not self._undeleted:
+            self._retry_at = now + _RETRY_S
+        elif now >= self._retry_at:
+            self.retry()
+
     def retry(self) -> None:
-        """The disk works again: orders again what could not be done."""
+        """Orders again what could not be done: the disk works again, or it is time."""
         if self._unmarked and self._reset_floor:
             self._unmarked = False
             self._mark_reset()

@@ -43,7 +43,7 @@ from octavo.tiers.disk.operations import (
     count_records,
 )
 from octavo.tiers.disk.room import Room, is_full
-from octavo.tiers.disk.segment import Segment
+from octavo.tiers.disk.segment import Segment, segment_name
 from octavo.tiers.disk.syncs import Syncs
 from octavo.tiers.disk.workers import start_workers
 
@@ -219,6 +219,7 @@ class DiskTier(Tier):
             self._health.poll(now, hanging_s=hanging_s)
             self._syncs.poll(now, is_looking=self._health.is_ok)
             self._room.poll(now)
+            self._log.poll(now)
         self._contents.settle()
         return self._stores.take_finished() + self._loads.take_finished()
 
@@ -297,7 +298,7 @@ class DiskTier(Tier):
 
     # Reports
 
-    def _receive(self, report: Report) -> None:  # noqa: C901 - one branch for each report
+    def _receive(self, report: Report) -> None:  # noqa: C901, PLR0912 - one branch for each report
         match report:
             case RecordsWritten():
                 self._records_written(report)
@@ -308,9 +309,11 @@ class DiskTier(Tier):
             case SegmentSynced(segment, num_entries):
                 segment.num_synced = num_entries
                 self._counters["syncs"] += 1
+                self._health.worked("write")
             case SegmentSealed(segment):
                 segment.num_synced = len(segment.keys)
                 segment.forget_writing()
+                self._health.worked("write")
             case SegmentBroken():
                 self._segment_broken(report)
             case FolderSeen(room_bytes):
@@ -318,19 +321,16 @@ class DiskTier(Tier):
             case FolderBroken(error):
                 self._health.degrade(describe(error))
             case SegmentDeleted(segment, error):
+                if error is not None and not self._log.stuck:
+                    self._health.tell_of_stuck(segment_name(segment.number), error)
                 self._log.deleted(segment, has_failed=error is not None)
-                self._note_error("a segment cannot be deleted", error)
             case ResetMarked(error):
                 self._log.reset_marked(has_failed=error is not None)
-                self._note_error("a reset cannot be made durable", error)
+                self._health.ended("reset", error, "a reset cannot be made durable")
             case ProbeEnded():
                 self._probe_ended(report)
             case _:
                 assert_never(report)
-
-    def _note_error(self, what: str, error: OSError | None) -> None:
-        if error is not None:
-            self._health.degrade(f"{what}: {describe(error)}")
 
     def _records_written(self, report: RecordsWritten) -> None:
         for record in report.written:
@@ -348,7 +348,7 @@ class DiskTier(Tier):
         """Keeps what was synced; the rest is unknown."""
         segment = report.segment
         if not is_full(report.error):
-            self._health.degrade(f"a segment cannot be written: {describe(report.error)}")
+            self._health.ended("write", report.error, "a segment cannot be written")
         self._log.abandon(segment)
         lost = self._contents.forget_at(segment, range(segment.num_synced, len(segment.keys)))
         self._counters["lost_unsynced"] += lost
@@ -360,12 +360,14 @@ class DiskTier(Tier):
 
     def _run_read(self, report: RunRead) -> None:
         self._loader.run_read(report, self._generation)
-        if isinstance(report.error, FileNotFoundError | NotOursError):
+        if report.error is None:
+            self._health.worked("read")
+        elif isinstance(report.error, FileNotFoundError | NotOursError):
             self._lose(report.run.segment)
-        elif report.error is not None and self._loader.errors_in_a_row >= _READ_ERRORS_IN_A_ROW:
+        elif self._loader.errors_in_a_row >= _READ_ERRORS_IN_A_ROW:
             if self._health.is_ok:
                 self._counters["lost"] += self._loader.note_outage(report.run.segment, report.error)
-            self._health.degrade(f"segments cannot be read: {describe(report.error)}")
+            self._health.ended("read", report.error, "segments cannot be read")
 
     def _probe_ended(self, report: ProbeEnded) -> None:
         if not self._health.probe_ended(report, is_hanging=self._is_hanging):
