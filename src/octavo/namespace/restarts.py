@@ -155,6 +155,7 @@ def _parse(data: bytes) -> dict[str, object]:
 def _write(path: Path, parts: Mapping[str, str]) -> None:
     """Writes the whole file or nothing."""
     draft = path.with_suffix(f".{os.getpid()}.tmp")
+    draft.unlink(missing_ok=True)  # in a container a process that was killed here had the same number
     file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(file, "w") as stream:
