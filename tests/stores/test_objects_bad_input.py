@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from octavo.errors import InputError, OctavoError, TierError
+from octavo.stores.objects import ObjectsConfig, open_store
 from octavo.tiers import spec_from_config
 from rigs.certificates import make_certificate
 from rigs.fault_proxy import FaultProxy, refuse, vanish
@@ -218,3 +219,11 @@ def https_server(folder, *validity):
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+@pytest.mark.parametrize("limit", ["find_seconds", "load_seconds", "store_seconds"])
+@pytest.mark.parametrize(("seconds", "timeout"), [(1, "1m"), (300, "5m 10s")])
+def test_only_the_tier_limits_how_long_an_answer_may_take(limit, seconds, timeout):
+    """obstore has a limit of its own, for each attempt."""
+    config = {"url": "s3://bucket/prefix", "endpoint": "http://127.0.0.1:1", limit: seconds}
+    assert open_store(ObjectsConfig.from_mapping(config)).client_options["timeout"] == timeout

@@ -8,8 +8,8 @@ from octavo.errors import InputError, TierError
 from octavo.stores.objects.config import ObjectsConfig
 from octavo.stores.objects.troubles import explain, first_line
 
-_CLIENT_TIMEOUT_S = 60.0
-"""A limit of obstore's own, longer than the tier's deadlines."""
+_LEAST_TIMEOUT_S = 60.0
+_MARGIN_S = 10.0
 
 
 def open_store(config: ObjectsConfig) -> Any:
@@ -61,7 +61,9 @@ def _open_folder(stores: Any, folder: Path) -> Any:
 
 
 def _client_options(config: ObjectsConfig) -> dict[str, Any]:
-    options: dict[str, Any] = {"timeout": timedelta(seconds=_CLIENT_TIMEOUT_S), "connect_timeout": timedelta(seconds=2)}
+    deadline_s = max(config.find_s, config.load_s, config.store_s)  # of the tier, which ends its calls itself
+    timeout = timedelta(seconds=max(_LEAST_TIMEOUT_S, deadline_s + _MARGIN_S))
+    options: dict[str, Any] = {"timeout": timeout, "connect_timeout": timedelta(seconds=2)}
     if (config.endpoint or "").startswith("http://"):
         options["allow_http"] = True
     if config.ca_file is not None:
