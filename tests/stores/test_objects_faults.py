@@ -180,6 +180,23 @@ def test_a_look_for_a_new_epoch_costs_no_round_trip(bench):
     assert [sorted(found) for found in asyncio.run(find_twice())] == [[tier_driver.key(number) for number in KEYS]] * 2
 
 
+def test_an_answer_that_is_no_listing_brings_no_former_epoch_back(bench):
+    """An error with status 200, or a page of a proxy: obstore reads a listing without objects from it."""
+    bench.fill(tier_driver.chunks(KEYS))
+    other = bench.open(bench.server)
+    other.tier.reset()
+    other.poll_until(other.tier.is_reset_durable, "the reset")
+    looks = itertools.count()
+
+    def is_first_look(request):
+        is_look = is_listing(request) and ("delimiter" in request.target or "epochs" in request.target)
+        return is_look and next(looks) < 2
+
+    bench.proxy.break_with(refuse("200 OK"), is_first_look)
+    assert bench.open().found(KEYS) == [0] * 6
+    assert next(looks) >= 2
+
+
 def test_an_index_that_cannot_be_read_is_a_miss(bench, fault):
     bench.fill(tier_driver.chunks(KEYS))
     driver = bench.open(**limit(fault, "find_seconds"))

@@ -3,6 +3,9 @@
 A reset begins the next epoch with one conditional put; from then on no engine finds what was stored before, and a
 collector deletes it. Engines look for a new epoch every few seconds while they ask.
 
+A listing that fails may look empty: obstore takes an answer that is no listing (a page of a proxy, an error with status
+200) for one without objects. So that nothing is there is believed when it was told twice, one lookup after the other.
+
 A bucket's lifecycle rule deletes the mark of an epoch that lasts. Without it, engines that start would stay in a former
 epoch, and a reset would begin one that others are in already. So an epoch is also told by what is filed under it, and
 engines make the mark anew.
@@ -30,6 +33,7 @@ class Epochs:
         self._marks = f"{folder}/epochs"
         self._clock = clock
         self._has_looked = False
+        self._was_empty = False
         self._look_at = 0.0
         self._lock = asyncio.Lock()
         """Held while the epoch changes."""
@@ -37,7 +41,7 @@ class Epochs:
     async def refresh(self, *, is_forced: bool = False) -> int:
         """The epoch as known a few seconds ago, or looked up now."""
         async with self._lock:
-            if is_forced or self._clock() >= self._look_at:
+            if is_forced or not self._has_looked or self._clock() >= self._look_at:
                 await self._look()
                 self._look_at = self._clock() + _LOOKED_EVERY_S
             return self.current
@@ -61,13 +65,16 @@ class Epochs:
     async def _look(self) -> None:
         """One listing, unless the marks may tell too little: at first, and when they tell less than before."""
         marked = await self._last_mark() if self._has_looked else -1
+        is_empty = False
         if marked < self.current:
             marked, filed = await self._last_mark_and_filed()
+            is_empty = marked == 0 and filed < 0
             self.current = max(self.current, filed)
             if marked < self.current:
                 await self._mark_again()
         self.current = max(self.current, marked)
-        self._has_looked = True
+        self._has_looked |= self._was_empty or not is_empty
+        self._was_empty = is_empty
 
     async def _mark_again(self) -> None:
         from obstore.exceptions import BaseError
@@ -84,11 +91,11 @@ class Epochs:
         return await asyncio.gather(self._last_mark(), self._last_filed())
 
     async def _last_filed(self) -> int:
-        """The last epoch in which something is stored."""
+        """The last epoch in which something is stored; -1 if there is nothing at all."""
         import obstore
 
         found = await obstore.list_with_delimiter_async(self.store, prefix=self._family)
-        return max(map(_epoch_of, found["common_prefixes"]), default=0)
+        return max(map(_epoch_of, found["common_prefixes"]), default=-1)
 
     async def _last_mark(self) -> int:
         import obstore
