@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import time
 from contextlib import closing, contextmanager
 from struct import Struct
@@ -109,6 +110,22 @@ def test_gc_of_one_second_takes_no_more_than_it_must(octavo, store):
     total = sum(found.num_bytes for found in objects(store).values())
     assert octavo("store", "gc", f"file://{store}", "--size", f"{total - 1}B").code == 0
     assert len(objects(store)) == 3
+
+
+def test_what_is_of_the_future_has_no_age_and_goes_first_where_there_is_too_much(octavo, store):
+    """The clock was wrong when it was stored. Otherwise all others would go before it, for ever."""
+    paths = sorted(objects(store))
+    for number, path in enumerate(paths[:2], 1):
+        make_older(store, path, -number * 400 * DAY_S)
+    size = sum(found.num_bytes for path, found in objects(store).items() if path in paths[1:])
+    ran = octavo("store", "gc", f"file://{store}", "--older-than", "7d")
+    assert re.match(r"[\d.]+ KiB have a time to come, .*\n0 objects, 0 B deleted, of 4 objects", ran.out)
+    octavo("store", "gc", f"file://{store}", "--size", f"{size}B")
+    left = sorted(objects(store))
+    assert len(left) == 3
+    assert left[-2:] == paths[2:]
+    octavo("store", "gc", f"file://{store}", "--size", f"{size - 1}B")
+    assert sorted(objects(store)) == paths[2:]
 
 
 def test_gc_takes_what_a_reset_left_behind(octavo, store):
@@ -223,6 +240,8 @@ def test_warm_takes_the_newest_that_fit_and_no_disk_gives_one_of_them_up(octavo,
         make_older(store, path, 60)
     (newest,) = objects_with(store, 5)
     make_older(store, newest, 0)
+    (ahead,) = objects_with(store, 6)  # of a clock that was wrong
+    make_older(store, ahead, -400 * DAY_S)
     disk = tmp_path / "disk"
     ran = warm(octavo, store, disk)
     copied = int(ran.out.split()[0])
@@ -231,7 +250,7 @@ def test_warm_takes_the_newest_that_fit_and_no_disk_gives_one_of_them_up(octavo,
         assert driver.tier.status().num_chunks == copied
         assert driver.store(tier_driver.chunks(range(500, 560))) == frozenset()  # for which older ones are given up
         assert driver.tier.status().num_chunks < copied + 60
-        assert driver.found([5]) == [-1]
+        assert driver.found([5, 6]) == [-1, 0]
 
 
 def objects_with(store, number):

@@ -1,6 +1,7 @@
 """The object store tier over a real S3 server, where its packages are installed: Ceph's RADOS gateway."""
 
 import asyncio
+import time
 
 import obstore
 import pytest
@@ -50,7 +51,7 @@ def test_a_store_of_more_than_one_page_is_listed_and_collected(server):
     keeper = ObjectsKeeper(store, "many")
     items = list(inventory.counting(keeper.entries()))
     assert sorted(found.name for found in items) == names
-    expiry = expire(inventory, most_bytes=6 * 50, before_s=0)
+    expiry = expire(inventory, most_bytes=6 * 50, before_s=0, now_s=int(time.time()))
     gone = delete_items(keeper, filter(expiry.takes, items), is_dry=False, tell=lambda share: None)
     assert gone.count == 1050
     assert len(list(keeper.entries())) == 50

@@ -8,6 +8,7 @@ import pytest
 
 from octavo.chunks import ALL_BLOCKS
 from octavo.stores.objects.epochs import Epochs
+from octavo.stores.objects.layout import pack_object, parse_tail
 from octavo.testing import tier_driver
 from octavo.tiers import Mount, TierState
 from rigs.objects_suite import ObjectsSuite
@@ -99,6 +100,26 @@ def test_an_answer_becomes_known_with_a_poll_alone(tmp_path):
         driver.poll()
         assert tier.lookup(keys) == [ALL_BLOCKS] * 6
         assert not tier.ask(tier_driver.ALL_KEYS)
+
+
+def test_an_object_of_the_future_hides_no_other(tmp_path):
+    """The clock of its writer was wrong. Otherwise half a chunk would hide the whole one, for years."""
+    suite = ObjectsSuite()
+    with suite.driver(tmp_path) as driver:
+        driver.store(tier_driver.chunks([0], 0b0101))
+    (path,) = objects_in(tmp_path)
+    packed = memoryview(path.read_bytes())
+    index = parse_tail(packed, len(packed), tier_driver.NAMESPACE)
+    envelopes = [
+        (entry.key, entry.held_blocks, entry.num_bytes, packed[entry.offset :][: entry.length])
+        for entry in index.chunks
+    ]
+    path.write_bytes(b"".join(pack_object(tier_driver.NAMESPACE, index.written_ns + 10**18, envelopes)))
+    with suite.driver(tmp_path) as driver:
+        assert driver.found([0]) == [0b0101]
+        assert driver.store(tier_driver.chunks([0])) == frozenset()
+    with suite.driver(tmp_path) as driver:
+        assert driver.found([0]) == [ALL_BLOCKS]
 
 
 def test_equal_work_of_two_engines_is_stored_once(tmp_path):

@@ -4,7 +4,7 @@ import json as json_module
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from functools import cache
@@ -16,6 +16,7 @@ import typer
 from octavo.cli.exit_codes import FAILED
 from octavo.cli.flags import bytes_of, naming
 from octavo.cli.output import write_output
+from octavo.cli.store_view import aged_amount_of, amount_of, owner_of, total_of
 from octavo.errors import InputError
 from octavo.units import counted, format_bytes, parse_seconds
 
@@ -69,7 +70,7 @@ def list_namespaces(
         return
     for (family, epoch, is_former, namespace), share in sorted(inventory.namespaces.items()):
         where = f"family {family[:16]}, epoch {epoch}" + (", left behind by a reset" if is_former else "")
-        write_output(f"{namespace}  {_aged(share, keeper)}; {_whose(names[family, namespace])}; {where}\n")
+        write_output(f"{namespace}  {aged_amount_of(share, keeper)}; {owner_of(names[family, namespace])}; {where}\n")
     if not lines:
         write_output(f"{keeper.url}: no {keeper.item}s of Octavo here\n")
 
@@ -94,11 +95,11 @@ def stat(
         told |= {"former": asdict(inventory.former), "others": inventory.others}
         write_output(json_module.dumps(told, indent=2) + "\n")
         return
-    write_output(f"{_aged(inventory.total, keeper)}; {counted(len(inventory.namespaces), 'namespace')}\n")
-    write_output(f"{_told(inventory.former, keeper)} left behind by resets: `octavo store gc` deletes them\n")
+    write_output(f"{aged_amount_of(inventory.total, keeper)}; {counted(len(inventory.namespaces), 'namespace')}\n")
+    write_output(f"{amount_of(inventory.former, keeper)} left behind by resets: `octavo store gc` deletes them\n")
     write_output(f"{counted(inventory.others, 'other ' + keeper.item)}\n")
     for tenant, share in sorted(inventory.tenants.items()):
-        write_output(f"{'without a salt' if tenant == 'shared' else 'tenant ' + tenant}: {_told(share, keeper)}\n")
+        write_output(f"{'without a salt' if tenant == 'shared' else 'tenant ' + tenant}: {amount_of(share, keeper)}\n")
 
 
 @app.command()
@@ -132,7 +133,7 @@ def verify(
     _check_any(checked, keeper, namespace)
     num_bad = sum(count for finding, count in found.items() if finding.is_bad)
     tags = f", {found[Finding.AUTHENTIC]:,} of {found.total():,} chunks encrypted with this key" if cipher else ""
-    write_output(f"{_told(checked, keeper)}: {num_bad} damaged{tags}\n")
+    write_output(f"{amount_of(checked, keeper)}: {num_bad} damaged{tags}\n")
     if num_bad:
         raise typer.Exit(FAILED)
 
@@ -159,12 +160,18 @@ def gc(
 
     most_bytes = None if size is None else bytes_of("--size", size)
     with naming("--older-than"):
-        before_s = 0 if older_than is None else int(time.time() - parse_seconds(older_than))
+        now_s = int(time.time())
+        before_s = 0 if older_than is None else int(now_s - parse_seconds(older_than))
     with _opened(url, endpoint, region, ca_file, key_file) as keeper:
         if keeper.own_expiry and (size or older_than):
             raise InputError(keeper.own_expiry)
         inventory = _count(keeper, namespace)
-        expiry, is_meant = expire(inventory, most_bytes=most_bytes, before_s=before_s), _meant(keeper, namespace)
+        if num_bytes := inventory.bytes_ahead(now_s):
+            write_output(
+                f"{format_bytes(num_bytes)} have a time to come, of a clock that was wrong: only --size takes them\n"
+            )
+        expiry = expire(inventory, most_bytes=most_bytes, before_s=before_s, now_s=now_s)
+        is_meant = _meant(keeper, namespace)
         _delete(keeper, lambda item: is_meant(item) and expiry.takes(item), is_dry=dry_run, of=inventory.total)
 
 
@@ -233,8 +240,8 @@ def warm(
             raise InputError(f"{keeper.url} does not tell which chunks are the newest: give the url of an object store")
         found = _of_one_namespace(keeper, namespace)
         with _telling("to copy", keeper) as tell:
-            chosen, damaged = choose_newest(keeper, found, config, tell)
-        shares[Outcome.DAMAGED] = _total(damaged)
+            chosen, damaged = choose_newest(keeper, found, config, time.time(), tell)
+        shares[Outcome.DAMAGED] = total_of(damaged)
         if chosen and not dry_run:
             disk_namespace, envelopes = envelopes_of(keeper, found[0], cipher)
             context = TierContext(
@@ -251,12 +258,12 @@ def warm(
                     tell(shares[Outcome.COPIED])
     what = {outcome.value: share for outcome, share in shares.items()}
     if dry_run:
-        fitting = _total(item for item, _ in chosen)
+        fitting = total_of(item for item, _ in chosen)
         what = {
             "would be copied, but for those that are there already": fitting,
-            Outcome.DAMAGED.value: _total(damaged),
+            Outcome.DAMAGED.value: total_of(damaged),
         }
-    told = "; ".join(f"{_told(share, keeper)} {outcome}" for outcome, share in what.items())
+    told = "; ".join(f"{amount_of(share, keeper)} {outcome}" for outcome, share in what.items())
     write_output(f"{told}; of {len(found):,}\n")
     if shares[Outcome.DAMAGED].count:
         raise typer.Exit(FAILED)
@@ -270,7 +277,7 @@ def _of_one_namespace(keeper: "StoreKeeper", namespace: str) -> "list[StoredItem
     if not names:
         raise InputError(_nothing(keeper, namespace))
     if len(names) > 1:
-        which = " or ".join(f"{name} ({_whose(keeper.describe(family, name))})" for name, family in names)
+        which = " or ".join(f"{name} ({owner_of(keeper.describe(family, name))})" for name, family in names)
         raise InputError(f"{keeper.url} has several namespaces: say which with --namespace {which}")
     return found
 
@@ -296,16 +303,6 @@ def _check_any(found: "Share", keeper: "StoreKeeper", namespace: str) -> None:
 def _nothing(keeper: "StoreKeeper", namespace: str) -> str:
     whose = f"whose digest begins with {namespace!r} or whose model has this name" if namespace else "to copy"
     return f"{keeper.url} has no namespace {whose}: see `octavo store ls`"
-
-
-def _whose(told: "Mapping[str, str]") -> str:
-    """What tells namespaces apart, in the words of an engine that stored there."""
-    if not told.get("model"):
-        return "model unknown"
-    vllm = f"vLLM {told['vllm']}" if told.get("vllm") else None
-    codec = told["codec"] if told.get("codec", "none") != "none" else None
-    parts = (f"model {told['model']}", told.get("dtype") or told.get("cache_dtype"), codec, vllm, told.get("plan"))
-    return ", ".join(filter(None, parts))
 
 
 def _spec(
@@ -357,7 +354,7 @@ def _delete(
         gone = delete_items(keeper, chosen(), is_dry=is_dry, tell=tell)
     if not is_dry:
         keeper.drop_descriptions(staying)
-    write_output(f"{_told(gone, keeper)} {verb}" + (f", of {_told(of, keeper)}" if of else "") + "\n")
+    write_output(f"{amount_of(gone, keeper)} {verb}" + (f", of {amount_of(of, keeper)}" if of else "") + "\n")
     return gone
 
 
@@ -371,29 +368,4 @@ def _telling(verb: str, keeper: "StoreKeeper") -> "Iterator[Callable[[Share], No
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("listing")
-        yield lambda share: progress.update(task, description=f"{_told(share, keeper)} {verb}")
-
-
-def _total(items: "Iterable[StoredItem]") -> "Share":
-    from octavo.stores import Share  # see above
-
-    total = Share()
-    for item in items:
-        total.add(item)
-    return total
-
-
-def _told(share: "Share", keeper: "StoreKeeper") -> str:
-    return f"{counted(share.count, keeper.item)}, {format_bytes(share.num_bytes)}"
-
-
-def _aged(share: "Share", keeper: "StoreKeeper") -> str:
-    return _told(share, keeper) + (f", oldest {_age(share.oldest_s)}" if share.oldest_s is not None else "")
-
-
-def _age(since_s: int) -> str:
-    seconds = max(0, int(time.time()) - since_s)
-    for unit_s, name in ((86400, "days"), (3600, "h"), (60, "min")):
-        if seconds >= unit_s:
-            return f"{seconds // unit_s} {name}"
-    return f"{seconds} s"
+        yield lambda share: progress.update(task, description=f"{amount_of(share, keeper)} {verb}")

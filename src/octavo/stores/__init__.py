@@ -27,7 +27,7 @@ from octavo.stores.envelope import (
     examine,
     summarize,
 )
-from octavo.stores.inventory import Inventory, Share
+from octavo.stores.inventory import Inventory, Share, is_ahead
 from octavo.stores.keeper import StoredItem, StoreKeeper
 from octavo.stores.renewed import Renewed
 from octavo.stores.spec import RemoteSpec
@@ -60,6 +60,7 @@ __all__ = [
     "examine",
     "expire",
     "find_all",
+    "is_ahead",
     "open_description",
     "read_all",
     "seal_description",

@@ -7,7 +7,7 @@ one listing counts bytes per second, a second one deletes.
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from octavo.stores.inventory import Inventory, Share
+from octavo.stores.inventory import Inventory, Share, is_ahead
 from octavo.stores.keeper import StoredItem, StoreKeeper
 
 _AT_ONCE = 1000
@@ -22,6 +22,9 @@ class Expiry:
     """Items stored before this second are deleted."""
     at_cut_bytes: int
     """Of the items stored in that second, this many bytes are deleted too."""
+    now_s: int
+    ahead_bytes: int
+    """Of the items whose time is still to come, this many bytes are deleted."""
 
     def takes(self, found: StoredItem) -> bool:
         """Whether to delete an item. Asked once for each."""
@@ -29,24 +32,31 @@ class Expiry:
             return found.is_former
         if found.modified_s < self.before_s:
             return True
+        if is_ahead(found.modified_s, self.now_s):
+            is_taken = self.ahead_bytes > 0
+            self.ahead_bytes -= found.num_bytes
+            return is_taken
         if found.modified_s > self.before_s or self.at_cut_bytes <= 0:
             return False
         self.at_cut_bytes -= found.num_bytes
         return True
 
 
-def expire(inventory: Inventory, *, most_bytes: int | None, before_s: int) -> Expiry:
-    """The deletions that leave at most `most_bytes` in the store, and nothing from before the second `before_s`."""
+def expire(inventory: Inventory, *, most_bytes: int | None, before_s: int, now_s: int) -> Expiry:
+    """The deletions that leave at most `most_bytes` in the store, and nothing from before the second `before_s`. Items
+    whose time is still to come go first where there is too much, but not for their age, which nobody knows."""
     kept = {second: num_bytes for second, num_bytes in inventory.seconds.items() if second >= before_s}
     excess = 0 if most_bytes is None else sum(kept.values()) - most_bytes
-    for second in sorted(kept):
+    ahead_bytes = max(0, min(excess, inventory.bytes_ahead(now_s)))
+    excess -= ahead_bytes
+    for second in sorted(second for second in kept if not is_ahead(second, now_s)):
         if excess <= 0:
             break
         if excess < kept[second]:
-            return Expiry(second, excess)
+            return Expiry(second, excess, now_s, ahead_bytes)
         excess -= kept[second]
         before_s = second + 1
-    return Expiry(before_s, 0)
+    return Expiry(before_s, 0, now_s, ahead_bytes)
 
 
 def delete_items(

@@ -6,6 +6,14 @@ from dataclasses import dataclass, field
 
 from octavo.stores.keeper import StoredItem
 
+_DIFFER_S = 86_400
+"""Clocks that are kept differ by less."""
+
+
+def is_ahead(time_s: float, now_s: float) -> bool:
+    """Whether a time is one of a clock that was wrong. What has it is taken for the oldest: it would never grow old."""
+    return time_s > now_s + _DIFFER_S
+
 
 @dataclass(slots=True)
 class Share:
@@ -46,6 +54,10 @@ class Inventory:
                 continue
             self._count(found)
             yield found
+
+    def bytes_ahead(self, now_s: float) -> int:
+        """The bytes whose time is still to come."""
+        return sum(num_bytes for second, num_bytes in self.seconds.items() if is_ahead(second, now_s))
 
     def _count(self, found: StoredItem) -> None:
         self.total.add(found)

@@ -1,5 +1,6 @@
 """`KeeperSuite`: the contract of `StoreKeeper`, over what a real tier has stored."""
 
+import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from contextlib import contextmanager
@@ -116,7 +117,7 @@ class KeeperSuite(ABC):
             with self.keeper(spec) as keeper:
                 inventory, items = self.count(keeper)
                 assert (inventory.total.count, inventory.former.count) == (len(items), len(items) - 1)
-                takes = expire(inventory, most_bytes=None, before_s=0).takes
+                takes = expire(inventory, most_bytes=None, before_s=0, now_s=int(time.time())).takes
                 gone = delete_items(keeper, filter(takes, items), is_dry=False, tell=lambda share: None)
                 assert gone == inventory.former
                 inventory, _ = self.count(keeper)

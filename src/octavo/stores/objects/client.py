@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple, TypeVar
 
 from octavo.chunks import OffloadKey, SequenceNames
-from octavo.stores import Description, HeldChunk, OutgoingChunk, RemoteClient, StoreDownError
+from octavo.stores import Description, HeldChunk, OutgoingChunk, RemoteClient, StoreDownError, is_ahead
 from octavo.stores.objects.charts import Charts, Place, Stretch, stretches
 from octavo.stores.objects.epochs import Epochs
 from octavo.stores.objects.folder import FolderWatch
@@ -108,7 +108,8 @@ class ObjectsClient(RemoteClient):
             indexes = await _each(self._read_index, listed.items())
         there = [(path, index) for path, index in zip(listed, indexes, strict=True) if isinstance(index, Index)]
         held: dict[OffloadKey, HeldChunk] = {}
-        for path, index in sorted(there, key=lambda pair: pair[1].written_ns):
+        now_s = time.time()
+        for path, index in sorted(there, key=lambda pair: _rank(pair[1], now_s)):
             for entry in index.chunks:
                 where = _Where(path, entry.offset, entry.length)
                 held[OffloadKey(entry.key)] = HeldChunk(entry.held_blocks, entry.num_bytes, where)
@@ -319,6 +320,12 @@ class ObjectsClient(RemoteClient):
         self._damaged[path] = None
         if len(self._damaged) > _MOST_REMEMBERED:
             del self._damaged[next(iter(self._damaged))]
+
+
+def _rank(index: Index, now_s: float) -> float:
+    """Of two objects with one key, the one with the higher rank counts."""
+    written_s = index.written_ns / 1e9
+    return 0.0 if is_ahead(written_s, now_s) else written_s
 
 
 async def _within(limit: asyncio.Semaphore, call: Callable[[], Awaitable[T]]) -> T:

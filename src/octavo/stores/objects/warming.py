@@ -14,7 +14,7 @@ from typing import NamedTuple
 from octavo.chunks import NO_TENANT, ChunkBytes, OffloadKey
 from octavo.errors import InputError, TierError
 from octavo.namespace import NAMESPACE_PART
-from octavo.stores import Envelopes, Share, StoredItem, examine, read_all
+from octavo.stores import Envelopes, Share, StoredItem, examine, is_ahead, read_all
 from octavo.stores.objects.keeper import ObjectsKeeper
 from octavo.stores.objects.layout import Entry
 from octavo.tiers import Tier, TierState
@@ -43,7 +43,11 @@ class Chosen(NamedTuple):
 
 
 def choose_newest(
-    keeper: ObjectsKeeper, items: Iterable[StoredItem], config: DiskConfig, tell: Callable[[Share], None]
+    keeper: ObjectsKeeper,
+    items: Iterable[StoredItem],
+    config: DiskConfig,
+    now_s: float,
+    tell: Callable[[Share], None],
 ) -> tuple[list[Chosen], list[StoredItem]]:
     """The newest objects whose chunks fit, the oldest of them first; and those whose index is damaged. `tell` gets the
     count of the chosen ones as it grows."""
@@ -51,7 +55,7 @@ def choose_newest(
     damaged: list[StoredItem] = []
     share, seen = Share(), set[bytes]()
     largest = room = 0
-    newest = sorted(items, key=lambda item: item.modified_s or 0, reverse=True)
+    newest = sorted(items, key=lambda item: _rank(item, now_s), reverse=True)
     for item, index in read_all(newest, keeper.read_index):
         if index is None:
             damaged.append(item)
@@ -67,6 +71,11 @@ def choose_newest(
             share.add(item)
             tell(share)
     return chosen[::-1], damaged
+
+
+def _rank(item: StoredItem, now_s: float) -> int:
+    """The newest item has the highest one."""
+    return 0 if item.modified_s is None or is_ahead(item.modified_s, now_s) else item.modified_s
 
 
 def envelopes_of(keeper: ObjectsKeeper, item: StoredItem, cipher: RecordCipher | None) -> tuple[bytes, Envelopes]:

@@ -1,0 +1,45 @@
+"""The words for what a shared store holds."""
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from octavo.units import counted, format_bytes
+
+if TYPE_CHECKING:
+    from octavo.stores import Share, StoredItem, StoreKeeper
+
+
+def owner_of(told: "Mapping[str, str]") -> str:
+    """What tells namespaces apart, in the words of an engine that stored there."""
+    if not told.get("model"):
+        return "model unknown"
+    vllm = f"vLLM {told['vllm']}" if told.get("vllm") else None
+    codec = told["codec"] if told.get("codec", "none") != "none" else None
+    parts = (f"model {told['model']}", told.get("dtype") or told.get("cache_dtype"), codec, vllm, told.get("plan"))
+    return ", ".join(filter(None, parts))
+
+
+def total_of(items: "Iterable[StoredItem]") -> "Share":
+    from octavo.stores import Share  # numpy, which help does not need
+
+    total = Share()
+    for item in items:
+        total.add(item)
+    return total
+
+
+def amount_of(share: "Share", keeper: "StoreKeeper") -> str:
+    return f"{counted(share.count, keeper.item)}, {format_bytes(share.num_bytes)}"
+
+
+def aged_amount_of(share: "Share", keeper: "StoreKeeper") -> str:
+    return amount_of(share, keeper) + (f", oldest {_age(share.oldest_s)}" if share.oldest_s is not None else "")
+
+
+def _age(since_s: int) -> str:
+    seconds = max(0, int(time.time()) - since_s)
+    for unit_s, name in ((86400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= unit_s:
+            return f"{seconds // unit_s} {name}"
+    return f"{seconds} s"
