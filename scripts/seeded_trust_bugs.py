@@ -45,8 +45,15 @@ TRUST_BUGS = (
     Bug(
         name="a lock that was deleted is not noticed",
         file="tiers/disk/lock.py",
-        right="        if not self._is_current(self._fd):\n",
-        wrong="        if self._fd < 0:\n",
+        right="        if self._is_current(self._fd):\n",
+        wrong="        if self._fd >= 0:\n",
+        tests=("tests/tiers/test_hostile_folder.py::TestLock",),
+    ),
+    Bug(
+        name="a lock that another engine has got is not noticed",
+        file="tiers/disk/lock.py",
+        right="            self._lock_again()\n",
+        wrong="",
         tests=("tests/tiers/test_hostile_folder.py::TestLock",),
     ),
     Bug(

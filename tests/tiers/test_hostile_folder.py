@@ -235,14 +235,22 @@ class TestLock:
         with pytest.raises(TierLockedError, match="in use by another process"):
             disk.open()
 
-    def test_a_second_engine_behind_a_deleted_lock_turns_the_first_one_off(self, disk):
+    @pytest.mark.parametrize(
+        ("lose", "says"),
+        [
+            (lambda driver, lock: lock.unlink(), "its file 'lock' was deleted, and"),
+            (lambda driver, lock: fcntl.flock(driver.tier._lock._fd, fcntl.LOCK_UN), "its lock was lost, and"),
+        ],
+        ids=["deleted", "lost, as on a network while the machine sleeps"],
+    )
+    def test_a_second_engine_that_has_the_lock_turns_the_first_one_off(self, disk, lose, says):
         first = disk.open()
         first.store(tier_driver.chunks([0]))
-        (disk.directory / "lock").unlink()
+        lose(first, disk.directory / "lock")
         second = disk.open()
         assert not first.tier.flush(60.0)
         first.poll_until(lambda: first.tier.status().state is TierState.DEGRADED, "the first to be turned off")
-        assert "its file 'lock' was deleted, and" in first.tier.status().reason
+        assert says in first.tier.status().reason
         assert f"in use by process {os.getpid()}" in first.tier.status().reason
         for number in range(20):
             assert second.store(tier_driver.chunks([number])) == frozenset()
@@ -253,6 +261,8 @@ class TestLock:
         assert first.tier.status().levels["foreign_segments"] > 0
         disk.check_budget(first)
         first.tier.check_invariants()
+        with pytest.raises(TierLockedError):
+            disk.open()
 
 
 def disk_file(disk):

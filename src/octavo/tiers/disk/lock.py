@@ -1,7 +1,8 @@
 """The lock of a directory: one engine at a time, and a second one is told who holds it.
 
 It is an flock on `lock`, so it ends with the process that holds it, however that ends: there is no stale lock. A child
-that was forked shares it, so an engine that closes unlocks the file, and in a child closing does not.
+that was forked shares it, so an engine that closes unlocks the file, and in a child closing does not. A network's file
+system may give the lock of a machine that sleeps to another engine, and tells nobody: so it is taken anew now and then.
 """
 
 import fcntl
@@ -31,20 +32,35 @@ class DirectoryLock:
         self._io = io
         self._directory = directory.absolute()
         self._pid = os.getpid()
+        self._is_lost = False
         self._fd = self._acquire_in_time(wait_s)
 
     def check(self) -> None:
         """OSError if the directory was deleted or moved, or if another engine has it: the file was deleted, and the
-        engine has locked a new one of the same name. If no engine has it, it is locked again."""
+        engine has locked a new one of the same name, or this one was unlocked. If no engine has it, it is locked
+        again."""
         if not self._io.is_at(self._directory):
             raise FileNotFoundError(ENOENT, "the folder was deleted or moved")
-        if not self._is_current(self._fd):
-            try:
-                fd = self._acquire()
-            except (TierLockedError, TierError) as error:
-                raise OSError(0, f"its file {LOCK_NAME!r} was deleted, and {error}") from None
-            os.close(self._fd)
-            self._fd = fd
+        if self._is_current(self._fd):
+            self._lock_again()
+            return
+        try:
+            fd = self._acquire()
+        except (TierLockedError, TierError) as error:
+            raise OSError(0, f"its file {LOCK_NAME!r} was deleted, and {error}") from None
+        os.close(self._fd)
+        self._fd = fd
+
+    def _lock_again(self) -> None:
+        """Changes nothing where the lock is held."""
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._is_lost = True
+            raise OSError(0, f"its lock was lost, and {self._in_use(self._fd)}") from None
+        if self._is_lost:
+            self._is_lost = False
+            _say_who(self._fd)
 
     def release(self) -> None:
         if os.getpid() == self._pid:
@@ -72,11 +88,9 @@ class DirectoryLock:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                holder = _holder(fd)
+                in_use = self._in_use(fd)
                 os.close(fd)
-                raise TierLockedError(
-                    f"{self._directory} is in use by {holder}: give each engine a directory of its own, or end that one"
-                ) from None
+                raise TierLockedError(in_use) from None
             except OSError as error:
                 os.close(fd)
                 raise TierError(
@@ -86,6 +100,10 @@ class DirectoryLock:
                 _say_who(fd)
                 return fd
             os.close(fd)
+
+    def _in_use(self, fd: int) -> str:
+        holder = _holder(fd)
+        return f"{self._directory} is in use by {holder}: give each engine a directory of its own, or end that one"
 
     def _is_current(self, fd: int) -> bool:
         """Whether this file is the one that has the lock's name now."""
