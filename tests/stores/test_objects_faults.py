@@ -17,6 +17,7 @@ from octavo.testing import tier_driver
 from octavo.tiers import TierContext, TierState, spec_from_config
 from rigs import fault_proxy
 from rigs.fault_proxy import FaultProxy, refuse
+from rigs.network_link import NetworkLink
 
 pytestmark = [pytest.mark.stores, pytest.mark.timeout(300)]  # a server that starts
 HANGS = [fault_proxy.drip, fault_proxy.say_nothing]
@@ -272,6 +273,27 @@ def test_a_store_that_throttles_is_left_alone_at_once(bench, fault):
     status = driver.tier.status()
     assert status.state is TierState.DEGRADED
     assert "throttles" in status.reason
+
+
+def test_connections_that_lead_nowhere_are_left_behind(bench):
+    """A firewall has forgotten them, or the name leads elsewhere by now: nobody is told, and new ones work."""
+    wanted = tier_driver.chunks(range(0, 60, 3))
+    link = NetworkLink(bench.server)
+    try:
+        driver = bench.open(link.url, load_seconds=0.5)
+        for chunk in wanted:
+            assert driver.store([chunk]) == frozenset()
+        for job in [driver.submit_load([chunk]) for chunk in wanted]:  # each on a connection of its own
+            driver.finish(job)
+        link.lose_connections()
+
+        for _ in range(3):
+            assert driver.load(wanted[:1]) == {0}
+        recover(bench, driver)
+        comes_to(bench, driver, lambda: driver.load(wanted[:1]), frozenset())
+    finally:
+        bench.close()
+        link.close()
 
 
 def test_objects_that_change_places_are_misses(bench):

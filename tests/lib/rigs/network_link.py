@@ -19,6 +19,7 @@ class NetworkLink:
         self._target = urlsplit(target)
         self._is_down = False
         self._slips_in = b""
+        self._num_losses = 0
         self._sockets = set()
         self._is_ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
@@ -28,6 +29,10 @@ class NetworkLink:
     def freeze(self):
         """Nothing passes any more, and neither side is told: what is sent meanwhile arrives when the link heals."""
         self._do(self._passes.clear)
+
+    def lose_connections(self):
+        """Nothing passes through those that there are, as where a firewall has forgotten them. New ones work."""
+        self._num_losses += 1
 
     def slip_in(self, data):
         """These bytes come to a client before the next ones of the server, once."""
@@ -101,8 +106,11 @@ class NetworkLink:
         return asyncio.open_connection(self._target.hostname, self._target.port)
 
     async def _pump(self, reader, writer, *, is_answer=False):
+        num_losses = self._num_losses
         while data := await reader.read(_CHUNK_BYTES):
             await self._passes.wait()
+            if num_losses < self._num_losses:
+                await self._ends.wait()
             if is_answer:
                 data, self._slips_in = self._slips_in + data, b""
             writer.write(data)

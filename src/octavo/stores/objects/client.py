@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple, TypeVar
 
 from octavo.chunks import OffloadKey, SequenceNames
+from octavo.errors import InputError
 from octavo.stores import Description, HeldChunk, OutgoingChunk, RemoteClient, StoreDownError, is_ahead
 from octavo.stores.objects.charts import Charts, Place, Stretch, stretches
 from octavo.stores.objects.epochs import Epochs
@@ -63,12 +64,13 @@ class ObjectsClient(RemoteClient):
         family: bytes,
         description: Description | None = None,
         watch: FolderWatch | None = None,
-        renew: Callable[[], Any] | None = None,
+        reopen: Callable[[], Any] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`renew` returns the store, as it is opened now."""
+        """`reopen` opens the store once more, for a probe: former connections may lead nowhere, and certificates may be
+        others by now. It raises InputError for certificates that cannot be read."""
         self._store = store
-        self._renew = renew
+        self._reopen = reopen
         self._description = description
         self._watch = watch
         self._namespace = namespace
@@ -88,8 +90,9 @@ class ObjectsClient(RemoteClient):
 
     async def probe(self) -> None:
         async with self._asking():
-            if self._renew is not None:
-                self._store = self._epochs.store = self._renew()
+            if self._reopen is not None:
+                with suppress(InputError):  # ca_file is just being replaced
+                    self._store = self._epochs.store = self._reopen()
             await self._follow(is_forced=True)
 
     async def find(self, sequence: SequenceNames) -> Mapping[OffloadKey, HeldChunk]:

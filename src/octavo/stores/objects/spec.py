@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from octavo.errors import InputError
-from octavo.stores import RemoteClient, RemoteSpec, Renewed, StoreKeeper
+from octavo.stores import RemoteClient, RemoteSpec, StoreKeeper
 from octavo.stores.objects.client import ObjectsClient
 from octavo.stores.objects.config import ObjectsConfig
 from octavo.stores.objects.folder import FolderKeeper, FolderWatch
@@ -27,14 +27,13 @@ class ObjectsSpec(RemoteSpec):
     config: ObjectsConfig
 
     def open_client(self, context: TierContext, namespace: bytes) -> RemoteClient:
-        opened = Renewed(self.config.ca_file, lambda: open_store(self.config))
         return ObjectsClient(
-            opened.current,
+            open_store(self.config),
             namespace=namespace,
             family=context.family,
             description=self.describe(context),
             watch=FolderWatch(self._folder) if self._is_folder else None,
-            renew=opened.renew,
+            reopen=None if self._is_folder else lambda: open_store(self.config),
         )
 
     def open_keeper(self) -> StoreKeeper:
