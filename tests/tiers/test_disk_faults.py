@@ -583,6 +583,25 @@ def test_a_directory_that_cannot_be_used(disk):
         disk.open()
 
 
+def test_a_file_that_is_in_the_way_of_the_start_is_named(disk, monkeypatch):
+    """A reset waits for it to go."""
+    driver = disk.open()
+    driver.store(tier_driver.chunks(range(3)))
+    disk.io.fail("unlink", errno=errno.EPERM)
+    driver.tier.reset()
+    driver.poll_until(driver.tier.is_reset_durable, "the marker to be durable")
+    driver.tier.close()
+    disk.io.heal()
+    (file,) = disk.segments()
+
+    def refuse(name, *, dir_fd):
+        raise PermissionError(errno.EPERM, "not permitted", name)
+
+    monkeypatch.setattr(os, "unlink", refuse)
+    with pytest.raises(TierError, match=rf"cannot be used \({file.name}: not permitted\)"):
+        disk.open()
+
+
 def test_a_chunk_that_the_format_cannot_hold_fails_alone(disk):
     driver = disk.open()
     unfit = tier_driver.chunks([1])[0]._replace(key=b"k" * 65)

@@ -195,7 +195,9 @@ def _delete_beyond_budget(io: DiskIO, ledger: Ledger, sizes: list[tuple[int, int
 
 
 def _unusable(directory: Path, error: OSError) -> TierError:
+    is_of_a_file = isinstance(error.filename, str) and "/" not in error.filename
+    file = f"{error.filename}: " if is_of_a_file else ""
     return TierError(
-        f"disk tier: {directory} cannot be used ({error.strerror or error}): "
+        f"disk tier: {directory} cannot be used ({file}{error.strerror or error}): "
         "give a directory that this user can write to, on a disk that works"
     )
