@@ -21,6 +21,7 @@ def test_tokens_and_back(client):
         ({"tokens": [5, -1]}, "tokens[1]"),
         ({"tokens": [384]}, "tokens[0]"),
         ({"tokens": [10**30]}, "tokens[0]"),
+        ({"tokens": [5] * 513}, "tokens"),
         ({"tokens": [5], "model": "x"}, "model"),
     ],
 )

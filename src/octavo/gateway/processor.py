@@ -30,7 +30,7 @@ from octavo.gateway.messages import (
 )
 from octavo.gateway.picker import Picked, Picker
 from octavo.router import SESSION
-from octavo.server import Admission, ApiError, Tenant, Ticket, tenant_of
+from octavo.server import Admission, ApiError, Tenant, Ticket, check_parts, tenant_of
 
 _ASKED_WITH = frozenset({"authorization", "x-request-id", SESSION})
 
@@ -117,7 +117,9 @@ class _Exchange:
             self._picked.end()
 
     async def _send_on(self, *, is_last: bool) -> list[ext_proc.ProcessingResponse]:
-        head = await self._pick(b"".join(self._pieces))
+        body = b"".join(self._pieces)
+        check_parts(body, most_bytes=self._config.max_body_bytes)
+        head = await self._pick(body)
         pieces, self._pieces = self._pieces, []
         return [head, *request_pieces(pieces, is_last=is_last)]
 

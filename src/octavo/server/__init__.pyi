@@ -1,5 +1,6 @@
 from .admission import Admission as Admission, Ticket as Ticket
 from .app import make_app as make_app
+from .body_parts import check_parts as check_parts
 from .body_route import BodyRoute as BodyRoute
 from .config import HttpConfig as HttpConfig, ServerConfig as ServerConfig, check_api_keys as check_api_keys
 from .connection import most_connections as most_connections

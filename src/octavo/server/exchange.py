@@ -9,6 +9,7 @@ from typing import TypeAlias, TypeVar
 from starlette.types import Message, Receive, Scope, Send
 
 from octavo.server.admission import Ticket
+from octavo.server.body_parts import check_parts
 from octavo.server.config import HttpConfig
 from octavo.server.errors import ApiError
 from octavo.server.gate import TENANT
@@ -56,7 +57,7 @@ class Exchange:
         self._is_body_read = False
 
     async def read_body(self, ticket: Ticket) -> bytearray:
-        """The body, or the refusal as soon as it is known to be too long."""
+        """The body, or the refusal as soon as it is known to be too long. It holds no more than can be decoded soon."""
         most = self._config.max_body_bytes
         declared = self.headers.get(b"content-length", b"0")
         if declared.isdigit() and int(declared) > most:
@@ -71,6 +72,7 @@ class Exchange:
                     body += piece
         except TimeoutError:
             raise ApiError(HTTPStatus.REQUEST_TIMEOUT, "the body took too long to arrive") from None
+        check_parts(body, most_bytes=most)
         return body
 
     async def run(self, answering: Awaitable[T]) -> T:

@@ -130,6 +130,12 @@ class Service:
         tokenizer, most = self._tokenizer, self.engine.engine.vocab_size
         if tokenizer is None:
             raise bad_request("the model's folder has no tokenizer", param="tokens", code="no_tokenizer")
+        if len(token_ids) > (longest := self.engine.engine.max_model_len):
+            raise bad_request(
+                f"{len(token_ids):,} tokens are more than the longest context of {longest:,} tokens",
+                param="tokens",
+                code="context_length_exceeded",
+            )
         for index, token_id in enumerate(token_ids):
             if not 0 <= token_id < most:
                 raise bad_request(

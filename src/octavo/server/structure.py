@@ -5,7 +5,7 @@ even if it takes minutes.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -20,6 +20,8 @@ from octavo.settings import shown
 
 _PATIENCE_S = 30.0
 """How long a grammar may be compiled; large ones take a second or two."""
+_MOST_CHOICES = 1 << 14
+"""No grammar has room for more: they are counted before millions of them are written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +160,7 @@ def _structured(wanted: StructuredOutputs) -> str:
         case StructuredOutputs(json=None, regex=str() as pattern, choice=None, grammar=None):
             return regex_grammar(pattern)
         case StructuredOutputs(json=None, regex=None, choice=[*texts], grammar=None) if texts and all(texts):
-            return f"start: {' | '.join(map(json.dumps, texts))}"
+            return _one_of(texts)
         case StructuredOutputs(json=None, regex=None, choice=None, grammar=str() as text):
             return text
         case _:
@@ -166,3 +168,12 @@ def _structured(wanted: StructuredOutputs) -> str:
                 "structured_outputs take exactly one of json, regex, choice, grammar, and no empty one",
                 param="structured_outputs",
             )
+
+
+def _one_of(texts: Sequence[str]) -> str:
+    if len(texts) > _MOST_CHOICES:
+        raise bad_request(
+            f"structured_outputs.choice may hold {_MOST_CHOICES:,} texts and no more, not {len(texts):,}",
+            param="structured_outputs",
+        )
+    return f"start: {' | '.join(map(json.dumps, texts))}"
