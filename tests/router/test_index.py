@@ -283,6 +283,18 @@ def test_what_is_gone_is_swept_and_its_bit_used_again():
     assert index.resumes(HASHES, 97) == {}
 
 
+def test_what_is_gone_does_not_pile_up_however_much_an_engine_tells_at_once():
+    index = FleetIndex([FULL], hash_block_size=4)
+    index.add_engine("stays")
+    index.add_engine("begins anew")
+    per_life, lives = 10_000, 40
+    for life in range(lives):
+        index.resync("begins anew")
+        told = range(life * per_life, (life + 1) * per_life)
+        index.apply("begins anew", [Fleet.stored(list(told), 0, 4, "GPU", None, False)])
+    assert index.num_blocks < 6 * per_life
+
+
 def test_a_name_is_used_once():
     index = FleetIndex([FULL], hash_block_size=4)
     index.add_engine("a")

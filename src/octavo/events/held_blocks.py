@@ -110,16 +110,18 @@ class HeldBlocks:
 
     def apply(self, holder: Holder, events: Iterable[AnyEvent]) -> None:
         """Takes one batch of events, in their order."""
+        num_told = 0
         for event in events:
             match event:
                 case AllBlocksCleared():
                     self._clear(holder)
                 case BlockStored():
                     self._store(holder, event)
+                    num_told += len(event.block_hashes)
                 case BlockRemoved():
                     self._remove(holder, event)
         if self._gone:
-            self._sweep_some()
+            self._sweep_some(2 * num_told)
 
     def take_over(self, holder: Holder, others: "HeldBlocks", other: Holder) -> None:
         """The holder has what another one of other publishers has, whose groups are the first ones here."""
@@ -305,10 +307,15 @@ class HeldBlocks:
         else:
             self._gone |= bit
 
-    def _sweep_some(self) -> None:
-        """Each batch of events pays for a bounded part of the sweep."""
-        if next(self._sweep, None) is None:
-            self._sweep = self._sweep_all(self._gone)
+    def _sweep_some(self, fewest: int) -> None:
+        """Each batch of events pays for a part of the sweep: for more blocks than it told, or what is gone would pile
+        up where holders come and go that tell much at once."""
+        left = fewest
+        for num_blocks in self._sweep:
+            left -= num_blocks
+            if left <= 0:
+                return
+        self._sweep = self._sweep_all(self._gone)
 
     def _sweep_all(self, gone: int) -> Iterator[int]:
         for groups in [*self._places.values(), self._expected]:
