@@ -37,6 +37,30 @@ def test_a_port_in_use_is_named():
     assert (process.returncode, "cannot listen on 127.0.0.1 port" in errors) == (2, True)
 
 
+@pytest.mark.fleet
+@needs_envoy
+def test_a_second_picker_does_not_take_half_of_the_connections():
+    first = start_octavo("epp", "--engine", "http://127.0.0.1:9", "--port", "0")
+    port = first.stdout.readline().rpartition(":")[2].strip()
+    second = start_octavo("epp", "--engine", "http://127.0.0.1:9", "--port", port)
+    said, errors = second.communicate()
+    first.terminate()
+    first.communicate()
+    assert (second.returncode, said) == (2, "")
+    assert errors.endswith("Address already in use; give another port, or 0 for a free one\n")
+
+
+@pytest.mark.fleet
+@needs_envoy
+def test_the_flag_that_it_asks_for_is_one_that_it_has():
+    process = start_octavo("epp")
+    _, errors = process.communicate()
+    assert (process.returncode, errors) == (
+        2,
+        "octavo: an endpoint picker needs an engine: give its URL with --engine\n",
+    )
+
+
 @pytest.mark.skipif(HAS_EXTRA, reason="needs an environment without octavo[epp]")
 def test_it_says_what_to_install():
     process = start_octavo("epp", "--engine", "http://127.0.0.1:9")

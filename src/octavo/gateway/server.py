@@ -16,7 +16,7 @@ from octavo.gateway.picker import Picker
 from octavo.gateway.processor import Processor
 from octavo.gateway.status import StatusServer
 from octavo.router import EngineAddress, Fleet, FleetRoutes, RouterMetrics, open_engine_client
-from octavo.server import Admission, open_socket, tenants_of, url_of
+from octavo.server import Admission, HttpConfig, open_socket, tenants_of, url_of
 
 _PING_EVERY_MS = 30_000
 _PING_TIMEOUT_MS = 10_000
@@ -99,6 +99,7 @@ class PickerServer:
 
     def _listen(self, server: grpc.aio.Server) -> str:
         config = self._config
+        open_socket(HttpConfig(host=config.host, port=config.port)).close()  # gRPC does not say why it cannot
         host = f"[{config.host}]" if ":" in config.host else config.host
         try:
             if config.tls_certificate is None or config.tls_key is None:
@@ -117,11 +118,14 @@ def _options() -> list[tuple[str, int]]:
         ("grpc.http2.ping_timeout_ms", _PING_TIMEOUT_MS),
         ("grpc.http2.max_pings_without_data", 0),
         ("grpc.http2.min_ping_interval_without_data_ms", _PINGED_EVERY_MS),
+        ("grpc.so_reuseport", 0),  # by default a second picker takes the port too, and half of the connections
     ]
 
 
 def _addresses(config: PickerConfig) -> list[EngineAddress]:
     addresses = EngineAddress.parse_all(config.engines)
+    if not addresses:
+        raise InputError("an endpoint picker needs an engine: give its URL with --engine")
     if ranked := [address.name for address in addresses if address.rank is not None]:
         raise InputError(f"engine {ranked[0]!r}: a Gateway does not choose a data-parallel rank; use octavo route")
     return addresses
