@@ -10,7 +10,6 @@ as other requests in a batch change how sums are rounded.
 
 import random
 import re
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
@@ -19,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from octavo.cli.own_group import run_in_group
 from octavo.errors import InputError
 
 _MARK = "OCTAVO-CHECK "
@@ -90,14 +90,12 @@ def run_check(task: CheckTask, *, has_disk: bool, tell: Callable[[str], None]) -
 
 def _in_own_process(task: CheckTask, names: Sequence[str]) -> dict[str, Pass]:
     arguments = msgspec.json.encode((task, list(names))).decode()
-    done = subprocess.run(  # noqa: S603 - this module, with our own argument
-        [sys.executable, "-m", __name__, arguments], capture_output=True, text=True, check=False
-    )
-    for line in done.stdout.splitlines():
+    said, errors = run_in_group([sys.executable, "-m", __name__, arguments])
+    for line in said.splitlines():
         if line.startswith(_MARK):
             return msgspec.json.decode(line[len(_MARK) :], type=dict[str, Pass])
     what = "with Octavo's plug-in" if task.extra_config is not None else "without the plug-in"
-    log = done.stdout + done.stderr
+    log = said + errors
     with NamedTemporaryFile("w", prefix="octavo-vllm-check-", suffix=".log", delete=False) as file:
         file.write(log)
     raise InputError(f"vLLM did not serve the model {what}: {explain_cause(log)} (all it said is in {file.name})")

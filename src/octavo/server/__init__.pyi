@@ -40,7 +40,7 @@ from .refusals import REFUSALS as REFUSALS
 from .service import Service as Service
 from .serving import Server as Server
 from .signalled import SignalledServer as SignalledServer
-from .signals import EndingSignals as EndingSignals, ending_well as ending_well
+from .signals import EndingSignals as EndingSignals, ending_well as ending_well, taking_signals as taking_signals
 from .sockets import http_settings as http_settings, open_socket as open_socket, url_of as url_of
 from .tenants import (
     Tenant as Tenant,

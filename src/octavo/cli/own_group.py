@@ -1,0 +1,47 @@
+"""`run_in_group`: runs a program that starts others, none of which outlives this process when it is asked to end."""
+
+import os
+import signal
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from subprocess import DEVNULL, PIPE, Popen
+from types import FrameType
+
+from octavo.server import taking_signals
+
+_PATIENCE_S = 10.0
+"""The time for all of them to end by themselves. A second signal ends it."""
+_LOOK_EVERY_S = 0.05
+
+
+def run_in_group(command: Sequence[str]) -> tuple[str, str]:
+    """What the program said on its two outputs. SystemExit if a signal asks for an end meanwhile; then nothing of what
+    the program has started runs on."""
+    with (
+        taking_signals(_end),
+        Popen(command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, text=True, process_group=0) as program,  # noqa: S603 - ours
+    ):
+        try:
+            return program.communicate()
+        except BaseException:
+            _end_group(program)
+            raise
+
+
+def _end(number: int, _: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+def _end_group(program: Popen[str]) -> None:
+    """Ctrl-C for all of them: in a group of their own they do not get that of the terminal."""
+    give_up_at = time.monotonic() + _PATIENCE_S
+    with suppress(ProcessLookupError):
+        try:
+            os.killpg(program.pid, signal.SIGINT)
+            while time.monotonic() < give_up_at:
+                time.sleep(_LOOK_EVERY_S)
+                program.poll()  # one that has ended is there until somebody asks
+                os.killpg(program.pid, 0)
+        finally:
+            os.killpg(program.pid, signal.SIGKILL)
