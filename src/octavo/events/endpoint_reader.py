@@ -30,6 +30,8 @@ _BYTES_PER_TURN = 1 << 17
 _RECONNECT_MS = 50
 _RECONNECT_MAX_MS = 2000
 _HEARTBEATS_MISSED = 3
+_LONGEST_TTL_MS = 6_553_599
+"""ZMQ sends it as 16 bits, in tenths of a second."""
 _SECOND_LOOK_S = 0.2
 """The first replay may be answered before the subscription takes effect, so replay is asked again after this time."""
 _RECHECK_AFTER_FAILURE_S = 60.0
@@ -147,8 +149,11 @@ class EndpointReader:
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, _RECONNECT_MAX_MS)
         if self._config.heartbeat_s:
             interval_ms = max(1, round(1000 * self._config.heartbeat_s))
+            patience_ms = _HEARTBEATS_MISSED * interval_ms
             socket.setsockopt(zmq.HEARTBEAT_IVL, interval_ms)
-            socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, _HEARTBEATS_MISSED * interval_ms)
+            socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, patience_ms)
+            # The publisher's patience: what waits for a subscriber that is gone is in the engine's memory.
+            socket.setsockopt(zmq.HEARTBEAT_TTL, min(patience_ms, _LONGEST_TTL_MS))
 
     def _follow_connection(self, now: float) -> None:
         """Notices new connections. It must run after messages were received and before they are handled, so that no

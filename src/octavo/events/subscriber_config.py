@@ -49,7 +49,8 @@ class SubscriberConfig:
     max_topics: int = 1024
     """The most publishers at one endpoint; messages of further topics are counted and skipped."""
     heartbeat_s: float = 5.0
-    """The interval of ZMQ's pings; after three without an answer the connection is made anew. 0: no pings."""
+    """The interval of ZMQ's pings; after three without an answer the connection is made anew, and a publisher that gets
+    none for as long ends it. 0: no pings."""
     lost_s: float = 30.0
     """A publisher without heartbeats counts as silent when its connection has been lost for so long."""
 
