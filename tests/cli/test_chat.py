@@ -123,7 +123,9 @@ def test_nobody_answers(octavo):
     assert "Traceback" not in ran.err
 
 
-@pytest.mark.parametrize("url", ["ftp://host", "http://", "http://a:b:c"])
+@pytest.mark.parametrize(
+    "url", ["ftp://host", "http://", "http://a:b:c", "http://127.0.0.1:0", "http://127.0.0.1:73536"]
+)
 def test_addresses_that_are_none(octavo, url):
     ran = octavo("chat", url)
     assert (ran.code, ran.err.count("\n")) == (2, 1)

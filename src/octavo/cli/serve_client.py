@@ -20,7 +20,8 @@ def base_url_of(url: str) -> str:
         parsed = httpx.URL(text)
     except httpx.InvalidURL as error:
         raise InputError(f"{url!r} is not an address: {error}") from None
-    if parsed.scheme not in ("http", "https") or not parsed.host:
+    has_port = parsed.port is None or 0 < parsed.port < 1 << 16  # a system may take the rest of a higher one
+    if parsed.scheme not in ("http", "https") or not parsed.host or not has_port:
         raise InputError(f"{url!r} is not an address; write it like http://127.0.0.1:8000")
     return text.rstrip("/").removesuffix("/v1")
 
