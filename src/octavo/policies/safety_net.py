@@ -31,6 +31,7 @@ class SafetyNet:
         self._stretches, self._points = stretches, points
         self._contest = Contest(learned, num_slots, tokens_per_chunk, is_kept=self._is_there)
         self._has_begun = False
+        """Until a writer makes its first promise there is nothing to compare."""
 
     @property
     def is_learned_best(self) -> bool:
@@ -39,18 +40,22 @@ class SafetyNet:
 
     def resume(self, keys: Sequence[OffloadKey]) -> None:
         """A request resumes with these chunks."""
-        self._contest.resume(keys)
+        if self._has_begun:
+            self._contest.resume(keys)
 
     def stored(self, numbers: Sequence[int]) -> None:
         """These stretches have come."""
-        per_unit = self._contest.chunks_per_unit
-        self._contest.store([unit for number in numbers for unit in units_in(self._stretches, number, per_unit)])
+        if self._has_begun:
+            per_unit = self._contest.chunks_per_unit
+            self._contest.store([unit for number in numbers for unit in units_in(self._stretches, number, per_unit)])
 
     def pin(self, keys: Sequence[OffloadKey]) -> None:
-        self._contest.pin(keys)
+        if self._has_begun:
+            self._contest.pin(keys)
 
     def unpin(self, keys: Sequence[OffloadKey]) -> None:
-        self._contest.unpin(keys)
+        if self._has_begun:
+            self._contest.unpin(keys)
 
     def serve(self, key: OffloadKey, promised_tokens: int) -> None:
         """A writer promises the point that ends with this chunk, and has promised this much of it before."""
@@ -62,11 +67,13 @@ class SafetyNet:
 
     def gave_up(self, keys: Sequence[OffloadKey]) -> None:
         """The real tier no longer has these chunks."""
-        self._contest.gave_up(keys)
+        if self._has_begun:
+            self._contest.gave_up(keys)
 
     def make_room(self, num_slots: int) -> None:
         """The real tier is about to give up this much."""
-        self._contest.shrink_to(self._stretches.num_slots - num_slots)
+        if self._has_begun:
+            self._contest.shrink_to(self._stretches.num_slots - num_slots)
 
     def least(self, num_slots: int) -> tuple[int, int] | None:
         """A point that the leader's tier no longer has, and how many of its slots may go, if this many are wanted. None
