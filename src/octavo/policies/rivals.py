@@ -210,8 +210,9 @@ class Contest:
 
     def store(self, units: Sequence[StoredChunk]) -> None:
         """The real tier has stored these units."""
-        for rival in self.rivals.values():
-            rival.store(units)
+        if units:
+            for rival in self.rivals.values():
+                rival.store(units)
 
     def serve(self, units: Sequence[StoredChunk], num_promised: int) -> None:
         """A request promises this prefix, of which it has promised the first units before."""
