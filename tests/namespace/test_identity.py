@@ -61,6 +61,7 @@ def test_equal_identities_share_a_namespace():
         {"hash_algorithm": "sha256_cbor"},
         {"hash_seed": ""},
         {"attention_backend": "TRITON_ATTN"},
+        {"computed_on": "another device"},
         {"tensor_parallel_size": 2},
         {"tensor_parallel_size": 2, "tensor_parallel_rank": 1},
         {"pipeline_parallel_size": 2},

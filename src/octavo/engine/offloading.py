@@ -2,11 +2,14 @@
 
 import logging
 import os
+import platform
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
+
+import torch
 
 from octavo.blocks import KVCacheManager
 from octavo.engine.compatibility import check_together
@@ -51,9 +54,19 @@ def offload_maker(
             model_digest=model_digest,
             dtype=cache_dtype(runner.model.dtype).value,
             attention_backend=f"octavo.engine 1, transformers {version('transformers')}",
+            computed_on=_computed_on(runner.model.device),
             logs_changes=engine.kv_events is not None,
             quotas=quotas,
             model_name=model_name or Path(engine.model).name,
         )
 
     return make
+
+
+def _computed_on(device: torch.device) -> str:
+    """Kernels, and with them the order of sums, differ by torch's version and by what the device can do."""
+    if device.type == "cpu":
+        kind = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
+    else:
+        kind = torch.cuda.get_device_name(device)
+    return f"torch {torch.__version__}, {kind}"

@@ -32,6 +32,7 @@ _FOR_ALL = (
     "model_digest",
     "models",
     "attention_backend",
+    "computed_on",
     "vllm",
 )
 """The parts that tell namespaces apart and are no secret of a machine: no seed, no folder."""

@@ -37,6 +37,7 @@ def make_offload_scheduler(
     model_digest: bytes,
     dtype: str,
     attention_backend: str,
+    computed_on: str = "",
     logs_changes: bool = False,
     quotas: Mapping[str, int] = MappingProxyType({}),
     model_name: str = "",
@@ -46,8 +47,10 @@ def make_offload_scheduler(
 
     `model_digest` names the weights by content (`octavo.namespace.digest_weights`). `dtype` and `attention_backend`
     name how an engine reads a page's bytes: engines that read them differently must give different names, or one
-    would resume from bytes that the other wrote. With `logs_changes`, `take_events` tells what tiers hold. `quotas`: by
-    salt, the most bytes that are kept of what is computed under it. `model_name` is for people who look into a folder.
+    would resume from bytes that the other wrote. `computed_on` names what rounds in its own way, as another device
+    does: resumed from its bytes, an answer might differ from that of an engine alone. With `logs_changes`,
+    `take_events` tells what tiers hold. `quotas`: by salt, the most bytes that are kept of what is computed under it.
+    `model_name` is for people who look into a folder.
     """
     from octavo.transfer import make_worker  # it imports torch, which only an engine needs
 
@@ -61,6 +64,7 @@ def make_offload_scheduler(
         hash_algorithm=manager.hasher.algorithm,
         hash_seed=manager.hasher.seed,
         attention_backend=attention_backend,
+        computed_on=computed_on,
     )
     namespace = make_namespace(identity)
     _logger.info("chunks are kept under namespace %s", namespace.hex())
