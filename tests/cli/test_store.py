@@ -119,7 +119,7 @@ def test_what_is_of_the_future_has_no_age_and_goes_first_where_there_is_too_much
         make_older(store, path, -number * 400 * DAY_S)
     size = sum(found.num_bytes for path, found in objects(store).items() if path in paths[1:])
     ran = octavo("store", "gc", f"file://{store}", "--older-than", "7d")
-    assert re.match(r"[\d.]+ KiB have a time to come, .*\n0 objects, 0 B deleted, of 4 objects", ran.out)
+    assert re.match(r"[\d.]+ KiB are dated in the future, .*\n0 objects, 0 B deleted, of 4 objects", ran.out)
     octavo("store", "gc", f"file://{store}", "--size", f"{size}B")
     left = sorted(objects(store))
     assert len(left) == 3

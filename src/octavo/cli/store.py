@@ -168,7 +168,7 @@ def gc(
         inventory = _count(keeper, namespace)
         if num_bytes := inventory.bytes_ahead(now_s):
             write_output(
-                f"{format_bytes(num_bytes)} have a time to come, of a clock that was wrong: only --size takes them\n"
+                f"{format_bytes(num_bytes)} are dated in the future, by a wrong clock: only --size deletes them\n"
             )
         expiry = expire(inventory, most_bytes=most_bytes, before_s=before_s, now_s=now_s)
         is_meant = _meant(keeper, namespace)
