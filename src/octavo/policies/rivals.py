@@ -7,7 +7,8 @@ as new as its promise. `safety_net` has the real tier follow the leader.
 
     unit    what a rival stores and gives up: a chunk, or some hundred tokens' in a large tier, so that a rival knows
             one key where the tier knows many
-    fresh   units that a request has stored, or could not have reached. It promises them later, and has not resumed them
+    fresh   units that were stored, or lie behind one that was, and were not promised since: their request has not
+            resumed them, and when it promises they do not count
     left    units that the real tier has and a rival has not: what follows that rival gives up first
 """
 
