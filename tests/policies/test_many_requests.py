@@ -1,7 +1,9 @@
 """The policy over many requests: loops that do not fit, of which LRU resumes nothing, in a tier so large that what went
 is known by few of its chunks; and what is removed from outside."""
 
+import gc
 import sys
+from hashlib import sha256
 
 import pytest
 
@@ -109,3 +111,25 @@ def test_readers_of_a_long_prompt_end_in_time_proportional_to_it(in_order):
         return lines
 
     assert cost(400) < 2.5 * cost(200)
+
+
+def dicts_within(thing):
+    """All dictionaries of a policy, its tables, and theirs."""
+    seen, waiting = {}, [thing]
+    while waiting:
+        one = waiting.pop()
+        if id(one) not in seen and (isinstance(one, dict | list) or type(one).__module__.startswith("octavo.")):
+            seen[id(one)] = one
+            waiting += gc.get_referents(one)
+    return [one for one in seen.values() if isinstance(one, dict)]
+
+
+@pytest.mark.parametrize("num_chunks", [4, 32])
+def test_no_dictionary_grows_with_the_tier(num_chunks):
+    """A large one takes milliseconds to grow, in whichever call it happens, and those of rivals grow at once."""
+    tier = Tier(NUM_SLOTS)
+    for number in range(3 * NUM_SLOTS // num_chunks):
+        hashes = [BlockHash(sha256(key).digest()) for key in chunks_of(number, num_chunks)]
+        tier.serve([make_offload_key(hash_, GroupIdx(0)) for hash_ in hashes])
+    tier.policy.check_invariants()
+    assert max(map(len, dicts_within(tier.policy))) < 1024

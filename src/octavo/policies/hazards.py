@@ -23,6 +23,8 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
+from octavo.tables import ShardedDict
+
 _CLASSES_PER_ROLE, _FOLLOWERS_COUNTED = 16, 4
 NUM_CLASSES = 5 * _CLASSES_PER_ROLE
 NUM_AGES = 26
@@ -107,7 +109,7 @@ class Hazards:
         """The same column, to be counted."""
         self._num_lives = 0
         self._hands = [0] * NUM_AGES
-        self._ghosts: dict[bytes, int] = {}
+        self._ghosts = ShardedDict(-1)
         """By key: the number of the ghost. Its place in the columns is that number modulo their length."""
         self._ghost_keys: list[bytes] = []
         self._ghost_lives = array("q")
@@ -151,7 +153,7 @@ class Hazards:
 
     def note_given_up(self, keys: Sequence[bytes], life: int) -> None:
         """Chunks of a point were given up; its life goes on. The oldest ghosts are forgotten beyond the bound."""
-        ghosts, most = self._ghosts, self._most_ghosts
+        shards, most = self._ghosts.shards, self._most_ghosts
         for key in keys:
             number = self._num_ghosts
             if len(self._ghost_keys) < most:
@@ -160,19 +162,16 @@ class Hazards:
             else:
                 place = number % most
                 oldest = self._ghost_keys[place]
-                if ghosts.get(oldest) == number - most:
-                    del ghosts[oldest]
+                if shards[oldest[0]].get(oldest) == number - most:
+                    del shards[oldest[0]][oldest]
                 self._ghost_keys[place], self._ghost_lives[place] = key, life
-            ghosts[key] = number
+            shards[key[0]][key] = number
             self._num_ghosts = number + 1
 
     def take_ghosts(self, keys: Sequence[bytes]) -> list[tuple[bytes, int]]:
         """Takes the ghosts among these chunks, in order, with their lives."""
-        ghosts = self._ghosts
-        if ghosts.keys().isdisjoint(keys):
-            return []
-        lives, most = self._ghost_lives, self._most_ghosts
-        return [(key, lives[ghosts.pop(key) % most]) for key in keys if key in ghosts]
+        shards, lives, most = self._ghosts.shards, self._ghost_lives, self._most_ghosts
+        return [(key, lives[shards[key[0]].pop(key) % most]) for key in keys if key in shards[key[0]]]
 
     # ---- learning ----------------------------------------------------------------------------------------------
 

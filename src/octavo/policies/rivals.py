@@ -21,6 +21,7 @@ from octavo.policies.arc import ARCPolicy
 from octavo.policies.base import EvictionPolicy
 from octavo.policies.lru import LRUPolicy
 from octavo.policies.stretch_columns import StretchColumns
+from octavo.tables import RecencyOrder, ShardedDict
 
 _UNIT_TOKENS = 512
 _MOST_UNITS = 512
@@ -52,11 +53,12 @@ class Rival:
     ) -> None:
         """`is_kept`: whether the real tier has a chunk."""
         self.policy = policy
-        self.left: dict[OffloadKey, None] = {}
+        self.left = RecencyOrder()
         """The units that went, by their last chunks, in the order in which they went."""
         self._unit_tokens, self._is_kept = unit_tokens, is_kept
         self._num_slots = self._num_free = num_slots
-        self._slots: dict[OffloadKey, int] = {}
+        self._slots = ShardedDict(0)
+        """By unit. All rivals' tables grow at once, so none may take long to."""
         self._fresh: dict[OffloadKey, None] = {}
         self._readers: dict[OffloadKey, int] = {}
         """By unit: how many read it."""
@@ -78,7 +80,7 @@ class Rival:
         for unit in units:
             if unit.key not in self._slots:
                 new.append(unit)
-            elif unit.position == 0 or (unit.parent in self._slots and unit.parent not in self._fresh):
+            elif unit.parent is None or (unit.parent in self._slots and unit.parent not in self._fresh):
                 found.append(unit.key)
                 self._fresh.pop(unit.key, None)
             else:
@@ -122,9 +124,9 @@ class Rival:
 
     def gave_up(self, keys: Sequence[OffloadKey]) -> None:
         """The real tier no longer has these chunks. Those that were removed from outside have no readers any more."""
-        if self.left:
+        if self.left.num_slots:
             for key in keys:
-                self.left.pop(key, None)
+                self.left.pop(key)
         if self._readers:
             for key in keys:
                 self.policy.unpin([key] * self._readers.pop(key, 0))
@@ -142,7 +144,7 @@ class Rival:
             self._num_free += self._slots.pop(key)
             self._fresh.pop(key, None)
             if self._is_kept(key):
-                self.left[key] = None
+                self.left.add(key, 1)
         return victims is not None
 
     def _store(self, new: Sequence[StoredChunk], kept: Sequence[OffloadKey]) -> bool:
@@ -155,23 +157,27 @@ class Rival:
                 has_room = self._make_room(num_slots - self._num_free)
                 self.policy.unpin(kept)
                 if not has_room:
-                    self.left |= {unit.key: None for unit in new[start:]}
+                    for unit in new[start:]:
+                        if unit.key not in self.left:
+                            self.left.add(unit.key, 1)
                     return False
             self.policy.insert(part)
             kept = [*kept, *(unit.key for unit in part)]
             for unit in part:
                 self._slots[unit.key] = unit.num_slots
-                self.left.pop(unit.key, None)
+                self.left.pop(unit.key)
             self._num_free -= num_slots
         return True
 
     def check_invariants(self) -> None:
         self.policy.check_invariants()
-        assert self._num_free == self._num_slots - sum(self._slots.values())
-        assert self._fresh.keys() <= self._slots.keys()
-        assert self._readers.keys() <= self._slots.keys()
-        assert not self.left.keys() & self._slots.keys()
-        assert all(map(self._is_kept, self.left)), "the real tier has what a rival has not"
+        slots = dict(self._slots.items())
+        assert self._num_free == self._num_slots - sum(slots.values())
+        assert self._fresh.keys() <= slots.keys()
+        assert self._readers.keys() <= slots.keys()
+        self.left.check_invariants()
+        assert not any(key in slots for key in self.left)
+        assert all(map(self._is_kept, map(OffloadKey, self.left))), "the real tier has what a rival has not"
 
 
 class Contest:

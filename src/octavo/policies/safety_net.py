@@ -6,7 +6,6 @@ was learned leads, the real tier's own points say what goes.
 """
 
 from collections.abc import Sequence
-from itertools import islice
 
 from octavo.chunks import OffloadKey
 from octavo.policies.base import EvictionPolicy
@@ -79,13 +78,15 @@ class SafetyNet:
         """A point that the leader's tier no longer has, and how many of its slots may go, if this many are wanted. None
         if no such point is found within the bounded search."""
         left = self._contest.rivals[self._contest.leader].left
-        for key in list(islice(left, _MOST_LOOKS)):
-            found = self._end_above(key, num_slots)
+        for _ in range(min(_MOST_LOOKS, left.num_slots)):
+            key = left.oldest()
+            assert key is not None, "some are left"
+            found = self._end_above(OffloadKey(key), num_slots)
             if found:
                 return found
-            del left[key]
-            if self._is_there(key):
-                left[key] = None
+            left.pop(key)
+            if self._is_there(OffloadKey(key)):
+                left.add(key, 1)
         return None
 
     def check_invariants(self) -> None:
