@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from octavo.cli.demo import conclusion, exit_code, introduction, show_kind, times
-from octavo.cli.demo_chat import KINDS, KindResult, Turn
+from octavo.cli.demo_chat import KINDS, GroupNeed, KindResult, Turn
 
 
 def turn(first_token_s: float, answer: tuple[int, ...] = (5, 6, 7)) -> Turn:
@@ -18,6 +18,10 @@ RESULT = KindResult(
     family="qwen3_next",
     computed=[turn(4.0), turn(2.0), turn(1.0), turn(3.0)],
     served=[turn(4.0), turn(0.02), turn(0.021), turn(0.4)],
+    needs=[
+        GroupNeed(kind="full_attention", blocks=196, blocks_in_all=196),
+        GroupNeed(kind="sliding_window", blocks=32, blocks_in_all=196),
+    ],
 )
 
 
@@ -26,6 +30,11 @@ def test_each_way_has_its_time_its_ratio_and_its_bar() -> None:
     assert lines[2].split()[-3:] == ["1,000", "ms", "█" * 31]
     assert lines[3].split()[-4:] == ["20", "ms", "50x", "▋"]
     assert lines[5].split()[-4:] == ["400", "ms", "2.5x", "█" * 12 + "▍"]
+
+
+def test_what_a_resume_needs_is_told_by_kind_of_layer() -> None:
+    last = show_kind(RESULT).splitlines()[-1]
+    assert last == "  resumed with blocks: 196 of 196 of full attention, 32 of 196 of sliding window"
 
 
 def test_a_ratio_is_rounded_down() -> None:

@@ -27,3 +27,7 @@ def test_turns_come_from_the_medium_that_their_line_names(tmp_path: Path, kind: 
         turn = result.turn(way)
         assert turn.resumed[medium] > turn.prompt_tokens / 2, way
         assert sum(turn.resumed.values()) > turn.prompt_tokens * 0.7, way
+    by_kind = {need.kind: need for need in result.needs}
+    full = by_kind.pop("full_attention")
+    assert full.blocks == full.blocks_in_all > 0
+    assert all(need.blocks < need.blocks_in_all for need in by_kind.values())

@@ -76,6 +76,7 @@ def introduction() -> str:
     return (
         f"A chat about a document of {DOCUMENT_TOKENS:,} tokens: how long until the next answer begins?\n"
         "Small models with random weights, one core, a device that holds one chat.\n"
+        "Of what was computed, each kind of layer keeps the part that it needs to go on.\n"
     )
 
 
@@ -89,7 +90,14 @@ def show_kind(result: "KindResult") -> str:
         seconds = result.first_token_s(way)
         ratio = "" if way == COMPUTED else f"{times(result.times_sooner(way))}x"
         lines.append(f"  {way:<26} {seconds * 1000:>7,.0f} ms {ratio:>6}  {_bar(seconds / longest)}")
+    lines.append(f"  {_needs(result)}")
     return "\n".join(lines) + "\n"
+
+
+def _needs(result: "KindResult") -> str:
+    """The part of what was computed that the last turn resumed with."""
+    parts = [f"{need.blocks} of {need.blocks_in_all} of {need.kind.replace('_', ' ')}" for need in result.needs]
+    return f"resumed with blocks: {', '.join(parts)}"
 
 
 def conclusion(results: "list[KindResult]") -> str:

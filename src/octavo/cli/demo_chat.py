@@ -19,6 +19,8 @@ from msgspec.structs import replace
 from octavo.engine import Engine, EngineConfig, SamplingParams, load_model, offload_maker, plan_for, save_tiny_model
 from octavo.errors import NotEnoughMemoryError
 from octavo.offload import OffloadConfig
+from octavo.planning import KVCacheConfig
+from octavo.specs import ResumePoint
 
 COMPUTED = "computed again"
 DEVICE = "from the prefix cache"
@@ -84,6 +86,15 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupNeed:
+    """The blocks of one group of layers that a resume needs, of those that cover all tokens before it."""
+
+    kind: str
+    blocks: int
+    blocks_in_all: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KindResult:
     """The chat's turns over one model, computed again and resumed."""
 
@@ -91,6 +102,8 @@ class KindResult:
     family: str
     computed: Sequence[Turn]
     served: Sequence[Turn]
+    needs: Sequence[GroupNeed]
+    """What the last turn needed of what was computed before it."""
 
     @property
     def num_differing(self) -> int:
@@ -139,7 +152,20 @@ def run_kind(
         served.append(serve(engine, chat, MEMORY))
     with closing(_open(caching, offload)) as engine:
         served.append(serve(engine, chat, DISK))
-    return KindResult(kind=kind, family=family, computed=computed, served=served)
+    needs = _needs_of(engine.manager.config, sum(served[-1].resumed.values()))
+    return KindResult(kind=kind, family=family, computed=computed, served=served, needs=needs)
+
+
+def _needs_of(plan: KVCacheConfig, num_tokens: int) -> list[GroupNeed]:
+    """What each group needs to go on after so many tokens."""
+    return [
+        GroupNeed(
+            kind=group.kind,
+            blocks=sum(map(len, group.spec.needed_blocks(ResumePoint(num_tokens=num_tokens)))),
+            blocks_in_all=num_tokens // group.block_size,
+        )
+        for group in plan.groups
+    ]
 
 
 def _open(config: EngineConfig, offload: OffloadConfig | None = None) -> Engine:
