@@ -164,7 +164,7 @@ def resume() -> str:
         box(100, bottom + 52, 14, 14, "empty"), text(120, bottom + 64, "not there", "small"),
         box(200, bottom + 51, 16, 16, "needed", radius=4), text(222, bottom + 64, "needed to go on there", "small"),
         line(380, bottom + 50, 380, bottom + 68, "ruled-out"),
-        text(390, bottom + 64, "one group alone could go on here", "small"),
+        text(390, bottom + 64, "some groups could go on here, not all", "small"),
     ]  # fmt: skip
     return picture(740, bottom + 80, "The resume rule over three groups", parts)
 
