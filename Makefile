@@ -20,7 +20,7 @@ BENCHMARKS := $(sort $(wildcard benchmarks/bench_*.py)) benchmarks/compare_manag
 .PHONY: help demo test test-pythons test-browser test-fleet servers test-stores check docs site wheel gpu-check gpu-wheels figures bench fuzz crash soak mutants test-vllm clean
 
 help:  ## what there is to make
-	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
 
 demo: $(VENV)/.installed  ## serve hybrid models with ever more tiers, and compare
 	$(BIN)/octavo demo
