@@ -105,8 +105,8 @@ def tell_facts(served: ServedEngine) -> None:
             format_bytes(group.page_bytes),
         )
     _logger.info(
-        "pool: %d sheets of %s; resumes every %d tokens",
-        plan.num_sheets,
+        "pool: %s sheets of %s; resumes every %d tokens",
+        f"{plan.num_sheets:,}",
         format_bytes(plan.sheet_bytes),
         plan.resume_granularity,
     )
