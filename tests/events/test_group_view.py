@@ -46,7 +46,7 @@ SHAPES = {
 class Engine:
     """A manager in a small pool, its events, and the view that somebody else has of it."""
 
-    def __init__(self, specs, *, memory=1 << 15, drafts=(), as_bytes=False):
+    def __init__(self, specs, *, memory=1 << 15, drafts=(), form=external_hashes):
         layers = {f"layers.{i}": spec for i, spec in enumerate(specs)}
         config = plan_kv_cache(
             layers,
@@ -56,9 +56,9 @@ class Engine:
             draft_layers=[f"layers.{i}" for i in drafts],
         )
         self.manager = KVCacheManager(config, enable_events=True)
-        self.as_bytes = as_bytes
+        self.form = form
         group_specs = [group.spec for group in config.groups]
-        self.source = EventSource(group_specs, medium="GPU", hash_block_size=16, hashes_as_bytes=as_bytes)
+        self.source = EventSource(group_specs, medium="GPU", hash_block_size=16)
         drafts = [index for index, group in enumerate(config.groups) if group.is_draft]
         self.plan = PublishedPlan.of_specs(group_specs, hash_block_size=16, draft_groups=drafts)
         self.view = GroupView.of_plan(self.plan)
@@ -92,12 +92,12 @@ class Engine:
         request = self.begin(tokens, identity)
         truth = self.manager.find_resume(request).num_tokens
         encoder = [
-            external_hashes(request.group_hashes[i], as_bytes=self.as_bytes)
+            self.form(request.group_hashes[i])
             for i, group in enumerate(self.manager.config.groups)
             if not group.spec.indexes_decoder_tokens
         ]
         seen = self.view.longest_resume(
-            external_hashes(request.hashed, as_bytes=self.as_bytes),
+            self.form(request.hashed),
             len(tokens),
             encoder_hashes=encoder[0] if encoder else (),
             num_encoder_tokens=request.num_encoder_tokens,
@@ -107,10 +107,11 @@ class Engine:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("as_bytes", [False, True])
-def test_a_view_knows_what_the_engine_knows(shape, as_bytes):
+@pytest.mark.parametrize("form", [external_hashes, list], ids=["integers", "digests"])
+def test_a_view_knows_what_the_engine_knows(shape, form, monkeypatch):
+    monkeypatch.setattr("octavo.events.sources.external_hashes", form)
     rng = random.Random(shape)
-    engine = Engine(SHAPES[shape], as_bytes=as_bytes)
+    engine = Engine(SHAPES[shape], form=form)
     stems = [[rng.randrange(1000) for _ in range(320)] for _ in range(3)]
     resumed = 0
     for _ in range(60):

@@ -57,11 +57,12 @@ def test_removals_before_stores_one_message_for_each_group_and_medium():
 def test_a_block_is_there_while_any_chunk_has_it():
     """One sequence whose first promise ended inside a chunk: key(5) has blocks 4 and 5, key(7) has 4 to 7."""
     group = GroupOffloadConfig(spec=GROUPS[0].spec, blocks_per_chunk=4, page_size_bytes=1500)
-    source = OffloadEventSource([group], hashes_as_bytes=True)
-    hashes = [BlockHash(bytes([number]) * 16) for number in range(8)]
-    short, long = (make_offload_key(hashes[last], GroupIdx(0)) for last in (5, 7))
-    source.name(short, hashes[4:6])
-    source.name(long, hashes[4:8])
+    source = OffloadEventSource([group])
+    digests = [BlockHash(bytes([number]) * 16) for number in range(8)]
+    hashes = external_hashes(digests)
+    short, long = (make_offload_key(digests[last], GroupIdx(0)) for last in (5, 7))
+    source.name(short, digests[4:6])
+    source.name(long, digests[4:8])
 
     def told(**held):
         masks = {{"short": short, "long": long}[name]: mask for name, mask in held.items()}
@@ -81,10 +82,11 @@ def test_a_block_is_there_while_any_chunk_has_it():
 def test_a_chunk_of_a_former_process_is_told_by_its_last_block():
     """Until a request names it: then by its blocks, and the former word is taken back."""
     group = GroupOffloadConfig(spec=GROUPS[0].spec, blocks_per_chunk=4, page_size_bytes=1500)
-    source = OffloadEventSource([group], hashes_as_bytes=True)
+    source = OffloadEventSource([group])
     view = GroupView([group.spec], hash_block_size=4)
-    hashes = [BlockHash(bytes([number]) * 16) for number in range(8)]
-    whole, part = (make_offload_key(hashes[last], GroupIdx(0)) for last in (3, 5))
+    digests = [BlockHash(bytes([number]) * 16) for number in range(8)]
+    hashes = external_hashes(digests)
+    whole, part = (make_offload_key(digests[last], GroupIdx(0)) for last in (3, 5))
 
     def tell(**held):
         masks = {{"whole": whole, "part": part}[name]: mask for name, mask in held.items()}
@@ -97,18 +99,13 @@ def test_a_chunk_of_a_former_process_is_told_by_its_last_block():
     assert (view.longest_resume(hashes, 33).num_tokens, view.is_complete) == (16, True)
     assert tell(part=0b11) == [(0, [hashes[5]])]
     assert (view.longest_resume(hashes, 33).num_tokens, view.is_complete) == (16, False)
-    source.name(whole, hashes[:4])
-    source.name(part, hashes[4:6])
+    source.name(whole, digests[:4])
+    source.name(part, digests[4:6])
     assert tell(whole=0b1111, part=0b11) == [(4, hashes[:6])]
     assert view.longest_resume(hashes, 33).num_tokens == 24
     tell(whole=0)
     assert view.longest_resume(hashes, 33).num_tokens == 0
     assert view.hashes(0, "STORAGE") == set(hashes[4:6])
-
-
-def test_hashes_as_bytes():
-    (event,) = OffloadEventSource(GROUPS, hashes_as_bytes=True).messages(changes(("memory", [], [key_of(0)])))
-    assert event.block_hashes == [get_offload_block_hash(key_of(0))]
 
 
 def test_after_a_reset_only_what_came_since_is_told():

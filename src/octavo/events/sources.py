@@ -13,10 +13,10 @@ from octavo.specs import KVCacheSpec
 _BYTES_OF_EXTERNAL_HASH = 8
 
 
-def external_hashes(hashes: Sequence[BlockHash], *, as_bytes: bool = False) -> list[ExternalHash]:
-    """Hashes as events carry them: the low 64 bits of each as an integer, or the whole digest."""
-    if as_bytes or not hashes:
-        return list(hashes)
+def external_hashes(hashes: Sequence[BlockHash]) -> list[ExternalHash]:
+    """Hashes as events carry them: the low 64 bits of each as an integer."""
+    if not hashes:
+        return []
     words = len(hashes[0]) // _BYTES_OF_EXTERNAL_HASH
     low: list[ExternalHash] = np.frombuffer(b"".join(hashes), dtype=">u8")[words - 1 :: words].tolist()
     return low
@@ -32,17 +32,11 @@ class EventSource:
         medium: str,
         hash_block_size: int,
         with_tokens: bool = True,
-        hashes_as_bytes: bool = False,
-        locality: str | None = None,
-        ownership: str | None = None,
     ) -> None:
         self._specs = specs
         self._medium = medium
         self._hash_block_size = hash_block_size
         self._with_tokens = with_tokens
-        self._hashes_as_bytes = hashes_as_bytes
-        self._locality = locality
-        self._ownership = ownership
 
     def messages(self, changes: CacheChanges) -> list[AnyEvent]:
         """The events of one step: AllBlocksCleared if it was cleared, one removal for each group, then the stores."""
@@ -55,7 +49,7 @@ class EventSource:
         """Tells of blocks that are there, without their tokens and parents, which were told when they came."""
         spec = self._specs[group_idx]
         return BlockStored(
-            block_hashes=external_hashes(hashes, as_bytes=self._hashes_as_bytes),
+            block_hashes=external_hashes(hashes),
             parent_block_hash=None,
             token_ids=[],
             block_size=spec.block_size,
@@ -65,26 +59,22 @@ class EventSource:
             group_idx=group_idx,
             kv_cache_spec_kind=spec.kind,
             kv_cache_spec_sliding_window=getattr(spec, "sliding_window", None),
-            locality=self._locality,
-            ownership=self._ownership,
         )
 
     def _removed(self, group_idx: GroupIdx, hashes: Sequence[BlockHash]) -> BlockRemoved:
         return BlockRemoved(
-            block_hashes=external_hashes(hashes, as_bytes=self._hashes_as_bytes),
+            block_hashes=external_hashes(hashes),
             medium=self._medium,
             group_idx=group_idx,
-            locality=self._locality,
-            ownership=self._ownership,
         )
 
     def _stored(self, run: StoredRun) -> BlockStored:
         spec, identity = self._specs[run.group_idx], run.sequence.identity
         has_tokens = self._with_tokens and spec.indexes_decoder_tokens
         span = slice(run.blocks[0] * spec.block_size, (run.blocks[-1] + 1) * spec.block_size)
-        parent = None if run.parent_hash is None else self._external(run.parent_hash)
+        parent = None if run.parent_hash is None else external_hashes([run.parent_hash])[0]
         return BlockStored(
-            block_hashes=external_hashes(run.hashes, as_bytes=self._hashes_as_bytes),
+            block_hashes=external_hashes(run.hashes),
             parent_block_hash=parent,
             token_ids=list(run.sequence.tokens[span]) if has_tokens else [],
             block_size=spec.block_size,
@@ -95,12 +85,7 @@ class EventSource:
             group_idx=run.group_idx,
             kv_cache_spec_kind=spec.kind,
             kv_cache_spec_sliding_window=getattr(spec, "sliding_window", None),
-            locality=self._locality,
-            ownership=self._ownership,
         )
-
-    def _external(self, block_hash: BlockHash) -> ExternalHash:
-        return external_hashes([block_hash], as_bytes=self._hashes_as_bytes)[0]
 
     def _extra_keys(
         self, identity: RequestIdentity, blocks: Sequence[int], block_size: int

@@ -47,13 +47,9 @@ _ByGroup = dict[GroupIdx, list[OffloadKey]]
 class OffloadEventSource:
     """Makes messages of what changed below the device."""
 
-    def __init__(
-        self, groups: Sequence[GroupOffloadConfig], *, hashes_as_bytes: bool = False, locality: str | None = None
-    ) -> None:
+    def __init__(self, groups: Sequence[GroupOffloadConfig]) -> None:
         self._groups = groups
         self._has_long_chunks = any(group.blocks_per_chunk > 1 for group in groups)
-        self._hashes_as_bytes = hashes_as_bytes
-        self._locality = locality
         self._named: OrderedDict[OffloadKey, Sequence[BlockHash]] = OrderedDict()
         self._blocks: dict[tuple[str, GroupIdx], _BlocksOfMedium] = {}
         """By medium and group, for chunks of several blocks."""
@@ -101,17 +97,16 @@ class OffloadEventSource:
 
     def _removed(self, medium: str, group_idx: GroupIdx, keys: Sequence[OffloadKey]) -> BlockRemoved:
         return BlockRemoved(
-            block_hashes=external_hashes(list(map(get_offload_block_hash, keys)), as_bytes=self._hashes_as_bytes),
+            block_hashes=external_hashes(list(map(get_offload_block_hash, keys))),
             medium=_WIRE_NAMES.get(medium, medium),
             group_idx=group_idx,
-            locality=self._locality,
             ownership=medium,
         )
 
     def _stored(self, medium: str, group_idx: GroupIdx, keys: Sequence[OffloadKey], num_blocks: int) -> BlockStored:
         group = self._groups[group_idx]
         return BlockStored(
-            block_hashes=external_hashes(list(map(get_offload_block_hash, keys)), as_bytes=self._hashes_as_bytes),
+            block_hashes=external_hashes(list(map(get_offload_block_hash, keys))),
             parent_block_hash=None,
             token_ids=[],
             block_size=num_blocks * group.spec.block_size,
@@ -121,7 +116,6 @@ class OffloadEventSource:
             group_idx=group_idx,
             kv_cache_spec_kind=group.spec.kind,
             kv_cache_spec_sliding_window=getattr(group.spec, "sliding_window", None),
-            locality=self._locality,
             ownership=medium,
         )
 
