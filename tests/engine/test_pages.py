@@ -26,7 +26,7 @@ def test_moves_come_before_copies_and_allocations_in_order():
     pages = make_pages()
     group_idx = group_of(pages, "a")
     page_class = pages.config.groups[group_idx].page_class
-    rows = pages.class_view(page_class)
+    rows = pages.group_view(group_idx)
     rows[3] = 7
     pages.execute(
         [

@@ -29,12 +29,12 @@ _CAUSES = {
 }
 
 
-def show_plan(report: PlanReport, *, width: int | None = None) -> str:
+def show_plan(report: PlanReport) -> str:
     """The report for a person: of the terminal's width, or of that of its widest table, as a number that is cut short
     would be another number. In colour where there is a terminal."""
     drawn = StringIO()
     in_colour = True if sys.stdout is not None and sys.stdout.isatty() else None
-    console = Console(file=drawn, force_terminal=in_colour, width=width, highlight=False)
+    console = Console(file=drawn, force_terminal=in_colour, highlight=False)
     has_contexts = len(report.contexts) > 1
     tables = [_groups_table(report), *([_contexts_table(report)] if has_contexts else [])]
     unbound = console.options.update(width=_NO_BOUND)

@@ -6,7 +6,7 @@ Each asks for one token: the server then has the whole prompt, and stores the pr
 import asyncio
 import time
 from codecs import BOM_UTF8
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -92,9 +92,6 @@ class Warmer:
         client: httpx.AsyncClient,
         model: str,
         prompts: Sequence[PromptLine],
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        pause_s: float = _PAUSE_S,
     ) -> None:
         self.num_failed = 0
         self.num_warm = 0
@@ -104,9 +101,7 @@ class Warmer:
         self._model = model
         self._left = iter(prompts)
         self._num_prompts = len(prompts)
-        self._clock = clock
-        self._pause_s = pause_s
-        self._began = self._told_at = clock()
+        self._began = self._told_at = time.monotonic()
 
     async def run(self, parallel: int) -> None:
         """Sends all prompts. A refused one is reported with its line, and does not stop the others."""
@@ -115,14 +110,14 @@ class Warmer:
     def summary(self) -> str:
         return (
             f"{self.num_warm:,} of {self._num_prompts:,} prompts are warm: {self.num_tokens:,} tokens, "
-            f"{self.num_resumed:,} of them resumed, in {self._clock() - self._began:.1f} s"
+            f"{self.num_resumed:,} of them resumed, in {time.monotonic() - self._began:.1f} s"
         )
 
     async def _work(self) -> None:
         for prompt in self._left:  # all workers take from it
             await self._warm(prompt)
-            if self._clock() >= self._told_at + _TOLD_EVERY_S:
-                self._told_at = self._clock()
+            if time.monotonic() >= self._told_at + _TOLD_EVERY_S:
+                self._told_at = time.monotonic()
                 write_output(self.summary() + "\n")
 
     async def _warm(self, prompt: PromptLine) -> None:
@@ -150,7 +145,7 @@ class Warmer:
             async with self._client.stream("POST", prompt.route, json=asked) as response:
                 if response.status_code not in _BUSY or not left:
                     return await read_body_async(response)
-            await asyncio.sleep(self._pause_s)
+            await asyncio.sleep(_PAUSE_S)
         raise AssertionError("the last try returns or raises")
 
     def _fail(self, prompt: PromptLine, message: str) -> None:

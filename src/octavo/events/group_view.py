@@ -31,13 +31,12 @@ class GroupView:
         self._draft_groups = frozenset(draft_groups)
 
     @classmethod
-    def of_plan(cls, plan: PublishedPlan, *, is_complete: bool = True) -> "GroupView":
+    def of_plan(cls, plan: PublishedPlan) -> "GroupView":
         """A view of a publisher that told its plan."""
         return cls(
             [group.spec() for group in plan.groups],
             hash_block_size=plan.hash_block_size,
             draft_groups=[index for index, group in enumerate_groups(plan.groups) if group.is_draft],
-            is_complete=is_complete,
             clears_all_media=plan.clears_all_media,
         )
 

@@ -47,6 +47,8 @@ _WORTH_OF_BRANCH = 0.5
 """The worth of a token that a new checkpoint spares later requests, relative to a token of this request."""
 _MOST_SESSIONS = 1 << 16
 """The most sessions that are remembered. Beyond that the one that was asked for longest ago is forgotten."""
+_IMBALANCE = 1.5
+"""No engine gets more than this multiple of the mean number of open requests, and `_SPARE_REQUESTS`."""
 _SPARE_REQUESTS = 6
 """Open requests that any engine may have beside its share. Few requests decode together at hardly more than the cost of
 one, so on a quiet fleet a popular prefix is no reason to compute it once more."""
@@ -199,7 +201,7 @@ def speeds_by_reach(speeds: Mapping[str, LoadSpeed]) -> Sequence[LoadSpeed | Non
 class Placement:
     """The loads of all engines, as one router sees them."""
 
-    def __init__(self, random: Random, *, imbalance: float = 1.5, most_per_engine: int | None = None) -> None:
+    def __init__(self, random: Random, *, most_per_engine: int | None = None) -> None:
         self.loads: dict[str, EngineLoad] = {}
         self._computed = _Computed(tokens=1.0, seconds=1.0 / _FIRST_RATE)
         """The computed tokens of all engines."""
@@ -207,8 +209,6 @@ class Placement:
         self._most_per_engine = math.inf if most_per_engine is None else most_per_engine
         self._engine_of: OrderedDict[str, str] = OrderedDict()
         """Session -> the engine that had its last request."""
-        self._imbalance = imbalance
-        """No engine gets more than this multiple of the mean number of open requests, and `_SPARE_REQUESTS`."""
 
     def add(self, engine: str) -> None:
         self.loads.setdefault(engine, EngineLoad(fleet=self._computed))
@@ -227,7 +227,7 @@ class Placement:
         able = {name: load for name in engines if (load := self.loads[name]).num_requests < bound}
         if not able:
             return None
-        most = self._imbalance * sum(load.num_requests for load in able.values()) / len(able) + _SPARE_REQUESTS
+        most = _IMBALANCE * sum(load.num_requests for load in able.values()) / len(able) + _SPARE_REQUESTS
         costs, weighed = self._weigh(prompt, able)
         balanced = {name: cost for name, cost in costs.items() if able[name].num_requests < most}
         highest = min(balanced.values()) + _ALIKE_S

@@ -11,7 +11,7 @@ from octavo.engine import EngineSnapshot
 from octavo.server.metrics import ServerMetrics
 from octavo.server.offload_view import OffloadReport
 
-EVERY_S = 5.0
+_EVERY_S = 5.0
 _MOST_POINTS = 120
 
 Seen = tuple[EngineSnapshot, OffloadReport | None]
@@ -57,11 +57,11 @@ class History:
         self._metrics = metrics
         self._before: _Totals | None = None
 
-    async def keep(self, look: Callable[[], Awaitable[Seen | None]], *, every_s: float = EVERY_S) -> None:
+    async def keep(self, look: Callable[[], Awaitable[Seen | None]]) -> None:
         """Adds a point at each interval. Ends when there is no engine any more."""
         while (seen := await look()) is not None:
             self.note(seen, self._metrics.latencies.clock())
-            await asyncio.sleep(every_s)
+            await asyncio.sleep(_EVERY_S)
 
     def note(self, seen: Seen, now: float) -> None:
         """Adds what happened since the last time."""

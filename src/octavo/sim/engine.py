@@ -80,8 +80,6 @@ class SimulatedEngine:
         self.now = 0.0
         self.watchers: list[Watcher] = []
         self.outcomes: list[Outcome] = []
-        self.num_steps = 0
-        self.busy_s = 0.0
         self._speeds = config.speeds
         plan = config.plan
         hasher = BlockHasher(hash_block_size=plan.hash_block_size, algorithm=_HASHES)
@@ -226,8 +224,6 @@ class SimulatedEngine:
         if len(decodes) == len(chunks) == len(self.scheduler.running):
             chunks = self._take_several(chunks, step_s, end)
         self.now += step_s
-        self.busy_s += step_s
-        self.num_steps += 1
         self._note_prefill(chunks, step_s)
         self._settle(chunks)
 
@@ -249,7 +245,6 @@ class SimulatedEngine:
         if count <= 0:
             return chunks
         self.now += count * step_s
-        self.busy_s += count * step_s
         several = []
         for chunk in chunks:
             choice, progress = chunk.choice, self._running[chunk.choice]

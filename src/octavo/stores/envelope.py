@@ -21,11 +21,9 @@ _VERSION = 1
 _HEADER = Struct("<8sHHIqQ8s24s16s80s16s")
 _CHECKSUM_BYTES, _TAG_BYTES = 16, 16
 _NO_KEY_ID, _NO_NONCE = bytes(8), bytes(24)
-MOST_KEY_BYTES = 80
 _HEADER_BYTES = _HEADER.size
 MOST_ENVELOPE_BYTES = _HEADER_BYTES + _TAG_BYTES
 """The most bytes that an envelope adds to a chunk."""
-
 
 KEY_VARIABLE = "OCTAVO_STORE_KEY"
 """The variable that may hold the key of encryption."""

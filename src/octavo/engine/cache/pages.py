@@ -20,10 +20,6 @@ class DevicePages:
         for page_class, view in zip(config.page_classes, self._classes, strict=True):
             assert view.shape[0] == page_class.num_blocks, "the plan's classes do not cover its own pool"
 
-    def class_view(self, page_class: int) -> torch.Tensor:
-        """int8 (num_blocks, page_bytes): row i is page i of the class."""
-        return self._classes[page_class]
-
     def group_view(self, group_idx: GroupIdx) -> torch.Tensor:
         """int8 (num_blocks, page_bytes): row i is block i of the group."""
         page_class = self.config.groups[group_idx].page_class
