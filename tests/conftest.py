@@ -1,12 +1,13 @@
 """How Hypothesis looks for counterexamples: the same ones every time, or (`HYPOTHESIS_PROFILE=dev`) ever new ones.
 
-And the signals that tests send to processes which they start.
+And what tests start: things that end with a test, and the signals that processes take.
 """
 
 import importlib.util
 import logging
 import os
 import signal
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell without job control ignores it for its background jobs, and every process below would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def running():
+    """Starts things that the test ends with."""
+    with ExitStack() as stack:
+        yield lambda thing: (stack.callback(thing.close), thing)[1]
 
 
 @pytest.fixture

@@ -1,6 +1,4 @@
-"""Models for engines behind a Gateway, and what ends with a test."""
-
-from contextlib import ExitStack
+"""A model for engines behind a Gateway."""
 
 import pytest
 
@@ -12,10 +10,3 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("gateway") / "qwen3_next"
     save_tiny_model("qwen3_next", folder)
     return folder
-
-
-@pytest.fixture
-def running():
-    """Starts things that the test ends with."""
-    with ExitStack() as stack:
-        yield lambda thing: (stack.callback(thing.close), thing)[1]

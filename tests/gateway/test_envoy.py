@@ -17,7 +17,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from octavo.server import Load, read_tenants
 from rigs.running_envoy import RunningEnvoy, RunningPicker
-from rigs.running_router import RoutedEngine
+from rigs.running_router import RoutedEngine, resumed_tokens
 from rigs.running_server import MODEL
 
 pytestmark = pytest.mark.fleet
@@ -46,10 +46,6 @@ def envoy(picker, engines, running, tmp_path):
 def complete(client, prompt, headers=None, **options):
     body = {"model": MODEL, "prompt": prompt, "max_tokens": 4, "temperature": 0, **options}
     return client.post("/v1/completions", json=body, headers=headers)
-
-
-def resumed_tokens(answer):
-    return answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
 
 
 def num_finished(engine):

@@ -9,7 +9,7 @@ from octavo.engine import save_tiny_model
 from rigs.distant_engine import DistantEngine, Load
 from rigs.network_link import NetworkLink
 from rigs.octavo_process import OctavoProcess
-from rigs.running_router import RouterAt, RunningRouter
+from rigs.running_router import RouterAt, RunningRouter, resumed_tokens
 from rigs.running_server import MODEL
 
 NAMES = ("a", "b")
@@ -59,7 +59,7 @@ def check_predictions(router, engines, prompts):
         for prompt in prompts:
             wait_until_told(router, engines)
             answer = client.post("/v1/completions", json={"model": MODEL, "prompt": [*prompt, 7, 8], "max_tokens": 1})
-            cached = answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+            cached = resumed_tokens(answer)
             assert router.look()["decisions"][-1]["choice"]["resumed_tokens"] == cached
             resumed += cached
     assert resumed

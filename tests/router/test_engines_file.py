@@ -9,7 +9,6 @@ from octavo.engine import save_tiny_model
 from octavo.errors import InputError
 from octavo.router import RouterConfig, RouterServer, engines_file
 from rigs.running_router import RoutedEngine, RunningRouter
-from rigs.running_server import MODEL
 
 
 @pytest.fixture(scope="module")
@@ -30,34 +29,28 @@ def names(seen):
     return {engine["name"] for engine in seen["engines"]}
 
 
-def ask(router, prompt):
-    with router.client() as client:
-        answer = client.post("/v1/completions", json={"model": MODEL, "prompt": prompt, "max_tokens": 1})
-    return answer.headers["x-octavo-engine"], answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
-
-
 def test_engines_come_and_go_with_the_file(folder, running, tmp_path):
     first, second = (running(RoutedEngine(folder)) for _ in range(2))
     file = tmp_path / "engines.yaml"
     write(file, first.url)
     router = running(RunningRouter([], engines_file=file))
     router.wait_until_known(1)
-    assert ask(router, [5] * 40) == (first.name, 0)
+    assert router.ask([5] * 40) == (first.name, 0)
     router.wait_until_told([first])
 
     write(file, first.url, second.url)
     router.wait_until_known(2)
-    assert ask(router, [5] * 40) == (first.name, 32)
+    assert router.ask([5] * 40) == (first.name, 32)
 
     write(file, "nothing")
     write(file, second.url)
     router.wait_until(lambda seen: names(seen) == {second.name})
-    assert ask(router, [5] * 40) == (second.name, 0)
+    assert router.ask([5] * 40) == (second.name, 0)
 
     write(file, f"{first.url},name=again", second.url)
     router.wait_until_known(2)
     router.wait_until(lambda seen: names(seen) == {"again", second.name})
-    assert {ask(router, [50 + i] * 40)[0] for i in range(20)} == {"again", second.name}
+    assert {router.ask([50 + i] * 40)[0] for i in range(20)} == {"again", second.name}
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from octavo.errors import InputError
 from octavo.router import EngineAddress, look_up
 from octavo.router.names import FORGOTTEN_AFTER_S, Names
 from rigs.running_router import RoutedEngine, RunningRouter
-from rigs.running_server import MODEL
 
 HERE, THERE = "127.0.0.1", "127.0.0.2"
 
@@ -209,12 +208,6 @@ def test_this_machine_looks_up_localhost():
         asyncio.run(look_up("no-such-name.invalid", 8000))
 
 
-def ask(router, prompt):
-    with router.client() as client:
-        answer = client.post("/v1/completions", json={"model": MODEL, "prompt": prompt, "max_tokens": 1})
-    return answer.headers["x-octavo-engine"], answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
-
-
 def test_engines_join_and_leave_with_their_name(running, tmp_path):
     save_tiny_model("llama", tmp_path / "model")
     first = running(RoutedEngine(tmp_path / "model"))
@@ -222,21 +215,21 @@ def test_engines_join_and_leave_with_their_name(running, tmp_path):
     directory = Directory(HERE)
     router = running(RunningRouter([f"dns://engines:{port}"], look_up=directory))
     router.wait_until_known(1)
-    assert ask(router, [5] * 40) == (first.name, 0)
+    assert router.ask([5] * 40) == (first.name, 0)
     router.wait_until_told([first])
 
     second = running(RoutedEngine(tmp_path / "model", bounds={"host": THERE, "port": port}))
     directory.hosts = (HERE, THERE)
     router.wait_until_known(2)
-    assert ask(router, [5] * 40) == (first.name, 32)
+    assert router.ask([5] * 40) == (first.name, 32)
 
     directory.hosts = (THERE,)
     router.wait_until(lambda seen: [engine["is_draining"] for engine in seen["engines"]] == [True, False])
-    assert ask(router, [5] * 40) == (second.name, 0)
+    assert router.ask([5] * 40) == (second.name, 0)
 
     directory.hosts = socket.gaierror(-2, "gone")
     seen = router.wait_until(lambda seen: "gone" in seen["names"][f"engines:{port}"])
     assert len(seen["engines"]) == 2
     directory.hosts = (HERE, THERE)
     router.wait_until(lambda seen: not any(engine["is_draining"] for engine in seen["engines"]))
-    assert ask(router, [5] * 40)[1] == 32
+    assert router.ask([5] * 40)[1] == 32

@@ -9,7 +9,7 @@ import openai
 import pytest
 
 from octavo.router import ROUTER_METRICS
-from rigs.running_router import RoutedEngine, RunningRouter
+from rigs.running_router import RoutedEngine, RunningRouter, resumed_tokens
 from rigs.running_server import ENDLESS, LONG_CONTEXT, MODEL
 
 CHAT = [{"role": "system", "content": "Be brief, and never guess. " * 4}, {"role": "user", "content": "Hello?"}]
@@ -36,10 +36,6 @@ def official(router):
 def complete(client, prompt, **options):
     body = {"model": MODEL, "prompt": prompt, "max_tokens": 4, "temperature": 0, **options}
     return client.post("/v1/completions", json=body)
-
-
-def resumed_tokens(answer):
-    return answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
 
 
 def test_predicted_and_resumed_tokens_agree_on_a_quiet_fleet(router, engines):

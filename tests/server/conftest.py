@@ -1,5 +1,6 @@
 """A tiny hybrid model, made once, and a server of it for each file of tests."""
 
+import openai
 import pytest
 
 from octavo.engine import save_tiny_model
@@ -23,4 +24,11 @@ def server(model_folder):
 @pytest.fixture
 def client(server):
     with server.client() as client:
+        yield client
+
+
+@pytest.fixture
+def official(server):
+    """OpenAI's own client."""
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="any", max_retries=0, timeout=60) as client:
         yield client

@@ -1,6 +1,5 @@
-"""How long prompts will be wanted, as clients say it: through the official client, and by hand."""
+"""How long prompts will be wanted, as clients say it: through the openai_client client, and by hand."""
 
-import openai
 import pytest
 
 from octavo.chunks import HintKind, HintOutcome
@@ -19,12 +18,6 @@ def server(model_folder):
     with serving(model_folder, offload={"memory": "4MiB"}) as running:
         yield running
         running.check_nothing_is_left()
-
-
-@pytest.fixture
-def official(server):
-    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="any", max_retries=0, timeout=60) as client:
-        yield client
 
 
 @pytest.fixture

@@ -53,12 +53,6 @@ def server(model_folder):
         running.check_nothing_is_left()
 
 
-@pytest.fixture
-def client(server):
-    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="any", max_retries=0, timeout=60) as client:
-        yield client
-
-
 def chat(client, **options):
     wishes = {"messages": USER, "max_completion_tokens": 800, "temperature": 0, "model": MODEL, **options}
     return client.chat.completions.create(**wishes)
@@ -113,20 +107,20 @@ def test_json_or_a_call_in_any_format(any_format):
         assert choice == "auto" or not message.tool_calls
 
 
-def test_a_conversation_with_calls_goes_on(client):
+def test_a_conversation_with_calls_goes_on(official):
     call = {"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": '{"place": "Kiel"}'}}
     messages = [*USER, {"role": "assistant", "content": None, "tool_calls": [call]}]
     messages.append({"role": "tool", "tool_call_id": "call_1", "content": "rain"})
-    answer = chat(client, messages=messages, tools=TOOLS, max_completion_tokens=2)
+    answer = chat(official, messages=messages, tools=TOOLS, max_completion_tokens=2)
     template = "<tool_call>\n" + json.dumps({"name": "get_weather", "arguments": {"place": "Kiel"}}) + "\n</tool_call>"
-    before = chat(client, tools=TOOLS, max_completion_tokens=2).usage.prompt_tokens
+    before = chat(official, tools=TOOLS, max_completion_tokens=2).usage.prompt_tokens
     assert answer.usage.prompt_tokens == before + len(f"assistant: {template}\ntool: rain\n")
 
 
-def test_tools_stay_in_the_prompt_where_none_may_be_called(client):
+def test_tools_stay_in_the_prompt_where_none_may_be_called(official):
     """So what is cached of the prompt is resumed."""
-    chat(client, tools=TOOLS, max_completion_tokens=1)
-    again = chat(client, tools=TOOLS, tool_choice="none", max_completion_tokens=1).usage
+    chat(official, tools=TOOLS, max_completion_tokens=1)
+    again = chat(official, tools=TOOLS, tool_choice="none", max_completion_tokens=1).usage
     assert again.prompt_tokens_details.cached_tokens > 0.9 * again.prompt_tokens - 16
 
 
@@ -136,26 +130,26 @@ class Sheet(pydantic.BaseModel):
     is_free: bool | None
 
 
-def test_a_models_class_as_the_form(client):
+def test_a_models_class_as_the_form(official):
     wishes = {"messages": USER, "model": MODEL, "temperature": 0, "response_format": Sheet}
-    answer = client.chat.completions.parse(**wishes, max_completion_tokens=800)
+    answer = official.chat.completions.parse(**wishes, max_completion_tokens=800)
     assert isinstance(answer.choices[0].message.parsed, Sheet)
 
 
-def test_a_schema_in_a_stream(client):
+def test_a_schema_in_a_stream(official):
     form = {"type": "json_schema", "json_schema": {"name": "w", "strict": True, "schema": WEATHER}}
-    text = "".join(c.choices[0].delta.content or "" for c in chat(client, response_format=form, stream=True))
+    text = "".join(c.choices[0].delta.content or "" for c in chat(official, response_format=form, stream=True))
     jsonschema.validate(json.loads(text), WEATHER)
 
 
-def test_any_json(client):
-    (choice,) = chat(client, response_format={"type": "json_object"}, max_completion_tokens=60).choices
+def test_any_json(official):
+    (choice,) = chat(official, response_format={"type": "json_object"}, max_completion_tokens=60).choices
     assert choice.message.content.startswith("{")
 
 
-def test_json_or_a_call(client):
+def test_json_or_a_call(official):
     form = {"type": "json_schema", "json_schema": {"schema": WEATHER}}
-    (choice,) = chat(client, tools=TOOLS, response_format=form, parallel_tool_calls=False).choices
+    (choice,) = chat(official, tools=TOOLS, response_format=form, parallel_tool_calls=False).choices
     called = choice.message.tool_calls
     assert called or jsonschema.validate(json.loads(choice.message.content), WEATHER) is None
 
@@ -171,24 +165,24 @@ def test_json_or_a_call(client):
         ({"choice": ["<s>", "<s></s>"]}, "<s>(</s>)?"),
     ],
 )
-def test_structured_outputs(client, wanted, pattern):
-    answer = client.completions.create(
+def test_structured_outputs(official, wanted, pattern):
+    answer = official.completions.create(
         model=MODEL, prompt=["a", "b"], max_tokens=40, extra_body={"structured_outputs": wanted}
     )
     assert all(re.fullmatch(pattern, choice.text) for choice in answer.choices)
     assert {choice.finish_reason for choice in answer.choices} == {"stop"}
 
 
-def test_a_dead_end_is_an_end(client):
+def test_a_dead_end_is_an_end(official):
     """What was said before the grammar let nothing follow is told, whole and in a stream; neighbours go on."""
     wanted = {"structured_outputs": {"grammar": 'start: /aa/ %json {"$ref": "#"}'}}
-    (choice,) = chat(client, extra_body=wanted).choices
+    (choice,) = chat(official, extra_body=wanted).choices
     assert (choice.message.content, choice.finish_reason) == ("aa", "error")
     assert choice.stop_reason.startswith("the grammar cannot be followed")
-    pieces = [chunk.choices[0] for chunk in chat(client, extra_body=wanted, stream=True)]
+    pieces = [chunk.choices[0] for chunk in chat(official, extra_body=wanted, stream=True)]
     assert "".join(piece.delta.content or "" for piece in pieces) == "aa"
     assert (pieces[-1].finish_reason, pieces[-1].stop_reason) == ("error", choice.stop_reason)
-    both = client.completions.create(model=MODEL, prompt=["a", "b"], max_tokens=9, n=2, extra_body=wanted).choices
+    both = official.completions.create(model=MODEL, prompt=["a", "b"], max_tokens=9, n=2, extra_body=wanted).choices
     assert [(one.text, one.finish_reason, one.stop_reason) for one in both] == [("aa", "error", choice.stop_reason)] * 4
 
 
@@ -249,27 +243,27 @@ def test_what_is_refused(server, body, param):
     assert len(refused.json()["error"]["message"]) < 500
 
 
-def test_deep_and_recursive_schemas_are_taken(client):
+def test_deep_and_recursive_schemas_are_taken(official):
     tree = {"type": "object", "properties": {"next": {"$ref": "#"}, "leaf": {"type": "null"}}}
     for taken in (DEEP, tree):
-        (choice,) = chat(client, **schema(taken), max_completion_tokens=8).choices
+        (choice,) = chat(official, **schema(taken), max_completion_tokens=8).choices
         assert choice.finish_reason in ("length", "stop")
 
 
-def test_others_are_served_while_a_large_grammar_is_compiled(server, client):
+def test_others_are_served_while_a_large_grammar_is_compiled(server, official):
     large = {"type": "object", "properties": {f"k{i}": {"type": "string", "pattern": "^a+$"} for i in range(800)}}
     with ThreadPoolExecutor(1) as pool:
-        compiled = pool.submit(chat, client, **schema(large), max_completion_tokens=2)
+        compiled = pool.submit(chat, official, **schema(large), max_completion_tokens=2)
         answers = 0
         while not compiled.done() or not answers:
-            assert chat(client, max_completion_tokens=1).choices
+            assert chat(official, max_completion_tokens=1).choices
             answers += 1
         assert compiled.exception() is None or isinstance(compiled.exception(), openai.BadRequestError)
 
 
-def test_a_template_without_tools(server, client, monkeypatch):
+def test_a_template_without_tools(server, official, monkeypatch):
     monkeypatch.setattr(server.engine.engine.tokenizer, "chat_template", "{{ messages[0].content }}")
     with pytest.raises(openai.BadRequestError, match="no place for tools") as refused:
-        chat(client, tools=TOOLS)
+        chat(official, tools=TOOLS)
     assert refused.value.param == "tools"
-    assert chat(client, tools=TOOLS, tool_choice="none", max_completion_tokens=1).choices
+    assert chat(official, tools=TOOLS, tool_choice="none", max_completion_tokens=1).choices

@@ -4,20 +4,12 @@ import json
 
 import httpx
 import jsonschema
-import openai
 import pydantic
 import pytest
 
 from octavo.server.tools import FORMATS, CallReader
 from octavo.server.turn_items import TurnItems
 from rigs.running_server import MODEL
-
-
-@pytest.fixture
-def client(server):
-    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="any", max_retries=0, timeout=60) as client:
-        yield client
-
 
 NEAR = {
     "type": "object",
@@ -36,10 +28,10 @@ def chat_text(client, messages, **options):
     return answer.choices[0].message.content, answer.usage
 
 
-def test_the_text_is_that_of_a_chat(client):
+def test_the_text_is_that_of_a_chat(official):
     parts = [{"type": "input_text", "text": "Where?"}]
     turns = [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "I"}]
-    told = client.responses.create(
+    told = official.responses.create(
         model=MODEL,
         instructions="Be brief",
         input=[*turns, {"role": "user", "content": parts}],
@@ -48,21 +40,21 @@ def test_the_text_is_that_of_a_chat(client):
         store=False,
     )
     messages = [{"role": "system", "content": "Be brief"}, *turns, {"role": "user", "content": "Where?"}]
-    text, usage = chat_text(client, messages, max_completion_tokens=8)
+    text, usage = chat_text(official, messages, max_completion_tokens=8)
     assert told.output_text == text
     assert (told.status, told.incomplete_details.reason) == ("incomplete", "max_output_tokens")
     assert (told.usage.input_tokens, told.usage.output_tokens) == (usage.prompt_tokens, 8)
 
 
-def test_a_stream_tells_the_same_in_order(client):
+def test_a_stream_tells_the_same_in_order(official):
     wishes = {"model": MODEL, "input": "Who?", "max_output_tokens": 8, "temperature": 0}
-    events = list(client.responses.create(**wishes, stream=True))
+    events = list(official.responses.create(**wishes, stream=True))
     assert [event.sequence_number for event in events] == list(range(len(events)))
     kinds = [event.type.removeprefix("response.") for event in events]
     assert kinds[:4] == ["created", "in_progress", "output_item.added", "content_part.added"]
     assert kinds[-4:] == ["output_text.done", "content_part.done", "output_item.done", "incomplete"]
     assert set(kinds[4:-4]) == {"output_text.delta"}
-    whole = client.responses.create(**wishes).output_text
+    whole = official.responses.create(**wishes).output_text
     assert "".join(event.delta for event in events[4:-4]) == whole == events[-1].response.output_text
     assert events[-1].response.usage.output_tokens == 8
 
@@ -72,8 +64,8 @@ class Sheet(pydantic.BaseModel):
     is_free: bool
 
 
-def test_a_models_class_as_the_form(client):
-    with client.responses.stream(
+def test_a_models_class_as_the_form(official):
+    with official.responses.stream(
         model=MODEL, input="A sheet", text_format=Sheet, temperature=0, max_output_tokens=400
     ) as stream:
         for _ in stream:
@@ -88,13 +80,13 @@ def ask(client, **options):
     return client.responses.create(**{**wishes, **options})
 
 
-def test_a_function_is_called(client):
-    told = ask(client, tool_choice={"type": "function", "name": "find"})
+def test_a_function_is_called(official):
+    told = ask(official, tool_choice={"type": "function", "name": "find"})
     (call,) = told.output
     assert (told.status, call.type, call.name, call.status) == ("completed", "function_call", "find", "completed")
     jsonschema.validate(json.loads(call.arguments), NEAR)
     assert call.call_id != call.id
-    events = list(ask(client, tool_choice={"type": "function", "name": "find"}, stream=True))
+    events = list(ask(official, tool_choice={"type": "function", "name": "find"}, stream=True))
     assert [event.sequence_number for event in events] == list(range(len(events)))
     kinds = [event.type.removeprefix("response.") for event in events]
     assert kinds[:3] == ["created", "in_progress", "output_item.added"]
@@ -105,23 +97,23 @@ def test_a_function_is_called(client):
     assert (events[-2].item.name, events[2].item.name, events[2].item.arguments) == ("find", "find", "")
 
 
-def test_tools_that_are_not_called(client):
-    told = ask(client, max_output_tokens=5)
+def test_tools_that_are_not_called(official):
+    told = ask(official, max_output_tokens=5)
     assert [item.type for item in told.output] == ["message"]
     assert (told.tool_choice, told.tools[0].name) == ("auto", "find")
 
 
-def test_a_conversation_with_calls_goes_on(client):
+def test_a_conversation_with_calls_goes_on(official):
     """The prompt is that of the same conversation at `/v1/chat/completions`."""
     call = {"type": "function_call", "call_id": "call_1", "name": "find", "arguments": '{"place": "Kiel", "most": 1}'}
     output = {"type": "function_call_output", "call_id": "call_1", "output": [{"type": "input_text", "text": "here"}]}
     turns = [{"role": "user", "content": "Where?"}, {"role": "assistant", "content": "Well"}]
-    told = ask(client, input=[*turns, call, output], max_output_tokens=4)
+    told = ask(official, input=[*turns, call, output], max_output_tokens=4)
     functions = [{"type": "function", "function": {k: v for k, v in tool.items() if k != "type"}} for tool in TOOLS]
     function = {"name": call["name"], "arguments": call["arguments"]}
     turns[1] = {**turns[1], "tool_calls": [{"id": "call_1", "type": "function", "function": function}]}
     turns.append({"role": "tool", "tool_call_id": "call_1", "content": "here"})
-    text, usage = chat_text(client, turns, tools=functions, max_completion_tokens=4)
+    text, usage = chat_text(official, turns, tools=functions, max_completion_tokens=4)
     assert (told.output_text, told.usage.input_tokens) == (text, usage.prompt_tokens)
 
 

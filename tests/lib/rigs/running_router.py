@@ -7,7 +7,11 @@ import httpx
 from octavo.events import PublisherConfig
 from octavo.router import RouterConfig, RouterServer, look_up
 from octavo.server import open_socket, url_of
-from rigs.running_server import RunningServer
+from rigs.running_server import MODEL, RunningServer
+
+
+def resumed_tokens(answer):
+    return answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
 
 
 class RouterAt:
@@ -18,6 +22,12 @@ class RouterAt:
 
     def client(self, **options):
         return httpx.Client(base_url=self.url, timeout=60, **options)
+
+    def ask(self, prompt):
+        """The engine that answered, and how many tokens of the prompt it resumed."""
+        with self.client() as client:
+            answer = client.post("/v1/completions", json={"model": MODEL, "prompt": prompt, "max_tokens": 1})
+        return answer.headers["x-octavo-engine"], resumed_tokens(answer)
 
     def look(self):
         with self.client() as client:

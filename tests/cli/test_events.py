@@ -6,17 +6,22 @@ import os
 import signal
 import subprocess
 import threading
-from dataclasses import dataclass
 
 import pytest
 
 from octavo.cli import run
-from octavo.events.messages import AllBlocksCleared, BlockRemoved, BlockStored, KVEventBatch
-from octavo.events.publisher import ZmqPublisher
-from octavo.events.publisher_config import PublisherConfig
-from octavo.events.session import Delivered
-from octavo.events.subscriber import Subscriber
-from octavo.events.subscriber_config import SourceConfig, SubscriberConfig
+from octavo.events import (
+    AllBlocksCleared,
+    BlockRemoved,
+    BlockStored,
+    Delivered,
+    KVEventBatch,
+    PublisherConfig,
+    SourceConfig,
+    Subscriber,
+    SubscriberConfig,
+    ZmqPublisher,
+)
 from rigs.octavo_process import start_octavo
 from rigs.ports import free_port
 
@@ -24,24 +29,9 @@ LOOPBACK = "tcp://127.0.0.1:0"
 PATIENCE_S = 60.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def octavo(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
+@pytest.fixture(autouse=True)
+def _utc(monkeypatch):
     monkeypatch.setenv("TZ", "UTC")
-
-    def command(*arguments):
-        code = run([str(argument) for argument in arguments])
-        printed = capsys.readouterr()
-        return Ran(code=code, out=printed.out, err=printed.err)
-
-    return command
 
 
 BATCHES = [
