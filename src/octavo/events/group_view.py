@@ -34,9 +34,9 @@ class GroupView:
     def of_plan(cls, plan: PublishedPlan) -> "GroupView":
         """A view of a publisher that told its plan."""
         return cls(
-            [group.spec() for group in plan.groups],
+            plan.specs,
             hash_block_size=plan.hash_block_size,
-            draft_groups=[index for index, group in enumerate_groups(plan.groups) if group.is_draft],
+            draft_groups=plan.draft_groups,
             clears_all_media=plan.clears_all_media,
         )
 

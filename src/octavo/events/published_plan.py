@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from octavo.errors import InputError
+from octavo.ids import GroupIdx, enumerate_groups
 from octavo.specs import (
     CacheDType,
     ChunkedLocalAttentionSpec,
@@ -58,6 +59,16 @@ class PublishedPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     stores_off: Annotated[list[str], Meta(max_length=_MOST_STORES)] = []
     """The media, as events own them, whose shared stores the publisher cannot use now. It tells its plan anew whenever
     that changes."""
+
+    @property
+    def specs(self) -> list[KVCacheSpec]:
+        """A spec of each group. InputError for a kind whose resume rule is not known here."""
+        return [group.spec() for group in self.groups]
+
+    @property
+    def draft_groups(self) -> list[GroupIdx]:
+        """The groups of draft models."""
+        return [index for index, group in enumerate_groups(self.groups) if group.is_draft]
 
     @property
     def at_rest(self) -> "PublishedPlan":

@@ -67,9 +67,9 @@ class FleetIndex:
     def of_plan(cls, plan: PublishedPlan) -> "FleetIndex":
         """An index of engines that told this plan."""
         return cls(
-            [group.spec() for group in plan.groups],
+            plan.specs,
             hash_block_size=plan.hash_block_size,
-            draft_groups=[index for index, group in enumerate_groups(plan.groups) if group.is_draft],
+            draft_groups=plan.draft_groups,
             clears_all_media=plan.clears_all_media,
         )
 
