@@ -139,8 +139,8 @@ class KVCacheManager:
         """Room for computing tokens up to `num_tokens`, and for drafts after them. None: nothing has changed.
 
         The first call of a request takes up `resume`: computing goes on at `request.num_computed_tokens`, which may be
-        lower than the plan said if the cache has changed since. `must_fit_tokens` admits a request only if so many
-        tokens would fit now, so that one whose prompt comes in chunks is not let in to fail half way.
+        lower than the plan said if the cache has changed since. A request is admitted only if
+        `must_fit_tokens` tokens would fit now, so that one whose prompt comes in chunks does not fail half way.
         """
         if num_tokens <= request.num_computed_tokens:
             raise InputError(

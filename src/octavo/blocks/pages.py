@@ -1,6 +1,6 @@
 """The pages of one class: which are free, held or cached, and in what order cached ones are given up.
 
-    state[row]   > 0    held, by so many
+    state[row]   > 0    held, by that number of holders
                  = 0    free: on `free_rows`, or in a sheet that the class has not leased
                  < 0    cached and held by nobody; it was let go in batch number -state
 
@@ -10,7 +10,7 @@ picked up again stays behind in its batch, where its state no longer says the ba
 swept at twice the rate at which entries come in, so they never outnumber the rows by much.
 
 Requests that compute the same block at the same time have a copy each. The index names one that somebody holds as long
-as anybody holds one, and no copy is cached beside it: so a block is as old as its last use, whoever's copy that was.
+as anybody holds one, and no copy is cached beside it: so a block is as old as the last use of any of its copies.
 """
 
 from collections import OrderedDict, deque
@@ -21,7 +21,7 @@ from octavo.ids import BlockHash, GroupIdx, Row
 
 _STALE_ENTRIES_ALLOWED = 1024
 _FEW = 4
-"""Up to so many blocks, one at a time is faster than in bulk."""
+"""Up to this number of blocks, one at a time is faster than in bulk."""
 
 
 class ClassPages:

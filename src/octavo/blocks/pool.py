@@ -22,7 +22,7 @@ MEDIUM_DEVICE = "device"
 _RULE = "the oldest go first"
 _PAGES_LEASED_AHEAD = 64
 _SHARE_LEASED_AHEAD = 16
-"""One part in so many of the sheets that a class may lease."""
+"""Of the sheets that a class may lease, at most one in 16 is leased ahead."""
 
 UndoHold = tuple[GroupIdx, Sequence[Row], list[int]]
 """Group, rows, and their states before they were held."""
@@ -183,7 +183,7 @@ class BlockPool:
         )
 
     def _is_obtainable(self, counts: Sequence[int]) -> bool:
-        """Whether each class has so many pages without another sheet, free ones and cached ones."""
+        """Whether each class has its count of pages without another sheet, free ones and cached ones."""
         return all(count <= pages.num_obtainable for pages, count in zip(self.classes, counts, strict=True))
 
     def _missing_sheets(self, counts: Sequence[int]) -> list[int]:

@@ -55,9 +55,9 @@ class RequestBlocks:
         self.num_scheduled_tokens = 0
         """Tokens that are computed once all steps that have been allocated for are done."""
         self.extend_at = 0
-        """Up to so many tokens there is room, and nothing to do for it."""
+        """Up to this number of tokens there is room, and nothing to do for it."""
         self.commit_at = 0
-        """Below so many computed tokens there is nothing to publish and nothing to let go."""
+        """Below this number of computed tokens there is nothing to publish and nothing to let go."""
         self.quiet_until = 0
         """The smaller of the two: a decode step that ends here or before does nothing but count."""
         self.is_started = False

@@ -1,4 +1,4 @@
-"""`Departures`: the blocks that left a medium of late, and how. Who asks why a request could not resume reads it."""
+"""`Departures`: the blocks that left a medium lately, and how. They tell why a request could not resume."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -9,9 +9,9 @@ from octavo.chunks.keys import OffloadKey
 from octavo.tables import Recent
 
 _MOST_KEYS = 1 << 15
-"""That are remembered of each medium, at the least."""
+"""The departures that are remembered of each medium, at the least."""
 _TOLD_BEFORE_S = 10.0
-"""What a tier says of its chunks comes so soon after what was done about them."""
+"""A tier says that a chunk is gone within this time after a read of it failed."""
 _MOST_MEDIA = 16
 """A third party's tiers may name media as they like; departures from further ones are not remembered."""
 
@@ -60,7 +60,7 @@ class Departures:
             departures.put(keys, Departure(medium, how, rule, self.clock(), by))
 
     def note_gone(self, keys: Sequence[OffloadKey], medium: str, *, rule: str) -> None:
-        """The medium says that it has these no more. What could not be read from it was damaged."""
+        """The medium says that it no longer has these. Those that could not be read from it were damaged."""
         departures = self._of(medium)
         if departures is None:
             return

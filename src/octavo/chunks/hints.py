@@ -35,7 +35,7 @@ class HintOutcome(StrEnum):
     QUOTA = "quota"
     """The tenant has retained its share of memory."""
     TOO_MANY = "too_many"
-    """As many points are retained as can be."""
+    """No more points can be retained."""
     NO_POINT = "no_point"
     """No request can resume there: the part is shorter than a block."""
 

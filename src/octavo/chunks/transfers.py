@@ -59,7 +59,7 @@ class ChunkBytes(NamedTuple):
     """Of a store: the xxh3_64 of its bytes when they came to host memory. Where the tier's copy of them gives another,
     memory went wrong since, and the store of this chunk fails."""
     tenant: bytes = NO_TENANT
-    """Of a store: who has stored it, for whoever clears a tenant's chunks."""
+    """Of a store: who has stored it, so that a tenant's chunks can be cleared."""
 
 
 class TierResult(NamedTuple):

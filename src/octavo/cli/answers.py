@@ -42,7 +42,7 @@ async def read_body_async(response: httpx.Response) -> bytes:
 
 
 def events(response: httpx.Response, *, most_tokens: int | None) -> Iterator[dict[str, Any]]:
-    """The messages of a stream of at most so many tokens, as it was asked for. Raises InputError if it is a refusal, or
+    """The messages of a stream of at most `most_tokens`, as it was asked for. Raises InputError if it is a refusal, or
     does not end, or not as a stream of OpenAI's does."""
     if not response.is_success:
         read_body(response)

@@ -54,8 +54,8 @@ def serve(
         float | None, typer.Option(help="How many times as fast as the trace.", show_default="no waiting")
     ] = None,
     block_tokens: _BlockTokens = None,
-    limit: Annotated[int | None, typer.Option(help="So many requests of the trace.", min=1, show_default="all")] = None,
-    conversations: Annotated[int, typer.Option(help="Without a trace: so many conversations.", min=1)] = 16,
+    limit: Annotated[int | None, typer.Option(help="Requests of the trace to send.", min=1, show_default="all")] = None,
+    conversations: Annotated[int, typer.Option(help="Conversations, without a trace.", min=1)] = 16,
     turns: Annotated[int, typer.Option(help="Requests of each conversation.", min=1)] = 4,
     shared_tokens: Annotated[int, typer.Option(help="Tokens that all conversations begin with.", min=0)] = 256,
     turn_tokens: Annotated[int, typer.Option(help="Tokens that each turn adds.", min=1)] = 128,

@@ -157,7 +157,7 @@ def run_kind(
 
 
 def _needs_of(plan: KVCacheConfig, num_tokens: int) -> list[GroupNeed]:
-    """What each group needs to go on after so many tokens."""
+    """What each group needs to go on after this number of tokens."""
     return [
         GroupNeed(
             kind=group.kind,

@@ -17,7 +17,7 @@ from octavo.gateway import PickerConfig
 from octavo.server import EndingSignals, ending_well
 from octavo.units import counted
 
-_TELLS_KEY = "whoever reaches this address is told the engines' key: let only the Gateway reach it"
+_TELLS_KEY = "every client that reaches this address is told the engines' key: let only the Gateway reach it"
 
 
 @with_settings(EPP)

@@ -24,7 +24,7 @@ _Keys = Annotated[
     Path | None, typer.Option(help="A folder with the keys that the publisher asks for.", show_default=False)
 ]
 _Topic = Annotated[list[str] | None, typer.Option(help="Only topics that begin with this.", show_default=False)]
-_Limit = Annotated[int | None, typer.Option(help="End after so many.", min=1, show_default=False)]
+_Limit = Annotated[int | None, typer.Option(help="End after this number of messages.", min=1, show_default=False)]
 
 
 @app.callback()

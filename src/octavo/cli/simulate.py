@@ -45,7 +45,9 @@ _BlockSize = Annotated[
 _TraceBlock = Annotated[
     int | None, typer.Option(help="Tokens that one of the trace's ids stands for.", show_default="512 or 16", min=1)
 ]
-_Requests = Annotated[int | None, typer.Option(help="Only the first so many.", show_default=False, min=1)]
+_Requests = Annotated[
+    int | None, typer.Option(help="Only this number of requests, the first ones.", show_default=False, min=1)
+]
 _StepTokens = Annotated[int, typer.Option(help="Most tokens computed in one step.", min=1)]
 _PrefillRate = Annotated[
     float | None, typer.Option(help="Prompt tokens that one engine computes per second.", show_default="10000")

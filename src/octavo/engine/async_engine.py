@@ -173,7 +173,7 @@ class AsyncEngine:
         return await self.call(Engine.snapshot)
 
     async def close(self, timeout_s: float = 30.0) -> bool:
-        """Takes no more requests, lets the open ones finish for so long, aborts the rest, and closes the engine.
+        """Takes no more requests, lets the open ones finish for `timeout_s`, aborts the rest, and closes the engine.
 
         False: the thread is still busy, with a step or a flush that does not end.
         """

@@ -3,7 +3,8 @@
     messages    ... [told all] . . . changes . . . [tells all anew] . . .
                     |<--- half of what is kept --->|
 
-So replay has a whole telling at any time, unless what is held is too much for it: who asks late learns all, too.
+So replay has a whole telling at any time, unless that is larger than what replay keeps. A subscriber that asks late
+learns all, too.
 """
 
 from collections.abc import Iterator, Sequence

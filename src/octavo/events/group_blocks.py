@@ -23,7 +23,7 @@ class Removed(NamedTuple):
     """What became of a removal."""
 
     num_blocks: int
-    """That the holder had and has no more."""
+    """The blocks that the holder had and no longer has."""
     may_be_left: bool
     """Whether the publisher may still hold a block that is gone here."""
 

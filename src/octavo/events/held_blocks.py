@@ -272,7 +272,7 @@ class HeldBlocks:
         return groups
 
     def _new_tables(self) -> list[GroupBlocks]:
-        """Whoever clears all media tells all anew now and then, and never tells a copy."""
+        """A publisher that clears all media tells all anew now and then, and never tells a copy."""
         return [GroupBlocks(spec.block_size, may_tell_copies=not self._clears_all_media) for spec in self.specs]
 
     def _clear(self, holder: Holder) -> None:

@@ -1,6 +1,6 @@
 """`Certificate`: the picker's TLS certificate and its key, read again when their files have changed.
 
-Whoever issues certificates replaces the files weeks before the old certificate ends. Open connections go on with that.
+The files are replaced weeks before the old certificate ends. Open connections go on with the old one.
 """
 
 import logging

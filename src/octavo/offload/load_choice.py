@@ -7,9 +7,9 @@ For a request that waits, each way to its first token has a price in seconds:
                 [ queue of a tier ][ its bytes ][ bytes to the device ][ the tokens beyond its resume point ]
     load a part the same, with a nearer resume point: that of memory alone, while a tier below is slow
 
-A load costs nothing while others compute: whoever has to wait for them anyway may as well wait for bytes. Computing
-costs those too who have loaded before it ends, as they wait for the rest of it. The cheapest way is taken. What was
-never measured is tried.
+A load costs nothing while others compute: a request that has to wait for them anyway may as well wait for bytes.
+Computing also costs those requests whose loads end meanwhile, as they wait for the rest of it. The cheapest
+way is taken. What was never measured is tried.
 """
 
 from collections import Counter

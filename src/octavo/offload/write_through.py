@@ -25,8 +25,8 @@ _MOST_DROPPED_PER_CALL = 1024
 _MOST_SUBMITTED_PER_CALL = 1024
 """The most chunks that one call gives the tier, at 8 us each; the next call gives it more."""
 _MOST_REFUSED_PER_CALL = 32
-"""A tier that has refused so many chunks one by one takes nothing for now, though it works: it is full, or cannot be
-written. A try costs more than a drop."""
+"""A tier that has refused this number of chunks one by one takes nothing for now, though it works: it is full, or it
+cannot be written. A try costs more than a drop."""
 _MOST_LATE = 1 << 16
 """The most late chunks. Beyond that the oldest is forgotten."""
 

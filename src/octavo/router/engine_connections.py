@@ -136,7 +136,7 @@ class EngineConnections(httpx.AsyncBaseTransport):
 
 class _Answer(httpx.AsyncByteStream):
     """The body of an answer, and what is done at its end. A connection takes a request again only if the whole body was
-    read, and its end too: whoever leaves may do so at any moment, and httpx's connection would then stay taken by the
+    read, and its end too: a client may leave at any moment, and httpx's connection would then stay taken by the
     former request, and the next one wait for ever."""
 
     def __init__(

@@ -29,10 +29,10 @@ class EngineState:
     event_batches: int
     dropped_events: int
     open_requests: int
-    """That this router sent there."""
+    """The requests that this router sent there."""
     prefill_tokens: int
     others_open_requests: int
-    """That others sent there, as far as the engine tells."""
+    """The requests that others sent there, as far as the engine tells."""
     others_prefill_tokens: int
     prefill_tokens_per_s: int
 

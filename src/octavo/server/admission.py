@@ -29,7 +29,7 @@ class Admission:
         self.num_bytes = 0
         self._is_shared = is_shared
         self._places: Counter[str | None] = Counter()
-        """By tenant; None is whoever has the server's own key."""
+        """By tenant; None is for the server's own key."""
         self._is_closed = False
         self._is_idle = asyncio.Event()
         self._is_idle.set()
@@ -111,7 +111,7 @@ class Ticket:
         self._num_bytes = 0
 
     def add_prompts(self, count: int) -> None:
-        """Takes a place for each of so many further prompts, or refuses the request."""
+        """Takes a place for each of `count` further prompts, or refuses the request."""
         self._admission.take_places(self._tenant, count)
         self._num_places += count
 

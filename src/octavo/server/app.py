@@ -146,7 +146,7 @@ class _PlainRoutes:
         return Response(await self._states.get(), media_type=_JSON, headers={"cache-control": "no-store"})
 
     async def why(self, request: Request) -> Response:
-        """Why a request of late resumed where it did."""
+        """Why a recent request resumed where it did."""
         report = await self._service.why(request.path_params["request_id"], request.scope.get(TENANT))
         return _json(report)
 

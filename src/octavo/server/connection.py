@@ -30,7 +30,7 @@ _FILES_FOR_OTHERS = 256
 """Open files kept for segments, sockets of events, spare connections and connections that are being closed."""
 _MOST_FILES = 1 << 16
 _SHARE = 32
-"""One in so many idle connections is closed when there are too many, as looking for the idlest looks at all."""
+"""When there are too many connections, one in 32 of the idle ones is closed, as looking for the idlest looks at all."""
 
 _MOST_READ_BYTES = 16 << 10
 """In one read, after which others have their turn. In chunks of a byte it takes some 30 ms."""

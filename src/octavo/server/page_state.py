@@ -67,7 +67,7 @@ class PageState(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class PageStates:
-    """Makes the page's document; who asks for it within a second gets the same one."""
+    """Makes the page's document; everybody who asks within one second gets the same one."""
 
     def __init__(self, service: Service) -> None:
         self._service = service

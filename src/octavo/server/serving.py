@@ -2,7 +2,7 @@
 
 When the server is asked to end, it takes no more requests, lets the open ones go on for a while, aborts the rest (their
 streams end with a reason), and closes the engine, which writes out what was on its way to slower media.
-Who asks a second time gets the second part at once.
+If it is asked a second time, it aborts at once.
 """
 
 import asyncio

@@ -55,7 +55,7 @@ class StoreKeeper(ABC):
 
     def describe(self, family: str, namespace: str) -> Mapping[str, str]:
         """Whose a namespace is, as an engine that stored there said: `model`, `dtype` and the like, printable. For
-        people only, as whoever may write can say what they like. Empty if that is not known."""
+        people only, as anybody who may write there can say anything. Empty if that is not known."""
         return {}
 
     def drop_descriptions(self, staying: Collection[str]) -> None:  # noqa: B027 - see `describe`

@@ -55,7 +55,7 @@ class LoopThread:
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """Once it is closed, it ignores whoever calls. A library's own threads may still tell of calls that were cancelled
+    """Once it is closed, it ignores calls. A library's own threads may still tell of calls that were cancelled
     when it ended; those of obstore would write their error to stderr, with a traceback."""
 
     def call_soon_threadsafe(

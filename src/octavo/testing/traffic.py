@@ -84,7 +84,7 @@ def _shared_prompts(chooser: Random, blocks: _Blocks, count: int) -> _Prompts:
 
 
 def _many_documents(chooser: Random, blocks: _Blocks, count: int) -> _Prompts:
-    """So many documents that each is evicted before a policy can see that it is asked for often."""
+    """Many documents: each is evicted before a policy can see that it is asked for often."""
     documents = [blocks.fresh(chooser.randrange(3, 14)) for _ in range(200)]
     weights = [1 / (index + 1) ** 0.9 for index in range(200)]
     for _ in range(count):

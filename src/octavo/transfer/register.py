@@ -61,7 +61,7 @@ class CacheRegistration:
 
     @classmethod
     def of_plan(cls, plan: KVCacheConfig) -> Self:
-        """That of an Octavo plan, for an engine that registers layer by layer. See `register_sheets`."""
+        """The registration of an Octavo plan, for an engine that registers layer by layer. See `register_sheets`."""
         groups = []
         for group in plan.groups:
             pages = plan.class_of(group)

@@ -82,7 +82,7 @@ class SelectionServer(SignalledServer):
         }
         routes = {
             Access.OPEN: [Route("/health", self._health, methods=["GET"])],
-            Access.OWN: [  # there are no tenants: whoever has the key sends all requests
+            Access.OWN: [  # there are no tenants: the owner of the key sends all requests
                 *(Route(path, _Question(self, config, method), methods=["POST"]) for path, method in asked.items()),
                 *(Route(path, _teller(method), methods=["GET"]) for path, method in told.items()),
                 Route("/workers/{worker_id:path}", self._delete_worker, methods=["DELETE"]),

@@ -65,7 +65,7 @@ class Worker(_OfModel, frozen=True, kw_only=True):
 
     @property
     def ranks(self) -> Sequence[int]:
-        """Those that are told, or those that have an endpoint: whoever registers ranks one by one names no number."""
+        """The ranks that are told, or those that have an endpoint: registered one by one, they have no number."""
         if self.data_parallel_size is None:
             return sorted(self.kv_events_endpoints) or [self.data_parallel_start_rank]
         return range(self.data_parallel_start_rank, self.data_parallel_start_rank + self.data_parallel_size)

@@ -163,7 +163,7 @@ class SelectionService:
         return answer | booked | {"sequence_hashes": hashes, "isl_tokens": prompt.prompt.num_tokens}
 
     async def create_reservation(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """The request was sent to the rank that it names, whoever chose it."""
+        """The request was sent to the rank that it names, by whatever choice."""
         question, partition, prompt = self._ask(request)
         name = f"{question.worker_id}/{question.dp_rank}"
         if name not in partition.ranks:

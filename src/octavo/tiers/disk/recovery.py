@@ -152,7 +152,7 @@ class _OpenSegment:
         self._io.close(self._fd)
 
     def read(self, offset: int, num_bytes: int) -> memoryview:
-        """As many bytes as there are. They are valid until the next read."""
+        """Up to `num_bytes` bytes, fewer at the end. They are valid until the next read."""
         if num_bytes > len(self._buffer):
             self._buffer = AlignedBuffer(num_bytes)
         return self._buffer.view[: read_all(self._io, self._fd, self._buffer.view[:num_bytes], offset)]
