@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from octavo.cli.flags import SERVER_URL, ApiKey, ServedModel
 from octavo.cli.many_flags import ManyFlagsCommand
 from octavo.cli.output import write_output
 from octavo.errors import InputError
@@ -42,12 +43,10 @@ def _bench() -> None:
 @app.command(cls=ManyFlagsCommand)
 def serve(
     context: typer.Context,
-    url: Annotated[str, typer.Argument(help="Where the server is.")] = "http://127.0.0.1:8000",
+    url: Annotated[str, typer.Argument(help="Where the server is.")] = SERVER_URL,
     *,
-    model: Annotated[str | None, typer.Option(help="Which model.", show_default="the server's first")] = None,
-    api_key: Annotated[
-        str | None, typer.Option(help="The server's API key.", envvar="OCTAVO_API_KEY", show_default="none")
-    ] = None,
+    model: ServedModel = None,
+    api_key: ApiKey = None,
     trace: _Trace = None,
     trace_block: _TraceBlock = None,
     speed: Annotated[

@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from octavo.cli.bench_runner import Measured
-from octavo.cli.chat import printable
+from octavo.cli.output import printable
 
 _PERCENTILES = (50, 90, 99)
 

@@ -2,7 +2,6 @@
 
 import math
 import sys
-import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from http import HTTPStatus
@@ -10,25 +9,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from octavo.cli.output import print_error, write_output
+from octavo.cli.flags import SERVER_URL, ApiKey, ServedModel
+from octavo.cli.output import print_error, printable, write_output
 from octavo.errors import InputError
 
 if TYPE_CHECKING:
     import httpx
 
-_JOINER = "\N{ZERO WIDTH JOINER}"
-"""A format character that emoji need. Others, which reorder the text, are hidden."""
 _PROMPT = "> "
 _HELP = "/reset forgets the conversation, /quit ends (or Ctrl+D)\n"
 
 
 def chat(
-    url: Annotated[str, typer.Argument(help="Where the server is.")] = "http://127.0.0.1:8000",
+    url: Annotated[str, typer.Argument(help="Where the server is.")] = SERVER_URL,
     *,
-    model: Annotated[str | None, typer.Option(help="Which model.", show_default="the server's first")] = None,
-    api_key: Annotated[
-        str | None, typer.Option(help="The server's API key.", envvar="OCTAVO_API_KEY", show_default="none")
-    ] = None,
+    model: ServedModel = None,
+    api_key: ApiKey = None,
     system: Annotated[str | None, typer.Option(help="What the model is told first.", show_default=False)] = None,
     temperature: Annotated[float | None, typer.Option(help="0 is greedy.", show_default="the server's")] = None,
     max_tokens: Annotated[int | None, typer.Option(help="Of each answer.", min=1, show_default="the server's")] = None,
@@ -134,11 +130,6 @@ def _answer(conversation: Conversation, text: str) -> bool:
     if conversation.resumed:
         write_output(f"({conversation.resumed})\n")
     return not has_failed
-
-
-def printable(text: str) -> str:
-    """The text as a terminal may show it: a model's control characters could move the cursor, or do worse."""
-    return "".join(c for c in text if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cf", "Cs") or c == _JOINER)
 
 
 def _ask() -> str | None:

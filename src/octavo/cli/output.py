@@ -3,12 +3,16 @@
 import gc
 import os
 import sys
+import unicodedata
 from contextlib import suppress
 from io import UnsupportedOperation
 
 import typer
 
 from octavo.errors import InputError
+
+_JOINER = "\N{ZERO WIDTH JOINER}"
+"""A format character that emoji need. Others, which reorder the text, are hidden."""
 
 
 def write_output(text: str) -> bool:
@@ -38,6 +42,11 @@ def print_error(message: str) -> None:
     """One printable line, whatever file names or values the message quotes."""
     line = " ".join(message.split())
     typer.echo("octavo: " + "".join(c if c.isprintable() else "?" for c in line), err=True)
+
+
+def printable(text: str) -> str:
+    """The text as a terminal may show it: a model's control characters could move the cursor, or do worse."""
+    return "".join(c for c in text if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cf", "Cs") or c == _JOINER)
 
 
 def discard_output() -> None:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from octavo.cli.exit_codes import FAILED
+from octavo.cli.flags import ApiKey, ServedModel
 from octavo.cli.output import write_output
 
 
@@ -19,10 +20,8 @@ def warm(
         ),
     ],
     *,
-    model: Annotated[str | None, typer.Option(help="Which model.", show_default="the server's first")] = None,
-    api_key: Annotated[
-        str | None, typer.Option(help="The server's API key.", envvar="OCTAVO_API_KEY", show_default="none")
-    ] = None,
+    model: ServedModel = None,
+    api_key: ApiKey = None,
     parallel: Annotated[int, typer.Option(help="Prompts that are under way at once.", min=1, max=256)] = 4,
 ) -> None:
     """Have a server compute and keep the prompts of a file; exit with 1 if any was refused."""

@@ -15,8 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from octavo.cli.answers import read_body_async
-from octavo.cli.chat import printable
-from octavo.cli.output import print_error, write_output
+from octavo.cli.output import print_error, printable, write_output
 from octavo.cli.serve_client import describe
 from octavo.errors import MALFORMED, InputError, why_not_read
 

@@ -7,7 +7,8 @@ from typing import Annotated, TextIO
 
 import typer
 
-from octavo.cli.output import write_output
+from octavo.cli.flags import SERVER_URL, ApiKey
+from octavo.cli.output import printable, write_output
 from octavo.errors import MALFORMED, InputError
 
 _LONGEST_LINE_CHARS = 16 << 20
@@ -17,10 +18,8 @@ _LONGEST_LINE_CHARS = 16 << 20
 def why(
     request: Annotated[str, typer.Argument(help="The id that the answer carries: chatcmpl-4f1d...")],
     *,
-    url: Annotated[str, typer.Option(help="Where the server is.")] = "http://127.0.0.1:8000",
-    api_key: Annotated[
-        str | None, typer.Option(help="The server's API key.", envvar="OCTAVO_API_KEY", show_default="none")
-    ] = None,
+    url: Annotated[str, typer.Option(help="Where the server is.")] = SERVER_URL,
+    api_key: ApiKey = None,
     log: Annotated[
         Path | None,
         typer.Option(help='For vLLM: its log, written with "why": true in the plug-in\'s configuration; - is stdin.'),
@@ -36,7 +35,6 @@ def why(
     import httpx  # which few commands need
     import msgspec
 
-    from octavo.cli.chat import printable
     from octavo.cli.serve_client import TIMEOUT, ask, base_url_of, headers_of
 
     with httpx.Client(base_url=base_url_of(url), headers=headers_of(api_key), timeout=TIMEOUT) as client:
@@ -56,7 +54,6 @@ def why(
 def _tell_from_log(log: Path, request: str, *, as_json: bool) -> None:
     import msgspec
 
-    from octavo.cli.chat import printable
     from octavo.why import find_report, tell_misses
 
     try:
