@@ -6,20 +6,19 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from octavo.chunks import ChunkCopy, TransferResult
+from octavo.chunks import ChunkCopy
 from octavo.transfer.canonical import CanonicalKVCaches
 from octavo.transfer.copy_plan import ChunkBatch
 from octavo.transfer.host_copier import HostCopier
-from octavo.transfer.jobs import CLOSE_TIMEOUT_S, MAX_JOBS, JobRunner, Outcome
+from octavo.transfer.jobs import CLOSE_TIMEOUT_S, MAX_JOBS, JobRunner, JobWorker, Outcome
 from octavo.transfer.shares import PageShare
-from octavo.transfer.worker import OffloadingWorker
 
 INLINE_BYTES = 256 << 10
 """Smaller jobs are done before submit returns: waking a thread takes as long as copying this much."""
 _THREAD = "transfer"
 
 
-class CpuWorker(OffloadingWorker):
+class CpuWorker(JobWorker):
     """Moves bytes between an engine's pages and the arena on a thread of its own, and large jobs on two.
 
     `slots` is the arena, uint8 `(num_slots, slot_bytes)`. Beyond `max_jobs` that have not ended, a job fails at once.
@@ -39,7 +38,7 @@ class CpuWorker(OffloadingWorker):
         self._copier = HostCopier(caches, slots, shares)
         self._take_checksums = take_checksums
         self._inline_bytes = inline_bytes
-        self._jobs = JobRunner(_THREAD, max_jobs=max_jobs)
+        super().__init__(JobRunner(_THREAD, max_jobs=max_jobs))
 
     def submit_store(self, job_id: int, chunks: Sequence[ChunkCopy]) -> None:
         batches = self._copier.planner.plan(chunks, is_load=False)
@@ -48,15 +47,6 @@ class CpuWorker(OffloadingWorker):
     def submit_load(self, job_id: int, chunks: Sequence[ChunkCopy]) -> None:
         batches = self._copier.planner.plan(chunks, is_load=True)
         self._submit(job_id, chunks, batches, partial(self._load, batches, tuple(chunks)))
-
-    def get_finished(self) -> list[TransferResult]:
-        return self._jobs.get_finished()
-
-    def wait(self, job_ids: Sequence[int], timeout_s: float) -> bool:
-        return self._jobs.wait(job_ids, timeout_s)
-
-    def wait_any(self, timeout_s: float) -> None:
-        self._jobs.wait_any(timeout_s)
 
     def close(self) -> None:
         self._jobs.close(CLOSE_TIMEOUT_S)

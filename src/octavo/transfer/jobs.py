@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from octavo.chunks import TransferResult
 from octavo.errors import InvalidTransferError
+from octavo.transfer.worker import OffloadingWorker
 
 _log = logging.getLogger(__name__)
 
@@ -122,6 +123,22 @@ class JobRunner:
             del self._unended[job.job_id]
             self._finished.append(TransferResult(job.job_id, outcome.failed, outcome.checksums, outcome.seconds))
             self._changed.notify_all()
+
+
+class JobWorker(OffloadingWorker):
+    """A worker whose transfers are the jobs of a `JobRunner`."""
+
+    def __init__(self, jobs: JobRunner) -> None:
+        self._jobs = jobs
+
+    def get_finished(self) -> list[TransferResult]:
+        return self._jobs.get_finished()
+
+    def wait(self, job_ids: Sequence[int], timeout_s: float) -> bool:
+        return self._jobs.wait(job_ids, timeout_s)
+
+    def wait_any(self, timeout_s: float) -> None:
+        self._jobs.wait_any(timeout_s)
 
 
 def _all_failed(job: _Job) -> Outcome:

@@ -17,17 +17,16 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from octavo.chunks import ChunkCopy, TransferResult
+from octavo.chunks import ChunkCopy
 from octavo.transfer.canonical import CanonicalKVCaches
 from octavo.transfer.copy_engine import Addresses
 from octavo.transfer.copy_plan import ChunkBatch, CopyPlanner, Ints
-from octavo.transfer.jobs import CLOSE_TIMEOUT_S, MAX_JOBS, JobRunner, Outcome
+from octavo.transfer.jobs import CLOSE_TIMEOUT_S, MAX_JOBS, JobRunner, JobWorker, Outcome
 from octavo.transfer.link import Link
 from octavo.transfer.raw_memory import PinnedSlots
 from octavo.transfer.shares import PageShare
 from octavo.transfer.slot_hasher import SharedHasher
 from octavo.transfer.staging import Staging
-from octavo.transfer.worker import OffloadingWorker
 
 STAGING_BYTES = 32 << 20
 """As much of a job is enqueued at a time: long for the device, so that it never waits for the host."""
@@ -54,7 +53,7 @@ class Lane(ABC):
         """Returns when what came before a mark, taken within `after`, has ended."""
 
 
-class StagedWorker(OffloadingWorker):
+class StagedWorker(JobWorker):
     """Moves bytes between a device's pages and the arena, with a lane, staging and a thread for each direction.
 
     Staging has `staging_bytes`, or those of the largest block. Beyond `max_jobs` that have not ended, a job fails at
@@ -83,7 +82,7 @@ class StagedWorker(OffloadingWorker):
             return _Way(lane, staging, link, self._hasher)
 
         self._store_way, self._load_way = make_way(*places[0], is_load=False), make_way(*places[1], is_load=True)
-        self._jobs = JobRunner(_STORES, _LOADS, max_jobs=max_jobs)
+        super().__init__(JobRunner(_STORES, _LOADS, max_jobs=max_jobs))
 
     def submit_store(self, job_id: int, chunks: Sequence[ChunkCopy]) -> None:
         batches = self._planner.plan(chunks, is_load=False)
@@ -94,15 +93,6 @@ class StagedWorker(OffloadingWorker):
         batches = self._planner.plan(chunks, is_load=True)
         load = partial(self._load_way.load, batches, tuple(chunks))
         self._jobs.submit(job_id, len(chunks), _marked(load, self._load_way.lane), thread=_LOADS)
-
-    def get_finished(self) -> list[TransferResult]:
-        return self._jobs.get_finished()
-
-    def wait(self, job_ids: Sequence[int], timeout_s: float) -> bool:
-        return self._jobs.wait(job_ids, timeout_s)
-
-    def wait_any(self, timeout_s: float) -> None:
-        self._jobs.wait_any(timeout_s)
 
     def close(self) -> None:
         if self._jobs.close(CLOSE_TIMEOUT_S):
