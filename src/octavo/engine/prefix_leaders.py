@@ -10,6 +10,7 @@ A choice follows one leader in its life, and only while that one runs. So no cho
 """
 
 from bisect import bisect_left
+from collections.abc import Container
 
 from octavo.blocks import KVCacheManager, RequestBlocks
 from octavo.engine.request import Choice, Leader
@@ -34,7 +35,20 @@ class PrefixLeaders:
         if choice.blocks.hashed and choice.blocks.generation == self._manager.pool.generation:
             self._by_first_block[choice.blocks.hashed[0]] = choice
 
-    def find(self, choice: Choice) -> Leader | None:
+    def is_following(self, choice: Choice, running: Container[Choice]) -> bool:
+        """Whether a waiting choice waits for a leader, which computes its prefix."""
+        if choice.leader is None and not choice.has_followed and not choice.request.wants_prompt_logprobs:
+            choice.leader = self._find(choice)
+            choice.has_followed = choice.leader is not None
+        leader = choice.leader
+        if leader is None:
+            return False
+        if leader.choice in running and leader.choice.blocks.num_computed_tokens < leader.until:
+            return True
+        choice.leader = None
+        return False
+
+    def _find(self, choice: Choice) -> Leader | None:
         """The leader that a waiting choice should follow, if there is one."""
         hashed = choice.blocks.hashed
         leader = self._by_first_block.get(hashed[0]) if hashed else None

@@ -309,7 +309,7 @@ class Scheduler:
             following = self._turns.first(PREPARED_AHEAD, self.waiting, self.running)
         self._next = {choice: place for place, choice in enumerate(following)}
         for choice in self._next:
-            if self._is_following(choice):
+            if self._leaders.is_following(choice, self.running):
                 continue
             has_seat &= self._budget > 0 and self._num_seats_taken + choice.num_seats <= self.limits.max_num_seqs
             readiness = self._prepare(choice, now, may_borrow=has_room, may_start=has_seat and has_room)
@@ -318,19 +318,6 @@ class Scheduler:
                     break
                 has_room = self._call_in_loan(choice)  # if not, no younger one overtakes it or borrows freed pages
                 readiness = self._prepare(choice, now, may_borrow=has_room, may_start=has_room)
-
-    def _is_following(self, choice: Choice) -> bool:
-        """Whether the choice waits for a leader, which computes its prefix."""
-        if choice.leader is None and not choice.has_followed and not choice.request.wants_prompt_logprobs:
-            choice.leader = self._leaders.find(choice)
-            choice.has_followed = choice.leader is not None
-        leader = choice.leader
-        if leader is None:
-            return False
-        if leader.choice in self.running and leader.choice.blocks.num_computed_tokens < leader.until:
-            return True
-        choice.leader = None
-        return False
 
     def _prepare(self, choice: Choice, now: float, *, may_borrow: bool, may_start: bool) -> Readiness:
         if self._offload is None or choice.request.wants_prompt_logprobs:
