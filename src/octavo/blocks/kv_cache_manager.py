@@ -14,7 +14,6 @@ The manager moves no bytes. What must be copied is returned as data, to be done 
 
 from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -27,7 +26,7 @@ from octavo.blocks.resume_plan import ResumePlan, find_resume
 from octavo.blocks.room import NOTHING_TO_COPY, Allocation, ManagedGroup, Room
 from octavo.blocks.stats import PrefixCacheStats
 from octavo.errors import InputError, RequestTooLargeError
-from octavo.events import CacheChanges, StepEvents
+from octavo.events import CacheChanges
 from octavo.hashing import PLAIN, BlockHasher, RequestIdentity
 from octavo.ids import enumerate_groups
 from octavo.planning import KVCacheConfig
@@ -51,8 +50,7 @@ class KVCacheManager:
         self.is_caching = enable_prefix_caching
         self.hasher = hasher or BlockHasher(hash_block_size=config.hash_block_size)
         self._hashes = RequestHasher(config, self.hasher, is_caching=enable_prefix_caching)
-        self._events = StepEvents(len(config.groups)) if enable_events else None
-        self.pool = BlockPool(config, events=self._events)
+        self.pool = BlockPool(config, logs_changes=enable_events)
         self.requests: dict[str, RequestBlocks] = {}
         self._class_of = [group.page_class or 0 for group in config.groups]
         self._managed: list[ManagedGroup] = [
@@ -256,15 +254,7 @@ class KVCacheManager:
 
     def take_changes(self) -> CacheChanges:
         """The net effect on the index since the last call; what was stored is what may be offloaded."""
-        if self._events is None:
-            raise InputError("this manager was made without enable_events")
-        changes = self._events.take()
-        if self.pool.has_moved_blocks:
-            self.pool.has_moved_blocks = False
-            indexes = self.pool.indexes
-            stored = [replace(s, rows=[indexes[s.group_idx][h] for h in s.hashes]) for s in changes.stored]
-            changes = replace(changes, stored=tuple(stored))
-        return changes
+        return self.pool.take_changes()
 
     def take_stats(self) -> PrefixCacheStats:
         """The hit statistics since the last call."""

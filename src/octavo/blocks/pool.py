@@ -9,11 +9,12 @@ would then lack. So one request alone always runs to its end, however pages lie.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from octavo.blocks.pages import ClassPages
 from octavo.chunks import Departures, Leaving, make_offload_key
-from octavo.events import StepEvents, StoredRun
+from octavo.errors import InputError
+from octavo.events import CacheChanges, StepEvents, StoredRun
 from octavo.ids import BlockHash, GroupIdx, Row, enumerate_groups
 from octavo.planning import KVCacheConfig, blocks_of_request
 from octavo.specs import CachedSequence, ceil_div
@@ -42,7 +43,7 @@ class ClassUsage:
 class BlockPool:
     """Who has which page. Block ids are rows of the class's view of the pool."""
 
-    def __init__(self, config: KVCacheConfig, *, events: StepEvents | None = None) -> None:
+    def __init__(self, config: KVCacheConfig, *, logs_changes: bool = False) -> None:
         self.config = config
         self.indexes: list[dict[BlockHash, Row]] = [{} for _ in config.groups]
         self.classes = [
@@ -60,11 +61,11 @@ class BlockPool:
         """Changes whenever a block leaves an index or changes its row."""
         self.generation = 0
         """Changes when everything is forgotten."""
-        self.has_moved_blocks = False
-        """Since the last `take_changes` of the manager, so that the rows in them may be old."""
+        self._has_moved_blocks = False
+        """Since the last `take_changes`, so that rows in the log may be old."""
         self._pages_of = [self.classes[group.page_class or 0] for group in config.groups]
         self._clock = 0
-        self._events = events
+        self._events = StepEvents(len(config.groups)) if logs_changes else None
         self.departures: Departures | None = None
         """Is told what is evicted, if somebody wants to know."""
 
@@ -169,6 +170,17 @@ class BlockPool:
         """Empties one group's index. Held pages stay held."""
         self._note_removal(group_idx, list(self.indexes[group_idx]))
         self._pages_of[group_idx].forget_group(group_idx)
+
+    def take_changes(self) -> CacheChanges:
+        """The net effect on the indexes since the last call, with the rows where blocks lie now."""
+        if self._events is None:
+            raise InputError("this manager was made without enable_events")
+        changes = self._events.take()
+        if self._has_moved_blocks:
+            self._has_moved_blocks = False
+            stored = [replace(s, rows=[self.indexes[s.group_idx][h] for h in s.hashes]) for s in changes.stored]
+            changes = replace(changes, stored=tuple(stored))
+        return changes
 
     def usage(self) -> tuple[ClassUsage, ...]:
         """How the pages of each class are used now."""
@@ -305,7 +317,7 @@ class BlockPool:
 
     def _note_moves(self) -> None:
         self.epoch += 1
-        self.has_moved_blocks = True
+        self._has_moved_blocks = True
 
     def _note_removal(self, group_idx: GroupIdx, hashes: Sequence[BlockHash]) -> None:
         self.epoch += 1
