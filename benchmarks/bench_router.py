@@ -85,8 +85,6 @@ class DynamoRouter:
             socket.set_hwm(0)
         self._sequences = [0] * len(engines)
         self._is_ready = False
-        self.num_unknown = 0
-        """Prompts that it did not know in full, half a second after it was told."""
 
     async def tell(self, engine: int, batch: KVEventBatch, prompt: list[int]) -> None:
         frames = [b"", encode_sequence(self._sequences[engine]), encode_batch(batch)]
@@ -96,7 +94,6 @@ class DynamoRouter:
             if (await self.expect(prompt)).get(engine, NOTHING)[0] >= len(prompt) // BLOCK_SIZE * BLOCK_SIZE:
                 return
             await asyncio.sleep(0.001)
-        self.num_unknown += 1
 
     async def seconds_to_take(self, encoded: list[bytes], prompt: list[int]) -> float:
         """Until the last prompt of some batches of one engine is known."""
