@@ -65,3 +65,26 @@ def restored_logs():
     for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):
         logger.handlers, logger.propagate = handlers, propagate
         logger.setLevel(level)
+
+
+class _Keeping(logging.Handler):
+    """Keeps what is logged."""
+
+    def __init__(self, level: int) -> None:
+        super().__init__(level)
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(self.format(record))
+
+
+@pytest.fixture(autouse=True)
+def lost_errors():
+    """asyncio only logs what it finds wrong: an exception that nobody asks for, or a task that is destroyed while it
+    waits. Here that fails the test in which it is logged, unless the test takes it out of this list."""
+    handler = _Keeping(logging.ERROR)
+    logger = logging.getLogger("asyncio")
+    logger.addHandler(handler)
+    yield handler.messages
+    logger.removeHandler(handler)
+    assert not handler.messages
