@@ -44,7 +44,7 @@ _SMALL, _MEDIUM = 1 / 24, 1 / 6
 _USED, _ENDED = NUM_CLASSES, 2 * NUM_CLASSES
 """The state of a life is its class while it waits for a use, its class and this once it had it, or that it does not
 count."""
-_LEARN_EVERY, _LEARN_OWN, _LEARN_ALL = 64, 31, 47
+_LEARN_EVERY, _LEARN_INDEX = 64, 31
 """In lives: how often all is learned anew, and when the index is computed meanwhile."""
 
 
@@ -74,7 +74,7 @@ _STEPS = [_STEPS_IN_FIRST] + [1] * (NUM_AGES - 1)
 """By age: its length, in steps of half an octave."""
 
 
-def class_of(role: Role, new_share: float, num_followers: int) -> int:
+def class_of(role: int, new_share: float, num_followers: int) -> int:
     """The class of a point. Points of one class are used alike. `new_share`: its tokens beyond the point below, when it
     was first promised, as a share of a mean promise's tokens."""
     size = (new_share > 0) + (new_share > _SMALL) + (new_share > _MEDIUM)
@@ -115,8 +115,7 @@ class Hazards:
         self._ghost_lives = array("q")
         self._num_ghosts = 0
         self._most_ghosts = max(_FEWEST_GHOSTS, min(_MOST_GHOSTS, _GHOSTS_PER_UNIT * num_units))
-        self._learn_own()
-        self._learn_all()
+        self._learn_index()
 
     def age_of(self, age: float) -> int:
         return bisect_right(self.ages, age) - 1
@@ -145,6 +144,12 @@ class Hazards:
         """Ends a life that does not count: the point is now known to be of another class, or was no point."""
         if self._is_known(life):
             self._state[life % _MOST_LIVES] = _ENDED
+
+    def turn_into(self, life: int, class_: int) -> None:
+        """A life without a use so far is of another class than was thought."""
+        index = life % _MOST_LIVES
+        if self._state[index] < _USED and self._is_known(life):
+            self._state[index] = class_
 
     def _is_known(self, life: int) -> bool:
         return life >= self._num_lives - _MOST_LIVES
@@ -179,10 +184,8 @@ class Hazards:
         """A part of what is done once in some lives, so that no single call does all of it."""
         if step < NUM_AGES:
             self._follow(step, now)
-        elif step == _LEARN_OWN:
-            self._learn_own()
-        elif step == _LEARN_ALL:
-            self._learn_all()
+        elif step == _LEARN_INDEX:
+            self._learn_index()
 
     def _follow(self, age: int, now: int) -> None:
         """Moves an age's hand on to the lives that have reached that age."""
@@ -201,21 +204,18 @@ class Hazards:
                 break
         self._hands[age] = hand
 
-    def _learn_own(self) -> None:
-        self.index_own = self._index_of(self._own, _GUESS_OWN)
-
-    def _learn_all(self) -> None:
-        self.index_all = self._index_of(self._own + self._path, _GUESS_ALL)
-
-    def _index_of(self, uses: Table, guess: float) -> Table:
+    def _learn_index(self) -> None:
         """By class and age. Classes of one role without a life are all alike, so their index is computed once."""
+        uses = self._own + self._path
         is_known: Mask = np.logical_or.reduce(np.logical_or(self._reached, uses), axis=1)
         is_known[NUM_CLASSES:] = True
         rows = is_known.nonzero()[0]
-        rates = _rates(uses[rows], self._reached[rows], guess, _FACTORS_OF_ROWS[rows])
-        found = np.where(is_known[:NUM_CLASSES], np.arange(NUM_CLASSES), _ROWS_OF_ROLES)
-        index: Table = gittins(rates, self._widths)[np.searchsorted(rows, found)]
-        return index
+        reached, factors = self._reached[rows], _FACTORS_OF_ROWS[rows]
+        own = _rates(self._own[rows], reached, _GUESS_OWN, factors)
+        all_ = _rates(uses[rows], reached, _GUESS_ALL, factors)
+        index = gittins(np.concatenate([own, all_]), self._widths)
+        places = np.searchsorted(rows, np.where(is_known[:NUM_CLASSES], np.arange(NUM_CLASSES), _ROWS_OF_ROLES))
+        self.index_own, self.index_all = index[places], index[len(rows) + places]
 
 
 def _rates(uses: Table, reached: Table, guess: float, factors: Table) -> Table:

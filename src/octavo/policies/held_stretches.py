@@ -114,10 +114,10 @@ class HeldStretches(StretchColumns):
     def _relist(self, number: int) -> None:
         """Puts a stretch that nobody holds any more at the front: it goes first."""
         if number in self._lists:
-            self._lists.remove(number)
             if self.num_holders[number]:
-                self._lists.append(IDLE, number)
+                self._lists.move(IDLE, number)
             else:
+                self._lists.remove(number)
                 self._lists.prepend(UNNEEDED, number)
 
     def _forget(self, number: int, *, is_indexed: bool = True) -> None:

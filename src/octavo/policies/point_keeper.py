@@ -53,6 +53,8 @@ class PointKeeper:
             self._point_idle_longest,
             is_asked_by_use=self._is_plain,
         )
+        self._bare_tips: list[int] = []
+        """Stretches at whose end a point will stand: an end, unless the promise that often follows at once is of it."""
         self._returned: dict[bytes, None] = {}
         """The chunks at which points that were given up are there again, and not promised yet."""
         self._mean_tokens, self._num_promises = 0.0, 0
@@ -62,11 +64,13 @@ class PointKeeper:
         self._mean_tokens += (num_tokens - self._mean_tokens) / self._num_promises
 
     def _renew(self, point: int, role: Role) -> None:
+        self._points.roles[point] = role
+        self._points.renew(point, self._class_of(point))
+
+    def _class_of(self, point: int) -> int:
         points = self._points
-        points.roles[point] = role
-        points.renew(
-            point, class_of(role, points.new_tokens[point] / max(1.0, self._mean_tokens), self._num_followers(point))
-        )
+        new_share = points.new_tokens[point] / max(1.0, self._mean_tokens)
+        return class_of(points.roles[point], new_share, self._num_followers(point))
 
     def _num_followers(self, point: int) -> int:
         tip = self._points.tips[point]
@@ -95,6 +99,8 @@ class PointKeeper:
 
     def _has_returned(self, block_hash: BlockHash) -> bool:
         """Whether a point that ended with this block was given up, and its chunks are there again."""
+        if not self._returned:
+            return False
         suffixes = [group.suffix for group in (self._main_group, *self._run_groups[-1:])]
         return any(OffloadKey(block_hash + suffix) in self._returned for suffix in suffixes)
 
@@ -170,8 +176,8 @@ class PointKeeper:
         below = self._point_below(point)
         points.new_tokens[point] = points.num_tokens[point] - (points.num_tokens[below] if below else 0)
         if below and points.roles[below] == Role.NEW and points.num_tokens[below] <= promised_tokens:
-            points.hazards.end(points.lives[below])
-            self._renew(below, Role.BETWEEN)
+            points.roles[below] = Role.BETWEEN
+            points.turn_into(below, self._class_of(below))
         self._reckon(point)
         self._stretches.was_reckoned(point)
         self._renew(point, role)
@@ -179,8 +185,8 @@ class PointKeeper:
     def _point_below(self, point: int) -> int:
         return self._stretches.point_below(self._points.tips[point])
 
-    def _stand_inside(self, number: int, role: Role) -> None:
-        """Adds a point at the end of this stretch, inside a sequence."""
+    def _stand(self, number: int, role: Role) -> None:
+        """Adds an end where this stretch ends."""
         key = self._stretches.keys[number][-1]
         point = self._points.add(key, self._tokens_at(number), number, is_end=True)
         self._stretches.add_point(number, point)
@@ -188,19 +194,30 @@ class PointKeeper:
 
     def _add_end(self, number: int) -> None:
         """Adds an end: a prefix that ends here, if nothing is known to follow it and everything before it is there."""
+        self._stand_at_tip(self._take_over(number))
+
+    def _take_over(self, number: int) -> int:
+        """Removes the end that a stretch without holders goes on from. Returns the stretch that has its last chunks
+        then."""
         stretches = self._stretches
         if stretches.num_holders[number] or not stretches.is_complete(number):
-            return
+            return number
         before = stretches.before(number)
         former = before and stretches.points[before]
         if former and self._points.is_end[former] and self._points.roles[former] != Role.RESUMED:
             self._points.hazards.end(self._points.lives[former])
             self._give_up(former)
             number = stretches.absorb(before, number)
-        key = stretches.keys[number][-1]
-        point = self._points.add(key, self._tokens_at(number), number, is_end=True)
-        stretches.add_point(number, point)
-        self._begin(point, key, Role.NEW)
+        return number
+
+    def _stand_at_tip(self, number: int) -> None:
+        if not self._stretches.num_holders[number] and self._stretches.is_complete(number):
+            self._stand(number, Role.NEW)
+
+    def _stand_at_bare_tips(self) -> None:
+        for number in self._bare_tips:
+            self._stand_at_tip(number)
+        self._bare_tips.clear()
 
     def _tokens_at(self, number: int) -> int:
         keys = self._stretches.keys[number]

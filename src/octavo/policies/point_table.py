@@ -155,6 +155,11 @@ class PointTable:
             self._by_use.append(_ALL, point)
         self._wait(point)
 
+    def turn_into(self, point: int, class_: int) -> None:
+        """The point is of another class than was thought, and its life goes on."""
+        self.classes[point] = class_
+        self.hazards.turn_into(self.lives[point], class_)
+
     def _wait(self, point: int) -> None:
         self._parked.pop(point, None)
         self._waits[point] = True

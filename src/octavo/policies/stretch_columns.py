@@ -6,7 +6,7 @@ kept; so when one is left, it is known which.
 """
 
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 
 from octavo.chunks import OffloadKey
@@ -32,6 +32,8 @@ class StretchColumns:
         self._links = links
         self._numbers = ShardedDict(0)
         """Chunk -> the number of its stretch."""
+        self.find: Callable[[OffloadKey], int] = self._numbers.get
+        """The number of a chunk's stretch; 0 if the chunk is unknown."""
         self.keys: list[tuple[OffloadKey, ...]] = [()] * first_number
         self.parents: list[OffloadKey | None] = [None] * first_number
         """The chunk before the first one of the stretch."""
@@ -50,10 +52,6 @@ class StretchColumns:
         self.points = array("i", [0] * first_number)
         """The point that ends with the stretch; 0 if there is none. In a prefix group it is one of the holders."""
         self._free = array("i")
-
-    def find(self, key: OffloadKey) -> int:
-        """The number of a chunk's stretch; 0 if the chunk is unknown."""
-        return self._numbers.get(key)
 
     def slots_of(self, number: int) -> int:
         return self.chunk_slots[number] * len(self.keys[number])
