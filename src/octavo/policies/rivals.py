@@ -96,12 +96,14 @@ class Rival:
         is_there = [unit.key in slots and unit.key not in fresh for unit in units]
         num_there = is_there.index(False) if False in is_there else len(units)
         new = [unit for unit in units[num_there:] if unit.key not in slots]
+        came_at_once = len(new) == len(units) - num_promised <= _UNITS_PER_PART
         if self._store(new, [unit.key for unit in units if unit.key in slots]):
             tip = get_offload_block_hash(units[-1].key)
             self.policy.promise(PromisedPoint(num_tokens=len(units) * self._unit_tokens, block_hash=tip))
-        part = [unit.key for unit in units[num_promised:] if unit.key in slots]
-        self.policy.pin(part)
-        self.policy.unpin(part)
+        if not came_at_once:
+            part = [unit.key for unit in units[num_promised:] if unit.key in slots]
+            self.policy.pin(part)
+            self.policy.unpin(part)
         for unit in units:
             fresh.pop(unit.key, None)
         return sum([unit.num_slots for unit in units[num_promised:num_there]])
