@@ -2,14 +2,14 @@
 
     python benchmarks/bench_hybrid_policies.py [--keys 300000] [--rounds 3] [--per-round 100] [--only "state + full"]
 
-Prompts are those of `policy_traffic`, one store each, and the tier holds as many chunks as `--keys` says. Columns are
-nanoseconds of the thread's CPU per chunk: `fill`, a store into free room; `store`, the same in a full tier, with its
-promises and all that goes; `touch`, a request that resumes at the last point that is there; `load`, a read of its
-chunks. `in all`: a chunk that is stored, touched once and evicted. All was replaced once in this way before the first
-round; the subjects take turns, round by round, and the best round counts, but the longest pause of all stores, touches
-and loads. `while read` is the longest pause of stores right after the fill, while the quarter of the prompts that was
-stored first is being read, as by requests that wait for a slow disk. Bytes are what a full policy has allocated
-(tracemalloc), beyond the keys, which the tier has anyway.
+Prompts are those of `policy_traffic`, and the tier holds as many chunks as `--keys` says. Columns are nanoseconds of
+the thread's CPU per chunk: `fill`, stores into free room; `store`, the same in a full tier, with their promises and all
+that goes; `touch`, a request that resumes at the last point that is there; `load`, a read of its chunks. `in all`: a
+chunk that is stored, touched once and evicted. All was replaced once in this way before the first round; the subjects
+take turns, round by round, and the best round counts, but the longest pause of all stores, touches and loads. `while
+read` is the longest pause of stores right after the fill, while the quarter of the prompts that was stored first is
+being read, as by requests that wait for a slow disk. Bytes are what a full policy has allocated (tracemalloc), beyond
+the keys, which the tier has anyway.
 """
 
 import argparse
@@ -19,9 +19,9 @@ import tracemalloc
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from policy_traffic import GEOMETRIES, Geometry, Prompt
+from policy_traffic import GEOMETRIES, Geometry, Prompt, Store
 
-from octavo.chunks import LookupResult, OffloadKey, WantedChunk
+from octavo.chunks import LookupResult, OffloadKey, PromisedPoint, WantedChunk
 from octavo.host import HostArena
 from octavo.offload import OffloadingManager
 from octavo.policies import EvictionPolicy, make_policy
@@ -36,8 +36,8 @@ COLUMNS = (*MODES, IN_ALL, LONGEST, WHILE_READ, BYTES)
 class Level(Protocol):
     """Where the cost of a chunk is measured."""
 
-    def prepare(self, prompt: Prompt) -> Any:
-        """What a store needs, made outside the measured time."""
+    def prepare(self, store: Store) -> Any:
+        """What the store needs, made outside the measured time."""
 
     def fill(self, store: Any) -> None: ...
 
@@ -63,15 +63,14 @@ class PolicyAlone:
         self._victims: list[list[OffloadKey]] = []
         """What went and is not counted among the gone yet."""
 
-    def prepare(self, prompt: Prompt) -> Prompt:
-        return prompt
+    def prepare(self, store: Store) -> Store:
+        return store
 
-    def fill(self, store: Prompt) -> None:
+    def fill(self, store: Store) -> None:
         self.policy.insert(store.chunks)
-        for point in store.promises:
-            self.policy.promise(point)
+        self.policy.promise(store.promise)
 
-    def store(self, store: Prompt) -> None:
+    def store(self, store: Store) -> None:
         self._victims.append(self.policy.evict(store.num_slots) or [])
         self.fill(store)
 
@@ -95,12 +94,11 @@ class WholeManager:
         self.manager = OffloadingManager(HostArena(num_slots, geometry.slot_bytes), geometry.groups, policy)
         self.touch = self.manager.touch
 
-    def prepare(self, prompt: Prompt) -> tuple[list[WantedChunk], Prompt]:
-        return [WantedChunk(chunk.key, chunk.position, chunk.parent) for chunk in prompt.chunks], prompt
+    def prepare(self, store: Store) -> tuple[list[WantedChunk], list[PromisedPoint]]:
+        return [WantedChunk(chunk.key, chunk.position, chunk.parent) for chunk in store.chunks], [store.promise]
 
-    def store(self, store: tuple[list[WantedChunk], Prompt]) -> None:
-        chunks, prompt = store
-        prepared = self.manager.prepare_store(chunks, prompt.promises)
+    def store(self, store: tuple[list[WantedChunk], list[PromisedPoint]]) -> None:
+        prepared = self.manager.prepare_store(*store)
         assert prepared is not None
         self.manager.complete_store(prepared.job_id)
 
@@ -127,13 +125,12 @@ class Subject:
         self.figures: dict[str, float] = {LONGEST: 0.0}
 
     def fill(self, prompts: Sequence[Prompt]) -> None:
-        self._time("fill", self._level.fill, [(self._level.prepare(prompt), len(prompt.chunks)) for prompt in prompts])
+        self._time("fill", self._level.fill, self._prepared(prompts))
 
     def play(self, prompts: Sequence[Prompt]) -> None:
         """Stores these prompts, and uses what is left of them."""
         level = self._level
-        stores = [(level.prepare(prompt), len(prompt.chunks)) for prompt in prompts]
-        self._time("store", level.store, stores)
+        self._time("store", level.store, self._prepared(prompts))
         used = [keys for prompt in prompts if (keys := prompt.longest_there(level.are_there))]
         self._time("touch", level.touch, [(keys, len(keys)) for keys in used])
         self._time("load", lambda keys: level.end_load(level.begin_load(keys)), [(keys, len(keys)) for keys in used])
@@ -141,8 +138,8 @@ class Subject:
     def store_while_read(self, prompts: Sequence[Prompt], read: Sequence[Prompt]) -> None:
         """Stores these prompts while all chunks of others are being read."""
         level = self._level
-        loads = [level.begin_load([chunk.key for chunk in prompt.chunks]) for prompt in read]
-        self.figures[WHILE_READ] = max(timed_ns(level.store, store) for store in map(level.prepare, prompts)) / 1e6
+        loads = [level.begin_load(prompt.keys) for prompt in read]
+        self.figures[WHILE_READ] = max(timed_ns(level.store, store) for store, _ in self._prepared(prompts)) / 1e6
         for load in loads:
             level.end_load(load)
 
@@ -150,6 +147,10 @@ class Subject:
         """What was played so far does not count."""
         kept = ("fill", LONGEST, WHILE_READ)
         self.figures = {column: self.figures[column] for column in kept}
+
+    def _prepared(self, prompts: Sequence[Prompt]) -> list[tuple[Any, int]]:
+        """All stores of these prompts, each with the number of its chunks."""
+        return [(self._level.prepare(store), len(store.chunks)) for prompt in prompts for store in prompt.stores]
 
     def _time(self, mode: str, call: Callable[[Any], object], arguments: Sequence[tuple[Any, int]]) -> None:
         """Times a round of calls, each with its argument and the number of chunks in it."""
@@ -181,7 +182,7 @@ def main() -> None:
     for geometry in GEOMETRIES:
         if args.only and geometry.name not in args.only:
             continue
-        prompts = [geometry.prompt() for _ in range(args.keys // len(geometry.prompt().chunks))]
+        prompts = [geometry.prompt() for _ in range(args.keys // len(geometry.prompt().keys))]
         num_warm = len(prompts) // args.per_round + 1
         later = [[geometry.prompt() for _ in range(args.per_round)] for _ in range(num_warm + args.rounds + 1)]
         gc.collect()
@@ -219,7 +220,7 @@ def bytes_per_chunk(geometry: Geometry, policy: str, prompts: Sequence[Prompt]) 
     gc.collect()
     num_bytes, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    return num_bytes / sum(len(prompt.chunks) for prompt in prompts)
+    return num_bytes / sum(len(prompt.keys) for prompt in prompts)
 
 
 def print_rows(name: str, subjects: Mapping[str, Subject]) -> None:

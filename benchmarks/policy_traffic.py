@@ -1,10 +1,11 @@
-"""Prompts as eviction policies see them: what one store brings, in the scheduler's order, and what is promised.
+"""Prompts as eviction policies see them: what each store brings, in the scheduler's order, and what is promised.
 
     a prompt   full attention   0 ............ 15 | 16 ........... 31 | ...     all chunks
                window                       14 15 |             30 31 | ...     the last two before each point
                state                           15 |                31 | ...     the last one before each point
 
 Hybrids have a point every 16 chunks. With full attention alone only the end of the prompt is promised, as writers do.
+There is a store for each promise.
 """
 
 import os
@@ -25,13 +26,27 @@ STATE_SLOTS = 8
 """A state weighs as much as eight chunks of attention."""
 
 
-class Prompt(NamedTuple):
-    """One store, and what requests that resume at its points use."""
+class Store(NamedTuple):
+    """What is new up to a point, and its promise."""
 
     chunks: list[StoredChunk]
-    promises: list[PromisedPoint]
+    promise: PromisedPoint
+
+    @property
+    def num_slots(self) -> int:
+        return sum([chunk.num_slots for chunk in self.chunks])
+
+
+class Prompt(NamedTuple):
+    """Its stores, and what requests that resume at its points use."""
+
+    stores: list[Store]
     used: list[list[OffloadKey]]
     """By point: the chunks that a resume there needs, group by group."""
+
+    @property
+    def keys(self) -> list[OffloadKey]:
+        return [chunk.key for store in self.stores for chunk in store.chunks]
 
     def longest_there(self, are_there: Callable[[list[OffloadKey]], bool]) -> list[OffloadKey] | None:
         """What a resume needs at the last point of which all chunks are there; None if there is no such point."""
@@ -39,7 +54,7 @@ class Prompt(NamedTuple):
 
     @property
     def num_slots(self) -> int:
-        return sum([chunk.num_slots for chunk in self.chunks])
+        return sum([store.num_slots for store in self.stores])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,20 +81,20 @@ class Geometry:
         """A prompt that shares nothing with others."""
         hashes = [BlockHash(os.urandom(32)) for _ in range(self.chunks_per_prompt)]
         keys = [[make_offload_key(hash_, GroupIdx(group)) for hash_ in hashes] for group in range(len(self.specs))]
-        prompt = Prompt([], [], [])
+        prompt = Prompt([], [])
         for end in range(self.chunks_per_point, len(hashes) + 1, self.chunks_per_point):
-            used = []
+            chunks, used = [], []
             for spec, own in zip(self.specs, keys, strict=True):
                 start = end - self._num_new(spec)
                 parents = [own[start - 1] if start else None, *own[start : end - 1]]
                 slots = STATE_SLOTS if spec is STATE else 1
-                prompt.chunks.extend(
+                chunks += [
                     StoredChunk(key, slots, index, parent)
                     for index, key, parent in zip(range(start, end), own[start:end], parents, strict=True)
-                )
+                ]
                 used += own[0 if spec is FULL else start : end]
             promised_tokens = (end - self.chunks_per_point) * CHUNK_TOKENS
-            prompt.promises.append(PromisedPoint(end * CHUNK_TOKENS, hashes[end - 1], promised_tokens))
+            prompt.stores.append(Store(chunks, PromisedPoint(end * CHUNK_TOKENS, hashes[end - 1], promised_tokens)))
             prompt.used.append(used)
         return prompt
 
