@@ -149,7 +149,7 @@ class Choice:
     def find_dead_end(self) -> str | None:
         """Asks the grammar which tokens may come next. Returns the reason if there are none."""
         grammar = self.sampling.grammar
-        if grammar is None or grammar.find_allowed():
+        if grammar is None or grammar.compute_allowed():
             return None
         return f"the grammar cannot be followed: {grammar.why_broken or 'nothing may come next'}"
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 
-from octavo.tiers.disk import DiskIO, layout
+from octavo.tiers.disk import DiskIO, Space, layout
 
 _LONGEST_HANG_S = 60.0
 
@@ -75,15 +75,15 @@ class FaultyDiskIO(DiskIO):
 
     def allocate(self, fd: int, num_bytes: int) -> None:
         self._enter("allocate")
-        if self.capacity_bytes is not None and num_bytes - os.fstat(fd).st_size > self.free_bytes()[0]:
+        if self.capacity_bytes is not None and num_bytes - os.fstat(fd).st_size > self.space().free_bytes:
             self.num_faults += 1
             raise OSError(errno_.ENOSPC, os.strerror(errno_.ENOSPC))
         super().allocate(fd, num_bytes)
 
-    def free_bytes(self) -> tuple[int, int]:
+    def space(self) -> Space:
         if self.capacity_bytes is None:
-            return super().free_bytes()
-        return self.capacity_bytes - sum(self.list_files().values()), self.capacity_bytes
+            return super().space()
+        return Space(self.capacity_bytes - sum(self.list_files().values()), self.capacity_bytes)
 
     def device_of(self, path: Path) -> int:
         is_own = self.mount is not None and path.is_relative_to(self.mount)

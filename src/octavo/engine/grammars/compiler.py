@@ -87,7 +87,7 @@ class GrammarCompiler:
             state = grammar.begin()
             if not state.try_accept(tokens.tokenize_str(beginning)):
                 continue
-            if not state.find_allowed():
+            if not state.compute_allowed():
                 raise InputError(f"no text fits the grammar, or it is too large: {state.why_broken or 'nothing fits'}")
         return grammar
 

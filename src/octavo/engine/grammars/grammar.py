@@ -44,15 +44,15 @@ class GrammarState:
         """The error of the library that broke the state; empty if none did."""
         self.grammar = grammar
         self.allowed: npt.NDArray[np.bool_] | None = None
-        """Per token, whether it may come next; None until `find_allowed` has found out."""
+        """Per token, whether it may come next; None until `compute_allowed` was called."""
 
     @property
     def is_complete(self) -> bool:
         """Whether the text is complete and nothing may follow."""
         return not self.why_broken and self._matcher.is_stopped()
 
-    def find_allowed(self) -> bool:
-        """Finds the tokens that may come next. False if there is none, or the grammar is too ambiguous here."""
+    def compute_allowed(self) -> bool:
+        """Computes which tokens may come next. False if there is none, or the grammar is too ambiguous here."""
         self.allowed = None
         with self._breaking():
             bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)

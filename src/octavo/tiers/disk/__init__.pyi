@@ -8,7 +8,7 @@ from .inspection import (
     inspect_directory as inspect_directory,
     verify_directory as verify_directory,
 )
-from .io import DiskIO as DiskIO
+from .io import DiskIO as DiskIO, Space as Space
 from .marker import marker_name as marker_name, write_marker as write_marker
 from .segment import segment_name as segment_name
 from .spec import DiskSpec as DiskSpec

@@ -15,6 +15,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
+from typing import NamedTuple
 
 from octavo.tiers.disk.layout import ALIGNMENT
 from octavo.tiers.mounts import Mount, device_of
@@ -28,6 +29,14 @@ _SAFELY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 _OF_THE_PROCESS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR})
+
+
+class Space(NamedTuple):
+    """The bytes of a file system."""
+
+    free_bytes: int
+    """The bytes that this user may still write."""
+    all_bytes: int
 
 
 class NotOursError(OSError):
@@ -130,10 +139,10 @@ class DiskIO:
     def sync_directory(self) -> None:
         os.fsync(self._directory)
 
-    def free_bytes(self) -> tuple[int, int]:
-        """The bytes that this user may still write on the file system, and the size of the file system."""
+    def space(self) -> Space:
+        """The space of the file system."""
         found = os.fstatvfs(self._directory)
-        return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+        return Space(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
 
     # Files
 

@@ -65,7 +65,7 @@ def check_directory(directory: Path, *, io: DiskIO, budget_bytes: int, wait_s: f
                 _check_is_ours(directory, io, name)
         if not wait_s:
             DirectoryLock(io, directory).release()
-        all_bytes = io.free_bytes()[1]
+        all_bytes = io.space().all_bytes
     except OSError as error:
         raise _unusable(directory, error) from error
     finally:
@@ -149,7 +149,7 @@ def _read_directory(
         found=found,
         not_read=not_read,
         next_number=max(next_number, floor + 1),
-        room_bytes=usable_bytes(io.free_bytes()),
+        room_bytes=usable_bytes(io.space()),
     )
 
 

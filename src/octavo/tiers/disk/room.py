@@ -9,6 +9,7 @@ import errno
 import logging
 from pathlib import Path
 
+from octavo.tiers.disk.io import Space
 from octavo.units import format_bytes
 
 _log = logging.getLogger(__name__)
@@ -23,11 +24,9 @@ def is_full(error: OSError) -> bool:
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
-def usable_bytes(free: tuple[int, int]) -> int:
-    """The bytes of a file system with (free, all) bytes that may still be written; negative if the reserve is used
-    up."""
-    free_bytes, all_bytes = free
-    return free_bytes - min(_MOST_RESERVED_BYTES, all_bytes // _RESERVED_SHARE)
+def usable_bytes(space: Space) -> int:
+    """The bytes that the tier may still write to a file system; negative if the reserve is used up."""
+    return space.free_bytes - min(_MOST_RESERVED_BYTES, space.all_bytes // _RESERVED_SHARE)
 
 
 class Room:

@@ -259,7 +259,7 @@ class Writer:
 
     def _take_room(self, segment: Segment, num_bytes: int) -> int:
         """The room that is left when the file has this size; OSError if there is less than none."""
-        room_bytes = usable_bytes(self._io.free_bytes()) - (num_bytes - self._ledger.file_bytes(segment.number))
+        room_bytes = usable_bytes(self._io.space()) - (num_bytes - self._ledger.file_bytes(segment.number))
         if room_bytes < 0:
             raise OSError(errno.ENOSPC, "the file system is full but for its reserve")
         return room_bytes
@@ -338,7 +338,7 @@ class Writer:
             with self.ticket:
                 self._lock.check()
                 if segment is None:
-                    self._reports.put(FolderSeen(usable_bytes(self._io.free_bytes())))
+                    self._reports.put(FolderSeen(usable_bytes(self._io.space())))
                     return True
                 if not self._num_unsynced:
                     return True
@@ -363,7 +363,7 @@ class Writer:
         room_bytes = 0
         if is_full(error):
             with suppress(OSError):
-                room_bytes = usable_bytes(self._io.free_bytes())
+                room_bytes = usable_bytes(self._io.space())
         self._reports.put(SegmentBroken(segment, error, is_gone, room_bytes))
 
     def _close(self) -> None:
