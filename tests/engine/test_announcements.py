@@ -4,7 +4,7 @@ what the engine then resumes, whenever the router came."""
 import random
 
 import pytest
-from workloads import Family, generate, settle
+from workloads import families, generate, settle
 
 from octavo.blocks import KVCacheManager
 from octavo.engine.building import plan_for
@@ -34,9 +34,7 @@ PATIENCE_S = 60.0
 KV_EVENTS = PublisherConfig(endpoint="tcp://127.0.0.1:1")  # never opened
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
-def family(request, tmp_path_factory):
-    return Family(request.param, tmp_path_factory.mktemp(request.param))
+family = families(*FAMILIES)
 
 
 @pytest.fixture(scope="module")

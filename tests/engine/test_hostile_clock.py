@@ -5,7 +5,7 @@ import random
 from itertools import count
 
 import pytest
-from workloads import Family, check_nothing_is_held, forget_device, greedy
+from workloads import check_nothing_is_held, families, forget_device, greedy
 
 from octavo.engine.tiny_models import VOCAB_SIZE
 
@@ -59,9 +59,7 @@ class SwitchedClock:
         self.skipped += seconds
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
-def family(request, tmp_path_factory):
-    return Family(request.param, tmp_path_factory.mktemp(request.param))
+family = families(*FAMILIES)
 
 
 @pytest.fixture(scope="module")

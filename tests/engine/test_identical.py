@@ -4,7 +4,7 @@ medium a prefix is resumed from, and it is resumed from there."""
 import random
 
 import pytest
-from workloads import Clock, Family, check_nothing_is_held, forget_device, generate, resumed
+from workloads import Clock, check_nothing_is_held, families, forget_device, generate, resumed
 
 from octavo.engine.tiny_models import TINY_MODELS, VOCAB_SIZE
 
@@ -12,9 +12,7 @@ NEW_TOKENS = 8
 LONG_ANSWER = 24
 
 
-@pytest.fixture(scope="module", params=list(TINY_MODELS))
-def family(request, tmp_path_factory):
-    return Family(request.param, tmp_path_factory.mktemp(request.param))
+family = families(*TINY_MODELS)
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,9 @@ from workloads import (
     LONGEST_WAIT_S,
     Clock,
     Delay,
-    Family,
     FaultySpec,
     check_nothing_is_held,
+    families,
     forget_device,
     generate,
     resumed,
@@ -31,9 +31,7 @@ FAMILIES = ["gemma3", "llama4", "deepseek_v3", "qwen3_next"]
 NEW_TOKENS = 8
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
-def family(request, tmp_path_factory):
-    return Family(request.param, tmp_path_factory.mktemp(request.param))
+family = families(*FAMILIES)
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import random
 import shutil
 
 import pytest
-from workloads import Answer, Clock, Family, check_nothing_is_held, generate, resumed, settle
+from workloads import Answer, Clock, Family, check_nothing_is_held, families, generate, resumed, settle
 
 from octavo.engine.engine import Engine
 from octavo.engine.offloading import offload_maker
@@ -20,9 +20,7 @@ OTHERS = {
 }
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
-def family(request, tmp_path_factory):
-    return Family(request.param, tmp_path_factory.mktemp(request.param))
+family = families(*FAMILIES)
 
 
 @pytest.fixture(scope="module")

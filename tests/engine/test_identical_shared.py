@@ -4,7 +4,7 @@ import random
 from pathlib import Path
 
 import pytest
-from workloads import Clock, Family, check_nothing_is_held, generate, resumed, settle
+from workloads import Clock, check_nothing_is_held, families, generate, resumed, settle
 
 from octavo.cli import run
 from octavo.engine.engine import Engine
@@ -16,9 +16,7 @@ NEW_TOKENS = 6
 MEMORY_BYTES = 8 << 20
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
-def family(request, tmp_path_factory):
-    return Family(request.param, tmp_path_factory.mktemp(request.param))
+family = families(*FAMILIES)
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ from workloads import (
     FaultySpec,
     Tokens,
     check_nothing_is_held,
+    families,
     greedy,
     resumed,
 )
@@ -33,9 +34,7 @@ NUM_REQUESTS = 16
 LONGEST_ANSWER = 12
 
 
-@pytest.fixture(scope="module", params=list(TINY_MODELS))
-def family(request, tmp_path_factory):
-    return Family(request.param, tmp_path_factory.mktemp(request.param))
+family = families(*TINY_MODELS)
 
 
 @pytest.fixture(scope="module")

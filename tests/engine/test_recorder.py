@@ -3,15 +3,11 @@
 import json
 import logging
 
-import pytest
-from workloads import Family, generate
+from workloads import families, generate
 
 from octavo.recording import RequestRecorder
 
-
-@pytest.fixture(scope="module")
-def family(tmp_path_factory):
-    return Family("gemma3", tmp_path_factory.mktemp("gemma3"))
+family = families("gemma3")
 
 
 def test_a_line_for_each_request(family, tmp_path):

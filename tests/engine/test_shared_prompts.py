@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from workloads import Family, generate, resumed, settle
+from workloads import families, generate, resumed, settle
 
 from octavo.engine.engine import Engine
 from octavo.engine.offloading import offload_maker
@@ -14,9 +14,7 @@ NEW_TOKENS = 4
 NUM_SHARED, NUM_OWN = 96, 61
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
-def family(request, tmp_path_factory):
-    return Family(request.param, tmp_path_factory.mktemp(request.param))
+family = families(*FAMILIES)
 
 
 @pytest.fixture

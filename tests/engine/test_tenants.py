@@ -2,8 +2,7 @@
 
 from collections import Counter
 
-import pytest
-from workloads import Family, forget_device, greedy, settle
+from workloads import families, forget_device, greedy, settle
 
 from octavo.chunks import NO_TENANT, name_tenant
 from octavo.tiers.disk import layout
@@ -12,9 +11,7 @@ PROMPTS = {"team-a": 96, "team-b": 64, None: 32}
 SALTS = list(PROMPTS)
 
 
-@pytest.fixture(scope="module")
-def family(tmp_path_factory):
-    return Family("llama", tmp_path_factory.mktemp("llama"))
+family = families("llama")
 
 
 def ask(engine, salt, start=3):

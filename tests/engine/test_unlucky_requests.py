@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from workloads import Clock, Delay, Family, check_nothing_is_held, forget_device, generate, greedy, settle
+from workloads import Clock, Delay, check_nothing_is_held, families, forget_device, generate, greedy, settle
 
 from octavo.engine.config import EngineConfig
 from octavo.engine.engine import Engine
@@ -17,9 +17,7 @@ CHUNK = 96
 """Of a prompt, in one step."""
 
 
-@pytest.fixture(scope="module", params=["gemma3", "qwen3_next"])
-def family(request, tmp_path_factory):
-    return Family(request.param, tmp_path_factory.mktemp(request.param))
+family = families("gemma3", "qwen3_next")
 
 
 def run(engine, request_id, prompt, params):

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -198,6 +199,16 @@ class Family:
             tolerance=tolerance,
             is_close_call=bool((best[:, 0] - best[:, 1]).min() < 2 * tolerance),
         )
+
+
+def families(*names: str) -> Any:
+    """The fixture `family` of a file of tests: the model of each of these families, made once."""
+
+    @pytest.fixture(scope="module", params=names)
+    def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Family:
+        return Family(request.param, tmp_path_factory.mktemp(request.param))
+
+    return family
 
 
 def greedy(num_tokens: int, n: int = 1) -> SamplingParams:
