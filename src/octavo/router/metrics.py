@@ -50,7 +50,7 @@ _FLEET_METRICS: tuple[Metric[FleetState], ...] = (
     ),
     gauge(
         "octavo_router_engine_draining",
-        "1 while the engine gets no new requests on somebody's word.",
+        "1 while an operator keeps new requests from the engine.",
         _by_engine(lambda engine: engine.is_draining),
         "engine",
     ),
