@@ -187,6 +187,29 @@ class TestFullDisk:
         driver.settle()
         assert driver.found([0, 1]) == [0, ALL_BLOCKS]
 
+    def test_one_that_has_room_for_a_single_segment_goes_on_and_is_used_when_it_has_more(self, disk):
+        disk.io.capacity_bytes = (1 << 16) + (1 << 15)
+        driver = disk.open()
+        numbers = iter(range(1000))
+
+        def stores_until(name, count):
+            for number in numbers:
+                driver.submit_store(tier_driver.chunks([number]))
+                driver.settle()
+                if driver.tier.status().counters[name] >= count:
+                    return number
+            return pytest.fail(f"{name} stays below {count}")
+
+        newest = stores_until("evicted_segments", 2)
+        assert driver.found([0, newest]) == [0, ALL_BLOCKS], "it has made room"
+        disk.io.capacity_bytes = None
+        disk.now += 2.0
+        driver.poll()
+        assert driver.tier.flush(60.0), "it has looked"
+        stores_until("stored", newest + 50)
+        assert driver.found([newest]) == [ALL_BLOCKS], "there was room beside it"
+        driver.tier.check_invariants()
+
 
 @pytest.mark.parametrize("call", ["open", "allocate", "write", "sync", "truncate"])
 def test_what_nobody_expects_of_a_disk(disk, caplog, call):

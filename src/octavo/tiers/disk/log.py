@@ -126,7 +126,13 @@ class SegmentLog:
         """Whether these records will find room, if need be after evictions."""
         num_new = self._num_new_segments(keys, lengths)
         lacking = self._planned_bytes + num_new * self._segment_bytes - self._room.limit_bytes
-        return lacking <= 0 or lacking <= sum(segment.file_bytes for segment in self._candidates())
+        if lacking <= 0:
+            return True
+        victims = list(self._candidates())
+        open_one = self._open
+        if open_one is not None and keys and not self._fits(open_one, keys[0], lengths[0]) and _may_go(open_one):
+            victims.append(open_one)  # it is sealed first, and where there is room for one segment it is all there is
+        return lacking <= sum(segment.file_bytes for segment in victims)
 
     def append(self, key: OffloadKey, length: int, held: int, tenant: bytes = NO_TENANT) -> PlannedRecord:
         """Plans a record. The caller has asked `can_append`, completes the record, and calls `send` after the last."""
@@ -221,7 +227,7 @@ class SegmentLog:
 
     def _candidates(self) -> Iterator[Segment]:
         for segment in self._contents.segments.values():
-            if segment is not self._open and not segment.num_reads and not segment.num_pending:
+            if segment is not self._open and _may_go(segment):
                 yield segment
         yield from self.foreign.values()
 
@@ -383,3 +389,7 @@ class SegmentLog:
 def complete(record: PlannedRecord, job: DiskJob, index: int, chunk: ChunkBytes) -> None:
     """Says where the bytes of an appended record come from."""
     record.job, record.index, record.buffers, record.checksum = job, index, chunk.buffers, chunk.checksum
+
+
+def _may_go(segment: Segment) -> bool:
+    return not segment.num_reads and not segment.num_pending

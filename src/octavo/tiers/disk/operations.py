@@ -192,8 +192,10 @@ class SegmentBroken:
 
 @dataclass(frozen=True, slots=True)
 class FolderSeen:
-    """The folder is there and ours. No segment was open."""
+    """The folder is there and ours."""
 
+    used_bytes: int
+    """The bytes that the tier had then."""
     room_bytes: int
     """The bytes that the file system has left."""
 

@@ -65,7 +65,7 @@ class Room:
             self._say(f"the budget of {format_bytes(self._budget_bytes)} is more than its file system has")
 
     def seen(self, used_bytes: int, room_bytes: int) -> None:
-        """No segment was open. If the limit leaves no room for one, nothing else measures that there is room again."""
+        """Somebody looked. If the limit leaves no room for a segment, nothing else tells that there is room again."""
         if used_bytes + room_bytes > self.limit_bytes:
             self._set_limit(used_bytes + room_bytes)
             self._has_said &= self.limit_bytes < self._budget_bytes

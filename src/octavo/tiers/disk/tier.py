@@ -316,8 +316,8 @@ class DiskTier(Tier):
                 self._health.worked("write")
             case SegmentBroken():
                 self._segment_broken(report)
-            case FolderSeen(room_bytes):
-                self._room.seen(self._ledger.used_bytes, room_bytes)
+            case FolderSeen(used_bytes, room_bytes):
+                self._room.seen(used_bytes, room_bytes)
             case FolderBroken(error):
                 self._health.degrade(describe(error))
             case SegmentDeleted(segment, error):

@@ -337,10 +337,8 @@ class Writer:
         try:
             with self.ticket:
                 self._lock.check()
-                if segment is None:
-                    self._reports.put(FolderSeen(usable_bytes(self._io.space())))
-                    return True
-                if not self._num_unsynced:
+                if segment is None or not self._num_unsynced:
+                    self._reports.put(FolderSeen(self._ledger.used_bytes, usable_bytes(self._io.space())))
                     return True
                 assert self._fd is not None, "an open segment has a file"
                 self._io.sync(self._fd)
