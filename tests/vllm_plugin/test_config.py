@@ -9,7 +9,7 @@ import pytest
 
 from octavo.errors import InputError
 from octavo.recording import RequestRecorder
-from octavo.vllm_plugin.config import PluginConfig
+from octavo.vllm_plugin.config import PluginConfig, find_replica
 
 FULL = {
     "spec_name": "OctavoOffloadingSpec",
@@ -99,3 +99,11 @@ def test_each_replica_has_a_folder_of_its_own():
     first, second = (PluginConfig.from_extra_config(FULL, replica=replica) for replica in range(2))
     assert first.offload.tiers[0].config.path == Path("/nvme/octavo/replica-0")
     assert second.offload.tiers[0].config.path == Path("/nvme/octavo/replica-1")
+
+
+@pytest.mark.parametrize(
+    ("engine_id", "index", "num_replicas", "found"),
+    [("a1b2", 0, 1, None), ("a1b2_dp0", 0, 1, 0), ("a1b2_dp1", 1, 1, 1), ("a1b2_dp1", 1, 2, 1), ("a1b2", 0, 2, 0)],
+)
+def test_the_replicas_of_a_dense_model_are_told_by_the_id_of_the_engine(engine_id, index, num_replicas, found):
+    assert find_replica(engine_id, index, num_replicas) == found

@@ -9,6 +9,7 @@ says the same in general: [{"type": "disk", "path": "/nvme/octavo", "size": "200
 store that engines share, by its url or with its settings: {"url": "s3://bucket/prefix", "endpoint": ...}.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,6 +107,12 @@ class PluginConfig:
             record_bytes=asked.record_size,
             says_why=asked.why,
         )
+
+
+def find_replica(engine_id: str, index: int, num_replicas: int) -> int | None:
+    """The number of an engine among data-parallel ones; None if it is alone. Of a dense model vLLM tells each of them
+    that it is alone, and only the engine's id, to which it adds `_dp0`, says that there are others."""
+    return index if num_replicas > 1 or re.search(r"_dp\d+$", engine_id) else None
 
 
 def _of_replica(tier: Any, replica: int) -> Any:

@@ -32,7 +32,7 @@ from octavo.vllm_plugin.adapter.manager import OctavoManager
 from octavo.vllm_plugin.adapter.metrics import DEFINITIONS, unregister_metrics
 from octavo.vllm_plugin.adapter.recording import RecorderOfRequests
 from octavo.vllm_plugin.adapter.worker import OctavoWorker, as_canonical
-from octavo.vllm_plugin.config import PluginConfig
+from octavo.vllm_plugin.config import PluginConfig, find_replica
 from octavo.vllm_plugin.groups import groups_of_engine, has_state
 from octavo.vllm_plugin.identity import describe_parts, digest_models, make_namespace, why_apart, why_not_kept
 from octavo.vllm_plugin.ranks import RankReport, check_alike, leave_report, shared_name, sweep, take_reports
@@ -52,7 +52,7 @@ class OctavoOffloadingSpec(OffloadingSpec):
         if "sync_load_budget_bytes" in config.extra_config and not _LOADS_WITHIN_A_STEP:
             raise InputError("sync_load_budget_bytes needs vLLM 0.33 or later: leave it out")
         parallel = config.parallel
-        replica = parallel.data_parallel_index if parallel.data_parallel_size > 1 else None
+        replica = find_replica(config.engine_id, parallel.data_parallel_index, parallel.data_parallel_size)
         self._plugin = PluginConfig.from_extra_config(config.extra_config, replica=replica)
         self._name = shared_name(config.engine_id)
 
