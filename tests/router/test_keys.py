@@ -165,7 +165,8 @@ def test_without_keys_this_machine_drains_engines_and_no_other(running):
 
 ACCESS = {
     **dict.fromkeys(["/", "/health"], Access.OPEN),
-    **dict.fromkeys(["/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/models"], Access.OWN),
+    **dict.fromkeys(["/v1/completions", "/v1/chat/completions", "/v1/responses"], Access.OWN),
+    **dict.fromkeys(["/v1/models", "/v1/models/{name:path}"], Access.OWN),
     **dict.fromkeys(["/metrics", "/fleet"], Access.READS_ALL),
     "/fleet/{name:path}/drain": Access.CHANGES_ALL,
 }

@@ -72,7 +72,17 @@ def test_a_chat_goes_on_where_it_began(router, engines, official):
     assert (
         router.look()["decisions"][-1]["choice"]["resumed_tokens"] == second.usage.prompt_tokens_details.cached_tokens
     )
-    assert [model.id for model in official.models.list().data] == [MODEL]
+
+
+def test_models_are_told_as_an_engine_tells_them(router, engines, official):
+    with openai.OpenAI(base_url=f"{engines[0].url}/v1", api_key="any", max_retries=0, timeout=60) as direct:
+        of_engine = direct.models.retrieve(MODEL)
+    (model,) = official.models.list().data
+    assert model == official.models.retrieve(MODEL)
+    assert model.created >= of_engine.created
+    assert model.model_copy(update={"created": of_engine.created}) == of_engine
+    with pytest.raises(openai.NotFoundError, match=f"there is no model 'another' here, only {MODEL}"):
+        official.models.retrieve("another")
 
 
 def test_a_stream_comes_through_piece_by_piece(router, engines, official):

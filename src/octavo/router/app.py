@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import chain
@@ -35,8 +36,10 @@ from octavo.server import (
     Ticket,
     http_settings,
     most_connections,
+    not_found,
     tenants_of,
 )
+from octavo.settings import shown
 
 _GENERATING = ("/v1/completions", "/v1/chat/completions", "/v1/responses")
 
@@ -111,12 +114,14 @@ class _Routes:
         self._admission = admission
         self._metrics = metrics
         self._config = config
+        self._created = int(time.time())
 
     def app(self, *, is_crowded: Callable[[], bool]) -> Starlette:
         config = self._config
         own = [
             *(Route(path, self._generation(path), methods=["POST"]) for path in _GENERATING),
             Route("/v1/models", self._models, methods=["GET"]),
+            Route("/v1/models/{name:path}", self._model, methods=["GET"]),
         ]
         routes = FleetRoutes(self._fleet, self._proxy.decisions, self._metrics).by_access() | {Access.OWN: own}
         gate = Middleware(
@@ -137,10 +142,30 @@ class _Routes:
 
     async def _models(self, request: Request) -> Response:
         """The models and their adapters, as the engines name them."""
-        told = [member.facts for member in self._fleet.members.values() if member.facts is not None]
-        names = sorted(frozenset[str]().union(*(facts.names for facts in told)))
-        models = [{"id": name, "object": "model", "owned_by": "octavo"} for name in names]
-        return as_json({"object": "list", "data": models})
+        return as_json({"object": "list", "data": list(self._about_models().values())})
+
+    async def _model(self, request: Request) -> Response:
+        """Tells of one of them, which the path names."""
+        name, models = request.path_params["name"], self._about_models()
+        if name not in models:
+            known = ", ".join(models) or "none yet"
+            raise not_found(
+                f"there is no model {shown(name)} here, only {known}", param="model", code="model_not_found"
+            )
+        return as_json(models[name])
+
+    def _about_models(self) -> dict[str, dict[str, object]]:
+        """By name; with the longest context of the engines that have it, where they tell theirs."""
+        longest: dict[str, int] = {}
+        for member in self._fleet.members.values():
+            if member.facts is not None:
+                for name in member.facts.names:
+                    longest[name] = max(longest.get(name, 0), member.facts.max_model_len)
+        return {name: self._about_model(name, longest[name]) for name in sorted(longest)}
+
+    def _about_model(self, name: str, longest: int) -> dict[str, object]:
+        about = {"id": name, "object": "model", "created": self._created, "owned_by": "octavo"}
+        return {**about, "max_model_len": longest} if longest else about
 
 
 class _Generation(BodyRoute):

@@ -6,7 +6,12 @@ from .config import HttpConfig as HttpConfig, ServerConfig as ServerConfig, chec
 from .connection import most_connections as most_connections
 from .cors import cors as cors
 from .engine_facts import EngineFacts as EngineFacts
-from .errors import ApiError as ApiError, as_api_error as as_api_error, overloaded as overloaded
+from .errors import (
+    ApiError as ApiError,
+    as_api_error as as_api_error,
+    not_found as not_found,
+    overloaded as overloaded,
+)
 from .exchange import (
     IGNORED_FIELDS as IGNORED_FIELDS,
     ClientGoneError as ClientGoneError,
