@@ -92,6 +92,16 @@ def test_a_curve_and_a_picture(octavo, trace, tmp_path):
     assert picture.read_text().startswith("<?xml")
 
 
+def test_a_picture_of_requests_that_share_nothing(octavo, tmp_path):
+    """Its curve has no medium to draw."""
+    pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'octavo[plot]'")
+    alone, picture = tmp_path / "alone.jsonl", tmp_path / "curve.svg"
+    alone.write_text('{"timestamp": 0, "input_length": 512, "output_length": 4, "hash_ids": [1]}\n')
+    ran = octavo("simulate", alone, "--model", MODEL, *SWEEP, "--plot", picture)
+    assert ran.code == 0, ran.err
+    assert picture.read_text().startswith("<?xml")
+
+
 def test_a_curve_that_is_flat_brings_nothing_more(octavo, trace):
     ran = octavo("simulate", trace, "--model", MODEL, "--device", "8GiB", "--sweep", "memory=1GiB..4GiB:2")
     assert "; more brings nothing." in ran.out

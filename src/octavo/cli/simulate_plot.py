@@ -37,7 +37,8 @@ def draw(path: Path, results: "Sequence[tuple[Question, SimReport]]", swept: str
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
     shares = [[r.resumed_tokens.get(medium, 0) / r.prompt_tokens * 100 for r in reports] for medium in media]
-    axes.stackplot(sizes, shares, labels=[f"from {medium}" for medium in media], alpha=0.8)
+    if media:  # requests that share nothing resume nothing
+        axes.stackplot(sizes, shares, labels=[f"from {medium}" for medium in media], alpha=0.8)
     axes.axhline(max(r.seen_share for r in reports) * 100, color="black", linestyle=":", label="computed before")
     axes.set_xscale("log")
     axes.set_xticks(sizes, [f"{size:,.4g}" for size in sizes])
