@@ -1,15 +1,17 @@
 """`StatusServer`: an endpoint picker's page, `/fleet` and `/metrics` over HTTP, beside its gRPC."""
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
+from socket import socket
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
 from octavo.router import FleetRoutes
-from octavo.server import REFUSALS, Gate, HttpConfig, http_settings, most_connections
+from octavo.server import REFUSALS, Gate, HttpConfig, http_settings, most_connections, tell_full
 
 
 class StatusServer(uvicorn.Server):
@@ -28,6 +30,11 @@ class StatusServer(uvicorn.Server):
         all_routes = list(chain.from_iterable(by_access.values()))
         app = Starlette(routes=all_routes, middleware=[gate], exception_handlers=dict(REFUSALS))
         super().__init__(uvicorn.Config(app, **http_settings(config)))
+
+    async def startup(self, sockets: list[socket] | None = None) -> None:
+        """Begins to accept."""
+        tell_full(asyncio.get_running_loop(), lambda: self.should_exit)
+        await super().startup(sockets)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -1,3 +1,4 @@
+from .accepting import tell_full as tell_full
 from .admission import Admission as Admission, Ticket as Ticket
 from .app import make_app as make_app
 from .body_parts import check_parts as check_parts

@@ -1,5 +1,6 @@
 """`SignalledServer`: a server that ends by itself where a signal asks it to."""
 
+import asyncio
 import logging
 import signal
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from types import FrameType
 
 import uvicorn
 
+from octavo.server.accepting import tell_full
 from octavo.server.signals import taking_signals
 
 _logger = logging.getLogger(__name__)
@@ -24,6 +26,11 @@ class SignalledServer(uvicorn.Server):
         """Uvicorn takes no SIGHUP, and sends itself again what it took, so that the process has not ended well."""
         with taking_signals(self.handle_exit):
             yield
+
+    async def startup(self, sockets: list[socket] | None = None) -> None:
+        """Begins to accept."""
+        tell_full(asyncio.get_running_loop(), lambda: self.should_exit)
+        await super().startup(sockets)
 
     def tell_end(self, num_open: int, patience_s: float) -> None:
         """Says what the end waits for, and how to end at once."""
