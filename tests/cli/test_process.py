@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -124,6 +125,25 @@ def test_the_command_catches_interrupts_before_it_loads_anything_slow():
     program = "import sys; before = set(sys.modules); from octavo.cli import main; print(*set(sys.modules) - before)"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
     assert {name.partition(".")[0] for name in loaded} == {"octavo"}
+
+
+@pytest.mark.parametrize("scheme", ["s3", "redis"])
+def test_an_interrupt_ends_a_command_that_a_store_does_not_answer(scheme):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        place = "{}:{}".format(*silent.getsockname())
+        where = [f"redis://{place}"] if scheme == "redis" else ["s3://bucket/prefix", "--endpoint", f"http://{place}"]
+        keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
+        command = [*OCTAVO, "store", "ls", *where]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, **keys}) as asking:
+            try:
+                connection, _ = silent.accept()
+                with connection:
+                    assert connection.recv(1), "it waits for the answer"
+                    asking.send_signal(signal.SIGINT)
+                    assert asking.communicate(timeout=30)[1] == ""
+            finally:
+                asking.kill()
+    assert asking.returncode == 130
 
 
 def test_an_interrupt_at_the_end_is_no_traceback():

@@ -11,9 +11,11 @@ health     when a store is left alone; the way back is the `Health` of all tiers
 loop       the thread with an asyncio loop
 envelope   the bytes of one chunk: verified, and perhaps encrypted; `descriptions`: of the words on a namespace
 config     what all of them let a person configure; `spec` builds a tier of it
+apart      calls that Ctrl-C does not wait for
 keeper     a store without an engine; `inventory` counts it, `verifying` reads it, `collecting` deletes
 """
 
+from octavo.stores.apart import Apart
 from octavo.stores.client import HeldChunk, OutgoingChunk, RemoteClient, StoreBusyError, StoreDownError
 from octavo.stores.collecting import delete_items, expire
 from octavo.stores.config import RemoteConfig, RemoteLimits
@@ -39,6 +41,7 @@ __all__ = [
     "MOST_DESCRIPTION_BYTES",
     "MOST_ENVELOPE_BYTES",
     "SUMMARY_BYTES",
+    "Apart",
     "Description",
     "Envelopes",
     "Finding",

@@ -23,21 +23,22 @@ def find_all(
 
 
 def read_all(chosen: Iterable[StoredItem], read: Callable[[StoredItem], T]) -> Iterator[tuple[StoredItem, T]]:
-    """Each item with what `read`, which runs in several threads, says of it, in order."""
+    """Each item with what `read`, which runs in several threads, says of it, in order. What is being read when it ends
+    too soon is not waited for: whoever closes the keeper ends it."""
     under_way: deque[tuple[StoredItem, Future[T]]] = deque()
 
     def has_room(item: StoredItem) -> bool:
         num_bytes = sum(other.num_bytes for other, _ in under_way) + item.num_bytes
         return not under_way or (len(under_way) < _AT_ONCE and num_bytes <= _BYTES_AT_ONCE)
 
-    with ThreadPoolExecutor(_AT_ONCE, "octavo-read") as threads:
-        try:
-            for item in chosen:
-                while not has_room(item):
-                    first, found = under_way.popleft()
-                    yield first, found.result()
-                under_way.append((item, threads.submit(read, item)))
-            for last, found in under_way:
-                yield last, found.result()
-        finally:
-            threads.shutdown(cancel_futures=True)
+    threads = ThreadPoolExecutor(_AT_ONCE, "octavo-read")
+    try:
+        for item in chosen:
+            while not has_room(item):
+                first, found = under_way.popleft()
+                yield first, found.result()
+            under_way.append((item, threads.submit(read, item)))
+        for last, found in under_way:
+            yield last, found.result()
+    finally:
+        threads.shutdown(wait=False, cancel_futures=True)

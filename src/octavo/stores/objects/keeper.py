@@ -7,11 +7,21 @@ from typing import Any, NamedTuple
 
 from octavo.chunks import OffloadKey
 from octavo.errors import TierError
-from octavo.stores import MOST_DESCRIPTION_BYTES, Finding, StoredItem, StoreKeeper, examine, open_description
+from octavo.stores import (
+    MOST_DESCRIPTION_BYTES,
+    Apart,
+    Finding,
+    StoredItem,
+    StoreKeeper,
+    examine,
+    open_description,
+)
 from octavo.stores.objects.layout import TAIL_BYTES, Index, name_description, parse_tail
 from octavo.stores.objects.troubles import explain, has_odd_names
 from octavo.tiers.disk import RecordCipher
 
+_MOST_LISTED = 1000
+"""In one page, as stores have it."""
 NAME = re.compile(r"([0-9a-f]+)/(\d{8})/([0-9a-f]{32})/([0-9a-f]+|shared)/[0-9a-f]+/[0-9a-f]+/[0-9a-f]+/[0-9a-f]+")
 FAMILY = re.compile(r"[0-9a-f]{32}")
 _DESCRIPTION = re.compile(r"[0-9a-f]+/names/([0-9a-f]{32})")
@@ -31,13 +41,14 @@ def _see(meta: Mapping[str, Any]) -> Seen:
 
 
 class ObjectsKeeper(StoreKeeper):
-    """One prefix of one store."""
+    """One prefix of one store. Its calls are made apart, as a store that does not answer has a minute."""
 
     def __init__(self, store: Any, url: str, cipher: RecordCipher | None = None) -> None:
         """With `cipher`, descriptions that are encrypted with this key can be read."""
         super().__init__(url)
         self._store = store
         self._cipher = cipher
+        self._apart = Apart()
 
     def entries(self) -> Iterator[StoredItem | None]:
         epochs: dict[str, int] = {}
@@ -70,10 +81,8 @@ class ObjectsKeeper(StoreKeeper):
 
     def read(self, item: StoredItem) -> memoryview | None:
         """The whole object; None if it is gone."""
-        import obstore
-
         try:
-            return memoryview(obstore.get(self._store, item.name).bytes())
+            return memoryview(self._apart.call(_read_whole, self._store, item.name))
         except FileNotFoundError:
             return None
 
@@ -83,7 +92,7 @@ class ObjectsKeeper(StoreKeeper):
 
         start = max(0, item.num_bytes - TAIL_BYTES)
         try:
-            tail = obstore.get_range(self._store, item.name, start=start, end=item.num_bytes)
+            tail = self._apart.call(obstore.get_range, self._store, item.name, start=start, end=item.num_bytes)
         except FileNotFoundError:
             return None
         return parse_tail(memoryview(tail), item.num_bytes, bytes.fromhex(item.namespace))
@@ -91,7 +100,7 @@ class ObjectsKeeper(StoreKeeper):
     def delete(self, items: Sequence[StoredItem]) -> None:
         import obstore
 
-        obstore.delete(self._store, [item.name for item in items])
+        self._apart.call(obstore.delete, self._store, [item.name for item in items])
 
     def describe(self, family: str, namespace: str) -> Mapping[str, str]:
         import obstore
@@ -99,7 +108,7 @@ class ObjectsKeeper(StoreKeeper):
 
         path = name_description(family, namespace)
         try:
-            data = obstore.get_range(self._store, path, start=0, end=MOST_DESCRIPTION_BYTES)
+            data = self._apart.call(obstore.get_range, self._store, path, start=0, end=MOST_DESCRIPTION_BYTES)
         except (BaseError, OSError):
             return {}
         return open_description(bytes(data), namespace, self._cipher)
@@ -111,7 +120,7 @@ class ObjectsKeeper(StoreKeeper):
             found = [_DESCRIPTION.fullmatch(seen.path) for seen in self._list(f"{family}/names")]
             unseen = [name for name in found if name and name[1] not in staying]
             if gone := [name[0] for name in unseen if not self._has_any(family, name[1])]:
-                obstore.delete(self._store, gone)
+                self._apart.call(obstore.delete, self._store, gone)
 
     @contextmanager
     def asking(self) -> Iterator[None]:
@@ -121,13 +130,15 @@ class ObjectsKeeper(StoreKeeper):
             yield
         except (BaseError, OSError) as error:
             raise TierError(f"{self.url}: {explain(error)}") from error
+        finally:
+            self._apart.close()
 
     def _list_all(self) -> Iterator[Seen]:
         """All objects. Folders of others are passed over from the first name on that obstore cannot tell."""
         import obstore
         from obstore.exceptions import BaseError
 
-        top = obstore.list_with_delimiter(self._store)
+        top = self._apart.call(obstore.list_with_delimiter, self._store)
         yield from map(_see, top["objects"])
         for folder in top["common_prefixes"]:
             try:
@@ -140,14 +151,15 @@ class ObjectsKeeper(StoreKeeper):
         """All objects in a folder."""
         import obstore
 
-        for page in obstore.list(self._store, folder):
+        pages = obstore.list(self._store, folder, chunk_size=_MOST_LISTED)
+        while (page := self._apart.call(next, pages, None)) is not None:
             yield from map(_see, page)
 
     def _list_families(self) -> Sequence[str]:
         """The names at the top, those of others among them."""
         import obstore
 
-        return obstore.list_with_delimiter(self._store)["common_prefixes"]
+        return self._apart.call(obstore.list_with_delimiter, self._store)["common_prefixes"]
 
     def _has_any(self, family: str, namespace: str) -> bool:
         return any(True for _ in self._list(f"{family}/{self._find_epoch(family):08d}/{namespace}"))
@@ -156,3 +168,9 @@ class ObjectsKeeper(StoreKeeper):
         """The present epoch. Epochs only grow, so a former one stays former."""
         names = (_EPOCH.fullmatch(seen.path) for seen in self._list(f"{family}/epochs"))
         return max((int(name[2]) for name in names if name), default=0)
+
+
+def _read_whole(store: Any, path: str) -> Any:
+    import obstore
+
+    return obstore.get(store, path).bytes()
