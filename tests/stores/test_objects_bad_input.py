@@ -12,7 +12,7 @@ from octavo.errors import InputError, OctavoError, TierError
 from octavo.stores.objects import ObjectsConfig, open_store
 from octavo.tiers import spec_from_config
 from rigs.certificates import make_certificate
-from rigs.fault_proxy import FaultProxy, refuse, vanish
+from rigs.fault_proxy import Answer, FaultProxy, refuse, vanish
 from rigs.refused_tier import refused_tier
 
 RIGHTS = "give credentials that may list, read, write and delete there (environment, profile or instance role)"
@@ -92,6 +92,31 @@ def test_a_store_that_does_not_work_now_is_told_and_no_error(proxy, fault, says,
     check(endpoint=proxy.endpoint)
     (record,) = caplog.records
     assert record.getMessage().endswith(f"it is tried again while the engine runs: {says}")
+
+
+async def show_a_page(exchange):
+    """As a store's console does, or a proxy that wants a password, whatever is asked."""
+    page = b"" if exchange.request.method == "HEAD" else b"<html>Welcome</html>"
+    exchange.send(Answer([b"HTTP/1.1 200 OK", b"Content-Type: text/html", b"ETag: page"], page))
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        (
+            show_a_page,
+            "it says yes whatever is asked, and is no object store: give the store's own address as endpoint",
+        ),
+        (refuse("503 Slow Down", code="SlowDown"), "it throttles (503 SlowDown)"),
+    ],
+)
+def test_what_is_no_store_is_not_called_empty(proxy, fault, says):
+    proxy.break_with(fault)
+    settings = {"type": "objects", "url": "s3://bucket/prefix", "endpoint": proxy.endpoint}
+    keeper = spec_from_config(settings).open_keeper()
+    with pytest.raises(TierError) as error, keeper.asking():
+        list(keeper.entries())
+    assert str(error.value) == f"s3://bucket/prefix: {says}"
 
 
 @pytest.mark.parametrize("status", ["503 Slow Down", "429 Too Many Requests", "500 Internal Server Error"])

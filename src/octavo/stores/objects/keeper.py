@@ -20,6 +20,9 @@ from octavo.stores.objects.layout import TAIL_BYTES, Index, name_description, pa
 from octavo.stores.objects.troubles import explain, has_odd_names
 from octavo.tiers.disk import RecordCipher
 
+_NO_STORE = "it says yes whatever is asked, and is no object store: give the store's own address as endpoint"
+_NOBODYS = "octavo-nobodys"
+"""The name of no object."""
 _MOST_LISTED = 1000
 """In one page, as stores have it."""
 NAME = re.compile(r"([0-9a-f]+)/(\d{8})/([0-9a-f]{32})/([0-9a-f]+|shared)/[0-9a-f]+/[0-9a-f]+/[0-9a-f]+/[0-9a-f]+")
@@ -52,6 +55,7 @@ class ObjectsKeeper(StoreKeeper):
 
     def entries(self) -> Iterator[StoredItem | None]:
         epochs: dict[str, int] = {}
+        seen = None
         for seen in self._list_all():
             if name := NAME.fullmatch(seen.path):
                 family, epoch, namespace, tenant = name.groups()
@@ -61,6 +65,8 @@ class ObjectsKeeper(StoreKeeper):
                 yield StoredItem(*seen, family, int(epoch), is_former, namespace, tenant)
             elif not _EPOCH.fullmatch(seen.path) and not _DESCRIPTION.fullmatch(seen.path):
                 yield None
+        if seen is None:
+            self._check_that_it_is_a_store()
 
     def find(self, item: StoredItem, cipher: RecordCipher | None) -> list[Finding]:
         if (packed := self.read(item)) is None:
@@ -146,6 +152,18 @@ class ObjectsKeeper(StoreKeeper):
             except BaseError as error:
                 if FAMILY.fullmatch(folder) or not has_odd_names(error):
                     raise
+
+    def _check_that_it_is_a_store(self) -> None:
+        """A page of HTML, as a store's console or a proxy answers whatever is asked, is a listing without objects to
+        obstore."""
+        import obstore
+        from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
+
+        try:
+            self._apart.call(obstore.head, self._store, _NOBODYS)
+        except (FileNotFoundError, PermissionDeniedError, UnauthenticatedError):
+            return
+        raise TierError(f"{self.url}: {_NO_STORE}")
 
     def _list(self, folder: str) -> Iterator[Seen]:
         """All objects in a folder."""
