@@ -155,6 +155,7 @@ def test_words_around_calls_are_messages():
         ({"input": [{"type": "item_reference", "id": "a"}]}, "input[0]"),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content"),
         ({"max_output_tokens": 0}, "max_output_tokens"),
+        ({"max_output_tokens": 1_000_000}, "max_output_tokens"),
         ({"model": "other"}, "model"),
     ],
     ids=str,

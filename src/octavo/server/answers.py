@@ -18,6 +18,8 @@ class AnswerWriter(Protocol):
 
     request_id: str
     params: SamplingParams
+    length_name: str
+    """The field of the body that says how many tokens the answer may have."""
     prompts: Sequence[PreparedPrompt]
 
     def whole(self, choices: Sequence[Sequence[Gathered]], usage: Usage) -> bytes:

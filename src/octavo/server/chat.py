@@ -33,6 +33,7 @@ class ChatWriter:
     ) -> None:
         self.request_id = new_request_id("chatcmpl")
         self.params = chat_params(request, structure)
+        self.length_name = request.length_name
         self.prompts = prompts
         self._request = request
         self._model = model

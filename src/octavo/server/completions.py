@@ -18,6 +18,8 @@ from octavo.server.structure import Structure
 class CompletionWriter:
     """Answers one completion. Choices are numbered through, prompt by prompt."""
 
+    length_name = "max_tokens"
+
     def __init__(
         self,
         request: CompletionRequest,

@@ -58,6 +58,7 @@ class Generation:
         request_id: str,
         prompts: Sequence[PreparedPrompt],
         params: SamplingParams,
+        length_name: str,
         cache_salt: str | None = None,
         tenant: str | None = None,
         hints: Sequence[Hint] = (),
@@ -68,6 +69,7 @@ class Generation:
         self._request_id = request_id
         self._prompts = prompts
         self._params = params
+        self._length_name = length_name
         self._cache_salt = cache_salt
         self._tenant = tenant
         self._hints = hints
@@ -165,9 +167,9 @@ class Generation:
             length = len(prompt.token_ids)
             if wanted is not None and length + wanted > longest:
                 raise bad_request(
-                    f"the prompt's {length:,} tokens and max_tokens = {wanted:,} are more than the longest context of "
-                    f"{longest:,} tokens",
-                    param="max_tokens" if length < longest else "prompt",
+                    f"the prompt's {length:,} tokens and {self._length_name} = {wanted:,} are more than the longest "
+                    f"context of {longest:,} tokens",
+                    param=self._length_name if length < longest else "prompt",
                     code="context_length_exceeded",
                 )
 

@@ -212,6 +212,11 @@ class ChatRequest(_GenerationRequest, kw_only=True):
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
     """For templates that have this variable."""
 
+    @property
+    def length_name(self) -> str:
+        """The field that says how many tokens the answer may have. The second is its newer name."""
+        return "max_tokens" if self.max_completion_tokens is None else "max_completion_tokens"
+
     def check(self) -> None:
         """Refuses what would be served wrongly."""
         _GenerationRequest.check(self)

@@ -27,10 +27,10 @@ def completion_params(request: CompletionRequest, structure: Structure) -> Sampl
 
 
 def chat_params(request: ChatRequest, structure: Structure) -> SamplingParams:
-    """`max_completion_tokens` is the newer name of `max_tokens`."""
-    max_tokens = request.max_tokens if request.max_completion_tokens is None else request.max_completion_tokens
+    """`max_completion_tokens` counts where both names of the length are given."""
+    max_tokens = getattr(request, name := request.length_name)
     if max_tokens is not None and max_tokens < 1:
-        raise bad_request(f"max_tokens must be 1 or more, not {max_tokens}", param="max_tokens")
+        raise bad_request(f"{name} must be 1 or more, not {max_tokens}", param=name)
     if request.top_logprobs is not None and not 0 <= request.top_logprobs <= MAX_LOGPROBS:
         raise bad_request(f"top_logprobs must be from 0 to {MAX_LOGPROBS}", param="top_logprobs")
     logprobs = (request.top_logprobs or 0) if request.logprobs else None

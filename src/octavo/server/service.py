@@ -161,6 +161,7 @@ class Service:
             request_id=writer.request_id,
             prompts=writer.prompts,
             params=writer.params,
+            length_name=writer.length_name,
             cache_salt=cache_salt,
             tenant=tenant,
             hints=hints,

@@ -18,6 +18,8 @@ from octavo.server.turn_request import TurnRequest
 class TurnWriter:
     """Answers one request."""
 
+    length_name = "max_output_tokens"
+
     def __init__(
         self,
         request: TurnRequest,
