@@ -90,6 +90,14 @@ def test_a_full_disk(argument, said):
     assert (asked.returncode, asked.stderr) == (2, f"octavo: {said}\n")
 
 
+def test_a_folder_that_is_gone(tmp_path):
+    """transformers asks where it is as it is imported."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    asked = octavo("serve", "--tiny", "gemma3", "--port", 0, cwd=gone, preexec_fn=gone.rmdir)
+    assert (asked.returncode, asked.stderr) == (2, "octavo: the current folder is gone: change to one that is there\n")
+
+
 def test_a_terminal_without_block_characters():
     environment = os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
     asked = octavo("plan", LLAMA, stdout=subprocess.PIPE, env=environment)

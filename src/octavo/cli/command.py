@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from io import StringIO, TextIOWrapper, UnsupportedOperation
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -101,7 +102,7 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
         return FAILED
     except OSError as error:  # such as Typer's, where a page of help cannot be written
         discard_output()
-        print_error(str(error))
+        print_error("the current folder is gone: change to one that is there" if _is_nowhere() else str(error))
         return BAD_INPUT
     except (OctavoError, MemoryError, UnicodeEncodeError) as error:
         print_error(_complaint(error, sys.argv[1:] if arguments is None else arguments))
@@ -111,6 +112,15 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
     except _CommandLineError as error:
         print_error(f"{error.format_message().rstrip('.')}; try '{_path_of(error)} --help'")  # type: ignore[attr-defined]
         return BAD_INPUT
+
+
+def _is_nowhere() -> bool:
+    """Whether somebody has deleted the folder in which the command runs. Libraries ask for it where none is named."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _prepare_streams() -> None:
