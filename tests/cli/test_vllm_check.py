@@ -3,7 +3,18 @@
 import pytest
 
 from octavo.cli import vllm_check_run
-from octavo.cli.vllm_check_run import COLD, DEVICE, DISK, MEMORY, STORING, Measured, Pass, explain_cause, find_cause
+from octavo.cli.vllm_check_run import (
+    COLD,
+    DEVICE,
+    DISK,
+    MEMORY,
+    STORING,
+    Measured,
+    Pass,
+    explain_cause,
+    find_cause,
+    has_no_tokenizer,
+)
 from octavo.cli.vllm_check_view import find_problem, show_check, show_gain
 from octavo.errors import InputError
 
@@ -159,3 +170,19 @@ def test_other_versions_are_refused(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "vllm", type("vllm", (), {"__version__": "0.20.1"}))
     with pytest.raises(InputError, match=r"knows vLLM 0\.31 to 0\.33, and 0\.20\.1 is installed"):
         vllm_check_run.require_vllm()
+
+
+@pytest.mark.parametrize(
+    ("names", "lacks"),
+    [
+        (["config.json"], True),
+        (["config.json", "tokenizer.json"], False),
+        (["vocab.txt"], False),
+        (["tekken.json"], False),
+    ],
+)
+def test_a_model_is_run_with_its_tokenizer_if_it_has_one(tmp_path, names, lacks):
+    for name in names:
+        (tmp_path / name).touch()
+    assert has_no_tokenizer(tmp_path) is lacks
+    assert not has_no_tokenizer(tmp_path / "a name")

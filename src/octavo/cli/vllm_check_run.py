@@ -13,6 +13,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
 
@@ -144,7 +145,13 @@ def _serve(task: CheckTask, names: Sequence[str]) -> dict[str, Pass]:
     """Serves the prompts, in the engine's process."""
     from vllm import LLM  # this process is for nothing else
 
-    arguments = {"enable_prefix_caching": True, "disable_log_stats": False, "seed": 0} | task.vllm_args
+    arguments: dict[str, Any] = {
+        "enable_prefix_caching": True,
+        "disable_log_stats": False,
+        "seed": 0,
+        "skip_tokenizer_init": has_no_tokenizer(Path(task.model)),  # models with images do not start without theirs
+        **task.vllm_args,
+    }
     if task.extra_config is not None:
         arguments["kv_transfer_config"] = {
             "kv_connector": "OffloadingConnector",
@@ -156,7 +163,7 @@ def _serve(task: CheckTask, names: Sequence[str]) -> dict[str, Pass]:
                 **task.extra_config,
             },
         }
-    llm = LLM(model=task.model, skip_tokenizer_init=True, **arguments)
+    llm = LLM(model=task.model, **arguments)
     prompts = _make_prompts(task, llm.model_config.get_vocab_size())
     passes = {}
     for name in names:
@@ -164,6 +171,11 @@ def _serve(task: CheckTask, names: Sequence[str]) -> dict[str, Pass]:
         passes[name] = _serve_all(llm, prompts, task.output_tokens, forgets_device=name in _FORGETS_DEVICE)
     _generate(llm, prompts[0][:_WARM_UP_TOKENS], 2)
     return passes
+
+
+def has_no_tokenizer(model: Path) -> bool:
+    """False also for a name."""
+    return model.is_dir() and not any(next(model.glob(name), None) for name in ("*token*", "vocab*", "tekken*"))
 
 
 def _make_prompts(task: CheckTask, vocab_size: int) -> list[list[int]]:
