@@ -36,5 +36,17 @@ def test_a_number_leaves_its_list(lists):
     lists.check_invariants()
 
 
+def test_a_number_moves_to_the_end_of_a_list(lists):
+    for number in (2, 3, 4):
+        lists.append(0, number)
+    lists.append(1, 5)
+    lists.move(0, 2)
+    lists.move(1, 3)
+    lists.move(1, 3)
+    assert list(lists.items(0)) == [4, 2]
+    assert list(lists.items(1)) == [5, 3]
+    lists.check_invariants()
+
+
 def test_an_empty_list_has_no_first(lists):
     assert lists.first(0) is None

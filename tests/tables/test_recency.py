@@ -11,7 +11,7 @@ from octavo.tables.recency import RecencyOrder
 KEYS = st.lists(st.integers(0, 30).map(lambda n: bytes([n % 5, n])), max_size=12, unique=True)
 OPERATIONS = st.lists(
     st.one_of(
-        st.tuples(st.sampled_from(["use", "use", "renew", "pop"]), KEYS),
+        st.tuples(st.sampled_from(["use", "use", "renew", "pop", "drop"]), KEYS),
         st.tuples(st.just("pop_oldest"), st.integers(0, 9)),
     ),
     max_size=60,
@@ -46,6 +46,10 @@ def apply(operation, argument, order, model):
             for key in argument:
                 assert (key in order) == (key in model)
                 assert order.pop(key) == model.pop(key, None)
+        case "drop":
+            order.drop(argument)
+            for key in argument:
+                model.pop(key, None)
         case "pop_oldest":
             expected, freed = [], 0
             while model and freed < argument:

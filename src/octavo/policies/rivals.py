@@ -127,8 +127,7 @@ class Rival:
     def gave_up(self, keys: Sequence[OffloadKey]) -> None:
         """The real tier no longer has these chunks. Those that were removed from outside have no readers any more."""
         if self.left.num_slots:
-            for key in keys:
-                self.left.pop(key)
+            self.left.drop(keys)
         if self._readers:
             for key in keys:
                 self.policy.unpin([key] * self._readers.pop(key, 0))

@@ -142,6 +142,13 @@ class RecencyOrder:
         self.num_slots -= num_slots
         return num_slots
 
+    def drop(self, keys: Iterable[bytes]) -> None:
+        """Takes out those of these keys that are there, where few of many are."""
+        entries = self._entries
+        for key in keys:
+            if key in entries[key[0]]:
+                self.pop(key)
+
     def oldest(self) -> bytes | None:
         """The least recently used key, in at most one run's length of steps."""
         if self._oldest == _NONE:
