@@ -100,9 +100,17 @@ async def show_a_page(exchange):
     exchange.send(Answer([b"HTTP/1.1 200 OK", b"Content-Type: text/html", b"ETag: page"], page))
 
 
+async def list_a_date_of_no_calendar(exchange):
+    """As no store does, but one that is broken may."""
+    date = b"<Key>prefix/a</Key><LastModified>0000-01-01T00:00:00.000Z</LastModified><ETag>e</ETag><Size>1</Size>"
+    page = b"<ListBucketResult><IsTruncated>false</IsTruncated><Contents>%s</Contents></ListBucketResult>" % date
+    exchange.send(Answer([b"HTTP/1.1 200 OK", b"Content-Type: application/xml"], page))
+
+
 @pytest.mark.parametrize(
     ("fault", "says"),
     [
+        (list_a_date_of_no_calendar, "its answer is none to what was asked (year 0 is out of range)"),
         (
             show_a_page,
             "it says yes whatever is asked, and is no object store: give the store's own address as endpoint",

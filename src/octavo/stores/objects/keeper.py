@@ -1,9 +1,9 @@
 """`ObjectsKeeper`: an object store without an engine."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from octavo.chunks import OffloadKey
 from octavo.errors import TierError
@@ -19,6 +19,8 @@ from octavo.stores import (
 from octavo.stores.objects.layout import TAIL_BYTES, Index, name_description, parse_tail
 from octavo.stores.objects.troubles import explain, has_odd_names
 from octavo.tiers.disk import RecordCipher
+
+T = TypeVar("T")
 
 _NO_STORE = "it says yes whatever is asked, and is no object store: give the store's own address as endpoint"
 _NOBODYS = "octavo-nobodys"
@@ -88,7 +90,7 @@ class ObjectsKeeper(StoreKeeper):
     def read(self, item: StoredItem) -> memoryview | None:
         """The whole object; None if it is gone."""
         try:
-            return memoryview(self._apart.call(_read_whole, self._store, item.name))
+            return memoryview(self._call(_read_whole, self._store, item.name))
         except FileNotFoundError:
             return None
 
@@ -98,7 +100,7 @@ class ObjectsKeeper(StoreKeeper):
 
         start = max(0, item.num_bytes - TAIL_BYTES)
         try:
-            tail = self._apart.call(obstore.get_range, self._store, item.name, start=start, end=item.num_bytes)
+            tail = self._call(obstore.get_range, self._store, item.name, start=start, end=item.num_bytes)
         except FileNotFoundError:
             return None
         return parse_tail(memoryview(tail), item.num_bytes, bytes.fromhex(item.namespace))
@@ -106,7 +108,7 @@ class ObjectsKeeper(StoreKeeper):
     def delete(self, items: Sequence[StoredItem]) -> None:
         import obstore
 
-        self._apart.call(obstore.delete, self._store, [item.name for item in items])
+        self._call(obstore.delete, self._store, [item.name for item in items])
 
     def describe(self, family: str, namespace: str) -> Mapping[str, str]:
         import obstore
@@ -114,8 +116,8 @@ class ObjectsKeeper(StoreKeeper):
 
         path = name_description(family, namespace)
         try:
-            data = self._apart.call(obstore.get_range, self._store, path, start=0, end=MOST_DESCRIPTION_BYTES)
-        except (BaseError, OSError):
+            data = self._call(obstore.get_range, self._store, path, start=0, end=MOST_DESCRIPTION_BYTES)
+        except (BaseError, OSError, TierError):
             return {}
         return open_description(bytes(data), namespace, self._cipher)
 
@@ -126,7 +128,7 @@ class ObjectsKeeper(StoreKeeper):
             found = [_DESCRIPTION.fullmatch(seen.path) for seen in self._list(f"{family}/names")]
             unseen = [name for name in found if name and name[1] not in staying]
             if gone := [name[0] for name in unseen if not self._has_any(family, name[1])]:
-                self._apart.call(obstore.delete, self._store, gone)
+                self._call(obstore.delete, self._store, gone)
 
     @contextmanager
     def asking(self) -> Iterator[None]:
@@ -139,12 +141,19 @@ class ObjectsKeeper(StoreKeeper):
         finally:
             self._apart.close()
 
+    def _call(self, function: Callable[..., T], *arguments: object, **named: object) -> T:
+        """Asks the store apart. ValueError: obstore cannot say what it answers, such as a date in the year 0."""
+        try:
+            return self._apart.call(function, *arguments, **named)
+        except ValueError as error:
+            raise TierError(f"{self.url}: its answer is none to what was asked ({error})") from error
+
     def _list_all(self) -> Iterator[Seen]:
         """All objects. Folders of others are passed over from the first name on that obstore cannot tell."""
         import obstore
         from obstore.exceptions import BaseError
 
-        top = self._apart.call(obstore.list_with_delimiter, self._store)
+        top = self._call(obstore.list_with_delimiter, self._store)
         yield from map(_see, top["objects"])
         for folder in top["common_prefixes"]:
             try:
@@ -160,7 +169,7 @@ class ObjectsKeeper(StoreKeeper):
         from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
 
         try:
-            self._apart.call(obstore.head, self._store, _NOBODYS)
+            self._call(obstore.head, self._store, _NOBODYS)
         except (FileNotFoundError, PermissionDeniedError, UnauthenticatedError):
             return
         raise TierError(f"{self.url}: {_NO_STORE}")
@@ -170,14 +179,14 @@ class ObjectsKeeper(StoreKeeper):
         import obstore
 
         pages = obstore.list(self._store, folder, chunk_size=_MOST_LISTED)
-        while (page := self._apart.call(next, pages, None)) is not None:
+        while (page := self._call(next, pages, None)) is not None:
             yield from map(_see, page)
 
     def _list_families(self) -> Sequence[str]:
         """The names at the top, those of others among them."""
         import obstore
 
-        return self._apart.call(obstore.list_with_delimiter, self._store)["common_prefixes"]
+        return self._call(obstore.list_with_delimiter, self._store)["common_prefixes"]
 
     def _has_any(self, family: str, namespace: str) -> bool:
         return any(True for _ in self._list(f"{family}/{self._find_epoch(family):08d}/{namespace}"))

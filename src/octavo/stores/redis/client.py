@@ -21,7 +21,7 @@ from octavo.stores.batches import batches, waves
 from octavo.stores.client import HeldChunk, OutgoingChunk, RemoteClient, StoreDownError
 from octavo.stores.descriptions import Description
 from octavo.stores.envelope import MOST_ENVELOPE_BYTES, SUMMARY_BYTES, summarize
-from octavo.stores.redis.troubles import explain, is_of_another_type
+from octavo.stores.redis.troubles import explain, is_of_another_type, other_answer
 
 _log = logging.getLogger(__name__)
 _BATCH_BYTES = 8 << 20
@@ -142,7 +142,7 @@ class RedisClient(RemoteClient):
 
         try:
             yield
-        except (RedisError, OSError) as error:
+        except (RedisError, OSError, ValueError) as error:
             with suppress(RedisError, OSError):
                 await self._redis.connection_pool.disconnect(inuse_connections=False)
             raise explain(error) from error
@@ -162,7 +162,7 @@ class RedisClient(RemoteClient):
         if epoch is None:
             raise StoreDownError("it does not keep what it is given")
         if not isinstance(epoch, bytes):
-            raise _other_answer()
+            raise other_answer()
         self._enter(await self._leave_former() if epoch in self._former else epoch)
 
     async def _leave_former(self) -> bytes:
@@ -222,7 +222,7 @@ class RedisClient(RemoteClient):
             if answer is True:
                 held[index] = HeldChunk(chunks[index].held_blocks, chunks[index].num_bytes, names[index])
             elif not isinstance(answer, OutOfMemoryError):
-                raise answer if isinstance(answer, Exception) else _other_answer()
+                raise answer if isinstance(answer, Exception) else other_answer()
 
     async def _write(self, values: Mapping[int, tuple[str, memoryview]], kept: Collection[int]) -> dict[int, Any]:
         """The answers, by index. Those in `kept` leave what is there. The epoch is read after the values, and tells
@@ -259,7 +259,7 @@ class RedisClient(RemoteClient):
                 [b"" if is_of_another_type(answer) else answer for answer in answers[: len(indices)]]
             )
             if not all(isinstance(value, bytes) for value in values):
-                raise _other_answer()
+                raise other_answer()
             if follows:
                 await self._take(*_raise_errors(answers[-1:]))
         return values
@@ -270,10 +270,6 @@ def _raise_errors(answers: list[Any]) -> list[Any]:
         if isinstance(answer, Exception):
             raise answer
     return answers
-
-
-def _other_answer() -> StoreDownError:
-    return StoreDownError("its answer is none to what was asked")
 
 
 def name_description(family: str, namespace: str) -> str:

@@ -9,7 +9,7 @@ from octavo.chunks import OffloadKey
 from octavo.errors import TierError
 from octavo.stores import MOST_DESCRIPTION_BYTES, Finding, StoredItem, StoreKeeper, examine, open_description, summarize
 from octavo.stores.redis.client import name_description
-from octavo.stores.redis.troubles import explain, is_of_another_type
+from octavo.stores.redis.troubles import explain, is_of_another_type, other_answer
 from octavo.tiers.disk import RecordCipher
 
 _NAME = re.compile(r"(octavo:[0-9a-f]+):([0-9a-f]+):([0-9a-f]{32}):([0-9a-f]+|shared):((?:[0-9a-f]{2})+)")
@@ -37,17 +37,15 @@ class RedisKeeper(StoreKeeper):
 
     def entries(self) -> Iterator[StoredItem | None]:
         """A value may come twice while the server's table of names grows or shrinks."""
-        cursor = -1
-        while cursor:
-            cursor, raw = self._redis.scan(max(cursor, 0), count=_LISTED)
-            names = [name.decode(errors="replace") for name in raw]
+        for names in self._pages():
             yield from self._look_at([n for n in names if not _MARK.fullmatch(n) and not _DESCRIPTION.fullmatch(n)])
 
     def find(self, item: StoredItem, cipher: RecordCipher | None) -> list[Finding]:
         from redis.exceptions import ResponseError
 
         try:
-            envelope = memoryview(self._redis.get(item.name) or b"")
+            with self._understanding():
+                envelope = memoryview(self._redis.get(item.name) or b"")
         except ResponseError as error:
             if is_of_another_type(error):
                 return [Finding.DAMAGED]
@@ -62,14 +60,17 @@ class RedisKeeper(StoreKeeper):
         return [examine(envelope, (key, bytes.fromhex(item.namespace), held_blocks), num_bytes, cipher)]
 
     def delete(self, items: Sequence[StoredItem]) -> None:
-        self._redis.unlink(*(item.name for item in items))
+        with self._understanding():
+            self._redis.unlink(*(item.name for item in items))
 
     def describe(self, family: str, namespace: str) -> Mapping[str, str]:
         from redis.exceptions import RedisError
 
+        name = name_description(f"octavo:{family}", namespace)
         try:
-            data = self._redis.getrange(name_description(f"octavo:{family}", namespace), 0, MOST_DESCRIPTION_BYTES - 1)
-        except (RedisError, OSError):
+            with self._understanding():
+                data = bytes(memoryview(self._redis.getrange(name, 0, MOST_DESCRIPTION_BYTES - 1)))
+        except (RedisError, OSError, TierError):
             return {}
         return open_description(data, namespace, self._cipher)
 
@@ -78,7 +79,8 @@ class RedisKeeper(StoreKeeper):
         if unseen := [name for name in self._names(_DESCRIPTION) if name[1] not in staying]:
             present = {name[3] for name in self._names(_NAME)}
             if gone := [name[0] for name in unseen if name[1] not in present]:
-                self._redis.unlink(*gone)
+                with self._understanding():
+                    self._redis.unlink(*gone)
 
     @contextmanager
     def asking(self) -> Iterator[None]:
@@ -91,29 +93,49 @@ class RedisKeeper(StoreKeeper):
         finally:
             self._redis.close()
 
+    @contextmanager
+    def _understanding(self) -> Iterator[None]:
+        """Goes around one question and what is made of its answer. What is no Redis may answer anything, and the client
+        takes it for what it expects."""
+        try:
+            yield
+        except (AttributeError, TypeError, ValueError) as error:
+            raise TierError(f"{self.url}: {other_answer()}") from error
+
+    def _pages(self, pattern: str | None = None) -> Iterator[list[str]]:
+        """The names of all values, or of those that match, page by page."""
+        cursor = -1
+        while cursor:
+            with self._understanding():
+                cursor, raw = self._redis.scan(max(cursor, 0), match=pattern, count=_LISTED)
+                names = [name.decode(errors="replace") for name in raw]
+            yield names
+
     def _names(self, pattern: re.Pattern[str]) -> Iterator[re.Match[str]]:
-        for name in self._redis.scan_iter("octavo:*", count=_LISTED):
-            if found := pattern.fullmatch(name.decode(errors="replace")):
-                yield found
+        for names in self._pages("octavo:*"):
+            yield from filter(None, map(pattern.fullmatch, names))
 
     def _look_at(self, names: Sequence[str]) -> Iterator[StoredItem | None]:
         """Epochs are asked for after the names: they are random, so one that is not the present one now, though a value
         of it was there before, is former for ever."""
         found = {name: parts for name in names if (parts := _NAME.fullmatch(name))}
         families = sorted({parts[1] for parts in found.values()})
-        with self._redis.pipeline(transaction=False) as pipeline:
+        with self._understanding(), self._redis.pipeline(transaction=False) as pipeline:
             for name in found:
                 pipeline.memory_usage(name)
             for family in families:
                 pipeline.get(family)
             answers = pipeline.execute()
-        marks = {family: (mark or b"")[:32].hex() for family, mark in zip(families, answers[len(found) :], strict=True)}
-        sizes = dict(zip(found, answers, strict=False))
+            marks = {
+                family: bytes(memoryview(mark or b""))[:32].hex()
+                for family, mark in zip(families, answers[len(found) :], strict=True)
+            }
+            sizes = {name: None if size is None else int(size) for name, size in zip(found, answers, strict=False)}
         for name in names:
             if (parts := found.get(name)) is None:
                 yield None
-            elif sizes[name] is not None:  # it is still there
+            elif (num_bytes := sizes[name]) is not None:  # it is still there
                 family, epoch, namespace, tenant, _ = parts.groups()
                 is_former = epoch != marks[family]
                 family = family.removeprefix("octavo:")
-                yield StoredItem(name, sizes[name], None, family, epoch, is_former, namespace, tenant)
+                yield StoredItem(name, num_bytes, None, family, epoch, is_former, namespace, tenant)

@@ -47,7 +47,7 @@ class RedisSpec(RemoteSpec):
             await redis.set("octavo-probe", b"octavo", px=_PROBE_MS)
             await redis.get("octavo-probe")
             await redis.delete("octavo-probe")
-        except (RedisError, OSError) as error:
+        except (RedisError, OSError, ValueError) as error:
             raise explain(error) from error
         finally:
             await redis.aclose()

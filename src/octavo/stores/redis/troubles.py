@@ -27,12 +27,18 @@ _REMEDIES = (
 def explain(error: Exception) -> StoreDownError:
     from redis.exceptions import AskError, ClusterDownError, MasterDownError, MovedError  # an optional dependency
 
+    if isinstance(error, ValueError):  # what is no reply, or one without an end
+        return other_answer()
     is_of_a_cluster = isinstance(error, MovedError | AskError | ClusterDownError)
     if is_of_a_cluster and not isinstance(error, MasterDownError):  # which any replica may say for a while
         return StoreDownError("it is part of a cluster", "give a server that has all values itself")
     text = " ".join(str(error).split()) or type(error).__name__
     remedy = next((remedy for signs, remedy in _REMEDIES if any(sign in text for sign in signs)), "")
     return StoreDownError(text, remedy)
+
+
+def other_answer() -> StoreDownError:
+    return StoreDownError("its answer is none to what was asked")
 
 
 def is_of_another_type(answer: object) -> bool:

@@ -1,0 +1,83 @@
+"""A server that is no Redis, or a broken one: whatever it answers, people get a sentence, and an engine a miss."""
+
+import asyncio
+import re
+from contextlib import contextmanager
+from socketserver import StreamRequestHandler, ThreadingTCPServer
+from threading import Thread
+
+import pytest
+from redis.asyncio import Redis
+
+from octavo.cli import run
+from octavo.errors import TierError
+from octavo.stores.redis import RedisClient
+
+NAME = b"octavo:" + b"ab" * 16 + b":" + b"cd" * 8 + b":" + b"ef" * 16 + b":shared:" + b"01" * 36
+PAGE = b"*2\r\n$1\r\n0\r\n*1\r\n$%d\r\n%s\r\n" % (len(NAME), NAME)
+NOT_BYTES = b":5\r\n"
+"""Where bytes are expected."""
+
+
+class Answering(StreamRequestHandler):
+    """Answers OK to each command, or what the server has for it."""
+
+    def handle(self):
+        while head := self.rfile.readline():
+            words = []
+            for _ in range(int(head[1:])):
+                length = int(self.rfile.readline()[1:])
+                words.append(self.rfile.read(length + 2)[:-2])
+            self.wfile.write(self.server.answers.get(words[0].upper(), b"+OK\r\n"))
+
+
+@contextmanager
+def answering(answers):
+    """The address of a server that answers so, by command."""
+    with ThreadingTCPServer(("127.0.0.1", 0), Answering) as server:
+        server.daemon_threads = True
+        server.answers = answers
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"redis://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        {b"SCAN": b":5\r\n"},
+        {b"SCAN": b"$abc\r\n"},
+        {b"SCAN": b"*2\r\n$3\r\nabc\r\n*0\r\n"},
+        {b"SCAN": b"*2\r\n$1\r\n0\r\n:7\r\n"},
+        {b"SCAN": b"*2\r\n$1\r\n0\r\n*1\r\n:7\r\n"},
+        {b"SCAN": PAGE, b"MEMORY": b"$3\r\nabc\r\n", b"GET": b"$-1\r\n"},
+        {b"SCAN": PAGE, b"MEMORY": b":100\r\n", b"GET": NOT_BYTES},
+    ],
+)
+@pytest.mark.parametrize("command", ["ls", "stat", "verify", "gc"])
+def test_a_command_tells_what_no_redis_answers(command, answers, capsys):
+    with answering(answers) as url:
+        assert run(["store", command, url]) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert re.search(r"redis://127.0.0.1:\d+: its answer is none to what was asked", told)
+
+
+def test_a_value_that_is_none_is_told(capsys):
+    with answering({b"SCAN": PAGE, b"MEMORY": b":100\r\n", b"GET": b"$8\r\n" + b"\xcd" * 8 + b"\r\n"}) as url:
+        assert run(["store", "verify", url]) == 1
+    assert "damaged" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("answer", [b"$abc\r\n", b"x" * (1 << 17), b":5\r\n"])
+def test_an_engine_takes_it_for_a_store_that_is_down(answer, caplog):
+    async def ask(url):
+        client = RedisClient(Redis.from_url(url), namespace=bytes(16), family=b"", most_chunk_bytes=1, keep_s=60)
+        try:
+            await client.probe()
+        finally:
+            await client.close()
+
+    with answering({b"GET": answer}) as url, pytest.raises(TierError, match="its answer is none"):
+        asyncio.run(ask(url))
