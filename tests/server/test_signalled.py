@@ -98,7 +98,7 @@ def test_a_process_that_may_open_no_more_files_says_so_once(caplog, monkeypatch,
 
 
 @pytest.mark.parametrize("is_ending", [False, True])
-def test_what_else_goes_wrong_in_a_server_is_told_as_before(caplog, is_ending):
+def test_what_else_goes_wrong_in_a_server_is_told_as_before(lost_errors, is_ending):
     async def fail(*, with_handler):
         loop, told = asyncio.get_running_loop(), []
         if with_handler:
@@ -110,6 +110,6 @@ def test_what_else_goes_wrong_in_a_server_is_told_as_before(caplog, is_ending):
 
     (error,) = asyncio.run(fail(with_handler=True))
     assert isinstance(error, ValueError)
-    assert not caplog.messages
+    assert not lost_errors
     assert not asyncio.run(fail(with_handler=False))
-    assert "invalid literal" in caplog.text
+    assert "invalid literal" in lost_errors.pop()
