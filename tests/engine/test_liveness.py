@@ -144,7 +144,7 @@ def bring_about(engine, clients, kind, argument):
             engine.drop(f"{client}.{clients.turn[client]}")
 
 
-@pytest.mark.parametrize("seed", [1, 3, 4, 7])
+@pytest.mark.parametrize("seed", [1, 2, 7, 13])
 def test_pages_loaded_ahead_serve_whoever_runs(seed):
     """Five pages of states in all, and seven waiting choices whose loads would like one each."""
     engine = LiveEngine(
