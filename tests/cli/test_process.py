@@ -14,7 +14,8 @@ from octavo import __version__
 
 ROOT = Path(__file__).parents[2]
 LLAMA = ROOT / "examples" / "models" / "llama-3.1-8b.json"
-OCTAVO = [sys.executable, "-W", "error", "-c", "from octavo.cli import main; main()"]
+OCTAVO = [sys.executable, "-P", "-W", "error", "-c", "from octavo.cli import main; main()"]
+"""-P: the installed command does not import from the current folder either."""
 
 
 def octavo(*arguments, **options):
