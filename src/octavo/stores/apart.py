@@ -8,6 +8,9 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+_LONGEST_WAIT_S = 0.2
+"""A signal that comes just as a wait begins is handled at its end."""
+
 
 class Apart:
     """Makes each call in a thread of its own, which the end of the process does not wait for. Python handles Ctrl-C
@@ -33,6 +36,9 @@ class Apart:
         self._awaited[answer] = None
         Thread(target=run, name="octavo-apart", daemon=True).start()
         try:
+            while not answer.done():
+                with suppress(TimeoutError):
+                    answer.exception(_LONGEST_WAIT_S)
             return answer.result()
         finally:
             self._awaited.pop(answer, None)
