@@ -31,12 +31,16 @@ MEDIA: Mapping[str, str] = {DEVICE: "device", MEMORY: "memory", DISK: "disk"}
 
 _VOCABULARY = 256
 """Token ids that every tiny model has."""
-_QUESTION_TOKENS = 40
+_STATE_TOKENS = 64
+"""A recurrent state is kept once in this number of tokens."""
 _ANSWER_TOKENS = 8
+_QUESTION_TOKENS = _STATE_TOKENS - _ANSWER_TOKENS
+"""So each turn leaves as much to compute, and what differs is where the rest comes from."""
 NUM_TURNS = 1 + len(MEDIA)
 NUM_STEPS = 2 * NUM_TURNS + 3
 """The turns of one kind: the chat twice, and three of another chat."""
-DOCUMENT_TOKENS = 3000
+DOCUMENT_TOKENS = 3010
+"""Shortly before the end of each turn a state is kept."""
 _OFFLOAD: Mapping[str, Any] = {"memory": "128MiB"}
 _DISK_SIZE = "256MiB"
 
@@ -217,7 +221,7 @@ def _config_for_one_chat(model: Path, max_model_len: int) -> EngineConfig:
     """A configuration whose pool holds one chat at its longest, and no second one."""
     loaded = load_model(model)
     pool_bytes = 1 << 20
-    config = EngineConfig(model=model, max_model_len=max_model_len, state_block_size=64)
+    config = EngineConfig(model=model, max_model_len=max_model_len, state_block_size=_STATE_TOKENS)
     while True:
         config = replace(config, device_memory_bytes=pool_bytes)
         try:
