@@ -54,7 +54,8 @@ class PointKeeper:
             is_asked_by_use=self._is_plain,
         )
         self._bare_tips: list[int] = []
-        """Stretches at whose end a point will stand: an end, unless the promise that often follows at once is of it."""
+        """Stretches that the last call has stored, and that nothing holds yet. Before the next call each gets an end,
+        unless a promise has put a point there: the promise of a store follows it at once."""
         self._returned: dict[bytes, None] = {}
         """The chunks at which points that were given up are there again, and not promised yet."""
         self._mean_tokens, self._num_promises = 0.0, 0
@@ -185,7 +186,7 @@ class PointKeeper:
     def _point_below(self, point: int) -> int:
         return self._stretches.point_below(self._points.tips[point])
 
-    def _stand(self, number: int, role: Role) -> None:
+    def _put_end(self, number: int, role: Role) -> None:
         """Adds an end where this stretch ends."""
         key = self._stretches.keys[number][-1]
         point = self._points.add(key, self._tokens_at(number), number, is_end=True)
@@ -194,11 +195,11 @@ class PointKeeper:
 
     def _add_end(self, number: int) -> None:
         """Adds an end: a prefix that ends here, if nothing is known to follow it and everything before it is there."""
-        self._stand_at_tip(self._take_over(number))
+        self._end_tip(self._join_former_end(number))
 
-    def _take_over(self, number: int) -> int:
-        """Removes the end that a stretch without holders goes on from. Returns the stretch that has its last chunks
-        then."""
+    def _join_former_end(self, number: int) -> int:
+        """Gives up the end before a stretch that nothing holds, since the sequence goes on, and joins both stretches if
+        they fit. Returns the stretch that has the last chunks then."""
         stretches = self._stretches
         if stretches.num_holders[number] or not stretches.is_complete(number):
             return number
@@ -210,13 +211,13 @@ class PointKeeper:
             number = stretches.absorb(before, number)
         return number
 
-    def _stand_at_tip(self, number: int) -> None:
+    def _end_tip(self, number: int) -> None:
         if not self._stretches.num_holders[number] and self._stretches.is_complete(number):
-            self._stand(number, Role.NEW)
+            self._put_end(number, Role.NEW)
 
-    def _stand_at_bare_tips(self) -> None:
+    def _end_bare_tips(self) -> None:
         for number in self._bare_tips:
-            self._stand_at_tip(number)
+            self._end_tip(number)
         self._bare_tips.clear()
 
     def _tokens_at(self, number: int) -> int:

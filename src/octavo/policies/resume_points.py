@@ -71,7 +71,7 @@ class ResumePointPolicy(PointKeeper, EvictionPolicy):
     def insert(self, chunks: Sequence[StoredChunk]) -> None:
         if not chunks:
             return
-        self._stand_at_bare_tips()
+        self._end_bare_tips()
         keys = tuple([chunk.key for chunk in chunks])
         slots = [chunk.num_slots for chunk in chunks]
         returned = self._meet_ghosts(keys)
@@ -84,9 +84,9 @@ class ResumePointPolicy(PointKeeper, EvictionPolicy):
         ends = [] if self._is_promised_to else [self._stretches.keys[number][-1] for number in numbers]
         for number in numbers:
             if self._stretches.in_prefix[number]:
-                self._bare_tips.append(self._take_over(number))
+                self._bare_tips.append(self._join_former_end(number))
         if self._is_plain:
-            self._stand_at_bare_tips()
+            self._end_bare_tips()
         for key in ends:
             self._find_full_point(key)
         if returned and self._is_plain:
@@ -96,7 +96,7 @@ class ResumePointPolicy(PointKeeper, EvictionPolicy):
     def touch(self, keys: Sequence[OffloadKey]) -> None:
         """The last key that ends a point says which point is used, since a resume touches everything below the point
         too. The points below are on the path of the main group, whichever group that key is of."""
-        self._stand_at_bare_tips()
+        self._end_bare_tips()
         if self._net is not None:
             self._net.resume(keys)
         for key in reversed(keys):
@@ -131,7 +131,7 @@ class ResumePointPolicy(PointKeeper, EvictionPolicy):
         above = self._stretches.point_above(number)
         if above:
             self._note_part_used(above, self._tokens_at(number))
-        self._stand(number, Role.RESUMED)
+        self._put_end(number, Role.RESUMED)
         self._reckon_changed()
 
     def _note_part_used(self, point: int, num_tokens: int) -> None:
@@ -165,7 +165,7 @@ class ResumePointPolicy(PointKeeper, EvictionPolicy):
         """A second request has come as far as here. So another may, and this boundary becomes a point."""
         number = self._stretches.find(key)
         if self._stretches.is_complete(number) and not self._point_at(key):
-            self._stand(self._stretches.cut_after(key), Role.SEEN)
+            self._put_end(self._stretches.cut_after(key), Role.SEEN)
 
     def promise(self, point: PromisedPoint) -> None:
         self._is_promised_to = True
@@ -200,7 +200,7 @@ class ResumePointPolicy(PointKeeper, EvictionPolicy):
 
     def remove(self, keys: Sequence[OffloadKey]) -> None:
         """A point is given up when its last chunks go. Any other chunk leaves a hole, which the next store fills."""
-        self._stand_at_bare_tips()
+        self._end_bare_tips()
         for key in keys:
             point = self._point_at(key)
             if point:
@@ -211,7 +211,7 @@ class ResumePointPolicy(PointKeeper, EvictionPolicy):
     def evict(self, num_slots: int) -> list[OffloadKey] | None:
         if self._stretches.num_idle_slots < num_slots:
             return None
-        self._stand_at_bare_tips()
+        self._end_bare_tips()
         if self._net is not None:
             self._net.make_room(num_slots)
         self._points.begin_eviction()
@@ -246,6 +246,7 @@ class ResumePointPolicy(PointKeeper, EvictionPolicy):
     def check_invariants(self) -> None:
         self._stretches.check_invariants()
         self._points.check_invariants()
+        assert self._stretches.numbers().issuperset(self._bare_tips), "a bare tip is a stretch that is there"
         if self._net is not None:
             self._net.check_invariants()
         for point in self._points:

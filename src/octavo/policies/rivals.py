@@ -58,7 +58,7 @@ class Rival:
         self._unit_tokens, self._is_kept = unit_tokens, is_kept
         self._num_slots = self._num_free = num_slots
         self._slots = ShardedDict(0)
-        """By unit. All rivals' tables grow at once, so none may take long to."""
+        """By unit. The rivals get the same units, so these tables grow in one call: each in small parts."""
         self._fresh: dict[OffloadKey, None] = {}
         self._readers: dict[OffloadKey, int] = {}
         """By unit: how many read it."""

@@ -35,7 +35,7 @@ def tell_full(loop: asyncio.AbstractEventLoop, is_ending: Callable[[], bool]) ->
                     "(%s): raise the limit of open files (ulimit -n)",
                     error.strerror,
                 )
-        elif is_ending() and _RETRY in context["message"]:
+        elif is_ending() and _RETRY in context.get("message", ""):
             pass  # its socket is closed
         elif others is None:
             loop.default_exception_handler(context)

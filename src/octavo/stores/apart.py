@@ -1,4 +1,4 @@
-"""`Apart`: calls that block for long, as Ctrl-C finds them: it ends who waits for an answer at once."""
+"""`Apart`: calls that block for long, which Ctrl-C ends at once: a listing of a store that does not answer, say."""
 
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
