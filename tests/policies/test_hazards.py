@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from octavo.policies.hazards import NUM_AGES, Hazards, Role, class_of, gittins
+from octavo.policies.point_table import PointTable
 
 USED, UNUSED = 3, 8
 
@@ -39,6 +40,41 @@ def test_a_life_is_used_once() -> None:
             for _ in range(uses):
                 hazards.use(life, now, is_own=True)
     assert np.array_equal(once.index_own, twice.index_own)
+
+
+def test_a_life_that_turns_into_another_class_counts_there() -> None:
+    """As much is learned of that class as if it had been of it from the beginning; a few are counted before."""
+    turned, begun = hazards_of(1000), hazards_of(1000)
+    for now in range(200):
+        life = turned.begin(UNUSED, now)
+        turned.turn_into(life, USED)
+        turned.use(life, now, is_own=True)
+        begun.use(begun.begin(USED, now), now, is_own=True)
+    assert turned.index_own[USED][0] == pytest.approx(begun.index_own[USED][0], rel=0.05)
+    assert turned.index_own[UNUSED][0] < turned.index_own[USED][0] / 2
+
+
+def test_the_life_of_a_point_turns_with_it() -> None:
+    points = PointTable(1000, 1000, lambda _: True, lambda: 0, is_asked_by_use=False)
+    for number in range(200):
+        point = points.add(b"%d" % number, 16, 0, is_end=False)
+        points.renew(point, UNUSED)
+        points.turn_into(point, USED)
+        points.hazards.use(points.lives[point], points.now, is_own=True)
+    assert points.hazards.index_own[UNUSED][0] < points.hazards.index_own[USED][0] / 2
+
+
+def test_a_life_that_had_its_use_turns_into_nothing() -> None:
+    """Else its next use would count as one of another life."""
+    turned, left_alone = hazards_of(1000), hazards_of(1000)
+    for now in range(200):
+        for hazards in (turned, left_alone):
+            life = hazards.begin(USED, now)
+            hazards.use(life, now, is_own=True)
+            if hazards is turned:
+                hazards.turn_into(life, UNUSED)
+            hazards.use(life, now, is_own=True)
+    assert np.array_equal(turned.index_own, left_alone.index_own)
 
 
 def test_the_oldest_ghosts_are_forgotten_at_the_bound() -> None:
