@@ -99,7 +99,7 @@ class Writer(OffloadingEngine):
     def lose_memory(self):
         """As after a restart: only tiers have anything."""
         resident = self.offloading_manager._resident
-        resident.drop([key for shard in resident.index.parts() for key in shard])
+        resident.drop([key for shard in resident.index.shards for key in shard])
 
     def poll(self):
         self.now += 0.01

@@ -159,7 +159,7 @@ class ResidentChunks:
         self._orphans = set(readers)
         if self.changes is not None:
             self.changes.cleared()
-        self.discards.add(self.index.parts())
+        self.discards.add(self.index.shards)
         self.discards.add(self._policy.clear())
         self.index = ShardedDict(NO_CHUNK)
         self._untold = None
@@ -168,7 +168,7 @@ class ResidentChunks:
     def announce(self) -> None:
         """Tells all chunks anew, a portion with each `take_changes`."""
         if self.index:
-            self._untold = map(OffloadKey, chain.from_iterable(map(list, self.index.parts())))
+            self._untold = map(OffloadKey, chain.from_iterable(map(list, self.index.shards)))
 
     @property
     def has_more_changes(self) -> bool:
@@ -194,7 +194,7 @@ class ResidentChunks:
     def check_invariants(self, heads_being_written: Collection[Slot]) -> None:
         """For tests: each slot is free, or in one chain."""
         self._policy.check_invariants()
-        heads = [head for shard in self.index.parts() for head in shard.values()]
+        heads = [head for shard in self.index.shards for head in shard.values()]
         busy = [slot for head in (*heads, *self._orphans, *heads_being_written) for slot in self.table.chain(head)]
         assert sorted(busy + self.table.free_slots()) == list(range(self.table.num_slots))
         readers = self.table.readers

@@ -18,7 +18,7 @@ class PinnedChunks:
         """The shards of the counts, so that hot loops can look up a key at once."""
 
     def parts(self) -> Sequence[Part]:
-        return self._counts.parts()
+        return self._counts.shards
 
     def __contains__(self, key: OffloadKey) -> bool:
         return key in self.shards[key[0]]

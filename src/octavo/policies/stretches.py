@@ -34,7 +34,7 @@ class StretchTable(HeldStretches):
         self.num_slots = self.num_idle_slots = 0
 
     def parts(self) -> Sequence[Part]:
-        return [*self._numbers.parts(), *self._pinned.parts(), self.keys, self.parents]
+        return [*self._numbers.shards, *self._pinned.parts(), self.keys, self.parents]
 
     # ---- coming ------------------------------------------------------------------------------------------------
 

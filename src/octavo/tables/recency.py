@@ -39,7 +39,7 @@ class RecencyTable:
         self.run_numbers = count()
 
     def parts(self) -> Sequence[Part]:
-        return self.entries.parts()
+        return self.entries.shards
 
 
 class RecencyOrder:

@@ -71,7 +71,7 @@ class Served(OffloadingEngine):
     def lose_memory(self):
         """As after a restart: only tiers have anything."""
         resident = self.offloading_manager._resident
-        resident.drop([key for shard in resident.index.parts() for key in shard])
+        resident.drop([key for shard in resident.index.shards for key in shard])
         self.forget()
 
     def forget_all_but_tiers(self):

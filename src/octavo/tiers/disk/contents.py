@@ -170,7 +170,7 @@ class Contents:
     def reset(self) -> None:
         """Forgets everything at once; the changes follow in small portions, by `settle`."""
         self._changes.removed(list(self._moving))
-        self._retired.add(self._index.parts())
+        self._retired.add(self._index.shards)
         self._index = ShardedDict(_NOWHERE)
         self.segments = {}
         self._pending.clear()
