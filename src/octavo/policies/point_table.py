@@ -18,8 +18,8 @@ _TIE = 1e-9
 """By how much of their worth two points differ at most because one was used later."""
 _ALL = 0
 _MOST_STEPS = 64
-_MOST_PASSED = 256
-"""The most points that one eviction passes over, in a millisecond or so."""
+_MOST_PASSED = 128
+"""The most points that one eviction passes over, in half a millisecond or so."""
 _LOOKS_PER_TURN = 128
 """How often the points with weights are looked at anew while the tier stores its capacity once."""
 
@@ -210,10 +210,10 @@ class PointTable:
             self._least.append((point, self.lives[point]))
 
     def begin_eviction(self) -> None:
-        self._num_to_pass = _MOST_PASSED
-        if self._looked_in_vain:
+        if self._looked_in_vain or self._num_to_pass < _MOST_PASSED:
             self._looked_in_vain = False
             self._least.clear()
+        self._num_to_pass = _MOST_PASSED
 
     def worst(self) -> int | None:
         """The point to give up next. If no point would free anything, one whose neighbours may then."""
@@ -245,7 +245,7 @@ class PointTable:
 
     def _find_least(self, part: int, num_parts: int) -> list[tuple[int, int]]:
         """The least points of those whose numbers leave this rest, with their lives. The least is last; the older of
-        two equal ones is less."""
+        two equal ones is less. As many more are found as were passed over in this eviction."""
         here = slice(part, None, num_parts)
         freed = np.frombuffer(self.freed, np.int64)[here]
         places = np.flatnonzero(np.logical_and(freed, np.frombuffer(self._waits, np.int8)[here]))
@@ -259,7 +259,8 @@ class PointTable:
         index = np.where(is_followed, hazards.index_own[classes, ages], hazards.index_all[classes, ages])
         worth = index * np.frombuffer(self.tokens_saved, np.int64)[here][places] / freed[places]
         worth *= 1 + _TIE * last_use / (1 + self.now)
-        count = -(-len(places) // _SHARE_FOUND)
+        num_passed = _MOST_PASSED - self._num_to_pass
+        count = min(len(places), max(-(-len(places) // _SHARE_FOUND), num_passed))
         least = np.argpartition(worth, count - 1)[:count]
         points = places[least[np.argsort(-worth[least])]] * num_parts + part
         return [(point, self.lives[point]) for point in points.tolist()]
