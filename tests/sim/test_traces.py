@@ -144,6 +144,14 @@ def test_a_table_of_lengths_is_refused_with_the_reason(tmp_path, table):
         read_trace(write(tmp_path, text=table))
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_utf_16_is_refused_with_the_remedy(tmp_path, encoding):
+    path = tmp_path / "trace.jsonl"
+    path.write_text(json.dumps(mooncake()), encoding=encoding)
+    with pytest.raises(InputError, match=r"is UTF-16.*save it as UTF-8"):
+        read_trace(path)
+
+
 def test_files_as_other_programs_write_them(tmp_path):
     """With a mark of the encoding, Windows' ends of lines, blank lines, and marks of lines inside texts."""
     said = [{"from": "human", "value": "one\u2028two\x85three"}, {"from": "gpt", "value": "four"}]

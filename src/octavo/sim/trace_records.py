@@ -2,7 +2,7 @@
 
 import json
 import logging
-from codecs import BOM_UTF8
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,8 @@ from octavo.settings import shown
 _logger = logging.getLogger(__name__)
 
 _COMPRESSED = {b"\x1f\x8b": "gunzip", b"\x28\xb5\x2f\xfd": "unzstd", b"PK\x03\x04": "unzip", b"BZh": "bunzip2"}
+_UTF16 = (BOM_UTF16_BE, BOM_UTF16_LE, b"\0{", b"{\0", b"\0[", b"[\0")
+"""How JSON begins in UTF-16, with a mark of the encoding or without one."""
 _LFS_POINTER = b"version https://git-lfs"
 _LONGEST_LINE_BYTES = 64 << 20
 """Of one record. A device such as /dev/zero is one line without end."""
@@ -134,6 +136,8 @@ def _refuse_others(line: bytes) -> None:
     for magic, program in _COMPRESSED.items():
         if line.startswith(magic):
             raise InputError(f"is compressed: give what {program} makes of it")
+    if line.startswith(_UTF16):
+        raise InputError("is UTF-16, as Windows writes what `>` redirects: save it as UTF-8")
     if line.startswith(_LFS_POINTER):
         raise InputError("is a pointer of Git LFS, not the trace itself: git lfs pull fetches that")
     if b"," in line and not line.lstrip().startswith((b"{", b"[")):
