@@ -67,6 +67,16 @@ def test_a_folder_without_a_model(octavo, monkeypatch, tmp_path):
     assert f"{tmp_path} holds no model" in ran.err
 
 
+def test_a_disk_that_cannot_be_used_is_refused_before_an_engine_starts(octavo, monkeypatch, tmp_path):
+    monkeypatch.setattr(vllm_check_run, "require_vllm", lambda: None)
+    file = tmp_path / "file"
+    file.touch()
+    ran = octavo("vllm-check", "model", "--disk", file)
+    assert (ran.code, ran.out) == (2, "")
+    assert f"octavo: disk tier: {file} cannot be used" in ran.err
+    assert ran.err.count("\n") == 1
+
+
 def test_an_engine_that_ends_is_quoted_and_its_log_is_kept(octavo, monkeypatch, tmp_path):
     monkeypatch.setattr(vllm_check_run, "require_vllm", lambda: None)
     monkeypatch.setattr(vllm_check_run.sys, "executable", "/bin/false")

@@ -54,6 +54,8 @@ def vllm_check(
     )
     require_vllm()
     _require_model(model)
+    for spec in PluginConfig.from_extra_config(task.extra_config or {}).offload.tiers:
+        spec.check()  # a start of vLLM without the plug-in comes first
     measured = run_check(task, has_disk=disk is not None, tell=partial(typer.echo, err=True))
     write_output(show_check(measured))
     problem = find_problem(measured)
@@ -91,5 +93,5 @@ def _extra_config(memory: str, disk: Path | None, disk_size: str, policy: str | 
         config |= {"disk": str(disk), "disk_size": disk_size}
     if policy is not None:
         config["policy"] = policy
-    PluginConfig.from_extra_config(config)  # checked before engines start
+    PluginConfig.from_extra_config(config)
     return config
