@@ -15,7 +15,7 @@ from octavo.router.facts import read_models
 from octavo.router.fleet import Fleet
 from octavo.router.listener import listen
 from octavo.router.proxy import Proxy
-from octavo.server import EngineFacts, Exchange
+from octavo.server import ApiError, EngineFacts, Exchange
 from octavo.specs import FullAttentionSpec
 
 ENGINE = "10.0.0.5:8000"
@@ -100,6 +100,59 @@ def test_a_request_that_takes_long_to_end_is_ended_once(monkeypatch):
                 await request
 
     asyncio.run(end_a_request())
+
+
+def test_an_engine_is_not_lost_where_the_router_may_open_no_more_files(monkeypatch, caplog):
+    """Its requests go on, and it gets new ones on connections that it has. It is told once."""
+    monkeypatch.setattr("octavo.router.fleet.HEALTH_INTERVAL_S", 0)
+
+    async def look_for_its_health():
+        num_asked, enough = 0, asyncio.Event()
+
+        def fail(request):
+            nonlocal num_asked
+            if request.url.path == "/engine" and not num_asked:
+                return httpx.Response(200, content=msgspec.json.encode(facts_of("m")))
+            num_asked += 1
+            if num_asked == 1:
+                return httpx.Response(200)
+            if num_asked == 5:
+                enough.set()
+            raise httpx.ConnectError("All connection attempts failed") from OSError(errno.EMFILE, "Too many open files")
+
+        async with httpx.AsyncClient(transport=httpx.MockTransport(fail)) as client:
+            fleet = fleet_of(client)
+            member = fleet.members[ENGINE]
+            running = asyncio.create_task(fleet.run())
+            async with fleet.while_alive(member):
+                await enough.wait()
+                assert member.is_reachable
+            running.cancel()
+            await asyncio.wait([running])
+
+    asyncio.run(look_for_its_health())
+    told = "the router can open no connection (Too many open files): raise the limit of open files (ulimit -n)"
+    assert caplog.messages.count(told) == 1
+    assert not any("is lost" in message for message in caplog.messages)
+
+
+def test_a_request_for_which_the_router_may_open_no_file_is_refused_as_too_many():
+    async def ask():
+        def fail(_):
+            raise httpx.ConnectError("All connection attempts failed") from ExceptionGroup(
+                "one for each address", [OSError(errno.EMFILE, "Too many open files")]
+            )
+
+        async with httpx.AsyncClient(transport=httpx.MockTransport(fail)) as client:
+            fleet = fleet_of(client)
+            fleet.members[ENGINE].lost = ""
+            exchange = Exchange({"headers": []}, None, None, RouterConfig(engines=(f"http://{ENGINE}",)))
+            with pytest.raises(ApiError, match="the router can open no more connections") as refused:
+                await Proxy(fleet, lambda _: None).answer(exchange, "/v1/completions", b'{"prompt": [1], "model": "m"}')
+            assert refused.value.status == 429
+            assert fleet.ready == [ENGINE]
+
+    asyncio.run(ask())
 
 
 def test_an_engine_that_never_answers_is_told_in_words(monkeypatch):

@@ -37,7 +37,7 @@ from octavo.router.member import Member
 from octavo.router.names import LOOK_UP_INTERVAL_S, LookUp, Names, look_up
 from octavo.router.others import follow_load
 from octavo.router.placement import Choice, Placement, Prompt
-from octavo.router.reasons import reason_of, was_refused
+from octavo.router.reasons import find_lack, reason_of, was_refused
 from octavo.router.rendered import RENDER_CHAT
 from octavo.server import PREFILL, ROUTER, ApiError, EngineFacts, overloaded
 
@@ -47,6 +47,7 @@ HEALTH_INTERVAL_S = 1.0
 NAMES_INTERVAL_S = 10.0
 _HEALTH_TIMEOUT_S = 5.0
 _MOST_BYTES_OF_FACTS = 16 << 20
+_TELL_LACK_EVERY_S = 60.0
 
 
 class Fleet:
@@ -73,6 +74,7 @@ class Fleet:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         """Engine -> task, while the fleet runs."""
         self._given: list[EngineAddress] = []
+        self._lack_told_at = -math.inf
         self.names = Names(look_up, time.monotonic)
         self.set_engines(addresses)
         if not self._given:
@@ -192,6 +194,17 @@ class Fleet:
         if member.is_reachable:
             member.lose(problem)
 
+    def lacks_connection(self, member: Member, error: Exception) -> bool:
+        """Whether it is the router that could open no connection to an engine, which is as well as before then."""
+        lack = find_lack(error)
+        if not (lack and member.is_reachable):
+            return False
+        now = time.monotonic()
+        if now >= self._lack_told_at + _TELL_LACK_EVERY_S:
+            self._lack_told_at = now
+            _logger.warning("%s", lack)
+        return True
+
     def drain(self, name: str, *, is_draining: bool) -> None:
         """The engine gets no new requests, or gets them again."""
         self.members[name].drain(is_draining=is_draining)
@@ -232,8 +245,11 @@ class Fleet:
         try:
             facts, member.learns_plan = await self._get_facts(member)
         except (httpx.HTTPError, *MALFORMED) as error:
-            member.lose(f"GET /engine: {reason_of(error)}")
-            self._end_requests(member, error)
+            if self.lacks_connection(member, error):
+                member.has_begun_anew = True
+            else:
+                member.lose(f"GET /engine: {reason_of(error)}")
+                self._end_requests(member, error)
             return None
         member.renders = member.learns_plan and await self._renders(member)
         return facts
@@ -287,7 +303,7 @@ class Fleet:
         return True
 
     async def _ask_health(self, member: Member) -> None:
-        if error := await self._find_illness(member):
+        if (error := await self._find_illness(member)) and not self.lacks_connection(member, error):
             self.missed(member, f"GET /health: {reason_of(error)}")
             self._end_requests(member, error)
 

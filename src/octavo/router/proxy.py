@@ -19,7 +19,7 @@ from octavo.router.member import Member
 from octavo.router.placement import Choice, Prompt, Reservation
 from octavo.router.prompt_reader import SESSION, Hints, PromptReader, as_sent, hints_in
 from octavo.router.reasons import reason_of
-from octavo.server import IGNORED_FIELDS, RETAIN, ApiError, Exchange, Headers
+from octavo.server import IGNORED_FIELDS, RETAIN, ApiError, Exchange, Headers, overloaded
 
 _logger = logging.getLogger(__name__)
 
@@ -119,8 +119,11 @@ class Proxy:
                     self._note_first_token(now - request.came_at)
                 await exchange.relay(_status_of(answer), [*_handed_back(answer), *told], pieces)
         except httpx.HTTPError as error:
-            self._fleet.missed(member, reason_of(error))
-            gone = _gone(member, error)
+            if self._fleet.lacks_connection(member, error):
+                gone = overloaded("the router can open no more connections; try again later")
+            else:
+                self._fleet.missed(member, reason_of(error))
+                gone = _gone(member, error)
             raise (gone if exchange.has_begun else _TryAnotherError(gone)) from error
 
     def _request_headers(self, exchange: Exchange) -> dict[str, str]:

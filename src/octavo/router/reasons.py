@@ -1,5 +1,8 @@
-"""Why a request to an engine failed: in words, and whether the connection was refused."""
+"""Why a request to an engine failed: in words, whether the connection was refused, and whether it is the router that
+could open none."""
 
+import errno
+from collections.abc import Iterator
 from http import HTTPStatus
 
 import httpx
@@ -14,19 +17,38 @@ _WORDS: dict[type[Exception], str] = {
 """For errors that often have no message."""
 
 
+_LACKS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+
 def reason_of(error: Exception) -> str:
+    if lack := find_lack(error):
+        return lack
     if isinstance(error, httpx.HTTPStatusError):
         return _reason_of_answer(error.response)
     return str(error) or _WORDS.get(type(error), type(error).__name__)
 
 
-def was_refused(error: BaseException | None) -> bool:
+def was_refused(error: Exception) -> bool:
     """Whether nothing takes connections there: the machine answers, and the engine has ended, or is about to."""
+    return any(isinstance(cause, ConnectionRefusedError) for cause in _causes(error))
+
+
+def find_lack(error: Exception) -> str:
+    """What this process lacks for a connection; empty if it lacks nothing. It tells nothing of the engine."""
+    for cause in _causes(error):
+        if isinstance(cause, OSError) and cause.errno in _LACKS:
+            return f"the router can open no connection ({cause.strerror}): raise the limit of open files (ulimit -n)"
+    return ""
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """The error, its cause, and so on."""
     if isinstance(error, BaseExceptionGroup):  # one error for each address of a name
-        return any(map(was_refused, error.exceptions))
-    if error is None or isinstance(error, ConnectionRefusedError):
-        return error is not None
-    return was_refused(error.__cause__ or error.__context__)
+        for one in error.exceptions:
+            yield from _causes(one)
+    elif error is not None:
+        yield error
+        yield from _causes(error.__cause__ or error.__context__)
 
 
 def _reason_of_answer(answer: httpx.Response) -> str:
