@@ -374,7 +374,9 @@ class OctavoManager(OffloadingManager):
         self._is_closed = True
         atexit.unregister(self.shutdown)
         if not self.manager.flush(_FLUSH_S, self._clock):
-            logger.warning("the tiers did not take all that was stored within %d s", _FLUSH_S)
+            logger.warning(
+                "the tiers have not taken all that was stored: one is off, or takes more than %d s", _FLUSH_S
+            )
         self.manager.close()
         self._shared.close()
         if self._recorder is not None:
