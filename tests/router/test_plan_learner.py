@@ -190,6 +190,18 @@ def test_what_was_told_before_a_group_was_known_counts_when_it_is():
     assert engine.member.index.num_blocks_of("a:1") == 4 + 2 + 1
 
 
+def test_what_waits_for_a_group_has_a_bound_in_bytes(monkeypatch):
+    engine = Follower()
+    prompts = [[number] * 64 for number in range(1, 5)]
+    told = [delivered(stored(1, WINDOW, hashes_of(WINDOW, prompt), tokens=prompt)) for prompt in prompts]
+    monkeypatch.setattr("octavo.router.feed._MOST_WAITING_BYTES", 2 * len(told[0].payload))
+    for item in told:
+        engine.feed.take(item)
+    engine.feed.take(delivered(stored(0, FULL, hashes_of(FULL)[:1])))
+    assert engine.num_blocks == 2 * len(hashes_of(WINDOW)) + 1, "the oldest made room for the newest"
+    assert not engine.member.index.is_complete("a:1")
+
+
 def test_copies_that_were_counted_count_when_the_plan_has_grown():
     """vLLM tells each copy of its slower media, with tokens."""
     engine, hashes = Follower(), hashes_of(FULL)

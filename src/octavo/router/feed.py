@@ -2,6 +2,7 @@
 
 import logging
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 
 from octavo.errors import InputError, WireError
@@ -15,6 +16,7 @@ from octavo.events import (
     Silence,
     SubscriberItem,
     decode_batch,
+    skim_batch,
 )
 from octavo.router.index import FleetIndex
 from octavo.router.indexes import Indexes
@@ -23,7 +25,9 @@ from octavo.router.plan_learner import PlanLearner
 
 _logger = logging.getLogger(__name__)
 _MOST_WAITING = 1024
-"""The most batches that are kept until the plan is known. Beyond that the oldest are dropped."""
+_MOST_WAITING_BYTES = 64 << 20
+"""The most batches, and the most bytes of their messages, that are kept until the plan is known. Beyond that the oldest
+are dropped."""
 _MAYBE_ANEW = frozenset({ResyncReason.RESTARTED, ResyncReason.RECONNECTED})
 UNUSABLE = "its events cannot be used"
 _NO_PLAN = "its plan is not known yet: it has stored nothing since the router looks"
@@ -128,7 +132,8 @@ class LearningFeed(Feed):
         self._algorithm = algorithm
         self._learner = learner
         self._stores = stores
-        self._waiting: list[Delivered] = []
+        self._waiting: deque[bytes] = deque()
+        self._waiting_bytes = 0
         self._is_complete = True
         self._is_refused = False
         member.blind = _NO_PLAN
@@ -156,10 +161,19 @@ class LearningFeed(Feed):
         if self.member.index is not None:
             self.member.index.apply(self.member.name, item.batch.events)
             return
-        self._waiting.append(item)
-        if len(self._waiting) > _MOST_WAITING:
-            del self._waiting[0]
+        self._wait(item)
+
+    def _wait(self, item: Delivered) -> None:
+        """Keeps the message: decoded it takes up to 30 times as much."""
+        self._waiting.append(item.payload)
+        self._waiting_bytes += len(item.payload)
+        while len(self._waiting) > _MOST_WAITING or self._waiting_bytes > _MOST_WAITING_BYTES:
+            self._waiting_bytes -= len(self._waiting.popleft())
             self._is_complete = False
+
+    def _wait_no_more(self) -> None:
+        self._waiting.clear()
+        self._waiting_bytes = 0
 
     def _begin_anew(self) -> None:
         self._learn_anew()
@@ -169,11 +183,11 @@ class LearningFeed(Feed):
     def _learn_anew(self) -> None:
         self._indexes.forget(self.member)
         self._learner.forget()
-        self._waiting.clear()
+        self._wait_no_more()
 
     def _forget(self) -> None:
         super()._forget()
-        self._waiting.clear()
+        self._wait_no_more()
         self._is_complete = False
 
     def _move(self) -> None:
@@ -190,9 +204,9 @@ class LearningFeed(Feed):
         _logger.info("engine %s: its groups are %s", member.name, kinds)
         if member.index is None:
             index.add_engine(member.name, is_complete=self._is_complete, stores=self._stores)
-            for item in self._waiting:
-                index.apply(member.name, item.batch.events)
-            self._waiting.clear()
+            for payload in self._waiting:
+                index.apply(member.name, skim_batch(payload).events)
+            self._wait_no_more()
         else:
             member.index.move_engine(member.name, index)
             self._indexes.drop_empty()
