@@ -121,6 +121,17 @@ def test_a_segment_that_is_swapped_in_service_is_a_miss(disk, trick):
     assert driver.tier.status().counters["lost_segments"] == 1
 
 
+@pytest.mark.parametrize("trick", [make_link, make_fifo, make_directory, make_writable])
+def test_a_lock_that_is_swapped_in_service_is_named(disk, trick):
+    """What the engine says of itself must lead a person to the file."""
+    driver = disk.open()
+    (disk.directory / "lock").unlink()
+    trick(disk.directory / "lock")
+    driver.store(tier_driver.chunks([0]))
+    driver.poll_until(lambda: driver.tier.status().state is TierState.DEGRADED, "the tier to be turned off")
+    assert "lock: " in driver.tier.status().reason
+
+
 def test_a_record_of_another_namespace_is_not_served(filled):
     """The segment of one namespace under the number of another one's."""
     forged = (filled.directory / SEGMENT).read_bytes()

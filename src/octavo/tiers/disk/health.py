@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from octavo.tiers.disk.io import DiskIO, read_block, replace_file
+from octavo.tiers.disk.io import DiskIO, NotOursError, read_block, replace_file
 from octavo.tiers.disk.layout import ALIGNMENT
 from octavo.tiers.disk.ledger import Ledger
 from octavo.tiers.disk.lock import DirectoryLock
@@ -135,4 +135,7 @@ class DiskHealth(Health):
 
 
 def describe(error: Exception) -> str:
-    return (error.strerror or type(error).__name__) if isinstance(error, OSError) else str(error)
+    if not isinstance(error, OSError):
+        return str(error)
+    told = error.strerror or type(error).__name__
+    return f"{error.filename}: {told}" if isinstance(error, NotOursError) and error.filename else told

@@ -42,8 +42,8 @@ class Space(NamedTuple):
 class NotOursError(OSError):
     """A file or directory that another user could have made or could change."""
 
-    def __init__(self, problem: str) -> None:
-        super().__init__(errno.EPERM, problem)
+    def __init__(self, problem: str, name: str | None = None) -> None:
+        super().__init__(errno.EPERM, problem, name)
 
 
 def check_ours(status: os.stat_result) -> None:
@@ -155,11 +155,12 @@ class DiskIO:
             fd = os.open(name, flags | _SAFELY, _PRIVATE_FILE, dir_fd=self._directory)
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
-                raise NotOursError("it is no regular file") from error
+                raise NotOursError("it is no regular file", name) from error
             raise
         try:
             check_file(os.fstat(fd), checks_owner=self._checks_owner)
-        except OSError:
+        except OSError as error:
+            error.filename = name
             os.close(fd)
             raise
         return fd
