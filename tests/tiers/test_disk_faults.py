@@ -481,6 +481,7 @@ def test_a_folder_that_goes_while_nobody_stores_is_noticed_and_said_once(disk, c
     if is_found:
         driver.tier.close()
         driver = disk.open()
+        assert driver.tier.flush(60.0), "the found segment is open again"
     do(disk.directory)
 
     def is_noticed():
