@@ -29,6 +29,14 @@ def test_a_lock_that_a_dead_process_left_is_no_obstacle(disk):
     disk.open()
 
 
+def test_a_clock_before_1970_is_no_obstacle(disk, monkeypatch):
+    monkeypatch.setattr("octavo.tiers.disk.io.time.time_ns", lambda: -1)
+    driver = disk.open()
+    assert driver.store(tier_driver.chunks([0])) == frozenset()
+    driver.tier.close()
+    assert disk.open().found([0]) == [ALL_BLOCKS]
+
+
 def test_files_are_private(disk):
     driver = disk.open()
     driver.store(tier_driver.chunks([0]))

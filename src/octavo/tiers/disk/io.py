@@ -211,7 +211,8 @@ class DiskIO:
             os.unlink(name, dir_fd=self._directory)
 
     def wall_time_ns(self) -> int:
-        return time.time_ns()
+        """For people; 0, which is unknown, where the clock is before 1970."""
+        return max(0, time.time_ns())
 
     def _open_directory(self, path: Path) -> int:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
