@@ -11,9 +11,11 @@ from itertools import count
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from octavo.errors import InputError
 from octavo.server.app import make_app
 from octavo.server.config import HttpConfig
 from octavo.server.connection import Connection, most_connections
+from octavo.server.sockets import open_socket
 from rigs.running_server import serving
 
 MOST = 20
@@ -428,6 +430,13 @@ def test_an_answer_that_takes_long_is_no_silence(hasty_server):
                 with connect(hasty_server) as silent:
                     assert silent.recv(1) == b"", "the time for silence has passed"
         assert busy.recv(12) == b"HTTP/1.1 200"
+
+
+def test_a_process_that_may_open_hardly_any_files_is_refused(monkeypatch):
+    """ZeroMQ ends a process that lacks its next file."""
+    monkeypatch.setattr("octavo.server.connection.resource.getrlimit", lambda _: (32, 63))
+    with pytest.raises(InputError, match=r"may open 63 files, .* raise the hard limit of open files \(ulimit -Hn\)"):
+        open_socket(HttpConfig(port=0))
 
 
 def test_no_more_than_the_process_may_have():

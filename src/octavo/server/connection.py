@@ -21,6 +21,7 @@ import h11
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from octavo.errors import InputError
 from octavo.server.config import HttpConfig
 from octavo.server.exchange import GIVE_UP
 
@@ -28,6 +29,7 @@ SPARE_CONNECTIONS = 32
 """Connections beyond the limit that are still accepted, so that `/health` is answered when all others are busy."""
 _FILES_FOR_OTHERS = 256
 """Open files kept for segments, sockets of events, spare connections and connections that are being closed."""
+_FEWEST_FILES = 64
 _MOST_FILES = 1 << 16
 _SHARE = 32
 """When there are too many connections, one in 32 of the idle ones is closed, as looking for the idlest looks at all."""
@@ -39,6 +41,16 @@ _MOST_CHUNKS = 1 << 16
 """In one body."""
 _MOST_UNREAD_CHUNKS = 1000
 """In one body, once nobody reads it."""
+
+
+def check_files() -> None:
+    """InputError where the process may open so few files that a library would end it in the middle of its work."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most != resource.RLIM_INFINITY and most < _FEWEST_FILES:
+        raise InputError(
+            f"this process may open {most} files, and a server needs {_FEWEST_FILES} at least: raise the hard limit of "
+            "open files (ulimit -Hn)"
+        )
 
 
 def most_connections(config: HttpConfig) -> int:

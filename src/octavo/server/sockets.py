@@ -7,13 +7,14 @@ from typing import Any
 
 from octavo.errors import InputError
 from octavo.server.config import HttpConfig
-from octavo.server.connection import SPARE_CONNECTIONS, Connection, most_connections
+from octavo.server.connection import SPARE_CONNECTIONS, Connection, check_files, most_connections
 
 _BACKLOG = 128
 
 
 def open_socket(config: HttpConfig) -> socket.socket:
     """A listening socket, bound before anything slow is done."""
+    check_files()
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     # Without the protocol asyncio does not know that it is TCP, and leaves Nagle's delay of 40 ms on.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
