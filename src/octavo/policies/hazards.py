@@ -26,7 +26,7 @@ import numpy.typing as npt
 from octavo.tables import ShardedDict
 
 _CLASSES_PER_ROLE, _FOLLOWERS_COUNTED = 16, 4
-NUM_CLASSES = 5 * _CLASSES_PER_ROLE
+NUM_CLASSES = 6 * _CLASSES_PER_ROLE
 NUM_AGES = 26
 """Ages in steps of half an octave, from a 128th of the capacity to 64 times the capacity."""
 _FIRST_AGE = 1 / 128
@@ -57,11 +57,13 @@ class Role(IntEnum):
     RESUMED = 2
     BETWEEN = 3
     """The writer has promised a later point of the same prompt too."""
-    LEFT = 4
+    PASSED = 4
+    """The same, and a request resumed at a later point: a second one has come as far as here."""
+    LEFT = 5
     """A request resumed before its end and went another way."""
 
 
-_FACTORS = (1.0, 8.0, 8.0, 1.0, 0.1)
+_FACTORS = (1.0, 8.0, 8.0, 1.0, 8.0, 0.1)
 """By role: how much more often than all points such a point is expected to be used, while little is known."""
 _ROLES = np.repeat(np.arange(len(_FACTORS)), _CLASSES_PER_ROLE)
 """By class."""

@@ -117,7 +117,8 @@ class ResumePointPolicy(PointKeeper, EvictionPolicy):
             point = self._stretches.points[below]
             if point and point != own and below != number:
                 hazards.use(points.lives[point], points.now, is_own=False)
-                self._renew(point, Role(points.roles[point]))
+                role = Role(points.roles[point])
+                self._renew(point, Role.PASSED if role is Role.BETWEEN else role)
         if own:
             hazards.use(points.lives[own], points.now, is_own=True, is_followed=points.is_followed[own] > 0)
             self._renew(own, Role.RESUMED)
