@@ -169,6 +169,27 @@ def end(llm: LLM, below: Offloading) -> None:
     cleanup_dist_env_and_memory()
 
 
+def scenario_reloaded(model: str, other: str, transfer: dict[str, Any]) -> dict[str, Any]:
+    """A prompt before and after other weights are loaded into the engine, and in the next one, which has the first."""
+    prompts = make_prompts(1)
+    llm = start(model, transfer)
+    below = Offloading(llm)
+    report: dict[str, Any] = {"first": generate_each(llm, prompts)}
+    below.settle()
+    llm.collective_rpc("reload_weights", kwargs={"weights_path": other})
+    assert llm.reset_prefix_cache()  # the device's alone
+    report["other"] = generate_each(llm, prompts)
+    below.forget_device()
+    report["memory"] = generate_each(llm, prompts)
+    below.settle()
+    end(llm, below)
+    llm = start(model, transfer)
+    below = Offloading(llm)
+    report["again"] = generate_each(llm, prompts)
+    end(llm, below)
+    return report
+
+
 def scenario_shared(model: str, transfer: dict[str, Any]) -> dict[str, Any]:
     """vLLM alone, and then engines of each role over one store that is empty at first."""
     *first, other = make_prompts(3)
@@ -427,6 +448,7 @@ SCENARIOS: dict[str, Callable[..., dict[str, Any]]] = {
     "strangers": scenario_strangers,
     "plain": scenario_plain,
     "beside": scenario_beside,
+    "reloaded": scenario_reloaded,
     "shared": scenario_shared,
     "recorded": scenario_recorded,
     "flips": scenario_flips,

@@ -103,6 +103,7 @@ class Engine:
     ) -> None:
         """`page`: what the ranks share, if that is known; each has PAGE bytes of it."""
         self.now = 100.0
+        self.has_new_weights = False
         self.told: dict[str, SimpleNamespace] = {}
         """vLLM's own requests, by name."""
         whole_bytes = 0 if page is None else share_page(page, 0, num_ranks).whole_bytes
@@ -146,6 +147,7 @@ class Engine:
             loads=loads,
             device=device,
             misses=MissLog(departures, self.groups),
+            weights_changed=self.take_new_weights,
             clock=lambda: self.now,
         )
         self.pages = [torch.zeros((16, PAGE), dtype=torch.int8) for _ in range(num_ranks)]
@@ -164,6 +166,10 @@ class Engine:
             for rank in range(num_ranks)
         ]
         self._job_id = 0
+
+    def take_new_weights(self) -> bool:
+        taken, self.has_new_weights = self.has_new_weights, False
+        return taken
 
     def request(self, name: str, count: int = 8) -> tuple[ReqContext, list[Any]]:
         context = ReqContext(req_id=name)
@@ -433,6 +439,31 @@ def test_what_stays_in_memory_reaches_no_tier_when_it_is_used_again(engine):
     engine.manager.complete_load(set(keys), context)
     engine.settle()
     assert engine.tier.lookup(keys) == [0, 0]
+
+
+def test_what_other_weights_compute_stays_in_memory_and_what_former_ones_have_computed_is_not_found(engine):
+    context, keys = engine.request("a", 2)
+    engine.store(context, keys)
+    engine.settle()
+    under_way, others = engine.announced("b", 2)
+    begun = engine.manager.prepare_store(others, under_way)
+    engine.transfer(begun.store_spec, [0, 1], is_load=False)
+    list(engine.manager.take_events())
+    engine.has_new_weights = True
+    engine.step()
+    assert next((event.keys, event.removed) for event in engine.manager.take_events()) == (keys, True)
+    engine.manager.complete_store(set(others), under_way)
+    asking, _ = engine.announced("c", 0)
+    assert look(engine, asking, [*keys, *others]) == [LookupResult.MISS] * 4
+    going_on = engine.manager.prepare_store(others, under_way)
+    assert going_on.keys_to_store == []  # its pages are of former weights
+    engine.settle()
+
+    new, newer = engine.announced("d", 2)
+    engine.store(new, newer)
+    engine.settle()
+    assert look(engine, new, newer) == [LookupResult.HIT] * 2
+    assert [bool(blocks) for blocks in engine.tier.lookup([*keys, *others, *newer])] == [True] * 2 + [False] * 4
 
 
 def test_a_session_stays_in_memory_from_its_first_image_on(engine):

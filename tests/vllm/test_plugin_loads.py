@@ -234,6 +234,17 @@ def test_strangers_find_nothing(llama: Served, tmp_path: Path) -> None:
     assert again["promoted"] > 0
 
 
+@pytest.mark.every_vllm
+def test_weights_that_are_loaded_into_the_engine_part_what_they_compute(tmp_path: Path) -> None:
+    transfer = transfer_config(memory="8MiB", disk=str(tmp_path / "disk"), disk_size="64MiB", digests=str(tmp_path))
+    model, other = make_model("gemma3", tmp_path / "model"), make_model("gemma3", tmp_path / "other", seed=1)
+    seen = play("reloaded", model=model, other=other, transfer=transfer)
+    assert seen["other"][1] == [0]
+    assert seen["other"][0] != seen["first"][0]
+    assert seen["memory"] == [seen["other"][0], [NUM_HIT]]
+    assert seen["again"] == [seen["first"][0], [NUM_HIT]]
+
+
 def test_salts_part_requests(llama: Served) -> None:
     seen = play("salts", model=llama.model, transfer=transfer_config(memory="8MiB"))
     assert seen["found"] == [0, NUM_HIT, 0, 0]

@@ -18,6 +18,8 @@ from octavo.vllm_plugin.ranks import (
     shared_name,
     sweep,
     take_reports,
+    take_weights_changed,
+    tell_weights_changed,
 )
 
 GROUP = GroupReport(group_id=0, rule=GroupRule.WHOLE, reach_tokens=0, tokens_per_block=16, page_bytes=4096)
@@ -51,6 +53,19 @@ def test_all_ranks_in_order_and_nothing_stays(folder):
     assert list(folder.iterdir()) == []
 
 
+def test_word_of_new_weights_is_taken_once(folder):
+    assert not take_weights_changed("vllm-x")
+    for rank in (0, 1):
+        tell_weights_changed("vllm-x", report(rank))
+    assert take_weights_changed("vllm-x")
+    assert not take_weights_changed("vllm-x")
+    tell_weights_changed("vllm-x", report(process=NO_PROCESS))
+    leave_report("vllm-x", report(0))
+    take_reports("vllm-x", 1)
+    assert not take_weights_changed("vllm-x")  # it was of an engine before
+    assert list(folder.iterdir()) == []
+
+
 def test_engines_do_not_meet():
     assert shared_name("a") != shared_name("b")
     assert "/" not in shared_name("../a")
@@ -80,6 +95,7 @@ def test_sweep_removes_what_the_dead_left(folder):
     Segment.create(str(folder / "octavo-vllm-dead"), plan).close()
     leave_report("vllm-live", report())
     leave_report("vllm-gone", report(process=NO_PROCESS))
+    tell_weights_changed("vllm-gone", report(process=NO_PROCESS))
     old = time.time() - 3600
     for path in folder.iterdir():
         os.utime(path, (old, old))

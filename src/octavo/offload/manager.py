@@ -120,6 +120,9 @@ class OffloadingManager:
         in memory, on its way there, or on the first tier that has it."""
         return self._finder.held_blocks(keys)
 
+    def keys_in_memory(self) -> list[OffloadKey]:
+        return [OffloadKey(key) for shard in self._resident.index.parts() for key in shard]
+
     @property
     def logs_changes(self) -> bool:
         """Whether `take_changes` has something to say."""

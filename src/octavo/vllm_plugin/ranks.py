@@ -111,7 +111,27 @@ def shared_name(engine_id: str) -> str:
 
 def leave_report(name: str, report: RankReport) -> None:
     """Leaves a report for the engine's scheduler. It replaces the report of an earlier engine."""
-    path = _report_path(name, report.rank)
+    _write(_report_path(name, report.rank), report)
+
+
+def tell_weights_changed(name: str, report: RankReport) -> None:
+    """Leaves word for the engine's scheduler that weights are loaded into the running engine. It is a rank's report
+    once more, so that it is removed like one."""
+    path = _changed_path(name)
+    if not path.exists():
+        _write(path, report)
+
+
+def take_weights_changed(name: str) -> bool:
+    """Whether a rank has left such word since the last call. All ranks leave the same."""
+    path = _changed_path(name)
+    if not path.exists():
+        return False
+    path.unlink(missing_ok=True)
+    return True
+
+
+def _write(path: Path, report: RankReport) -> None:
     draft = path.with_suffix(f".{os.getpid()}")
     with suppress(FileNotFoundError):
         draft.unlink()
@@ -128,6 +148,7 @@ def take_reports(name: str, num_ranks: int, wait_s: float = _WAIT_S) -> list[Ran
     versions that do not."""
     deadline = time.monotonic() + wait_s
     paths = [_report_path(name, rank) for rank in range(num_ranks)]
+    take_weights_changed(name)  # of an earlier engine
     while missing := [path for path in paths if not path.exists()]:
         if time.monotonic() >= deadline:
             raise OffloadError(
@@ -172,6 +193,11 @@ def _is_abandoned(path: Path) -> bool:
 def _report_path(name: str, rank: int) -> Path:
     path = segment_path(name)
     return path.with_name(f"{path.name}.rank{rank}")
+
+
+def _changed_path(name: str) -> Path:
+    path = segment_path(name)
+    return path.with_name(f"{path.name}.ranks-weights")
 
 
 def _read(path: Path) -> RankReport:

@@ -47,6 +47,8 @@ class RequestState:
         self._may_read_tiers = self.may_load and allows(Medium.STORAGE, Locality.LOCAL)
         self.keeps_media = True
         """Whether it goes below memory also with images, audio or video."""
+        self.is_confined = False
+        """Whether it never goes below memory."""
         self.looks = Looks()
         """Notes for the question why it resumed where it did; empty if nobody may ask."""
         self.gave_up_waiting = False
@@ -92,7 +94,7 @@ class RequestState:
     def stays_in_memory(self) -> bool:
         """Whether nothing of the request is read from tiers or written to them. A session, which goes on with what its
         client streams, may get its first image late."""
-        return not self.keeps_media and may_have_media(self._request)
+        return self.is_confined or (not self.keeps_media and may_have_media(self._request))
 
     @property
     def may_promote(self) -> bool:

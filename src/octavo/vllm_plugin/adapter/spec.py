@@ -2,8 +2,10 @@
 
 import logging
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from functools import partial
 from inspect import signature
 from typing import Any
 
@@ -31,11 +33,21 @@ from octavo.vllm_plugin.adapter.known_pages import KnownPage, know_pages
 from octavo.vllm_plugin.adapter.manager import OctavoManager
 from octavo.vllm_plugin.adapter.metrics import DEFINITIONS, unregister_metrics
 from octavo.vllm_plugin.adapter.recording import RecorderOfRequests
+from octavo.vllm_plugin.adapter.weights import watch_weights
 from octavo.vllm_plugin.adapter.worker import OctavoWorker, as_canonical
 from octavo.vllm_plugin.config import PluginConfig, find_replica
 from octavo.vllm_plugin.groups import groups_of_engine, has_state
 from octavo.vllm_plugin.identity import describe_parts, digest_models, make_namespace, why_apart, why_not_kept
-from octavo.vllm_plugin.ranks import RankReport, check_alike, leave_report, shared_name, sweep, take_reports
+from octavo.vllm_plugin.ranks import (
+    RankReport,
+    check_alike,
+    leave_report,
+    shared_name,
+    sweep,
+    take_reports,
+    take_weights_changed,
+    tell_weights_changed,
+)
 from octavo.vllm_plugin.shared_arena import RankArena, SharedArena, plan_shared
 from octavo.why import MissLog
 
@@ -73,6 +85,11 @@ class OctavoOffloadingSpec(OffloadingSpec):
         pages = know_pages(self.config, vllm_config, kv_cache_config, caches)
         report = describe_rank(self.config, vllm_config, kv_cache_config, caches, pages)
         leave_report(self._name, report)
+        if not watch_weights(sys._getframe(1), partial(tell_weights_changed, self._name, report)):  # noqa: SLF001
+            logger.warning(
+                "Octavo cannot see in this vLLM whether weights are loaded into the running engine: do not load any, "
+                "or leave disk, tiers and shared out, and reset the caches after each load"
+            )
         return OctavoWorker(
             caches,
             report.groups,
@@ -161,6 +178,7 @@ class OctavoOffloadingSpec(OffloadingSpec):
                 device=reports[0].device,
                 recorder=recorder,
                 misses=None if departures is None else MissLog(departures, groups, manager.media.cold_starts),
+                weights_changed=partial(take_weights_changed, self._name),
             )
             to_close.pop_all()
             return octavo
