@@ -121,7 +121,7 @@ class OffloadingManager:
         return self._finder.held_blocks(keys)
 
     def keys_in_memory(self) -> list[OffloadKey]:
-        return [OffloadKey(key) for shard in self._resident.index.parts() for key in shard]
+        return list(map(OffloadKey, self._resident.index))
 
     @property
     def logs_changes(self) -> bool:
