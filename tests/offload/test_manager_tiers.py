@@ -118,6 +118,16 @@ class TestTiersBelow:
         assert tiered.store(*(wanted(n) for n in range(300, 300 + NUM_SLOTS))) == NUM_SLOTS
         assert tiered.manager.lookup([key_of(0), key_of(1)]) == [RETRY, RETRY]
 
+    def test_what_is_held_for_who_waits_does_not_move(self, tiered):
+        """An engine that is paused until nothing moves would wait for a request that waits for the end of the pause."""
+        evicted_to_tier(tiered, 0)
+        tiered.manager.promote([wanted(0)], tiered.now, tiered.now + 500)
+        assert tiered.manager.is_moving()
+        tiered.settle()
+        assert tiered.manager.lookup([key_of(0)]) == [HIT]
+        assert not tiered.manager.is_moving()
+        assert tiered.manager.has_pending_work(), "the hold ends one day"
+
     def test_who_asks_after_another_gave_up_has_a_read_chunk_held(self, tiered):
         evicted_to_tier(tiered, 0)
         tiered.manager.promote([wanted(0)], tiered.now, tiered.now + 500)

@@ -312,9 +312,13 @@ class OffloadingManager:
 
     def has_pending_work(self) -> bool:
         """Whether there is a reason to poll."""
-        return (
-            self._below.is_writing or bool(self._promotions) or bool(self._resident.discards) or self.has_more_changes
-        )
+        return self.is_moving() or bool(self._promotions)
+
+    def is_moving(self) -> bool:
+        """Whether something is on its way, or to be told or freed. What was read for a request that waits may be held
+        for a minute without that."""
+        promotions, discards = self._promotions, self._resident.discards
+        return self._below.is_writing or promotions.is_reading or bool(discards) or self.has_more_changes
 
     # ---- all of it ----------------------------------------------------------------------------------------------
 

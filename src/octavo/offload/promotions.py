@@ -73,6 +73,10 @@ class Promotions:
         return bool(self._reads or self._held)
 
     @property
+    def is_reading(self) -> bool:
+        return bool(self._reads)
+
+    @property
     def heads_being_written(self) -> list[Slot]:
         return [head for read in self._reads.values() for head in read.heads]
 

@@ -232,7 +232,9 @@ class OctavoManager(OffloadingManager):
         self._is_new_step = True
 
     def has_pending_work(self) -> bool:
-        return self.manager.has_pending_work()
+        """vLLM steps on while this is true, and a pause of the engine waits for it. Requests that wait in a pause do not
+        take what was read for them."""
+        return self.manager.is_moving()
 
     def _has_given_up(self, state: RequestState) -> bool:
         now = self._clock()
