@@ -22,6 +22,8 @@ LENDING = ("tests/offload/test_lending.py",)
 STALLS = ("tests/engine/test_stalls.py",)
 POINTS = ("tests/policies/test_resume_points.py", "-k", "renews or comes_back")
 DOCUMENTS = ("tests/sim/test_policy_net.py", "-k", "documents_rather")
+LOOPS = ("tests/sim/test_policy_net.py", "-k", "part_of_a_loop")
+PASSED = ("tests/sim/test_policy_net.py", "-k", "went_through")
 COMPARED = ("tests/engine/test_compared.py", "-k", "llama and not taken")
 _OTHER_STAGED = "Narrow or Large or Direct or Units or Unpinned"
 GPU_WORKER = ("tests/transfer/test_workers.py", "-k", "TestStagedWorker and they")
@@ -277,11 +279,18 @@ ENGINE_BUGS = (
         tests=POINTS,
     ),
     Bug(
+        name="a point that requests went through is like any other inside a prompt",
+        file="policies/resume_points.py",
+        right="Role.PASSED if role is Role.BETWEEN else role",
+        wrong="role",
+        tests=PASSED,
+    ),
+    Bug(
         name="the age of a point does not count when the least is sought",
         file="policies/point_table.py",
         right="hazards.index_all[classes, ages])",
         wrong="hazards.index_all[classes, 0])",
-        tests=DOCUMENTS,
+        tests=LOOPS,
     ),
     Bug(
         name="what is asked of a lost end counts for the point before it",
