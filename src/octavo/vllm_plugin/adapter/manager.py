@@ -232,8 +232,8 @@ class OctavoManager(OffloadingManager):
         self._is_new_step = True
 
     def has_pending_work(self) -> bool:
-        """vLLM steps on while this is true, and a pause of the engine waits for it. Requests that wait in a pause do not
-        take what was read for them."""
+        """vLLM steps on while this is true, and a pause of the engine waits for it. Who waits in a pause does not take
+        what was read for it."""
         return self.manager.is_moving()
 
     def _has_given_up(self, state: RequestState) -> bool:
