@@ -80,6 +80,8 @@ def test_what_is_no_file_is_refused_by_each_of_several_engines(place):
         ({"disk": None}, "belong together"),
         ({"disk_size": -1}, "disk_size: -1 is not a size"),
         ({"keep_media": "yes"}, "keep_media"),
+        ({"offload_prompt_only": "no"}, "offload_prompt_only must be true or false, not 'no'"),
+        ({"self_describing_kv_events": "false"}, "self_describing_kv_events must be true or false"),
         ({"policy": "mru"}, "choose one of: arc, lru, resume_points"),
         ({"tiers": {"type": "disk"}}, "tiers must be a list"),
         ({"shared": "ftp://bucket"}, "shared.url must be s3://"),

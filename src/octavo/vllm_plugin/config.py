@@ -44,8 +44,8 @@ class _ExtraConfig(Settings, frozen=True, kw_only=True):
     spec_module_path: Any = None
     blocks_per_chunk: Any = None
     block_size: Any = None
-    offload_prompt_only: Any = None
-    self_describing_kv_events: Any = None
+    offload_prompt_only: bool | None = None
+    self_describing_kv_events: bool | None = None
     sync_load_budget_bytes: Any = None
 
     def __post_init__(self) -> None:
