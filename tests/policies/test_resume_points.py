@@ -364,9 +364,12 @@ def test_an_eviction_passes_over_a_bounded_number_of_points(groups, monkeypatch)
     writer.policy.pin(read)
     looks, can_go = [], writer.policy._points._frees_at_once
     monkeypatch.setattr(writer.policy._points, "_frees_at_once", lambda point: looks.append(point) or can_go(point))
+    searches, find_least = [], writer.policy._points._find_least
+    monkeypatch.setattr(writer.policy._points, "_find_least", lambda *part: searches.append(part) or find_least(*part))
     num_kept = len(writer.kept)
     assert writer.policy.evict(1)
     assert len(looks) <= 16, "those that are passed over, and the one that goes"
+    assert len(searches) <= 5, "each finds as many more as were passed over"
     assert len(writer.kept) == num_kept - 1
     assert all(path in writer.kept for path in paths[:40]), "what is being read stays"
     writer.policy.unpin(read)
