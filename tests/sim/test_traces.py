@@ -1,4 +1,4 @@
-"""Traces: three forms are read, and what is wrong with one is said by the number of its record."""
+"""Traces: four forms are read, and what is wrong with one is said by the number of its record."""
 
 import bz2
 import gzip
@@ -27,6 +27,20 @@ def without(key):
 
 def chat(*turns, **others):
     return {"conversations": [{"from": who, "value": text} for who, text in turns]} | others
+
+
+def session(*requests, **others):
+    """An agent's session; a request as its time and ids, or a time and a list of those of a subagent."""
+    made = [asked(since, ids) if isinstance(ids[0], int) else subagent(since, ids) for since, ids in requests]
+    return {"id": "s", "block_size": 4, "hash_id_scope": "local", "requests": made} | others
+
+
+def asked(since, ids, **others):
+    return {"t": since, "type": "n", "in": 4 * len(ids) + 1, "out": 3, "hash_ids": ids} | others
+
+
+def subagent(since, requests):
+    return {"t": since, "type": "subagent", "requests": [asked(later, ids) for later, ids in requests]}
 
 
 def test_ids_of_blocks_become_tokens(tmp_path):
@@ -161,6 +175,62 @@ def test_files_as_other_programs_write_them(tmp_path):
     assert len(read_trace(path).requests) == 2
 
 
+def test_a_session_is_an_agent_with_its_subagents(tmp_path):
+    trace = read_trace(write(tmp_path, session((0.5, [1, 2]), (2, [(0, [1, 7]), (3, [1, 7, 8])]), (4, [1, 2, 3]))))
+    assert trace.block_tokens == 4
+    assert [(r.arrival_s, r.num_prompt_tokens, r.num_output_tokens, r.session) for r in trace.requests] == [
+        (0.5, 9, 3, "s"),
+        (2, 9, 3, "s"),
+        (4, 13, 3, "s"),
+        (5, 13, 3, "s"),
+    ]
+    first, below, second, _ = [list(request.prompt()) for request in trace.requests]
+    assert first[:8] == second[:8]
+    assert first[:4] == below[:4]
+    assert first[4] != below[4]
+    assert len({first[8], below[8], second[12]}) == 3, "a short last block is nobody else's"
+
+
+def test_ids_are_a_sessions_own_unless_it_says_otherwise(tmp_path):
+    for scope, are_equal in (("local", False), ("global", True)):
+        said = session((0, [1, 2]), hash_id_scope=scope)
+        first, second = read_trace(write(tmp_path, said, said)).requests
+        assert (first.prompt()[:8] == second.prompt()[:8]).all() == are_equal
+        assert first.prompt()[8] != second.prompt()[8]
+
+
+def test_a_last_block_that_is_short_may_have_an_id(tmp_path):
+    said = session((0, [1]), (1, [1]))
+    said["requests"] = [request | {"in": 3} for request in said["requests"]]
+    first, second = read_trace(write(tmp_path, said)).requests
+    assert list(first.prompt()) == list(second.prompt())
+
+
+def test_the_next_session_begins_when_one_ends(tmp_path):
+    lengths = (9, 4, 1, 7)
+    path = write(tmp_path, *(session((0, [1]), (length, [1, 2]), id=str(length)) for length in lengths))
+    for open_sessions, begins in ((1, (0, 9, 13, 14)), (2, (0, 0, 4, 5)), (3, (0, 0, 0, 1)), (None, (0, 0, 0, 0))):
+        requests = read_trace(path, open_sessions=open_sessions).requests
+        begun = {request.session: request.arrival_s for request in reversed(requests)}
+        assert tuple(begun[str(length)] for length in lengths) == begins
+
+
+def test_a_folder_is_one_trace(tmp_path):
+    (tmp_path / "b.json").write_text(json.dumps(session((1, [1])), indent=2))
+    (tmp_path / "a.jsonl").write_text(json.dumps(session((2, [1]))) + "\n")
+    (tmp_path / "notes.txt").write_text("none")
+    requests = read_trace(tmp_path, open_sessions=1).requests
+    assert [request.place for request in requests] == ["a.jsonl, line 1, request 1", "b.json, line 1, request 1"]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=r"is a folder without files that end in \.json or \.jsonl"):
+        read_trace(tmp_path / "empty")
+
+
+def test_only_sessions_can_be_open(tmp_path):
+    with pytest.raises(InputError, match=r"has no sessions, but requests with times of their own \(--sessions\)"):
+        read_trace(write(tmp_path, mooncake()), open_sessions=4)
+
+
 def test_a_recording_knows_its_blocks(tmp_path):
     header = {"octavo_recording": 1, "block_tokens": 4}
     request = {"arrival_s": 1, "prompt_tokens": 9, "output_tokens": 4, "resumed": {"disk": 4}}
@@ -187,6 +257,13 @@ def test_a_recording_whose_last_line_is_cut_off_is_read_up_to_there(tmp_path, ca
             read_trace(write(tmp_path, text=wrong))
 
 
+def nested(depth):
+    requests = [asked(0, [1])]
+    for _ in range(depth):
+        requests = [{"t": 0, "requests": requests}]
+    return session((0, [1]), requests=requests)
+
+
 @pytest.mark.parametrize(
     ("records", "complaint"),
     [
@@ -203,6 +280,18 @@ def test_a_recording_whose_last_line_is_cut_off_is_read_up_to_there(tmp_path, ca
         ([mooncake(hash_ids=[1, True, 3])], "and has true"),
         ([mooncake(hash_ids=7)], "hash_ids must be a list of whole numbers from 0 on, not 7"),
         ([mooncake(input_length=1 << 60)], "input_length must be"),
+        ([session((0, [1]), requests=5)], "line 1: requests must be a list, not 5"),
+        ([session((0, [1])), session((0, [1]), block_size=8)], "line 2: the session has blocks of 8 tokens, and the"),
+        ([session((0, [1]), block_size=0)], "block_size must be a whole number from 1"),
+        ([session((0, [1]), requests=[asked(0, [1]), 7])], "line 1, request 2: an object is wanted, not 7"),
+        (
+            [session((0, [1]), requests=[asked(0, [1, 2], **{"in": 20})])],
+            "20 tokens take 5 blocks of 4, but there are 2",
+        ),
+        ([session((0, [1]), requests=[asked(-1, [1])])], "line 1, request 1: t must be a number from 0"),
+        ([nested(40)], "subagents are nested more than 16 deep"),
+        ([session((0, [1])), mooncake()], "line 2: block_size is missing"),
+        ([{"octavo_recording": 1, "block_tokens": 4}] * 2, "line 2: another recording begins; each must be replayed"),
         ([{"text": "hello"}], "line 1: it has text; a trace has hash_ids"),
         ([{"octavo_recording": 2}], "recordings of version 2 are not known"),
         ([chat(("human", "hi"), ("gpt", "ho")), {"conversations": [{"from": "human"}]}], "line 2: turn 1 of conver"),

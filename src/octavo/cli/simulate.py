@@ -24,7 +24,10 @@ _LEAST, _MOST = 1e-6, 1e12
 _MOST_ENGINES = 4096
 """Each takes a megabyte or more of this machine, and ten milliseconds, before the first request."""
 
-_Trace = Annotated[Path, typer.Argument(help="A trace: JSON lines with hash_ids, conversations, or a recording.")]
+_Trace = Annotated[
+    Path,
+    typer.Argument(help="A trace: a file or folder of JSON with hash_ids, sessions, or conversations; or a recording."),
+]
 _Model = Annotated[Path, typer.Option(help="A config.json, its folder, or a name in the hub's local cache.")]
 _Device = Annotated[str, typer.Option(help="Device memory for the cache, of one engine.")]
 _Memory = Annotated[str, typer.Option(help="Host memory for offloaded chunks; 0 for none.")]
@@ -47,6 +50,9 @@ _TraceBlock = Annotated[
 ]
 _Requests = Annotated[
     int | None, typer.Option(help="Only this number of requests, the first ones.", show_default=False, min=1)
+]
+_Sessions = Annotated[
+    int | None, typer.Option(help="Open at once, in a trace of agents' sessions.", show_default="16", min=1)
 ]
 _StepTokens = Annotated[int, typer.Option(help="Most tokens computed in one step.", min=1)]
 _PrefillRate = Annotated[
@@ -88,6 +94,7 @@ def simulate(
     block_size: _BlockSize = None,
     trace_block: _TraceBlock = None,
     requests: _Requests = None,
+    sessions: _Sessions = None,
     step_tokens: _StepTokens = 8192,
     prefill_rate: _PrefillRate = None,
     step_ms: _StepMs = None,
@@ -109,7 +116,7 @@ def simulate(
 
     _check_flags(sweep=sweep, compare=compare, plot=plot)
     prices = None if price is None else parse_prices(price)
-    asked = read_trace(trace, block_tokens=trace_block, most_requests=requests)
+    asked = read_trace(trace, block_tokens=trace_block, most_requests=requests, open_sessions=sessions)
     question = Question(
         model=find_model(str(model), files="config.json"),
         block_size=block_size or max(_USUAL_BLOCK, asked.block_tokens),

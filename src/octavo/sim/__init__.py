@@ -14,7 +14,8 @@ from octavo.sim.replay import check_room, replay
 from octavo.sim.report import Lost, SimReport
 from octavo.sim.routed import TOLD_AFTER_S, RoutedPlace, SeveralRouters
 from octavo.sim.speeds import Speeds
-from octavo.sim.traces import Trace, TraceRequest, read_trace
+from octavo.sim.trace_forms import read_trace
+from octavo.sim.traces import Trace, TraceRequest
 from octavo.why import Cause
 
 __all__ = [

@@ -4,7 +4,7 @@ import json
 import logging
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -16,6 +16,7 @@ _logger = logging.getLogger(__name__)
 _COMPRESSED = {b"\x1f\x8b": "gunzip", b"\x28\xb5\x2f\xfd": "unzstd", b"PK\x03\x04": "unzip", b"BZh": "bunzip2"}
 _UTF16 = (BOM_UTF16_BE, BOM_UTF16_LE, b"\0{", b"{\0", b"\0[", b"[\0")
 """How JSON begins in UTF-16, with a mark of the encoding or without one."""
+_SUFFIXES = (".json", ".jsonl")
 _LFS_POINTER = b"version https://git-lfs"
 _LONGEST_LINE_BYTES = 64 << 20
 """Of one record. A device such as /dev/zero is one line without end."""
@@ -72,30 +73,43 @@ class TraceRecord:
         return self.wrong(f"{key} must be {what}, not {shown(self.fields[key])}")
 
 
-def read_records(path: Path, *, may_be_cut_off: Callable[[Mapping[str, Any]], bool]) -> list[TraceRecord]:
-    """All records of a file. `may_be_cut_off`, by the first one: whether the last line may end in the middle, as its
-    disk was full. What the file has until there is whole."""
-    records: list[TraceRecord] = []
+def read_records(path: Path, *, may_be_cut_off: Callable[[Mapping[str, Any]], bool]) -> Iterator[TraceRecord]:
+    """All records of a file, or of a folder's files in the order of their names. `may_be_cut_off`, by the first one:
+    whether the last line may end in the middle, as its disk was full. What the file has until there is whole."""
     try:
-        with path.open("rb") as file:
-            for number, text in _texts(file):
-                try:
-                    found = _parse(number, text)
-                except BadRecordError:
-                    if not records or text.endswith(b"\n") or not may_be_cut_off(records[0].fields):
-                        raise
-                    _logger.warning("trace %r ends in the middle of a record, which is left out", str(path))
-                    break
-                if isinstance(found, list) and not records:
-                    records = [_record(f"record {index}", value) for index, value in enumerate(found, start=1)]
-                else:
-                    records.append(_record(f"line {number}", found))
+        if not path.is_dir():
+            yield from _records_of(path, may_be_cut_off)
+            return
+        files = sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES)
+        if not files:
+            raise InputError(f"is a folder without files that end in {' or '.join(_SUFFIXES)}")
+        for file in files:
+            for record in _records_of(file, may_be_cut_off):
+                yield replace(record, place=f"{file.name}, {record.place}")
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}") from None
-    return records
 
 
-def _record(place: str, value: object) -> TraceRecord:
+def _records_of(path: Path, may_be_cut_off: Callable[[Mapping[str, Any]], bool]) -> Iterator[TraceRecord]:
+    first: TraceRecord | None = None
+    with path.open("rb") as file:
+        for number, text in _texts(file):
+            try:
+                found = _parse(number, text)
+            except BadRecordError:
+                if first is None or text.endswith(b"\n") or not may_be_cut_off(first.fields):
+                    raise
+                _logger.warning("trace %r ends in the middle of a record, which is left out", str(path))
+                return
+            if isinstance(found, list) and first is None:
+                yield from [record_of(f"record {index}", value) for index, value in enumerate(found, start=1)]
+            else:
+                record = record_of(f"line {number}", found)
+                first = first or record
+                yield record
+
+
+def record_of(place: str, value: object) -> TraceRecord:
     if not isinstance(value, dict):
         raise BadRecordError(f"{place}: an object is wanted, not {shown(value)}")
     return TraceRecord(place, value)
@@ -114,20 +128,21 @@ def _parse(number: int, text: bytes) -> object:
 
 
 def _texts(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """The lines that are not empty, each with its number, or all of the file if the first of them begins a list."""
+    """The lines that are not empty, each with its number, or all of the file if the first of them begins a list, or an
+    object of several lines."""
     number = 0
-    may_begin_list = True
+    is_first = True
     while line := file.readline(_LONGEST_LINE_BYTES + 1):
         number += 1
         line = line.removeprefix(BOM_UTF8)
-        if may_begin_list:
+        if is_first:
             _refuse_others(line)
-        if may_begin_list and line.lstrip().startswith(b"["):
+        if is_first and (line.lstrip().startswith(b"[") or line.strip() == b"{"):
             line += file.read()
         elif len(line) > _LONGEST_LINE_BYTES:
             raise InputError(f"has more than {_LONGEST_LINE_BYTES:,} bytes in one line")
         if line.strip():
-            may_begin_list = False
+            is_first = False
             yield number, line
 
 

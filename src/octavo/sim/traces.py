@@ -1,51 +1,18 @@
 """Traces: the requests' arrival times, their numbers of tokens, and which of their blocks are equal.
 
-Three forms are read, told apart by their first record, one JSON object a line (the second also as one JSON list):
-
-    hash ids        {"timestamp": 27, "input_length": 1100, "output_length": 50, "hash_ids": [0, 1, 2]}
-                    Mooncake's (milliseconds, blocks of 512 tokens) and Qwen-Bailian's (seconds, blocks of 16; known
-                    by "chat_id", which names a request; "parent_chat_id" names the one that it goes on with)
-    conversations   {"id": "x", "conversations": [{"from": "human", "value": "..."}, {"from": "gpt", "value": "..."}]}
-                    ShareGPT's, or with "messages" or "conversation", "role" and "content" as chat APIs, LMSYS-Chat
-                    and WildChat have them. Each turn of an assistant is a request with all that was said before.
-    recordings      of an engine (`octavo serve --record`): the first line names the version and the block size
-
 Equal ids are equal blocks with equal prefixes; no text is needed. A request's tokens are made of its ids:
 
     ids [7, 9], blocks of 4, 6 tokens    ->    7 7 7 7 9 9
 """
 
-import re
-import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
-from pathlib import Path
 from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
-from octavo.errors import InputError
-from octavo.recording import RECORDING_KEY, RECORDING_VERSION
-from octavo.settings import shown
-from octavo.sim.trace_records import BadRecordError, TraceRecord, read_records
-from octavo.units import counted
-
-MOONCAKE_BLOCK_TOKENS = 512
-BAILIAN_BLOCK_TOKENS = 16
-
 Tokens = npt.NDArray[np.int32]
-_ASSISTANTS = ("gpt", "assistant", "model", "chatgpt", "bing", "bard", "bot")
-_CONVERSATIONS = ("conversations", "conversation", "messages")
-_LARGEST_ID = (1 << 31) - 1
-_MOST_SPEAKERS = 5
-_WORD = re.compile(
-    r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3000-\u9fff\uf900-\ufaff\uff00-\uffef\U0001f000-\U0003ffff]"
-    r"|[^\s\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3000-\u9fff\uf900-\ufaff\uff00-\uffef\U0001f000-\U0003ffff]+"
-)
-"""A word, or one character of a script that has no spaces between words (Thai, Lao, Burmese, Khmer, Chinese, Japanese),
-or one emoji."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,159 +85,30 @@ class Trace:
         return self.longest_request.num_tokens
 
 
-def read_trace(path: Path, *, block_tokens: int | None = None, most_requests: int | None = None) -> Trace:
-    """Reads a trace. `block_tokens`: its ids' block size, if the file does not tell it and the usual one is wrong."""
-    what = f"trace {str(path)!r}"
-    try:
-        records = read_records(path, may_be_cut_off=lambda first: RECORDING_KEY in first)
-        requests = _read(records, block_tokens)
-    except BadRecordError as error:
-        raise InputError(f"{what}, {error}") from None
-    except InputError as error:
-        raise InputError(f"{what} {error}") from None
-    requests.sort(key=lambda request: request.arrival_s)
-    requests = requests[:most_requests]
-    return Trace(requests=requests, block_tokens=requests[0].block_tokens)
-
-
-def _read(records: Sequence[TraceRecord], block_tokens: int | None) -> list[TraceRequest]:
-    if not records:
-        raise InputError("has no requests")
-    first = records[0]
-    if RECORDING_KEY in first.fields:
-        requests = list(_read_recording(records, block_tokens))
-    elif any(key in first.fields for key in _CONVERSATIONS):
-        requests = _read_conversations(records)
-    elif "hash_ids" in first.fields:
-        requests = list(_read_hash_ids(records, block_tokens))
-    else:
-        raise first.wrong(
-            f"it has {', '.join(sorted(map(str, first.fields))) or 'nothing'}; a trace has hash_ids, or conversations, "
-            f"or is a recording of octavo's"
-        )
-    if not requests:
-        raise InputError("has no requests")
-    return requests
-
-
-def _read_hash_ids(records: Sequence[TraceRecord], block_tokens: int | None) -> Iterator[TraceRequest]:
-    is_bailian = "chat_id" in records[0].fields
-    size = block_tokens or (BAILIAN_BLOCK_TOKENS if is_bailian else MOONCAKE_BLOCK_TOKENS)
-    known = _Ids()
-    session_of: dict[str, str] = {}
-    """By the name of a request: the name of the first one of its conversation."""
-    for record in records:
-        prompt = record.count("input_length", least=1)
-        ids = record.ids("hash_ids")
-        if len(ids) != -(-prompt // size):
-            raise record.wrong(
-                f"an input_length of {prompt} takes {counted(-(-prompt // size), 'block')} of {size}, but there are "
-                f"{len(ids)} hash_ids; if the trace has blocks of another size, say so (--trace-block)"
-            )
-        stamp = record.number("timestamp")
-        yield TraceRequest(
-            arrival_s=stamp if is_bailian else stamp / 1000,
-            num_prompt_tokens=prompt,
-            num_output_tokens=record.count("output_length", least=0),
-            block_ids=np.array(known.of(ids), dtype=np.int32),
-            block_tokens=size,
-            knows_output=False,
-            session=_session(record, session_of),
-            place=record.place,
-        )
-
-
-def _session(record: TraceRecord, session_of: dict[str, str]) -> str:
-    """The conversation of a request that has a name, and may name the request that it goes on with (-1 if none)."""
-    own, parent = record.name("chat_id"), record.name("parent_chat_id")
-    if not own:
-        return ""
-    return session_of.setdefault(own, own if parent in ("", "-1") else session_of.setdefault(parent, parent))
-
-
-def _read_conversations(records: Sequence[TraceRecord]) -> list[TraceRequest]:
-    """Reads conversations, one after the other, a turn per second. Words stand for tokens."""
-    ticks = count()
-    requests: list[TraceRequest] = []
-    speakers: dict[str, None] = {}
-    for number, record in enumerate(records, start=1):
-        said: list[int] = []
-        for who, text in _turns_of(record):
-            speakers[who] = None
-            spoken = f"{who}: {text}"
-            words = [zlib.crc32(word.encode(errors="surrogatepass")) & _LARGEST_ID for word in _WORD.findall(spoken)]
-            if who.lower() in _ASSISTANTS and said:
-                requests.append(
-                    TraceRequest(
-                        arrival_s=float(next(ticks)),
-                        num_prompt_tokens=len(said),
-                        num_output_tokens=len(words),
-                        block_ids=np.array([*said, *words], dtype=np.int32),
-                        block_tokens=1,
-                        session=record.name("id") or record.name("conversation_id") or str(number),
-                        place=record.place,
-                    )
-                )
-            said += words
-    if not requests:
-        raise InputError(
-            f"has no requests: one is a turn of {', '.join(_ASSISTANTS)} after another's, and there are "
-            f"{', '.join(map(shown, list(speakers)[:_MOST_SPEAKERS])) or 'no turns'}"
-        )
-    return requests
-
-
-def _turns_of(record: TraceRecord) -> Iterator[tuple[str, str]]:
-    """The speaker and the text of each turn."""
-    key = next((key for key in _CONVERSATIONS if key in record.fields), _CONVERSATIONS[0])
-    turns = record.fields.get(key)
-    if not isinstance(turns, list):
-        raise record.wrong(f"{key} must be a list of turns, not {shown(turns)}")
-    for number, turn in enumerate(turns, start=1):
-        text = turn.get("value", turn.get("content", "")) if isinstance(turn, dict) else None
-        who = turn.get("from", turn.get("role")) if isinstance(turn, dict) else None
-        if isinstance(text, list):  # a content's parts; only texts count
-            text = " ".join(str(part.get("text", "")) for part in text if isinstance(part, dict))
-        if who is None or not isinstance(text, str | None) or not {"value", "content"} & turn.keys():
-            raise record.wrong(f"turn {number} of {key} must have from and value, or role and content, as texts")
-        yield str(who), text or ""
-
-
-def _read_recording(records: Sequence[TraceRecord], block_tokens: int | None) -> Iterator[TraceRequest]:
-    header = records[0]
-    if header.fields[RECORDING_KEY] != RECORDING_VERSION:
-        raise header.wrong(f"recordings of version {shown(header.fields[RECORDING_KEY])} are not known to this octavo")
-    size = header.count("block_tokens", least=1)
-    if block_tokens not in (None, size):
-        raise header.wrong(f"the recording has blocks of {size} tokens, not {block_tokens} (--trace-block)")
-    known = _Ids()
-    for record in records[1:]:
-        hashes = record.ids("blocks")
-        prompt = record.count("prompt_tokens", least=1)
-        output = record.count("output_tokens", least=0)
-        num_blocks = -(-(prompt + output) // size)
-        tail = [known.of_nobody()] * max(0, num_blocks - len(hashes))  # blocks after the last full one
-        yield TraceRequest(
-            arrival_s=record.number("arrival_s"),
-            num_prompt_tokens=prompt,
-            num_output_tokens=output,
-            block_ids=np.array([*known.of(hashes), *tail], dtype=np.int32),
-            block_tokens=size,
-            resumed=record.fields.get("resumed") or {},
-            place=record.place,
-        )
-
-
-class _Ids:
+class BlockIds:
     """Numbers from 1 on, in the order in which names first come."""
 
     def __init__(self) -> None:
         self._numbers: dict[int, int] = {}
+        self._last = 0
 
     def of(self, names: Iterable[int]) -> list[int]:
-        numbers = self._numbers
-        return [numbers.setdefault(name, len(numbers) + 1) for name in names]
+        """The numbers of blocks with these names."""
+        numbers, last = self._numbers, self._last
+        found = []
+        for name in names:
+            number = numbers.get(name)
+            if number is None:
+                number = numbers[name] = last = last + 1
+            found.append(number)
+        self._last = last
+        return found
 
     def of_nobody(self) -> int:
-        """A number that no other request has."""
-        return self._numbers.setdefault(-len(self._numbers) - 1, len(self._numbers) + 1)
+        """A number that no other block has."""
+        self._last += 1
+        return self._last
+
+    def forget_names(self) -> None:
+        """The same names are of other blocks from here on."""
+        self._numbers.clear()
