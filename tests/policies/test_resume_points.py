@@ -223,6 +223,22 @@ def test_the_last_to_leave_a_fork_counts_what_was_shared():
     assert writer.kept == [[9]]
 
 
+def test_each_side_of_a_fork_is_worth_what_it_keeps_of_the_beginning_too():
+    """Given up alone neither frees the long beginning, and both together do. So they are not worth as much per slot as
+    if each had only its own end."""
+    writer = Writer(num_slots=40)
+    beginning = [0] * 20
+    for tail in (1, 2):
+        writer.store([*beginning, tail])
+    writer.store([3] * 28)
+    writer.use([3] * 28)
+    for symbol in (4, 5):
+        writer.store([symbol] * 4)
+    while [*beginning, 2] in writer.kept:
+        writer.evict()
+    assert sorted(writer.kept) == [[3] * 28, [4] * 4, [5] * 4]
+
+
 def test_a_former_turn_has_its_place_by_its_last_use():
     """Not by when the later turn went: else all conversations were nibbled in turn."""
     writer = Writer(groups=(policy_suite.FULL,), is_rival=True)  # ARC, which leads in the net, counts the turns as uses

@@ -277,11 +277,12 @@ class PointKeeper:
         num_slots = self._exclusive_slots(point)
         is_followed = self._num_followers(point) > 0
         if self._is_plain:
-            tokens = max(1, num_slots) * self._main_group.tokens_per_chunk
+            tokens, shared = max(1, num_slots) * self._main_group.tokens_per_chunk, 0
         else:
             below = self._point_below(point)
             tokens = self._points.num_tokens[point] - (self._points.num_tokens[below] if below else 0)
-        self._points.set_worth(point, num_slots, tokens, is_followed=is_followed)
+            shared = 0 if is_followed else self._stretches.shared_slots(self._points.tips[point])
+        self._points.set_worth(point, num_slots, shared, tokens, is_followed=is_followed)
 
     def _exclusive_slots(self, point: int) -> int:
         """The slots that become free if a point is given up and nobody reads them."""

@@ -59,6 +59,9 @@ class PointTable:
         self.last_use = array("q", [0])
         self.freed = array("q", [0])
         """Per point: the slots that become free when it is given up and nobody reads them."""
+        self.shared = array("q", [0])
+        """Per point: its part in slots that it keeps together with others that follow the same point, as when it was
+        last reckoned. None of them would go with it alone, and all with all of them."""
         self.lives = array("q", [0])
         self.classes = array("b", [0])
         self.roles = array("b", [0])
@@ -178,11 +181,12 @@ class PointTable:
         is_wanted = point in self._weights and self._weighed.weight_of(point) > 1.0
         table = hazards.index_own if self.is_followed[point] and not is_wanted else hazards.index_all
         index = table[self.classes[point], hazards.age_of(self.now - self.last_use[point])]
-        return float(index) * self.tokens_saved[point] / max(1, self.freed[point])
+        return float(index) * self.tokens_saved[point] / max(1, self.freed[point] + self.shared[point])
 
-    def set_worth(self, point: int, num_slots: int, tokens_saved: int, *, is_followed: bool) -> None:
+    def set_worth(self, point: int, num_slots: int, shared: int, tokens_saved: int, *, is_followed: bool) -> None:
         """Says what a point is worth, before its first life begins, or since a neighbour came or went."""
-        self.freed[point], self.tokens_saved[point], self.is_followed[point] = num_slots, tokens_saved, is_followed
+        self.freed[point], self.shared[point] = num_slots, shared
+        self.tokens_saved[point], self.is_followed[point] = tokens_saved, is_followed
         if point in self._weights:
             if num_slots:
                 self._weighed.changed(point)
@@ -257,7 +261,8 @@ class PointTable:
         is_followed = np.frombuffer(self.is_followed, np.int8)[here][places]
         ages = np.searchsorted(hazards.ages, self.now - last_use, side="right") - 1
         index = np.where(is_followed, hazards.index_own[classes, ages], hazards.index_all[classes, ages])
-        worth = index * np.frombuffer(self.tokens_saved, np.int64)[here][places] / freed[places]
+        slots = freed[places] + np.frombuffer(self.shared, np.int64)[here][places]
+        worth = index * np.frombuffer(self.tokens_saved, np.int64)[here][places] / slots
         worth *= 1 + _TIE * last_use / (1 + self.now)
         num_passed = _MOST_PASSED - self._num_to_pass
         count = min(len(places), max(-(-len(places) // _SHARE_FOUND), num_passed))

@@ -122,6 +122,16 @@ class StretchColumns:
             number = self.befores[number]
         return num_slots
 
+    def shared_slots(self, number: int) -> int:
+        """The part of a stretch in what it holds together with others, down to the next point before it: if two
+        sequences go on from a stretch, half of it."""
+        before, num_sharing, num_slots = number, self.num_holders[number], 0.0
+        while (before := self.befores[before]) and not self.points[before]:
+            num_sharing *= self.num_holders[before]
+            if num_sharing > 1:
+                num_slots += self.chunk_slots[before] * len(self.keys[before]) / num_sharing
+        return round(num_slots)
+
     def _new_number(self) -> int:
         """The number of a new stretch, with empty columns."""
         if self._free:
