@@ -4,16 +4,20 @@
         --device 40GiB --memory 60GiB 160GiB 500GiB
     python benchmarks/compare_trace_policies.py TRACE --requests 2000 --skip 0 2000 4000 8000 \
         --model examples/models/gpt-oss-20b.json --device 10GiB --memory 40GiB 130GiB 400GiB
+    python benchmarks/compare_trace_policies.py FOLDER --requests 40 --skip 0 40 80 --block-size 512 \
+        --model examples/models/gpt-oss-20b.json --device 16GiB --memory 8GiB 24GiB 72GiB
 
-Runs `octavo simulate` for each, on stretches of the trace that begin after `--skip` requests. All three policies store
-what the writer promises. "Gap": how much of what LRU misses, of all that had been computed before, the default resumes.
-"Ahead": points of a hundred that it resumes more than the better of LRU and ARC.
+Runs `octavo simulate` for each, on stretches of the trace that begin after `--skip` requests, or after as many sessions
+of a folder with one in each file. All three policies store what the writer promises. "Gap": how much of what LRU
+misses, of all that had been computed before, the default resumes. "Ahead": points of a hundred that it resumes more
+than the better of LRU and ARC.
 """
 
 import argparse
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -30,6 +34,7 @@ def main() -> None:
     parser.add_argument("--model", required=True)
     parser.add_argument("--device", required=True)
     parser.add_argument("--memory", nargs="+", required=True)
+    parser.add_argument("--block-size", default=[], nargs=1)
     args = parser.parse_args()
     print(f"{'skip':>6}{'memory':>10}" + "".join(f"{policy:>15}" for policy in POLICIES) + f"{'seen':>8}{'gap':>8}")
     won = missed = 0.0
@@ -55,10 +60,18 @@ def main() -> None:
 
 
 def write_stretch(trace: Path, skip: int, num_requests: int, folder: Path) -> Path:
-    stretch = folder / trace.name
-    with trace.open() as lines:
-        stretch.write_text("".join(islice(lines, skip, skip + num_requests)))
+    stretch = folder / "stretch.jsonl"
+    with stretch.open("w") as chosen:
+        for line in islice(lines_of(trace), skip, skip + num_requests):
+            chosen.write(line.strip() + "\n")
     return stretch
+
+
+def lines_of(trace: Path) -> Iterator[str]:
+    """The lines of a file, or of a folder's files, which have one each."""
+    for path in sorted(trace.glob("*.json*")) if trace.is_dir() else [trace]:
+        with path.open() as lines:
+            yield from lines
 
 
 def share_of(won: float, missed: float) -> str:
@@ -69,6 +82,7 @@ def share_of(won: float, missed: float) -> str:
 def simulate(args: argparse.Namespace, trace: Path, memory: str, policy: str) -> Any:
     command = [sys.executable, "-m", "octavo", "simulate", str(trace), "--model", args.model]
     command += ["--device", args.device, "--memory", memory, "--policy", policy, "--json"]
+    command += [f"--block-size={size}" for size in args.block_size]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(done.stderr)
