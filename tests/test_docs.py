@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from octavo.router import ROUTER_METRICS, SELECTION_METRICS
+from octavo.errors import InputError
+from octavo.router import ROUTER_METRICS, SELECTION_METRICS, EngineAddress
 from octavo.server import METRICS
 
 ROOT = Path(__file__).parents[1]
@@ -95,3 +96,12 @@ def test_metrics_that_the_docs_name_are_there():
     assert named
     known = {metric.name for metrics in (*METRICS.values(), ROUTER_METRICS, SELECTION_METRICS) for metric in metrics}
     assert named - known == set()
+
+
+def test_all_options_of_an_engine_are_explained():
+    with pytest.raises(InputError) as refused:
+        EngineAddress.parse("http://127.0.0.1:8000,no=option")
+    options = re.search(r"is not one of (.*) with a value", str(refused.value)).group(1).split(", ")
+    rows = [line for line in (ROOT / "docs/configuration.md").read_text().splitlines() if line.startswith("| `engine` |")]
+    assert len(rows) == 2, "of octavo route and octavo epp"
+    assert [option for option in options for row in rows if f"{option}=" not in row] == []

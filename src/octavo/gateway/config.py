@@ -17,8 +17,8 @@ class PickerConfig(Settings, frozen=True, kw_only=True):
 
     engines: tuple[str, ...] = field(name="engine", default=())
     """An engine's URL; once for each engine. Options may follow it, a comma before each: name=NAME,
-    events=tcp://HOST:PORT, replay=tcp://HOST:PORT, keys=FOLDER. dns://NAME:PORT is one engine at each address of the
-    name."""
+    events=tcp://HOST:PORT, replay=tcp://HOST:PORT, keys=FOLDER, hash=ALGORITHM, seed=SEED, ranks=NUMBER, store=NAME.
+    dns://NAME:PORT is one engine at each address of the name."""
     host: str = "127.0.0.1"
     """The address to listen on."""
     port: Annotated[int, Meta(ge=0, le=65535)] = 9002

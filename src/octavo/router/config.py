@@ -17,8 +17,8 @@ class RouterConfig(HttpConfig, frozen=True, kw_only=True):
 
     engines: tuple[str, ...] = field(name="engine", default=())
     """An engine's URL; once for each engine. Options may follow it, a comma before each: name=NAME,
-    events=tcp://HOST:PORT, replay=tcp://HOST:PORT, keys=FOLDER, hash=ALGORITHM, seed=SEED. dns://NAME:PORT is one
-    engine at each address of the name."""
+    events=tcp://HOST:PORT, replay=tcp://HOST:PORT, keys=FOLDER, hash=ALGORITHM, seed=SEED, ranks=NUMBER, store=NAME.
+    dns://NAME:PORT is one engine at each address of the name."""
     tenants: Path | None = None
     """The file of tenants' keys that the engines have: the router lets these clients in, hands their keys on, and knows
     what each tenant has cached."""
