@@ -86,7 +86,7 @@ def sheets() -> str:
         ]
     parts += [
         box(20, 244, 14, 14, "empty"),
-        text(42, 256, "a page that nobody holds: any request of the same page class may take it", "small"),
+        text(42, 256, "a page that nobody holds: the next block of the same page class may take it", "small"),
     ]
     return picture(740, 276, "A pool of equal sheets, each cut into the pages of one page class", parts)
 
