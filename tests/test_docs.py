@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,33 @@ def test_all_options_of_an_engine_are_explained():
     with pytest.raises(InputError) as refused:
         EngineAddress.parse("http://127.0.0.1:8000,no=option")
     options = re.search(r"is not one of (.*) with a value", str(refused.value)).group(1).split(", ")
-    rows = [line for line in (ROOT / "docs/configuration.md").read_text().splitlines() if line.startswith("| `engine` |")]
+    rows = [
+        line for line in (ROOT / "docs/configuration.md").read_text().splitlines() if line.startswith("| `engine` |")
+    ]
     assert len(rows) == 2, "of octavo route and octavo epp"
     assert [option for option in options for row in rows if f"{option}=" not in row] == []
+
+
+_ROW_OF_A_MAP = re.compile(r"^    ([a-z_]+(?:(?:, | -> )[a-z_]+)*) {3,}[^ ]", re.MULTILINE)
+
+
+def source_of(folder, name):
+    """The text of a module or of a package."""
+    files = [folder / f"{name}.py", *(folder / name).glob("*.py")]
+    return "".join(file.read_text() for file in files if file.exists())
+
+
+def test_the_maps_of_packages_are_true():
+    """The modules that a package's docstring names are there, and an arrow leads to a module that is imported."""
+    wrong, num_rows = [], 0
+    for package in (ROOT / "src").rglob("__init__.py"):
+        folder = package.parent
+        for row in _ROW_OF_A_MAP.findall(ast.get_docstring(ast.parse(package.read_text())) or ""):
+            num_rows += 1
+            steps = [step.split(", ") for step in row.split(" -> ")]
+            wrong += [f"{folder / name}" for step in steps for name in step if not source_of(folder, name)]
+            for callers, called in pairwise(steps):
+                text = "".join(source_of(folder, name) for name in callers)
+                wrong += [f"{folder}: {row}" for name in called if f".{name} import" not in text]
+    assert num_rows > 50
+    assert wrong == []

@@ -1,4 +1,18 @@
-"""What requests ask of offloading: loads, stores, promises, and the way of chunks between memory and tiers."""
+"""What requests ask of offloading: loads, stores, promises, and the way of chunks between memory and tiers.
+
+Inside, where an arrow leads to what a module calls:
+
+    scheduler                                   what an engine calls: a request's life
+    loads -> load_plan, load_choice, promises   what a waiting request loads, or computes, and which points it keeps
+    stores -> store_plan, store_pins            the points that are promised, and the chunks that keep the promise
+    hints, retentions                           how long clients say that a prompt will be wanted
+    manager -> finder, jobs                     which chunk lies in which slots of the arena, and what is on its way
+    tiers_below -> promotions, write_through    from the tiers to the arena, and from the arena to the tiers
+    lower_tier -> told_chunks                   one tier behind a fence; what is told of it
+    tenants -> quotas                           what a tenant keeps below the device
+    event_source                                from changes to events
+    config, building, shared                    settings, and the parts made of them
+"""
 
 from octavo.host import MEMORY
 from octavo.offload.building import make_offload_scheduler

@@ -1,8 +1,16 @@
-"""Eviction policies: the contract (`base`), one file for each, and what they are built of.
+"""Eviction policies: one file for each, and what they are built of.
 
-make_policy("resume_points", groups, num_slots)
+Inside, where an arrow leads to what a module calls:
 
-Another package brings one by name through an entry point:
+    base                                           the contract
+    lru, arc                                       policies that know chunks only
+    resume_points -> point_keeper                  the default policy, which keeps and gives up whole resume points
+    point_table -> weighed_points, hazards         which point goes first; how soon points are used again
+    stretches -> stretch_columns, held_stretches   runs of chunks that come and go together
+    safety_net -> rivals                           with full attention alone: the order that resumes more
+
+`make_policy("resume_points", groups, num_slots)` makes one by its name. Another package brings one
+through an entry point:
 
     [project.entry-points."octavo.eviction_policies"]
     mine = "my_package:MyPolicy"

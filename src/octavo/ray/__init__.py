@@ -1,11 +1,13 @@
 """Octavo in Ray Serve (`octavo[engine,ray]`): `serve run octavo.ray:app model=MODEL replicas=3`.
 
-arguments        what `app` is told
-application      `app`: the two deployments of an application
-replica          an engine, which answers as `octavo serve` does
-ingress          before the replicas: what clients speak to, and where a prompt's tokens are found out
-handed           what goes between the two
-request_router   `OctavoRouter`: which replica gets a request; for deployments of others too
+Inside:
+
+    arguments        what `app` is told
+    application      `app`: the two deployments of an application
+    replica          an engine, which answers as `octavo serve` does
+    ingress          before the replicas: what clients speak to, and where a prompt's tokens are found out
+    handed           what goes between the two
+    request_router   `OctavoRouter`: which replica gets a request; for deployments of others too
 """
 
 import lazy_loader

@@ -1,14 +1,16 @@
 """The router: which engine of a fleet can really resume a prompt, and which one answers it first.
 
-index       the blocks of all engines, and the resume rule over them
-placement   the engines' loads, and the choice
-address, names, facts, member, fleet     the engines, what they say of themselves, and their health
-plan_learner, feed, indexes, listener     from their events to the index
-engine_client, engine_connections     the HTTP client that asks engines
-prompt_reader     a request's prompt, and how much of it each engine could resume
-proxy, app, config   requests in, answers out
-selection     the same for those who send requests themselves
-state, metrics       what can be seen of all this
+Inside:
+
+    index                                   the blocks of all engines, and the resume rule over them
+    placement                               the engines' loads, and the choice
+    address, names, facts, member, fleet    the engines, what they say of themselves, and their health
+    plan_learner, feed, indexes, listener   from their events to the index
+    engine_client, engine_connections       the HTTP client that asks engines
+    prompt_reader                           a request's prompt, and how much of it each engine could resume
+    proxy, app, config                      requests in, answers out
+    selection                               the same for those who send requests themselves
+    state, metrics                          what can be seen of all this
 """
 
 import lazy_loader

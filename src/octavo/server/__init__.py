@@ -1,8 +1,14 @@
 """The engine's server: OpenAI's API over HTTP, metrics, and a page to look at.
 
-exchange, admission, gate     bytes in and out, within bounds
-requests -> prompts, sampling -> generation -> completions, chat     from a body to its answer
-service, app, serving     what the routes share, the routes, and the socket they are behind
+Inside, where an arrow leads to what a module calls:
+
+    serving -> app -> service               the socket, the routes, and what they share
+    connection, gate, admission, exchange   bytes in and out, within bounds; who may ask for what
+    requests, turn_request, responses       the bodies that come in and go out
+    prompts, sampling, structure, tools     from a body to what the engine is asked; calls of functions
+    generation, completions, chat, turns    from what the engine computes to an answer; `turns` is /v1/responses
+    tenants, hints, load                    whose a request is, how long it will be wanted, who else sends
+    metrics, page, voice                    what is told of all this
 """
 
 import lazy_loader

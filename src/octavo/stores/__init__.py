@@ -1,18 +1,20 @@
 """Stores on a network that engines share, each as a tier: everything but the store's own client.
 
-objects    object stores: their client, and the layout of objects
-redis      Redis and Valkey: their client
-mooncake   Mooncake Store: its client, in a process of its own
-tier       the contract of a tier; all bookkeeping, on the engine's thread
-client     what a store's client does, on the tier's own thread
-batches    many values in few round trips
-known      what the tier knows of the store: chunks that were found or stored
-health     when a store is left alone; the way back is the `Health` of all tiers
-loop       the thread with an asyncio loop
-envelope   the bytes of one chunk: verified, and perhaps encrypted; `descriptions`: of the words on a namespace
-config     what all of them let a person configure; `spec` builds a tier of it
-apart      calls that Ctrl-C does not wait for
-keeper     a store without an engine; `inventory` counts it, `verifying` reads it, `collecting` deletes
+Inside:
+
+    objects    object stores: their client, and the layout of objects
+    redis      Redis and Valkey: their client
+    mooncake   Mooncake Store: its client, in a process of its own
+    tier       the contract of a tier; all bookkeeping, on the engine's thread
+    client     what a store's client does, on the tier's own thread
+    batches    many values in few round trips
+    known      what the tier knows of the store: chunks that were found or stored
+    health     when a store is left alone; the way back is the `Health` of all tiers
+    loop       the thread with an asyncio loop
+    envelope   the bytes of one chunk: verified, and perhaps encrypted; `descriptions`: of the words on a namespace
+    config     what all of them let a person configure; `spec` builds a tier of it
+    apart      calls that Ctrl-C does not wait for
+    keeper     a store without an engine; `inventory` counts it, `verifying` reads it, `collecting` deletes
 """
 
 from octavo.stores.apart import Apart

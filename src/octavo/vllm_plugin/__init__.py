@@ -5,6 +5,13 @@
 
 The adapter translates vLLM's calls; `octavo.offload` decides what is kept where. vLLM imports this package in all of
 its processes, so the package itself imports nothing else: each name is loaded when somebody asks for it.
+
+Inside, where an arrow leads to what a module calls:
+
+    adapter -> promised, load_choices, loads_ahead   the classes that vLLM calls; the decisions that need no vLLM
+    ranks, groups, shared_arena                      what the scheduler's process and all ranks agree on
+    identity                                         whether what is stored may be found again
+    config, entry_point, versions                    how vLLM comes to the adapter
 """
 
 from typing import TYPE_CHECKING, Any

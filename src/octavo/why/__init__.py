@@ -1,10 +1,12 @@
 """Why a request resumed where it did, and not later.
 
-causes         the causes, and the rule that finds them: engine and simulator share it
-records        a bounded ring: what was found when each request started
-fingerprint    what a prompt was, as far as two can be compared by it, and never its tokens
-misses         for other engines: what tiers were asked for and did not have
-explain, story from records to a report, and to sentences
+Inside:
+
+    causes           the causes, and the rule that finds them: engine and simulator share it
+    records          a bounded ring: what was found when each request started
+    fingerprint      what a prompt was, as far as two can be compared by it, and never its tokens
+    misses           for other engines: what tiers were asked for and did not have
+    explain, story   from records to a report, and to sentences
 """
 
 from octavo.why.causes import BecameOf, Cause, Loss, find_loss

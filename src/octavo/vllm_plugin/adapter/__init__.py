@@ -1,6 +1,16 @@
 """The classes that vLLM calls. Whatever in Octavo imports vLLM is here.
 
 One adapter serves several versions of vLLM. Where these differ, it looks at what vLLM's classes have.
+
+Inside, where an arrow leads to what a module calls:
+
+    spec                                        makes what follows in vLLM's processes
+    manager -> choosing, questions, transfers   the scheduler's side: what is found, loaded and stored
+    request                                     what is known of one request
+    worker, chunk_slots                         a rank's side: copies
+    describe, known_pages                       what a rank says of its caches before the first step
+    connector                                   vLLM's connector, which computes what could not be loaded
+    hints, weights, recording, metrics          what else vLLM tells and is told
 """
 
 from octavo.vllm_plugin.adapter.connector import OctavoConnector
