@@ -4,21 +4,21 @@ import json as json_module
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from octavo.chunks import name_tenant
+from octavo.cli.cache_view import show_namespaces, show_statistics
+from octavo.cli.exit_codes import FAILED
 from octavo.cli.flags import naming
 from octavo.cli.output import write_output
 from octavo.errors import InputError
+from octavo.tiers.disk import DirectoryContent, Selection, clear_directory, inspect_directory, verify_directory
 from octavo.units import counted, format_bytes, parse_seconds
-
-if TYPE_CHECKING:
-    from octavo.tiers.disk import DirectoryContent
 
 app = typer.Typer(name="cache", help="Look into the directory of a disk tier, check it, clear it.")
 
-DAMAGED = 1
 _HEX_DIGITS = set("0123456789abcdef")
 
 _Directory = Annotated[Path, typer.Argument(help="The directory of a disk tier.", metavar="DIR")]
@@ -33,32 +33,26 @@ def _cache() -> None:
 @app.command(name="ls")
 def list_namespaces(directory: _Directory, *, json: _Json = False) -> None:
     """List the namespaces: chunks, bytes, age, and whose they are."""
-    content = _inspect(directory)
+    content = inspect_directory(directory)
     if json:
         _write_json(content)
-        return
-    from octavo.cli.cache_view import show_namespaces  # rich is slow to import, and JSON does not need it
-
-    write_output(show_namespaces(content))
+    else:
+        write_output(show_namespaces(content))
 
 
 @app.command()
 def stat(directory: _Directory, *, json: _Json = False) -> None:
     """Show who holds the directory, and each group's chunks, bytes and hits."""
-    content = _inspect(directory)
+    content = inspect_directory(directory)
     if json:
         _write_json(content)
-        return
-    from octavo.cli.cache_view import show_statistics  # see above
-
-    write_output(show_statistics(content))
+    else:
+        write_output(show_statistics(content))
 
 
 @app.command()
 def verify(directory: _Directory, *, json: _Json = False) -> None:
     """Read and check every record; exit with 1 if any is damaged."""
-    from octavo.tiers.disk import verify_directory  # numpy, which help does not need
-
     found = verify_directory(directory)
     if json:
         write_output(json_module.dumps(asdict(found), indent=2) + "\n")
@@ -74,7 +68,7 @@ def verify(directory: _Directory, *, json: _Json = False) -> None:
         checked = f"{records}, {format_bytes(found.payload_bytes)} in {segments}"
         write_output(f"{checked}: {', '.join(notes)}\n")
     if found.damages:
-        raise typer.Exit(DAMAGED)
+        raise typer.Exit(FAILED)
 
 
 @app.command()
@@ -91,12 +85,9 @@ def clear(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Delete what a disk tier has stored; refused while an engine holds the directory."""
-    from octavo.chunks import name_tenant
-    from octavo.tiers.disk import Selection, clear_directory  # see above
-
     if not set(namespace) <= _HEX_DIGITS:
         raise InputError(f"--namespace: {namespace!r} must be hexadecimal digits, as `octavo cache ls` shows them")
-    content = _inspect(directory)
+    content = inspect_directory(directory)
     if content.holder is not None:
         raise InputError(f"{directory} is in use by {content.holder}: end it first")
     with naming("--older-than"):
@@ -113,12 +104,6 @@ def clear(
     write_output(f"{counted(cleared.segments, 'segment')}{records} deleted, {format_bytes(cleared.num_bytes)}\n")
 
 
-def _inspect(directory: Path) -> "DirectoryContent":
-    from octavo.tiers.disk import inspect_directory  # see above
-
-    return inspect_directory(directory)
-
-
-def _write_json(content: "DirectoryContent") -> None:
+def _write_json(content: DirectoryContent) -> None:
     fields = asdict(content) | {"directory": str(content.directory)}
     write_output(json_module.dumps(fields, indent=2) + "\n")

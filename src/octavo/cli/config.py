@@ -1,4 +1,4 @@
-"""`octavo config`: what `octavo serve`, `route` or `epp` would be told by a file and the environment."""
+"""`octavo config`: what `octavo serve`, `route`, `epp` or `select` would be told by a file and the environment."""
 
 import os
 from pathlib import Path
@@ -34,7 +34,8 @@ _COMMENT_COLUMN = 48
 @app.command()
 def check(
     file: Annotated[
-        Path, typer.Argument(help="A YAML file for --config of `octavo serve`, `route` or `epp`.", metavar="FILE")
+        Path,
+        typer.Argument(help="A YAML file for --config of `octavo serve`, `route`, `epp` or `select`.", metavar="FILE"),
     ],
 ) -> None:
     """Say what is wrong with a file, or that nothing is. The environment is left out."""

@@ -12,6 +12,7 @@ import typer
 from octavo.cli.flags import bytes_of, naming
 from octavo.cli.model_folder import find_model
 from octavo.cli.output import write_output
+from octavo.cli.plan_view import show_plan
 from octavo.errors import InputError, PlanError
 from octavo.planning import (
     GPU_MEMORY_GIB,
@@ -126,8 +127,6 @@ def plan(
         # Not msgspec's own encoder: it refuses numbers of more than 64 bits.
         write_output(json_module.dumps(msgspec.to_builtins(report), indent=2, ensure_ascii=False) + "\n")
     else:
-        from octavo.cli.plan_view import show_plan  # a third of the start-up time, and JSON does not need it
-
         write_output(show_plan(report))
 
 

@@ -11,6 +11,7 @@ from octavo.cli.model_folder import find_model
 from octavo.cli.output import write_output
 from octavo.cli.simulate_question import Question, config_of, parse_prices, questions_of
 from octavo.cli.simulate_run import ask_all
+from octavo.cli.simulate_view import show_results, to_json
 from octavo.errors import InputError
 
 if TYPE_CHECKING:
@@ -161,10 +162,7 @@ def _shown(
     worths: "list[Worth] | None",
     as_json: bool,
 ) -> str:
-    if as_json:
-        from octavo.cli.simulate_view import to_json as show  # rich, which JSON does not need
-    else:
-        from octavo.cli.simulate_view import show_results as show
+    show = to_json if as_json else show_results
     return show(asked, results, swept=swept, worths=worths)
 
 

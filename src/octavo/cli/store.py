@@ -9,19 +9,34 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
+from octavo.chunks import name_tenant
 from octavo.cli.exit_codes import FAILED
 from octavo.cli.flags import bytes_of, naming
 from octavo.cli.output import write_output
 from octavo.cli.store_view import aged_amount_of, amount_of, owner_of, total_of
 from octavo.errors import InputError
+from octavo.offload import SharedConfig
+from octavo.stores import (
+    Finding,
+    Inventory,
+    RemoteSpec,
+    Share,
+    StoredItem,
+    StoreKeeper,
+    delete_items,
+    expire,
+    find_all,
+)
+from octavo.stores.objects import ObjectsKeeper, Outcome, choose_newest, envelopes_of, warm_disk
+from octavo.tiers import TierContext
+from octavo.tiers.disk import DiskConfig, DiskIO, DiskTier, find_cipher
 from octavo.units import counted, format_bytes, parse_seconds
-
-if TYPE_CHECKING:
-    from octavo.stores import Inventory, RemoteSpec, Share, StoredItem, StoreKeeper
 
 app = typer.Typer(name="store", help="Look into a store that engines share, check it, collect what is old.")
 _HEX_DIGITS = set("0123456789abcdef")
@@ -115,8 +130,6 @@ def verify(
     ca_file: _CaFile = None,
 ) -> None:
     """Read and check all chunks; exit with 1 if any is damaged."""
-    from octavo.stores import Finding, Share, find_all  # see above
-
     checked, found = Share(), Counter[Finding]()
     spec = _spec(url, endpoint, region, ca_file, key_file)
     cipher, keeper = spec.find_cipher(), spec.open_keeper()
@@ -156,8 +169,6 @@ def gc(
     ca_file: _CaFile = None,
 ) -> None:
     """Delete what resets left behind, what is too old, and the oldest of what is too much. Engines go on meanwhile."""
-    from octavo.stores import expire  # see above
-
     most_bytes = None if size is None else bytes_of("--size", size)
     with naming("--older-than"):
         now_s = int(time.time())
@@ -191,8 +202,6 @@ def delete(
     ca_file: _CaFile = None,
 ) -> None:
     """Delete a tenant's objects, or a namespace's. What engines store meanwhile may stay: stop its requests first."""
-    from octavo.chunks import name_tenant
-
     if salt is None and not namespace:
         raise InputError("say which objects: --salt or --namespace; `octavo store gc` deletes by age and size")
     tenant = name_tenant(salt).hex()
@@ -226,11 +235,6 @@ def warm(
     ca_file: _CaFile = None,
 ) -> None:
     """Copy an engine's newest chunks into the folder of its disk tier, before it starts. A later run goes on."""
-    from octavo.stores import Share  # see above
-    from octavo.stores.objects import ObjectsKeeper, Outcome, choose_newest, envelopes_of, warm_disk
-    from octavo.tiers import TierContext
-    from octavo.tiers.disk import DiskConfig, DiskIO, DiskTier, find_cipher
-
     config = DiskConfig(path=disk, size_bytes=bytes_of("--size", size), key_file=disk_key_file)
     shares = {outcome: Share() for outcome in Outcome}
     spec = _spec(url, endpoint, region, ca_file, key_file)
@@ -269,7 +273,7 @@ def warm(
         raise typer.Exit(FAILED)
 
 
-def _of_one_namespace(keeper: "StoreKeeper", namespace: str) -> "list[StoredItem]":
+def _of_one_namespace(keeper: StoreKeeper, namespace: str) -> list[StoredItem]:
     """The items of the one namespace that is meant, without those that resets left behind."""
     is_meant = _meant(keeper, namespace)
     found = [item for item in keeper.entries() if item and not item.is_former and is_meant(item)]
@@ -282,7 +286,7 @@ def _of_one_namespace(keeper: "StoreKeeper", namespace: str) -> "list[StoredItem
     return found
 
 
-def _meant(keeper: "StoreKeeper", namespace: str) -> "Callable[[StoredItem], bool]":
+def _meant(keeper: StoreKeeper, namespace: str) -> Callable[[StoredItem], bool]:
     """Tells the items of the namespaces that a person means by the beginning of a digest, or by a model's name: hex
     digits are always a digest's."""
     if set(namespace) <= _HEX_DIGITS:
@@ -295,21 +299,19 @@ def _meant(keeper: "StoreKeeper", namespace: str) -> "Callable[[StoredItem], boo
     return lambda item: is_meant(item.family, item.namespace)
 
 
-def _check_any(found: "Share", keeper: "StoreKeeper", namespace: str) -> None:
+def _check_any(found: Share, keeper: StoreKeeper, namespace: str) -> None:
     if namespace and not found.count:
         raise InputError(_nothing(keeper, namespace))
 
 
-def _nothing(keeper: "StoreKeeper", namespace: str) -> str:
+def _nothing(keeper: StoreKeeper, namespace: str) -> str:
     whose = f"whose digest begins with {namespace!r} or whose model has this name" if namespace else "to copy"
     return f"{keeper.url} has no namespace {whose}: see `octavo store ls`"
 
 
 def _spec(
     url: str, endpoint: str | None, region: str | None, ca_file: Path | None, key_file: Path | None = None
-) -> "RemoteSpec":
-    from octavo.offload import SharedConfig  # help does not need it
-
+) -> RemoteSpec:
     given = {"endpoint": endpoint, "region": region, "ca_file": ca_file, "key_file": key_file}
     return SharedConfig.from_mapping({"url": url} | {name: str(value) for name, value in given.items() if value}).spec
 
@@ -317,15 +319,13 @@ def _spec(
 @contextmanager
 def _opened(
     url: str, endpoint: str | None, region: str | None, ca_file: Path | None, key_file: Path | None = None
-) -> "Iterator[StoreKeeper]":
+) -> Iterator[StoreKeeper]:
     keeper = _spec(url, endpoint, region, ca_file, key_file).open_keeper()
     with keeper.asking():
         yield keeper
 
 
-def _count(keeper: "StoreKeeper", namespace: str = "") -> "Inventory":
-    from octavo.stores import Inventory  # see above
-
+def _count(keeper: StoreKeeper, namespace: str = "") -> Inventory:
     inventory, is_meant = Inventory(), _meant(keeper, namespace)
     with _telling("looked at", keeper) as tell:
         for _found in inventory.counting(item for item in keeper.entries() if item is None or is_meant(item)):
@@ -335,15 +335,13 @@ def _count(keeper: "StoreKeeper", namespace: str = "") -> "Inventory":
 
 
 def _delete(
-    keeper: "StoreKeeper", takes: "Callable[[StoredItem], bool]", *, is_dry: bool, of: "Share | None" = None
-) -> "Share":
+    keeper: StoreKeeper, takes: Callable[[StoredItem], bool], *, is_dry: bool, of: Share | None = None
+) -> Share:
     """Deletes what `takes` chooses, and the descriptions of namespaces of which nothing stays."""
-    from octavo.stores import delete_items  # see above
-
     verb = "would be deleted" if is_dry else "deleted"
     staying: set[str] = set()
 
-    def chosen() -> "Iterator[StoredItem]":
+    def chosen() -> Iterator[StoredItem]:
         for item in filter(None, keeper.entries()):
             if takes(item):
                 yield item
@@ -359,11 +357,8 @@ def _delete(
 
 
 @contextmanager
-def _telling(verb: str, keeper: "StoreKeeper") -> "Iterator[Callable[[Share], None]]":
+def _telling(verb: str, keeper: StoreKeeper) -> Iterator[Callable[[Share], None]]:
     """Shows progress on a terminal."""
-    from rich.console import Console  # slow to import
-    from rich.progress import Progress, TextColumn, TimeElapsedColumn
-
     columns = (TextColumn("{task.description}"), TimeElapsedColumn())
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:

@@ -2,15 +2,12 @@
 
 import time
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
+from octavo.stores import Share, StoredItem, StoreKeeper
 from octavo.units import counted, format_bytes
 
-if TYPE_CHECKING:
-    from octavo.stores import Share, StoredItem, StoreKeeper
 
-
-def owner_of(told: "Mapping[str, str]") -> str:
+def owner_of(told: Mapping[str, str]) -> str:
     """What tells namespaces apart, in the words of an engine that stored there."""
     if not told.get("model"):
         return "model unknown"
@@ -20,20 +17,18 @@ def owner_of(told: "Mapping[str, str]") -> str:
     return ", ".join(filter(None, parts))
 
 
-def total_of(items: "Iterable[StoredItem]") -> "Share":
-    from octavo.stores import Share  # numpy, which help does not need
-
+def total_of(items: Iterable[StoredItem]) -> Share:
     total = Share()
     for item in items:
         total.add(item)
     return total
 
 
-def amount_of(share: "Share", keeper: "StoreKeeper") -> str:
+def amount_of(share: Share, keeper: StoreKeeper) -> str:
     return f"{counted(share.count, keeper.item)}, {format_bytes(share.num_bytes)}"
 
 
-def aged_amount_of(share: "Share", keeper: "StoreKeeper") -> str:
+def aged_amount_of(share: Share, keeper: StoreKeeper) -> str:
     return amount_of(share, keeper) + (f", oldest {_age(share.oldest_s)}" if share.oldest_s is not None else "")
 
 
