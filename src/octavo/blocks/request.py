@@ -62,6 +62,7 @@ class RequestBlocks:
         """The smaller of the two: a decode step that ends here or before does nothing but count."""
         self.is_started = False
         self.generation = 0
+        """The pool's when it started, or when its load began: under a later one nothing of it is published."""
         self.tables: list[BlockTable] = []
         """By group; a group that keeps nothing has an empty one."""
         self.hashed: list[BlockHash] = []

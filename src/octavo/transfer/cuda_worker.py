@@ -9,9 +9,8 @@ import torch
 
 from octavo.transfer.canonical import CanonicalKVCaches
 from octavo.transfer.copy_engine import Addresses, copy_all
-from octavo.transfer.jobs import MAX_JOBS
 from octavo.transfer.shares import PageShare
-from octavo.transfer.staged_worker import STAGING_BYTES, Lane, StagedWorker
+from octavo.transfer.staged_worker import Lane, StagedWorker
 
 
 class CudaWorker(StagedWorker):
@@ -28,17 +27,9 @@ class CudaWorker(StagedWorker):
         *,
         shares: Sequence[PageShare] = (),
         take_checksums: bool = False,
-        staging_bytes: int = STAGING_BYTES,
-        max_jobs: int = MAX_JOBS,
     ) -> None:
         super().__init__(
-            caches,
-            slots,
-            make_lane=lambda: CudaLane(caches.device),
-            shares=shares,
-            take_checksums=take_checksums,
-            staging_bytes=staging_bytes,
-            max_jobs=max_jobs,
+            caches, slots, make_lane=lambda: CudaLane(caches.device), shares=shares, take_checksums=take_checksums
         )
 
 
