@@ -48,6 +48,7 @@ from octavo.vllm_plugin.adapter.questions import Questions
 from octavo.vllm_plugin.adapter.recording import RecorderOfRequests
 from octavo.vllm_plugin.adapter.request import RequestState, request_of, state_of
 from octavo.vllm_plugin.adapter.transfers import Transfers, as_keys
+from octavo.vllm_plugin.adapter.weights import LoadedWeights
 from octavo.vllm_plugin.groups import SharedGroup
 from octavo.vllm_plugin.loads_ahead import LoadsAhead
 from octavo.vllm_plugin.promised import PromisedChunks
@@ -108,11 +109,7 @@ class OctavoManager(OffloadingManager):
         self._hinter = Hinter(manager, groups, self._promised)
         self._recorder = recorder
         self._misses = misses
-        self._weights_changed = weights_changed
-        self._has_other_weights = False
-        """Whether the engine's weights are no longer those that name what lies below memory."""
-        self._forgotten: list[Key] = []
-        """Chunks that have left memory, of which the next events tell."""
+        self._weights = LoadedWeights(manager, weights_changed)
         self._clock = clock
         self._is_closed = False
         self._is_new_step = True
@@ -142,7 +139,7 @@ class OctavoManager(OffloadingManager):
         state.may_store = self._may_store
         self._questions.begin(req_context, request, state.tenant)
         state.keeps_media = self._keeps_media
-        state.is_confined = self._has_other_weights
+        state.is_confined = self._weights.are_others
         self._hinter.begin(req_context, state)
         if self._recorder is not None:
             self._recorder.begin(req_context, caller)
@@ -167,7 +164,7 @@ class OctavoManager(OffloadingManager):
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
         if self._is_new_step:
             self._is_new_step = False
-            self._see_weights()
+            self._weights.look(self._alive)
             self.manager.poll(self._clock())
         state = state_of(req_context)
         state.may_store = self._may_store  # after a reset too: vLLM asks for who begins, without any page
@@ -213,7 +210,7 @@ class OctavoManager(OffloadingManager):
     def on_schedule_end(self, context: ScheduleEndContext) -> None:
         now = self._clock()
         if self._is_new_step:
-            self._see_weights()
+            self._weights.look(self._alive)
             self.manager.poll(now)
         for state in self._asking:
             if self._promote(state, now):
@@ -290,7 +287,7 @@ class OctavoManager(OffloadingManager):
         self._choosing.load_ends(state_of(req_context), self._clock())
 
     def prepare_store(self, keys: Collection[OffloadKey], req_context: ReqContext) -> PrepareStoreOutput | None:
-        self._see_weights()
+        self._weights.look(self._alive)
         state = state_of(req_context)
         state.looks.is_over = True
         state.outlook, state.deadline = None, math.inf  # it may be preempted, and wait again
@@ -327,9 +324,8 @@ class OctavoManager(OffloadingManager):
 
     def take_events(self) -> Iterator[OffloadingEvent]:
         """The changes since the last step. A clear of everything is left out, since the device's pool tells it."""
-        if self._forgotten:
-            yield _event(MEMORY, self._forgotten, removed=True)
-            self._forgotten = []
+        if forgotten := self._weights.take_forgotten():
+            yield _event(MEMORY, forgotten, removed=True)
         for medium in self.manager.take_changes().media:
             for keys, removed in ((medium.removed, True), (medium.stored, False)):
                 if keys:
@@ -350,23 +346,6 @@ class OctavoManager(OffloadingManager):
             self.transfers.end_stopped()
         self._choosing.reset()
         self._await_durable_reset()
-
-    def _see_weights(self) -> None:
-        """Of other weights nothing may be kept under the names of those with which the engine began, and nothing that
-        was computed with former ones may be found. Requests that go on have pages of former weights."""
-        if not self._weights_changed():
-            return
-        if self.manager.logs_changes:
-            self._forgotten += self.manager.keys_in_memory()
-        for state in self._alive:
-            state.may_store, state.is_confined = False, True
-        self.manager.reset(tiers=False)
-        if not self._has_other_weights and len(self.manager.media.names) > 1:
-            logger.warning(
-                "Octavo keeps nothing below memory from now on: weights were loaded into the running engine, and what "
-                "lies below is of the weights with which it began: start it again with the new ones"
-            )
-        self._has_other_weights = True
 
     def on_reset_flushed(self) -> None:
         self.transfers.end_stopped()

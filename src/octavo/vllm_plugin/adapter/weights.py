@@ -1,9 +1,50 @@
-"""Tells when weights are loaded into an engine that runs, as `reload_weights` and trainers do."""
+"""Weights that are loaded into an engine that runs, as `reload_weights` and trainers do: how a rank notices them
+(`watch_weights`), and what the scheduler's side then forgets (`LoadedWeights`)."""
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterable
 from functools import wraps
 from types import FrameType
 from typing import Any
+
+from octavo.chunks import OffloadKey
+from octavo.offload import OffloadingManager
+from octavo.vllm_plugin.adapter.request import RequestState
+
+logger = logging.getLogger(__name__)
+
+
+class LoadedWeights:
+    """The weights of the running engine. Of other ones than those with which it began nothing may be kept under the
+    names of these, and nothing that was computed with former ones may be found."""
+
+    def __init__(self, manager: OffloadingManager, changed: Callable[[], bool]) -> None:
+        """`changed`: whether weights were loaded into the engine since the last call."""
+        self._manager, self._changed = manager, changed
+        self._forgotten: list[OffloadKey] = []
+        self.are_others = False
+        """Whether they are no longer those that name what lies below memory."""
+
+    def look(self, alive: Iterable[RequestState]) -> None:
+        """Once they have changed: forgets what memory has. Requests that are alive have pages of former weights."""
+        if not self._changed():
+            return
+        if self._manager.logs_changes:
+            self._forgotten += self._manager.keys_in_memory()
+        for state in alive:
+            state.may_store, state.is_confined = False, True
+        self._manager.reset(tiers=False)
+        if not self.are_others and len(self._manager.media.names) > 1:
+            logger.warning(
+                "Octavo keeps nothing below memory from now on: weights were loaded into the running engine, and what "
+                "lies below is of the weights with which it began: start it again with the new ones"
+            )
+        self.are_others = True
+
+    def take_forgotten(self) -> list[OffloadKey]:
+        """The chunks that memory had, of which nobody was told yet that they are gone."""
+        forgotten, self._forgotten = self._forgotten, []
+        return forgotten
 
 
 def watch_weights(frame: FrameType | None, changed: Callable[[], None]) -> bool:
