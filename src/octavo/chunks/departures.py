@@ -8,7 +8,7 @@ from typing import NamedTuple
 from octavo.chunks.keys import OffloadKey
 from octavo.tables import Recent
 
-_MOST_KEYS = 1 << 15
+_FEWEST_KEYS = 1 << 15
 """The departures that are remembered of each medium, at the least."""
 _TOLD_BEFORE_S = 10.0
 """A tier says that a chunk is gone within this time after a read of it failed."""
@@ -98,5 +98,5 @@ class Departures:
 
     def _of(self, medium: str) -> Recent[OffloadKey, Departure] | None:
         if medium not in self._by_medium and len(self._by_medium) < _MOST_MEDIA:
-            self._by_medium[medium] = Recent(_MOST_KEYS)
+            self._by_medium[medium] = Recent(_FEWEST_KEYS)
         return self._by_medium.get(medium)

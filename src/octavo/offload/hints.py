@@ -1,8 +1,8 @@
 """`Hinter`: carries out what requests hint of their resume points, at the right time of a request's life.
 
-begins      parts that are to be retained become promised points; prefetch begins; release
+begin       parts that are to be retained become promised points; prefetch begins; release
 promised    points that are to be retained are weighed
-ends        points that are to be demoted are weighed
+ended       points that are to be demoted are weighed
 """
 
 from collections.abc import Sequence

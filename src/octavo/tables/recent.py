@@ -17,11 +17,11 @@ V = TypeVar("V")
 class Recent(Generic[K, V]):
     """The newest keys and their values. Work per call is in proportion to the keys given."""
 
-    def __init__(self, most: int) -> None:
-        """`most`: the most keys of one generation."""
+    def __init__(self, fewest: int) -> None:
+        """`fewest`: the keys that are kept at the least; as many end a generation."""
         self.has_forgotten = False
         """Whether a key may be missing because it is old."""
-        self._most = most
+        self._fewest = fewest
         self._young: dict[K, V] = {}
         self._old: dict[K, V] = {}
         self._gone = Discards()
@@ -44,7 +44,7 @@ class Recent(Generic[K, V]):
         """Puts these keys as the newest, all with one value."""
         self._gone.free(2 * len(keys) + 1)
         self._young.update(dict.fromkeys(keys, value))
-        if len(self._young) >= self._most:
+        if len(self._young) >= self._fewest:
             self.has_forgotten |= bool(self._old)
             self._gone.add([self._old])
             self._old, self._young = self._young, {}

@@ -22,8 +22,8 @@ from octavo.why.fingerprint import Fingerprint, FingerprintMaker
 MOST_RECORDS = 1024
 _MOST_FINGERPRINTS = 1 << 20
 """The most blocks in the fingerprints of all records, of 8 bytes each."""
-_MOST_SEEN = 1 << 17
-"""The least number of blocks that are remembered as computed."""
+_FEWEST_SEEN = 1 << 17
+"""The blocks that are remembered as computed, at the least."""
 CAUSE_OF = {
     Leaving.EVICTED: Cause.EVICTED,
     Leaving.QUOTA: Cause.EVICTED,
@@ -91,7 +91,7 @@ class WhyLog:
         self._below = below
         self._clock = clock
         self._maker = FingerprintMaker(self.config.hash_block_size)
-        self._seen: Recent[BlockHash, str] = Recent(_MOST_SEEN)
+        self._seen: Recent[BlockHash, str] = Recent(_FEWEST_SEEN)
         self._prefill = MovingLine()
         self._records: dict[str, StartRecord] = {}
         self._num_fingerprints = 0

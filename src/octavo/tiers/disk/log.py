@@ -52,7 +52,7 @@ class LogCounts:
 
 
 class SegmentLog:
-    """The plan of one directory. `planned_bytes` is its size when all orders are done."""
+    """The plan of one directory, whose size is counted as if all orders were done."""
 
     def __init__(
         self,
