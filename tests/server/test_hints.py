@@ -1,4 +1,4 @@
-"""How long prompts will be wanted, as clients say it: through the openai_client client, and by hand."""
+"""How long prompts will be wanted, as clients say it: through OpenAI's own client, and by hand."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The openai_client client against the server: what it sends is understood, and it understands what it gets."""
+"""OpenAI's own client against the server: what it sends is understood, and it understands what it gets."""
 
 import openai
 import pytest

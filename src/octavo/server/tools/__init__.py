@@ -1,10 +1,12 @@
 """Tools: how a model's template writes calls, grammars that enforce them, and calls read from what a model says.
 
-formats     the known ways to write a call, and which of them a template uses
-grammar     the text of a grammar for calls
-answer_reader     what readers of answers have in common
-call_reader, object_scanner, pair_scanner     calls within a text that is said
-channel_reader     answers that are messages with headers
+Inside:
+
+    formats                                     the known ways to write a call, and which of them a template uses
+    grammar                                     the text of a grammar for calls
+    answer_reader                               what readers of answers have in common
+    call_reader, object_scanner, pair_scanner   calls within a text that is said
+    channel_reader                              answers that are messages with headers
 """
 
 from collections.abc import Mapping

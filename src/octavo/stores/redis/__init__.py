@@ -1,8 +1,10 @@
 """Redis and Valkey as a tier: a pool of memory on a network, one value for each chunk.
 
-client     finds, puts and gets values, in few round trips
-keeper     a server without an engine
-config, spec
+Inside:
+
+    client         finds, puts and gets values, in few round trips
+    keeper         a server without an engine
+    config, spec   what a person configures, and the tier that is made of it
 """
 
 from octavo.stores.redis.client import RedisClient

@@ -1,8 +1,8 @@
 """`Hinter`: carries out what vLLM's requests hint of their resume points.
 
-begins      release
-is served   the prompt's end is retained
-ends        the answer's end is retained, if its chunks were stored; or both ends are demoted
+begin    release
+served   the prompt's end is retained
+ended    the answer's end is retained, if its chunks were stored; or both ends are demoted
 """
 
 import logging
