@@ -37,7 +37,10 @@ def test_what_goes_and_comes_back_is_not_mentioned(make_engine):
     engine.take_changes()
     engine.serve([2] * 90)  # [1] * 40 is gone but for its first block
     engine.serve([1] * 40)
-    engine.take_changes()
+    changes = engine.manager.take_changes()
+    told = {*changes.removed.get(0, ()), *(name for run in changes.stored for name in run.hashes)}
+    assert told, "of [2] * 90"
+    assert told.isdisjoint(engine.begin([1] * 40).blocks.hashes(0))
 
 
 def test_the_part_of_a_run_that_is_new_names_its_own_parent(make_engine):
