@@ -5,7 +5,7 @@
     python benchmarks/compare_trace_policies.py TRACE --requests 2000 --skip 0 2000 4000 8000 \
         --model examples/models/gpt-oss-20b.json --device 10GiB --memory 40GiB 130GiB 400GiB
     python benchmarks/compare_trace_policies.py FOLDER --requests 40 --skip 0 40 80 --block-size 512 \
-        --model examples/models/gpt-oss-20b.json --device 16GiB --memory 8GiB 24GiB 72GiB
+        --max-model-len 262144 --model examples/models/gpt-oss-20b.json --device 16GiB --memory 16GiB 48GiB
 
 Runs `octavo simulate` for each, on stretches of the trace that begin after `--skip` requests, or after as many sessions
 of a folder with one in each file. All three policies store what the writer promises. "Gap": how much of what LRU
@@ -34,7 +34,8 @@ def main() -> None:
     parser.add_argument("--model", required=True)
     parser.add_argument("--device", required=True)
     parser.add_argument("--memory", nargs="+", required=True)
-    parser.add_argument("--block-size", default=[], nargs=1)
+    parser.add_argument("--block-size", type=int)
+    parser.add_argument("--max-model-len", type=int)
     args = parser.parse_args()
     print(f"{'skip':>6}{'memory':>10}" + "".join(f"{policy:>15}" for policy in POLICIES) + f"{'seen':>8}{'gap':>8}")
     won = missed = 0.0
@@ -82,7 +83,8 @@ def share_of(won: float, missed: float) -> str:
 def simulate(args: argparse.Namespace, trace: Path, memory: str, policy: str) -> Any:
     command = [sys.executable, "-m", "octavo", "simulate", str(trace), "--model", args.model]
     command += ["--device", args.device, "--memory", memory, "--policy", policy, "--json"]
-    command += [f"--block-size={size}" for size in args.block_size]
+    for flag, value in (("--block-size", args.block_size), ("--max-model-len", args.max_model_len)):
+        command += [] if value is None else [flag, str(value)]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(done.stderr)

@@ -43,6 +43,14 @@ def test_a_request_that_does_not_fit_is_named(octavo, trace):
     assert ran.err.endswith("That is the trace's longest request, line 19.\n")
 
 
+def test_a_request_that_is_too_long_for_the_model_is_refused(octavo, trace):
+    asked = ("simulate", trace, "--model", MODEL, "--device", "4GiB", "--max-model-len", "7000")
+    ran = octavo(*asked)
+    assert ran.out.splitlines()[0].startswith("18 requests, ")
+    assert ran.out.splitlines()[1] == "2 requests beside them: too long for --max-model-len."
+    assert json.loads(octavo(*asked, "--json").out)["refused_requests"] == 2
+
+
 def test_a_table(octavo, trace):
     ran = octavo("simulate", trace, "--model", MODEL, "--device", "4GiB", "--memory", "8GiB", "--disk", "16GiB")
     assert ran.code == 0, ran.err

@@ -226,6 +226,14 @@ def test_a_folder_is_one_trace(tmp_path):
         read_trace(tmp_path / "empty")
 
 
+def test_requests_that_are_too_long_are_refused(tmp_path):
+    path = write(tmp_path, mooncake(), mooncake(input_length=1101), mooncake(output_length=51))
+    trace = read_trace(path, max_model_len=1150)
+    assert (len(trace.requests), trace.num_refused, trace.longest) == (1, 2, 1150)
+    with pytest.raises(InputError, match=r"has no request of fewer than 1,150 tokens \(--max-model-len\)"):
+        read_trace(path, max_model_len=1149)
+
+
 def test_only_sessions_can_be_open(tmp_path):
     with pytest.raises(InputError, match=r"has no sessions, but requests with times of their own \(--sessions\)"):
         read_trace(write(tmp_path, mooncake()), open_sessions=4)

@@ -52,6 +52,9 @@ _TraceBlock = Annotated[
 _Requests = Annotated[
     int | None, typer.Option(help="Only this number of requests, the first ones.", show_default=False, min=1)
 ]
+_MaxModelLen = Annotated[
+    int | None, typer.Option(help="Requests of more tokens are refused, as an engine does.", show_default=False, min=1)
+]
 _Sessions = Annotated[
     int | None, typer.Option(help="Open at once, in a trace of agents' sessions.", show_default="16", min=1)
 ]
@@ -96,6 +99,7 @@ def simulate(
     trace_block: _TraceBlock = None,
     requests: _Requests = None,
     sessions: _Sessions = None,
+    max_model_len: _MaxModelLen = None,
     step_tokens: _StepTokens = 8192,
     prefill_rate: _PrefillRate = None,
     step_ms: _StepMs = None,
@@ -117,7 +121,13 @@ def simulate(
 
     _check_flags(sweep=sweep, compare=compare, plot=plot)
     prices = None if price is None else parse_prices(price)
-    asked = read_trace(trace, block_tokens=trace_block, most_requests=requests, open_sessions=sessions)
+    asked = read_trace(
+        trace,
+        block_tokens=trace_block,
+        most_requests=requests,
+        max_model_len=max_model_len,
+        open_sessions=sessions,
+    )
     question = Question(
         model=find_model(str(model), files="config.json"),
         block_size=block_size or max(_USUAL_BLOCK, asked.block_tokens),

@@ -45,7 +45,12 @@ def to_json(trace: "Trace", results: "Results", *, swept: str | None, worths: "W
     ]
     for answer, worth in zip(answers, worths or (), strict=False):
         answer["money_per_hour"] = {"net": worth.net, **msgspec.to_builtins(worth)}
-    found = {"trace_block_tokens": trace.block_tokens, "swept": swept, "results": answers}
+    found = {
+        "trace_block_tokens": trace.block_tokens,
+        "refused_requests": trace.num_refused,
+        "swept": swept,
+        "results": answers,
+    }
     return msgspec.json.format(msgspec.json.encode(found)).decode() + "\n"
 
 
@@ -63,6 +68,8 @@ def show_results(trace: "Trace", results: "Results", *, swept: str | None, worth
         sep="",
         soft_wrap=True,
     )
+    if trace.num_refused:
+        console.print(f"{counted(trace.num_refused, 'request')} beside them: too long for --max-model-len.")
     if trace.block_tokens > results[0][0].block_size:
         console.print(f"The trace tells no prefix more finely than {trace.block_tokens} tokens.")
     if swept is not None:

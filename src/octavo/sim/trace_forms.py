@@ -45,10 +45,16 @@ or one emoji."""
 
 
 def read_trace(
-    path: Path, *, block_tokens: int | None = None, most_requests: int | None = None, open_sessions: int | None = None
+    path: Path,
+    *,
+    block_tokens: int | None = None,
+    most_requests: int | None = None,
+    max_model_len: int | None = None,
+    open_sessions: int | None = None,
 ) -> Trace:
     """Reads a trace. `block_tokens`: its ids' block size, if the file does not tell it and the usual one is wrong.
-    `open_sessions`: how many sessions go on at once, in a trace of sessions."""
+    `max_model_len`: longer requests are refused, as an engine does. `open_sessions`: how many sessions go on at once,
+    in a trace of sessions."""
     what = f"trace {str(path)!r}"
     try:
         records = read_records(path, may_be_cut_off=lambda first: RECORDING_KEY in first)
@@ -59,7 +65,12 @@ def read_trace(
         raise InputError(f"{what} {error}") from None
     requests.sort(key=lambda request: request.arrival_s)
     requests = requests[:most_requests]
-    return Trace(requests=requests, block_tokens=requests[0].block_tokens)
+    served = [request for request in requests if max_model_len is None or request.num_tokens <= max_model_len]
+    if not served:
+        shortest = min(request.num_tokens for request in requests)
+        raise InputError(f"{what} has no request of fewer than {shortest:,} tokens (--max-model-len)")
+    num_refused = len(requests) - len(served)
+    return Trace(requests=served, block_tokens=served[0].block_tokens, num_refused=num_refused)
 
 
 def _read(records: Iterator[TraceRecord], block_tokens: int | None, open_sessions: int | None) -> list[TraceRequest]:

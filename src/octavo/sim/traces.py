@@ -54,6 +54,8 @@ class Trace:
     requests: Sequence[TraceRequest]
     block_tokens: int
     """Tokens per block. The trace tells nothing about shorter prefixes."""
+    num_refused: int = 0
+    """Requests that were too long."""
 
     @classmethod
     def of_prompts(cls, prompts: Iterable[Sequence[int]], *, block_tokens: int, interval_s: float) -> Self:
