@@ -21,7 +21,12 @@ class LyingTier(FaultyTier):
 
     is_lying = False
 
+    mask = None
+    """What it has of every chunk, if it is not the truth."""
+
     def lookup(self, keys):
+        if self.mask is not None:
+            return [self.mask] * len(keys)
         return super().lookup(keys)[: -1 if self.is_lying else None]
 
     def poll(self, now):
@@ -130,6 +135,18 @@ def test_answers_that_the_contract_does_not_know_are_errors(world, below):
     world.store(wanted(1))
     world.settle()
     assert world.manager.status().counters["tier_errors"] >= 2
+
+
+@pytest.mark.parametrize("mask", [0b100, (1 << 63) - 1, -2, -(1 << 63)])
+def test_blocks_that_no_chunk_has_are_a_miss_and_stored(world, below, mask):
+    below.mask = mask
+    assert world.manager.lookup([key_of(0), key_of(0, 1)]) == [MISS, MISS]
+    world.store(wanted(0))
+    world.settle()
+    below.mask = None
+    drop_from_memory(world)
+    assert world.manager.lookup([key_of(0), key_of(0, 1)]) == [RETRY, MISS]
+    assert world.manager.status().counters["tier_errors"] == 0
 
 
 def test_a_tier_that_raises_from_its_first_call_on(below):

@@ -23,6 +23,8 @@ class PartlyDown(RemoteClient):
 
     def __init__(self):
         self.values = {}
+        self.never_asked = {}
+        """What it finds besides, of no sequence."""
         self.down = set()
         self.calls = []
 
@@ -31,7 +33,8 @@ class PartlyDown(RemoteClient):
 
     async def find(self, sequence):
         self._call("find")
-        return {key: held for chain in sequence.chains for key in chain.keys if (held := self._held(key))}
+        asked = {key: held for chain in sequence.chains for key in chain.keys if (held := self._held(key))}
+        return {**asked, **self.never_asked}
 
     async def put(self, chunks, is_wanted):
         self._call("put")
@@ -153,3 +156,13 @@ def test_a_store_whose_probe_alone_works_is_said_once(bench, said, call):
     bench.repeat(20, use, pause_s=10.0)
     assert said()[1:] == ["the store is back"]
     assert bench.driver.load(WANTED) == frozenset()
+
+
+@pytest.mark.parametrize("name", [b"", b"\0", tier_driver.key(1)[:-4] + bytes([0, 0, 0, 77]), bytes(5000)])
+def test_what_nobody_asked_for_is_not_found(bench, name):
+    """Anybody who may write to a store can write such names, and an engine knows no such group."""
+    assert bench.driver.store(WANTED) == frozenset()
+    bench.client.never_asked = {name: HeldChunk(ALL_BLOCKS, 10)}
+    assert bench.driver.found(range(6)) == [ALL_BLOCKS] * 6
+    assert bench.tier.lookup([name]) == [0]
+    assert bench.driver.announced == {chunk.key for chunk in WANTED}

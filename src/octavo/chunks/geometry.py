@@ -59,6 +59,16 @@ class ChunkSizes:
         assert 0 < chunk.held_blocks <= whole, f"held_blocks = {chunk.held_blocks:b} of a chunk with {whole:b}"
         return ALL_BLOCKS if chunk.held_blocks == whole else chunk.held_blocks
 
+    def possible(self, keys: Sequence[OffloadKey], masks: list[int]) -> list[int]:
+        """The masks that a medium tells, with 0 for those that no chunk of this group can have."""
+        if masks.count(ALL_BLOCKS) + masks.count(0) == len(masks):
+            return masks
+        most = [1 << group.blocks_per_chunk for group in self._groups]
+        return [
+            mask if mask == ALL_BLOCKS or 0 < mask < most[get_offload_group_idx(key)] else 0
+            for key, mask in zip(keys, masks, strict=True)
+        ]
+
     def num_bytes(self, key: OffloadKey, mask: int) -> int:
         group = self._groups[get_offload_group_idx(key)]
         return group.chunk_bytes if mask == ALL_BLOCKS else mask.bit_count() * group.page_size_bytes

@@ -18,7 +18,17 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from octavo.chunks import ChunkBytes, Departures, Leaving, OffloadKey, Place, SequenceNames, TierChanges, TierResult
+from octavo.chunks import (
+    ChunkBytes,
+    ChunkSizes,
+    Departures,
+    Leaving,
+    OffloadKey,
+    Place,
+    SequenceNames,
+    TierChanges,
+    TierResult,
+)
 from octavo.errors import OffloadError
 from octavo.ids import Slot
 from octavo.offload.told_chunks import ToldChunks
@@ -61,11 +71,14 @@ class LowerTier:
         release: Release,
         departures: Departures | None = None,
         *,
+        sizes: ChunkSizes,
         is_followed: bool = False,
     ) -> None:
         """`release` gets back the slots of a cancelled job. `departures` is told which chunks the tier gives up.
+        `sizes` says which blocks a chunk can have.
         `is_followed`: whether somebody keeps account of what the tier has, by its changes."""
         self._departures = departures
+        self._sizes = sizes
         self._told = ToldChunks() if is_followed else None
         self.medium = tier.medium
         self.cold_start = tier.cold_start
@@ -322,7 +335,10 @@ class LowerTier:
         return self._does("cancel", lambda: self._tier.cancel(job_id))
 
     def _lookup(self, keys: Sequence[OffloadKey]) -> list[int]:
-        return self._ask("lookup", lambda: _as_many(self._tier.lookup(keys), keys), [0] * len(keys)) if keys else []
+        if not keys:
+            return []
+        masks = self._ask("lookup", lambda: _as_many(self._tier.lookup(keys), keys), [0] * len(keys))
+        return self._sizes.possible(keys, masks)
 
     def _lookup_told(self, keys: Sequence[OffloadKey]) -> list[int]:
         """The blocks that followers are to believe in."""

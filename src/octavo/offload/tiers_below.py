@@ -26,7 +26,7 @@ class TiersBelow:
     ) -> None:
         is_followed = resident.changes is not None
         self.lowers = [
-            LowerTier(tier, limits, resident.remove_readers, resident.departures, is_followed=is_followed)
+            LowerTier(tier, limits, resident.remove_readers, resident.departures, sizes=sizes, is_followed=is_followed)
             for tier in tiers
         ]
         self.promotions = Promotions(

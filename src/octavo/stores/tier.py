@@ -325,7 +325,9 @@ class RemoteTier(Tier):
             assert error is not None
             self._tell(lambda: self._not_found(name, error))
         else:
-            self._tell(lambda: self._found(name, found, num_resets))
+            asked = {key for chain in sequence.chains for key in chain.keys}
+            of_sequence = {key: held for key, held in found.items() if key in asked}
+            self._tell(lambda: self._found(name, of_sequence, num_resets))
 
     async def _in_one_generation(
         self, call: Callable[[], Awaitable[T]], timeout_s: float
