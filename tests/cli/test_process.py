@@ -2,10 +2,12 @@
 
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -97,6 +99,42 @@ def test_a_folder_that_is_gone(tmp_path):
     gone.mkdir()
     asked = octavo("serve", "--tiny", "gemma3", "--port", 0, cwd=gone, preexec_fn=gone.rmdir)
     assert (asked.returncode, asked.stderr) == (2, "octavo: the current folder is gone: change to one that is there\n")
+
+
+def test_no_folder_for_temporary_files():
+    """As on a full disk. torch asks for one as it is imported."""
+    full = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (0, 0))
+    asked = octavo("serve", "--tiny", "gemma3", "--port", 0, preexec_fn=full)
+    assert asked.returncode == 2
+    assert asked.stderr.startswith("octavo: No usable temporary directory found in [")
+    assert asked.stderr.endswith("name a folder that can be written in TMPDIR\n")
+
+
+def test_python_without_docstrings():
+    """transformers would complain of its own in the middle of a model's weights."""
+    asked = octavo("serve", "--tiny", "gemma3", "--port", 0, env={**os.environ, "PYTHONOPTIMIZE": "2"})
+    assert asked.returncode == 2
+    assert asked.stderr.endswith("leaves out under -OO: start it without, or with -O (PYTHONOPTIMIZE=1)\n")
+    assert asked.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("closed", ["0<&-", "2>&-", "0<&- 1>&- 2>&-"])
+def test_no_file_takes_the_number_of_a_closed_stream(closed, tmp_path):
+    """What a library or a child process writes to stderr would go into it."""
+    program = (
+        "import os, pathlib, sys\n"
+        "from octavo.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "null = os.stat(os.devnull)\n"
+        f"numbers = {[number for number in range(3) if f'{number}<' in closed or f'{number}>' in closed]}\n"
+        "are_null = [os.path.samestat(os.fstat(number), null) for number in numbers]\n"
+        "pathlib.Path(sys.argv[2]).write_text(str(all(are_null)))\n"
+    )
+    told = tmp_path / "told"
+    command = ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-c", program, "plan", told]
+    subprocess.run(command, capture_output=True, timeout=60, check=False)
+    assert told.read_text() == "True"
 
 
 def test_a_terminal_without_block_characters():

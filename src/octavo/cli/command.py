@@ -102,7 +102,7 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
         return FAILED
     except OSError as error:  # such as Typer's, where a page of help cannot be written
         discard_output()
-        print_error("the current folder is gone: change to one that is there" if _is_nowhere() else str(error))
+        print_error(_why_no_file(error))
         return BAD_INPUT
     except (OctavoError, MemoryError, UnicodeEncodeError) as error:
         print_error(_complaint(error, sys.argv[1:] if arguments is None else arguments))
@@ -112,6 +112,14 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
     except _CommandLineError as error:
         print_error(f"{error.format_message().rstrip('.')}; try '{_path_of(error)} --help'")  # type: ignore[attr-defined]
         return BAD_INPUT
+
+
+def _why_no_file(error: OSError) -> str:
+    if _is_nowhere():
+        return "the current folder is gone: change to one that is there"
+    if str(error.strerror).startswith("No usable temporary directory"):  # tempfile's, which has tried to write in each
+        return f"{error.strerror}: free some of their file systems, or name a folder that can be written in TMPDIR"
+    return str(error)
 
 
 def _is_nowhere() -> bool:

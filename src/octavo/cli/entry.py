@@ -1,5 +1,6 @@
 """The beginning and the end of the `octavo` command."""
 
+import os
 import sys
 
 from octavo.cli.exit_codes import INTERRUPTED
@@ -22,9 +23,20 @@ def run(arguments: list[str] | None = None) -> int:
 
 def main() -> None:
     """The console script. Once its code is known, Ctrl-C ends the process without a word."""
+    _fill_standard_streams()
     code = run()
     import signal  # not before: it takes some milliseconds
 
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     sys.exit(code)
+
+
+def _fill_standard_streams() -> None:
+    """Opens the null device in place of each standard stream that the starting process has closed. The next file or
+    connection would get its number, and with it all that libraries and child processes write to stderr."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number that is free is this one

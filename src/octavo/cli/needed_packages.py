@@ -1,5 +1,6 @@
 """What commands need beside the core, and the extra that brings it."""
 
+import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 
@@ -11,11 +12,16 @@ _FOR_GATEWAYS = (*_FOR_SERVERS, "grpc", "grpc_health", "envoy")
 
 
 def require_engine() -> None:
-    """Raises InputError, with the remedy, if the engine's packages are not installed.
+    """Raises InputError, with the remedy, if the engine's packages are not installed or cannot work.
 
     Hugging Face's own progress bars and advice are turned off: a command has its own."""
     if missing := _missing(_FOR_ENGINES):
         raise InputError(f"this command runs a model and needs {missing}: pip install 'octavo[engine]'")
+    if sys.flags.optimize > 1:
+        raise InputError(
+            "this command runs a model, and transformers reads docstrings, which Python leaves out under -OO: start it "
+            "without, or with -O (PYTHONOPTIMIZE=1)"
+        )
     from transformers.utils import logging
 
     logging.disable_progress_bar()
