@@ -146,3 +146,11 @@ class TestNetEffect:
         step.stored(run(0, range(1)))
         step.take()
         assert step.take() == CacheChanges(was_cleared=False, removed={}, stored=())
+
+
+def test_hashes_of_any_length_become_numbers():
+    """Those that a medium tells may be of no algorithm."""
+    odd = [b"", b"\1", bytes(5) + b"\2", bytes(40) + b"\3", bytes(20)]
+    assert external_hashes(odd) == [0, 1, 2, 3, 0]
+    assert external_hashes([bytes(7) + b"\1" + bytes(8), bytes(15) + b"\5"]) == [0, 5]
+    assert external_hashes([bytes(19) + b"\7"] * 3) == [7] * 3

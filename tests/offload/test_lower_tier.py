@@ -29,6 +29,13 @@ class LyingTier(FaultyTier):
             return [self.mask] * len(keys)
         return super().lookup(keys)[: -1 if self.is_lying else None]
 
+    come = ()
+    """Keys of chunks that nobody stored."""
+
+    def take_changes(self):
+        changes = super().take_changes()
+        return changes._replace(stored=[*changes.stored, *self.come])
+
     def poll(self, now):
         results = super().poll(now)
         if self.is_lying:
@@ -147,6 +154,18 @@ def test_blocks_that_no_chunk_has_are_a_miss_and_stored(world, below, mask):
     drop_from_memory(world)
     assert world.manager.lookup([key_of(0), key_of(0, 1)]) == [RETRY, MISS]
     assert world.manager.status().counters["tier_errors"] == 0
+
+
+def test_chunks_of_no_group_are_told_to_nobody():
+    """Anybody may have written them, and copied them to a disk with `octavo store warm`."""
+    below = LyingTier(NaiveTier(1 << 20))
+    world = OffloadWorld(LRUPolicy(GROUPS, NUM_SLOTS), [below], logs_changes=True)
+    world.store(wanted(0))
+    world.settle()
+    below.come, below.mask = [key_of(0, len(GROUPS)), b"\0", key_of(0)], -1
+    told = [key for medium in world.manager.take_changes().media for key in (*medium.stored, *medium.removed)]
+    assert set(told) == {key_of(0)}
+    world.manager.close()
 
 
 def test_a_tier_that_raises_from_its_first_call_on(below):

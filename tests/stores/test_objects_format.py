@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from xxhash import xxh3_128_digest
 
 from octavo.chunks import ALL_BLOCKS
@@ -43,6 +44,14 @@ def test_an_index_cannot_ask_for_more_than_its_chunks():
     key, mask, data = CHUNKS[0]
     envelope = memoryview(bytes(10_000))
     forged = memoryview(b"".join(layout.pack_object(tier_driver.NAMESPACE, 0, [(key, mask, len(data), envelope)])))
+    assert layout.parse_tail(forged, len(forged), tier_driver.NAMESPACE) is None
+
+
+@pytest.mark.parametrize("key", [b"", bytes(65)])
+def test_an_index_cannot_name_what_is_no_chunk(key):
+    _, mask, data = CHUNKS[0]
+    sealed = seal(Envelopes(tier_driver.NAMESPACE), key, mask, data)
+    forged = memoryview(b"".join(layout.pack_object(tier_driver.NAMESPACE, 0, [(key, mask, len(data), sealed)])))
     assert layout.parse_tail(forged, len(forged), tier_driver.NAMESPACE) is None
 
 

@@ -1,11 +1,12 @@
 """How large chunks are: bytes and slots, by group and held blocks."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from octavo.chunks.keys import OffloadKey, get_offload_group_idx
+from octavo.chunks.keys import GROUP_BYTES, OffloadKey, get_offload_group_idx, make_offload_key
 from octavo.chunks.wanted import ALL_BLOCKS, WantedChunk
 from octavo.errors import InputError
+from octavo.ids import BlockHash, GroupIdx
 from octavo.specs import KVCacheSpec, ceil_div
 
 MOST_BLOCKS_PER_CHUNK = 63
@@ -42,6 +43,7 @@ class ChunkSizes:
                     f"{MOST_BLOCKS_PER_CHUNK} blocks can be one chunk"
                 )
         self._groups = groups
+        self._endings = {make_offload_key(BlockHash(b""), GroupIdx(index)) for index in range(len(groups))}
         self._slot_bytes = slot_bytes
         self._is_one_slot = all(group.chunk_bytes <= slot_bytes for group in groups)
 
@@ -58,6 +60,10 @@ class ChunkSizes:
         whole = (1 << self._groups[get_offload_group_idx(chunk.key)].blocks_per_chunk) - 1
         assert 0 < chunk.held_blocks <= whole, f"held_blocks = {chunk.held_blocks:b} of a chunk with {whole:b}"
         return ALL_BLOCKS if chunk.held_blocks == whole else chunk.held_blocks
+
+    def of_groups(self, keys: Iterable[OffloadKey]) -> list[OffloadKey]:
+        """The keys whose group there is. A medium may tell others, which no engine has written."""
+        return [key for key in keys if key[-GROUP_BYTES:] in self._endings]
 
     def possible(self, keys: Sequence[OffloadKey], masks: list[int]) -> list[int]:
         """The masks that a medium tells, with 0 for those that no chunk of this group can have."""

@@ -18,7 +18,10 @@ def external_hashes(hashes: Sequence[BlockHash]) -> list[ExternalHash]:
     if not hashes:
         return []
     words = len(hashes[0]) // _BYTES_OF_EXTERNAL_HASH
-    low: list[ExternalHash] = np.frombuffer(b"".join(hashes), dtype=">u8")[words - 1 :: words].tolist()
+    joined = b"".join(hashes)
+    if not words or len(joined) != words * _BYTES_OF_EXTERNAL_HASH * len(hashes):  # not all of one algorithm's length
+        return [int.from_bytes(name[-_BYTES_OF_EXTERNAL_HASH:], "big") for name in hashes]
+    low: list[ExternalHash] = np.frombuffer(joined, dtype=">u8")[words - 1 :: words].tolist()
     return low
 
 

@@ -317,7 +317,7 @@ class LowerTier:
 
     def _net_changes(self) -> TierChanges:
         """What changed since `_untaken` was empty."""
-        changes = self._ask("take_changes", lambda: TierChanges(*self._tier.take_changes()), TierChanges([], []))
+        changes = self._ask("take_changes", self._known_changes, TierChanges([], []))
         if self._departures is not None:
             self._departures.note_gone(changes.removed, self.medium, rule="the tier's own order")
         former = self._untaken
@@ -330,6 +330,11 @@ class LowerTier:
             list(dict.fromkeys([*(key for key in former.changed if key not in gone), *changes.changed])),
             changes.has_more,
         )
+
+    def _known_changes(self) -> TierChanges:
+        removed, stored, changed, has_more = TierChanges(*self._tier.take_changes())
+        known = self._sizes.of_groups
+        return TierChanges(known(removed), known(stored), known(changed), has_more)
 
     def _has_cancelled(self, job_id: int) -> bool:
         return self._does("cancel", lambda: self._tier.cancel(job_id))
