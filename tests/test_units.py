@@ -31,6 +31,13 @@ def test_what_is_no_size_is_refused(text):
         parse_bytes(text)
 
 
+@pytest.mark.parametrize("text", ["8388608TiB", "99999999999.5TiB", "9" * 18 + "kB"])
+def test_a_size_that_no_system_counts_is_refused(text):
+    with pytest.raises(InputError, match="is too large; it must be below 2\\^63"):
+        parse_bytes(text)
+    assert parse_bytes("8388607TiB") == (1 << 63) - (1 << 40)
+
+
 def test_a_small_number_without_a_unit_is_asked_about():
     with pytest.raises(InputError, match="'16' has no unit: write 16GiB, 16MiB, or 16B if bytes are meant"):
         parse_bytes("16")

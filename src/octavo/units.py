@@ -7,6 +7,8 @@ from octavo.errors import InputError
 _BINARY = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _DECIMAL = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _LEAST_BARE_BYTES = 1 << 20
+MOST_BYTES = (1 << 63) - 1
+"""No system counts further."""
 _NUMBER = r"\s*(\d{1,18}(?:\.\d{1,18})?)\s*"
 
 
@@ -22,7 +24,10 @@ def parse_bytes(text: str, *, may_be_zero: bool = False) -> int:
     if may_be_zero and float(number) == 0:
         return 0
     units = _DECIMAL if suffix == "b" else _BINARY
-    return _whole(text, float(number) * units[prefix] if "." in number else int(number) * units[prefix])
+    size = _whole(text, float(number) * units[prefix] if "." in number else int(number) * units[prefix])
+    if size > MOST_BYTES:
+        raise InputError(f"{text!r} is too large; it must be below 2^63")
+    return size
 
 
 def parse_tokens(text: str) -> int:

@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from octavo.errors import InputError
 from octavo.settings.words import shown
-from octavo.units import parse_bytes
+from octavo.units import MOST_BYTES, parse_bytes
 
 Seconds = Annotated[float, Meta(gt=0, le=1e9, description="a number of seconds above 0")]
 Count = Annotated[int, Meta(ge=1)]
@@ -52,6 +52,8 @@ def _read_size(value: object) -> ParsedSize:
         return ParsedSize(parse_bytes(value))
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise InputError(f"{shown(value)} is not a size; write it like 40GiB, 512MiB or 80GB")
+    if value > MOST_BYTES:
+        raise InputError(f"{shown(value)} is too large; it must be below 2^63")
     return ParsedSize(value)
 
 
