@@ -60,6 +60,7 @@ GOOD = {"path": "/a"}
         ),
         ({"path": "/a\0b"}, "house: path holds what is not UTF-8, or a NUL; write plain text"),
         (GOOD | {"name": "\udcff"}, "house: name holds what is not UTF-8, or a NUL; write plain text"),
+        (GOOD | {"guests": "\ud800"}, "house: a value holds what is not UTF-8, or a NUL; write plain text"),
         (GOOD | {"name": "a\0"}, "house: name holds what is not UTF-8, or a NUL; write plain text"),
         (GOOD | {"guests": ["a", "\ud800"]}, "house: guests holds what is not UTF-8, or a NUL; write plain text"),
         (GOOD | {"size": "8 apples"}, "house: size: '8 apples' is not a size; write it like 40GiB, 512MiB or 80GB"),

@@ -37,6 +37,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             cls._refuse(explain(error, config, cls).sentence)
         except InputError as error:  # of a check that concerns several values
             cls._refuse(str(error))
+        except UnicodeEncodeError:  # text where msgspec wants something else
+            cls._refuse(_NO_TEXT.format("a value"))
 
     def __post_init__(self) -> None:
         for field in msgspec.structs.fields(self):
