@@ -2,9 +2,8 @@
 
 import pytest
 
-from octavo.chunks import ALL_BLOCKS, ChunkSizes, GroupOffloadConfig, PromisedPoint
+from octavo.chunks import ALL_BLOCKS, GroupOffloadConfig, PromisedPoint
 from octavo.errors import InputError, OffloadError
-from octavo.host import PAGE_BYTES
 from octavo.ids import BlockHash
 from octavo.offload import MEMORY
 from octavo.policies import LRUPolicy
@@ -238,6 +237,7 @@ class TestChanges:
 
 
 def test_masks_have_room_for_so_many_blocks():
-    group = GroupOffloadConfig(spec=GROUPS[0].spec, blocks_per_chunk=64, page_size_bytes=16)
-    with pytest.raises(InputError, match="blocks_per_chunk = 64"):
-        ChunkSizes([group], PAGE_BYTES)
+    """Refused before anything is sized by it: a chunk of a billion blocks took all memory to plan slots for."""
+    for num_blocks in (64, 10**9, 10**30):
+        with pytest.raises(InputError, match=f"blocks_per_chunk = {num_blocks} of a group of kind .* at most 63"):
+            GroupOffloadConfig(spec=GROUPS[0].spec, blocks_per_chunk=num_blocks, page_size_bytes=16)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import octavo.vllm_plugin
 from octavo.errors import InputError
 from octavo.recording import RequestRecorder
 from octavo.vllm_plugin.config import PluginConfig, find_replica
@@ -82,8 +83,16 @@ def test_what_is_no_file_is_refused_by_each_of_several_engines(place):
         ({"keep_media": "yes"}, "keep_media"),
         ({"offload_prompt_only": "no"}, "offload_prompt_only must be true or false, not 'no'"),
         ({"self_describing_kv_events": "false"}, "self_describing_kv_events must be true or false"),
+        ({"blocks_per_chunk": 10**9}, "blocks_per_chunk must be a whole number from 1 to 63, not 1000000000"),
+        ({"blocks_per_chunk": 2.7}, "blocks_per_chunk must be a whole number from 1 to 63, not 2.7"),
+        ({"blocks_per_chunk": True}, "blocks_per_chunk must be a whole number from 1 to 63, not true"),
+        ({"block_size": -1}, "block_size must be a whole number of 1 or more, not -1"),
+        ({"sync_load_budget_bytes": "64MiB"}, "sync_load_budget_bytes must be a whole number of 0 or more"),
+        ({"memory": 1 << 63}, "memory: 9223372036854775808 is too large; it must be below 2"),
+        ({"disk_size": "99999999TiB"}, "disk_size: '99999999TiB' is too large; it must be below 2"),
         ({"policy": "mru"}, "choose one of: arc, lru, resume_points"),
         ({"tiers": {"type": "disk"}}, "tiers must be a list"),
+        ({"shared": 5}, "shared must be a store's url or a mapping, not 5"),
         ({"shared": "ftp://bucket"}, "shared.url must be s3://"),
         ({"shared": {"url": "file:///shared", "edpoint": "x"}}, "did you mean 'endpoint'"),
         ({"tiers": [{"type": "tape"}]}, r"tiers\[1\]: tier 'tape' is not known"),
@@ -109,3 +118,11 @@ def test_each_replica_has_a_folder_of_its_own():
 )
 def test_the_replicas_of_a_dense_model_are_told_by_the_id_of_the_engine(engine_id, index, num_replicas, found):
     assert find_replica(engine_id, index, num_replicas) == found
+
+
+def test_a_wrong_name_of_the_spec_is_told_the_right_one():
+    """vLLM asks the package for the name that a person wrote."""
+    with pytest.raises(
+        AttributeError, match="no attribute 'OctavoSpec'; it has: OctavoConnector, OctavoOffloadingSpec"
+    ):
+        octavo.vllm_plugin.OctavoSpec  # noqa: B018

@@ -23,6 +23,13 @@ class GroupOffloadConfig:
     page_size_bytes: int
     """Bytes of one block as it is offloaded."""
 
+    def __post_init__(self) -> None:
+        if self.blocks_per_chunk > MOST_BLOCKS_PER_CHUNK:
+            raise InputError(
+                f"blocks_per_chunk = {self.blocks_per_chunk} of a group of kind {self.spec.kind}: at most "
+                f"{MOST_BLOCKS_PER_CHUNK} blocks can be one chunk"
+            )
+
     @property
     def tokens_per_chunk(self) -> int:
         return self.spec.block_size * self.blocks_per_chunk
@@ -36,12 +43,6 @@ class ChunkSizes:
     """Bytes and slots of chunks, by group and held blocks."""
 
     def __init__(self, groups: Sequence[GroupOffloadConfig], slot_bytes: int) -> None:
-        for group in groups:
-            if group.blocks_per_chunk > MOST_BLOCKS_PER_CHUNK:
-                raise InputError(
-                    f"blocks_per_chunk = {group.blocks_per_chunk} of a group of kind {group.spec.kind}: at most "
-                    f"{MOST_BLOCKS_PER_CHUNK} blocks can be one chunk"
-                )
         self._groups = groups
         self._endings = {make_offload_key(BlockHash(b""), GroupIdx(index)) for index in range(len(groups))}
         self._slot_bytes = slot_bytes

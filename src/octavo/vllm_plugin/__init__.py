@@ -42,4 +42,4 @@ def __getattr__(name: str) -> Any:
 
             return load_adapter
         case _:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has: {', '.join(__all__)}")

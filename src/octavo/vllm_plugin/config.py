@@ -13,12 +13,15 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from msgspec import Meta
+
+from octavo.chunks import MOST_BLOCKS_PER_CHUNK
 from octavo.errors import InputError
 from octavo.offload import OffloadConfig
 from octavo.recording import RECORDING_BYTES, name_part
-from octavo.settings import Settings, Size, with_home
+from octavo.settings import Count, Settings, Size, with_home
 
 
 class _ExtraConfig(Settings, frozen=True, kw_only=True):
@@ -28,7 +31,7 @@ class _ExtraConfig(Settings, frozen=True, kw_only=True):
     disk: Path | None = None
     disk_size: Size | None = None
     tiers: tuple[Any, ...] = ()
-    shared: Any = None
+    shared: Annotated[str, Meta(description="a store's url")] | dict[str, Any] | None = None
     policy: Any = None
     load_timeout_s: Any = None
     store_timeout_s: Any = None
@@ -42,11 +45,11 @@ class _ExtraConfig(Settings, frozen=True, kw_only=True):
     # vLLM's connector reads these itself:
     spec_name: Any = None
     spec_module_path: Any = None
-    blocks_per_chunk: Any = None
-    block_size: Any = None
+    blocks_per_chunk: Annotated[int, Meta(ge=1, le=MOST_BLOCKS_PER_CHUNK)] | None = None
+    block_size: Count | None = None
     offload_prompt_only: bool | None = None
     self_describing_kv_events: bool | None = None
-    sync_load_budget_bytes: Any = None
+    sync_load_budget_bytes: Annotated[int, Meta(ge=0)] = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()

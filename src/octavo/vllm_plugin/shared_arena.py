@@ -29,7 +29,7 @@ _NOTE_BYTES = _CHECKSUM_BYTES + 1
 
 def plan_shared(groups: Sequence[GroupOffloadConfig], memory_bytes: int, num_ranks: int) -> SlotPlan:
     """The slots of the memory. The notes take the place of some slots."""
-    plan = plan_slots(groups, memory_bytes - PAGE_BYTES, note_bytes=_NOTE_BYTES * num_ranks)
+    plan = plan_slots(groups, max(0, memory_bytes - PAGE_BYTES), note_bytes=_NOTE_BYTES * num_ranks)
     num_slots = plan.num_slots - _note_slots(plan, num_ranks)
     if num_slots < max(plan.slots_for(group.chunk_bytes) for group in groups):
         raise NotEnoughMemoryError(f"memory of {memory_bytes} bytes does not hold the largest chunk: give it more")
