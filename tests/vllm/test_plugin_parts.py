@@ -13,12 +13,19 @@ with warnings.catch_warnings():  # torch's, while vLLM is imported
     warnings.simplefilter("ignore")
     pytest.importorskip("vllm", reason="needs vLLM: make test-vllm")
     from vllm import PoolingParams, SamplingParams
+    from vllm.config.quantization import resolve_quantization_config
     from vllm.utils.hashing import sha256
     from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
     from vllm.v1.kv_offload.base import ReqContext
     from vllm.v1.request import Request, RequestStatus
 
-    from octavo.vllm_plugin.adapter.describe import tell_why_not_kept, tell_why_not_resumed, tell_why_prompts_only
+    from octavo.vllm_plugin.adapter.describe import (
+        describe_quantization,
+        name_weights,
+        tell_why_not_kept,
+        tell_why_not_resumed,
+        tell_why_prompts_only,
+    )
     from octavo.vllm_plugin.adapter.recording import RecorderOfRequests
     from octavo.vllm_plugin.adapter.worker import fill_load, fill_store
 
@@ -39,6 +46,7 @@ def test_rows_of_chunks():
         ({}, ""),
         ({"lora_config": object()}, "adapters are known by name only"),
         ({"load_config": SimpleNamespace(load_format="dummy")}, "the weights are random"),
+        ({"load_config": SimpleNamespace(load_format="tensorizer")}, "tensorizer has its weights from a place"),
         ({"weight_transfer_config": object()}, "weights come into the running engine"),
     ],
 )
@@ -51,6 +59,35 @@ def test_whose_weights_are_not_the_folders_keeps_nothing(named: dict[str, Any], 
     reason = tell_why_not_kept(SimpleNamespace(**usual | named))  # type: ignore[arg-type]
     assert said in reason
     assert bool(said) == bool(reason)
+
+
+def test_weights_that_are_quantized_in_another_way_are_others() -> None:
+    """All but the last are `online` for vLLM."""
+    asked = [("online", {"linear": "fp8_per_tensor"}), ("online", {"linear": "fp8_per_block"})]
+    asked += [("online", {"linear": "fp8_per_tensor", "ignore": ["lm_head"]}), (None, None)]
+    described = [
+        describe_quantization(
+            SimpleNamespace(quantization=name, quantization_config=resolve_quantization_config(name, given))  # type: ignore[arg-type]
+        )
+        for name, given in asked
+    ]
+    assert len(set(described)) == len(asked)
+    assert described[-1] == "None"
+    assert not any(" at 0x" in text for text in described), "it is the same in every process"
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ({"model": "/m", "model_weights": "", "revision": None}, "/m"),
+        ({"model": "org/m", "model_weights": "", "revision": "v1"}, "org/m@v1"),
+        ({"model": "/m", "model_weights": "/others", "revision": None}, "/others"),
+        ({"model": "/tmp/copy", "model_weights": "s3://bucket/m", "revision": None}, "s3://bucket/m"),
+    ],
+)
+def test_where_weights_come_from(model: dict[str, Any], name: str) -> None:
+    config = SimpleNamespace(model_config=SimpleNamespace(**model), speculative_config=None)
+    assert name_weights(config) == (name,)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

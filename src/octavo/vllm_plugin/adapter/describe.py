@@ -65,7 +65,7 @@ def describe_rank(
         groups=groups,
         identity=_identity(config, vllm_config),
         of_ranks=_of_ranks(config, kv_cache_config, caches),
-        models=_models(vllm_config),
+        models=name_weights(vllm_config),
         download_dir=vllm_config.load_config.download_dir,
         started_ns=process_started_ns(),
         hash_algorithm=vllm_config.cache_config.prefix_caching_hash_algo,
@@ -131,12 +131,14 @@ def _rule_of(spec: KVCacheSpec) -> tuple[GroupRule, int]:
             raise OffloadError(f"vLLM has a cache of a kind that cannot be offloaded: {type(spec).__name__}")
 
 
-def _models(vllm_config: VllmConfig) -> tuple[str, ...]:
+def name_weights(vllm_config: VllmConfig) -> tuple[str, ...]:
+    """Where the weights of the model, and of its draft model, come from: its folder, or another place that is named
+    beside it."""
     configs = [vllm_config.model_config]
     if vllm_config.speculative_config is not None and vllm_config.speculative_config.draft_model_config is not None:
         configs.append(vllm_config.speculative_config.draft_model_config)
-    names = [c.model if c.revision is None else f"{c.model}@{c.revision}" for c in configs]
-    return tuple(dict.fromkeys(names))
+    places = [(getattr(config, "model_weights", "") or config.model, config.revision) for config in configs]
+    return tuple(dict.fromkeys(place if revision is None else f"{place}@{revision}" for place, revision in places))
 
 
 def tell_why_not_kept(vllm_config: VllmConfig) -> str:
@@ -148,6 +150,8 @@ def tell_why_not_kept(vllm_config: VllmConfig) -> str:
         )
     if vllm_config.load_config.load_format == "dummy":
         return "the weights are random: load real ones"
+    if vllm_config.load_config.load_format == "tensorizer":
+        return "tensorizer has its weights from a place of its own: load those of the model's folder"
     if vllm_config.weight_transfer_config is not None:
         return "weights come into the running engine, and the next one begins with the folder's: serve without that"
     return ""
@@ -186,7 +190,7 @@ def _identity(config: OffloadingConfig, vllm_config: VllmConfig) -> dict[str, st
         "device": f"{platform.machine()} {current_platform.device_name} {_capabilities()}",
         "model_config": _digest_config(model.hf_config.to_dict()),
         "model_dtype": str(model.dtype),
-        "quantization": str(model.quantization),
+        "quantization": describe_quantization(model),
         "max_model_len": str(model.max_model_len),  # some RoPE scalings depend on it
         "cache_dtype": f"{config.model.dtype} {cache.cache_dtype}",
         "cache_layout": str(config.kv_cache_layout),
@@ -207,6 +211,12 @@ def _of_ranks(config: OffloadingConfig, kv_cache_config: KVCacheConfig, caches: 
         "layers": str([(list(g.layer_names), str(g.kv_cache_spec)) for g in kv_cache_config.kv_cache_groups]),
         "layout": str([[(ref.page_size_bytes, ref.offset) for ref in refs] for refs in caches.group_refs]),
     }
+
+
+def describe_quantization(model: ModelConfig) -> str:
+    """How the weights are quantized as they are loaded, which `online` as the name of a method does not say."""
+    asked = getattr(model, "quantization_config", None)
+    return str(model.quantization) if asked is None else f"{model.quantization} {asked}"
 
 
 _NOT_OF_THE_INPUTS = (
