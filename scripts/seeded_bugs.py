@@ -20,7 +20,7 @@ LIVENESS = ("tests/engine/test_liveness.py", "-k", "loaded_ahead")
 TURNS = ("tests/engine/test_scheduler.py", "-k", "tenant")
 LENDING = ("tests/offload/test_lending.py",)
 STALLS = ("tests/engine/test_stalls.py",)
-POINTS = ("tests/policies/test_resume_points.py", "-k", "renews or comes_back")
+POINTS = ("tests/policies/test_resume_points.py", "-k", "renews or comes_back or fork")
 DOCUMENTS = ("tests/sim/test_policy_net.py", "-k", "documents_rather")
 LOOPS = ("tests/sim/test_policy_net.py", "-k", "part_of_a_loop")
 PASSED = ("tests/sim/test_policy_net.py", "-k", "went_through")
@@ -284,6 +284,13 @@ ENGINE_BUGS = (
         right="Role.PASSED if role is Role.BETWEEN else role",
         wrong="role",
         tests=PASSED,
+    ),
+    Bug(
+        name="what both sides of a fork keep costs neither",
+        file="policies/point_keeper.py",
+        right="shared = 0 if is_followed else self._stretches.shared_slots(self._points.tips[point])",
+        wrong="shared = 0",
+        tests=POINTS,
     ),
     Bug(
         name="the age of a point does not count when the least is sought",
