@@ -4,7 +4,7 @@ Inside, where an arrow leads to what a module calls:
 
     serving -> app -> service               the socket, the routes, and what they share
     connection, gate, admission, exchange   bytes in and out, within bounds; who may ask for what
-    requests, turn_request, responses       the bodies that come in and go out
+    requests, turn_request, answer_bodies   the bodies that come in and go out
     prompts, sampling, structure, tools     from a body to what the engine is asked; calls of functions
     generation, completions, chat, turns    from what the engine computes to an answer; `turns` is /v1/responses
     tenants, hints, load                    whose a request is, how long it will be wanted, who else sends

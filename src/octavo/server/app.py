@@ -14,6 +14,7 @@ from starlette.routing import Route
 
 from octavo.engine import Engine, published_plan
 from octavo.errors import InputError
+from octavo.server.answer_bodies import encode
 from octavo.server.cors import cors
 from octavo.server.engine_facts import EngineFacts
 from octavo.server.errors import bad_request, not_durable, shutting_down
@@ -23,7 +24,6 @@ from octavo.server.metric import CONTENT_TYPE
 from octavo.server.page import read_page
 from octavo.server.page_state import PageStates
 from octavo.server.refusals import REFUSALS
-from octavo.server.responses import encode
 from octavo.server.service import Service
 from octavo.server.tenants import Tenant
 from octavo.server.tokenize_route import DetokenizeRoute, TokenizeRoute

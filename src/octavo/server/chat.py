@@ -6,12 +6,12 @@ from typing import Literal
 from msgspec import UNSET
 
 from octavo.engine import FinishReason, RequestOutput
+from octavo.server.answer_bodies import ChatChoice, ChatCompletion, ChatText, FunctionCall, ToolCallPiece, Usage, encode
 from octavo.server.answers import end_told, new_request_id, now_s
 from octavo.server.generation import Gathered, Piece
 from octavo.server.logprobs import TokenNamer, chat_logprobs, prompt_logprobs
 from octavo.server.prompts import PreparedPrompt
 from octavo.server.requests import ChatRequest
-from octavo.server.responses import ChatChoice, ChatCompletion, ChatText, FunctionCall, ToolCallPiece, Usage, encode
 from octavo.server.sampling import chat_params
 from octavo.server.structure import Structure
 from octavo.server.tools import AnswerReader, CallPiece, whole_calls

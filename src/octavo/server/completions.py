@@ -5,12 +5,12 @@ from collections.abc import Iterator, Sequence
 from msgspec import UNSET
 
 from octavo.engine import FastTokenizer, RequestOutput, TokenLogprobs
+from octavo.server.answer_bodies import Completion, CompletionChoice, CompletionLogprobs, Usage, encode
 from octavo.server.answers import end_told, new_request_id, now_s
 from octavo.server.generation import Gathered, Piece
 from octavo.server.logprobs import TokenNamer, completion_logprobs, prompt_logprobs
 from octavo.server.prompts import PreparedPrompt
 from octavo.server.requests import CompletionRequest
-from octavo.server.responses import Completion, CompletionChoice, CompletionLogprobs, Usage, encode
 from octavo.server.sampling import completion_params
 from octavo.server.structure import Structure
 

@@ -6,7 +6,7 @@ from functools import lru_cache
 from msgspec import Raw
 
 from octavo.engine import FastTokenizer, TokenLogprobs
-from octavo.server.responses import (
+from octavo.server.answer_bodies import (
     ChatLogprobs,
     ChatTokenLogprob,
     CompletionLogprobs,

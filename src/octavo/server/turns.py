@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from octavo.engine import FinishReason
+from octavo.server.answer_bodies import Usage, encode
 from octavo.server.answers import new_request_id, now_s
 from octavo.server.generation import Gathered, Piece
 from octavo.server.prompts import PreparedPrompt
 from octavo.server.requests import ChatRequest
-from octavo.server.responses import Usage, encode
 from octavo.server.sampling import chat_params
 from octavo.server.structure import Structure
 from octavo.server.turn_items import Event, TurnItems
