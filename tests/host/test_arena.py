@@ -1,5 +1,7 @@
 """Slots: how many, how large, and where bytes lie in them."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
@@ -31,16 +33,22 @@ class TestPlan:
         plan = plan_slots(groups_of(*sizes), budget, note_bytes=100)
         for size in sizes:
             in_pages = ceil_div(size, PAGE_BYTES) * PAGE_BYTES
-            assert plan.slots_for(size) * plan.slot_bytes <= in_pages * 17 / 16
+            assert ceil_div(size, plan.slot_bytes) * plan.slot_bytes <= in_pages * 17 / 16
         assert plan.num_slots * (plan.slot_bytes + BOOKKEEPING_BYTES_PER_SLOT + 100) <= budget
 
-    def test_no_room_for_one_chunk_says_what_is_needed(self):
-        with pytest.raises(
-            NotEnoughMemoryError, match="memory holds 10 slots of 8 KiB; the largest chunk takes 12"
-        ) as error:
-            plan_slots(groups_of(2 * PAGE_BYTES, 24 * PAGE_BYTES), 90_000)
+    @given(
+        sizes=st.lists(st.integers(1, 1 << 24), min_size=1, max_size=3),
+        note_bytes=st.sampled_from([0, 9, 72]),
+        other_bytes=st.sampled_from([0, PAGE_BYTES]),
+    )
+    def test_no_room_for_one_chunk_says_what_is_needed(self, sizes, note_bytes, other_bytes):
+        plan = partial(plan_slots, groups_of(*sizes), note_bytes=note_bytes, other_bytes=other_bytes)
+        with pytest.raises(NotEnoughMemoryError, match="1 B of memory holds 0 slots of") as error:
+            plan(1)
         needed = parse_bytes("".join(str(error.value).rsplit("give it ", 1)[1].split()[:2]))
-        assert plan_slots(groups_of(2 * PAGE_BYTES, 24 * PAGE_BYTES), needed).num_slots >= 12
+        assert plan(needed).num_slots * plan(needed).slot_bytes >= max(sizes)
+        with pytest.raises(NotEnoughMemoryError):
+            plan(needed - (2 << 20))
 
 
 class TestArena:

@@ -70,7 +70,7 @@ def test_memory_is_for_all_ranks(tmp_path, num_ranks):
     shared.close()
 
 
-@pytest.mark.parametrize(("memory_bytes", "said"), [(1 << 20, "the largest chunk"), (1, "0 B of memory holds 0 slots")])
+@pytest.mark.parametrize(("memory_bytes", "said"), [(1 << 20, "the largest chunk"), (1, "1 B of memory holds 0 slots")])
 def test_too_little_memory_is_refused(memory_bytes, said):
     with pytest.raises(NotEnoughMemoryError, match=said):
         plan_shared(groups_of_engine([report(0, (0, 1 << 20))], 1), memory_bytes, 1)

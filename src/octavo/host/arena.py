@@ -109,30 +109,30 @@ class SlotPlan:
     num_slots: int
     slot_bytes: int
 
-    def slots_for(self, num_bytes: int) -> int:
-        return ceil_div(num_bytes, self.slot_bytes)
 
-
-def plan_slots(groups: Sequence[GroupOffloadConfig], memory_bytes: int, *, note_bytes: int = 0) -> SlotPlan:
+def plan_slots(
+    groups: Sequence[GroupOffloadConfig], memory_bytes: int, *, note_bytes: int = 0, other_bytes: int = 0
+) -> SlotPlan:
     """Large slots that waste little, and as many as fit into the budget.
 
     "Little" is at most 1/16 of each group's chunk, beyond what slots of one page would waste; of slots at least half as
-    large as that allows, those that waste least over all groups. `note_bytes` for each slot, and the bookkeeping in
-    the process, count against the budget. The arena holds at least the largest chunk.
+    large as that allows, those that waste least over all groups. What counts against the budget: the bookkeeping in the
+    process, `note_bytes` for each slot, which take the place of some slots, and `other_bytes`. The arena holds at least
+    the largest chunk.
     """
     chunk_sizes = sorted({group.chunk_bytes for group in groups if group.chunk_bytes})
     slot_bytes = _slot_bytes(chunk_sizes)
-    plan = SlotPlan(
-        num_slots=memory_bytes // (slot_bytes + BOOKKEEPING_BYTES_PER_SLOT + note_bytes), slot_bytes=slot_bytes
-    )
-    needed = max(plan.slots_for(size) for size in chunk_sizes)
-    if plan.num_slots < needed:
-        needed_mib = ceil_div(needed * (slot_bytes + BOOKKEEPING_BYTES_PER_SLOT + note_bytes), 1 << 20)
+    bytes_per_slot = slot_bytes + BOOKKEEPING_BYTES_PER_SLOT
+    largest = ceil_div(chunk_sizes[-1], slot_bytes)
+    num_slots = max(0, memory_bytes - other_bytes) // bytes_per_slot
+    num_slots -= ceil_div(num_slots * note_bytes, slot_bytes)
+    if num_slots < largest:
+        needed = (largest + ceil_div(largest * note_bytes, slot_bytes - note_bytes)) * bytes_per_slot + other_bytes
         raise NotEnoughMemoryError(
-            f"{format_bytes(memory_bytes)} of memory holds {plan.num_slots} slots of {format_bytes(slot_bytes)}; the "
-            f"largest chunk takes {needed}: give it {needed_mib} MiB or more"
+            f"{format_bytes(memory_bytes)} of memory holds {num_slots} slots of {format_bytes(slot_bytes)}; the "
+            f"largest chunk takes {largest}: give it {ceil_div(needed, 1 << 20)} MiB or more"
         )
-    return plan
+    return SlotPlan(num_slots=num_slots, slot_bytes=slot_bytes)
 
 
 def _slot_bytes(chunk_sizes: Sequence[int]) -> int:

@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from octavo.chunks import GroupOffloadConfig
-from octavo.errors import NotEnoughMemoryError
 from octavo.host import NO_CHECKSUM, PAGE_BYTES, HostArena, Segment, SlotPlan, attach, plan_slots
 from octavo.ids import Slot
 from octavo.specs import ceil_div
@@ -28,12 +27,8 @@ _NOTE_BYTES = _CHECKSUM_BYTES + 1
 
 
 def plan_shared(groups: Sequence[GroupOffloadConfig], memory_bytes: int, num_ranks: int) -> SlotPlan:
-    """The slots of the memory. The notes take the place of some slots."""
-    plan = plan_slots(groups, max(0, memory_bytes - PAGE_BYTES), note_bytes=_NOTE_BYTES * num_ranks)
-    num_slots = plan.num_slots - _note_slots(plan, num_ranks)
-    if num_slots < max(plan.slots_for(group.chunk_bytes) for group in groups):
-        raise NotEnoughMemoryError(f"memory of {memory_bytes} bytes does not hold the largest chunk: give it more")
-    return SlotPlan(num_slots=num_slots, slot_bytes=plan.slot_bytes)
+    """The slots of the memory."""
+    return plan_slots(groups, memory_bytes, note_bytes=_NOTE_BYTES * num_ranks, other_bytes=PAGE_BYTES)
 
 
 class SharedArena:
