@@ -288,7 +288,7 @@ ENGINE_BUGS = (
     Bug(
         name="what both sides of a fork keep costs neither",
         file="policies/point_keeper.py",
-        right="shared = 0 if is_followed else self._stretches.shared_slots(self._points.tips[point])",
+        right="shared = 0 if is_followed else self._shared_slots(point)",
         wrong="shared = 0",
         tests=POINTS,
     ),

@@ -281,7 +281,7 @@ class PointKeeper:
         else:
             below = self._point_below(point)
             tokens = self._points.num_tokens[point] - (self._points.num_tokens[below] if below else 0)
-            shared = 0 if is_followed else self._stretches.shared_slots(self._points.tips[point])
+            shared = 0 if is_followed else self._shared_slots(point)
         self._points.set_worth(point, num_slots, shared, tokens, is_followed=is_followed)
 
     def _exclusive_slots(self, point: int) -> int:
@@ -297,6 +297,14 @@ class PointKeeper:
             for number in stretches.cut_run(OffloadKey(name + group.suffix), count):
                 total += stretches.exclusive_slots(number)
         return total
+
+    def _shared_slots(self, point: int) -> int:
+        """The point's part of the slots that it keeps together with others, in all groups that need a whole prefix."""
+        stretches, name, total = self._stretches, self._points.names[point], 0
+        if not self._points.is_end[point]:
+            for group in self._prefix_groups[1:]:
+                total += stretches.shared_slots(stretches.find(OffloadKey(name + group.suffix)))
+        return total + stretches.shared_slots(self._points.tips[point])
 
     def _frees_at_once(self, point: int) -> bool:
         """Whether some slots become free now if a point is given up: of a stretch that it alone holds and nobody reads.

@@ -60,8 +60,8 @@ class PointTable:
         self.freed = array("q", [0])
         """Per point: the slots that become free when it is given up and nobody reads them."""
         self.shared = array("q", [0])
-        """Per point: its part in slots that it keeps together with others that follow the same point, as when it was
-        last reckoned. None of them would go with it alone, and all with all of them."""
+        """Per point: its part of the slots that it keeps together with others, and that go only when all of them go; as
+        it was when the point was last reckoned."""
         self.lives = array("q", [0])
         self.classes = array("b", [0])
         self.roles = array("b", [0])

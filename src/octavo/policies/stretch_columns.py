@@ -123,8 +123,8 @@ class StretchColumns:
         return num_slots
 
     def shared_slots(self, number: int) -> int:
-        """The part of a stretch in what it holds together with others, down to the next point before it: if two
-        sequences go on from a stretch, half of it."""
+        """The part of a stretch in the slots that it keeps together with others, down to the next point before it. All
+        have equal parts: where two sequences go on from 20 chunks, each has ten."""
         before, num_sharing, num_slots = number, self.num_holders[number], 0.0
         while (before := self.befores[before]) and not self.points[before]:
             num_sharing *= self.num_holders[before]
