@@ -230,7 +230,7 @@ def test_requests_that_are_too_long_are_refused(tmp_path):
     path = write(tmp_path, mooncake(), mooncake(input_length=1101), mooncake(output_length=51))
     trace = read_trace(path, max_model_len=1150)
     assert (len(trace.requests), trace.num_refused, trace.longest) == (1, 2, 1150)
-    with pytest.raises(InputError, match=r"has no request of fewer than 1,150 tokens \(--max-model-len\)"):
+    with pytest.raises(InputError, match=r"has no request that short: the shortest has 1,150 tokens \(--max-"):
         read_trace(path, max_model_len=1149)
 
 

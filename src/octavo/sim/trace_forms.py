@@ -68,7 +68,7 @@ def read_trace(
     served = [request for request in requests if max_model_len is None or request.num_tokens <= max_model_len]
     if not served:
         shortest = min(request.num_tokens for request in requests)
-        raise InputError(f"{what} has no request of fewer than {shortest:,} tokens (--max-model-len)")
+        raise InputError(f"{what} has no request that short: the shortest has {shortest:,} tokens (--max-model-len)")
     num_refused = len(requests) - len(served)
     return Trace(requests=served, block_tokens=served[0].block_tokens, num_refused=num_refused)
 

@@ -73,7 +73,7 @@ def _requests_of(record: TraceRecord, begins: float, depth: int) -> Iterator[tup
 
 
 def _ids_of(record: TraceRecord, size: int, known: BlockIds) -> list[int]:
-    prompt = record.fields["in"]
+    prompt = record.count("in", least=1)
     ids = record.ids("hash_ids")
     most = -(-prompt // size)
     if len(ids) not in (prompt // size, most):
