@@ -16,6 +16,7 @@ from xxhash import xxh3_128_digest
 
 from octavo.errors import MALFORMED
 from octavo.stores import MOST_ENVELOPE_BYTES
+from octavo.tiers.disk import layout as disk_layout
 
 _MAGIC = b"OctavoOb"
 _VERSION = 1
@@ -23,8 +24,6 @@ _TRAILER = Struct("<8sH2xIQ16s")
 TRAILER_BYTES = _TRAILER.size
 MOST_CHUNKS = 256
 """The most chunks of one object."""
-_MOST_KEY_BYTES = 64
-"""A disk tier takes no longer ones."""
 TAIL_BYTES = 64 << 10
 """The most bytes of an object's index and trailer."""
 
@@ -100,7 +99,7 @@ def parse_tail(tail: memoryview, object_bytes: int, namespace: bytes) -> Index |
         chunk.offset >= 0
         and 0 <= chunk.length - chunk.num_bytes <= MOST_ENVELOPE_BYTES
         and 0 < chunk.length <= body_bytes - chunk.offset
-        and 0 < len(chunk.key) <= _MOST_KEY_BYTES
+        and 0 < len(chunk.key) <= disk_layout.MAX_KEY_BYTES
         for chunk in index.chunks
     )
     return index if is_sound and fits else None
