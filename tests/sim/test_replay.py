@@ -77,6 +77,13 @@ def test_a_crowd_resumes_what_memory_has(model):
     assert late < 0.02 * report.seen_tokens
 
 
+def test_a_device_for_one_request_waits_for_what_is_being_stored(model):
+    """Copies to a slow memory hold the pages that the next request needs: it fits as soon as they have ended."""
+    soon = [replace(asked, arrival_s=asked.arrival_s / 50) for asked in requests(60)]
+    slow = config_of(model, spare=1.0, speeds=Speeds(memory_bytes_per_s=1e4))
+    assert replay(Trace(requests=soon, block_tokens=BLOCK), slow).num_requests == 60
+
+
 def test_with_room_for_all_full_attention_loses_nothing():
     report = replay(trace_of(), config_of(MODELS["full"], spare=400.0, memory_bytes=0))
     assert report.resumed_tokens == {"device": report.seen_tokens}
