@@ -2,6 +2,9 @@
 memory, the simulator resumes as many tokens of each, from the same media."""
 
 import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
 
 import pytest
 
@@ -10,14 +13,15 @@ pytest.importorskip("torch", reason="needs the engine: pip install 'octavo[engin
 import torch
 
 from octavo.engine import Engine, EngineConfig, SamplingParams, offload_maker, save_tiny_model
+from octavo.engine.tiny_models import TINY_MODELS
 from octavo.offload import OffloadConfig
 from octavo.sim import SimConfig, Speeds, read_trace
 from octavo.sim.engine import SimulatedEngine
 from octavo.transfer import make_worker
 
 FAMILIES = ["qwen3", "gemma3", "qwen3_next"]
-NUM_REQUESTS = 67
-MEMORY_BYTES = 3 << 20
+NUM_RANDOM = 6
+MAX_MODEL_LEN, MAX_NUM_SEQS = 512, 64
 INSTANT = Speeds(memory_bytes_per_s=1e18)
 VOCABULARY = range(3, 250)
 
@@ -31,27 +35,51 @@ def _one_thread():
     torch.set_num_threads(threads)
 
 
-def conversations(seed):
+def conversations(chooser, max_tokens):
     """Prompts of many conversations in turn: each begins with a system prompt that others share, and grows."""
-    chooser = random.Random(seed)
-    tokens = lambda count: [chooser.choice(VOCABULARY) for _ in range(count)]  # noqa: E731
-    system = [tokens(70), tokens(40)]
-    talks = [[*chooser.choice(system), *tokens(20)] for _ in range(12)]
-    for _ in range(NUM_REQUESTS):
+    system = [tokens(chooser, 70), tokens(chooser, 40)]
+    talks = [[*chooser.choice(system), *tokens(chooser, 20)] for _ in range(12)]
+    while True:
         talk = chooser.choice(talks)
-        if len(talk) > 400:
-            talk[:] = [*chooser.choice(system), *tokens(20)]
-        talk += tokens(chooser.randrange(5, 60))
+        if len(talk) > max_tokens - 100:
+            talk[:] = [*chooser.choice(system), *tokens(chooser, 20)]
+        talk += tokens(chooser, chooser.randrange(5, 60))
         yield talk
 
 
-class InOrder:
-    """A worker's transfers end in the order in which they began: which of two threads is faster is chance."""
+def documents(chooser, max_tokens):
+    """Questions about few documents, some of which many ask about."""
+    texts = [tokens(chooser, chooser.randrange(50, max_tokens - 60)) for _ in range(10)]
+    while True:
+        number = min(int(chooser.expovariate(0.4)), len(texts) - 1)
+        yield [*texts[number], *tokens(chooser, chooser.randrange(1, 40))]
+
+
+def loops(chooser, max_tokens):
+    """The same prompts again and again."""
+    texts = [tokens(chooser, chooser.randrange(50, max_tokens - 30)) for _ in range(chooser.randrange(2, 12))]
+    while True:
+        yield from map(list, texts)
+
+
+def forks(chooser, max_tokens):
+    """Prompts that leave a common beginning at any token."""
+    trunk = tokens(chooser, max_tokens - 120)
+    while True:
+        yield [*trunk[: chooser.randrange(1, len(trunk))], *tokens(chooser, chooser.randrange(80))]
+
+
+def tokens(chooser, count):
+    return [chooser.choice(VOCABULARY) for _ in range(count)]
+
+
+class AtOnce:
+    """A worker whose transfers have ended when somebody asks, in the order in which they began: as in a simulation in
+    which they take no time. Else which of two threads is faster would be chance."""
 
     def __init__(self, worker):
         self._worker = worker
         self._begun = []
-        self._ended = {}
 
     def __getattr__(self, name):
         return getattr(self._worker, name)
@@ -65,60 +93,107 @@ class InOrder:
         self._worker.submit_load(job_id, chunks)
 
     def get_finished(self):
-        self._ended |= {result.job_id: result for result in self._worker.get_finished()}
-        finished = []
-        while self._begun and self._begun[0] in self._ended:
-            finished.append(self._ended.pop(self._begun.pop(0)))
-        return finished
+        assert self._worker.wait(self._begun, 10.0)
+        place = {job_id: number for number, job_id in enumerate(self._begun)}
+        self._begun.clear()
+        return sorted(self._worker.get_finished(), key=lambda result: place[result.job_id])
 
 
-def serve(engine, talks, answers):
-    """One after the other, each with its answer appended; between two steps all transfers end, as in a simulation in
-    which they take no time."""
+def serve(engine, talks, most_tokens):
+    """One after the other, each with its answer appended; before the next one all transfers end."""
     for number, talk in enumerate(talks):
         engine.add_request(
-            str(number), talk, SamplingParams(max_tokens=1 + number % answers, temperature=0, ignore_eos=True)
+            str(number), talk, SamplingParams(max_tokens=1 + number % most_tokens, temperature=0, ignore_eos=True)
         )
         while engine.has_unfinished:
             for output in engine.step():
                 talk.extend(output.token_ids)
-            while engine._offload.has_pending_work():
-                engine._offload.wait(0.01)
-                engine.rest()
+        while engine._offload.has_pending_work():
+            engine.rest()
+
+
+@dataclass
+class Case:
+    """What is served, and with what."""
+
+    family: str
+    traffic: Callable[..., Iterator[list[int]]] = conversations
+    policy: str = "resume_points"
+    memory_bytes: int = 3 << 20
+    device_bytes: int = 1 << 20
+    max_step_tokens: int = 96
+    attention_block_size: int = 8
+    state_block_size: int = 16
+    most_tokens: int = 7
+
+
+def random_case(seed):
+    chooser = random.Random(seed)
+    choose = chooser.choice
+    return Case(
+        family=choose(sorted(TINY_MODELS)),
+        traffic=choose([conversations, documents, loops, forks]),
+        policy=choose(["resume_points", "lru", "arc"]),
+        memory_bytes=choose([300_000, 1 << 20, 3 << 20, 8 << 20]),
+        device_bytes=choose([800_000, 1 << 20, 2 << 20]),
+        max_step_tokens=choose([64, 96, 100, 256, 512]),
+        attention_block_size=choose([8, 16, 24]),
+        state_block_size=choose([16, 32, 48]),
+        most_tokens=chooser.randrange(2, 25),
+    )
+
+
+def replay(plan, case, requests):
+    """What a simulation with this plan resumes of each request, by medium."""
+    config = SimConfig(
+        plan=plan, memory_bytes=case.memory_bytes, policy=case.policy, speeds=INSTANT, max_num_seqs=MAX_NUM_SEQS
+    )
+    simulated = SimulatedEngine(config)
+    for number, request in enumerate(requests):
+        simulated.run_until(number * 1000.0)
+        simulated.submit(number, request)
+    simulated.finish()
+    for outcome in simulated.outcomes:
+        assert outcome.num_lost_tokens + outcome.num_resumed_tokens >= outcome.num_seen_tokens
+    return [dict(outcome.resumed) for outcome in simulated.outcomes]
+
+
+def record(case, folder, monkeypatch, num_requests):
+    """Serves requests, and returns the engine's plan and what it recorded of them."""
+    make = lambda *args, **options: AtOnce(make_worker(*args, **options))  # noqa: E731
+    monkeypatch.setattr("octavo.transfer.make_worker", make)
+    save_tiny_model(case.family, folder / "model")
+    config = EngineConfig(
+        model=folder / "model",
+        device_memory_bytes=case.device_bytes,
+        max_model_len=MAX_MODEL_LEN,
+        max_num_seqs=MAX_NUM_SEQS,
+        max_step_tokens=case.max_step_tokens,
+        attention_block_size=case.attention_block_size,
+        state_block_size=case.state_block_size,
+        record=folder / "recording.jsonl",
+    )
+    offload = OffloadConfig.from_mapping({"memory": case.memory_bytes, "policy": case.policy})
+    engine = Engine.from_config(config, make_offload=offload_maker(config, offload))
+    talks = case.traffic(random.Random(repr(case)), MAX_MODEL_LEN - case.most_tokens)
+    serve(engine, islice(talks, num_requests), case.most_tokens)
+    engine.close()
+    requests = read_trace(folder / "recording.jsonl").requests
+    assert len(requests) == num_requests
+    return engine.manager.config, requests
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_replay_resumes_what_the_engine_resumed(family, tmp_path, monkeypatch):
-    make = lambda *args, **options: InOrder(make_worker(*args, **options))  # noqa: E731
-    monkeypatch.setattr("octavo.transfer.make_worker", make)
-    save_tiny_model(family, tmp_path / "model")
-    config = EngineConfig(
-        model=tmp_path / "model",
-        device_memory_bytes=1 << 20,
-        max_model_len=512,
-        max_step_tokens=96,
-        attention_block_size=8,
-        state_block_size=16,
-        record=tmp_path / "recording.jsonl",
-    )
-    offload = OffloadConfig.from_mapping({"memory": MEMORY_BYTES})
-    engine = Engine.from_config(config, make_offload=offload_maker(config, offload))
-    serve(engine, conversations(family), answers=7)
-    plan = engine.manager.config
-    engine.close()
-
-    trace = read_trace(tmp_path / "recording.jsonl")
-    assert len(trace.requests) == NUM_REQUESTS
-    simulated = SimulatedEngine(SimConfig(plan=plan, memory_bytes=MEMORY_BYTES, speeds=INSTANT, max_num_seqs=64))
-    for number, request in enumerate(trace.requests):
-        simulated.run_until(number * 1000.0)
-        simulated.submit(number, request)
-    simulated.finish()
-
-    found = [dict(outcome.resumed) for outcome in simulated.outcomes]
-    assert found == [dict(request.resumed) for request in trace.requests]
+    case = Case(family)
+    plan, requests = record(case, tmp_path, monkeypatch, 67)
+    found = replay(plan, case, requests)
+    assert found == [dict(request.resumed) for request in requests]
     assert {medium for resumed in found for medium in resumed} == {"device", "memory"}
-    assert all(
-        outcome.num_lost_tokens + outcome.num_resumed_tokens >= outcome.num_seen_tokens
-        for outcome in simulated.outcomes
-    )
+
+
+@pytest.mark.parametrize("seed", range(NUM_RANDOM))
+def test_a_replay_of_other_geometries_and_traffic_does_too(seed, tmp_path, monkeypatch):
+    case = random_case(seed)
+    plan, requests = record(case, tmp_path, monkeypatch, 40)
+    assert replay(plan, case, requests) == [dict(request.resumed) for request in requests], case
