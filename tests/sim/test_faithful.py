@@ -99,15 +99,16 @@ class AtOnce:
         return sorted(self._worker.get_finished(), key=lambda result: place[result.job_id])
 
 
-def serve(engine, talks, most_tokens):
-    """One after the other, each with its answer appended; before the next one all transfers end."""
-    for number, talk in enumerate(talks):
-        engine.add_request(
-            str(number), talk, SamplingParams(max_tokens=1 + number % most_tokens, temperature=0, ignore_eos=True)
-        )
+def serve(engine, talks, case):
+    """A few at a time, each with its answer appended; before the next ones all transfers end."""
+    numbered = enumerate(talks)
+    while batch := dict(islice(numbered, case.at_once)):
+        for number, talk in batch.items():
+            params = SamplingParams(max_tokens=1 + number % case.most_tokens, temperature=0, ignore_eos=True)
+            engine.add_request(str(number), talk, params)
         while engine.has_unfinished:
             for output in engine.step():
-                talk.extend(output.token_ids)
+                batch[int(output.request_id)].extend(output.token_ids)
         while engine._offload.has_pending_work():
             engine.rest()
 
@@ -125,6 +126,7 @@ class Case:
     attention_block_size: int = 8
     state_block_size: int = 16
     most_tokens: int = 7
+    at_once: int = 1
 
 
 def random_case(seed):
@@ -140,6 +142,7 @@ def random_case(seed):
         attention_block_size=choose([8, 16, 24]),
         state_block_size=choose([16, 32, 48]),
         most_tokens=chooser.randrange(2, 25),
+        at_once=choose([1, 1, 3, 8]),
     )
 
 
@@ -150,7 +153,8 @@ def replay(plan, case, requests):
     )
     simulated = SimulatedEngine(config)
     for number, request in enumerate(requests):
-        simulated.run_until(number * 1000.0)
+        if not number % case.at_once:
+            simulated.run_until(number * 1000.0)
         simulated.submit(number, request)
     simulated.finish()
     for outcome in simulated.outcomes:
@@ -176,7 +180,7 @@ def record(case, folder, monkeypatch, num_requests):
     offload = OffloadConfig.from_mapping({"memory": case.memory_bytes, "policy": case.policy})
     engine = Engine.from_config(config, make_offload=offload_maker(config, offload))
     talks = case.traffic(random.Random(repr(case)), MAX_MODEL_LEN - case.most_tokens)
-    serve(engine, islice(talks, num_requests), case.most_tokens)
+    serve(engine, islice(talks, num_requests), case)
     engine.close()
     requests = read_trace(folder / "recording.jsonl").requests
     assert len(requests) == num_requests
