@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from msgspec.structs import replace
 
 from octavo.chunks import Departures, HintKind, HintOutcome, PromisedPoint
 from octavo.errors import OffloadError, TransferError
@@ -100,8 +101,10 @@ class Engine:
         loads: LoadRule = LoadRule.MEASURED,
         page: Page | None = None,
         device: DeviceReport | None = None,
+        idle: int | None = None,
     ) -> None:
-        """`page`: what the ranks share, if that is known; each has PAGE bytes of it."""
+        """`page`: what the ranks share, if that is known; each has PAGE bytes of it. `idle`: a rank that has no layer of
+        the group."""
         self.now = 100.0
         self.has_new_weights = False
         self.told: dict[str, SimpleNamespace] = {}
@@ -118,7 +121,13 @@ class Engine:
         )
         reports = [
             RankReport(
-                rank=rank, process=1, groups=(group,), identity={}, models=("m",), hash_algorithm="sha256", started_ns=1
+                rank=rank,
+                process=1,
+                groups=(replace(group, page_bytes=0) if rank == idle else group,),
+                identity={},
+                models=("m",),
+                hash_algorithm="sha256",
+                started_ns=1,
             )
             for rank in range(num_ranks)
         ]
@@ -155,7 +164,7 @@ class Engine:
             OctavoWorker(
                 CanonicalKVCaches(
                     tensors=(CanonicalKVCacheTensor(tensor=self.pages[rank], page_size_bytes=PAGE),),
-                    group_refs=((CanonicalKVCacheRef(tensor_idx=0, page_size_bytes=PAGE),),),
+                    group_refs=((CanonicalKVCacheRef(tensor_idx=0, page_size_bytes=PAGE),) if rank != idle else (),),
                 ),
                 [group],
                 1,
@@ -247,6 +256,22 @@ def test_what_ranks_stored_comes_back(engine):
         assert torch.equal(pages[4:7], was[:3])
     engine.settle()
     engine.manager.manager.check_invariants()
+
+
+@pytest.mark.parametrize("idle", [0, 1])
+def test_a_rank_without_a_layer_of_the_group_has_nothing_to_copy(tmp_path, idle):
+    """As with pipeline parallelism, where a group may have fewer layers than there are ranks."""
+    engine = Engine(str(tmp_path / "arena"), num_ranks=2, idle=idle)
+    pages = engine.pages[1 - idle]
+    pages[:3] = torch.arange(3, dtype=torch.int8)[:, None] + 1
+    context, keys = engine.request("a", 3)
+    engine.store(context, keys)
+    engine.settle()
+    assert look(engine, context, keys) == [LookupResult.HIT] * 3
+    engine.transfer(engine.manager.prepare_load(keys, context), [4, 5, 6], is_load=True)
+    engine.manager.complete_load(set(keys), context)
+    assert torch.equal(pages[4:7], pages[:3])
+    engine.close()
 
 
 def test_the_name_of_the_arena_goes_once_all_have_it(engine, tmp_path):

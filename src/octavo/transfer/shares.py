@@ -96,8 +96,8 @@ def share_beside(page_bytes: int, whole_bytes: int, rank: int, num_ranks: int) -
     part_bytes = whole_bytes // num_ranks
     if page_bytes > part_bytes:
         raise CacheLayoutError(f"a page of {page_bytes} bytes is no part of {whole_bytes} bytes for {num_ranks} ranks")
-    run = Run(0, rank * part_bytes, page_bytes)
-    return PageShare(page_bytes=page_bytes, whole_bytes=whole_bytes, loads=(run,), stores=(run,))
+    runs = (Run(0, rank * part_bytes, page_bytes),) if page_bytes else ()
+    return PageShare(page_bytes=page_bytes, whole_bytes=whole_bytes, loads=runs, stores=runs)
 
 
 def _deal(field: Field, rank: int, num_ranks: int) -> tuple[int, int, bool]:

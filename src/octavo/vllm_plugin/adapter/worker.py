@@ -176,7 +176,8 @@ class OctavoWorker(OffloadingWorker):
     def _copies(
         self, arena: RankArena, pages: GPULoadStoreSpec, chunks: ChunkSlots, *, is_load: bool
     ) -> Iterator[tuple[Slot, ChunkCopy]]:
-        """The first slot and the copy of each chunk."""
+        """The first slot and the copy of each chunk. Another rank may write all that this one has; and with pipeline
+        parallelism this one may have no layer of a group."""
         size, start = self._blocks_per_chunk, 0
         for group_idx, (group, num_rows, first) in enumerate_groups(
             zip(self._groups, pages.group_sizes, pages.block_indices, strict=True)
@@ -185,6 +186,7 @@ class OctavoWorker(OffloadingWorker):
             start += num_rows
             is_own = [idx == group.group_id for idx in chunks.groups]
             slots_of_group = list(compress(chunks.slots, is_own))
+            share = self._shares[group_idx]
             is_checked = list(compress(chunks.is_checked, is_own)) or [False] * len(slots_of_group)
             if is_load:
                 rows_of_chunks = fill_load(rows, first % size, len(slots_of_group), size)
@@ -195,7 +197,7 @@ class OctavoWorker(OffloadingWorker):
             for own, slots, check in zip(rows_of_chunks, slots_of_group, is_checked, strict=True):
                 if own is None:
                     arena.note_failed(slots[0])
-                elif is_load or self._shares[group_idx].stores:  # another rank may write all that this one has
+                elif share.loads if is_load else share.stores:
                     checksum = arena.find_checksum(slots[0]) if check else None
                     yield slots[0], ChunkCopy(group_idx, own, slots, checksum)
 
