@@ -1,6 +1,7 @@
 """`octavo route` in front of real engines: requests go where most is resumed; none is lost or answered twice."""
 
 import random
+import socket
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
@@ -133,6 +134,30 @@ def test_what_an_engine_refuses_is_refused(router, official):
     with pytest.raises(openai.NotFoundError, match="another"):
         official.completions.create(model="another", prompt="a")
     assert router.look()["retries"] == 0
+
+
+def test_a_model_that_no_engine_has_is_refused_with_those_that_the_fleet_has(model, running):
+    engines = [running(RoutedEngine(model, model_name=name)) for name in ("one", "other")]
+    router = running(RunningRouter([engine.url for engine in engines]))
+    router.wait_until_known(2)
+    with router.client() as client:
+        answers = [complete(client, "a", model="another") for _ in range(4)] + [client.get("/v1/models/another")]
+        assert complete(client, "a", model="other").status_code == 200
+    assert {answer.status_code for answer in answers} == {404}
+    assert {answer.json()["error"]["code"] for answer in answers} == {"model_not_found"}
+    told = {answer.json()["error"]["message"] for answer in answers}
+    assert told == {"there is no model 'another' here, only one, other"}
+
+
+def test_an_engine_that_has_not_told_its_models_may_have_the_one_that_is_asked_for(engines, running):
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        router = running(RunningRouter([engines[0].url, f"http://127.0.0.1:{silent.getsockname()[1]}"]))
+        router.wait_until_known(1)
+        with router.client() as client:
+            answer = complete(client, "a", model="another")
+    assert answer.status_code == 503
+    assert answer.json()["error"]["message"].endswith("only tiny; yet to tell theirs: 1 of 2 engines")
 
 
 def test_an_engine_that_is_gone_costs_a_try_and_no_request(router, engines):

@@ -36,10 +36,8 @@ from octavo.server import (
     Ticket,
     http_settings,
     most_connections,
-    not_found,
     tenants_of,
 )
-from octavo.settings import shown
 
 _GENERATING = ("/v1/completions", "/v1/chat/completions", "/v1/responses")
 
@@ -148,10 +146,7 @@ class _Routes:
         """Tells of one of them, which the path names."""
         name, models = request.path_params["name"], self._about_models()
         if name not in models:
-            known = ", ".join(models) or "none yet"
-            raise not_found(
-                f"there is no model {shown(name)} here, only {known}", param="model", code="model_not_found"
-            )
+            raise self._fleet.unknown_model(name)
         return as_json(models[name])
 
     def _about_models(self) -> dict[str, dict[str, object]]:

@@ -39,7 +39,9 @@ from octavo.router.others import follow_load
 from octavo.router.placement import Choice, Placement, Prompt
 from octavo.router.reasons import find_lack, reason_of, was_refused
 from octavo.router.rendered import RENDER_CHAT
-from octavo.server import PREFILL, ROUTER, ApiError, EngineFacts, overloaded
+from octavo.server import PREFILL, ROUTER, ApiError, EngineFacts, not_found, overloaded
+from octavo.settings import shown
+from octavo.units import counted
 
 _logger = logging.getLogger(__name__)
 
@@ -48,6 +50,9 @@ NAMES_INTERVAL_S = 10.0
 _HEALTH_TIMEOUT_S = 5.0
 _MOST_BYTES_OF_FACTS = 16 << 20
 _TELL_LACK_EVERY_S = 60.0
+_MOST_NAMED = 20
+"""Models that a refusal names. `/v1/models` has all."""
+_SOON = {"retry-after": "1"}
 
 
 class Fleet:
@@ -91,12 +96,29 @@ class Fleet:
         serving = [member for member in self.members.values() if member.serves(model)]
         return [member.name for member in serving if member.takes_requests] if serving else self.ready
 
+    def has_told(self, model: str) -> bool:
+        """Whether an engine has told that it serves a model or an adapter of this name."""
+        return any(member.serves(model) for member in self.members.values())
+
+    def unknown_model(self, model: str) -> ApiError:
+        """Why a request is refused whose model an engine does not know, and none has told. An engine that has not
+        told its models yet, as it is still loading them, may have it."""
+        told = sorted({name for member in self.members.values() if member.facts for name in member.facts.names})
+        more = f" and {len(told) - _MOST_NAMED:,} more" if len(told) > _MOST_NAMED else ""
+        known = ", ".join(told[:_MOST_NAMED]) + more or "none yet"
+        which = f"there is no model {shown(model)} here, only {known}"
+        num_silent = sum(member.facts is None for member in self.members.values())
+        if not num_silent:
+            return not_found(which, param="model", code="model_not_found")
+        silent = f"yet to tell theirs: {num_silent:,} of {counted(len(self.members), 'engine')}"
+        return ApiError(HTTPStatus.SERVICE_UNAVAILABLE, f"{which}; {silent}", headers=_SOON)
+
     def refusal(self, model: str) -> ApiError:
         """Why a request is refused that no engine may take."""
         if self.ready_for(model):
             return overloaded("every engine has as many requests open as it may have; try again later")
         which = f"no engine that has {model!r} can be reached" if self.ready else "no engine can be reached"
-        return ApiError(HTTPStatus.SERVICE_UNAVAILABLE, which, headers={"retry-after": "1"})
+        return ApiError(HTTPStatus.SERVICE_UNAVAILABLE, which, headers=_SOON)
 
     @property
     def num_blocks(self) -> int:

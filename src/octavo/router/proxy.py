@@ -9,10 +9,12 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import httpx
+import msgspec
 
+from octavo.errors import MALFORMED
 from octavo.router.decisions import Decisions
 from octavo.router.fleet import Fleet
 from octavo.router.member import Member
@@ -46,7 +48,19 @@ class _Incoming:
     path: str
     headers: dict[str, str]
     body: bytes
+    model: str
+    """As the body names it; empty if it names none."""
     came_at: float
+
+
+class _Reason(msgspec.Struct):
+    param: Any = None
+
+
+class _Refusal(msgspec.Struct):
+    """The body of an engine's refusal, as far as it is read."""
+
+    error: _Reason
 
 
 class _TryAnotherError(Exception):
@@ -70,16 +84,17 @@ class Proxy:
     async def answer(self, exchange: Exchange, path: str, body: bytes) -> None:
         """Answers one request of generation. ApiError if no engine can."""
         self.decisions.num_requests += 1
+        hints = hints_in(body)
         request = _Incoming(
             exchange=exchange,
             path=path,
             headers=self._request_headers(exchange),
             body=body,
+            model=hints.model,
             came_at=time.monotonic(),
         )
         read = await self._reader.read(body, request.headers, exchange.tenant)
         tried: set[str] = set()
-        hints = hints_in(body)
         refusal = self._fleet.refusal(hints.model)
         while (choice := self._choose(read.prompt, tried, hints)) is not None:
             self.decisions.add(path, read.prompt, choice)
@@ -113,6 +128,8 @@ class Proxy:
                 client.stream("POST", url, headers=_for_rank(request.headers, member), content=request.body) as answer,
             ):
                 pieces = await _begun(member, answer)
+                if self._may_be_explained(request, answer):
+                    pieces = await self._explained(request.model, pieces)
                 if _is_stream(answer):  # of any other answer, nobody can say when its first token came
                     now = time.monotonic()
                     self._fleet.placement.first_token(sent, now)
@@ -125,6 +142,18 @@ class Proxy:
                 self._fleet.missed(member, reason_of(error))
                 gone = _gone(member, error)
             raise (gone if exchange.has_begun else _TryAnotherError(gone)) from error
+
+    def _may_be_explained(self, request: _Incoming, answer: httpx.Response) -> bool:
+        is_refusal = answer.status_code == HTTPStatus.NOT_FOUND and not _is_stream(answer)
+        return is_refusal and bool(request.model) and not self._fleet.has_told(request.model)
+
+    async def _explained(self, model: str, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """The answer of an engine that knows its own models alone: ApiError in its place, with those of all engines, if
+        the model is what it lacks."""
+        body = b"".join([piece async for piece in pieces])
+        if _lacks_model(body):
+            raise self._fleet.unknown_model(model)
+        return _all(body, pieces)  # of which there are none left
 
     def _request_headers(self, exchange: Exchange) -> dict[str, str]:
         """The headers for the engine. A tenant's request carries the tenant's own key, by which engines know the
@@ -174,6 +203,14 @@ async def _all(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]
 def _status_of(answer: httpx.Response) -> int:
     """The status of the answer that the client gets. HTTP has none of 600 or more, and no server sends one."""
     return answer.status_code if answer.status_code < _STATUSES_END else HTTPStatus.BAD_GATEWAY
+
+
+def _lacks_model(body: bytes) -> bool:
+    """Whether a refusal, in the shape of OpenAI's API, is of the model."""
+    try:
+        return msgspec.json.decode(body, type=_Refusal).error.param == "model"
+    except MALFORMED:
+        return False
 
 
 def _handed_back(answer: httpx.Response) -> Headers:

@@ -18,13 +18,24 @@ milliseconds for what is to happen before it ends."""
 
 
 class RunningServer:
-    def __init__(self, folder, *, read_offload=None, api_key=None, bounds=None, offload=None, tenants=(), **engine):
+    def __init__(
+        self,
+        folder,
+        *,
+        model_name=MODEL,
+        read_offload=None,
+        api_key=None,
+        bounds=None,
+        offload=None,
+        tenants=(),
+        **engine,
+    ):
         config = {"device_memory_bytes": 8 << 20, "max_model_len": 512, "max_num_seqs": 16, **engine}
         config = EngineConfig(model=folder, **config)
         make_offload = None if offload is None else offload_maker(config, offload_always(offload))
         self.engine = AsyncEngine(Engine.from_config(config, make_offload=make_offload))
         bounds = {"port": 0, "shutdown_timeout_s": 0, **(bounds or {})}
-        server = ServerConfig(model_name=MODEL, api_key=api_key, **bounds)
+        server = ServerConfig(model_name=model_name, api_key=api_key, **bounds)
         listener = open_socket(server)
         self.url = url_of(listener)
         self.server = Server(self.engine, server, read_offload=read_offload, tenants=tenants)
