@@ -10,8 +10,8 @@ import pytest
 
 from octavo.chunks import ChunkBytes, make_offload_key, name_tenant
 from octavo.ids import BlockHash
-from octavo.tiers import TierContext
-from octavo.tiers.disk import DiskSpec, layout
+from octavo.tiers import TierContext, TierState
+from octavo.tiers.disk import DiskSpec, inspect_directory, layout
 
 DAY_NS = 86400 * 10**9
 
@@ -42,6 +42,23 @@ def directory(tmp_path):
         store(tier, range(count))
         tier.close()
     return tmp_path / "tier"
+
+
+def test_whose_a_namespace_is_stays_known_when_the_directory_was_emptied_meanwhile(tmp_path):
+    tier = open_tier(tmp_path / "tier", identity=PARTS)
+    store(tier, range(3))
+    for file in (tmp_path / "tier").iterdir():
+        file.unlink()
+    assert not tier.flush(60.0), "it has noticed"
+    now, is_off = 0.0, False
+    while not is_off or tier.status().state is not TierState.OK:
+        tier.poll(now := now + 60.0)
+        is_off |= tier.status().state is not TierState.OK
+        tier.wait(0.1)
+    store(tier, range(5))
+    tier.close()
+    (found,) = inspect_directory(tmp_path / "tier").namespaces
+    assert (found.chunks, found.description["model"]) == (5, "kiel-7b")
 
 
 def test_ls(octavo, directory):

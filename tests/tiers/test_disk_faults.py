@@ -169,6 +169,13 @@ class TestFullDisk:
         assert driver.tier.status().counters["store_refused"] == 1
         assert driver.found([0]) == [0]
 
+    @pytest.mark.parametrize(("others", "outcome"), [(1 << 19, "it keeps to 496 KiB"), (1 << 20, "it stores nothing")])
+    def test_files_of_others_that_take_its_room_are_told_at_the_start(self, disk, caplog, others, outcome):
+        disk.directory.mkdir(mode=0o700)
+        (disk.directory / "theirs").write_bytes(bytes(others))
+        disk.open()
+        assert [message for message in caplog.messages if "other files" in message and outcome in message]
+
     @pytest.mark.parametrize("is_full_at_the_start", [True, False])
     def test_one_that_had_no_room_for_a_segment_is_used_when_it_has(self, disk, is_full_at_the_start):
         if is_full_at_the_start:
@@ -437,6 +444,24 @@ def test_a_deleted_file(disk):
     assert driver.store(tier_driver.chunks(range(3))) == frozenset()
     assert driver.tier.flush(60.0)
     assert driver.load(tier_driver.chunks(range(3))) == frozenset()
+
+
+@pytest.mark.parametrize("more", [0, 2, 20], ids=["nothing more", "in the same segment", "in later segments"])
+def test_what_is_in_an_open_file_that_was_deleted_is_not_called_durable(disk, more):
+    driver = disk.open()
+    driver.store(tier_driver.chunks(range(3)))
+    assert driver.tier.flush(60.0)
+    for file in disk.segments():
+        file.unlink()
+    if more:
+        driver.submit_store(tier_driver.chunks(range(3, 3 + more)))
+    assert not driver.tier.flush(60.0)
+    disk.recover(driver)
+    assert driver.found(range(3)) == [0] * 3
+    assert driver.store(tier_driver.chunks(range(3))) == frozenset()
+    assert driver.tier.flush(60.0)
+    driver.tier.close()
+    assert disk.open().found(range(3)) == [ALL_BLOCKS] * 3
 
 
 def delete(folder):

@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -72,6 +73,14 @@ def why_cold(folder: Path, namespace: bytes, parts: Mapping[str, str]) -> str:
     except OSError:
         return ""
     return "" if before is None else _tell(before, parts)
+
+
+def keep_description(folder: Path, namespace: bytes, parts: Mapping[str, str]) -> None:
+    """Leaves the parts in the folder again, if they are gone. Ignores a folder that cannot be written."""
+    path = folder / description_name(namespace.hex())
+    with suppress(OSError):
+        if not path.is_symlink() and not path.exists():
+            _write(path, parts)
 
 
 def description_name(namespace: str) -> str:

@@ -8,7 +8,7 @@ from octavo.errors import TierError
 from octavo.tiers.disk.health import PROBE_NAME
 from octavo.tiers.disk.io import DiskIO, NotOursError, check_file, draft_name
 from octavo.tiers.disk.layout import NO_FAMILY, NO_KEY_ID, VERSION
-from octavo.tiers.disk.ledger import Ledger
+from octavo.tiers.disk.ledger import RESERVED_BYTES, Ledger
 from octavo.tiers.disk.lock import LOCK_NAME, DirectoryLock
 from octavo.tiers.disk.marker import marker_name, read_marker
 from octavo.tiers.disk.recovery import FoundSegment, list_segments, read_segment
@@ -31,6 +31,8 @@ class OpenedDirectory:
     """Our segments, ascending."""
     not_read: list[FoundSegment]
     """Segments of other namespaces and versions, and unreadable ones."""
+    other_bytes: int
+    """The bytes of all files but segments."""
     next_number: int
     room_bytes: int
     """The bytes that the file system has left."""
@@ -148,13 +150,24 @@ def _read_directory(
         ledger=ledger,
         found=found,
         not_read=not_read,
+        other_bytes=other_bytes,
         next_number=max(next_number, floor + 1),
         room_bytes=usable_bytes(io.space()),
     )
 
 
-def tell_of_what_is_not_read(directory: Path, opened: OpenedDirectory, key_id: bytes) -> None:
-    """Logs one line for each reason that a person can do something about."""
+def tell_of_others(directory: Path, opened: OpenedDirectory, key_id: bytes, segment_bytes: int) -> None:
+    """Logs what is not read, and what takes the tier's room: one line for each reason that a person can do something
+    about."""
+    budget_bytes, left = opened.ledger.budget_bytes, opened.ledger.budget_bytes - opened.other_bytes - RESERVED_BYTES
+    if opened.other_bytes >= segment_bytes:
+        _log.warning(
+            "disk tier %s has other files, which count: they take %s of its %s, so %s; give it a folder of its own",
+            directory,
+            format_bytes(opened.other_bytes),
+            format_bytes(budget_bytes),
+            f"it keeps to {format_bytes(left)}" if left >= segment_bytes else "it stores nothing",
+        )
     versions = {segment.version for segment in opened.not_read if segment.is_foreign}
     if versions:
         _log.warning(

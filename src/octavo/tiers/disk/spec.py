@@ -4,9 +4,10 @@ import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from octavo.namespace import why_cold
+from octavo.namespace import keep_description, why_cold
 from octavo.tiers.base import OffloadingSpec, Tier, TierContext
 from octavo.tiers.disk.cipher import find_cipher
 from octavo.tiers.disk.config import DiskConfig
@@ -36,12 +37,14 @@ class DiskSpec(OffloadingSpec):
 
     def build(self, context: TierContext) -> Tier:
         cipher = find_cipher(self.config.key_file, os.environ)
-        tier = DiskTier(self.config, context, self.io, cipher)
-        if context.identity:
-            namespace = cipher.namespace(context.namespace) if cipher else context.namespace
-            key = f"key {cipher.key_id.hex()}" if cipher else "none"
-            parts = {"codec": "none", **context.identity, "encryption": key}
-            if reason := why_cold(self.config.path, namespace, parts):
-                tier.cold_start = f"{self.config.path}: {reason}"
-                logger.warning("%s", tier.cold_start)
+        if not context.identity:
+            return DiskTier(self.config, context, self.io, cipher)
+        namespace = cipher.namespace(context.namespace) if cipher else context.namespace
+        key = f"key {cipher.key_id.hex()}" if cipher else "none"
+        parts = {"codec": "none", **context.identity, "encryption": key}
+        describe = partial(keep_description, self.config.path, namespace, parts)
+        tier = DiskTier(self.config, context, self.io, cipher, describe)
+        if reason := why_cold(self.config.path, namespace, parts):
+            tier.cold_start = f"{self.config.path}: {reason}"
+            logger.warning("%s", tier.cold_start)
         return tier

@@ -8,7 +8,7 @@ a key names its content, so a record that comes back is right. `reset` is, once 
 
 import gc
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
 from typing import assert_never
 
@@ -23,7 +23,7 @@ from octavo.tiers.disk.jobs import Jobs
 from octavo.tiers.disk.layout import NO_KEY_ID, aligned, can_hold, record_bytes
 from octavo.tiers.disk.loads import Loads
 from octavo.tiers.disk.log import SegmentLog, complete
-from octavo.tiers.disk.opening import OpenedDirectory, open_directory, tell_of_what_is_not_read
+from octavo.tiers.disk.opening import OpenedDirectory, open_directory, tell_of_others
 from octavo.tiers.disk.operations import (
     DiskJob,
     FolderBroken,
@@ -61,8 +61,15 @@ class DiskTier(Tier):
     medium = "disk"
 
     def __init__(
-        self, config: DiskConfig, context: TierContext, io: DiskIO, cipher: RecordCipher | None = None
+        self,
+        config: DiskConfig,
+        context: TierContext,
+        io: DiskIO,
+        cipher: RecordCipher | None = None,
+        describe: Callable[[], None] | None = None,
     ) -> None:
+        """`describe` leaves in the directory whose chunks these are, unless it is told there; it takes no time, and
+        raises nothing."""
         namespace = cipher.namespace(context.namespace) if cipher else context.namespace
         self._family = context.family or context.namespace
         segment_bytes = config.segment_bytes_for(context.max_chunk_bytes)
@@ -74,7 +81,7 @@ class DiskTier(Tier):
             budget_bytes=config.size_bytes,
             wait_s=config.wait_s,
         )
-        tell_of_what_is_not_read(config.path, opened, cipher.key_id if cipher else NO_KEY_ID)
+        tell_of_others(config.path, opened, cipher.key_id if cipher else NO_KEY_ID, segment_bytes)
         self._config = config
         self._max_chunk_bytes = context.max_chunk_bytes
         self._io = io
@@ -92,6 +99,7 @@ class DiskTier(Tier):
             segment_bytes=segment_bytes,
             buffer_bytes=self._run_bytes,
             reports=self._reports,
+            describe=describe,
         )
         self._writer, self._readers = workers.writer, workers.readers
         self._health, self._watchdog = workers.health, workers.watchdog

@@ -1,5 +1,6 @@
 """The threads of a disk tier, and the watchdog over them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from octavo.tiers.disk.cipher import RecordCipher
@@ -33,6 +34,7 @@ def start_workers(
     segment_bytes: int,
     buffer_bytes: int,
     reports: Reports,
+    describe: Callable[[], None] | None,
 ) -> Workers:
     writer = Writer(
         io=io,
@@ -43,6 +45,7 @@ def start_workers(
         ledger=opened.ledger,
         buffer_bytes=buffer_bytes,
         reports=reports,
+        describe=describe,
     )
     readers = Readers(
         io=io,

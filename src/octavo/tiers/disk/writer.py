@@ -12,6 +12,7 @@ not what their checksum says.
 import errno
 import os
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
 from typing import assert_never
@@ -67,6 +68,7 @@ class Writer:
         ledger: Ledger,
         buffer_bytes: int,
         reports: Reports,
+        describe: Callable[[], None] | None,
     ) -> None:
         self.ticket = Ticket()
         self._io = io
@@ -77,6 +79,7 @@ class Writer:
         self._maker = RecordMaker(io, self.ticket, namespace=namespace, cipher=cipher, most_bytes=buffer_bytes)
         self._ledger = ledger
         self._reports = reports
+        self._describe = describe
         self._orders: SimpleQueue[Order] = SimpleQueue()
         self._fd: int | None = None
         self._segment: Segment | None = None
@@ -248,6 +251,8 @@ class Writer:
                 self._io.allocate(self._fd, order.num_bytes)
                 if is_new:
                     self._write_header(segment, order.num_bytes)
+                    if self._describe is not None:  # somebody may have emptied the directory
+                        self._describe()
                 self._io.sync(self._fd)
                 self._io.sync_directory()
             self._reports.put(SegmentOpened(segment, room_bytes))
@@ -291,6 +296,7 @@ class Writer:
         try:
             with self.ticket:
                 file_bytes = write_summary(self._io, self._fd, segment, self._namespace, self._family)
+                self._check_is_linked(self._fd)
         except OSError as error:
             self._break(segment, error)
         else:
@@ -337,13 +343,14 @@ class Writer:
         try:
             with self.ticket:
                 self._lock.check()
+                if segment is not None:
+                    assert self._fd is not None, "an open segment has a file"
+                    if self._num_unsynced:
+                        self._io.sync(self._fd)
+                    self._check_is_linked(self._fd)
                 if segment is None or not self._num_unsynced:
                     self._reports.put(FolderSeen(self._ledger.used_bytes, usable_bytes(self._io.space())))
                     return True
-                assert self._fd is not None, "an open segment has a file"
-                self._io.sync(self._fd)
-                if not self._io.is_linked(self._fd):
-                    raise FileNotFoundError(2, "a segment's file was deleted")
         except OSError as error:
             if segment is None:
                 self._reports.put(FolderBroken(error))
@@ -353,6 +360,11 @@ class Writer:
         self._num_unsynced = 0
         self._reports.put(SegmentSynced(segment, self._num_entries))
         return True
+
+    def _check_is_linked(self, fd: int) -> None:
+        """OSError if the open segment was deleted: whatever was written and synced there, nobody finds it."""
+        if not self._io.is_linked(fd):
+            raise FileNotFoundError(errno.ENOENT, "a segment's file was deleted")
 
     def _break(self, segment: Segment, error: OSError, *, is_gone: bool = False) -> None:
         segment.is_broken = True
