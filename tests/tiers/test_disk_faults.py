@@ -626,9 +626,31 @@ def test_closing_waits_once_for_all_reads_that_hang(disk):
         assert time.monotonic() - begun < 16, "each thread has got the time of all"
 
 
-def test_a_directory_that_cannot_be_used(disk):
-    disk.directory.write_text("a file")
-    with pytest.raises(TierError, match="cannot be used"):
+def test_a_file_system_that_neither_syncs_folders_nor_tells_its_room(disk, monkeypatch):
+    """As some in user space."""
+
+    def refuse(fd):
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    told = os.statvfs(disk.directory.parent)
+    monkeypatch.setattr(os, "fsync", refuse)
+    monkeypatch.setattr(os, "fstatvfs", lambda _: os.statvfs_result((told.f_bsize, told.f_frsize, *[0] * 8)))
+    driver = disk.open()
+    assert driver.store(tier_driver.chunks(range(40))) == frozenset()
+    assert driver.tier.flush(60.0)
+    driver.tier.reset()
+    driver.poll_until(driver.tier.is_reset_durable, "the reset")
+    assert driver.store(tier_driver.chunks(range(3))) == frozenset()
+    assert driver.tier.flush(60.0)
+
+
+@pytest.mark.parametrize("target", [None, "nowhere", "tier"])
+def test_a_file_or_a_link_that_leads_nowhere_is_no_directory(disk, target):
+    if target is None:
+        disk.directory.touch()
+    else:
+        disk.directory.symlink_to(target)
+    with pytest.raises(TierError, match=r"cannot be used \(Not a directory\): give a directory"):
         disk.open()
 
 

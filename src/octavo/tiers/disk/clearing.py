@@ -4,6 +4,7 @@ A record that is cleared is overwritten with zeros. The summary of its segment g
 leaves a segment without one: the next engine reads its records one by one, and writes a new summary.
 """
 
+import errno
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -59,7 +60,8 @@ def clear_directory(directory: Path, which: Selection | None = None) -> Cleared:
         io = enter(directory, checks_owner=True)
         lock = DirectoryLock(io, directory)
     except OSError as error:
-        raise TierError(f"{directory} cannot be locked: {error.strerror}; run this as the user that owns it") from error
+        remedy = "" if error.errno == errno.EROFS else "; run this as the user that owns it"
+        raise TierError(f"{directory} cannot be locked: {error.strerror}{remedy}") from error
     try:
         _clear(io, which, cleared)
     except OSError as error:

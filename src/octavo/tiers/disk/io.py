@@ -27,7 +27,9 @@ _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _SAFELY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 """Follows no link in a file's place, and does not wait for the other end of a FIFO."""
 
-
+_CANNOT = frozenset({errno.EOPNOTSUPP, errno.EINVAL})
+"""A file system's answer to a call that it does not have."""
+_UNTOLD_BYTES = 1 << 62
 _OF_THE_PROCESS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR})
 
 
@@ -101,7 +103,10 @@ class DiskIO:
             os.close(self._directory)
 
     def make_directory(self, path: Path) -> None:
-        path.mkdir(mode=_PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+        try:
+            path.mkdir(mode=_PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+        except FileExistsError:  # a file, or a link that leads nowhere
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from None
 
     def renew_directory(self, path: Path) -> None:
         """Works in the directory that has this path now; it is made if it is gone, but never on the file system below
@@ -137,11 +142,17 @@ class DiskIO:
         return os.listdir(self._directory)  # noqa: PTH208 - of a descriptor
 
     def sync_directory(self) -> None:
-        os.fsync(self._directory)
+        try:
+            os.fsync(self._directory)
+        except OSError as error:  # a file system that cannot, as some in user space, keeps its names as well as it does
+            if error.errno not in _CANNOT:
+                raise
 
     def space(self) -> Space:
-        """The space of the file system."""
+        """The space of the file system; without a bound if that tells none, as some in user space."""
         found = os.fstatvfs(self._directory)
+        if not found.f_blocks:
+            return Space(_UNTOLD_BYTES, _UNTOLD_BYTES)
         return Space(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
 
     # Files
@@ -183,7 +194,7 @@ class DiskIO:
         try:
             os.posix_fallocate(fd, 0, num_bytes)
         except OSError as error:
-            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+            if error.errno not in _CANNOT:
                 raise
             os.ftruncate(fd, num_bytes)  # a file system that cannot: sizes still keep to the budget
 
