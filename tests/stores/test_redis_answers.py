@@ -12,9 +12,11 @@ from redis.asyncio import Redis
 from octavo.cli import run
 from octavo.errors import TierError
 from octavo.stores.redis import RedisClient
+from octavo.tiers import spec_from_config
 
 NAME = b"octavo:" + b"ab" * 16 + b":" + b"cd" * 8 + b":" + b"ef" * 16 + b":shared:" + b"01" * 36
 PAGE = b"*2\r\n$1\r\n0\r\n*1\r\n$%d\r\n%s\r\n" % (len(NAME), NAME)
+NESTED = b"*1\r\n" * 3000 + b":5\r\n"
 NOT_BYTES = b":5\r\n"
 """Where bytes are expected."""
 
@@ -51,6 +53,8 @@ def answering(answers):
         {b"SCAN": b"$abc\r\n"},
         {b"SCAN": b"*2\r\n$3\r\nabc\r\n*0\r\n"},
         {b"SCAN": b"*2\r\n$1\r\n0\r\n:7\r\n"},
+        {b"SCAN": b"*2\r\n$1\r\n7\r\n*0\r\n"},
+        {b"SCAN": NESTED},
         {b"SCAN": b"*2\r\n$1\r\n0\r\n*1\r\n:7\r\n"},
         {b"SCAN": PAGE, b"MEMORY": b"$3\r\nabc\r\n", b"GET": b"$-1\r\n"},
         {b"SCAN": PAGE, b"MEMORY": b":100\r\n", b"GET": NOT_BYTES},
@@ -70,7 +74,7 @@ def test_a_value_that_is_none_is_told(capsys):
     assert "damaged" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("answer", [b"$abc\r\n", b"x" * (1 << 17), b":5\r\n"])
+@pytest.mark.parametrize("answer", [b"$abc\r\n", b"x" * (1 << 17), b":5\r\n", NESTED])
 def test_an_engine_takes_it_for_a_store_that_is_down(answer, caplog):
     async def ask(url):
         client = RedisClient(Redis.from_url(url), namespace=bytes(16), family=b"", most_chunk_bytes=1, keep_s=60)
@@ -81,3 +85,10 @@ def test_an_engine_takes_it_for_a_store_that_is_down(answer, caplog):
 
     with answering({b"GET": answer}) as url, pytest.raises(TierError, match="its answer is none"):
         asyncio.run(ask(url))
+
+
+@pytest.mark.parametrize("answer", [NOT_BYTES, NESTED, b"$-1\r\n", b"+OK\r\n"])
+def test_what_does_not_give_back_what_it_was_given_is_told_at_the_start(answer, caplog):
+    with answering({b"GET": answer}) as url:
+        spec_from_config({"type": "redis", "url": url}).check()
+    assert [message for message in caplog.messages if message.endswith("its answer is none to what was asked")]

@@ -17,6 +17,7 @@ from secrets import token_hex
 from typing import Any
 
 from octavo.chunks import OffloadKey, SequenceNames
+from octavo.errors import MALFORMED
 from octavo.stores.batches import batches, waves
 from octavo.stores.client import HeldChunk, OutgoingChunk, RemoteClient, StoreDownError
 from octavo.stores.descriptions import Description
@@ -142,7 +143,7 @@ class RedisClient(RemoteClient):
 
         try:
             yield
-        except (RedisError, OSError, ValueError) as error:
+        except (RedisError, OSError, *MALFORMED) as error:
             with suppress(RedisError, OSError):
                 await self._redis.connection_pool.disconnect(inuse_connections=False)
             raise explain(error) from error

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from octavo.chunks import OffloadKey
-from octavo.errors import TierError
+from octavo.errors import MALFORMED, TierError
 from octavo.stores import MOST_DESCRIPTION_BYTES, Finding, StoredItem, StoreKeeper, examine, open_description, summarize
 from octavo.stores.redis.client import name_description
 from octavo.stores.redis.troubles import explain, is_of_another_type, other_answer
@@ -99,17 +99,21 @@ class RedisKeeper(StoreKeeper):
         takes it for what it expects."""
         try:
             yield
-        except (AttributeError, TypeError, ValueError) as error:
+        except (AttributeError, TypeError, *MALFORMED) as error:
             raise TierError(f"{self.url}: {other_answer()}") from error
 
     def _pages(self, pattern: str | None = None) -> Iterator[list[str]]:
-        """The names of all values, or of those that match, page by page."""
-        cursor = -1
-        while cursor:
+        """The names of all values, or of those that match, page by page. TierError for a server that says again
+        where it was, as its pages would have no end."""
+        former, cursor = None, 0
+        while cursor != former:
             with self._understanding():
-                cursor, raw = self._redis.scan(max(cursor, 0), match=pattern, count=_LISTED)
+                former, (cursor, raw) = cursor, self._redis.scan(cursor, match=pattern, count=_LISTED)
                 names = [name.decode(errors="replace") for name in raw]
             yield names
+            if not cursor:
+                return
+        raise TierError(f"{self.url}: {other_answer()}")
 
     def _names(self, pattern: re.Pattern[str]) -> Iterator[re.Match[str]]:
         for names in self._pages("octavo:*"):

@@ -4,14 +4,15 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from secrets import token_hex
 from typing import Any
 
-from octavo.errors import InputError
+from octavo.errors import MALFORMED, InputError
 from octavo.stores import RemoteClient, RemoteSpec, Renewed, StoreKeeper
 from octavo.stores.redis.client import MOST_CONNECTIONS, RedisClient
 from octavo.stores.redis.config import RedisConfig
 from octavo.stores.redis.keeper import RedisKeeper
-from octavo.stores.redis.troubles import PASSWORD_VARIABLE, explain
+from octavo.stores.redis.troubles import PASSWORD_VARIABLE, explain, other_answer
 from octavo.tiers import TierContext
 
 _CONNECT_S = 2.0
@@ -43,11 +44,13 @@ class RedisSpec(RemoteSpec):
         from redis.exceptions import RedisError
 
         redis = self._open()
+        probe = f"octavo-probe-{token_hex(8)}"  # not another engine's, which deletes its own
         try:
-            await redis.set("octavo-probe", b"octavo", px=_PROBE_MS)
-            await redis.get("octavo-probe")
-            await redis.delete("octavo-probe")
-        except (RedisError, OSError, ValueError) as error:
+            await redis.set(probe, b"octavo", px=_PROBE_MS)
+            if await redis.get(probe) != b"octavo":
+                raise other_answer()
+            await redis.delete(probe)
+        except (RedisError, OSError, *MALFORMED) as error:
             raise explain(error) from error
         finally:
             await redis.aclose()

@@ -1,5 +1,6 @@
 """Explains errors of a server in one sentence with the remedy."""
 
+from octavo.errors import MALFORMED
 from octavo.stores.client import StoreDownError
 
 PASSWORD_VARIABLE = "OCTAVO_REDIS_PASSWORD"  # noqa: S105 - its name
@@ -27,7 +28,7 @@ _REMEDIES = (
 def explain(error: Exception) -> StoreDownError:
     from redis.exceptions import AskError, ClusterDownError, MasterDownError, MovedError  # an optional dependency
 
-    if isinstance(error, ValueError):  # what is no reply, or one without an end
+    if isinstance(error, MALFORMED):  # what is no reply, or one without an end
         return other_answer()
     is_of_a_cluster = isinstance(error, MovedError | AskError | ClusterDownError)
     if is_of_a_cluster and not isinstance(error, MasterDownError):  # which any replica may say for a while
