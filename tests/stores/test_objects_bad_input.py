@@ -70,6 +70,8 @@ def test_an_endpoint_without_a_scheme():
         ("400 Bad Request", "ExpiredToken", "the credentials have expired; renew them"),
         ("403 Forbidden", "RequestTimeTooSkewed", "this machine's clock is too far from the store's; set its clock"),
         ("400 Bad Request", "AuthorizationHeaderMalformed", "the bucket is in another region; give its region"),
+        ("301 Moved Permanently", "PermanentRedirect", "the bucket is in another region; give its region"),
+        ("200 OK", "Odd", "its answer is none of an object store; give the store's own address as endpoint"),
     ],
 )
 def test_what_does_not_go_away_by_itself_is_an_error(proxy, status, code, says):
@@ -107,9 +109,34 @@ async def list_a_date_of_no_calendar(exchange):
     exchange.send(Answer([b"HTTP/1.1 200 OK", b"Content-Type: application/xml"], page))
 
 
+async def list_for_ever(exchange):
+    """One page again and again."""
+    seen = b"<Key>prefix/a</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified><ETag>e</ETag><Size>1</Size>"
+    more = b"<IsTruncated>true</IsTruncated><NextContinuationToken>t</NextContinuationToken>"
+    page = b"<ListBucketResult>%s<Contents>%s</Contents></ListBucketResult>" % (more, seen)
+    exchange.send(Answer([b"HTTP/1.1 200 OK", b"Content-Type: application/xml"], page))
+
+
+async def give_whole_objects(exchange):
+    """Whatever part of them is asked for."""
+    body = b"octavo" if exchange.request.method == "GET" else b""
+    told = [b"ETag: e", b"Last-Modified: Thu, 01 Jan 2026 00:00:00 GMT"]
+    exchange.send(Answer([b"HTTP/1.1 200 OK", *told], body))
+
+
+def test_a_store_that_gives_whole_objects_alone_is_an_error(proxy):
+    proxy.break_with(give_whole_objects)
+    with pytest.raises(TierError, match=r"it does not give the part of an object that was asked for; take a store"):
+        check(endpoint=proxy.endpoint)
+
+
 @pytest.mark.parametrize(
     ("fault", "says"),
     [
+        (
+            list_for_ever,
+            "its listing has no end, and tells the same objects again: take a store that can list whole folders",
+        ),
         (list_a_date_of_no_calendar, "its answer is none to what was asked (year 0 is out of range)"),
         (
             show_a_page,

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, TypeVar
 
 from octavo.chunks import OffloadKey
@@ -23,6 +23,7 @@ from octavo.tiers.disk import RecordCipher
 T = TypeVar("T")
 
 _NO_STORE = "it says yes whatever is asked, and is no object store: give the store's own address as endpoint"
+_ROUND = "its listing has no end, and tells the same objects again: take a store that can list whole folders"
 _NOBODYS = "octavo-nobodys"
 """The name of no object."""
 _MOST_LISTED = 1000
@@ -153,6 +154,8 @@ class ObjectsKeeper(StoreKeeper):
         import obstore
         from obstore.exceptions import BaseError
 
+        with suppress(BaseError):  # obstore takes in a whole level at once, and would take in one without an end
+            next(self._list(""), None)
         top = self._call(obstore.list_with_delimiter, self._store)
         yield from map(_see, top["objects"])
         for folder in top["common_prefixes"]:
@@ -175,11 +178,15 @@ class ObjectsKeeper(StoreKeeper):
         raise TierError(f"{self.url}: {_NO_STORE}")
 
     def _list(self, folder: str) -> Iterator[Seen]:
-        """All objects in a folder."""
+        """All objects in a folder. TierError for a store that gives one page again and again, without an end."""
         import obstore
 
-        pages = obstore.list(self._store, folder, chunk_size=_MOST_LISTED)
+        pages, former = obstore.list(self._store, folder, chunk_size=_MOST_LISTED), set[str]()
         while (page := self._call(next, pages, None)) is not None:
+            paths = {meta["path"] for meta in page}
+            if len(paths) < len(page) or not paths.isdisjoint(former):
+                raise TierError(f"{self.url}: {_ROUND}")
+            former = paths
             yield from map(_see, page)
 
     def _list_families(self) -> Sequence[str]:

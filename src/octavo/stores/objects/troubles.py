@@ -65,7 +65,17 @@ _TROUBLES = (
     _Trouble(("InvalidAccessKeyId", "InvalidToken"), "it does not know the access key", _RIGHTS),
     _Trouble(("SignatureDoesNotMatch",), "the secret key does not belong to the access key", _RIGHTS),
     _Trouble(
-        ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraint"),
+        ("ETag Header missing", "invalid list response"),
+        "its answer is none of an object store",
+        "give the store's own address as endpoint",
+    ),
+    _Trouble(
+        ("non-partial response", "Content-Range", "CONTENT_RANGE"),
+        "it does not give the part of an object that was asked for",
+        "take a store, and a proxy before it, that know ranges of bytes",
+    ),
+    _Trouble(
+        ("PermanentRedirect", "redirect without LOCATION", "AuthorizationHeaderMalformed", "IllegalLocationConstraint"),
         "the bucket is in another region",
         "give its region",
     ),
