@@ -6,6 +6,7 @@ import pytest
 import typer
 
 from octavo.cli.command import app
+from octavo.cli.commands import COMMANDS as LINES, load_command
 
 EXAMPLE = Path(__file__).parents[2] / "examples/models/gemma-3-27b.json"
 
@@ -16,7 +17,15 @@ def commands_of(command, path=()):
         yield from commands_of(child, (*path, name))
 
 
-COMMANDS = dict(commands_of(typer.main.get_command(app)))
+COMMANDS = {(): typer.main.get_command(app)}
+for _name in LINES:
+    COMMANDS.update(commands_of(load_command(_name), (_name,)))
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_the_help_of_all_commands_says_what_each_says_of_itself(name):
+    about = COMMANDS[name,].help.partition("\n\n")[0]
+    assert " ".join(about.split()) == LINES[name][1]
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)

@@ -174,6 +174,26 @@ def test_the_command_catches_interrupts_before_it_loads_anything_slow():
     assert {name.partition(".")[0] for name in loaded} == {"octavo"}
 
 
+@pytest.mark.parametrize(
+    ("arguments", "needed"),
+    [
+        (["--version"], set()),
+        (["--help"], set()),
+        (["chat", "--help"], set()),
+        (["plan", LLAMA], {"octavo.planning", "yaml"}),
+        (["cache", "ls", "."], {"octavo.planning", "octavo.tiers", "numpy", "yaml"}),
+    ],
+    ids=lambda value: " ".join(map(str, value[:2])) if isinstance(value, list) else "",
+)
+def test_a_light_command_does_not_wait_for_what_others_load(arguments, needed, tmp_path):
+    rooms = ("engine", "server", "router", "offload", "stores", "host", "blocks", "tiers", "planning")
+    slow = {f"octavo.{room}" for room in rooms} | {"numpy", "torch", "transformers", "asyncio", "zmq", "httpx", "yaml"}
+    program = "import sys; from octavo.cli import run; run(sys.argv[1:]); print(*sys.modules, file=sys.stderr)"
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    ran = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60, check=True)
+    assert slow & set(ran.stderr.split()) == needed
+
+
 @pytest.mark.parametrize("scheme", ["s3", "redis"])
 def test_an_interrupt_ends_a_command_that_a_store_does_not_answer(scheme):
     with socket.create_server(("127.0.0.1", 0)) as silent:

@@ -11,7 +11,7 @@ from octavo.cli.many_flags import ManyFlagsCommand
 from octavo.cli.output import write_output
 from octavo.errors import InputError
 
-app = typer.Typer(name="bench", help="Measure a server.")
+app = typer.Typer()
 
 _OF_A_TRACE = ("trace_block", "speed", "block_tokens", "limit")
 _OF_CONVERSATIONS = ("conversations", "turns", "shared_tokens", "turn_tokens", "output_tokens")
@@ -33,11 +33,6 @@ _BlockTokens = Annotated[
         show_default="as many as it has",
     ),
 ]
-
-
-@app.callback()
-def _bench() -> None:
-    """Measure a server."""
 
 
 @app.command(cls=ManyFlagsCommand)

@@ -17,17 +17,12 @@ from octavo.errors import InputError
 from octavo.tiers.disk import DirectoryContent, Selection, clear_directory, inspect_directory, verify_directory
 from octavo.units import counted, format_bytes, parse_seconds
 
-app = typer.Typer(name="cache", help="Look into the directory of a disk tier, check it, clear it.")
+app = typer.Typer()
 
 _HEX_DIGITS = set("0123456789abcdef")
 
 _Directory = Annotated[Path, typer.Argument(help="The directory of a disk tier.", metavar="DIR")]
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-
-
-@app.callback()
-def _cache() -> None:
-    """Look into the directory of a disk tier, check it, clear it."""
 
 
 @app.command(name="ls")

@@ -1,4 +1,4 @@
-"""All commands under one name, and the handling of their errors."""
+"""The `octavo` command: its options, and the handling of all commands' errors."""
 
 import os
 import sys
@@ -6,66 +6,22 @@ from collections.abc import Sequence
 from contextlib import suppress
 from io import StringIO, TextIOWrapper, UnsupportedOperation
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
 from octavo import __version__
-from octavo.cli.bench import app as bench_app
-from octavo.cli.cache import app as cache_app
-from octavo.cli.chat import chat
-from octavo.cli.config import app as config_app
-from octavo.cli.demo import demo
-from octavo.cli.epp import epp
-from octavo.cli.events import app as events_app
+from octavo.cli.commands import Commands
 from octavo.cli.exit_codes import BAD_INPUT, FAILED, INTERRUPTED
-from octavo.cli.many_flags import ManyFlagsCommand
 from octavo.cli.output import discard_output, print_error, write_output
-from octavo.cli.plan import plan
-from octavo.cli.route import route
-from octavo.cli.route_drain import route_drain
-from octavo.cli.select import select
-from octavo.cli.serve import serve
-from octavo.cli.simulate import simulate
-from octavo.cli.store import app as store_app
-from octavo.cli.vllm_check import vllm_check
-from octavo.cli.warm import warm
-from octavo.cli.why import why
 from octavo.errors import EngineDiedError, OctavoError
 
-
-class _Commands(TyperGroup):
-    """A name may have two words: `route` takes engines, and `route drain` is a command beside it."""
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
-        name = " ".join(args[:2])
-        return super().resolve_command(ctx, [name, *args[2:]] if name in self.commands else args)
-
-
 app = typer.Typer(
-    cls=_Commands,
+    cls=Commands,
     help="Octavo: the KV-cache system for hybrid language models.",
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
-app.command(cls=ManyFlagsCommand)(plan)
-app.command()(demo)
-app.command(cls=ManyFlagsCommand)(serve)
-app.command(cls=ManyFlagsCommand)(route)
-app.command(name="route drain")(route_drain)
-app.command(cls=ManyFlagsCommand)(epp)
-app.command(cls=ManyFlagsCommand)(select)
-app.command()(chat)
-app.command(cls=ManyFlagsCommand)(simulate)
-app.command()(why)
-app.command()(warm)
-app.command(name="vllm-check", cls=ManyFlagsCommand)(vllm_check)
-app.add_typer(bench_app)
-app.add_typer(cache_app)
-app.add_typer(config_app)
-app.add_typer(events_app)
-app.add_typer(store_app)
 
 _CommandLineError: type[Exception] = next(cls for cls in typer.BadParameter.__mro__ if cls.__name__ == "ClickException")
 """Typer exports only some of its children."""

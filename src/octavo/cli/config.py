@@ -23,10 +23,7 @@ from octavo.cli.setting_sources import (
 )
 from octavo.units import counted
 
-app = typer.Typer(
-    name="config",
-    help="Check the settings of a server, a router or another command, or show them and where each comes from.",
-)
+app = typer.Typer()
 
 _COMMENT_COLUMN = 48
 

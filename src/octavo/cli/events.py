@@ -12,7 +12,7 @@ from octavo.errors import InputError
 if TYPE_CHECKING:
     from octavo.events import Subscriber
 
-app = typer.Typer(name="events", help="Read, keep and replay the KV events of a vLLM or Octavo engine.")
+app = typer.Typer()
 
 _DEFAULT_MAX_BYTES = "1GiB"
 _LONGEST_PAUSE_S = 3600.0
@@ -25,11 +25,6 @@ _Keys = Annotated[
 ]
 _Topic = Annotated[list[str] | None, typer.Option(help="Only topics that begin with this.", show_default=False)]
 _Limit = Annotated[int | None, typer.Option(help="End after this number of messages.", min=1, show_default=False)]
-
-
-@app.callback()
-def _events() -> None:
-    """Read, keep and replay the KV events of a vLLM or Octavo engine."""
 
 
 @app.command()

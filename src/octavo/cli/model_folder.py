@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from octavo.errors import InputError
-from octavo.host import temporary_folder
 from octavo.settings import with_home
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
@@ -37,6 +36,8 @@ def open_model(model: str | None, *, tiny: str | None) -> Iterator[FoundModel]:
                 raise InputError(f"{model} is not a model's folder: it has no config.json")
             yield FoundModel(folder=folder, name=model if is_hub_name(model) else folder.resolve().name)
         case None, str():
+            from octavo.host import temporary_folder  # numpy, which `octavo plan` does without
+
             with temporary_folder("octavo-tiny-") as folder:
                 _save_tiny(tiny, folder)
                 yield FoundModel(folder=folder, name=f"tiny-{tiny}")

@@ -38,7 +38,7 @@ from octavo.tiers import TierContext
 from octavo.tiers.disk import DiskConfig, DiskIO, DiskTier, find_cipher
 from octavo.units import counted, format_bytes, parse_seconds
 
-app = typer.Typer(name="store", help="Look into a store that engines share, check it, collect what is old.")
+app = typer.Typer()
 _HEX_DIGITS = set("0123456789abcdef")
 
 _Url = Annotated[str, typer.Argument(help="As engines have it: s3://bucket/prefix, redis://host.", metavar="URL")]
@@ -53,11 +53,6 @@ _Namespace = Annotated[
 ]
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would go, and delete nothing.")]
-
-
-@app.callback()
-def _store() -> None:
-    """Look into a store that engines share, check it, collect what is old."""
 
 
 @app.command(name="ls")

@@ -5,19 +5,6 @@ Equal hashes mean that the KV of one request may be given to another, so everyth
 Why these algorithms: docs/decisions/0003-block-hashes.md.
 """
 
-from octavo.hashing.algorithms import DEFAULT_ALGORITHM, DEFAULT_SEED, HASH_ALGORITHMS
-from octavo.hashing.hasher import BlockHasher, hashes_for_block_size
-from octavo.hashing.identity import PLAIN, ExtraKeys, MultiModalItem, PromptEmbeds, RequestIdentity
+import lazy_loader
 
-__all__ = [
-    "DEFAULT_ALGORITHM",
-    "DEFAULT_SEED",
-    "HASH_ALGORITHMS",
-    "PLAIN",
-    "BlockHasher",
-    "ExtraKeys",
-    "MultiModalItem",
-    "PromptEmbeds",
-    "RequestIdentity",
-    "hashes_for_block_size",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
