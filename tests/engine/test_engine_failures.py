@@ -4,6 +4,7 @@ import pytest
 from hash_runner import HashEngine
 
 from octavo.engine.outputs import FinishReason
+from octavo.engine.sampler import Sampler
 from octavo.testing import full, small_model, state, window
 
 PROMPT = [(i * i) % 61 for i in range(40)]
@@ -54,7 +55,7 @@ def test_sampling_that_fails_is_a_failed_step(monkeypatch):
         raise RuntimeError("no dice")
 
     with monkeypatch.context() as patch:
-        patch.setattr(engine._sampler, "sample", fail)
+        patch.setattr(Sampler, "sample", fail)
         engine.run_step()
     engine.run_all()
     assert [engine.last("a", index).finish_reason for index in range(2)] == [FinishReason.ERROR] * 2

@@ -6,7 +6,7 @@ Inside, where an arrow leads to what a module calls:
     scheduler -> turns, prefix_leaders      which choices compute which tokens in the next step
     forward, runner -> cache, models        the model's part of a step, over the pages of the plan
     models -> attention                     Hugging Face's models, which attend to pages
-    sampler -> drawing                      the next tokens; `grammars` limits them
+    settling -> sampler -> drawing          what the model computed becomes tokens; `grammars` limits them
     request, outputs, detokenizer, stream   what a client asked for, and what it gets
     offload_hooks, event_feed, why_hooks    what a step tells offloading, subscribers and `why`
     config, checks, building, offloading    settings, and the parts made of them

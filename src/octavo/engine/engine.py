@@ -1,7 +1,7 @@
 """`Engine`: requests in, tokens out, one step at a time, in one thread.
 
     add_request   the prompt is hashed and waits
-    step          schedule -> run the model -> sample -> settle: commit, fork, end, or make room for the next step
+    step          schedule -> run the model -> settle: commit, fork and sample; each choice goes on or ends
     abort         between two steps
 
 If a step's forward pass fails, the requests in it end with an error. Their pages are freed unpublished, as they may
@@ -13,8 +13,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self
-
-import torch
 
 from octavo.blocks import Allocation, KVCacheManager
 from octavo.chunks import Hint
@@ -28,9 +26,9 @@ from octavo.engine.offload_hooks import OffloadHooks, OffloadStats
 from octavo.engine.outputs import FinishReason, RequestOutput
 from octavo.engine.progress import ProgressWatch
 from octavo.engine.request import Choice, Request
-from octavo.engine.sampler import SampledSequence, Sampler
 from octavo.engine.sampling_params import SamplingParams
 from octavo.engine.scheduler import Chunk, Scheduler, SchedulerLimits
+from octavo.engine.settling import Settling
 from octavo.engine.statistics import EngineCounters, EngineSnapshot, take_snapshot
 from octavo.engine.tokenizer import FastTokenizer
 from octavo.engine.why_hooks import make_why_log, start_noter
@@ -83,7 +81,6 @@ class Engine:
         self._forward = Forward(
             runner, self.counters, clock=clock, note_prefill=[s.note_prefill for s in (offload, self.why) if s]
         )
-        self._sampler = Sampler()
         self._progress = ProgressWatch(self.max_model_len)
         self._offload = offload
         self.stores = {} if offload is None else offload.stores
@@ -95,6 +92,7 @@ class Engine:
             event_feed.follow(offload)
         self._clock = clock
         self._requests = LiveRequests(self.scheduler, self.counters, why=self.why, recorder=recorder)
+        self._settling = Settling(self.scheduler, self._requests, self.counters, new_blocks_id=self._new_blocks_id)
         self._num_blocks_ids = 0
         self._failed_copy: Exception | None = None
 
@@ -271,7 +269,7 @@ class Engine:
         if self._recorder is not None:
             self._recorder.close()
 
-    # ---- a step's parts --------------------------------------------------------------------------------------------
+    # ---- what fails, and who waits -----------------------------------------------------------------------------------
 
     def _compute(self, chunks: Sequence[Chunk], now: float) -> list[RequestOutput]:
         try:
@@ -279,82 +277,7 @@ class Engine:
         except Exception as error:
             _logger.exception("a step with %d sequences failed", len(chunks))
             return self._requests.fail((chunk.choice.request for chunk in chunks), error)
-        self.scheduler.commit([chunk for chunk in chunks if not chunk.is_last], now)
-        outputs: list[RequestOutput] = []
-        sampled: list[tuple[Chunk, Choice, int]] = []
-        """A chunk, a choice that a token is to be sampled for at its end, and the row of its logits."""
-        for row, chunk in enumerate(chunks):
-            if not chunk.is_last:
-                continue
-            choices = self._fork(chunk, now)
-            if chunk.choice.request.max_output_tokens:
-                sampled += [(chunk, choice, row) for choice in choices]
-            else:
-                outputs += [self._finish_without_token(choice, chunk, now, FinishReason.LENGTH) for choice in choices]
-        outputs += self._end_at_dead_ends(sampled, now)
-        if sampled:
-            outputs += self._sample(sampled, logits.last, now)
-        return outputs
-
-    def _fork(self, chunk: Chunk, now: float) -> list[Choice]:
-        """The choices that continue from the end of a chunk: all of a request if the chunk ends its prompt."""
-        choice = chunk.choice
-        if choice.num_seats == 1:
-            return [choice]
-        self.scheduler.commit([chunk], now)
-        return self.scheduler.fork(choice, self._new_blocks_id)
-
-    def _end_at_dead_ends(self, sampled: list[tuple[Chunk, Choice, int]], now: float) -> list[RequestOutput]:
-        """Ends choices whose grammars allow no next token, and removes them from the list."""
-        outputs: list[RequestOutput] = []
-        for chunk, choice, _ in sampled:
-            if (reason := choice.find_dead_end()) is not None:
-                outputs.append(self._finish_without_token(choice, chunk, now, FinishReason.DEAD_END, reason))
-        sampled[:] = [entry for entry in sampled if entry[1].finish_reason is None]
-        return outputs
-
-    def _sample(
-        self, sampled: Sequence[tuple[Chunk, Choice, int]], logits: torch.Tensor, now: float
-    ) -> list[RequestOutput]:
-        rows = [row for _, _, row in sampled]
-        try:
-            with torch.inference_mode():
-                tokens = self._sampler.sample(
-                    logits if rows == list(range(len(logits))) else logits[rows],
-                    [SampledSequence(choice.sampling, choice.blocks.tokens) for _, choice, _ in sampled],
-                )
-        except Exception as error:
-            _logger.exception("sampling for %d sequences failed", len(sampled))
-            return self._requests.fail((choice.request for _, choice, _ in sampled), error)
-        outputs: list[RequestOutput] = []
-        going_on: list[tuple[Chunk, int]] = []
-        self.counters.output_tokens += len(sampled)
-        for (chunk, choice, _), token_id, logprobs in zip(sampled, tokens.token_ids, tokens.logprobs, strict=True):
-            outputs.append(choice.take(token_id, logprobs))
-            if choice.finish_reason is not None:
-                self._finish(choice, chunk, now)
-            elif choice.blocks.num_computed_tokens == chunk.end:  # committed, as it was forked
-                self.scheduler.append(choice, token_id)
-            else:
-                going_on.append((chunk, token_id))
-        self.scheduler.continue_with([chunk for chunk, _ in going_on], [token for _, token in going_on], now)
-        return outputs
-
-    def _finish(self, choice: Choice, chunk: Chunk, now: float) -> None:
-        """Ends a choice at the last token of a chunk."""
-        if choice.blocks.num_computed_tokens < chunk.end:
-            self.scheduler.commit([Chunk(choice, chunk.start, chunk.end)], now)
-        self.scheduler.finish(choice, now)
-        self._requests.note_end(choice)
-
-    def _finish_without_token(
-        self, choice: Choice, chunk: Chunk, now: float, reason: FinishReason, error: str | None = None
-    ) -> RequestOutput:
-        output = choice.end(reason, error)
-        self._finish(choice, chunk, now)
-        return output
-
-    # ---- what fails, and who waits -----------------------------------------------------------------------------------
+        return self._settling.settle(chunks, logits.last, now)
 
     def _make_copies(self, allocation: Allocation) -> None:
         try:
