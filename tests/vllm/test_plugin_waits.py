@@ -62,7 +62,7 @@ def left_on_tier(engine, name, count):
 
 
 def given_up(engine):
-    return engine.manager._counters["waits_given_up"]
+    return engine.manager._waits.num_given_up
 
 
 def test_whoever_finds_the_queue_of_a_tier_full_waits_for_its_turn(engine):

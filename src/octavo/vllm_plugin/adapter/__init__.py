@@ -5,7 +5,8 @@ One adapter serves several versions of vLLM. Where these differ, it looks at wha
 Inside, where an arrow leads to what a module calls:
 
     spec                                        makes what follows in vLLM's processes
-    manager -> choosing, questions, transfers   the scheduler's side: what is found, loaded and stored
+    manager -> choosing, questions, waits       the scheduler's side: what is found and loaded, and who waits for it
+    manager -> transfers                        copies under way, and what is stored
     request                                     what is known of one request
     worker, chunk_slots                         a rank's side: copies
     describe, known_pages                       what a rank says of its caches before the first step

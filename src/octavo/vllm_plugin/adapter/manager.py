@@ -48,6 +48,7 @@ from octavo.vllm_plugin.adapter.questions import Questions
 from octavo.vllm_plugin.adapter.recording import RecorderOfRequests
 from octavo.vllm_plugin.adapter.request import RequestState, request_of, state_of
 from octavo.vllm_plugin.adapter.transfers import Transfers, as_keys
+from octavo.vllm_plugin.adapter.waits import Waits
 from octavo.vllm_plugin.adapter.weights import LoadedWeights
 from octavo.vllm_plugin.groups import SharedGroup
 from octavo.vllm_plugin.loads_ahead import LoadsAhead
@@ -68,7 +69,6 @@ _EMPTY_STEP_S = 0.001
 _PAUSE_S = 0.0005
 """vLLM goes round without a pause while a request waits for tiers, and takes the interpreter from their threads. Steps
 that come faster than any model computes are slowed down by this much."""
-_GAVE_UP = 0.0
 
 
 class OctavoManager(OffloadingManager):
@@ -97,7 +97,6 @@ class OctavoManager(OffloadingManager):
         self._shared = shared
         self._groups = groups
         self._promised = PromisedChunks(groups)
-        self._load_timeout_s = load_timeout_s
         self._tokens_per_hash = tokens_per_hash
         self._keeps_media = keeps_media
         self._may_store = stores
@@ -114,8 +113,7 @@ class OctavoManager(OffloadingManager):
         self._is_closed = False
         self._is_new_step = True
         self._step_ended_at = 0.0
-        self._asking: dict[RequestState, None] = {}
-        """Requests that wait for tiers in this step."""
+        self._waits = Waits(manager, groups, timeout_s=load_timeout_s)
         self._looked_up: dict[RequestState, None] = {}
         """Requests that asked for anything in this step."""
         self._alive: WeakSet[RequestState] = WeakSet()
@@ -125,7 +123,6 @@ class OctavoManager(OffloadingManager):
         self._was_busy = False
         """Whether there was work since stats were last told, since a transfer may begin and end between two calls of
         vLLM."""
-        self._counters = {"waits_given_up": 0}
         atexit.register(self.shutdown)  # an engine in the caller's own process is rarely shut down
 
     # ---- finding ------------------------------------------------------------------------------------------------
@@ -146,7 +143,7 @@ class OctavoManager(OffloadingManager):
         return RequestOffloadingContext()
 
     def on_request_finished(self, req_context: ReqContext) -> None:
-        self._stop_waiting(state_of(req_context))
+        self._waits.let_go(state_of(req_context))
         self._hinter.ended(state_of(req_context), self._clock())
         if self._recorder is not None:
             is_below = bool(state_of(req_context).from_tiers)
@@ -194,11 +191,11 @@ class OctavoManager(OffloadingManager):
         if found is Found.HIT:
             may_load = not state.is_just_preempted and self._ahead.may_load(state, state.num_tokens)
             return LookupResult.HIT if may_load else LookupResult.HIT_PENDING
-        if self._has_given_up(state) or (found is Found.RETRY and not state.may_promote):
+        if self._waits.has_given_up(state, self._clock()) or (found is Found.RETRY and not state.may_promote):
             return LookupResult.MISS
         if found is Found.RETRY:
             self._questions.announce_once(req_context)
-        self._asking[state] = None
+        self._waits.add(state)
         return LookupResult.HIT_PENDING
 
     def get_load_source(self, key: OffloadKey, req_context: ReqContext) -> Any:
@@ -212,13 +209,10 @@ class OctavoManager(OffloadingManager):
         if self._is_new_step:
             self._weights.look(self._alive)
             self.manager.poll(now)
-        for state in self._asking:
-            if self._promote(state, now):
-                break  # what it lets go may be the room that the others lack
+        self._waits.end_step(now)
         self._ahead.end_step(_waits_with_pages)
         for state in self._looked_up:
             state.end_step()
-        self._asking.clear()
         self._looked_up.clear()
         is_waiting = self._questions.are_open or self.manager.has_pending_work()
         if now - self._step_ended_at < _EMPTY_STEP_S and is_waiting:
@@ -233,39 +227,6 @@ class OctavoManager(OffloadingManager):
         what was read for it."""
         return self.manager.is_moving()
 
-    def _has_given_up(self, state: RequestState) -> bool:
-        now = self._clock()
-        if state.deadline > now:
-            state.deadline = min(state.deadline, now + self._load_timeout_s)
-            return False
-        if state.deadline != _GAVE_UP:
-            state.deadline, state.gave_up_waiting = _GAVE_UP, True
-            self._counters["waits_given_up"] += 1
-        return True
-
-    def _promote(self, state: RequestState, now: float) -> bool:
-        """Begins to read the chunks that the request waits for. If none of them is on its way, and nothing that would
-        make room for them, none will come: memory has no room, or the tier refuses. Whether the request gives up."""
-        chunks = state.chunks(list(state.asked), self._groups)
-        before = self.manager.lookup([chunk.key for chunk in chunks])
-        if state.may_promote:
-            found = self.manager.promote(chunks, now, state.deadline)
-            promoted = [chunk.key for chunk, was in zip(chunks, before, strict=True) if was is Found.RETRY]
-            state.from_tiers.update(promoted)
-            state.awaited |= dict.fromkeys(promoted)
-        else:
-            found = before
-        if Found.HIT_PENDING in found or Found.RETRY not in found or self.manager.may_find_room(chunks):
-            return False
-        state.deadline, state.gave_up_waiting = _GAVE_UP, True
-        self._counters["waits_given_up"] += 1
-        return True
-
-    def _stop_waiting(self, state: RequestState) -> None:
-        if state.awaited:
-            self.manager.stop_waiting(list(state.awaited))
-            state.awaited.clear()
-
     # ---- loads and stores ---------------------------------------------------------------------------------------
 
     def prepare_load(self, keys: Collection[OffloadKey], req_context: ReqContext) -> ChunkSlots:
@@ -275,8 +236,7 @@ class OctavoManager(OffloadingManager):
         self._serve(state, keys)
         if not state.stays_in_memory:
             self.manager.renew(as_keys(keys))
-        state.deadline = math.inf
-        self._asking.pop(state, None)  # vLLM resumes it without what else it asked for
+        self._waits.begin_load(state)
         self._was_busy = True
         self._choosing.load_begins(state, keys, self._clock())
         self._ahead.begins(state, state.num_tokens)
@@ -309,7 +269,7 @@ class OctavoManager(OffloadingManager):
     def _serve(self, state: RequestState, loaded: Collection[OffloadKey] = ()) -> None:
         """The request is loaded or computed. The first time, the chunks with which it resumes count as used, wherever
         they were, and the next request may resume there too."""
-        self._stop_waiting(state)
+        self._waits.let_go(state)
         if state.is_served:
             return
         resumed = state.resume(loaded)
@@ -376,7 +336,10 @@ class OctavoManager(OffloadingManager):
             return None
         self._stats_due_at = now + _STATS_EVERY_S
         return self._metrics.stats(
-            self.manager.status(), self._counters, self.manager.retentions.outcomes, self._choosing.given_up
+            self.manager.status(),
+            {"waits_given_up": self._waits.num_given_up},
+            self.manager.retentions.outcomes,
+            self._choosing.given_up,
         )
 
     def shutdown(self) -> None:
