@@ -103,8 +103,8 @@ class Engine:
         device: DeviceReport | None = None,
         idle: int | None = None,
     ) -> None:
-        """`page`: what the ranks share, if that is known; each has PAGE bytes of it. `idle`: a rank that has no layer of
-        the group."""
+        """`page`: what the ranks share, if that is known; each has PAGE bytes of it. `idle`: a rank that has no layer
+        of the group."""
         self.now = 100.0
         self.has_new_weights = False
         self.told: dict[str, SimpleNamespace] = {}
