@@ -9,11 +9,13 @@ MB = 1 << 20
 
 @pytest.fixture
 def chooser():
-    """Computes 1,000 tokens a second, and copies 100 MB a second to the device."""
+    """Computes 1,000 tokens a second, and copies 100 MB a second to the device; some loads were refused before."""
     chooser = LoadChooser()
     for amount in (100, 1000, 4000):
         chooser.prefill.note(amount, amount / 1000)
         chooser.from_memory.note(amount * MB, amount / 100)
+    refused = [number for number in range(1, 65) if choose(chooser, way(10, 500)) is Outlook.COMPUTE]
+    assert refused == [number for number in range(1, 65) if number not in {1, 2, 4, 8, 16, 32, 64}]
     return chooser
 
 
@@ -76,6 +78,15 @@ def test_what_was_slow_is_tried_now_and_then(chooser):
     assert [count for count in probes(chooser, [LEAST_BYTES] * 9, seconds=0.1) if count] == [4, 1] * 20
     assert [count for count in probes(chooser, [LEAST_BYTES // 4] * 99, seconds=0.1) if count] == [16, 4] * 20
     assert [count for count in probes(chooser, [9 * LEAST_BYTES] * 9, seconds=9.0) if count] == [1, 1] * 20, "not more"
+
+
+def test_a_slow_first_load_is_made_up_for_by_the_next():
+    chooser = LoadChooser()
+    chooser.prefill.note(1000, 1.0)
+    for seconds in (10.0, 0.1):
+        assert choose(chooser, way(10, 500)) is Outlook.LOAD
+        chooser.from_memory.note(500 * MB, seconds)
+    assert {choose(chooser, way(10, 500)) for _ in range(100)} == {Outlook.LOAD}
 
 
 @pytest.mark.parametrize(("rule", "outlook"), [(LoadRule.ALWAYS, Outlook.LOAD), (LoadRule.NEVER, Outlook.COMPUTE)])

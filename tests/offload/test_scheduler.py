@@ -6,6 +6,7 @@ from octavo.chunks import ALL_BLOCKS, make_offload_key
 from octavo.events import GroupView, external_hashes
 from octavo.hashing import RequestIdentity
 from octavo.namespace import may_persist
+from octavo.offload.load_choice import Outlook, Way
 from octavo.offload.loads import Readiness
 from octavo.offload.stores import StorePolicy
 from octavo.policies import POLICIES, LRUPolicy
@@ -254,7 +255,11 @@ def test_what_takes_longer_to_load_than_to_compute_is_computed():
     served.serve_offloaded()
     served.forget()
     served.offload.note_prefill(1_000_000, 1.0)
-    served.offload._loader.chooser.from_memory.note(8 << 20, 8.0)  # a megabyte a second, as if it had been measured
+    chooser = served.offload._loader.chooser
+    chooser.from_memory.note(8 << 20, 8.0)  # a megabyte a second, as if it had been measured
+    slow = Way(tokens_left=1, bytes_to_device=8 << 20)
+    for _ in range(2):  # what was slow once is tried again
+        assert chooser.choose(slow, None, tokens_alone=9, tokens_ahead=0) is Outlook.LOAD
     assert served.offload.prepare(served.begin(PROMPT).blocks, served.now) is Readiness.READY
     assert served.stats.loads_too_slow == 1
 

@@ -113,6 +113,7 @@ def test_what_is_slower_than_computing_is_not_loaded():
     world.store(0, range(BLOCKS))
     assert world.choose().outlook is Outlook.LOAD, "memory is not measured yet"
     world.choices.chooser.from_memory.note(8 << 20, 8192 * BLOCK * PER_TOKEN * 2)  # twice as long as computing
+    assert [world.choose().outlook for _ in range(2)] == [Outlook.LOAD] * 2, "it is tried again"
     assert world.choose().outlook is Outlook.COMPUTE
     assert world.choose(tokens_ahead=1000).outlook is Outlook.LOAD, "who waits for others may wait for bytes"
     assert (world.choices.num_too_slow, world.choices.num_cut_short) == (1, 0)

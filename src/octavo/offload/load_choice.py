@@ -34,7 +34,8 @@ rate."""
 _LARGER_PROBE_S = 0.25
 """A larger probe is not begun if it is expected to take longer."""
 _TRIED_ANYWAY = 64
-"""One in 64 loads from memory that seem too slow is tried, since what was slow may have become quick again."""
+"""One in 64 loads from memory that seem too slow is tried, since what was slow may have become quick again; of the
+first 64 the 1st, 2nd, 4th, 8th and so on, since the first load of a process is often its slowest."""
 _PROBED_ANYWAY = 16
 """One in 16 refused loads from tiers is begun all the same, and no request waits for it."""
 
@@ -162,7 +163,8 @@ class LoadChooser:
         best = min(seconds, key=lambda outlook: seconds[outlook])
         if best is Outlook.COMPUTE and whole.is_in_memory:
             self._num_refused += 1
-            return Outlook.LOAD if self._num_refused % _TRIED_ANYWAY == 0 else best
+            one_in = min(_TRIED_ANYWAY, 1 << self._num_refused.bit_length() - 1)
+            return Outlook.LOAD if self._num_refused % one_in == 0 else best
         return best
 
     def worth_of_an_answer_s(self, *, tokens_alone: int, tokens_ahead: int) -> float | None:
