@@ -12,8 +12,7 @@ pytest.importorskip("torch", reason="needs the engine: pip install 'octavo[engin
 
 import torch
 
-from octavo.engine import Engine, EngineConfig, SamplingParams, offload_maker, save_tiny_model
-from octavo.engine.tiny_models import TINY_MODELS
+from octavo.engine import TINY_MODELS, Engine, EngineConfig, SamplingParams, offload_maker, save_tiny_model
 from octavo.offload import OffloadConfig
 from octavo.sim import SimConfig, Speeds, read_trace
 from octavo.sim.engine import SimulatedEngine
