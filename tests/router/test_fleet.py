@@ -155,6 +155,50 @@ def test_a_request_for_which_the_router_may_open_no_file_is_refused_as_too_many(
     asyncio.run(ask())
 
 
+@pytest.mark.parametrize("is_left_by_all", [False, True])
+def test_a_model_that_an_engine_has_no_more_is_asked_of_another_one(is_left_by_all):
+    """Its names are asked for every 10 s."""
+    sent = []
+
+    def answer(request):
+        if request.url.host == "10.0.0.5" or is_left_by_all:
+            refusal = {
+                "message": "The model `m` does not exist.",
+                "type": "NotFoundError",
+                "param": "model",
+                "code": 404,
+            }
+            return httpx.Response(404, content=stream({"error": refusal}))
+        return httpx.Response(200, content=stream({}))
+
+    async def stream(body):
+        yield msgspec.json.encode(body)
+
+    async def send(message):
+        sent.append(message)
+
+    async def ask():
+        async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
+            urls = ("http://10.0.0.5:8000", "http://10.0.0.6:8000")
+            fleet = Fleet(map(EngineAddress.parse, urls), client)
+            for member in fleet.members.values():
+                member.lost, member.facts = "", EngineFacts(model="m", max_model_len=9, hash_algorithm="", hash_seed="")
+            proxy = Proxy(fleet, lambda _: None)
+            for number in range(20):
+                exchange = Exchange({"headers": []}, None, send, RouterConfig(engines=urls))
+                body = msgspec.json.encode({"prompt": [number], "model": "m"})
+                try:
+                    await proxy.answer(exchange, "/v1/completions", body)
+                except ApiError as error:
+                    sent.append({"type": "http.response.start", "status": error.status, "param": error.param})
+            return [member.has_begun_anew for member in fleet.members.values()]
+
+    assert asyncio.run(ask()) == [True, is_left_by_all], "whose names are asked for at once"
+    starts = [message for message in sent if message["type"] == "http.response.start"]
+    assert {start["status"] for start in starts} == {404 if is_left_by_all else 200}
+    assert not is_left_by_all or {start["param"] for start in starts} == {"model"}
+
+
 def test_an_engine_that_never_answers_is_told_in_words(monkeypatch):
     monkeypatch.setattr("octavo.router.fleet._HEALTH_TIMEOUT_S", 0)
 

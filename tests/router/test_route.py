@@ -181,6 +181,13 @@ def test_an_engine_that_is_drained_gets_nothing_new(router, engines):
         drained, *left = [engine.name for engine in engines]
         assert client.post(f"/fleet/{drained}/drain").json()["is_draining"]
         assert {complete(client, [9 + i] * 40).headers["x-octavo-engine"] for i in range(6)} <= {*left}
+        for name in left:
+            client.post(f"/fleet/{name}/drain")
+        refusals = [client.get("/health"), complete(client, [9] * 40)]
+        told = {(answer.status_code, answer.json()["error"]["message"]) for answer in refusals}
+        assert told == {(503, "no engine takes new requests: what can be reached is drained")}
+        for name in left:
+            client.delete(f"/fleet/{name}/drain")
         assert not client.delete(f"/fleet/{drained}/drain").json()["is_draining"]
         assert drained in {complete(client, [90 + i] * 40).headers["x-octavo-engine"] for i in range(40)}
         assert client.post("/fleet/nobody/drain").status_code == 404

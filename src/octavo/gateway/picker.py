@@ -117,7 +117,9 @@ class Picker:
         if allowed is not None:
             endpoints = {name: endpoint for name, endpoint in endpoints.items() if endpoint in allowed}
         if not endpoints:
-            reason = "no engine can be reached" if allowed is None else "no engine that this request may use is ready"
+            reason = (
+                self._fleet.absence().message if allowed is None else "no engine that this request may use is ready"
+            )
             raise ApiError(HTTPStatus.SERVICE_UNAVAILABLE, reason, headers={"retry-after": "1"})
         choice = self._fleet.placement.choose(read.prompt, list(endpoints), priority=hints.priority)
         if choice is None:

@@ -117,8 +117,15 @@ class Fleet:
         """Why a request is refused that no engine may take."""
         if self.ready_for(model):
             return overloaded("every engine has as many requests open as it may have; try again later")
-        which = f"no engine that has {model!r} can be reached" if self.ready else "no engine can be reached"
-        return ApiError(HTTPStatus.SERVICE_UNAVAILABLE, which, headers=_SOON)
+        return self.absence(model)
+
+    def absence(self, model: str = "") -> ApiError:
+        """Why no engine takes a request for this model, or none at all."""
+        serving = [member for member in self.members.values() if member.serves(model)] if self.ready else []
+        which = f"engine that has {model!r}" if serving else "engine"
+        is_reachable = any(member.is_reachable for member in serving or self.members.values())
+        lack = "takes new requests: what can be reached is drained" if is_reachable else "can be reached"
+        return ApiError(HTTPStatus.SERVICE_UNAVAILABLE, f"no {which} {lack}", headers=_SOON)
 
     @property
     def num_blocks(self) -> int:

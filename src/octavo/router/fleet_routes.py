@@ -40,7 +40,7 @@ class FleetRoutes:
     async def _health(self, request: Request) -> Response:
         """Whether a request would find an engine."""
         if not self._fleet.ready:
-            raise ApiError(HTTPStatus.SERVICE_UNAVAILABLE, "no engine can be reached", headers={"retry-after": "1"})
+            raise self._fleet.absence()
         return as_json({"status": "ok"})
 
     async def _look(self, request: Request) -> Response:

@@ -21,7 +21,7 @@ from octavo.router.member import Member
 from octavo.router.placement import Choice, Prompt, Reservation
 from octavo.router.prompt_reader import SESSION, Hints, PromptReader, as_sent, hints_in
 from octavo.router.reasons import reason_of
-from octavo.server import IGNORED_FIELDS, RETAIN, ApiError, Exchange, Headers, overloaded
+from octavo.server import IGNORED_FIELDS, RETAIN, ApiError, Exchange, Headers, not_found, overloaded
 
 _logger = logging.getLogger(__name__)
 
@@ -128,8 +128,8 @@ class Proxy:
                 client.stream("POST", url, headers=_for_rank(request.headers, member), content=request.body) as answer,
             ):
                 pieces = await _begun(member, answer)
-                if self._may_be_explained(request, answer):
-                    pieces = await self._explained(request.model, pieces)
+                if answer.status_code == HTTPStatus.NOT_FOUND and request.model and not _is_stream(answer):
+                    pieces = await self._explained(request.model, member, pieces)
                 if _is_stream(answer):  # of any other answer, nobody can say when its first token came
                     now = time.monotonic()
                     self._fleet.placement.first_token(sent, now)
@@ -143,17 +143,17 @@ class Proxy:
                 gone = _gone(member, error)
             raise (gone if exchange.has_begun else _TryAnotherError(gone)) from error
 
-    def _may_be_explained(self, request: _Incoming, answer: httpx.Response) -> bool:
-        is_refusal = answer.status_code == HTTPStatus.NOT_FOUND and not _is_stream(answer)
-        return is_refusal and bool(request.model) and not self._fleet.has_told(request.model)
-
-    async def _explained(self, model: str, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """The answer of an engine that knows its own models alone: ApiError in its place, with those of all engines, if
-        the model is what it lacks."""
+    async def _explained(self, model: str, member: Member, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """A refusal, unless it is that the engine lacks the model. Then another one may have it, if any has told it;
+        otherwise ApiError with the models of all engines, as this one knows its own alone."""
         body = b"".join([piece async for piece in pieces])
-        if _lacks_model(body):
+        if not _lacks_model(body):
+            return _all(body, pieces)  # of which there are none left
+        if not self._fleet.has_told(model):
             raise self._fleet.unknown_model(model)
-        return _all(body, pieces)  # of which there are none left
+        member.has_begun_anew = True  # it has others by now
+        message = body[:_MOST_CHARS_OF_REASON].decode(errors="replace")
+        raise _TryAnotherError(not_found(f"engine {member.name}: {message}", param="model", code="model_not_found"))
 
     def _request_headers(self, exchange: Exchange) -> dict[str, str]:
         """The headers for the engine. A tenant's request carries the tenant's own key, by which engines know the
@@ -208,7 +208,7 @@ def _status_of(answer: httpx.Response) -> int:
 def _lacks_model(body: bytes) -> bool:
     """Whether a refusal, in the shape of OpenAI's API, is of the model."""
     try:
-        return msgspec.json.decode(body, type=_Refusal).error.param == "model"
+        return bool(msgspec.json.decode(body, type=_Refusal).error.param == "model")
     except MALFORMED:
         return False
 
