@@ -30,7 +30,6 @@ def complaint(octavo):
         (["--memory", "0"], "--memory: '0' is too small"),
         (["--memory", "1e30"], "--memory: '1e30' is not a size"),
         (["--memory", "99999999TiB"], "--memory: '99999999TiB' is too large"),
-        (["--memory", "4000000TiB"], "--memory: '4000000TiB' is more than"),
         (["--memory", "lots"], "--memory: 'lots' is not a size"),
         (["--memory", ""], "--memory: '' is not a size"),
         (["--memory", "1MiB", "--context", "1k"], "1 MiB cannot hold one request of 1,024 tokens, which needs 128 MiB"),
