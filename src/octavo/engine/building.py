@@ -16,6 +16,7 @@ from octavo.engine.tokenizer import FastTokenizer, load_tokenizer
 from octavo.engine.torch_dtypes import parse_dtype
 from octavo.errors import NotEnoughMemoryError
 from octavo.hashing import BlockHasher
+from octavo.host import tell_of_lack
 from octavo.planning import KVCacheConfig, plan_kv_cache
 from octavo.recording import RequestRecorder
 from octavo.specs import RequestLimits
@@ -45,6 +46,8 @@ def build_parts(config: EngineConfig) -> EngineParts:
     model = load_model(config.model, None if config.dtype == "auto" else parse_dtype(config.dtype), config.device)
     plan = plan_for(model, config)
     hasher = BlockHasher(hash_block_size=plan.hash_block_size, algorithm=config.hash_algorithm, seed=config.hash_seed)
+    if model.device.type == "cpu":
+        tell_of_lack(plan.num_sheets * plan.sheet_bytes, "the pool", "device_memory (--device-memory)")
     with _refusing_too_large_a_pool(plan):
         runner = ModelRunner(model, plan)  # first: the tables of a pool that cannot be had are too large too
         manager = KVCacheManager(

@@ -2,6 +2,7 @@
 killed processes left."""
 
 from octavo.host.arena import BOOKKEEPING_BYTES_PER_SLOT, PAGE_BYTES, HostArena, SlotPlan, plan_slots
+from octavo.host.free_memory import free_memory_bytes, tell_of_lack
 from octavo.host.leftovers import YOUNGEST_S, find_old, is_unlocked, temporary_folder
 from octavo.host.resident import MEMORY, ResidentChunks
 from octavo.host.segment import Segment, attach, segment_path
@@ -20,8 +21,10 @@ __all__ = [
     "SlotPlan",
     "attach",
     "find_old",
+    "free_memory_bytes",
     "is_unlocked",
     "plan_slots",
     "segment_path",
+    "tell_of_lack",
     "temporary_folder",
 ]

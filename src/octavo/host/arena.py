@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from octavo.chunks import GroupOffloadConfig
 from octavo.errors import NotEnoughMemoryError
+from octavo.host.free_memory import tell_of_lack
 from octavo.ids import Slot
 from octavo.specs import ceil_div
 from octavo.units import format_bytes
@@ -76,6 +77,7 @@ class HostArena:
 
 def allocate(num_bytes: int) -> mmap.mmap:
     """Zeroed memory of this process alone, in huge pages where the system gives them, every page present."""
+    tell_of_lack(num_bytes, "chunks", "the memory size")
     try:
         memory = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         populate(memory)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from octavo.errors import InputError, NotEnoughMemoryError
 from octavo.host.arena import PAGE_BYTES, HostArena, SlotPlan, populate
+from octavo.host.free_memory import tell_of_lack
 
 _MAGIC = b"OCTARENA"
 _HEADER = struct.Struct("<8sQQ")
@@ -133,6 +134,7 @@ def _require_ours(path: Path, file: int) -> None:
 
 
 def _allocate(path: Path, file: int, num_bytes: int) -> None:
+    tell_of_lack(num_bytes, "chunks", "the memory size")
     try:
         os.posix_fallocate(file, 0, num_bytes)  # or a full file system would show as SIGBUS later
     except OSError as error:
