@@ -1,5 +1,7 @@
 """What is wrong with an object store is said at the start, in one sentence of ours with the remedy."""
 
+import errno
+import os
 import ssl
 import threading
 from contextlib import contextmanager
@@ -7,9 +9,11 @@ from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
+from obstore.exceptions import GenericError
 
 from octavo.errors import InputError, OctavoError, TierError
 from octavo.stores.objects import ObjectsConfig, open_store
+from octavo.stores.objects.troubles import explain
 from octavo.tiers import spec_from_config
 from rigs.certificates import make_certificate
 from rigs.fault_proxy import Answer, FaultProxy, refuse, vanish
@@ -287,3 +291,10 @@ def test_only_the_tier_limits_how_long_an_answer_may_take(limit, seconds, timeou
     """obstore has a limit of its own, for each attempt."""
     config = {"url": "s3://bucket/prefix", "endpoint": "http://127.0.0.1:1", limit: seconds}
     assert open_store(ObjectsConfig.from_mapping(config)).client_options["timeout"] == timeout
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP])
+def test_a_folder_without_hard_links_is_told_with_the_remedy(number):
+    said = f"Generic LocalFileSystem error: Unable to rename file: {os.strerror(number)} (os error {number})"
+    told = explain(GenericError(said))
+    assert str(told) == f"its file system has no hard links; {told.remedy}"

@@ -59,6 +59,10 @@ class ObjectsSpec(RemoteSpec):
                 pass
             with suppress(FileNotFoundError):
                 await obstore.delete_async(store, _PROBE)
+            if self._is_folder:  # a link to a name that is there tells nothing
+                with suppress(AlreadyExistsError, FileNotFoundError):
+                    await obstore.put_async(store, _PROBE, b"octavo", mode="create")
+                    await obstore.delete_async(store, _PROBE)
         except Exception as error:
             raise explain(error) from error
 

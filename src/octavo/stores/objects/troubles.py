@@ -1,5 +1,7 @@
 """The meaning of obstore's errors: one sentence, with the remedy if the trouble does not go away by itself."""
 
+import errno
+import os
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,6 +11,8 @@ from octavo.stores.client import StoreBusyError, StoreDownError
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _ODD_NAMES = ("object with invalid path", "cannot decode input using UTF-8")
+_NO_LINKS = tuple(os.strerror(number) for number in (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP))
+"""What obstore says where a link is refused, as it makes one of the written file in its place."""
 _RIGHTS = "give credentials that may list, read, write and delete there (environment, profile or instance role)"
 
 
@@ -78,6 +82,11 @@ _TROUBLES = (
         ("PermanentRedirect", "redirect without LOCATION", "AuthorizationHeaderMalformed", "IllegalLocationConstraint"),
         "the bucket is in another region",
         "give its region",
+    ),
+    _Trouble(
+        tuple(f"Unable to rename file: {words}" for words in _NO_LINKS),
+        "its file system has no hard links",
+        "take one that has: an object is to appear whole, and once",
     ),
     _Trouble(("SlowDown", "TooManyRequests", "status code: 429", "status code: 503"), "it throttles"),
     _Trouble(("AccessDenied", "status code: 401", "status code: 403"), "it does not permit that", _RIGHTS),
