@@ -1,4 +1,14 @@
-"""From a model's layers and an amount of memory to a plan: groups, pages, sheets, and their capacity."""
+"""From a model's layers and an amount of memory to a plan: groups, pages, sheets, and their capacity.
+
+Inside, where an arrow leads to what a module calls:
+
+    models                            from a model's config to its layers: a reader for each family
+    planner -> grouping, sheets       from layers and memory to the plan, or the refusal with its numbers
+    kv_cache_config -> resumability   the plan: groups and page classes; why no request could ever be resumed
+    report -> capacity                what a plan holds and wastes, as data
+    gpus                              what a model's weights leave of a GPU
+    vllm_way                          vLLM's plan of the same layers
+"""
 
 from octavo.planning.capacity import Capacity, Waste, blocks_of_request, measure_capacity
 from octavo.planning.gpus import GPU_MEMORY_GIB, cache_bytes, usable_bytes

@@ -1,8 +1,15 @@
 """The simulator: a trace of requests replayed through the real scheduler, block manager, offloading and policies.
 
-    traces -> replay -> places -> engine (one or many) -> outcomes -> report
+Bytes and computing are models; every rule is the one that the engine uses.
 
-Bytes and computing are models (`media`, `speeds`); every rule is the one that the engine uses.
+Inside, where an arrow leads to what a module calls:
+
+    trace_forms -> trace_records, trace_sessions   from a file to `traces`: lengths, times, and which blocks are equal
+    replay -> places, engine                       a trace over one simulated engine, or several behind a placement
+    places -> routed                               which engine gets a request; the router's own index and costs
+    engine -> media, speeds, losses                the real rules over models; why a request resumed no more
+    outcomes, report, money                        what became of a request and of a trace, and what it is worth
+    fitting                                        speeds from what `octavo bench serve` measured
 """
 
 from octavo.sim.engine import SimConfig, SimulatedEngine, Watcher

@@ -1,4 +1,15 @@
-"""What one layer needs: the kinds of specs, the registry that names their managers, and the resume rule."""
+"""What one layer needs: the kinds of specs, the registry that names their managers, and the resume rule.
+
+Inside, where an arrow leads to what a module calls:
+
+    base                        `KVCacheSpec`: what one layer keeps, and which blocks it needs to resume
+    attention, encoder, state   the kinds, of elements from `dtypes`
+    uniform                     layers of one type in one group, whatever their page sizes
+    resume, resume_many         the resume rule over all groups, of one holder and of the engines of a fleet
+    promises -> resume          the boundaries at which a writer says that others can resume
+    manager                     the contract of a manager: what a group does with a request's blocks
+    registry -> platform        which manager serves which spec, and how other packages bring theirs
+"""
 
 from octavo.specs.attention import (
     AttentionSpec,
