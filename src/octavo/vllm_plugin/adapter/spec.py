@@ -3,7 +3,7 @@
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from inspect import signature
@@ -126,16 +126,7 @@ class OctavoOffloadingSpec(OffloadingSpec):
         sweep()
         num_ranks = self.config.parallel.world_size
         reports = take_reports(self._name, num_ranks)
-        check_alike(reports)
-        if reason := reports[0].why_not_resumed:
-            raise InputError(f"no prompt of this model can be resumed, as {reason}: serve it without Octavo")
-        if (reason := reports[0].why_prompts_only) and not self.offload_prompt_only:
-            raise InputError(f"offload_prompt_only must be true with this model, as {reason}")
-        if self.extra_config.get("sync_load_budget_bytes") and has_state(reports):
-            raise InputError(
-                "sync_load_budget_bytes is for models without recurrent state, as vLLM takes the state that a step "
-                "begins with before the loads of the step have ended: leave it out"
-            )
+        self._check(reports)
         self._warn_if_nothing_resumes(reports[0])
         offload = self._plugin.offload
         groups = groups_of_engine(reports, self.blocks_per_chunk)
@@ -182,6 +173,19 @@ class OctavoOffloadingSpec(OffloadingSpec):
             )
             to_close.pop_all()
             return octavo
+
+    def _check(self, reports: Sequence[RankReport]) -> None:
+        """Refuses models and settings with which a resume would be impossible, or wrong."""
+        check_alike(reports)
+        if reason := reports[0].why_not_resumed:
+            raise InputError(f"no prompt of this model can be resumed, as {reason}: serve it without Octavo")
+        if (reason := reports[0].why_prompts_only) and not self.offload_prompt_only:
+            raise InputError(f"offload_prompt_only must be true with this model, as {reason}")
+        if self.extra_config.get("sync_load_budget_bytes") and has_state(reports):
+            raise InputError(
+                "sync_load_budget_bytes is for models without recurrent state, as vLLM takes the state that a step "
+                "begins with before the loads of the step have ended: leave it out"
+            )
 
     def _make_recorder(self) -> RecorderOfRequests | None:
         asked, block_tokens = self._plugin, self.config.cache.tokens_per_hash
