@@ -10,10 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from hashlib import sha256
+from typing import TYPE_CHECKING
 
 from octavo.errors import InputError
 from octavo.hashing import RequestIdentity
-from octavo.planning import KVCacheConfig
+
+if TYPE_CHECKING:  # `octavo cache` reads descriptions, and needs no plans
+    from octavo.planning import KVCacheConfig
 
 FORMAT_VERSION = 1
 """The version of chunks, raised when the meaning of their bytes changes."""
@@ -29,7 +32,7 @@ class CacheIdentity:
     """The digest of the weights and the resolved config: `digest_weights`."""
     dtype: str
     """The type in which the cache is really held, after every default and override."""
-    config: KVCacheConfig
+    config: "KVCacheConfig"
     """Page layout and geometry: groups, specs, the offsets and the order of layers. How much memory there is, and how
     it is cut into sheets, does not matter: a chunk's bytes do not depend on it."""
     blocks_per_chunk: tuple[int, ...]
@@ -113,7 +116,7 @@ def _part(letter: bytes, content: bytes) -> bytes:
     return letter + len(content).to_bytes(8, "big") + content
 
 
-def _geometry(config: KVCacheConfig) -> dict[str, object]:
+def _geometry(config: "KVCacheConfig") -> dict[str, object]:
     return {
         "hash_block_size": config.hash_block_size,
         "alignment_bytes": config.alignment_bytes,
