@@ -66,7 +66,8 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
     except typer.Abort:
         return INTERRUPTED
     except _CommandLineError as error:
-        print_error(f"{error.format_message().rstrip('.')}; try '{_path_of(error)} --help'")  # type: ignore[attr-defined]
+        message = error.format_message().rstrip(".")  # type: ignore[attr-defined]
+        print_error(f"{message}{' Try' if message.endswith('?') else '; try'} '{_path_of(error)} --help'")
         return BAD_INPUT
 
 
