@@ -331,6 +331,22 @@ def scenario_branches(model: str, transfer: dict[str, Any]) -> dict[str, Any]:
     return report
 
 
+def scenario_drafts(model: str, transfer: dict[str, Any]) -> dict[str, Any]:
+    """The kinds of groups that hold drafts, of a model with a layer for the next token but one. This vLLM has no kernel
+    that computes with it on a CPU, so nothing is asked."""
+    llm = start(
+        model,
+        transfer,
+        speculative_config={"method": "mtp", "num_speculative_tokens": 1},
+        hf_overrides={"num_nextn_predict_layers": 1},
+        load_format="dummy",
+    )
+    below = Offloading(llm)
+    kinds = [group.spec.kind for group in below.adapter._groups if group.is_draft]
+    below.adapter.shutdown()
+    return {"kinds": kinds}
+
+
 def scenario_session(model: str, transfer: dict[str, Any]) -> dict[str, Any]:
     """A client streams a prompt in two parts. Then somebody asks the same, after the device has forgotten it."""
     llm = start(model, transfer)
@@ -456,6 +472,7 @@ SCENARIOS: dict[str, Callable[..., dict[str, Any]]] = {
     "limited": scenario_limited,
     "salts": scenario_salts,
     "branches": scenario_branches,
+    "drafts": scenario_drafts,
     "session": scenario_session,
     "hinted": scenario_hinted,
     "adapters": scenario_adapters,

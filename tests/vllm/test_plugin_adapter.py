@@ -102,9 +102,10 @@ class Engine:
         page: Page | None = None,
         device: DeviceReport | None = None,
         idle: int | None = None,
+        is_draft: bool = False,
     ) -> None:
         """`page`: what the ranks share, if that is known; each has PAGE bytes of it. `idle`: a rank that has no layer
-        of the group."""
+        of the group. `is_draft`: whether the group holds drafts."""
         self.now = 100.0
         self.has_new_weights = False
         self.told: dict[str, SimpleNamespace] = {}
@@ -118,6 +119,7 @@ class Engine:
             page_bytes=PAGE,
             whole_bytes=whole_bytes,
             whole=str(page or ""),
+            is_draft=is_draft,
         )
         reports = [
             RankReport(
@@ -564,6 +566,15 @@ def test_vllm_is_told_where_a_stored_prompt_was_left(engine, vllm_sees, told):
     context, keys = engine.announced("a", 5, num_prompt_tokens=5 * TOKENS, shared_prefix_boundary=vllm_sees)
     assert look(engine, context, keys) == [LookupResult.HIT] * 3 + [LookupResult.MISS] * 2
     assert engine.told["a"].shared_prefix_boundary == told
+
+
+def test_vllm_is_told_of_a_branch_where_drafts_let_the_next_one_resume(tmp_path):
+    engine = Engine(str(tmp_path / "arena"), is_draft=True)
+    engine.store(*engine.request("a", 3))
+    context, keys = engine.announced("a", 5, num_prompt_tokens=5 * TOKENS, shared_prefix_boundary=0)
+    look(engine, context, keys)
+    assert engine.told["a"].shared_prefix_boundary == 2 * TOKENS
+    engine.close()
 
 
 def test_vllm_is_told_of_a_branch_again_when_it_has_looked_anew(engine):

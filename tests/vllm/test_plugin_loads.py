@@ -106,6 +106,12 @@ def test_where_the_second_leaves_a_stored_prompt_the_third_resumes(family: str, 
     assert seen["memory"][0][2] == seen["local"][0][2]
 
 
+@pytest.mark.every_vllm
+def test_the_group_with_the_drafts_is_known(tmp_path: Path) -> None:
+    seen = play("drafts", model=make_model("qwen3_next", tmp_path / "model"), transfer=transfer_config(memory="32MiB"))
+    assert seen["kinds"] == ["full_attention"]
+
+
 def test_a_client_who_limits_what_is_stored_ends_no_engine(tmp_path: Path) -> None:
     """vLLM stores the tail of a prompt beside states, and asserts that no limit lies before it."""
     limits = [0, 100, 500, 600]

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from octavo.vllm_plugin.groups import most_missing
-from octavo.vllm_plugin.ranks import GroupReport, GroupRule
+from octavo.vllm_plugin.groups import draft_tokens, groups_of_engine, most_missing
+from octavo.vllm_plugin.ranks import GroupReport, GroupRule, RankReport
 
 GROUP = GroupReport(group_id=0, rule=GroupRule.WINDOW, reach_tokens=16, tokens_per_block=16, page_bytes=4096)
 
@@ -35,3 +35,24 @@ def test_windows_of_groups_that_end_elsewhere_are_whole():
     assert most_missing([GROUP, whole], 3) == [2, 0]
     assert most_missing([GROUP, longer], 3) == [0, 0]
     assert most_missing([GROUP, state], 3) == [0, 2]
+
+
+def test_beside_a_draft_group_windows_reach_a_chunk_further_back():
+    """The rank that has the draft layers tells of them; with pipeline parallelism it is the last one."""
+    whole = msgspec.structs.replace(GROUP, group_id=1, rule=GroupRule.WHOLE, reach_tokens=0)
+    reports = [
+        RankReport(
+            rank=rank,
+            process=1,
+            groups=(GROUP, msgspec.structs.replace(whole, is_draft=bool(rank))),
+            identity={},
+            models=("m",),
+            hash_algorithm="sha256",
+            started_ns=1,
+        )
+        for rank in range(2)
+    ]
+    assert groups_of_engine(reports[:1], 3)[0].spec.sliding_window == 16
+    groups = groups_of_engine(reports, 3)
+    assert groups[0].spec.sliding_window == 16 + 3 * 16
+    assert draft_tokens(groups) == 3 * 16

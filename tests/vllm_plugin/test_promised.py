@@ -19,12 +19,13 @@ WINDOW = SlidingWindowSpec(block_size=BLOCK, num_kv_heads=1, head_size=1, slidin
 STATE = MambaSpec(block_size=BLOCK, shapes=((1,),), dtypes=(CacheDType.FLOAT32,))
 
 
-def promised(*groups, blocks_per_chunk=1):
+def promised(*groups, blocks_per_chunk=1, draft_tokens=0):
     return PromisedChunks(
         [
             GroupOffloadConfig(spec=spec, blocks_per_chunk=blocks_per_chunk, page_size_bytes=page_bytes)
             for spec, page_bytes in groups
-        ]
+        ],
+        draft_tokens=draft_tokens,
     )
 
 
@@ -119,3 +120,26 @@ def test_the_chunks_that_a_resume_needs():
     several = promised((FULL, 1), (WINDOW, 100), blocks_per_chunk=4)
     assert list(several.chunks_of_resume(8 * BLOCK)) == [(0, 4 * BLOCK), (0, 8 * BLOCK), (1, 8 * BLOCK)]
     assert list(several.chunks_of_resume(2 * BLOCK)) == []
+
+
+@pytest.mark.parametrize(
+    ("other", "known_tokens", "branch"),
+    [
+        (WINDOW, 4 * BLOCK + 5, 3 * BLOCK),  # where the third request resumes that leaves the prefix there
+        (STATE, 4 * BLOCK + 5, 3 * BLOCK),
+        (WINDOW, 0, 9 * BLOCK),  # where the same prompt resumes
+        (STATE, 0, 0),  # vLLM takes that state by itself
+        (WINDOW, BLOCK, 0),
+    ],
+)
+def test_with_drafts_vllm_resumes_a_chunk_before_the_end_of_what_is_there(other, known_tokens, branch):
+    drafts = promised((FULL, 1), (other, 100), draft_tokens=BLOCK)
+    assert drafts.branch(10 * BLOCK + 5, known_tokens) == branch
+
+
+def test_the_point_that_a_resume_uses_ends_with_the_drafts_or_with_the_state():
+    windows, states = (promised((FULL, 1), (other, 100), draft_tokens=BLOCK) for other in (WINDOW, STATE))
+    assert windows.prompt_point(10 * BLOCK + 5) == windows.point_of_resume(9 * BLOCK) == 10 * BLOCK
+    assert states.prompt_point(10 * BLOCK + 5) == states.point_of_resume(9 * BLOCK) == 9 * BLOCK
+    assert list(states.chunks_of_resume(2 * BLOCK)) == [(0, BLOCK), (0, 2 * BLOCK), (0, 3 * BLOCK), (1, 2 * BLOCK)]
+    assert windows.point_of_resume(0) == 0

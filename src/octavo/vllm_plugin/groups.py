@@ -25,14 +25,21 @@ class SharedGroup(GroupOffloadConfig):
 
     is_by_rank: bool
     """Whether these are the ranks' pages side by side. Else each page is the one that a rank alone would have."""
+    is_draft: bool = False
+    """Whether vLLM resumes a chunk of this group before the end of what is there."""
 
 
 def groups_of_engine(reports: Sequence[RankReport], blocks_per_chunk: int) -> list[SharedGroup]:
-    """The groups by their index in keys. An index that vLLM does not offload becomes a group that needs nothing."""
+    """The groups by their index in keys. An index that vLLM does not offload becomes a group that needs nothing. Beside
+    a draft group, windows reach one of its chunks further back: vLLM resumes that much before the end of what is
+    there."""
     by_id = {group.group_id: group for group in reports[0].groups}
+    drafts = {group.group_id for report in reports for group in report.groups if group.is_draft}
+    more = max((by_id[group_id].tokens_per_block * blocks_per_chunk for group_id in drafts), default=0)
     return [
         SharedGroup(
-            spec=_spec_of(by_id[group_id]) if group_id in by_id else _NOTHING,
+            spec=_spec_of(by_id[group_id], more) if group_id in by_id else _NOTHING,
+            is_draft=group_id in drafts,
             blocks_per_chunk=blocks_per_chunk,
             page_size_bytes=_page_bytes(reports, group_id),
             is_by_rank=bool(why_by_rank(reports, group_id)),
@@ -58,6 +65,11 @@ def _page_bytes(reports: Sequence[RankReport], group_id: int) -> int:
 
 def _of_ranks(reports: Sequence[RankReport], group_id: int) -> list[GroupReport]:
     return [group for report in reports for group in report.groups if group.group_id == group_id]
+
+
+def draft_tokens(groups: Sequence[SharedGroup]) -> int:
+    """How many tokens before the end of what is there vLLM resumes: a chunk of the draft group, if there is one."""
+    return max((group.tokens_per_chunk for group in groups if group.is_draft), default=0)
 
 
 def has_state(reports: Sequence[RankReport]) -> bool:
@@ -89,14 +101,17 @@ def _never_needed(group: GroupReport, blocks_per_chunk: int) -> int:
 _NOTHING = EncoderOnlyAttentionSpec(block_size=1, num_kv_heads=1, head_size=1)
 
 
-def _spec_of(group: GroupReport) -> KVCacheSpec:
-    """A spec with the group's rule. Its other values do not matter, since the report has the bytes."""
+def _spec_of(group: GroupReport, more_tokens: int = 0) -> KVCacheSpec:
+    """A spec with the group's rule. Its other values do not matter, since the report has the bytes. `more_tokens`: how
+    much further back windows reach."""
     block_size, reach = group.tokens_per_block, group.reach_tokens
     match group.rule:
         case GroupRule.WHOLE:
             return FullAttentionSpec(block_size=block_size, num_kv_heads=1, head_size=1)
         case GroupRule.WINDOW:
-            return SlidingWindowSpec(block_size=block_size, sliding_window=reach, num_kv_heads=1, head_size=1)
+            return SlidingWindowSpec(
+                block_size=block_size, sliding_window=reach + more_tokens, num_kv_heads=1, head_size=1
+            )
         case GroupRule.CHUNK:
             return ChunkedLocalAttentionSpec(
                 block_size=block_size, attention_chunk_size=reach, num_kv_heads=1, head_size=1

@@ -28,16 +28,40 @@ it will push out, so points are planned as if memory were full."""
 class PromisedChunks:
     """The rule of promises, for requests that vLLM cuts into chunks."""
 
-    def __init__(self, groups: Sequence[GroupOffloadConfig]) -> None:
+    def __init__(self, groups: Sequence[GroupOffloadConfig], *, draft_tokens: int = 0) -> None:
+        """`draft_tokens`: how much before the end of what is there vLLM resumes."""
+        self._draft_tokens = draft_tokens
         self._groups = [replace(group, spec=as_vllm_reads(group.spec)) for group in groups]
         kept = [group for group in self._groups if group.page_size_bytes and group.spec.indexes_decoder_tokens]
         self._granularity = lcm(*(group.tokens_per_chunk for group in kept))
         self._rule = PromiseRule(kept, self._granularity)
+        self._has_states = any(group.spec.holds_checkpoints for group in kept)
         self.is_prefix = [group.spec.needs_whole_prefix for group in self._groups]
 
     def boundary(self, num_tokens: int) -> int:
         """The last boundary at or before this number of tokens; 0 if there is none."""
         return num_tokens // self._granularity * self._granularity
+
+    def prompt_point(self, num_prompt_tokens: int) -> int:
+        """The boundary that the next request with the same prompt uses: its last one, or where vLLM keeps its state."""
+        if self._draft_tokens and self._has_states:
+            return self._before_drafts(num_prompt_tokens)
+        return self.boundary(num_prompt_tokens)
+
+    def point_of_resume(self, num_tokens: int) -> int:
+        """The boundary that a resume with this many tokens uses. Without states it is where the drafts end."""
+        return num_tokens if self._has_states or not num_tokens else num_tokens + self._draft_tokens
+
+    def branch(self, num_prompt_tokens: int, known_tokens: int) -> int:
+        """Where vLLM is to keep windows and states beside those of the prompt's end: at the boundary where others left
+        what is known of the prefix; 0 if there is none. With drafts it is the boundary where the next one resumes. A
+        new prompt has one too, unless there are states: of these alone vLLM knows where they will be wanted."""
+        if not self._draft_tokens:
+            return self.boundary(known_tokens)
+        return self._before_drafts(known_tokens or (0 if self._has_states else num_prompt_tokens))
+
+    def _before_drafts(self, end: int) -> int:
+        return self.boundary(max(0, end // self._draft_tokens - 1) * self._draft_tokens)
 
     def plan(self, num_prompt_tokens: int, known_tokens: int) -> PromisePlan:
         """Plans the promises of a prompt of which `known_tokens` were found when vLLM looked."""
@@ -75,8 +99,10 @@ class PromisedChunks:
         """The group and the end of each whole chunk that a resume at this boundary needs, group by group."""
         for group_idx, group in enumerate_groups(self._groups):
             size = group.tokens_per_chunk
+            more = self._draft_tokens if self._has_states and self.is_prefix[group_idx] else 0
             for run in group.spec.needed_blocks(ResumePoint(num_tokens)) if group.page_size_bytes else ():
-                first, last = run.start * group.spec.block_size // size, run.stop * group.spec.block_size // size
+                first = run.start * group.spec.block_size // size
+                last = (run.stop * group.spec.block_size + more) // size
                 yield from ((group_idx, end * size) for end in range(first + 1, last + 1))
 
     @staticmethod

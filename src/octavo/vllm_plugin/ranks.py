@@ -48,6 +48,8 @@ class GroupReport(msgspec.Struct, frozen=True, kw_only=True):
     """A digest of the layout of those bytes: equal for any number of ranks. Empty if the layout is not known."""
     why_by_rank: str = ""
     """Why the layout is not known."""
+    is_draft: bool = False
+    """Whether vLLM resumes a chunk of this group before the end of what is there, as the last one holds drafts."""
 
 
 class DeviceGroup(msgspec.Struct, frozen=True, kw_only=True):

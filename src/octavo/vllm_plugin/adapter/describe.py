@@ -56,6 +56,7 @@ def describe_rank(
             group.tokens_per_block,
             caches.page_size_bytes(index),
             pages[index],
+            is_draft=getattr(kv_cache_config.kv_cache_groups[group.group_id], "is_eagle_group", False),
         )
         for index, group in enumerate_groups(config.groups)
     )
@@ -104,13 +105,24 @@ def _describe_device(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig) ->
 
 
 def _describe_group(
-    group_id: int, spec: KVCacheSpec, tokens_per_block: int, page_bytes: int, page: KnownPage | str
+    group_id: int,
+    spec: KVCacheSpec,
+    tokens_per_block: int,
+    page_bytes: int,
+    page: KnownPage | str,
+    *,
+    is_draft: bool,
 ) -> GroupReport:
     if isinstance(spec, UniformTypeKVCacheSpecs):
         spec = spec.first_spec
     rule, reach = _rule_of(spec)
     report = GroupReport(
-        group_id=group_id, rule=rule, reach_tokens=reach, tokens_per_block=tokens_per_block, page_bytes=page_bytes
+        group_id=group_id,
+        rule=rule,
+        reach_tokens=reach,
+        tokens_per_block=tokens_per_block,
+        page_bytes=page_bytes,
+        is_draft=is_draft,
     )
     if isinstance(page, KnownPage):
         return msgspec.structs.replace(report, whole_bytes=page.num_bytes, whole=page.digest)

@@ -43,13 +43,13 @@ class Hinter:
         """The request is loaded or computed."""
         for hint in state.hints:
             if hint.kind is HintKind.RETAIN:
-                self._retain(state, self._promised.boundary(state.num_prompt_tokens or 0), hint, now)
+                self._retain(state, self._promised.prompt_point(state.num_prompt_tokens or 0), hint, now)
 
     def ended(self, state: RequestState, now: float) -> None:
         """Nothing more of the request will be stored."""
         if not state.is_served:
             return
-        prompt_end = self._promised.boundary(state.num_prompt_tokens or 0)
+        prompt_end = self._promised.prompt_point(state.num_prompt_tokens or 0)
         end = max(state.points, default=0)
         for hint in state.hints:
             if hint.kind is HintKind.RETAIN and end > prompt_end:

@@ -50,7 +50,7 @@ from octavo.vllm_plugin.adapter.request import RequestState, request_of, state_o
 from octavo.vllm_plugin.adapter.transfers import Transfers, as_keys
 from octavo.vllm_plugin.adapter.waits import Waits
 from octavo.vllm_plugin.adapter.weights import LoadedWeights
-from octavo.vllm_plugin.groups import SharedGroup
+from octavo.vllm_plugin.groups import SharedGroup, draft_tokens
 from octavo.vllm_plugin.loads_ahead import LoadsAhead
 from octavo.vllm_plugin.promised import PromisedChunks
 from octavo.vllm_plugin.ranks import DeviceReport
@@ -96,7 +96,7 @@ class OctavoManager(OffloadingManager):
         self.manager = manager
         self._shared = shared
         self._groups = groups
-        self._promised = PromisedChunks(groups)
+        self._promised = PromisedChunks(groups, draft_tokens=draft_tokens(groups))
         self._tokens_per_hash = tokens_per_hash
         self._keeps_media = keeps_media
         self._may_store = stores
@@ -272,7 +272,7 @@ class OctavoManager(OffloadingManager):
         self._waits.let_go(state)
         if state.is_served:
             return
-        resumed = state.resume(loaded)
+        resumed = self._promised.point_of_resume(state.resume(loaded))
         used = [*state.keys_of_resume(self._promised, resumed), *as_keys(loaded)]  # a load may have a tail besides
         self.manager.touch(list(dict.fromkeys(used)))
         block_hash = state.find_hash(resumed)

@@ -152,7 +152,7 @@ class RequestState:
         """Tells vLLM that others left this prefix where what is known of it ends. vLLM keeps and offers windows and
         states there and at the prompt's end alone, and sees only what the device has; it forgets what it was told
         whenever it looks anew."""
-        branch = promised.boundary(self.known_tokens)
+        branch = promised.branch(self.num_prompt_tokens or 0, self.known_tokens)
         if branch > getattr(self._request, "shared_prefix_boundary", math.inf):
             self._request.shared_prefix_boundary = branch  # type: ignore[attr-defined] # vLLM's own, by feature
 
