@@ -55,6 +55,13 @@ def test_lines_of_any_bytes_are_sent(octavo, server, typed):
     assert (ran.code, ran.err) == (0, "")
 
 
+@pytest.mark.parametrize("host", ["a..b", "a" * 64])
+def test_an_address_that_no_look_up_takes_is_refused(octavo, host):
+    ran = octavo("chat", f"http://{host}:8000")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.endswith("is not an address: a part of its host's name is empty or too long\n")
+
+
 @pytest.mark.parametrize("temperature", ["nan", "1e400"])
 def test_a_temperature_that_is_no_number_is_refused(octavo, temperature):
     ran = octavo("chat", "http://127.0.0.1:1", "--temperature", temperature)

@@ -92,3 +92,11 @@ def test_what_does_not_give_back_what_it_was_given_is_told_at_the_start(answer, 
     with answering({b"GET": answer}) as url:
         spec_from_config({"type": "redis", "url": url}).check()
     assert [message for message in caplog.messages if message.endswith("its answer is none to what was asked")]
+
+
+def test_a_host_whose_name_cannot_be_looked_up_is_no_odd_answer(capsys):
+    told = "redis://a..b: its host has no name that can be looked up; give another one in the url"
+    assert run(["store", "ls", "redis://a..b"]) == 2
+    assert told in " ".join(capsys.readouterr().err.split())
+    with pytest.raises(TierError, match=re.escape(told)):
+        spec_from_config({"type": "redis", "url": "redis://a..b"}).check()

@@ -18,8 +18,11 @@ def base_url_of(url: str) -> str:
     text = url if "://" in url else f"http://{url}"
     try:
         parsed = httpx.URL(text)
+        parsed.raw_host.decode("ascii").encode("idna")  # as the look-up of the name does it
     except httpx.InvalidURL as error:
         raise InputError(f"{url!r} is not an address: {error}") from None
+    except UnicodeError:
+        raise InputError(f"{url!r} is not an address: a part of its host's name is empty or too long") from None
     has_port = parsed.port is None or 0 < parsed.port < 1 << 16  # a system may take the rest of a higher one
     if parsed.scheme not in ("http", "https") or not parsed.host or not has_port:
         raise InputError(f"{url!r} is not an address; write it like http://127.0.0.1:8000")

@@ -100,7 +100,8 @@ class RedisKeeper(StoreKeeper):
         try:
             yield
         except (AttributeError, TypeError, *MALFORMED) as error:
-            raise TierError(f"{self.url}: {other_answer()}") from error
+            told = explain(error) if isinstance(error, UnicodeError) else other_answer()
+            raise TierError(f"{self.url}: {told}") from error
 
     def _pages(self, pattern: str | None = None) -> Iterator[list[str]]:
         """The names of all values, or of those that match, page by page. TierError for a server that says again

@@ -28,6 +28,8 @@ _REMEDIES = (
 def explain(error: Exception) -> StoreDownError:
     from redis.exceptions import AskError, ClusterDownError, MasterDownError, MovedError  # an optional dependency
 
+    if "'idna' codec" in str(error):
+        return StoreDownError("its host has no name that can be looked up", "give another one in the url")
     if isinstance(error, MALFORMED):  # what is no reply, or one without an end
         return other_answer()
     is_of_a_cluster = isinstance(error, MovedError | AskError | ClusterDownError)
