@@ -1,5 +1,6 @@
 """`octavo simulate`: a table, a curve, a picture, JSON; and what is wrong is said before minutes are spent."""
 
+import errno
 import json
 import os
 import signal
@@ -150,6 +151,16 @@ def test_ctrl_c_shows_what_was_served(octavo, trace, monkeypatch):
     ran = octavo("simulate", trace, "--model", MODEL)
     assert ran.code == 0, ran.err
     assert "Interrupted: this is about the requests that had been served." in ran.out
+
+
+def test_a_sweep_without_shared_memory_is_told_with_the_remedy(octavo, trace, monkeypatch):
+    def fail(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("multiprocessing.synchronize.SemLock.__init__", fail)
+    ran = octavo("simulate", trace, "--model", MODEL, *SWEEP)
+    assert (ran.code, ran.out) == (2, "")
+    assert "/dev/shm, and it gives none (No space left on device): make room there" in ran.err
 
 
 def test_ctrl_c_ends_a_sweep_at_what_there_is(octavo, trace, monkeypatch):

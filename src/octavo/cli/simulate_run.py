@@ -9,6 +9,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from octavo.cli.simulate_question import Question, config_of
+from octavo.errors import InputError
 
 if TYPE_CHECKING:
     from octavo.sim import SimReport, Trace
@@ -53,11 +54,8 @@ def ask_all(questions: Sequence[Question], trace: "Trace") -> "list[tuple[Questi
 def _ask_several(
     questions: Sequence[Question], trace: "Trace", note_progress: Callable[[int], None]
 ) -> "list[tuple[Question, SimReport]]":
-    context = get_context("spawn")
-    shared = context.Array("q", len(questions) + 1, lock=False)
-    with ProcessPoolExecutor(
-        os.cpu_count(), mp_context=context, initializer=_start_worker, initargs=(shared,)
-    ) as workers:
+    workers, shared = _open_workers(len(questions))
+    with workers:
         futures: list[Future[SimReport]] = [
             workers.submit(_ask_in_worker, index, question, trace) for index, question in enumerate(questions)
         ]
@@ -71,6 +69,21 @@ def _ask_several(
         (each, future.result()) for each, future in zip(questions, futures, strict=True) if not future.cancelled()
     ]
     return [(question, report) for question, report in answers if report.num_requests]
+
+
+def _open_workers(num_questions: int) -> tuple[ProcessPoolExecutor, Any]:
+    """Processes, and what they share."""
+    context = get_context("spawn")
+    try:
+        shared = context.Array("q", num_questions + 1, lock=False)
+        return ProcessPoolExecutor(
+            os.cpu_count(), mp_context=context, initializer=_start_worker, initargs=(shared,)
+        ), shared
+    except OSError as error:
+        raise InputError(
+            f"several simulations share memory in /dev/shm, and it gives none ({error.strerror}): make room there, or "
+            "ask for one size at a time"
+        ) from error
 
 
 def _start_worker(shared: Any) -> None:
