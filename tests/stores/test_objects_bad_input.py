@@ -114,10 +114,11 @@ async def list_a_date_of_no_calendar(exchange):
 
 
 async def list_for_ever(exchange):
-    """One page again and again."""
-    seen = b"<Key>prefix/a</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified><ETag>e</ETag><Size>1</Size>"
+    """One full page again and again."""
+    told = b"<LastModified>2026-01-01T00:00:00.000Z</LastModified><ETag>e</ETag><Size>1</Size></Contents>"
+    seen = b"".join(b"<Contents><Key>prefix/%04d</Key>%s" % (number, told) for number in range(1000))
     more = b"<IsTruncated>true</IsTruncated><NextContinuationToken>t</NextContinuationToken>"
-    page = b"<ListBucketResult>%s<Contents>%s</Contents></ListBucketResult>" % (more, seen)
+    page = b"<ListBucketResult>%s%s</ListBucketResult>" % (more, seen)
     exchange.send(Answer([b"HTTP/1.1 200 OK", b"Content-Type: application/xml"], page))
 
 

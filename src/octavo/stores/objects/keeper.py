@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 from octavo.chunks import OffloadKey
@@ -155,7 +156,7 @@ class ObjectsKeeper(StoreKeeper):
         from obstore.exceptions import BaseError
 
         with suppress(BaseError):  # obstore takes in a whole level at once, and would take in one without an end
-            next(self._list(""), None)
+            next(islice(self._list(""), _MOST_LISTED, None), None)
         top = self._call(obstore.list_with_delimiter, self._store)
         yield from map(_see, top["objects"])
         for folder in top["common_prefixes"]:

@@ -69,7 +69,7 @@ _TROUBLES = (
     _Trouble(("InvalidAccessKeyId", "InvalidToken"), "it does not know the access key", _RIGHTS),
     _Trouble(("SignatureDoesNotMatch",), "the secret key does not belong to the access key", _RIGHTS),
     _Trouble(
-        ("ETag Header missing", "invalid list response"),
+        ("ETag Header missing",),
         "its answer is none of an object store",
         "give the store's own address as endpoint",
     ),
