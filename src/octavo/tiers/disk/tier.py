@@ -68,8 +68,7 @@ class DiskTier(Tier):
         cipher: RecordCipher | None = None,
         describe: Callable[[], None] | None = None,
     ) -> None:
-        """`describe` leaves in the directory whose chunks these are, unless it is told there; it takes no time, and
-        raises nothing."""
+        """`describe` leaves in the directory whose chunks these are, if that is gone. It raises nothing."""
         namespace = cipher.namespace(context.namespace) if cipher else context.namespace
         self._family = context.family or context.namespace
         segment_bytes = config.segment_bytes_for(context.max_chunk_bytes)
