@@ -157,7 +157,7 @@ def _split(url: str) -> SplitResult | None:
     try:
         parts = urlsplit(url)
         is_whole = parts.scheme in ("http", "https", _NAME) and bool(parts.hostname) and parts.port != 0
-        is_asked = bool(httpx.URL(url).host) and not parts.query and not parts.fragment
+        is_asked = bool(httpx.URL(url).host) and not {"?", "#"}.intersection(url)
     except (ValueError, httpx.InvalidURL):  # such as http://[::1 and http://host:port
         return None
     return parts if is_whole and is_asked else None
