@@ -166,7 +166,7 @@ def seconds_to_decide(specs: list[KVCacheSpec], num_engines: int, media: Sequenc
     best = float("inf")
     for _ in range(ROUNDS):
         begin = time.thread_time()
-        assert placement.choose(indexes.read(tokens, PLAIN).prompt, index.engines) is not None
+        assert placement.choose(indexes.read(tokens, PLAIN).prompt, index.engines, 0.0) is not None
         best = min(best, time.thread_time() - begin)
     return best
 

@@ -423,6 +423,11 @@ def test_a_priority_that_is_none_leaves_the_model_known(priority):
     assert (hints.model, hints.priority) == ("tuned", 0)
 
 
+@pytest.mark.parametrize(("stream", "is_stream"), [("true", True), ("false", False), ("null", False), ("1", False)])
+def test_a_stream_is_known_by_its_request(stream, is_stream):
+    assert hints_in(b'{"model": "tuned", "stream": %s}' % stream.encode()).is_stream is is_stream
+
+
 @pytest.mark.parametrize("status", [200, 418, 499, 520])
 def test_an_answer_is_handed_on_whatever_its_status(status):
     """Proxies before engines have statuses of their own."""

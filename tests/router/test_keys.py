@@ -93,7 +93,17 @@ def test_where_the_events_are(text, events, replay):
 UNREADABLE = [
     *("", "a:8000", "ftp://a", "http://", "http://a,events", "http://a,evens=tcp://b:1"),
     *("http://a,events=b:1", "http://a,events=tcp://b:*", "http://a,replay=tcp://b", "http://a,hash=md5"),
-    *("http://a:b", "http://[::1", "http://a:99999", "http://a:0", "http://a?b", "http://a#", "dns://[::1", "dns://a:0", "dns://:1"),
+    *(
+        "http://a:b",
+        "http://[::1",
+        "http://a:99999",
+        "http://a:0",
+        "http://a?b",
+        "http://a#",
+        "dns://[::1",
+        "dns://a:0",
+        "dns://:1",
+    ),
 ]
 
 

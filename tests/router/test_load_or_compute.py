@@ -24,7 +24,7 @@ def placed(engines, *, speeds=None, waiting=0):
         placement.add(name)
     for _ in range(400):
         request = Prompt(num_tokens=10_000, resumes={})
-        sent = placement.send(placement.choose(request, engines), request, now=0.0)
+        sent = placement.send(placement.choose(request, engines, 0.0), request, now=0.0)
         placement.first_token(sent, now=10_000 * TOKEN_S)
         placement.end(sent)
     told = {medium: LoadSpeed(*speed) for medium, speed in (speeds or {}).items()}
@@ -48,7 +48,7 @@ def test_the_choice_is_the_engines(points, left, waiting, speeds):
     placement = placed(["a"], speeds=dict(zip(["memory", "disk", "redis"], speeds, strict=True)), waiting=waiting)
     num_tokens = points[-1] + left
     asked = Prompt(num_tokens=num_tokens, resumes={"a": points[-1]}, loads={"a": points})
-    choice = placement.choose(asked, ["a"])
+    choice = placement.choose(asked, ["a"], 0.0)
 
     chooser = LoadChooser()
     chooser.prefill.note(1000, 1000 * TOKEN_S)
@@ -93,17 +93,17 @@ def test_what_must_be_loaded_is_never_better_than_what_is_there(points, left, sp
 def test_the_engine_that_has_it_on_its_device_gets_the_request():
     placement = placed(["disk", "device"])
     asked = Prompt(num_tokens=4100, resumes={"disk": 4096, "device": 4096}, loads={"disk": (0, 0, 4096, 4096)})
-    assert {placement.choose(asked, ["disk", "device"]).engine for _ in range(20)} == {"device"}
+    assert {placement.choose(asked, ["disk", "device"], 0.0).engine for _ in range(20)} == {"device"}
 
 
 def test_loads_that_were_sent_there_queue():
     placement = placed(["a", "b"], speeds={"disk": (0.0, TOKEN_S / 2)})
     asked = Prompt(num_tokens=4100, resumes=dict.fromkeys("ab", 4096), loads=dict.fromkeys("ab", (0, 0, 4096, 4096)))
-    first = placement.choose(asked, ["a"])
+    first = placement.choose(asked, ["a"], 0.0)
     sent = placement.send(first, asked, now=0.0)
     assert first.loading_s == pytest.approx(2.048)
     assert placement.way(asked, "a").first_token_s == pytest.approx(2 * 2.048, rel=0.01)
-    assert placement.choose(asked, ["a", "b"]).engine == "b"
+    assert placement.choose(asked, ["a", "b"], 0.0).engine == "b"
     placement.first_token(sent, now=2.1)
     placement.end(sent)
     assert placement.loads["a"].loading_s == pytest.approx(0.0)
@@ -114,7 +114,7 @@ def test_a_decision_tells_what_is_resumed_and_not_what_is_too_slow_to_load():
     placement = placed(["a", "b"], speeds={"disk": (0.0, 2 * TOKEN_S)})
     asked = Prompt(num_tokens=4200, resumes={"a": 4000, "b": 4000}, loads={"a": (1000, 1000, 4000, 4000)})
     decisions = Decisions()
-    decisions.add("/", asked, placement.choose(asked, ["a"]))
+    decisions.add("/", asked, placement.choose(asked, ["a"], 0.0))
     assert decisions.last[0].resumes == {"a": 1000, "b": 4000}
     assert decisions.num_expected_tokens == 1000
 
@@ -123,7 +123,7 @@ def test_an_engine_that_loads_seems_no_slower():
     placement = placed(["a"], speeds={"disk": (0.0, TOKEN_S / 2)})
     asked = Prompt(num_tokens=4200, resumes={"a": 4000}, loads={"a": (0, 0, 4000, 4000)})
     for _ in range(100):
-        sent = placement.send(placement.choose(asked, ["a"]), asked, now=0.0)
+        sent = placement.send(placement.choose(asked, ["a"], 0.0), asked, now=0.0)
         placement.first_token(sent, now=2.2)
         placement.end(sent)
     assert placement.loads["a"].rate == pytest.approx(1 / TOKEN_S, rel=0.01)

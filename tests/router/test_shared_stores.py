@@ -99,9 +99,9 @@ def test_a_busy_engine_loses_to_one_that_can_load_what_it_stored():
     for name in NAMES[:2]:
         placement.add(name)
     busy = Prompt(num_tokens=50_000, resumes={})
-    placement.send(placement.choose(busy, ["a"]), busy, now=0.0)
+    placement.send(placement.choose(busy, ["a"], 0.0), busy, now=0.0)
     asked = Prompt(num_tokens=4100, resumes={"a": 4096, "b": 4096}, loads={"b": (0, 0, 0, 4096)})
-    choice = placement.choose(asked, ["a", "b"])
+    choice = placement.choose(asked, ["a", "b"], 0.0)
     assert (choice.engine, choice.resumed_tokens) == ("b", 4096)
 
 

@@ -30,13 +30,21 @@ class Picked:
     """The engines picked for a request, which counts at one of them until `end`."""
 
     def __init__(
-        self, choices: Mapping[str, Choice], read: ReadPrompt, fleet: Fleet, note_first_token: Callable[[float], None]
+        self,
+        choices: Mapping[str, Choice],
+        read: ReadPrompt,
+        fleet: Fleet,
+        note_first_token: Callable[[float], None],
+        *,
+        is_stream: bool,
     ) -> None:
-        """`choices`: by addresses such as `10.0.0.5:8000`, in the order in which they are to be tried."""
+        """`choices`: by addresses such as `10.0.0.5:8000`, in the order in which they are to be tried. `is_stream`:
+        whether `begun` will be called."""
         self._choices = choices
         self._read = read
         self._fleet = fleet
         self._note_first_token = note_first_token
+        self._is_stream = is_stream
         self._counts = ExitStack()
         self._began_at = time.monotonic()
         self._is_open = True
@@ -76,7 +84,7 @@ class Picked:
     def _go_to(self, endpoint: str) -> None:
         self._at, choice = endpoint, self._choices[endpoint]
         self._counts.enter_context(self._fleet.expecting(choice.engine, self._read))
-        self._sent = self._fleet.placement.send(choice, self._read.prompt, time.monotonic())
+        self._sent = self._fleet.placement.send(choice, self._read.prompt, time.monotonic(), is_told=self._is_stream)
         self._counts.callback(self._fleet.placement.end, self._sent)
 
 
@@ -121,17 +129,18 @@ class Picker:
                 self._fleet.absence().message if allowed is None else "no engine that this request may use is ready"
             )
             raise ApiError(HTTPStatus.SERVICE_UNAVAILABLE, reason, headers={"retry-after": "1"})
-        choice = self._fleet.placement.choose(read.prompt, list(endpoints), priority=hints.priority)
+        now = time.monotonic()
+        choice = self._fleet.placement.choose(read.prompt, list(endpoints), now, priority=hints.priority)
         if choice is None:
             raise self._fleet.refusal(hints.model)
         self.decisions.add(path, read.prompt, choice)
         choices = {endpoints.pop(choice.engine): choice}
         while len(choices) <= self._fallbacks:
-            other = self._fleet.placement.choose(read.prompt, list(endpoints), priority=hints.priority)
+            other = self._fleet.placement.choose(read.prompt, list(endpoints), now, priority=hints.priority)
             if other is None:
                 break
             choices[endpoints.pop(other.engine)] = other
-        return Picked(choices, read, self._fleet, self._note_first_token)
+        return Picked(choices, read, self._fleet, self._note_first_token, is_stream=hints.is_stream)
 
 
 class _Addresses:

@@ -2,20 +2,24 @@
 
 The least cost wins: the expected time to the first token, and the time that computing takes from others.
 
-    first token = max(prefill tokens that were sent there and have no answer yet / rate, loads) + own tokens left / rate
+    ahead       = prefill tokens that were sent there and have no answer yet / rate + what the next answer is overdue
+    computing   = own tokens left / rate
+    first token = max(ahead, loads) + computing
     cost        = first token + (own tokens left - 1/2 * those of them whose attention is there) / rate
 
 What is not on the device must be loaded, and an engine loads only what it would not compute sooner. The router makes
 the same choice by the same price (`octavo.offload.first_token_s`), from the speeds that the engine tells: the tokens
 left are those of the quickest way. Loads that were sent to an engine queue there.
 
-The last part is an investment: where recurrent state is missing at the end of a shared prefix, the request makes a
-checkpoint there, and those who come later can resume it. Requests that share a new prefix follow the first of them,
+The attention counts as an investment: where recurrent state is missing at the end of a shared prefix, the request makes
+a checkpoint there, and those who come later can resume it. Requests that share a new prefix follow the first of them,
 while its engine has no more waiting than they save.
 
 A prompt counts whole until its first token, though a part of it is computed before. So waits are overstated, and
 requests lean away from busy engines. In simulated fleets the slowest first tokens come sooner for it; with the running
-part subtracted a few more tokens were resumed.
+part subtracted a few more tokens were resumed. Where an answer does not come when it should, there is more to compute
+than was thought, as an engine with too many long prompts has evicted what they were to resume, or the engine stands
+still: what comes next waits at least as long again.
 
 The rate of an engine is learned from its answers, and is the fleet's until it has many: rates that differ by chance
 must not lead requests away from what is cached for them. Equal engines: the one with the longest attention prefix; then
@@ -23,7 +27,7 @@ the one that the session had last; then by chance. An engine takes a bounded num
 """
 
 import math
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
@@ -111,6 +115,8 @@ class Reservation:
     computing_share: float
     """The part of the time to its first token in which tokens are expected to be computed, and not only loaded."""
     sent_at: float
+    due_at: float
+    """When its first token is expected."""
     has_begun: bool = False
 
 
@@ -137,6 +143,14 @@ class EngineLoad:
     """The prefill tokens of requests that have no first token yet."""
     loading_s: float = 0.0
     """The seconds that loads of requests take that have no first token yet."""
+    overdue_s: float = 0.0
+    """By how much the first token is late that is to come next."""
+    _waiting: deque[Reservation] = field(default_factory=deque)
+    """Requests whose first token will be told, in the order in which they were sent. Some may have it."""
+    _untold: deque[Reservation] = field(default_factory=deque)
+    """Requests whose first token nobody will tell."""
+    _overtaken_at: float = -math.inf
+    """When the latest request was sent that has its first token. Earlier ones may wait because they are less urgent."""
     others: Load = field(default_factory=Load)
     """The part of requests and tokens that others have sent, as far as the engine tells."""
     speeds: Sequence[LoadSpeed | None] = (None,) * len(Reach)
@@ -149,11 +163,38 @@ class EngineLoad:
         self.others = others
         self.speeds = speeds_by_reach(others.load_speeds)
 
+    def add(self, reservation: Reservation, *, is_told: bool) -> None:
+        """The request is sent. `is_told`: whether somebody will tell of its first token."""
+        self.look(reservation.sent_at)
+        self.num_requests += 1
+        self.prefill_tokens += reservation.prefill_tokens
+        self.loading_s += reservation.loading_s
+        (self._waiting if is_told else self._untold).append(reservation)
+
+    def begin(self, reservation: Reservation) -> None:
+        """The request has its first token, or will have none: nobody waits for it any more."""
+        if not reservation.has_begun:
+            reservation.has_begun = True
+            self.prefill_tokens -= reservation.prefill_tokens
+            self.loading_s -= reservation.loading_s
+
+    def overtake(self, reservation: Reservation) -> None:
+        self._overtaken_at = max(self._overtaken_at, reservation.sent_at)
+
+    def look(self, now: float) -> None:
+        """Sees what is overdue. A first token that nobody tells is taken to come when it is due."""
+        waiting, untold = self._waiting, self._untold
+        while untold and (untold[0].has_begun or untold[0].due_at <= now):
+            self.begin(untold.popleft())
+        while waiting and (waiting[0].has_begun or waiting[0].sent_at < self._overtaken_at):
+            waiting.popleft()
+        self.overdue_s = max(0.0, now - waiting[0].due_at) if waiting else 0.0
+
     def way(self, points: Points, num_tokens: int, token_s: float) -> Way:
         """The quickest way to the first token of a prompt that is partly on slower media. The ways are those of
         `LoadChooser`: load all, load what is in memory, compute."""
         on_device, in_memory, on_disk, everywhere = points
-        ahead_s = self.prefill_tokens * token_s
+        ahead_s = self.prefill_tokens * token_s + self.overdue_s
         best = Way(on_device, 0.0, ahead_s + (num_tokens - on_device) * token_s)
         loads_s = 0.0
         if in_memory > on_device:
@@ -221,14 +262,14 @@ class Placement:
         if engine in self.loads:
             self.loads[engine].hear(others)
 
-    def choose(self, prompt: Prompt, engines: Collection[str], *, priority: int = 0) -> Choice | None:
+    def choose(self, prompt: Prompt, engines: Collection[str], now: float, *, priority: int = 0) -> Choice | None:
         """The choice; None if no engine may take the request. `priority`: in vLLM's sense, smaller is earlier."""
         bound = self._most_per_engine * (_SHARE_OF_LATER if priority > 0 else 1)
         able = {name: load for name in engines if (load := self.loads[name]).num_requests < bound}
         if not able:
             return None
         most = _IMBALANCE * sum(load.num_requests for load in able.values()) / len(able) + _SPARE_REQUESTS
-        costs, weighed = self._weigh(prompt, able)
+        costs, weighed = self._weigh(prompt, able, now)
         balanced = {name: cost for name, cost in costs.items() if able[name].num_requests < most}
         highest = min(balanced.values()) + _ALIKE_S
         alike = [name for name, cost in balanced.items() if cost <= highest]
@@ -250,11 +291,11 @@ class Placement:
         load, points, resumed = self.loads[engine], prompt.loads.get(engine), prompt.resumes.get(engine, 0)
         token_s = load.seconds_per_token(self._computed.seconds / self._computed.tokens)
         if points is None:
-            return Way(resumed, 0.0, (load.prefill_tokens + prompt.num_tokens - resumed) * token_s)
+            return Way(resumed, 0.0, load.overdue_s + (load.prefill_tokens + prompt.num_tokens - resumed) * token_s)
         return load.way(points, prompt.num_tokens, token_s)
 
-    def send(self, choice: Choice, prompt: Prompt, now: float) -> Reservation:
-        """The request goes to the engine. `end` must follow."""
+    def send(self, choice: Choice, prompt: Prompt, now: float, *, is_told: bool = True) -> Reservation:
+        """The request goes to the engine. `end` must follow. `is_told`: whether `first_token` will."""
         load = self.loads[choice.engine]
         prefill_tokens = prompt.num_tokens - choice.resumed_tokens
         computing_s = (load.prefill_tokens + prefill_tokens) / load.rate
@@ -266,10 +307,9 @@ class Placement:
             loading_s=choice.loading_s,
             computing_share=computing_s / (computing_s + waits_s) if choice.loading_s else 1.0,
             sent_at=now,
+            due_at=now + choice.expected_s,
         )
-        load.loading_s += choice.loading_s
-        load.num_requests += 1
-        load.prefill_tokens += prefill_tokens
+        load.add(reservation, is_told=is_told)
         if prompt.session is not None:
             self._engine_of[prompt.session] = choice.engine
             self._engine_of.move_to_end(prompt.session)
@@ -281,7 +321,8 @@ class Placement:
         """The engine has begun to answer."""
         if reservation.has_begun:
             return
-        self._no_more_prefill(reservation)
+        reservation.load.begin(reservation)
+        reservation.load.overtake(reservation)
         load, seconds = reservation.load, (now - reservation.sent_at) * reservation.computing_share
         num_tokens = reservation.tokens_ahead + reservation.prefill_tokens
         if num_tokens >= _FEWEST_TOKENS and seconds > 0:
@@ -290,30 +331,28 @@ class Placement:
 
     def end(self, reservation: Reservation) -> None:
         """The request has ended, in whatever way."""
-        self._no_more_prefill(reservation)
+        reservation.load.begin(reservation)
         reservation.load.num_requests -= 1
 
-    def _weigh(self, prompt: Prompt, able: Mapping[str, EngineLoad]) -> tuple[dict[str, float], dict[str, float]]:
+    def _weigh(
+        self, prompt: Prompt, able: Mapping[str, EngineLoad], now: float
+    ) -> tuple[dict[str, float], dict[str, float]]:
         """Per engine: its cost, and `expected_s`. It calls few functions, since every request asks for every engine."""
         costs: dict[str, float] = {}
         expected: dict[str, float] = {}
         of_fleet = self._computed.seconds / self._computed.tokens
         resumes, branches, loads, num_tokens = prompt.resumes, prompt.branches, prompt.loads, prompt.num_tokens
         for name, load in able.items():
+            if load.num_requests or load.overdue_s:
+                load.look(now)
             token_s = load.seconds_per_token(of_fleet)
             resumed = resumes.get(name, 0)
-            left = num_tokens - resumed
             branch = max(0, branches.get(name, 0) - resumed)
+            ahead_s = load.prefill_tokens * token_s + load.overdue_s
             if name in loads:
                 resumed, _, expected[name] = load.way(loads[name], num_tokens, token_s)
-                left = num_tokens - resumed
             else:
-                expected[name] = (load.prefill_tokens + left) * token_s
+                expected[name] = ahead_s + (num_tokens - resumed) * token_s
+            left = num_tokens - resumed
             costs[name] = expected[name] + (left - _WORTH_OF_BRANCH * branch) * token_s
         return costs, expected
-
-    def _no_more_prefill(self, reservation: Reservation) -> None:
-        if not reservation.has_begun:
-            reservation.load.prefill_tokens -= reservation.prefill_tokens
-            reservation.load.loading_s -= reservation.loading_s
-        reservation.has_begun = True

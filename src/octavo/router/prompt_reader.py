@@ -137,6 +137,7 @@ class _HintedBody(msgspec.Struct):
 
     model: Any = None
     priority: Any = None
+    stream: Any = None
 
 
 class Hints(msgspec.Struct):
@@ -146,6 +147,8 @@ class Hints(msgspec.Struct):
     """The name of a model or an adapter; empty if there is none."""
     priority: int = 0
     """In vLLM's sense: smaller is earlier."""
+    is_stream: bool = False
+    """Whether the answer tells when its first token comes."""
 
 
 def hints_in(body: bytes) -> Hints:
@@ -156,7 +159,8 @@ def hints_in(body: bytes) -> Hints:
     except MALFORMED:
         return Hints()
     model = said.model if isinstance(said.model, str) else ""
-    return Hints(model=model, priority=said.priority if type(said.priority) is int else 0)
+    priority = said.priority if type(said.priority) is int else 0
+    return Hints(model=model, priority=priority, is_stream=said.stream is True)
 
 
 UNREAD = ReadPrompt(Prompt(num_tokens=0, resumes={}), {})

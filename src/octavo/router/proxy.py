@@ -98,7 +98,7 @@ class Proxy:
         refusal = self._fleet.refusal(hints.model)
         while (choice := self._choose(read.prompt, tried, hints)) is not None:
             self.decisions.add(path, read.prompt, choice)
-            reservation = self._fleet.placement.send(choice, read.prompt, time.monotonic())
+            reservation = self._fleet.placement.send(choice, read.prompt, time.monotonic(), is_told=hints.is_stream)
             try:
                 with self._fleet.expecting(choice.engine, read):
                     marked = replace(request, headers=request.headers | self._fleet.marks(read.prompt, choice))
@@ -117,7 +117,7 @@ class Proxy:
 
     def _choose(self, prompt: Prompt, tried: Collection[str], hints: Hints) -> Choice | None:
         able = [name for name in self._fleet.ready_for(hints.model) if name not in tried]
-        return self._fleet.placement.choose(prompt, able, priority=hints.priority)
+        return self._fleet.placement.choose(prompt, able, time.monotonic(), priority=hints.priority)
 
     async def _relay(self, request: _Incoming, member: Member, sent: Reservation, told: Headers) -> None:
         url = member.address.url + request.path

@@ -57,7 +57,7 @@ class RoutedPlace:
         hashes = external_hashes(self._hasher.hash_tokens(tokens, PLAIN))
         found = self.index.read(hashes, len(tokens))
         prompt = Prompt(num_tokens=len(tokens), **found._asdict(), session=request.session or None)
-        choice = self._placement.choose(prompt, self._names)
+        choice = self._placement.choose(prompt, self._names, request.arrival_s)
         assert choice is not None, "no bound of requests is set"
         self._open[number] = _Sent(
             engine=choice.engine,

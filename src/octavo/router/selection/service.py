@@ -206,7 +206,8 @@ class SelectionService:
         return question, partition, partition.read(question)
 
     def _choose(self, partition: Partition, question: Question, prompt: ReadPrompt) -> Choice:
-        choice = partition.placement.choose(prompt.prompt, partition.allowed(question.allowed_worker_ids))
+        able = partition.allowed(question.allowed_worker_ids)
+        choice = partition.placement.choose(prompt.prompt, able, self._clock())
         if choice is None:
             raise ApiError(HTTPStatus.SERVICE_UNAVAILABLE, "no worker that this request may use is there")
         self.num_selections += 1
