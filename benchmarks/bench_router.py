@@ -204,6 +204,7 @@ def main() -> None:
     parser.add_argument("--memory", type=int, default=64, help="MiB of each engine's pool")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--trace", type=Path, default=None, help="in place of the traffic of --part busy")
+    parser.add_argument("--max-model-len", type=int, default=None, help="leaves out longer requests of a trace")
     args = parser.parse_args()
     kinds: dict[str, Callable[[Sequence[Engine]], Router]] = {"octavo": OctavoRouter}
     try:

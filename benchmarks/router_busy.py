@@ -32,12 +32,14 @@ class _Sum:
 
     def __init__(self) -> None:
         self._expected = self._asked = self._resumed = 0
+        self._mean_s: list[float] = []
         self._p99_s: list[float] = []
 
     def add(self, report: SimReport, expected: int) -> None:
         self._resumed += sum(report.resumed_tokens.values())
         self._asked += report.prompt_tokens
         self._expected += expected
+        self._mean_s.append(report.ttft_mean_s)
         self._p99_s.append(report.ttft_p99_s)
 
     @property
@@ -47,6 +49,10 @@ class _Sum:
     @property
     def expected(self) -> float:
         return self._expected / self._asked
+
+    @property
+    def mean_s(self) -> float:
+        return sum(self._mean_s) / len(self._mean_s)
 
     @property
     def p99_s(self) -> float:
@@ -60,14 +66,16 @@ def compare_busy(args: argparse.Namespace, *, with_dynamo: bool) -> None:
             for name in TRAFFIC
         }
     else:
-        traces = {args.trace.stem: [read_trace(args.trace, most_requests=args.requests)]}
+        trace = read_trace(args.trace, most_requests=args.requests, max_model_len=args.max_model_len)
+        traces = {args.trace.stem: [trace]}
     names = ["octavo", "longest_prefix", *(["dynamo"] if with_dynamo else [])]
-    print(f"{'resumed; p99 of the first token':48}{'Octavo':>15}{'attention':>15}{'Dynamo':>15}  expected   ratio")
+    titles = "".join(f"{title:>19}" for title in ("Octavo", "attention", "Dynamo"))
+    print(f"{'resumed; mean and p99 of the first token, s':48}{titles}  expected   ratio")
     for traffic, several in traces.items():
         for model, pools in POOLS_GIB.items():
             for gib in pools if args.trace is None else pools[-1:]:
                 sums = {name: sums_of(name, model, gib, several, args.engines) for name in names}
-                row = "".join(f"{one.resumed:>7.1%}{one.p99_s:6.2f} s" for one in sums.values())
+                row = "".join(f"{one.resumed:>7.1%}{one.mean_s:6.2f}{one.p99_s:6.2f}" for one in sums.values())
                 if with_dynamo:
                     ratio = sums["octavo"].resumed / sums["dynamo"].resumed
                     row += f"{sums['dynamo'].expected:>10.1%}{ratio:>7.2f}x"

@@ -60,12 +60,43 @@ def test_of_equal_engines_the_one_with_the_longest_attention_wins(placement):
     assert choices == {"c"}
 
 
-def test_a_checkpoint_for_those_who_come_later_is_worth_a_short_wait(placement):
-    waiting = prompt(num_tokens=200)
-    placement.send(placement.choose(waiting, ["c"], 0.0), waiting, now=0.0)
-    assert placement.choose(prompt(branches={"c": 512}), ENGINES, 0.0).engine == "c"
-    placement.send(placement.choose(waiting, ["c"], 0.0), waiting, now=0.0)
-    assert placement.choose(prompt(branches={"c": 512}), ENGINES, 0.0).engine != "c"
+def serve_short_ones(placement, gap_s, *, count=40, start=0.0):
+    """Short requests come and are answered, so far apart. Returns the time after the last."""
+    for number in range(count):
+        now = start + number * gap_s
+        sent = placement.send(placement.choose(prompt(300), ENGINES, now), prompt(300), now)
+        placement.first_token(sent, now + 0.15)
+        placement.end(sent)
+    return start + count * gap_s
+
+
+@pytest.mark.parametrize(("gap_s", "num_others", "waits"), [(0.1, 0, True), (30.0, 0, False), (3.0, 200, True)])
+def test_a_checkpoint_for_those_who_come_later_is_worth_a_short_wait_in_a_busy_fleet(
+    placement, gap_s, num_others, waits
+):
+    """Whoever keeps it busy: also those that other routers have sent there."""
+    for name in ENGINES:
+        placement.hear(name, Load(requests=num_others))
+    now = serve_short_ones(placement, gap_s)
+    placement.send(placement.choose(prompt(50), ["c"], now), prompt(50), now)
+    assert (placement.choose(prompt(branches={"c": 512}), ENGINES, now).engine == "c") is waits
+    placement.send(placement.choose(prompt(4000), ["c"], now), prompt(4000), now)
+    assert placement.choose(prompt(branches={"c": 512}), ENGINES, now).engine != "c"
+
+
+def test_a_night_without_requests_says_little_of_the_morning(placement):
+    evening = serve_short_ones(placement, 0.1)
+    morning = serve_short_ones(placement, 0.1, count=300, start=evening + 8 * 3600)
+    placement.send(placement.choose(prompt(50), ["c"], morning), prompt(50), morning)
+    assert placement.choose(prompt(branches={"c": 512}), ENGINES, morning).engine == "c"
+
+
+def test_in_a_quiet_fleet_a_part_of_a_prompt_is_worth_no_more_wait_than_it_spares(placement):
+    now = serve_short_ones(placement, 30.0)
+    placement.send(placement.choose(prompt(400), ["b"], now), prompt(400), now)
+    assert placement.choose(prompt(resumes={"b": 500}), ENGINES, now).engine == "b"
+    placement.send(placement.choose(prompt(400), ["b"], now), prompt(400), now)
+    assert placement.choose(prompt(resumes={"b": 500}), ENGINES, now).engine != "b"
 
 
 def test_an_engine_whose_next_answer_is_overdue_keeps_others_waiting_as_long(placement):

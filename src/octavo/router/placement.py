@@ -1,11 +1,15 @@
 """`Placement`: which engine a request should go to. Plain data; the caller brings the time and the randomness.
 
-The least cost wins: the expected time to the first token, and the time that computing takes from others.
+The least cost wins: the expected time to the first token, and the time for which others are expected to wait.
 
     ahead       = prefill tokens that were sent there and have no answer yet / rate + what the next answer is overdue
     computing   = own tokens left / rate
     first token = max(ahead, loads) + computing
-    cost        = first token + (own tokens left - 1/2 * those of them whose attention is there) / rate
+    cost        = first token + toll * (own tokens left - 1/2 * those of them whose attention is there) / rate
+    toll        = requests per second and engine * (ahead + 1/2 * computing) / (1 - computing's share of the time)
+
+The toll is what queueing theory says of a line: who comes until all this is computed waits for it, or for a part of it.
+So a quiet fleet lets each request have its first token as soon as can be, and a busy one computes little twice.
 
 What is not on the device must be loaded, and an engine loads only what it would not compute sooner. The router makes
 the same choice by the same price (`octavo.offload.first_token_s`), from the speeds that the engine tells: the tokens
@@ -61,6 +65,11 @@ _SHARE_OF_LATER = 0.75
 _UNTOLD = (0.0, 0.05, 0.25, 0.5)
 """By `Reach`: the time of a loaded token as a part of that of computing it, where the engine tells no speed. Assumed,
 not measured; below 1, as engines try loads that they have not measured."""
+_KEPT_OF_ARRIVALS = 0.99
+_LONGEST_GAP_S = 60.0
+"""A night without requests says little of the morning."""
+_MOST_BUSY = 0.8
+"""The largest share of the time that computing is taken to fill. Beyond that queues grow without a bound."""
 _ALIKE_S = 0.005
 """Costs that differ by less are equal."""
 
@@ -130,6 +139,29 @@ class _Computed:
     def add(self, num_tokens: int, seconds: float, *, kept: float) -> None:
         self.tokens = kept * self.tokens + num_tokens
         self.seconds = kept * self.seconds + seconds
+
+
+@dataclass(slots=True, kw_only=True)
+class _Arrivals:
+    """The requests of the last time, and what they bring to compute; older ones count less and less."""
+
+    last: float | None = None
+    requests: float = 1.0
+    computing_s: float = 0.0
+    seconds: float = 1.0
+
+    def add(self, now: float, *, requests: float, computing_s: float) -> None:
+        """Together with this request others may have come through other routers."""
+        kept, since_s = _KEPT_OF_ARRIVALS, 0.0 if self.last is None else min(_LONGEST_GAP_S, now - self.last)
+        self.last = now
+        self.requests = kept * self.requests + requests
+        self.computing_s = kept * self.computing_s + requests * computing_s
+        self.seconds = kept * self.seconds + since_s
+
+    def toll_per_s(self, num_engines: int) -> float:
+        """What a second that an engine computes costs others, per second until it is done."""
+        busy = min(_MOST_BUSY, self.computing_s / self.seconds / num_engines)
+        return self.requests / self.seconds / num_engines / (1 - busy)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -246,6 +278,7 @@ class Placement:
         self.loads: dict[str, EngineLoad] = {}
         self._computed = _Computed(tokens=1.0, seconds=1.0 / _FIRST_RATE)
         """The computed tokens of all engines."""
+        self._arrivals = _Arrivals()
         self._random = random
         self._most_per_engine = math.inf if most_per_engine is None else most_per_engine
         self._engine_of: OrderedDict[str, str] = OrderedDict()
@@ -309,6 +342,8 @@ class Placement:
             sent_at=now,
             due_at=now + choice.expected_s,
         )
+        through_all = (1 + load.num_requests) / (1 + load.num_requests - load.others.requests)
+        self._arrivals.add(now, requests=through_all, computing_s=prefill_tokens / load.rate)
         load.add(reservation, is_told=is_told)
         if prompt.session is not None:
             self._engine_of[prompt.session] = choice.engine
@@ -341,6 +376,7 @@ class Placement:
         costs: dict[str, float] = {}
         expected: dict[str, float] = {}
         of_fleet = self._computed.seconds / self._computed.tokens
+        toll_per_s = self._arrivals.toll_per_s(len(able))
         resumes, branches, loads, num_tokens = prompt.resumes, prompt.branches, prompt.loads, prompt.num_tokens
         for name, load in able.items():
             if load.num_requests or load.overdue_s:
@@ -354,5 +390,6 @@ class Placement:
             else:
                 expected[name] = ahead_s + (num_tokens - resumed) * token_s
             left = num_tokens - resumed
-            costs[name] = expected[name] + (left - _WORTH_OF_BRANCH * branch) * token_s
+            toll = toll_per_s * (ahead_s + left * token_s / 2)
+            costs[name] = expected[name] + toll * (left - _WORTH_OF_BRANCH * branch) * token_s
         return costs, expected
