@@ -8,8 +8,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-pytest.importorskip("ray.serve.llm", reason="needs Ray Serve LLM beside vLLM: docs/fleet.md#ray-serve-llm")
-pytest.importorskip("vllm", reason="needs vLLM beside Ray Serve LLM: docs/fleet.md#ray-serve-llm")
+pytest.importorskip("ray.serve.llm", reason="needs Ray Serve LLM beside vLLM: docs/ray.md#ray-serve-llm")
+pytest.importorskip("vllm", reason="needs vLLM beside Ray Serve LLM: docs/ray.md#ray-serve-llm")
 
 from ray import serve
 from ray.serve.llm import LLMConfig, build_openai_app
