@@ -19,9 +19,9 @@ from octavo.chunks import name_tenant
 from octavo.cli.exit_codes import FAILED
 from octavo.cli.flags import bytes_of, naming
 from octavo.cli.output import write_output
+from octavo.cli.store_address import at_a_store
 from octavo.cli.store_view import aged_amount_of, amount_of, owner_of, total_of
 from octavo.errors import InputError
-from octavo.offload import SharedConfig
 from octavo.stores import (
     Finding,
     Inventory,
@@ -41,13 +41,6 @@ from octavo.units import counted, format_bytes, parse_seconds
 app = typer.Typer()
 _HEX_DIGITS = set("0123456789abcdef")
 
-_Url = Annotated[str, typer.Argument(help="As engines have it: s3://bucket/prefix, redis://host.", metavar="URL")]
-_Endpoint = Annotated[str | None, typer.Option(help="The store's own address.", show_default="the cloud's")]
-_Region = Annotated[str | None, typer.Option(help="The region of the bucket.", show_default="the environment's")]
-_CaFile = Annotated[Path | None, typer.Option(help="Certificates of its authority, in PEM.", show_default="none")]
-_KeyFile = Annotated[
-    Path | None, typer.Option(help="The engines' key, for what is encrypted.", show_default="OCTAVO_STORE_KEY")
-]
 _Namespace = Annotated[
     str, typer.Option(help="Only namespaces whose digest begins so, or whose model has this name.", show_default="all")
 ]
@@ -56,17 +49,10 @@ _DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would go, and
 
 
 @app.command(name="ls")
-def list_namespaces(
-    url: _Url,
-    *,
-    key_file: _KeyFile = None,
-    endpoint: _Endpoint = None,
-    region: _Region = None,
-    ca_file: _CaFile = None,
-    json: _Json = False,
-) -> None:
+@at_a_store
+def list_namespaces(spec: RemoteSpec, *, json: _Json = False) -> None:
     """List the namespaces of each family (a model) and epoch: whose, how much, how old."""
-    with _opened(url, endpoint, region, ca_file, key_file) as keeper:
+    with _opened(spec) as keeper:
         inventory = _count(keeper)
         names = {name: keeper.describe(*name) for name in {(key[0], key[3]) for key in inventory.namespaces}}
     lines: list[dict[str, Any]] = [
@@ -86,18 +72,10 @@ def list_namespaces(
 
 
 @app.command()
-def stat(
-    url: _Url,
-    *,
-    namespace: _Namespace = "",
-    key_file: _KeyFile = None,
-    endpoint: _Endpoint = None,
-    region: _Region = None,
-    ca_file: _CaFile = None,
-    json: _Json = False,
-) -> None:
+@at_a_store
+def stat(spec: RemoteSpec, *, namespace: _Namespace = "", json: _Json = False) -> None:
     """Show all there is: how much, what resets left behind, tenants."""
-    with _opened(url, endpoint, region, ca_file, key_file) as keeper:
+    with _opened(spec) as keeper:
         inventory = _count(keeper, namespace)
     if json:
         told: dict[str, Any] = asdict(inventory.total)
@@ -113,20 +91,10 @@ def stat(
 
 
 @app.command()
-def verify(
-    url: _Url,
-    *,
-    namespace: _Namespace = "",
-    key_file: Annotated[
-        Path | None, typer.Option(help="The engines' key: tags are checked too.", show_default="OCTAVO_STORE_KEY")
-    ] = None,
-    endpoint: _Endpoint = None,
-    region: _Region = None,
-    ca_file: _CaFile = None,
-) -> None:
-    """Read and check all chunks; exit with 1 if any is damaged."""
+@at_a_store
+def verify(spec: RemoteSpec, *, namespace: _Namespace = "") -> None:
+    """Read and check all chunks, and tags where the key is known; exit with 1 if any is damaged."""
     checked, found = Share(), Counter[Finding]()
-    spec = _spec(url, endpoint, region, ca_file, key_file)
     cipher, keeper = spec.find_cipher(), spec.open_keeper()
     with keeper.asking(), _telling("checked", keeper) as tell:
         chosen = filter(_meant(keeper, namespace), filter(None, keeper.entries()))
@@ -147,8 +115,9 @@ def verify(
 
 
 @app.command()
+@at_a_store
 def gc(
-    url: _Url,
+    spec: RemoteSpec,
     *,
     size: Annotated[
         str | None, typer.Option(help="What may stay: 10TiB. The oldest objects go.", show_default="all")
@@ -158,17 +127,13 @@ def gc(
     ] = None,
     namespace: _Namespace = "",
     dry_run: _DryRun = False,
-    key_file: _KeyFile = None,
-    endpoint: _Endpoint = None,
-    region: _Region = None,
-    ca_file: _CaFile = None,
 ) -> None:
     """Delete what resets left behind, what is too old, and the oldest of what is too much. Engines go on meanwhile."""
     most_bytes = None if size is None else bytes_of("--size", size)
     with naming("--older-than"):
         now_s = int(time.time())
         before_s = 0 if older_than is None else int(now_s - parse_seconds(older_than))
-    with _opened(url, endpoint, region, ca_file, key_file) as keeper:
+    with _opened(spec) as keeper:
         if keeper.own_expiry and (size or older_than):
             raise InputError(keeper.own_expiry)
         inventory = _count(keeper, namespace)
@@ -182,8 +147,9 @@ def gc(
 
 
 @app.command()
+@at_a_store
 def delete(
-    url: _Url,
+    spec: RemoteSpec,
     *,
     salt: Annotated[
         str | None, typer.Option(help="Only what was stored under this salt (a tenant's).", show_default="all")
@@ -191,16 +157,12 @@ def delete(
     namespace: _Namespace = "",
     dry_run: _DryRun = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    key_file: _KeyFile = None,
-    endpoint: _Endpoint = None,
-    region: _Region = None,
-    ca_file: _CaFile = None,
 ) -> None:
     """Delete a tenant's objects, or a namespace's. What engines store meanwhile may stay: stop its requests first."""
     if salt is None and not namespace:
         raise InputError("say which objects: --salt or --namespace; `octavo store gc` deletes by age and size")
     tenant = name_tenant(salt).hex()
-    with _opened(url, endpoint, region, ca_file, key_file) as keeper:
+    with _opened(spec) as keeper:
         if not yes and not dry_run:
             typer.confirm(f"Delete what was selected in {keeper.url}?", abort=True)
         is_meant = _meant(keeper, namespace)
@@ -210,8 +172,9 @@ def delete(
 
 
 @app.command()
+@at_a_store
 def warm(
-    url: _Url,
+    spec: RemoteSpec,
     *,
     disk: Annotated[Path, typer.Option(help="The folder for an engine's --disk.", metavar="FOLDER")],
     size: Annotated[
@@ -221,18 +184,13 @@ def warm(
         str, typer.Option(help="The beginning of a namespace's digest, or its model's name, if there are several.")
     ] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be copied, and copy nothing.")] = False,
-    key_file: _KeyFile = None,
     disk_key_file: Annotated[
         Path | None, typer.Option(help="The key of that engine's disk.", show_default="OCTAVO_DISK_KEY")
     ] = None,
-    endpoint: _Endpoint = None,
-    region: _Region = None,
-    ca_file: _CaFile = None,
 ) -> None:
     """Copy an engine's newest chunks into the folder of its disk tier, before it starts. A later run goes on."""
     config = DiskConfig(path=disk, size_bytes=bytes_of("--size", size), key_file=disk_key_file)
     shares = {outcome: Share() for outcome in Outcome}
-    spec = _spec(url, endpoint, region, ca_file, key_file)
     cipher, keeper = spec.find_cipher(), spec.open_keeper()
     with keeper.asking():
         if not isinstance(keeper, ObjectsKeeper):
@@ -304,18 +262,9 @@ def _nothing(keeper: StoreKeeper, namespace: str) -> str:
     return f"{keeper.url} has no namespace {whose}: see `octavo store ls`"
 
 
-def _spec(
-    url: str, endpoint: str | None, region: str | None, ca_file: Path | None, key_file: Path | None = None
-) -> RemoteSpec:
-    given = {"endpoint": endpoint, "region": region, "ca_file": ca_file, "key_file": key_file}
-    return SharedConfig.from_mapping({"url": url} | {name: str(value) for name, value in given.items() if value}).spec
-
-
 @contextmanager
-def _opened(
-    url: str, endpoint: str | None, region: str | None, ca_file: Path | None, key_file: Path | None = None
-) -> Iterator[StoreKeeper]:
-    keeper = _spec(url, endpoint, region, ca_file, key_file).open_keeper()
+def _opened(spec: RemoteSpec) -> Iterator[StoreKeeper]:
+    keeper = spec.open_keeper()
     with keeper.asking():
         yield keeper
 
