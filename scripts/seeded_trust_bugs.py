@@ -74,7 +74,7 @@ TRUST_BUGS = (
     ),
     Bug(
         name="a reset is called durable before its marker is",
-        file="tiers/disk/log.py",
+        file="tiers/disk/deletions.py",
         right="        return not self._num_marks_ordered and not (self._unmarked and self._reset_floor)\n",
         wrong="        return True\n",
         tests=("tests/tiers/test_disk_faults.py::test_a_reset_that_cannot_be_marked_is_marked_later",),

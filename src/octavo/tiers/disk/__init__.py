@@ -1,7 +1,7 @@
 """The disk tier: a log of large segments on an NVMe disk, within a hard budget, verified on every read.
 
     tier         the contract; all bookkeeping, on the engine's thread
-    log          plans where records go, and which segment makes room
+    log          plans where records go, and which segment makes room; `deletions`: what is to go
     writer       one thread: copies, writes, syncs, deletes, in the order of the plan; `write_behind` helps it
     reader       a few threads: read, verify, copy
     health       hangs, errors, and the way back

@@ -14,27 +14,17 @@ from dataclasses import dataclass
 
 from octavo.chunks import NO_TENANT, ChunkBytes, OffloadKey
 from octavo.tiers.disk.contents import Contents
+from octavo.tiers.disk.deletions import Deletions
 from octavo.tiers.disk.io import DiskIO
 from octavo.tiers.disk.layout import ALIGNMENT, SEGMENT_HEADER_BYTES, record_bytes
 from octavo.tiers.disk.ledger import Ledger
-from octavo.tiers.disk.operations import (
-    ClearReset,
-    DeleteSegment,
-    DiskJob,
-    MarkReset,
-    OpenSegment,
-    PlannedRecord,
-    SealSegment,
-    WriteRecords,
-)
+from octavo.tiers.disk.operations import DiskJob, OpenSegment, PlannedRecord, SealSegment, WriteRecords
 from octavo.tiers.disk.room import Room
 from octavo.tiers.disk.seal import sealed_bytes
 from octavo.tiers.disk.segment import Segment, segment_name, segment_number
 from octavo.tiers.disk.summary import MAX_RECORDS, table_bytes
 from octavo.tiers.disk.writer import Writer
 
-_RETRY_S = 60.0
-"""Between two attempts to delete a segment."""
 _MOST_STAYING = 2
 """Segments that stay take at most half of the budget (1 / _MOST_STAYING), so that the other half goes on turning."""
 
@@ -82,17 +72,7 @@ class SegmentLog:
         self._batch: list[PlannedRecord] = []
         self.relatives: set[int] = set()
         """The foreign segments of other namespaces of the same model, which a reset reaches."""
-        self._reset_floor = 0
-        self._leaving: dict[int, Segment] = {}
-        """Segments whose deletion is ordered, or was tried in vain."""
-        self._undeleted: set[int] = set()
-        """Those whose deletion has failed and is not ordered again yet."""
-        self.stuck: set[int] = set()
-        """Those whose deletion has failed, and has not succeeded since."""
-        self._retry_at = 0.0
-        self._num_marks_ordered = 0
-        self._unmarked = False
-        """Whether the last marker of a reset could not be written."""
+        self.deletions = Deletions(writer)
 
     # Taking over what was found
 
@@ -143,9 +123,7 @@ class SegmentLog:
 
     def send(self) -> None:
         """Orders the writing of what was appended, and makes room in advance."""
-        if self._batch:
-            self._writer.submit(WriteRecords(self._batch))
-            self._batch = []
+        self._write_batch()
         segment = self._open
         if segment is None or segment.end <= self._segment_bytes // 2:
             return
@@ -153,6 +131,11 @@ class SegmentLog:
             victim = self._find_victim(self._segment_bytes - segment.end)
             if victim is not None:
                 self._evict(victim, into=segment)
+
+    def _write_batch(self) -> None:
+        if self._batch:
+            self._writer.submit(WriteRecords(self._batch))
+            self._batch = []
 
     def abandon(self, segment: Segment) -> None:
         """Writes no more to a broken segment."""
@@ -208,9 +191,7 @@ class SegmentLog:
 
     def _roll(self) -> Segment:
         """Seals the open segment and begins the next."""
-        if self._batch:
-            self._writer.submit(WriteRecords(self._batch))
-            self._batch = []
+        self._write_batch()
         self.seal()
         while self._planned_bytes + self._segment_bytes > self._room.limit_bytes:
             victim = self._find_victim(0)
@@ -261,7 +242,7 @@ class SegmentLog:
             self.counts.evicted += self._contents.forget_at(victim, range(len(victim.keys)))
             self.counts.evicted_segments += 1
             del self._contents.segments[victim.number]
-        self._order_deletion(victim)
+        self._delete(victim)
 
     def _reinsert(self, victim: Segment, into: Segment) -> None:
         """Moves records that were hit into the room that is left, those with the most hits first."""
@@ -275,43 +256,28 @@ class SegmentLog:
                 contents.start_move(key)
                 self._plan(into, key, length, victim.held[entry], tenant=victim.tenant(entry), source=(victim, entry))
                 self.counts.reinserted += 1
-        if self._batch:
-            self._writer.submit(WriteRecords(self._batch))
-            self._batch = []
+        self._write_batch()
 
-    def _order_deletion(self, segment: Segment) -> None:
-        self._leaving[segment.number] = segment
+    def _delete(self, segment: Segment) -> None:
         self._planned_bytes -= segment.file_bytes
-        self._writer.submit(DeleteSegment(segment))
+        self.deletions.order(segment)
 
     def deleted(self, segment: Segment, *, has_failed: bool) -> None:
-        """Handles the end of a deletion. A failed one is tried again now and then, and its bytes count."""
+        """Handles the end of a deletion. After a failed one the segment's bytes count again."""
         if has_failed:
-            self.stuck.add(segment.number)
-            self._undeleted.add(segment.number)
             self._planned_bytes += segment.file_bytes
-            return
-        del self._leaving[segment.number]
-        self.stuck.discard(segment.number)
-        if self._reset_floor and not any(number < self._reset_floor for number in self._leaving):
-            self._reset_floor = 0
-            self._writer.submit(ClearReset())
+        self.deletions.ended(segment, has_failed=has_failed)
 
     def poll(self, now: float) -> None:
         """Orders deletions again that have failed, once a minute."""
-        if not self._undeleted:
-            self._retry_at = now + _RETRY_S
-        elif now >= self._retry_at:
+        if self.deletions.is_due(now):
             self.retry()
 
     def retry(self) -> None:
         """Orders again what could not be done: the disk works again, or it is time."""
-        if self._unmarked and self._reset_floor:
-            self._unmarked = False
-            self._mark_reset()
-        undeleted, self._undeleted = self._undeleted, set()
-        for number in sorted(undeleted):
-            self._order_deletion(self._leaving[number])
+        self.deletions.mark_again()
+        for segment in self.deletions.take_undeleted():
+            self._delete(segment)
 
     def lose(self, segment: Segment) -> int:
         """A file has disappeared. Returns how many keys went with it."""
@@ -334,7 +300,7 @@ class SegmentLog:
 
     def adopt_strangers(self, files: Mapping[str, int]) -> None:
         """Counts segments that another engine has made while this one had lost its lock."""
-        known = self._contents.segments.keys() | self.foreign.keys() | self._leaving.keys()
+        known = self._contents.segments.keys() | self.foreign.keys() | self.deletions.numbers
         for name, num_bytes in files.items():
             number = segment_number(name)
             if number is not None and number not in known:
@@ -352,31 +318,16 @@ class SegmentLog:
         self._contents.reset()
         if not segments:
             return
-        self._reset_floor = self._next_number
+        self.deletions.mark_reset(self._next_number)
         self._next_number += 1  # a number below the floor is never used again
-        self._mark_reset()
         for segment in segments:
-            self._order_deletion(segment)
-
-    def _mark_reset(self) -> None:
-        self._num_marks_ordered += 1
-        self._writer.submit(MarkReset(self._reset_floor))
-
-    def reset_marked(self, *, has_failed: bool) -> None:
-        """The writer has written a marker, or could not."""
-        self._num_marks_ordered -= 1
-        self._unmarked = has_failed
-
-    @property
-    def is_reset_durable(self) -> bool:
-        """Whether a marker is durable, or every file that it would name is gone."""
-        return not self._num_marks_ordered and not (self._unmarked and self._reset_floor)
+            self._delete(segment)
 
     def check_invariants(self) -> None:
         """For tests: the plan counts every segment once, and keeps within the budget."""
         segments = (*self._contents.segments.values(), *self.foreign.values())
-        undeleted = sum(self._leaving[number].file_bytes for number in self._undeleted)
-        counted = self._other_bytes + sum(segment.file_bytes for segment in segments) + undeleted
+        own_bytes = sum(segment.file_bytes for segment in segments)
+        counted = self._other_bytes + own_bytes + self.deletions.undeleted_bytes
         assert counted == self._planned_bytes <= self._ledger.budget_bytes
         assert self._open is None or self._open is self._contents.segments[self._open.number]
         assert all(segment.num_live >= 0 and segment.num_reads >= 0 for segment in segments)

@@ -247,7 +247,7 @@ class DiskTier(Tier):
     # Durability
 
     def is_reset_durable(self) -> bool:
-        return self._log.is_reset_durable
+        return self._log.deletions.is_reset_durable
 
     def flush(self, timeout_s: float) -> bool:
         return not self._is_closed and self._syncs.flush(timeout_s)
@@ -328,11 +328,11 @@ class DiskTier(Tier):
             case FolderBroken(error):
                 self._health.degrade(describe(error))
             case SegmentDeleted(segment, error):
-                if error is not None and not self._log.stuck:
+                if error is not None and not self._log.deletions.has_stuck:
                     self._health.tell_of_stuck(segment_name(segment.number), error)
                 self._log.deleted(segment, has_failed=error is not None)
             case ResetMarked(error):
-                self._log.reset_marked(has_failed=error is not None)
+                self._log.deletions.reset_marked(has_failed=error is not None)
                 self._health.ended("reset", error, "a reset cannot be made durable")
             case ProbeEnded():
                 self._probe_ended(report)
