@@ -44,6 +44,7 @@ def test_what_is_built_in_and_what_is_registered(shapes, install):
     assert shapes.register("square")(Square) is Square
     shapes.register("square")(Square)
     assert (shapes.find("square"), shapes.names()) == (Square, ["round", "square"])
+    assert [shapes.name_of(shape) for shape in (Round, Square, Shape)] == ["round", "square", "Shape"]
 
 
 def test_a_conflict_names_both(shapes):

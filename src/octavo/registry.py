@@ -90,6 +90,11 @@ class Registry(Generic[K, V]):
                 raise ConflictingRegistrationError(conflict, key=found)
             return self._entries[found]
 
+    def key_of(self, value: V) -> K | None:
+        """The key by which a value is registered; None if it is not. Loads no entry points."""
+        with self._lock:
+            return next((key for key, known in self._entries.items() if self._is_same(known, value)), None)
+
     def keys(self) -> tuple[K, ...]:
         """All keys, built-in ones first."""
         self.load_plugins()
@@ -189,6 +194,10 @@ class ClassRegistry(Generic[T]):
             return cast("type[T]", import_class(found, self._base))
         except InvalidRegistrationError as error:
             raise InputError(f"{self._noun} {name!r}: {error}") from error
+
+    def name_of(self, found: type[T]) -> str:
+        """The name of a class; one that is not registered goes by its own."""
+        return self._classes.key_of(found) or found.__name__
 
     def scoped(self, *, fresh: bool = False) -> AbstractContextManager[None]:
         """Like `Registry.scoped`."""

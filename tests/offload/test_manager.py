@@ -2,7 +2,7 @@
 
 import pytest
 
-from octavo.chunks import ALL_BLOCKS, GroupOffloadConfig, PromisedPoint
+from octavo.chunks import ALL_BLOCKS, Departures, GroupOffloadConfig, Leaving, PromisedPoint
 from octavo.errors import InputError, OffloadError
 from octavo.ids import BlockHash
 from octavo.offload import MEMORY
@@ -60,6 +60,14 @@ class TestStores:
         assert world.store(*(wanted(n) for n in range(NUM_SLOTS + 1))) is None  # all others are to stay
         assert world.store(wanted(0), wanted(NUM_SLOTS)) == 1
         assert world.manager.lookup([key_of(0), key_of(NUM_SLOTS)]) == [HIT, HIT]
+
+    def test_an_eviction_is_put_down_to_the_policy_by_its_name(self, make_world):
+        departures = Departures()
+        world = make_world(departures=departures)
+        world.store(*(wanted(n) for n in range(NUM_SLOTS)))
+        world.store(wanted(NUM_SLOTS))
+        (departure,) = [one for n in range(NUM_SLOTS) for one in departures.find(key_of(n))]
+        assert (departure.medium, departure.how, departure.rule) == (MEMORY, Leaving.EVICTED, "lru")
 
     def test_what_failed_is_not_there(self, world):
         chunks = [wanted(0), wanted(1)]

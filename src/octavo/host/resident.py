@@ -15,7 +15,7 @@ from itertools import chain, islice
 from octavo.chunks import ALL_BLOCKS, ChangeLog, Departures, Leaving, OffloadKey, StoredChunk, TierChanges
 from octavo.host.slots import NO_CHUNK, SlotTable
 from octavo.ids import Slot
-from octavo.policies import EvictionPolicy
+from octavo.policies import POLICIES, EvictionPolicy
 from octavo.tables import Discards, ShardedDict
 
 MEMORY = "memory"
@@ -47,6 +47,8 @@ class ResidentChunks:
         self.changes = ChangeLog() if logs_changes else None
         self.num_evicted = 0
         self._policy = policy
+        self._rule = POLICIES.name_of(type(policy))
+        """What is said of an eviction."""
         self._keeps_idle = keeps_idle
         self._orphans: set[Slot] = set()
         self.discards = Discards()
@@ -218,8 +220,7 @@ class ResidentChunks:
         self.table.free(heads)
         self.num_evicted += len(victims)
         if self.departures is not None:
-            rule = type(self._policy).__name__
-            self.departures.note(victims, MEMORY, Leaving.EVICTED, rule=rule, by=self.departures.by)
+            self.departures.note(victims, MEMORY, Leaving.EVICTED, rule=self._rule, by=self.departures.by)
         return True
 
     def _without_orphans(self, keys: Sequence[OffloadKey], heads: Sequence[Slot]) -> list[OffloadKey]:
