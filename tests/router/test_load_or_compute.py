@@ -129,5 +129,23 @@ def test_an_engine_that_loads_seems_no_slower():
     assert placement.loads["a"].rate == pytest.approx(1 / TOKEN_S, rel=0.01)
 
 
+def test_an_engine_whose_loads_queue_seems_no_slower():
+    placement = placed(["a"], speeds={"disk": (0.0, TOKEN_S / 2)})
+    asked = Prompt(num_tokens=4200, resumes={"a": 4000}, loads={"a": (0, 0, 4000, 4000)})
+    for _ in range(100):
+        both = [placement.send(placement.choose(asked, ["a"], 0.0), asked, now=0.0) for _ in range(2)]
+        for sent, now in zip(both, (2.2, 4.2), strict=True):
+            placement.first_token(sent, now=now)
+            placement.end(sent)
+    assert placement.loads["a"].rate == pytest.approx(1 / TOKEN_S, rel=0.01)
+
+
+def test_of_media_that_are_equally_far_the_slowest_counts():
+    slow, quick = (0.0, TOKEN_S / 2), (0.0, TOKEN_S / 100)
+    asked = Prompt(num_tokens=4100, resumes={"a": 4096}, loads={"a": (0, 0, 0, 4096)})
+    for speeds in ({"redis": slow, "objects": quick}, {"objects": quick, "redis": slow}):
+        assert placed(["a"], speeds=speeds).choose(asked, ["a"], 0.0).loading_s == pytest.approx(2.048)
+
+
 def test_stores_are_known_by_the_names_of_their_tiers():
     assert {name for name in TIERS.names() if issubclass(TIERS.find(name), RemoteSpec)} == SHARED_MEDIA

@@ -129,6 +129,13 @@ def test_a_first_token_that_nobody_tells_comes_when_it_is_due(placement):
     assert (placement.loads["b"].num_requests, placement.loads["b"].prefill_tokens) == (0, 0)
 
 
+def test_what_is_resumed_needs_no_checkpoint_for_those_who_come_later(placement):
+    now = serve_short_ones(placement, 0.1)
+    placement.send(placement.choose(prompt(900), ["a"], now), prompt(900), now)
+    asked = prompt(num_tokens=1000, resumes={"a": 600}, branches={"a": 600})
+    assert placement.choose(asked, ENGINES, now).engine != "a"
+
+
 def test_equal_engines_share_the_requests(placement):
     assert {placement.choose(prompt(), ENGINES, 0.0).engine for _ in range(50)} == set(ENGINES)
 
@@ -215,6 +222,20 @@ def test_a_session_stays_where_engines_are_equal(placement):
     better = Prompt(num_tokens=2000, resumes={"a": 1600, "b": 1600, "c": 1600} | {last: 0}, session="chat")
     assert placement.choose(better, ENGINES, 0.0).engine != last
     assert len(first.weighed) == 3
+
+
+def test_of_many_sessions_those_that_came_last_are_known(placement):
+    def asked(session):
+        return Prompt(num_tokens=0, resumes={}, session=session)
+
+    def engines_of(session):
+        return {placement.choose(asked(session), ENGINES, 0.0).engine for _ in range(20)}
+
+    choice = placement.choose(asked("old"), ["b"], 0.0)
+    for session in ["old", "used", *map(str, range(2**16 - 2)), "used", "new", "newest"]:
+        placement.end(placement.send(choice, asked(session), now=0.0))
+    assert engines_of("old") == set(ENGINES)
+    assert engines_of("used") == engines_of("newest") == {"b"}
 
 
 def test_an_engine_takes_a_bounded_number_of_requests():
