@@ -42,6 +42,21 @@ class TestTiersBelow:
         assert tiered.manager.prepare_store([wanted(0)]).indices == []
         assert below.num_reads == {key_of(0): 1}
 
+    def test_a_part_in_memory_is_no_hit_while_the_rest_is_read(self, tiered, below):
+        evicted_to_tier(tiered, 0)
+        tiered.store(wanted(0, held_blocks=0b01))
+        below.fault = TierFault.HANGS
+        assert tiered.manager.promote([wanted(0)], 0, 5) == [HIT_PENDING]
+        assert tiered.manager.promote([wanted(0)], 1, 5) == [HIT_PENDING]
+        assert tiered.manager.promote([wanted(0, held_blocks=0b01)], 1, 5) == [HIT]
+
+    def test_a_part_in_memory_is_no_hit_while_the_whole_is_stored(self, tiered):
+        tiered.store(wanted(0, held_blocks=0b01))
+        prepared = tiered.manager.prepare_store([wanted(0)])
+        assert tiered.manager.promote([wanted(0)], 0, 5) == [HIT_PENDING]
+        tiered.manager.complete_store(prepared.job_id, (), tiered.write_store([wanted(0)], prepared))
+        assert tiered.manager.promote([wanted(0)], 0, 5) == [HIT]
+
     def test_a_late_promotion_is_a_miss_and_its_tier_is_left_alone_ever_longer(self, tiered, below):
         evicted_to_tier(tiered, 0, 1)
         below.fault = TierFault.HANGS

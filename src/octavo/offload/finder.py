@@ -34,6 +34,18 @@ class ChunkFinder:
             self._look_further(keys, results)
         return results
 
+    def lookup_whole(self, chunks: Sequence[WantedChunk]) -> list[LookupResult]:
+        """Like `lookup`, but a chunk in memory is HIT only with all wanted blocks."""
+        keys = [chunk.key for chunk in chunks]
+        stands = self.lookup(keys)
+        if self._resident.table.partial:
+            held = self._resident.masks(keys)
+            for index, wanted in enumerate(self._sizes.masks(chunks)):
+                if stands[index] is LookupResult.HIT and wanted & ~held[index]:
+                    is_coming = keys[index] in self._storing or keys[index] in self._promotions.reading
+                    stands[index] = LookupResult.HIT_PENDING if is_coming else LookupResult.MISS
+        return stands
+
     def held_blocks(self, keys: Sequence[OffloadKey]) -> list[int]:
         """Per key: the blocks that the nearest copy has, as ALL_BLOCKS or a bit mask (0b101: the first and the third),
         0 without a copy. The nearest copy is in memory, on its way there, or on the first tier that has it."""

@@ -275,12 +275,7 @@ class OffloadingManager:
             if self._tenants:
                 wanted = self._tenants.admit_read(wanted, [*there, *beside])
             self._promotions.start(wanted, [*there, *beside], now, deadline)
-        stands = self.lookup([chunk.key for chunk in chunks])
-        for index in indices:
-            if stands[index] is LookupResult.HIT:  # with fewer blocks than are wanted
-                is_coming = chunks[index].key in self._promotions.reading
-                stands[index] = LookupResult.HIT_PENDING if is_coming else LookupResult.MISS
-        return stands
+        return self._finder.lookup_whole(chunks)
 
     def may_find_room(self, chunks: Sequence[WantedChunk]) -> bool:
         """Whether chunks that `promote` left RETRY may be taken later: reads or loads are under way, whose ends make
