@@ -61,6 +61,17 @@ class TestStores:
         assert world.store(wanted(0), wanted(NUM_SLOTS)) == 1
         assert world.manager.lookup([key_of(0), key_of(NUM_SLOTS)]) == [HIT, HIT]
 
+    def test_the_whole_of_a_chunk_is_told_though_a_part_went_first(self, world):
+        world.store(wanted(0, held_blocks=0b01))
+        world.manager.take_changes()
+        prepared = world.manager.prepare_store([wanted(0)])
+        fill(world)
+        assert world.manager.held_blocks([key_of(0)]) == [ALL_BLOCKS], "on its way, and nothing of it is there"
+        world.manager.complete_store(prepared.job_id, (), world.write_store([wanted(0)], prepared))
+        (memory,) = world.manager.take_changes().media
+        assert key_of(0) in memory.stored
+        assert memory.held[key_of(0)] == ALL_BLOCKS
+
     def test_an_eviction_is_put_down_to_the_policy_by_its_name(self, make_world):
         departures = Departures()
         world = make_world(departures=departures)

@@ -147,8 +147,7 @@ class ResidentChunks:
         heads = self.index.pop_all(keys)
         readers = self.table.readers
         self._orphans.update(head for head in heads if readers[head])
-        if self.changes is not None:
-            self.changes.removed(keys)
+        self._tell_removed(keys, heads)
         self.table.free([head for head in heads if not readers[head]])
 
     # ---- all of it ----------------------------------------------------------------------------------------------
@@ -215,13 +214,22 @@ class ResidentChunks:
         if victims is None:
             return False
         heads = self.index.pop_all(victims)
-        if self.changes is not None:
-            self.changes.removed(victims)
+        self._tell_removed(victims, heads)
         self.table.free(heads)
         self.num_evicted += len(victims)
         if self.departures is not None:
             self.departures.note(victims, MEMORY, Leaving.EVICTED, rule=self._rule, by=self.departures.by)
         return True
+
+    def _tell_removed(self, keys: Sequence[OffloadKey], heads: Sequence[Slot]) -> None:
+        """Chunks with a part of their blocks were never told to be there: if all of one comes within this step, that is
+        to be told."""
+        if self.changes is None:
+            return
+        if partial := self.table.partial:
+            self.changes.replaced([key for key, head in zip(keys, heads, strict=True) if head in partial])
+            keys = [key for key, head in zip(keys, heads, strict=True) if head not in partial]
+        self.changes.removed(keys)
 
     def _without_orphans(self, keys: Sequence[OffloadKey], heads: Sequence[Slot]) -> list[OffloadKey]:
         """Frees orphans whose last reader has gone; the keys of the others, which are resident."""
