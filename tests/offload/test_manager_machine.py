@@ -69,9 +69,20 @@ class ManagerMachine(RuleBasedStateMachine):
         stored.update(chunks[index].key for i, index in enumerate(prepared.indices) if i not in failed)
         self.manager.complete_store(prepared.job_id, failed, checksums)
 
-    @rule(numbers=NUMBERS, group_idx=GROUP)
-    def prepare_load(self, numbers, group_idx):
+    @rule(numbers=NUMBERS, group_idx=GROUP, mask=MASKS)
+    def store(self, numbers, group_idx, mask):
+        """All at once, so that there is something to load."""
+        self.prepare_store(numbers, group_idx, mask)
+        while self.stores:
+            self.complete_store(0, set())
+
+    @rule(numbers=NUMBERS, group_idx=GROUP, asks_first=st.booleans())
+    def prepare_load(self, numbers, group_idx, asks_first):
         keys = [key_of(number, group_idx) for number in numbers]
+        if asks_first:
+            stands = self.manager.lookup(ALL_KEYS)
+            there = [key for key, stand in zip(ALL_KEYS, stands, strict=True) if stand is LookupResult.HIT]
+            keys = there[: len(numbers)] or keys
         stands = self.manager.lookup(keys)
         prepared = self.manager.prepare_load(keys)
         assert (prepared is None) == (set(stands) != {LookupResult.HIT})
@@ -113,8 +124,11 @@ class ManagerMachine(RuleBasedStateMachine):
             self.world.settle()
         self.world.poll(seconds)
 
-    @rule()
-    def reset(self):
+    @precondition(lambda self: self.stored_since_reset)
+    @rule(really=st.sampled_from([False] * 7 + [True]))
+    def reset(self, really):
+        if not really:
+            return
         self.manager.reset()
         self.stored_since_reset = set()
         assert set(self.manager.lookup(ALL_KEYS)) == {LookupResult.MISS}
