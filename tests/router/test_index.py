@@ -33,6 +33,8 @@ class Fleet(RuleBasedStateMachine):
         self.index = FleetIndex(self.specs, **self.values)
         self.views = {}
         self.silent = set()
+        for name in TWO:
+            self.come_or_go(name, is_complete=True)
 
     @rule(name=st.sampled_from(NAMES), is_complete=st.booleans())
     def come_or_go(self, name, is_complete):
@@ -57,6 +59,19 @@ class Fleet(RuleBasedStateMachine):
         self.tell(data, self.stored(hashes, group, size, medium, ownership, with_tokens))
 
     @precondition(lambda self: self.views)
+    @rule(data=st.data(), medium=MEDIA, num_blocks=st.integers(1, PROMPT_BLOCKS))
+    def store_prompt(self, data, medium, num_blocks):
+        """Of all groups, so that there is something to resume."""
+        ratios = [(spec.block_size, spec.block_size // HASH_BLOCK_SIZE) for spec in self.specs]
+        self.tell(
+            data,
+            *(
+                self.stored(HASHES[ratio - 1 : num_blocks : ratio], group, size, medium, None, True)
+                for group, (size, ratio) in enumerate(ratios)
+            ),
+        )
+
+    @precondition(lambda self: self.views)
     @rule(data=st.data(), medium=MEDIA, ownership=st.sampled_from([None, "disk"]))
     def remove(self, data, medium, ownership):
         group = data.draw(st.none() | st.integers(0, len(self.specs) - 1))
@@ -68,9 +83,12 @@ class Fleet(RuleBasedStateMachine):
     def clear(self, data):
         self.tell(data, AllBlocksCleared())
 
-    @rule()
-    def move(self):
+    @precondition(lambda self: self.views)
+    @rule(really=st.sampled_from([False] * 3 + [True]))
+    def move(self, really):
         """As if all plans had grown, by nothing here."""
+        if not really:
+            return
         index = FleetIndex(self.specs, **self.values)
         for name in self.views:
             self.index.move_engine(name, index)
@@ -102,6 +120,7 @@ class Fleet(RuleBasedStateMachine):
         together = self.index.resumes(HASHES, num_tokens, engines=engines, **question)
         assert together == {name: tokens for name, tokens in alone.items() if tokens and name not in self.silent}
 
+    @precondition(lambda self: self.views)
     @rule(num_tokens=LENGTHS)
     def read(self, num_tokens):
         """Of who must load, by medium from the nearest on."""
@@ -133,10 +152,10 @@ class Fleet(RuleBasedStateMachine):
             count = sum(bool(bits & bit) for table in tables for bits in table.values())
             assert self.index.num_blocks_of(name) == sum(self.index.num_blocks_on(name).values()) == count
 
-    def tell(self, data, event):
+    def tell(self, data, *events):
         name = self.some_engine(data)
-        self.index.apply(name, [event])
-        self.views[name].apply([event])
+        self.index.apply(name, events)
+        self.views[name].apply(events)
         self.silent.discard(name)
 
     def some_engine(self, data):

@@ -60,6 +60,10 @@ def fleets(draw):
     off = {name: draw(st.sets(st.sampled_from(["redis", "objects"]), max_size=1)) for name in NAMES}
     for name, media in off.items():
         index.note_stores_off(name, media)
+    if draw(st.booleans()):  # as if all plans had grown, by nothing here
+        index, former = FleetIndex(specs, hash_block_size=4), index
+        for name in NAMES:
+            former.move_engine(name, index)
     for name in draw(st.sets(st.sampled_from(NAMES), max_size=2)):
         change = draw(st.sampled_from([index.restart, index.resync, index.silence]))
         change(name)
