@@ -27,6 +27,7 @@ PASSED = ("tests/sim/test_policy_net.py", "-k", "went_through")
 COMPARED = ("tests/engine/test_compared.py", "-k", "llama and not taken")
 _OTHER_STAGED = "Narrow or Large or Direct or Units or Unpinned"
 GPU_WORKER = ("tests/transfer/test_workers.py", "-k", "TestStagedWorker and they")
+PLACEMENT = ("tests/router/test_placement.py",)
 BLOCKS = ("tests/blocks/test_state_machine.py", "-k", "window and full")
 
 
@@ -326,5 +327,19 @@ ENGINE_BUGS = (
         right="model_digest = digest_weights(engine.model, digests, loaded=stamps)",
         wrong='model_digest = b"any"',
         tests=RESTARTS,
+    ),
+    Bug(
+        name="an engine that stands still gets ever more requests",
+        file="router/placement.py",
+        right="self.overdue_s = max(0.0, now - waiting[0].due_at) if waiting else 0.0",
+        wrong="self.overdue_s = 0.0",
+        tests=PLACEMENT,
+    ),
+    Bug(
+        name="in a busy fleet computing costs nobody else",
+        file="router/placement.py",
+        right="toll = toll_per_s * (ahead_s + left * token_s / 2)",
+        wrong="toll = 0.0 * (ahead_s + left * token_s / 2)",
+        tests=PLACEMENT,
     ),
 )
