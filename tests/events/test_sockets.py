@@ -5,6 +5,8 @@ import asyncio
 import errno
 import gc
 import select
+import subprocess
+import sys
 import threading
 import time
 from contextlib import closing
@@ -443,7 +445,7 @@ def test_nothing_is_left_open():
     assert set(threading.enumerate()) <= threads
 
 
-@pytest.mark.parametrize("fails", ["Wakeup", "zmq.Context", "EndpointReader"])
+@pytest.mark.parametrize("fails", ["Wakeup", "new_context", "EndpointReader"])
 def test_a_subscriber_that_could_not_open_leaves_no_file_open_and_may_try_again(monkeypatch, fails):
     def refuse(*_):
         raise zmq.ZMQError(errno.EMFILE)
@@ -457,3 +459,36 @@ def test_a_subscriber_that_could_not_open_leaves_no_file_open_and_may_try_again(
         assert len(list(OPEN_FILES.iterdir())) == before
         reader.start()
         peer.await_subscriber()
+
+
+WITH_FEW_FILES = """
+import os, resource, sys
+from octavo.events import PublisherConfig, SourceConfig, Subscriber, SubscriberConfig, ZmqPublisher
+
+endpoints = {"endpoint": "tcp://127.0.0.1:0", "replay_endpoint": "tcp://127.0.0.1:0"}
+one = ZmqPublisher(PublisherConfig(**endpoints))
+if sys.argv[1] == "Subscriber":
+    one = Subscriber(SubscriberConfig(sources=(SourceConfig(endpoint="tcp://127.0.0.1:1"),)))
+resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+taken = []
+try:
+    while True:
+        taken.append(os.dup(0))
+except OSError:
+    pass
+for _ in range(16):
+    try:
+        one.start()
+        sys.exit("it has started")
+    except Exception as error:
+        print(error)
+    os.close(taken.pop())
+"""
+
+
+@pytest.mark.parametrize("who", ["Subscriber", "ZmqPublisher"])
+def test_too_few_files_are_an_error_and_not_the_end_of_the_process(who):
+    command = [sys.executable, "-c", WITH_FEW_FILES, who]
+    run = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert (run.returncode, run.stderr) == (0, "")
+    assert run.stdout.count("Too many open files") == 16

@@ -294,16 +294,24 @@ async def tries_to_listen(monkeypatch, tmp_path, errors):
 
 
 def test_events_are_read_again_after_an_error_that_is_not_the_engines(monkeypatch, tmp_path, caplog):
-    errors = [OSError(errno.EMFILE, "Too many open files") for _ in range(3)]
+    errors = [OSError(errno.EIO, "Input/output error") for _ in range(3)]
     assert asyncio.run(tries_to_listen(monkeypatch, tmp_path, errors))
     assert len([record for record in caplog.records if record.exc_info]) == 1
 
 
 def test_an_error_after_events_that_went_well_for_long_is_the_first_of_its_kind(monkeypatch, tmp_path, caplog):
     monkeypatch.setattr("octavo.router.listener._LONGEST_PAUSE_S", 0.0)  # so any time is long
-    errors = [OSError(errno.EMFILE, "Too many open files") for _ in range(3)]
+    errors = [OSError(errno.EIO, "Input/output error") for _ in range(3)]
     assert asyncio.run(tries_to_listen(monkeypatch, tmp_path, errors))
     assert len([record for record in caplog.records if record.exc_info]) == 3
+
+
+def test_a_lack_of_files_for_events_is_one_line(monkeypatch, tmp_path, caplog):
+    errors = [OSError(errno.EMFILE, "Too many open files") for _ in range(3)]
+    assert asyncio.run(tries_to_listen(monkeypatch, tmp_path, errors))
+    assert not [record for record in caplog.records if record.exc_info]
+    (told,) = [message for message in caplog.messages if "Too many open files" in message]
+    assert told.endswith("raise the limit of open files (ulimit -n)")
 
 
 def test_a_drained_engine_is_logged_when_that_changes(caplog):

@@ -7,7 +7,7 @@ import zmq
 
 from octavo.cli.events_file import Recorded
 from octavo.errors import InputError
-from octavo.events import Context, check_endpoint, encode_sequence, open_endpoint
+from octavo.events import check_endpoint, encode_sequence, new_context, open_endpoint
 
 _MAX_FRAME_FROM_PEER_BYTES = 4096
 
@@ -17,7 +17,7 @@ class RecordSender:
 
     def __init__(self, endpoint: str, *, bind: bool = True, timeout_s: float) -> None:
         self._timeout_ms = max(1, round(1000 * timeout_s))
-        self._context: Context = zmq.Context()
+        self._context = new_context()
         self._socket = self._context.socket(zmq.XPUB)
         self._socket.setsockopt(zmq.XPUB_NODROP, 1)
         self._socket.setsockopt(zmq.SNDTIMEO, self._timeout_ms)

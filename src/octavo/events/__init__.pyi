@@ -45,7 +45,7 @@ from .session import (
     SubscriberItem as SubscriberItem,
 )
 from .skim import skim_batch as skim_batch
-from .sockets import Context as Context, open_endpoint as open_endpoint
+from .sockets import Context as Context, new_context as new_context, open_endpoint as open_endpoint
 from .sources import EventSource as EventSource, external_hashes as external_hashes
 from .subscriber import Subscriber as Subscriber
 from .subscriber_config import SourceConfig as SourceConfig, SubscriberConfig as SubscriberConfig

@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
+from octavo.errors import InputError
 from octavo.events.endpoints import endpoint_of_rank
 from octavo.events.messages import AllBlocksCleared, BlockStored, KVEventBatch
 from octavo.events.publisher_config import PublisherConfig
 from octavo.events.sender import MESSAGES_PER_TURN, Sender
+from octavo.events.sockets import new_context
 from octavo.events.wakeup import Wakeup
 
 
@@ -171,8 +173,15 @@ class ZmqPublisher:
         """Opens the sockets. InputError if one cannot be opened; then none stays open."""
         with self._start_lock:
             if self._sender is None and not self._is_closing:
+                try:
+                    context = new_context()
+                except OSError as error:
+                    raise InputError(
+                        f"events cannot be published ({error.strerror}): raise the limit of open files (ulimit -n)"
+                    ) from error
                 self._wakeup = Wakeup()
                 self._sender = Sender(
+                    context,
                     self._config,
                     endpoint=self._endpoint,
                     replay_endpoint=self._replay_endpoint,

@@ -9,7 +9,7 @@ from typing import Protocol
 import zmq
 from msgspec.structs import replace
 
-from octavo.errors import InputError, WireError
+from octavo.errors import WireError
 from octavo.events.keys import secure_publisher, start_authenticator
 from octavo.events.messages import KVEventBatch
 from octavo.events.publisher_config import PublisherConfig
@@ -37,10 +37,11 @@ class TakeBatches(Protocol):
 
 
 class Sender:
-    """Owns the sockets and its counters. Only its thread changes them."""
+    """Owns the context, its sockets and the counters. Only its thread changes them."""
 
     def __init__(
         self,
+        context: Context,
         config: PublisherConfig,
         *,
         endpoint: str,
@@ -65,8 +66,9 @@ class Sender:
         self._drop = drop
         self._close_at: float | None = None
         self._ready = threading.Event()
-        self._error: InputError | None = None
-        self._thread = threading.Thread(target=self._run, name=f"octavo-events {endpoint}", daemon=True)
+        self._error: Exception | None = None
+        name = f"octavo-events {endpoint}"
+        self._thread = threading.Thread(target=self._run, args=(context,), name=name, daemon=True)
         self._thread.start()
         self._ready.wait()
         if self._error is not None:
@@ -81,15 +83,14 @@ class Sender:
         self._thread.join()
         self._wakeup.close()
 
-    def _run(self) -> None:
-        context: Context = zmq.Context()
+    def _run(self, context: Context) -> None:
         authenticator = None
         try:
             try:
                 if self._config.keys is not None:
                     authenticator = start_authenticator(context, self._config.keys)
                 self._pub, self._router = self._open(context)
-            except InputError as error:
+            except Exception as error:  # noqa: BLE001 - raised where it is started
                 self._error = error
                 return
             finally:

@@ -1,5 +1,6 @@
 """Opening and polling of ZMQ sockets, for publishers and subscribers."""
 
+import os
 from math import ceil
 from typing import TypeAlias, cast
 
@@ -12,6 +13,20 @@ Context: TypeAlias = zmq.Context[zmq.Socket[bytes]]
 Socket: TypeAlias = zmq.Socket[bytes]
 
 _MAX_MS = 2**31 - 1
+_FREE_FILES = 32
+"""More than a context and its sockets take, so that others find some too."""
+
+
+def new_context() -> Context:
+    """OSError if the process may open too few files. libzmq ends the process where it lacks one in its own work."""
+    taken: list[int] = []
+    try:
+        for _ in range(_FREE_FILES // 2):
+            taken += os.pipe()
+    finally:
+        for file in taken:
+            os.close(file)
+    return zmq.Context()
 
 
 def open_endpoint(socket: Socket, endpoint: str, *, bind: bool, max_frame_bytes: int, linger_s: float = 0.0) -> str:

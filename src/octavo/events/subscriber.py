@@ -20,7 +20,7 @@ import zmq
 from octavo.errors import InputError
 from octavo.events.endpoint_reader import EndpointReader
 from octavo.events.session import SubscriberItem
-from octavo.events.sockets import Context, Socket, can_read
+from octavo.events.sockets import Context, Socket, can_read, new_context
 from octavo.events.subscriber_config import SubscriberConfig
 from octavo.events.subscriber_stats import SubscriberStats
 from octavo.events.wakeup import Wakeup
@@ -55,7 +55,8 @@ class Subscriber:
         return [source.endpoint for source in self._sources] or [source.endpoint for source in self._config.sources]
 
     def start(self) -> Self:
-        """Opens the sockets; the first read would do it too. InputError if one cannot be opened."""
+        """Opens the sockets; the first read would do it too. InputError if one cannot be opened, and OSError if the
+        process may open too few files."""
         with self._lock:
             self._open()
         return self
@@ -142,7 +143,7 @@ class Subscriber:
             return
         try:
             self._wakeup = Wakeup()
-            self._context = zmq.Context()
+            self._context = new_context()
             for source in self._config.sources:
                 self._sources.append(EndpointReader(self._context, self._config, source, self._items, self._counters))
         except Exception:  # such as that no more files may be opened: another try may work

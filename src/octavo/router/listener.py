@@ -11,6 +11,7 @@ from octavo.router.feed import UNUSABLE, Feed, LearningFeed, PlannedFeed
 from octavo.router.indexes import Indexes
 from octavo.router.member import Member
 from octavo.router.plan_learner import PlanLearner
+from octavo.router.reasons import find_lack
 from octavo.server import EngineFacts
 
 _logger = logging.getLogger(__name__)
@@ -61,15 +62,16 @@ async def _read(source: SourceConfig, member: Member, facts: EngineFacts, indexe
         except Exception as error:
             if time.monotonic() - began > _LONGEST_PAUSE_S:
                 pause_s, told = _FIRST_PAUSE_S, ""
-            if repr(error) != told:
+            lack = find_lack(error)
+            if repr(error) != told and not lack:
                 told = repr(error)
                 _logger.exception("engine %s: reading its events has failed", member.name)
-            _follow_no_more(member, indexes, error)
+            _follow_no_more(member, indexes, lack or error)
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
-def _follow_no_more(member: Member, indexes: Indexes, error: Exception) -> None:
+def _follow_no_more(member: Member, indexes: Indexes, error: Exception | str) -> None:
     """What nobody follows must not count."""
     indexes.forget(member)
     member.go_blind(f"{UNUSABLE}: {error}")
