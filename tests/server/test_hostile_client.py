@@ -106,6 +106,14 @@ def test_the_host_of_a_whole_url_counts_and_not_the_header(server):
     assert status_of(asked(server, b"http://localhost/v1/models", host=b"evil.example")) == 200
 
 
+@pytest.mark.parametrize(("headers", "status"), [(b"", 200), (b"origin: http://evil.example\r\n", 403)])
+def test_who_names_no_host_is_no_browser(server, headers, status):
+    """The check of a load balancer, such as HAProxy's."""
+    with connect(server) as connection:
+        connection.sendall(b"GET /health HTTP/1.0\r\n%s\r\n" % headers)
+        assert status_of(read_all(connection)) == status
+
+
 @pytest.mark.parametrize("target", [b"ftp://localhost/v1/models", b"/http://localhost/v1/models"])
 def test_another_target_with_a_url_in_it_is_no_whole_url(server, target):
     assert status_of(asked(server, target, host=b"localhost")) == 404

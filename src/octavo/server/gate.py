@@ -112,7 +112,8 @@ class Gate:
 
     def _check_place(self, scope: Scope, headers: _Headers, access: Access) -> None:
         """Checks where a request without a key goes and where it comes from."""
-        self._check_host(headers.get(b"host", b"").decode("latin-1"))
+        if (host := headers.get(b"host")) is not None:  # browsers never leave it out, load balancers in HTTP/1.0 do
+            self._check_host(host.decode("latin-1"))
         is_change = access is Access.CHANGES_ALL
         if is_change or headers.get(b"origin") not in self._friendly_origins:
             _check_origin(headers)
