@@ -28,6 +28,8 @@ class Engine:
         self.holds_back = False
         self.hangs_up = False
         """Whether it ends each connection after an answer."""
+        self.adds = b""
+        """Bytes after each answer, in the same packet."""
         self.most_answers = math.inf
         """On one connection. It is closed at the next request, as if it had been closed just before."""
         self.left = asyncio.Condition()
@@ -53,7 +55,7 @@ class Engine:
         await self.waits_for.wait()
         if number >= self.most_answers:
             return False
-        writer.write(ANSWER + (b"" if self.holds_back else b"ok"))
+        writer.write(ANSWER + (b"" if self.holds_back else b"ok") + self.adds)
         await writer.drain()
         return not self.hangs_up
 
@@ -129,6 +131,17 @@ def test_a_connection_that_the_engine_has_closed_is_opened_again():
             for number in range(3):
                 assert (await client.get("/")).content == b"ok"
                 await engine.wait_until_open(0)
+                assert engine.num_opened == number + 1
+
+    asyncio.run(run())
+
+
+def test_what_comes_after_an_answer_is_not_the_answer_to_the_next_request():
+    async def run():
+        async with engine_and_client() as (engine, client):
+            engine.adds = ANSWER + b"no"
+            for number in range(3):
+                assert (await client.get("/")).content == b"ok"
                 assert engine.num_opened == number + 1
 
     asyncio.run(run())

@@ -109,9 +109,11 @@ class EngineConnections(httpx.AsyncBaseTransport):
         self._open.add(connection)
         return connection
 
-    def _give_back(self, place: _Place, connection: httpx.AsyncHTTPTransport) -> None:
+    async def _give_back(self, place: _Place, connection: httpx.AsyncHTTPTransport) -> None:
         """A connection that has broken off is opened again by its next request."""
-        if connection in self._open:
+        if _has_unread(connection):
+            await self._give_up(connection)
+        elif connection in self._open:
             self._idle.setdefault(place, deque()).append(_Idle(connection, self._clock()))
 
     async def _give_up(self, connection: httpx.AsyncHTTPTransport) -> None:
@@ -140,7 +142,11 @@ class _Answer(httpx.AsyncByteStream):
     former request, and the next one wait for ever."""
 
     def __init__(
-        self, body: httpx.AsyncByteStream, *, give_back: Callable[[], None], give_up: Callable[[], Awaitable[None]]
+        self,
+        body: httpx.AsyncByteStream,
+        *,
+        give_back: Callable[[], Awaitable[None]],
+        give_up: Callable[[], Awaitable[None]],
     ) -> None:
         self._body = body
         self._give_back = give_back
@@ -159,6 +165,16 @@ class _Answer(httpx.AsyncByteStream):
             has_ended = self._is_whole
         finally:
             if has_ended:
-                self._give_back()
+                await self._give_back()
             else:
                 await self._give_up()
+
+
+def _has_unread(connection: httpx.AsyncHTTPTransport) -> bool:
+    """Whether more came than the answer, which httpcore would take for that to the next client's request. It is not
+    public; where it is not known, the connection is not used again."""
+    try:
+        pool = connection._pool  # noqa: SLF001
+        return any(one._connection._h11_state.trailing_data[0] for one in pool.connections)  # type: ignore[attr-defined]  # noqa: SLF001
+    except AttributeError:
+        return True
