@@ -222,16 +222,19 @@ def test_a_reset_that_the_server_has_lost_is_done_once_more(suite, server, tmp_p
     assert len([record for record in caplog.records if "gone back to a former epoch" in record.message]) == 1
 
 
+class Late(AsyncRedis):
+    """Gives one answer in the place of another."""
+
+    late = None
+
+    async def get(self, name):
+        answer = await super().get(name)
+        answer, self.late = answer if self.late is None else self.late, None
+        return answer
+
+
 def test_a_late_answer_resets_nothing(redis):
     """It tells the epoch before a reset that has reached the server since."""
-
-    class Late(AsyncRedis):
-        late = None
-
-        async def get(self, name):
-            answer = await super().get(name)
-            answer, self.late = self.late or answer, None
-            return answer
 
     async def ask():
         async with Late.from_url(redis["URL"]) as server:
@@ -248,6 +251,24 @@ def test_a_late_answer_resets_nothing(redis):
     former, now, generation = asyncio.run(ask())
     assert now != former
     assert generation == 1
+
+
+@pytest.mark.parametrize("answer", [b"", b"of a chunk"])
+def test_the_answer_to_another_question_resets_nothing(redis, answer):
+    async def ask():
+        async with Late.from_url(redis["URL"]) as server:
+            await server.flushdb()
+            client = RedisClient(server, namespace=bytes(16), family=b"", most_chunk_bytes=1, keep_s=60)
+            await client.probe()
+            (name,) = await server.keys("octavo:*")
+            before, server.late = await server.get(name), answer
+            await client.probe()
+            await client.probe()
+            return before, await server.get(name), client.generation
+
+    before, now, generation = asyncio.run(ask())
+    assert now == before
+    assert generation == 0
 
 
 def test_what_is_stored_after_a_reset_by_another_engine_is_found_by_a_third(suite, tmp_path):

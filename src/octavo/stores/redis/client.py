@@ -153,6 +153,10 @@ class RedisClient(RemoteClient):
         await self._take(await self._redis.get(self._family))
 
     async def _take(self, epoch: bytes | None) -> None:
+        """Enters the epoch that an answer told. Another one than before is asked for alone: the answer may be late, or
+        be that to another question, as where a proxy sends one reply too many."""
+        if self._epoch and epoch != self._epoch:
+            epoch = await self._redis.get(self._family)
         if epoch is None:  # a new server, or one that has lost its data: no engine finds what was stored before
             if self._description is not None:
                 self._description.renew()
@@ -167,11 +171,7 @@ class RedisClient(RemoteClient):
         self._enter(await self._leave_former() if epoch in self._former else epoch)
 
     async def _leave_former(self) -> bytes:
-        """The present epoch, where an answer told a former one. It may have been late. If it was not, the server has
-        lost a reset, as after a failover or a restart from a snapshot: the reset is done once more."""
-        epoch = await self._redis.get(self._family)
-        if epoch is not None and epoch not in self._former:
-            return bytes(epoch)
+        """The server has lost a reset, as after a failover or a restart from a snapshot: it is done once more."""
         epoch = token_hex(8).encode()
         await self._redis.set(self._family, epoch)
         self._say_once(_IS_BACK)

@@ -125,17 +125,14 @@ class RedisKeeper(StoreKeeper):
         of it was there before, is former for ever."""
         found = {name: parts for name in names if (parts := _NAME.fullmatch(name))}
         families = sorted({parts[1] for parts in found.values()})
-        with self._understanding(), self._redis.pipeline(transaction=False) as pipeline:
-            for name in found:
-                pipeline.memory_usage(name)
-            for family in families:
-                pipeline.get(family)
-            answers = pipeline.execute()
-            marks = {
-                family: bytes(memoryview(mark or b""))[:32].hex()
-                for family, mark in zip(families, answers[len(found) :], strict=True)
-            }
-            sizes = {name: None if size is None else int(size) for name, size in zip(found, answers, strict=False)}
+        with self._understanding():
+            with self._redis.pipeline(transaction=False) as pipeline:
+                for name in found:
+                    pipeline.memory_usage(name)
+                answers = pipeline.execute()
+            sizes = {n: None if size is None else int(size) for n, size in zip(found, answers, strict=True)}
+            # each alone: no answer to another question may pass for an epoch, as all others are deleted
+            marks = {family: bytes(memoryview(self._redis.get(family) or b""))[:32].hex() for family in families}
         for name in names:
             if (parts := found.get(name)) is None:
                 yield None
