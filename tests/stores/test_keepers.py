@@ -59,6 +59,20 @@ class TestFolder(ObjectsKeeperSuite):
         with self.keeper(spec) as keeper:
             assert list(keeper.entries()) == [whole]
 
+    def test_ages_are_by_the_clock_of_the_folder(self, tmp_path, monkeypatch):
+        spec = self.make_spec(tmp_path)
+        self.fill(spec)
+        with self.keeper(spec) as keeper:
+            (whole,) = filter(None, keeper.entries())
+        half = tmp_path / "store" / f"{whole.name}#1"
+        half.write_bytes(b"half of an object")
+        ahead_s = time.time() + 2 * 86400
+        monkeypatch.setattr(time, "time", lambda: ahead_s)
+        assert run(["store", "gc", spec.config.url, "--older-than", "1d"]) == 0
+        with self.keeper(spec) as keeper:
+            assert list(keeper.entries()) == [whole]
+        assert half.exists()
+
     def test_nothing_that_others_put_there_is_in_the_way(self, tmp_path, capsys):
         spec = self.make_spec(tmp_path)
         self.fill(spec)

@@ -2,7 +2,6 @@
 
 import json as json_module
 import os
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -131,11 +130,12 @@ def gc(
     """Delete what resets left behind, what is too old, and the oldest of what is too much. Engines go on meanwhile."""
     most_bytes = None if size is None else bytes_of("--size", size)
     with naming("--older-than"):
-        now_s = int(time.time())
-        before_s = 0 if older_than is None else int(now_s - parse_seconds(older_than))
+        age_s = None if older_than is None else parse_seconds(older_than)
     with _opened(spec) as keeper:
         if keeper.own_expiry and (size or older_than):
             raise InputError(keeper.own_expiry)
+        now_s = int(keeper.now_s())
+        before_s = 0 if age_s is None else int(now_s - age_s)
         inventory = _count(keeper, namespace)
         if num_bytes := inventory.bytes_ahead(now_s):
             write_output(
@@ -197,7 +197,7 @@ def warm(
             raise InputError(f"{keeper.url} does not tell which chunks are the newest: give the url of an object store")
         found = _of_one_namespace(keeper, namespace)
         with _telling("to copy", keeper) as tell:
-            chosen, damaged = choose_newest(keeper, found, config, time.time(), tell)
+            chosen, damaged = choose_newest(keeper, found, config, keeper.now_s(), tell)
         shares[Outcome.DAMAGED] = total_of(damaged)
         if chosen and not dry_run:
             disk_namespace, envelopes = envelopes_of(keeper, found[0], cipher)

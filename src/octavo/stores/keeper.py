@@ -3,6 +3,7 @@
 Names alone tell the content: counting and deleting need no key and no byte of a chunk.
 """
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -61,6 +62,10 @@ class StoreKeeper(ABC):
     def drop_descriptions(self, staying: Collection[str]) -> None:  # noqa: B027 - see `describe`
         """Deletes what describes other namespaces than these, if they have nothing now: an engine may have stored there
         since they were listed."""
+
+    def now_s(self) -> float:
+        """Seconds since 1970: by the clock that dates items, where it can be asked, and else by this machine's."""
+        return time.time()
 
     @abstractmethod
     def asking(self) -> AbstractContextManager[None]:
