@@ -82,6 +82,13 @@ def test_what_is_young_or_has_another_name_or_leads_elsewhere_stays(here):
         assert all(path.exists() for path in (young, other, elsewhere, link, pipe))
 
 
+def test_what_a_clock_has_dated_that_was_ahead_is_old(here):
+    ahead = here / "octavo-test-ahead"
+    ahead.mkdir()
+    os.utime(ahead, (0, time.time() + 3600))
+    assert find_old(here, "octavo-test-") == [ahead]
+
+
 def test_a_persons_own_folder_of_that_name_stays(here):
     own = here / "octavo-test-notes"
     own.mkdir()

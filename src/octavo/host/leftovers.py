@@ -54,5 +54,6 @@ def is_unlocked(path: Path) -> bool:
 def _is_ours(path: Path, older_than_s: float) -> bool:
     with suppress(OSError):
         status = path.lstat()
-        return status.st_uid == os.geteuid() and time.time() - status.st_mtime >= older_than_s
+        age_s = abs(time.time() - status.st_mtime)  # the clock that dated it may have been ahead, and was set back
+        return status.st_uid == os.geteuid() and age_s >= older_than_s
     return False
