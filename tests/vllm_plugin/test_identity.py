@@ -152,6 +152,13 @@ def test_a_model_that_changed_since_the_engine_began_is_no_identity(tmp_path):
         digest(model, digests=tmp_path, started_ns=stamp_weights(model).changed_ns)
 
 
+def test_a_model_that_was_written_by_a_clock_ahead_is_touched(tmp_path, monkeypatch):
+    model, before_ns = save(tmp_path / "a"), time.time_ns() - 3600 * 10**9
+    monkeypatch.setattr(time, "time_ns", lambda: before_ns)
+    with pytest.raises(WeightsChangedError, match=r"a date in the future.*, touch them"):
+        digest(model, digests=tmp_path, started_ns=before_ns)
+
+
 def test_a_model_that_vllm_downloaded_elsewhere(tmp_path):
     pytest.importorskip("huggingface_hub", reason="needs the engine: pip install 'octavo[engine]'")
     folder = tmp_path / "models--some--body"

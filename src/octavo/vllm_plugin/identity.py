@@ -1,6 +1,7 @@
 """The identity under which an engine's chunks may be found again, and whether they may be kept at all."""
 
 import os
+import time
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -125,6 +126,11 @@ def digest_models(reports: Sequence[RankReport], digests: Path | None) -> list[b
 
 def _digest_model(folder: Path, digests: Path | None, started_ns: int) -> bytes:
     loaded = stamp_weights(folder)
+    if loaded.changed_ns > time.time_ns() + _CLOCKS_DIFFER_NS:
+        raise WeightsChangedError(
+            f"{folder}: files have a date in the future, by a clock that was ahead, so nobody knows whether they were "
+            "written after the engine began to start: set the clocks alike, touch them, and start it again"
+        )
     if loaded.changed_ns > started_ns - _CLOCKS_DIFFER_NS:
         raise WeightsChangedError(
             f"{folder}: files were written after the engine began to start, so nobody knows which of them it has: "
