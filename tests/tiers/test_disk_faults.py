@@ -464,6 +464,19 @@ def test_what_is_in_an_open_file_that_was_deleted_is_not_called_durable(disk, mo
     assert disk.open().found(range(3)) == [ALL_BLOCKS] * 3
 
 
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_file_system_that_counts_no_links(disk, monkeypatch, is_deleted):
+    tell = os.fstat
+    monkeypatch.setattr(os, "fstat", lambda fd: os.stat_result([*tell(fd)[:3], 0, *tell(fd)[4:]]))
+    driver = disk.open()
+    driver.store(tier_driver.chunks(range(3)))
+    if is_deleted:
+        for file in disk.segments():
+            file.unlink()
+    assert driver.tier.flush(60.0) is not is_deleted
+    assert driver.load(tier_driver.chunks(range(3))) == (set(range(3)) if is_deleted else set())
+
+
 def delete(folder):
     """As often as it takes: the tier's thread may write a file between the listing and the folder's end."""
     while folder.exists():

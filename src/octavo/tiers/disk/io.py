@@ -210,9 +210,14 @@ class DiskIO:
     def sync(self, fd: int) -> None:
         os.fdatasync(fd)
 
-    def is_linked(self, fd: int) -> bool:
-        """False if the file was deleted while it was open."""
-        return os.fstat(fd).st_nlink > 0
+    def is_linked(self, fd: int, name: str) -> bool:
+        """False if the file was deleted while it was open. Some file systems in user space count no links."""
+        opened = os.fstat(fd)
+        if opened.st_nlink:
+            return True
+        with suppress(FileNotFoundError):
+            return os.path.samestat(opened, self.status(name))
+        return False
 
     def rename(self, old: str, new: str) -> None:
         os.rename(old, new, src_dir_fd=self._directory, dst_dir_fd=self._directory)

@@ -296,7 +296,7 @@ class Writer:
         try:
             with self.ticket:
                 file_bytes = write_summary(self._io, self._fd, segment, self._namespace, self._family)
-                self._check_is_linked(self._fd)
+                self._check_is_linked(self._fd, segment)
         except OSError as error:
             self._break(segment, error)
         else:
@@ -347,7 +347,7 @@ class Writer:
                     assert self._fd is not None, "an open segment has a file"
                     if self._num_unsynced:
                         self._io.sync(self._fd)
-                    self._check_is_linked(self._fd)
+                    self._check_is_linked(self._fd, segment)
                 if segment is None or not self._num_unsynced:
                     self._reports.put(FolderSeen(self._ledger.used_bytes, usable_bytes(self._io.space())))
                     return True
@@ -361,9 +361,9 @@ class Writer:
         self._reports.put(SegmentSynced(segment, self._num_entries))
         return True
 
-    def _check_is_linked(self, fd: int) -> None:
+    def _check_is_linked(self, fd: int, segment: Segment) -> None:
         """OSError if the open segment was deleted: whatever was written and synced there, nobody finds it."""
-        if not self._io.is_linked(fd):
+        if not self._io.is_linked(fd, segment_name(segment.number)):
             raise FileNotFoundError(errno.ENOENT, "a segment's file was deleted")
 
     def _break(self, segment: Segment, error: OSError, *, is_gone: bool = False) -> None:
