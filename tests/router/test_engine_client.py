@@ -26,7 +26,9 @@ class BehindAProxy(BaseHTTPRequestHandler):
         self.say(200 if self.path in answers else 404, answers.get(self.path, b"{}"))
 
     def do_POST(self):
-        self.rfile.read(int(self.headers["content-length"]))
+        if b"hang up" in self.rfile.read(int(self.headers["content-length"])):
+            self.close_connection = True
+            return
         self.server.cookies.append(self.headers["cookie"])
         self.say(self.server.status if self.path.endswith("/completions") else 404, ANSWER)
 
@@ -74,11 +76,20 @@ def test_a_status_that_http_has_not_is_a_bad_gateway(running, caplog, status, to
     assert not [record for record in caplog.records if record.exc_info]
 
 
+def test_a_request_that_breaks_off_takes_no_engine_from_others(running):
+    answers = ask(running(Engine()), running, ["Hello", "hang up", "Hello", "hang up", "Hello"])
+    assert [answer.status_code for answer in answers] == [200, 502, 200, 502, 200]
+
+
 def ask_twice(engine, running):
+    return ask(engine, running, [[5], [5]])
+
+
+def ask(engine, running, prompts):
     router = running(RunningRouter([f"http://127.0.0.1:{engine.server.server_port}"]))
     router.wait_until(lambda seen: seen["engines"][0]["is_reachable"])
     with closing(router.client()) as client:
-        return [client.post("/v1/completions", json={"model": "model", "prompt": [5]}) for _ in range(2)]
+        return [client.post("/v1/completions", json={"model": "model", "prompt": prompt}) for prompt in prompts]
 
 
 @pytest.mark.parametrize(("config", "most"), [(RouterConfig(engines=("http://a:1",)), 372), (HttpConfig(), 744)])

@@ -48,6 +48,7 @@ _logger = logging.getLogger(__name__)
 HEALTH_INTERVAL_S = 1.0
 NAMES_INTERVAL_S = 10.0
 _HEALTH_TIMEOUT_S = 5.0
+_ANSWERED_LATELY_S = 10.0
 _MOST_BYTES_OF_FACTS = 16 << 20
 _TELL_LACK_EVERY_S = 60.0
 _MOST_NAMED = 20
@@ -222,6 +223,13 @@ class Fleet:
         engine breaks many requests: the first of them tells it."""
         if member.is_reachable:
             member.lose(problem)
+
+    def broke(self, member: Member, error: Exception) -> None:
+        """A request broke off. That may be the request's own doing, so that one client could take all engines from the
+        others: an engine that has answered lately is only asked for its health, as ever."""
+        has_answered = time.monotonic() < member.answered_at + _ANSWERED_LATELY_S
+        if not has_answered or isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
+            self.missed(member, reason_of(error))
 
     def lacks_connection(self, member: Member, error: Exception) -> bool:
         """Whether it is the router that could open no connection to an engine, which is as well as before then."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 from dataclasses import dataclass, field
 
 from octavo.router.address import EngineAddress
@@ -34,6 +35,8 @@ class Member:
     """The index with its blocks; None while nothing is known of them."""
     requests: set[asyncio.Timeout] = field(default_factory=set)
     """The requests under way there. They end when the engine does."""
+    answered_at: float = -math.inf
+    """When the last whole answer had come from it, by `time.monotonic`."""
     learns_plan: bool = False
     """Whether the engine does not tell its plan, so that the knowledge of its blocks is "at most"."""
     renders: bool = False

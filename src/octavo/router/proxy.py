@@ -135,11 +135,12 @@ class Proxy:
                     self._fleet.placement.first_token(sent, now)
                     self._note_first_token(now - request.came_at)
                 await exchange.relay(_status_of(answer), [*_handed_back(answer), *told], pieces)
+            member.answered_at = time.monotonic()
         except httpx.HTTPError as error:
             if self._fleet.lacks_connection(member, error):
                 gone = overloaded("the router can open no more connections; try again later")
             else:
-                self._fleet.missed(member, reason_of(error))
+                self._fleet.broke(member, error)
                 gone = _gone(member, error)
             raise (gone if exchange.has_begun else _TryAnotherError(gone)) from error
 
