@@ -4,10 +4,12 @@ The program in the process is the test's own: what it reads of a name is the nam
 """
 
 import asyncio
+import gc
 import os
 
 import pytest
 
+from octavo.stores.client import StoreDownError
 from octavo.stores.loop import LoopThread
 from octavo.stores.mooncake.process import LibraryProcess
 
@@ -28,7 +30,10 @@ for line in sys.stdin:
     for name, size in zip(request["names"], request["sizes"]):
         memory[at : at + size] = name[:size].encode()
         at += size
-    print(json.dumps({"lane": request["lane"], "codes": request["sizes"]}), flush=True)
+    answer = json.dumps({"lane": request["lane"], "codes": request["sizes"]})
+    if request["do"] == "die":
+        sys.exit(print(answer[:9], end="", flush=True))
+    print(answer, flush=True)
     os.write(told, b".")
     if request["do"] == "pause":
         os.read(goes_on, 1)
@@ -121,6 +126,17 @@ def test_a_caller_that_leaves_before_its_request_is_sent(run):
         await check_lanes(library)
 
     run(leave)
+
+
+def test_a_process_that_ends_in_the_middle_of_an_answer_is_started_again(run, caplog):
+    async def die(library):
+        with pytest.raises(StoreDownError, match="its process has ended"):
+            await library.read("die", [("name 000", NAME_BYTES)])
+        await check_lanes(library)
+        gc.collect()  # asyncio tells then of errors that nobody took
+
+    run(die)
+    assert not caplog.records
 
 
 def test_it_leaves_the_pool_when_the_tier_is_closed(tmp_path, program):

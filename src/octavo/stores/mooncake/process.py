@@ -196,13 +196,14 @@ class _Process:
         self.requests.write(json.dumps(what).encode() + b"\n")
         await self.requests.drain()
 
-    async def answer(self) -> dict[str, Any]:
-        """An answer; None when the process has ended."""
+    async def answer(self) -> dict[str, Any] | None:
+        """An answer; None when the process has ended, which may be in the middle of one."""
         try:
-            line = await self.answers.readline()
-        except OSError:
-            line = b""
-        return json.loads(line) if line else {}
+            line = await self.answers.readuntil(b"\n")
+        except (OSError, asyncio.IncompleteReadError):
+            return None
+        answer: dict[str, Any] = json.loads(line)
+        return answer
 
     def end(self) -> None:
         self.requests.close()
