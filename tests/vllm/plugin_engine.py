@@ -415,15 +415,17 @@ def scenario_images(model: str, transfer: dict[str, Any]) -> dict[str, Any]:
     return report
 
 
-def scenario_named_image(model: str, transfer: dict[str, Any], colour: str) -> dict[str, Any]:
+def scenario_named_image(
+    model: str, transfer: dict[str, Any], colour: str, uuid: str | None, **options: Any
+) -> dict[str, Any]:
     """An image under a client's name twice, and a prompt without one: answers, and tokens that were not computed."""
-    llm = start(model, transfer, skip_tokenizer_init=False, limit_mm_per_prompt={"image": 1})
+    llm = start(model, transfer, skip_tokenizer_init=False, limit_mm_per_prompt={"image": 1}, **options)
     below = Offloading(llm)
     text = [max(5, token) for token in tokens(PROMPT_TOKENS, 10)]
     named = {
         "prompt_token_ids": [4, *text],
         "multi_modal_data": {"image": Image.new("RGB", (28, 28), colour)},
-        "multi_modal_uuids": {"image": ["pic-1"]},
+        "multi_modal_uuids": {"image": [uuid]},
     }
     sampling = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True, detokenize=False)
     answers, found = [], []

@@ -290,9 +290,23 @@ def test_images_part_requests_and_how_they_are_read_parts_engines(tmp_path: Path
 def test_images_that_clients_name_stay_in_memory(tmp_path: Path) -> None:
     disk = {"disk": str(tmp_path / "disk"), "disk_size": "64MiB", "digests": str(tmp_path)}
     engine = {"model": make_image_model(tmp_path / "model"), "transfer": transfer_config(memory="8MiB", **disk)}
-    red, blue = (play("named_image", colour=colour, **engine) for colour in ("red", "blue"))
+    red, blue = (play("named_image", colour=colour, uuid="pic-1", **engine) for colour in ("red", "blue"))
     assert red["found"] == [0, NUM_HIT, 0]
     assert blue["found"] == [0, NUM_HIT, NUM_HIT]  # the prompt without an image is found on disk
+    assert red["answers"][0] != blue["answers"][0]
+    assert red["answers"][2] == blue["answers"][2]
+
+
+@pytest.mark.every_vllm
+def test_images_that_vllm_numbers_stay_in_memory(tmp_path: Path) -> None:
+    """Without caches of its own vLLM reads no image to name it, and begins to count anew in each process."""
+    disk = {"disk": str(tmp_path / "disk"), "disk_size": "64MiB", "digests": str(tmp_path)}
+    transfer = transfer_config(memory="8MiB", keep_media=True, **disk)
+    caches = {"enable_prefix_caching": False, "mm_processor_cache_gb": 0}
+    engine = {"model": make_image_model(tmp_path / "model"), "transfer": transfer, "uuid": None, **caches}
+    red, blue = (play("named_image", colour=colour, **engine) for colour in ("red", "blue"))
+    assert red["found"] == [0, 0, 0]
+    assert blue["found"] == [0, 0, NUM_HIT]  # the prompt without an image is found on disk
     assert red["answers"][0] != blue["answers"][0]
     assert red["answers"][2] == blue["answers"][2]
 

@@ -88,6 +88,8 @@ class RankReport(msgspec.Struct, frozen=True, kw_only=True):
     hash_algorithm: str
     takes_media: bool = False
     """Whether prompts may have images, audio or video."""
+    why_media_not_kept: str = ""
+    """Why no such prompt may outlive the process, whatever clients do; empty if it may."""
     stores: bool = True
     """Whether the engine stores what it computes. An engine that only decodes what others have prefilled does not."""
     why_not_kept: str = ""

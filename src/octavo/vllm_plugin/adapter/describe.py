@@ -71,6 +71,7 @@ def describe_rank(
         started_ns=process_started_ns(),
         hash_algorithm=vllm_config.cache_config.prefix_caching_hash_algo,
         takes_media=vllm_config.model_config.multimodal_config is not None,
+        why_media_not_kept=tell_why_media_not_kept(vllm_config),
         stores=_is_producer(vllm_config),
         why_not_kept=tell_why_not_kept(vllm_config),
         why_not_resumed=tell_why_not_resumed(vllm_config.model_config, kv_cache_config),
@@ -167,6 +168,18 @@ def tell_why_not_kept(vllm_config: VllmConfig) -> str:
     if vllm_config.weight_transfer_config is not None:
         return "weights come into the running engine, and the next one begins with the folder's: serve without that"
     return ""
+
+
+def tell_why_media_not_kept(vllm_config: VllmConfig) -> str:
+    """Why no prompt with images, audio or video may outlive the engine, whatever clients do; empty if it may. Without a
+    cache of its own vLLM reads no image to name it."""
+    media = vllm_config.model_config.multimodal_config
+    if media is None or media.mm_processor_cache_gb or vllm_config.cache_config.enable_prefix_caching:
+        return ""
+    return (
+        "without prefix caching and with --mm-processor-cache-gb 0 vLLM numbers them from its start, and the next "
+        "process gives their numbers to others: leave one of the two settings out"
+    )
 
 
 def tell_why_not_resumed(model: ModelConfig, kv_cache_config: KVCacheConfig) -> str:

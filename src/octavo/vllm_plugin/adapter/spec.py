@@ -200,7 +200,12 @@ class OctavoOffloadingSpec(OffloadingSpec):
             logger.warning("Octavo: %s", reason)
 
     def _keeps_media(self, report: RankReport, *, has_tiers: bool) -> bool:
-        if self._plugin.keeps_media or not (has_tiers and report.takes_media):
+        if not (has_tiers and report.takes_media):
+            return True
+        if reason := report.why_media_not_kept:
+            logger.warning("Octavo keeps prompts with images, audio or video in memory only: %s", reason)
+            return False
+        if self._plugin.keeps_media:
             return True
         logger.warning(
             "Octavo keeps prompts with images, audio or video in memory only: clients may name these, and another one "
