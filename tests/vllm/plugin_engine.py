@@ -8,6 +8,7 @@ rounded.
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -407,6 +408,31 @@ def scenario_adapters(model: str, adapters: list[str], transfer: dict[str, Any])
     return report
 
 
+def scenario_replaced_adapter(model: str, adapter: str, other: str, transfer: dict[str, Any]) -> dict[str, Any]:
+    """A prompt with an adapter, which is loaded again, and then after its files were replaced; before each question the
+    device has forgotten all."""
+    llm = start(model, transfer, enable_lora=True, max_loras=1, max_lora_rank=8)
+    below = Offloading(llm)
+    sampling = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True, detokenize=False)
+    request = LoRARequest("a", 1, adapter)
+    again = LoRARequest("a", 1, adapter, load_inplace=True)
+
+    def ask() -> tuple[list[int], int]:
+        below.forget_device()
+        prompt = {"prompt_token_ids": tokens(PROMPT_TOKENS, 10)}
+        (output,) = llm.generate([prompt], sampling, use_tqdm=False, lora_request=request)
+        return list(output.outputs[0].token_ids), output.num_cached_tokens or 0
+
+    report: dict[str, Any] = {"first": ask()}
+    llm.llm_engine.add_lora(again)
+    report["loaded_again"] = ask()
+    shutil.copytree(other, adapter, dirs_exist_ok=True)
+    llm.llm_engine.add_lora(again)
+    report["other"], report["memory"] = ask(), ask()
+    below.adapter.shutdown()
+    return report
+
+
 def scenario_images(model: str, transfer: dict[str, Any]) -> dict[str, Any]:
     """One prompt with one image, and with another; then in engines that read images in another way, and in the same."""
     report = {"first": serve_images(model, transfer)}
@@ -478,6 +504,7 @@ SCENARIOS: dict[str, Callable[..., dict[str, Any]]] = {
     "session": scenario_session,
     "hinted": scenario_hinted,
     "adapters": scenario_adapters,
+    "replaced_adapter": scenario_replaced_adapter,
     "images": scenario_images,
     "named_image": scenario_named_image,
     "stress": scenario_stress,

@@ -274,6 +274,18 @@ def test_adapters_part_requests(llama: Served, tmp_path: Path) -> None:
     assert seen["media"] == ["memory"]  # an adapter is known by its name only, which is not enough for a disk
 
 
+@pytest.mark.every_vllm
+def test_an_adapter_whose_files_were_replaced_finds_nothing_of_the_former(llama: Served, tmp_path: Path) -> None:
+    """vLLM knows an adapter by its name and path."""
+    adapters = [make_adapter(tmp_path / name, seed) for seed, name in enumerate(("a", "b"))]
+    named = {"adapter": adapters[0], "other": adapters[1]}
+    seen = play("replaced_adapter", model=llama.model, transfer=transfer_config(memory="8MiB"), **named)
+    assert seen["first"][1] == seen["other"][1] == 0
+    assert seen["loaded_again"] == [seen["first"][0], NUM_HIT]
+    assert seen["memory"] == [seen["other"][0], NUM_HIT]
+    assert seen["other"][0] != seen["first"][0]
+
+
 def test_images_part_requests_and_how_they_are_read_parts_engines(tmp_path: Path) -> None:
     disk = {"disk": str(tmp_path / "disk"), "disk_size": "64MiB", "digests": str(tmp_path)}
     transfer = transfer_config(memory="8MiB", keep_media=True, **disk)

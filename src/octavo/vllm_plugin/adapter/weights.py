@@ -7,11 +7,18 @@ from functools import wraps
 from types import FrameType
 from typing import Any
 
+from vllm.lora.utils import get_adapter_absolute_path
+
 from octavo.chunks import OffloadKey
+from octavo.errors import OctavoError
+from octavo.namespace import stamp_weights
 from octavo.offload import OffloadingManager
 from octavo.vllm_plugin.adapter.request import RequestState
 
 logger = logging.getLogger(__name__)
+
+_MOST_ADAPTERS = 10_000
+"""The most adapters whose files are remembered. Then all are forgotten, and so is what memory has."""
 
 
 class LoadedWeights:
@@ -48,8 +55,9 @@ class LoadedWeights:
 
 
 def watch_weights(frame: FrameType | None, changed: Callable[[], None]) -> bool:
-    """Calls `changed` before each load from now on. `frame` is one that vLLM's model runner has called, directly or
-    not: vLLM shows it nowhere else. False if there is none."""
+    """Calls `changed` before each load of the model's weights from now on, and after each load of an adapter that had
+    others before. `frame` is one that vLLM's model runner has called, directly or not: vLLM shows it nowhere else.
+    False if there is none."""
     runner = _find_runner(frame)
     if runner is None:
         return False
@@ -57,6 +65,9 @@ def watch_weights(frame: FrameType | None, changed: Callable[[], None]) -> bool:
         load = getattr(owner, name, None)
         if load is not None:
             setattr(owner, name, _told(load, changed))
+    adapters = getattr(runner, "lora_manager", None)
+    if adapters is not None:
+        adapters.add_adapter = _told_of_others(adapters, changed)
     return True
 
 
@@ -76,3 +87,36 @@ def _told(load: Callable[..., Any], changed: Callable[[], None]) -> Callable[...
         return load(*arguments, **named)
 
     return told
+
+
+def _told_of_others(adapters: Any, changed: Callable[[], None]) -> Callable[[Any], bool]:
+    """`add_adapter` of vLLM's manager of adapters, which loads those that it has not. Block hashes have an adapter's
+    name and path alone, so it is the stamps of its files that tell whether the same name and path now mean others.
+    Where there are no files, each load counts as another one."""
+    add = adapters.add_adapter
+    stamps_of: dict[tuple[str, str], object] = {}
+
+    @wraps(add)
+    def told(request: Any) -> bool:
+        if request.lora_int_id in adapters.list_adapters() and not request.load_inplace:
+            return bool(add(request))
+        stamps = _stamps_of(request)
+        added: bool = add(request)
+        name = (request.lora_name, request.lora_path)
+        is_full = len(stamps_of) >= _MOST_ADAPTERS
+        if is_full or (name in stamps_of and (stamps is None or stamps != stamps_of[name])):
+            changed()
+        if is_full:
+            stamps_of.clear()
+        stamps_of[name] = stamps
+        return added
+
+    return told
+
+
+def _stamps_of(request: Any) -> object:
+    """None if the adapter is in no folder."""
+    try:
+        return stamp_weights(get_adapter_absolute_path(request.lora_path)).files
+    except (OctavoError, OSError):
+        return None
