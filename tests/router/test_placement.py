@@ -102,6 +102,7 @@ def test_in_a_quiet_fleet_a_part_of_a_prompt_is_worth_no_more_wait_than_it_spare
 def test_an_engine_whose_next_answer_is_overdue_keeps_others_waiting_as_long(placement):
     """It has more to compute than was thought, or stands still."""
     known = prompt(resumes={"b": 1984})
+    answer(placement, "c", 16, 0.008)
     sent = placement.send(placement.choose(known, ENGINES, 0.0), known, 0.0)
     assert placement.choose(known, ENGINES, 0.5).engine == "b"
     late = placement.choose(known, ENGINES, 5.0)
@@ -111,9 +112,18 @@ def test_an_engine_whose_next_answer_is_overdue_keeps_others_waiting_as_long(pla
     assert placement.choose(known, ENGINES, 5.0).engine == "b"
 
 
+def test_nothing_is_overdue_where_nobody_tells_of_first_tokens(placement):
+    """As a Gateway need not."""
+    known = prompt(resumes={"b": 1984})
+    placement.end(placement.send(placement.choose(known, ENGINES, 0.0), known, 0.0))
+    placement.send(placement.choose(known, ENGINES, 0.0), known, 0.0)
+    assert placement.choose(known, ENGINES, 5.0).engine == "b"
+
+
 def test_what_a_later_request_has_overtaken_is_not_overdue(placement):
     """It may be less urgent."""
     known = prompt(resumes={"b": 1984})
+    answer(placement, "c", 16, 0.008)
     placement.send(placement.choose(known, ["b"], 0.0), known, 0.0)
     later = placement.send(placement.choose(known, ["b"], 1.0), known, 1.0)
     placement.first_token(later, 1.1)

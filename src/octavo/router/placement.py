@@ -279,6 +279,9 @@ class Placement:
         self._computed = _Computed(tokens=1.0, seconds=1.0 / _FIRST_RATE)
         """The computed tokens of all engines."""
         self._arrivals = _Arrivals()
+        self._hears_first_tokens: bool | None = None
+        """Whether anybody tells of them, as not every proxy does. None until one has been told, or a request has ended
+        without."""
         self._random = random
         self._most_per_engine = math.inf if most_per_engine is None else most_per_engine
         self._engine_of: OrderedDict[str, str] = OrderedDict()
@@ -344,7 +347,7 @@ class Placement:
         )
         through_all = (1 + load.num_requests) / (1 + load.num_requests - load.others.requests)
         self._arrivals.add(now, requests=through_all, computing_s=prefill_tokens / load.rate)
-        load.add(reservation, is_told=is_told)
+        load.add(reservation, is_told=is_told and self._hears_first_tokens is not False)
         if prompt.session is not None:
             self._engine_of[prompt.session] = choice.engine
             self._engine_of.move_to_end(prompt.session)
@@ -354,6 +357,7 @@ class Placement:
 
     def first_token(self, reservation: Reservation, now: float) -> None:
         """The engine has begun to answer."""
+        self._hears_first_tokens = True
         if reservation.has_begun:
             return
         reservation.load.begin(reservation)
@@ -366,6 +370,8 @@ class Placement:
 
     def end(self, reservation: Reservation) -> None:
         """The request has ended, in whatever way."""
+        if self._hears_first_tokens is None:
+            self._hears_first_tokens = False
         reservation.load.begin(reservation)
         reservation.load.num_requests -= 1
 
