@@ -1,5 +1,6 @@
 """What a person may write, and what is refused."""
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import pytest
 import octavo.vllm_plugin
 from octavo.errors import InputError
 from octavo.recording import RequestRecorder
-from octavo.vllm_plugin.config import PluginConfig, find_replica
+from octavo.vllm_plugin.config import PluginConfig, find_replica, left_behind
 
 FULL = {
     "spec_name": "OctavoOffloadingSpec",
@@ -110,6 +111,24 @@ def test_each_replica_has_a_folder_of_its_own():
     first, second = (PluginConfig.from_extra_config(FULL, replica=replica) for replica in range(2))
     assert first.offload.tiers[0].config.path == Path("/nvme/octavo/replica-0")
     assert second.offload.tiers[0].config.path == Path("/nvme/octavo/replica-1")
+
+
+def test_folders_that_engines_in_another_number_have_left_are_found(tmp_path):
+    """Nobody reads them any more, and they would take their room for ever."""
+    disk = {"type": "disk", "path": str(tmp_path), "size": "1GiB"}
+    (folder,) = PluginConfig.from_extra_config({"memory": "1GiB", "tiers": [{"type": "zstd", "tier": disk}]}).folders
+    assert (left_behind([folder], None), left_behind([folder], 0)) == ([], [])
+    replicas = [folder / f"replica-{number}" for number in range(3)]
+    for path in (folder, *replicas):
+        path.mkdir(exist_ok=True)
+        (path / "lock").touch()
+        (path / "segment-000000000001.octavo").touch()
+    replicas[2].joinpath("segment-000000000001.octavo").unlink()
+    assert left_behind([folder], None) == replicas[:2]
+    assert left_behind([folder], 0) == [folder]
+    with (replicas[0] / "lock").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)  # as an engine that runs does
+        assert left_behind([folder], None) == replicas[1:2]
 
 
 @pytest.mark.parametrize(

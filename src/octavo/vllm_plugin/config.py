@@ -10,7 +10,7 @@ store that engines share, by its url or with its settings: {"url": "s3://bucket/
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,9 +19,12 @@ from msgspec import Meta
 
 from octavo.chunks import MOST_BLOCKS_PER_CHUNK
 from octavo.errors import InputError
+from octavo.host import is_unlocked
 from octavo.offload import OffloadConfig
 from octavo.recording import RECORDING_BYTES, name_part
 from octavo.settings import Count, Settings, Size, with_home
+
+_REPLICA = "replica-"
 
 
 class _ExtraConfig(Settings, frozen=True, kw_only=True):
@@ -89,6 +92,8 @@ class PluginConfig:
     new one beside it."""
     record_bytes: int = RECORDING_BYTES
     """The most that such a file takes."""
+    folders: Sequence[Path] = ()
+    """The folders of tiers as they were written; an engine among several has its own below each."""
     says_why: bool = False
     """Whether the log has a line for each request that ends: the chunks that it asked the tiers for and did not get."""
 
@@ -100,7 +105,7 @@ class PluginConfig:
         tiers, record = asked.all_tiers(), asked.record
         if replica is not None:
             tiers = [_of_replica(tier, replica) for tier in tiers]
-            record = record and name_part(record, f"replica-{replica}")
+            record = record and name_part(record, f"{_REPLICA}{replica}")
         config = OffloadConfig.from_mapping({**asked.of_offload(), "tiers": tiers})
         return cls(
             offload=config,
@@ -108,6 +113,7 @@ class PluginConfig:
             keeps_media=asked.keep_media,
             record=record,
             record_bytes=asked.record_size,
+            folders=list(_folders_of(asked.all_tiers())),
             says_why=asked.why,
         )
 
@@ -118,6 +124,22 @@ def find_replica(engine_id: str, index: int, num_replicas: int) -> int | None:
     return index if num_replicas > 1 or re.search(r"_dp\d+$", engine_id) else None
 
 
+def left_behind(folders: Sequence[Path], replica: int | None) -> list[Path]:
+    """What engines in another number have left: folders of replicas below that of an engine which is alone, or chunks
+    beside the folders of replicas. No engine of this number reads them, and no budget counts them."""
+    possible = folders if replica is not None else [own for folder in folders for own in folder.glob(f"{_REPLICA}*")]
+    return sorted(path for path in possible if is_unlocked(path / "lock") and any(path.glob("*.octavo")))
+
+
+def _folders_of(tiers: Any) -> Iterator[Path]:
+    for tier in tiers:
+        if isinstance(tier, Mapping):
+            path = tier.get("path")
+            if isinstance(path, str) and path:
+                yield Path(path)
+            yield from _folders_of([tier.get("tier")])
+
+
 def _of_replica(tier: Any, replica: int) -> Any:
     """The tier with its path, or that of the tier within it, moved to a folder of the replica's own. What is no path is
     left, to be refused."""
@@ -126,7 +148,7 @@ def _of_replica(tier: Any, replica: int) -> Any:
     own = dict(tier)
     path = own.get("path")
     if isinstance(path, str) and path:
-        own["path"] = str(Path(path) / f"replica-{replica}")
+        own["path"] = str(Path(path) / f"{_REPLICA}{replica}")
     if "tier" in own:
         own["tier"] = _of_replica(own["tier"], replica)
     return own

@@ -35,7 +35,7 @@ from octavo.vllm_plugin.adapter.metrics import DEFINITIONS, unregister_metrics
 from octavo.vllm_plugin.adapter.recording import RecorderOfRequests
 from octavo.vllm_plugin.adapter.weights import watch_weights
 from octavo.vllm_plugin.adapter.worker import OctavoWorker, as_canonical
-from octavo.vllm_plugin.config import PluginConfig, find_replica
+from octavo.vllm_plugin.config import PluginConfig, find_replica, left_behind
 from octavo.vllm_plugin.groups import groups_of_engine, has_state
 from octavo.vllm_plugin.identity import describe_parts, digest_models, make_namespace, why_apart, why_not_kept
 from octavo.vllm_plugin.ranks import (
@@ -64,8 +64,8 @@ class OctavoOffloadingSpec(OffloadingSpec):
         if "sync_load_budget_bytes" in config.extra_config and not _LOADS_WITHIN_A_STEP:
             raise InputError("sync_load_budget_bytes needs vLLM 0.33 or later: leave it out")
         parallel = config.parallel
-        replica = find_replica(config.engine_id, parallel.data_parallel_index, parallel.data_parallel_size)
-        self._plugin = PluginConfig.from_extra_config(config.extra_config, replica=replica)
+        self._replica = find_replica(config.engine_id, parallel.data_parallel_index, parallel.data_parallel_size)
+        self._plugin = PluginConfig.from_extra_config(config.extra_config, replica=self._replica)
         self._name = shared_name(config.engine_id)
 
     @classmethod
@@ -128,6 +128,7 @@ class OctavoOffloadingSpec(OffloadingSpec):
         reports = take_reports(self._name, num_ranks)
         self._check(reports)
         self._warn_if_nothing_resumes(reports[0])
+        self._tell_of_what_is_left()
         offload = self._plugin.offload
         groups = groups_of_engine(reports, self.blocks_per_chunk)
         plan = plan_shared(groups, offload.memory_bytes, num_ranks)
@@ -198,6 +199,15 @@ class OctavoOffloadingSpec(OffloadingSpec):
         tokens_per_chunk = self.blocks_per_chunk * max(group.tokens_per_block for group in report.groups)
         if reason := why_nothing_resumes(tokens_per_chunk, int(report.identity["max_model_len"])):
             logger.warning("Octavo: %s", reason)
+
+    def _tell_of_what_is_left(self) -> None:
+        """The first of several engines tells it for all."""
+        for path in left_behind(self._plugin.folders, self._replica) if not self._replica else ():
+            logger.warning(
+                "Octavo: %s has chunks of engines in another number (--data-parallel-size), which nobody reads or "
+                "counts now: remove its files, unless such engines come back",
+                path,
+            )
 
     def _keeps_media(self, report: RankReport, *, has_tiers: bool) -> bool:
         if not (has_tiers and report.takes_media):
