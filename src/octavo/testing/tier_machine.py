@@ -26,6 +26,7 @@ from octavo.testing.tier_driver import ALL_KEYS, NAMESPACE, Chunk, TierDriver, k
 from octavo.tiers import Tier
 
 _NUM_KEYS = 60
+_ADDED = 4
 _NUMBERS = st.integers(0, _NUM_KEYS - 1)
 _MASKS = st.sampled_from([ALL_BLOCKS, ALL_BLOCKS, 0b0001, 0b0110])
 _CHUNKS = st.lists(st.builds(lambda n, mask: Chunk(key(n), mask), _NUMBERS, _MASKS), max_size=8)
@@ -71,6 +72,7 @@ class TierMachine(RuleBasedStateMachine):
         self._driver: TierDriver
         self._masks: dict[OffloadKey, set[int]] = {}
         """By key, the masks under which it was stored since the last reset."""
+        self._num_added = 0
 
     @initialize()
     def open(self) -> None:
@@ -81,6 +83,14 @@ class TierMachine(RuleBasedStateMachine):
         if hasattr(self, "_driver"):
             self._driver.tier.close()
         shutil.rmtree(self._folder, ignore_errors=True)  # cancelled chunks may still be written
+
+    @rule()
+    def add_run(self) -> None:
+        """The next chunks of a long sequence, so that there is something to find. Hypothesis calls this rule most: it
+        has no arguments, and the first name."""
+        self.store([Chunk(key((self._num_added + i) % _NUM_KEYS)) for i in range(_ADDED)])
+        self._num_added += _ADDED
+        self._driver.poll_until(lambda: not self._driver.stores, "the run to be stored")
 
     @rule(wanted=_CHUNKS | _RUNS)
     def store(self, wanted: list[Chunk]) -> None:
