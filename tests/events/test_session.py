@@ -162,6 +162,13 @@ def test_looking_again_finds_what_was_lost_last():
     assert session.live(4, 4) == DELIVER
 
 
+def test_looking_again_finds_another_publisher_that_then_does_not_answer():
+    session = heard(0, 1)
+    session.recheck()
+    assert session.replayed(1, 10) == Verdict(replay_from=0)
+    assert session.replay_failed().resync.expected == 2
+
+
 def test_what_a_failed_replay_left_out_is_asked_for_again():
     session = heard(0, 1)
     session.live(5, 5)

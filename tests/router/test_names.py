@@ -177,6 +177,12 @@ def test_looking_names_up_takes_none_of_the_threads_that_look_up_engines(monkeyp
     assert threads == ["octavo-names"]
 
 
+def test_an_address_that_is_good_on_one_link_only_is_no_engines(monkeypatch):
+    found = [(socket.AF_INET6, 1, 6, "", (host, 8000, 0, 0)) for host in ("fe80::1%eth0", "fd00::1")]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    assert asyncio.run(look_up("engines", 8000)) == {"fd00::1"}
+
+
 def test_names_that_are_followed_no_longer_take_their_engines_along():
     names = names_of(Directory("10.0.0.5"))
     found(names)

@@ -117,14 +117,16 @@ def test_what_was_sent_counts_until_it_is_freed(long, short):
 def test_a_reservation_that_nobody_speaks_of_expires(short):
     async def work(service, clock):
         await told(service, short.worker(2))
-        for name in ("silent", "writes"):
+        for name in ("writes", "silent"):
             await service.create_reservation({**ASKED, "selection_id": name, "worker_id": 2})
         clock.now += 200
         await service.add_output_block("writes", decay_fraction=0.5)
         clock.now += 200
         assert service.num_reservations == 1
         assert [load["active_requests"] for load in service.loads()] == [1]
-        await service.free_reservation("writes")
+        clock.now += 200
+        with pytest.raises(ApiError, match="no reservation 'writes'"):
+            await service.free_reservation("writes")
 
     serving(work)
 
