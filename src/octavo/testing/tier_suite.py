@@ -209,7 +209,7 @@ class TierSuite:
             assert driver.load([Chunk(k) for k in found]) == frozenset()
 
     def test_its_queue_is_bounded(self, tmp_path: Path) -> None:
-        """It refuses some of too many stores, and goes on."""
+        """Of too many stores it may refuse some. It reports all others, and goes on."""
         with self.driver(tmp_path) as driver:
             jobs = [driver.submit_store(chunks([number % 5])) for number in range(3000)]
             assert driver.tier.status().bytes_used <= self.budget_bytes
