@@ -184,6 +184,22 @@ def test_the_oldest_is_never_preempted():
     assert engine.tokens("newer") == engine.model.greedy(prompt(1, 80), 8)
 
 
+def test_the_oldest_goes_on_alone_and_the_others_after_it():
+    engine = HashEngine(FULL)
+    for i in range(3):
+        engine.add(f"r{i}", prompt(i, 10), 8)
+    engine.run_step()
+    engine.scheduler.let_oldest_go_on_alone(0.0)
+    assert [choice.request.request_id for choice in engine.scheduler.running] == ["r0"]
+    assert engine.counters.preemptions == 2
+    while not engine.last("r0").is_finished:
+        engine.run_step()
+        assert len(engine.hash_runner.steps[-1]) == 1
+    engine.run_all()
+    for i in range(3):
+        assert engine.tokens(f"r{i}") == engine.model.greedy(prompt(i, 10), 8)
+
+
 def test_who_gave_way_is_the_next_to_come_in():
     engine = HashEngine(FULL, spare=0, max_num_seqs=2, max_step_tokens=96)
     engine.add("oldest", prompt(0, 8), 80)
