@@ -11,7 +11,7 @@ import pytest
 from msgspec import Meta
 
 from octavo.errors import InputError
-from octavo.settings import Seconds, Settings, Size, explain
+from octavo.settings import Seconds, Secret, Settings, Size, explain
 
 
 class Colour(Enum):
@@ -124,6 +124,14 @@ def test_values_given_in_python_are_checked_too(values, sentence):
         House(path=Path("/a"), **values)
     size = House(path=Path("/a"), size_bytes="1MiB").size_bytes
     assert (size, type(size)) == (1 << 20, int)  # msgspec encodes no subclass
+
+
+def test_a_secret_stands_in_no_complaint():
+    class Door(Settings, frozen=True, kw_only=True):
+        key: Secret | None = None
+
+    with pytest.raises(InputError, match=r"^key must be text, not what was given$"):
+        Door.from_mapping({"key": 12345})
 
 
 def test_a_body_is_explained_as_a_configuration_is():

@@ -42,6 +42,8 @@ def read_tenants(path: Path) -> tuple[Tenant, ...]:
         raise InputError(f"{path}: write a list of keys, such as: - {{key: sk-7f3a, tenant: team-a, quota: 20GiB}}")
     tenants: list[Tenant] = []
     for number, entry in enumerate(entries, 1):
+        if not isinstance(entry, dict):  # it may be a key
+            raise InputError(f"{path}: entry {number}: write a mapping, such as {{key: sk-7f3a, tenant: team-a}}")
         try:
             tenants.append(Tenant.from_mapping(entry))
         except InputError as error:

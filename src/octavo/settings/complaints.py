@@ -38,8 +38,8 @@ def explain(
         return Complaint(key=place.key, sentence=f"{place.key} is missing; give {describe(place.kind)}")
     if "at `key` in" in message:
         return Complaint(key=place.key, sentence=f"the keys of {place.key} must be text")
-    subject = place.key or whole
-    return Complaint(key=place.key, sentence=f"{subject} must be {describe(place.kind)}, not {shown(place.value)}")
+    value = "what was given" if _is_secret(inspect.type_info(place.kind)) else shown(place.value)
+    return Complaint(key=place.key, sentence=f"{place.key or whole} must be {describe(place.kind)}, not {value}")
 
 
 def describe(kind: Any) -> str:
@@ -145,6 +145,17 @@ def _describe(kind: inspect.Type) -> str:  # noqa: C901, PLR0911 - one answer fo
             return DESCRIPTIONS.get(cls, f"what makes {cls.__name__}")
         case _:
             return "text"
+
+
+def _is_secret(kind: inspect.Type) -> bool:
+    """Whether values of the type are shown nowhere."""
+    match kind:
+        case inspect.Metadata(extra=extra, type=inner):
+            return bool((extra or {}).get("is_secret")) or _is_secret(inner)
+        case inspect.UnionType(types=types):
+            return any(map(_is_secret, types))
+        case _:
+            return False
 
 
 def _bounds(least: float | None, most: float | None) -> str:
