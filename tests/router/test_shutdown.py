@@ -1,6 +1,7 @@
 """The end of a router: what it waits for no longer ends with a reason."""
 
 import threading
+from contextlib import ExitStack
 
 import pytest
 
@@ -61,15 +62,15 @@ def test_the_streams_of_an_engine_that_is_asked_to_end_go_on(model, running):
     engine = running(RoutedEngine(model, bounds={"shutdown_timeout_s": 600}))
     router = running(RunningRouter([engine.url]))
     router.wait_until_known(1)
-    with (
-        router.client() as client,
-        client.stream("POST", "/v1/completions", json={**QUESTION, "ignore_eos": True, "stream": True}) as answer,
-    ):
-        lines = answer.iter_lines()
-        next(lines)
-        with engine.held_engine():
+    body = {**QUESTION, "max_tokens": 40, "ignore_eos": True, "stream": True}
+    with router.client() as client, ExitStack() as held:
+        held.enter_context(engine.held_after(6))
+        with client.stream("POST", "/v1/completions", json=body) as answer:
+            lines = answer.iter_lines()
+            next(lines)
             engine.ask_to_end()
             router.wait_until(lambda seen: "GET /engine" in seen["engines"][0]["problem"])
-        rest = [line for line in lines if line]
+            held.close()
+            rest = [line for line in lines if line]
     assert '"finish_reason":"length"' in rest[-2]
     assert rest[-1] == "data: [DONE]"
