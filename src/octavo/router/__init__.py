@@ -3,7 +3,8 @@
 Inside:
 
     index                                   the blocks of all engines, and the resume rule over them
-    placement                               the engines' loads, and the choice
+    engine_load                             what waits at an engine, and how soon it would answer
+    placement                               the choice of an engine
     address, names, facts, member, fleet    the engines, what they say of themselves, and their health
     plan_learner, feed, indexes, listener   from their events to the index
     engine_client, engine_connections       the HTTP client that asks engines

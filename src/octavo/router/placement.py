@@ -31,15 +31,12 @@ the one that the session had last; then by chance. An engine takes a bounded num
 """
 
 import math
-from collections import OrderedDict, deque
-from collections.abc import Collection, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from operator import itemgetter
 from random import Random
-from typing import NamedTuple
 
-from octavo.events import MEDIUM_STORAGE, Reach, reach_of
-from octavo.offload import MEMORY, LoadSpeed, first_token_s
+from octavo.router.engine_load import Computed, EngineLoad, Reservation, Way
 from octavo.router.index import Points
 from octavo.server import Load
 
@@ -47,8 +44,6 @@ _FIRST_RATE = 2000.0
 """Prefill tokens per second, until an engine has answered."""
 _KEPT_OF_ENGINE, _KEPT_OF_FLEET = 0.95, 0.99
 """The share of earlier observations in a rate, after a new one."""
-_TOKENS_FOR_AN_OWN_RATE = 16384
-"""The weight of the fleet's rate in an engine's rate, in tokens that the engine has computed."""
 _FEWEST_TOKENS = 64
 """Shorter prefills say little about the rate."""
 _WORTH_OF_BRANCH = 0.5
@@ -62,9 +57,6 @@ _SPARE_REQUESTS = 6
 one, so on a quiet fleet a popular prefix is no reason to compute it once more."""
 _SHARE_OF_LATER = 0.75
 """The share of an engine's bound that requests of a priority above 0 may fill; the rest is for other requests."""
-_UNTOLD = (0.0, 0.05, 0.25, 0.5)
-"""By `Reach`: the time of a loaded token as a part of that of computing it, where the engine tells no speed. Assumed,
-not measured; below 1, as engines try loads that they have not measured."""
 _KEPT_OF_ARRIVALS = 0.99
 _LONGEST_GAP_S = 60.0
 """A night without requests says little of the morning."""
@@ -88,18 +80,6 @@ class Prompt:
     """The client's name for the requests that belong together."""
 
 
-class Way(NamedTuple):
-    """How an engine would come to the first token."""
-
-    resumed_tokens: int
-    loading_s: float
-    """The seconds of the loads for it, without those that are queued before them."""
-    first_token_s: float
-
-
-_QUICKEST = itemgetter(2)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
     """Where a request goes, and why."""
@@ -111,34 +91,6 @@ class Choice:
     """The seconds of the loads for it, without those that are queued before them."""
     weighed: Mapping[str, float] = field(default_factory=dict)
     """Per engine that could have got the request: the expected seconds to the first token."""
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class Reservation:
-    """A request that was sent to an engine."""
-
-    load: "EngineLoad"
-    prefill_tokens: int
-    tokens_ahead: int
-    loading_s: float
-    computing_share: float
-    """The part of the time to its first token in which tokens are expected to be computed, and not only loaded."""
-    sent_at: float
-    due_at: float
-    """When its first token is expected."""
-    has_begun: bool = False
-
-
-@dataclass(slots=True, kw_only=True)
-class _Computed:
-    """Prefill tokens of answers, and the seconds that they took; older answers count less and less."""
-
-    tokens: float = 0.0
-    seconds: float = 0.0
-
-    def add(self, num_tokens: int, seconds: float, *, kept: float) -> None:
-        self.tokens = kept * self.tokens + num_tokens
-        self.seconds = kept * self.seconds + seconds
 
 
 @dataclass(slots=True, kw_only=True)
@@ -164,119 +116,12 @@ class _Arrivals:
         return self.requests / self.seconds / num_engines / (1 - busy)
 
 
-@dataclass(slots=True, kw_only=True)
-class EngineLoad:
-    """What was sent to an engine, by this router and by others, and what the router learned of it."""
-
-    fleet: _Computed
-    own: _Computed = field(default_factory=_Computed)
-    num_requests: int = 0
-    prefill_tokens: int = 0
-    """The prefill tokens of requests that have no first token yet."""
-    loading_s: float = 0.0
-    """The seconds that loads of requests take that have no first token yet."""
-    overdue_s: float = 0.0
-    """By how much the first token is late that is to come next."""
-    _waiting: deque[Reservation] = field(default_factory=deque)
-    """Requests whose first token will be told, in the order in which they were sent. Some may have it."""
-    _untold: deque[Reservation] = field(default_factory=deque)
-    """Requests whose first token nobody will tell."""
-    _overtaken_at: float = -math.inf
-    """When the latest request was sent that has its first token. Earlier ones may wait because they are less urgent."""
-    others: Load = field(default_factory=Load)
-    """The part of requests and tokens that others have sent, as far as the engine tells."""
-    speeds: Sequence[LoadSpeed | None] = (None,) * len(Reach)
-    """Of its loads by `Reach`, as far as the engine tells."""
-
-    def hear(self, others: Load) -> None:
-        """The engine tells what others have sent, and how fast it loads."""
-        self.num_requests += others.requests - self.others.requests
-        self.prefill_tokens += others.prefill_tokens - self.others.prefill_tokens
-        self.others = others
-        self.speeds = speeds_by_reach(others.load_speeds)
-
-    def add(self, reservation: Reservation, *, is_told: bool) -> None:
-        """The request is sent. `is_told`: whether somebody will tell of its first token."""
-        self.look(reservation.sent_at)
-        self.num_requests += 1
-        self.prefill_tokens += reservation.prefill_tokens
-        self.loading_s += reservation.loading_s
-        (self._waiting if is_told else self._untold).append(reservation)
-
-    def begin(self, reservation: Reservation) -> None:
-        """The request has its first token, or will have none: nobody waits for it any more."""
-        if not reservation.has_begun:
-            reservation.has_begun = True
-            self.prefill_tokens -= reservation.prefill_tokens
-            self.loading_s -= reservation.loading_s
-
-    def overtake(self, reservation: Reservation) -> None:
-        self._overtaken_at = max(self._overtaken_at, reservation.sent_at)
-
-    def look(self, now: float) -> None:
-        """Sees what is overdue. A first token that nobody tells is taken to come when it is due."""
-        waiting, untold = self._waiting, self._untold
-        while untold and (untold[0].has_begun or untold[0].due_at <= now):
-            self.begin(untold.popleft())
-        while waiting and (waiting[0].has_begun or waiting[0].sent_at < self._overtaken_at):
-            waiting.popleft()
-        self.overdue_s = max(0.0, now - waiting[0].due_at) if waiting else 0.0
-
-    def way(self, points: Points, num_tokens: int, token_s: float) -> Way:
-        """The quickest way to the first token of a prompt that is partly on slower media. The ways are those of
-        `LoadChooser`: load all, load what is in memory, compute."""
-        on_device, in_memory, on_disk, everywhere = points
-        ahead_s = self.prefill_tokens * token_s + self.overdue_s
-        best = Way(on_device, 0.0, ahead_s + (num_tokens - on_device) * token_s)
-        loads_s = 0.0
-        if in_memory > on_device:
-            loads_s = self._load_s(Reach.MEMORY, in_memory - on_device, token_s)
-            best = min(best, self._way(in_memory, loads_s, ahead_s, (num_tokens - in_memory) * token_s), key=_QUICKEST)
-        if everywhere > in_memory:
-            loads_s += self._load_s(Reach.LOCAL, on_disk - in_memory, token_s)
-            loads_s += self._load_s(Reach.SHARED, everywhere - on_disk, token_s)
-            best = min(
-                best, self._way(everywhere, loads_s, ahead_s, (num_tokens - everywhere) * token_s), key=_QUICKEST
-            )
-        return best
-
-    def _way(self, resumed: int, loads_s: float, ahead_s: float, computing_s: float) -> Way:
-        return Way(resumed, loads_s, first_token_s(self.loading_s + loads_s, ahead_s, computing_s))
-
-    def _load_s(self, reach: Reach, num_tokens: int, token_s: float) -> float:
-        if not num_tokens:
-            return 0.0
-        told = self.speeds[reach]
-        return _UNTOLD[reach] * token_s * num_tokens if told is None else told.seconds_for(num_tokens)
-
-    @property
-    def rate(self) -> float:
-        """Prefill tokens per second: a mean of the fleet's and the engine's own, which counts more the more the engine
-        has computed."""
-        return 1.0 / self.seconds_per_token(self.fleet.seconds / self.fleet.tokens)
-
-    def seconds_per_token(self, of_fleet: float) -> float:
-        """The inverse of `rate`, given that of the fleet."""
-        if not self.own.tokens:
-            return of_fleet
-        drawn_s = _TOKENS_FOR_AN_OWN_RATE * of_fleet
-        return (self.own.seconds + drawn_s) / (self.own.tokens + _TOKENS_FOR_AN_OWN_RATE)
-
-
-def speeds_by_reach(speeds: Mapping[str, LoadSpeed]) -> Sequence[LoadSpeed | None]:
-    """Of several media that are equally far, the slowest counts."""
-    found: list[LoadSpeed | None] = [None] * len(Reach)
-    for medium, speed in sorted(speeds.items(), key=lambda told: told[1].per_token_s):
-        found[Reach.MEMORY if medium == MEMORY else reach_of(MEDIUM_STORAGE, medium)] = speed
-    return found
-
-
 class Placement:
     """The loads of all engines, as one router sees them."""
 
     def __init__(self, random: Random, *, most_per_engine: int | None = None) -> None:
         self.loads: dict[str, EngineLoad] = {}
-        self._computed = _Computed(tokens=1.0, seconds=1.0 / _FIRST_RATE)
+        self._computed = Computed(tokens=1.0, seconds=1.0 / _FIRST_RATE)
         """The computed tokens of all engines."""
         self._arrivals = _Arrivals()
         self._hears_first_tokens: bool | None = None

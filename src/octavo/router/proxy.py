@@ -16,9 +16,10 @@ import msgspec
 
 from octavo.errors import MALFORMED
 from octavo.router.decisions import Decisions
+from octavo.router.engine_load import Reservation
 from octavo.router.fleet import Fleet
 from octavo.router.member import Member
-from octavo.router.placement import Choice, Prompt, Reservation
+from octavo.router.placement import Choice, Prompt
 from octavo.router.prompt_reader import SESSION, Hints, PromptReader, as_sent, hints_in
 from octavo.router.reasons import reason_of
 from octavo.server import IGNORED_FIELDS, RETAIN, ApiError, Exchange, Headers, not_found, overloaded

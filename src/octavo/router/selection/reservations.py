@@ -6,7 +6,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 
-from octavo.router.placement import Placement, Reservation
+from octavo.router.engine_load import Reservation
+from octavo.router.placement import Placement
 from octavo.router.selection.catalogue import not_found
 from octavo.server import ApiError, overloaded
 from octavo.settings import shown
