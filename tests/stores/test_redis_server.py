@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from contextlib import asynccontextmanager
 from hashlib import sha256
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -233,15 +234,22 @@ class Late(AsyncRedis):
         return answer
 
 
+@asynccontextmanager
+async def begun(redis):
+    """An empty server, a client that has entered its epoch, and the name under which that stands."""
+    async with Late.from_url(redis["URL"]) as server:
+        await server.flushdb()
+        client = RedisClient(server, namespace=bytes(16), family=b"", most_chunk_bytes=1, keep_s=60)
+        await client.probe()
+        (name,) = await server.keys("octavo:*")
+        yield server, client, name
+
+
 def test_a_late_answer_resets_nothing(redis):
     """It tells the epoch before a reset that has reached the server since."""
 
     async def ask():
-        async with Late.from_url(redis["URL"]) as server:
-            await server.flushdb()
-            client = RedisClient(server, namespace=bytes(16), family=b"", most_chunk_bytes=1, keep_s=60)
-            await client.probe()
-            (name,) = await server.keys("octavo:*")
+        async with begun(redis) as (server, client, name):
             former = await server.get(name)
             await client.forget_all()
             server.late = former
@@ -256,11 +264,7 @@ def test_a_late_answer_resets_nothing(redis):
 @pytest.mark.parametrize("answer", [b"", b"of a chunk"])
 def test_the_answer_to_another_question_resets_nothing(redis, answer):
     async def ask():
-        async with Late.from_url(redis["URL"]) as server:
-            await server.flushdb()
-            client = RedisClient(server, namespace=bytes(16), family=b"", most_chunk_bytes=1, keep_s=60)
-            await client.probe()
-            (name,) = await server.keys("octavo:*")
+        async with begun(redis) as (server, client, name):
             before, server.late = await server.get(name), answer
             await client.probe()
             await client.probe()
