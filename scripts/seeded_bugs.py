@@ -331,7 +331,7 @@ ENGINE_BUGS = (
     Bug(
         name="an engine that stands still gets ever more requests",
         file="router/engine_load.py",
-        right="self.overdue_s = max(0.0, now - waiting[0].due_at) if waiting else 0.0",
+        right="self.overdue_s = late_s",
         wrong="self.overdue_s = 0.0",
         tests=PLACEMENT,
     ),

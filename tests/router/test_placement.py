@@ -120,6 +120,21 @@ def test_nothing_is_overdue_where_nobody_tells_of_first_tokens(placement):
     assert placement.choose(known, ENGINES, 5.0).engine == "b"
 
 
+def test_one_request_that_never_begins_takes_its_engine_from_nobody_for_good(placement):
+    """The engine is tried again, each time after twice as long."""
+    known = prompt(resumes={"b": 1984})
+    answer(placement, "c", 16, 0.008)
+    placement.send(placement.choose(known, ["b"], 0.0), known, 0.0)
+    tried = []
+    for now in range(3, 200):
+        if placement.choose(known, ENGINES, now).engine == "b":
+            tried.append(now)
+            last = placement.send(placement.choose(known, ["b"], now), known, now)
+    assert tried == [21, 42, 84, 168]
+    placement.first_token(last, 200.0)
+    assert placement.choose(known, ENGINES, 201.0).engine == "b"
+
+
 def test_what_a_later_request_has_overtaken_is_not_overdue(placement):
     """It may be less urgent."""
     known = prompt(resumes={"b": 1984})

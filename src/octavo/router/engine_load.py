@@ -19,6 +19,7 @@ from octavo.server import Load
 
 _TOKENS_FOR_AN_OWN_RATE = 16384
 """The weight of the fleet's rate in an engine's rate, in tokens that the engine has computed."""
+_FIRST_TRY_S = 10.0
 _UNTOLD = (0.0, 0.05, 0.25, 0.5)
 """By `Reach`: the time of a loaded token as a part of that of computing it, where the engine tells no speed. Assumed,
 not measured; below 1, as engines try loads that they have not measured."""
@@ -81,6 +82,8 @@ class EngineLoad:
     """Requests whose first token will be told, in the order in which they were sent. Some may have it."""
     _untold: deque[Reservation] = field(default_factory=deque)
     """Requests whose first token nobody will tell."""
+    _sent_at: float = -math.inf
+    """When the latest request was sent."""
     _overtaken_at: float = -math.inf
     """When the latest request was sent that has its first token. Earlier ones may wait because they are less urgent."""
     others: Load = field(default_factory=Load)
@@ -98,6 +101,7 @@ class EngineLoad:
     def add(self, reservation: Reservation, *, is_told: bool) -> None:
         """The request is sent. `is_told`: whether somebody will tell of its first token."""
         self.look(reservation.sent_at)
+        self._sent_at = reservation.sent_at
         self.num_requests += 1
         self.prefill_tokens += reservation.prefill_tokens
         self.loading_s += reservation.loading_s
@@ -114,13 +118,18 @@ class EngineLoad:
         self._overtaken_at = max(self._overtaken_at, reservation.sent_at)
 
     def look(self, now: float) -> None:
-        """Sees what is overdue. A first token that nobody tells is taken to come when it is due."""
+        """Sees what is overdue. A first token that nobody tells is taken to come when it is due. The request that waits
+        may alone be at fault, so the engine is tried again: after 20 s, and whenever that time has doubled since."""
         waiting, untold = self._waiting, self._untold
         while untold and (untold[0].has_begun or untold[0].due_at <= now):
             self.begin(untold.popleft())
         while waiting and (waiting[0].has_begun or waiting[0].sent_at < self._overtaken_at):
             waiting.popleft()
-        self.overdue_s = max(0.0, now - waiting[0].due_at) if waiting else 0.0
+        self.overdue_s = 0.0
+        if waiting:
+            late_s, tried_s = now - waiting[0].due_at, self._sent_at - waiting[0].due_at
+            if 0.0 < late_s < 2 * max(_FIRST_TRY_S, tried_s):
+                self.overdue_s = late_s
 
     def way(self, points: Points, num_tokens: int, token_s: float) -> Way:
         """The quickest way to the first token of a prompt that is partly on slower media. The ways are those of

@@ -23,7 +23,7 @@ A prompt counts whole until its first token, though a part of it is computed bef
 requests lean away from busy engines. In simulated fleets the slowest first tokens come sooner for it; with the running
 part subtracted a few more tokens were resumed. Where an answer does not come when it should, there is more to compute
 than was thought, as an engine with too many long prompts has evicted what they were to resume, or the engine stands
-still: what comes next waits at least as long again.
+still: what comes next waits at least as long again. Such an engine is tried anew, ever more rarely.
 
 The rate of an engine is learned from its answers, and is the fleet's until it has many: rates that differ by chance
 must not lead requests away from what is cached for them. Equal engines: the one with the longest attention prefix; then
