@@ -75,7 +75,7 @@ class RunningEnvoy:
         config.write_text(yaml.safe_dump(_config(picker.address, [engine.url for engine in engines])))
         command = [Path(sys.executable).with_name("envoy"), "--config-path", config, "--concurrency", "1"]
         command += [
-            "--use-dynamic-base-id",
+            "--disable-hot-restart",
             "--admin-address-path",
             folder / "admin",
             "--log-level",
