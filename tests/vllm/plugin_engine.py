@@ -332,6 +332,25 @@ def scenario_branches(model: str, transfer: dict[str, Any]) -> dict[str, Any]:
     return report
 
 
+def scenario_documents(model: str, transfer: dict[str, Any]) -> dict[str, Any]:
+    """Questions about three documents behind one beginning, and one more about the last; the device forgets all after
+    each. Then the last once more, computed."""
+    llm = start(model, transfer, dtype="float32", max_model_len=1536)
+    below = Offloading(llm)
+    documents = [tokens(256, 10) + tokens(1000, seed) for seed in (20, 21, 22, 22)]
+    answers, cached = [], []
+    for seed, document in enumerate(documents, 30):
+        below.forget_device()
+        answer, tokens_cached = generate_each(llm, [document + tokens(60, seed)])
+        answers += answer
+        cached += tokens_cached
+    below.settle()
+    assert llm.reset_prefix_cache(reset_connector=True)
+    computed, _ = generate_each(llm, [documents[-1] + tokens(60, seed)])
+    below.adapter.shutdown()
+    return {"cached": cached, "last": answers[-1], "computed": computed[0]}
+
+
 def scenario_drafts(model: str, transfer: dict[str, Any]) -> dict[str, Any]:
     """The kinds of groups that hold drafts, of a model with a layer for the next token but one. This vLLM has no kernel
     that computes with it on a CPU, so nothing is asked."""
@@ -500,6 +519,7 @@ SCENARIOS: dict[str, Callable[..., dict[str, Any]]] = {
     "limited": scenario_limited,
     "salts": scenario_salts,
     "branches": scenario_branches,
+    "documents": scenario_documents,
     "drafts": scenario_drafts,
     "session": scenario_session,
     "hinted": scenario_hinted,

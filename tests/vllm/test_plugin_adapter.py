@@ -10,12 +10,13 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from octavo.chunks import Departures, HintKind, HintOutcome, PromisedPoint
+from octavo.chunks import Departures, GroupOffloadConfig, HintKind, HintOutcome, PromisedPoint
 from octavo.errors import OffloadError, TransferError
 from octavo.host import SlotPlan
 from octavo.ids import BlockHash
 from octavo.offload import LoadRule, OffloadingManager, OffloadLimits, Outlook
 from octavo.policies import LRUPolicy
+from octavo.specs import FullAttentionSpec, SlidingWindowSpec
 from octavo.tiers import Tier
 from octavo.transfer import (
     CanonicalKVCacheRef,
@@ -27,6 +28,7 @@ from octavo.transfer import (
     share_page,
 )
 from octavo.vllm_plugin.groups import groups_of_engine
+from octavo.vllm_plugin.promised import PromisedChunks
 from octavo.vllm_plugin.ranks import DeviceGroup, DeviceReport, GroupReport, GroupRule, RankReport
 from octavo.vllm_plugin.shared_arena import RankArena, SharedArena
 from octavo.why import Cause, MissLog, find_report, tell_misses
@@ -49,7 +51,7 @@ with warnings.catch_warnings():  # torch's, while vLLM is imported
     from vllm.v1.request import RequestStatus
 
     from octavo.vllm_plugin.adapter.manager import OctavoManager
-    from octavo.vllm_plugin.adapter.request import state_of
+    from octavo.vllm_plugin.adapter.request import RequestState, state_of
     from octavo.vllm_plugin.adapter.worker import OctavoWorker
 
 pytestmark = [pytest.mark.vllm, pytest.mark.every_vllm, pytest.mark.filterwarnings("ignore")]
@@ -586,6 +588,50 @@ def test_vllm_is_told_of_a_branch_again_when_it_has_looked_anew(engine):
     state_of(context).outlook = Outlook.COMPUTE
     assert look(engine, context, keys[:1]) == [LookupResult.MISS]
     assert engine.told["a"].shared_prefix_boundary == 3 * TOKENS
+
+
+LONG = 100 * TOKENS + 5
+INSIDE = 94 * TOKENS
+
+
+def long_prompt():
+    """A request of a long prompt, and the rule of a model with a light window."""
+    full = FullAttentionSpec(block_size=TOKENS, num_kv_heads=1, head_size=1)
+    window = SlidingWindowSpec(block_size=TOKENS, num_kv_heads=1, head_size=1, sliding_window=2 * TOKENS)
+    groups = [GroupOffloadConfig(spec=spec, blocks_per_chunk=1, page_size_bytes=1) for spec in (full, window)]
+    request = SimpleNamespace(block_hashes=[], num_prompt_tokens=LONG, shared_prefix_boundary=0)
+    state = RequestState(ReqContext(req_id="a"))
+    state.begin(request, TOKENS)
+    return state, request, PromisedChunks(groups)
+
+
+@pytest.mark.parametrize(
+    ("known", "resumed", "vllm_sees", "told"),
+    [
+        (0, 0, 0, INSIDE),
+        (50, 0, 0, 50 * TOKENS),
+        (50, 40, 0, 50 * TOKENS),
+        (50, 50, 0, INSIDE),
+        (0, 0, 40, 40 * TOKENS),
+        (98, 98, 0, 0),
+    ],
+    ids=["new", "left by others", "resumed before", "resumed there", "left on the device", "nearly all is there"],
+)
+def test_vllm_is_told_where_to_keep_what_the_next_prompt_may_want(known, resumed, vllm_sees, told):
+    state, request, promised = long_prompt()
+    state.known_tokens, request.shared_prefix_boundary = known * TOKENS, vllm_sees * TOKENS
+    for _ in range(2):  # vLLM asks for many chunks
+        state.tell_branch(promised, resumed * TOKENS)
+    assert request.shared_prefix_boundary == told
+
+
+def test_a_point_inside_gives_way_to_a_branch_when_vllm_looks_anew():
+    state, request, promised = long_prompt()
+    state.tell_branch(promised, 0)
+    request.shared_prefix_boundary = 0  # vLLM looks anew
+    state.known_tokens = 50 * TOKENS
+    state.tell_branch(promised, 0)
+    assert request.shared_prefix_boundary == 50 * TOKENS
 
 
 def test_a_retained_prompt_weighs_more_until_it_is_released(engine):

@@ -97,13 +97,22 @@ def test_loads_by_the_worker_of_a_gpu_are_what_vllm_has(family: str, tmp_path: P
 
 
 @pytest.mark.every_vllm
-@pytest.mark.parametrize("family", ["gemma3", "gpt_oss", "qwen3_next"])
-def test_where_the_second_leaves_a_stored_prompt_the_third_resumes(family: str, tmp_path: Path) -> None:
-    """vLLM sees such a branch on the device only."""
+@pytest.mark.parametrize(("family", "second"), [("gemma3", 0), ("gpt_oss", NUM_HIT), ("qwen3_next", 0)])
+def test_where_the_second_leaves_a_stored_prompt_the_third_resumes(family: str, second: int, tmp_path: Path) -> None:
+    """vLLM sees such a branch on the device only. Where windows are light, the second resumes too: at a point before
+    the first one's end."""
     seen = play("branches", model=make_model(family, tmp_path / "model"), transfer=transfer_config(memory="32MiB"))
-    assert seen["memory"][1] == [0, 0, NUM_HIT]
-    assert seen["local"][1] == [0, 0, NUM_HIT]
+    assert seen["memory"][1] == [0, second, NUM_HIT]
+    assert seen["local"][1] == [0, second, NUM_HIT]
     assert seen["memory"][0][2] == seen["local"][0][2]
+
+
+@pytest.mark.every_vllm
+def test_a_second_question_about_a_new_document_resumes_before_the_end_of_the_first(tmp_path: Path) -> None:
+    """The third document resumes where the others left the beginning, and keeps a point of its own."""
+    seen = play("documents", model=make_model("gpt_oss", tmp_path / "model"), transfer=transfer_config(memory="32MiB"))
+    assert seen["cached"] == [0, 0, 256, 1152]
+    assert seen["last"] == seen["computed"]
 
 
 @pytest.mark.every_vllm

@@ -137,6 +137,38 @@ def test_with_drafts_vllm_resumes_a_chunk_before_the_end_of_what_is_there(other,
     assert drafts.branch(10 * BLOCK + 5, known_tokens) == branch
 
 
+@pytest.mark.parametrize(
+    ("other", "num_blocks", "known_blocks", "inside"),
+    [
+        (WINDOW, 100, 0, 94),
+        (STATE, 100, 0, 94),
+        (WINDOW, 100, 60, 94),
+        (WINDOW, 100, 96, 0),  # what is new is too short
+        (WINDOW, 3, 0, 0),
+    ],
+)
+def test_of_a_long_prompt_vllm_keeps_a_point_a_sixteenth_before_its_end(other, num_blocks, known_blocks, inside):
+    chunks = promised((FULL, 1), (other, 1))
+    assert chunks.inside(num_blocks * BLOCK + 5, known_blocks * BLOCK) == inside * BLOCK
+
+
+def test_where_windows_weigh_much_vllm_keeps_no_point_inside():
+    assert promised((FULL, 1), (WINDOW, 100)).inside(100 * BLOCK + 5, 0) == 0
+
+
+def test_with_drafts_vllm_keeps_no_point_inside():
+    assert promised((FULL, 1), (STATE, 1), draft_tokens=BLOCK).inside(100 * BLOCK + 5, 0) == 0
+
+
+def test_what_windows_need_at_a_point_inside_is_stored():
+    chunks = promised((FULL, 1), (WINDOW, 1))
+    plans = [chunks.plan(100 * BLOCK + 5, 0, inside) for inside in (0, 94 * BLOCK)]
+    without, with_point = ([end for end in range(89, 98) if chunks.is_needed(p, 1, end * BLOCK)] for p in plans)
+    assert without == [95, 96]
+    assert with_point == [93, 94, 95, 96]
+    assert [chunks.is_promised(plan, 0, 94 * BLOCK) for plan in plans] == [False, True]
+
+
 def test_the_point_that_a_resume_uses_ends_with_the_drafts_or_with_the_state():
     windows, states = (promised((FULL, 1), (other, 100), draft_tokens=BLOCK) for other in (WINDOW, STATE))
     assert windows.prompt_point(10 * BLOCK + 5) == windows.point_of_resume(9 * BLOCK) == 10 * BLOCK

@@ -32,7 +32,7 @@ class PromisePlan:
     before_end: int | None = None
     """Shortly before the prompt's end: a next turn may write the last block anew."""
     asked: tuple[int, ...] = ()
-    """Boundaries that the client has asked for."""
+    """Further boundaries, for which the client has asked, or at which the engine was asked to keep what it has."""
 
     def with_branch_point(self, branch_point: int | None) -> "PromisePlan":
         return self if branch_point == self.branch_point else replace(self, branch_point=branch_point)

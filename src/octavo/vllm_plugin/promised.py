@@ -23,6 +23,8 @@ from octavo.specs import (
 _UNDER_PRESSURE = 0.0
 """The free share of memory for which points are planned. vLLM offers a chunk once, long before it is known which chunks
 it will push out, so points are planned as if memory were full."""
+_END_SHARE = 16
+"""A part of this share at a prompt's end may be the prompt's own, as a question about a document is."""
 
 
 class PromisedChunks:
@@ -63,15 +65,29 @@ class PromisedChunks:
     def _before_drafts(self, end: int) -> int:
         return self.boundary(max(0, end // self._draft_tokens - 1) * self._draft_tokens)
 
-    def plan(self, num_prompt_tokens: int, known_tokens: int) -> PromisePlan:
-        """Plans the promises of a prompt of which `known_tokens` were found when vLLM looked."""
-        granule, boundary = self._granularity, self.boundary(num_prompt_tokens)
+    def inside(self, num_prompt_tokens: int, known_tokens: int) -> int:
+        """Where vLLM is to keep windows and states of a prompt that resumes where others left it, or is new: a little
+        before its end, since the next one may differ only there. 0 if what is new is too short for that, or with
+        drafts."""
+        point = self.boundary(num_prompt_tokens - num_prompt_tokens // _END_SHARE)
+        pays = self._planned(num_prompt_tokens, known_tokens).before_end is not None
+        return point if pays and point > known_tokens and not self._draft_tokens else 0
+
+    def plan(self, num_prompt_tokens: int, known_tokens: int, inside: int = 0) -> PromisePlan:
+        """Plans the promises of a prompt of which `known_tokens` were found when vLLM looked. `inside` is the boundary
+        of that name, if vLLM was told."""
+        plan = self._planned(num_prompt_tokens, known_tokens)
+        if (
+            plan.prompt_boundary == num_prompt_tokens
+        ):  # the same prompt again computes its last token, or its last chunk
+            plan = replace(plan, before_end=max(0, num_prompt_tokens - self._granularity))
+        return replace(plan, asked=(inside,)) if inside else plan
+
+    def _planned(self, num_prompt_tokens: int, known_tokens: int) -> PromisePlan:
+        boundary = self.boundary(num_prompt_tokens)
         known = self.boundary(min(known_tokens, boundary))
-        plan = PromisePlan(granularity=granule, prompt_boundary=boundary, branch_point=known or None)
-        plan = self._rule.planned(plan, known, _UNDER_PRESSURE)
-        if boundary == num_prompt_tokens:  # the same prompt again computes its last token, or its last chunk
-            plan = replace(plan, before_end=max(0, boundary - granule))
-        return plan
+        plan = PromisePlan(granularity=self._granularity, prompt_boundary=boundary, branch_point=known or None)
+        return self._rule.planned(plan, known, _UNDER_PRESSURE)
 
     def is_promised(self, plan: PromisePlan, group_idx: GroupIdx, end: int) -> bool:
         """Whether `end`, the token with which a chunk of this group ends, is a promised boundary."""

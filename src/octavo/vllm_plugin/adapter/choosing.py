@@ -56,6 +56,7 @@ class Choosing:
         """Makes the choice of a request that has none, at the first chunk that it asks for. None while a tier has not
         answered."""
         self._computing.add(state)
+        state.device_tokens = self._device_tokens(context, key)
         foregone = self._choices.chooser.foregone
         if foregone is not None or not state.hashes:
             state.outlook = foregone or Outlook.LOAD
@@ -65,7 +66,7 @@ class Choosing:
         request = WaitingRequest(
             hashes=state.hashes,
             num_tokens=state.num_tokens,
-            device_tokens=self._device_tokens(context, key),
+            device_tokens=state.device_tokens,
             tokens_ahead=self._tokens_ahead(state),
             may_read=state.may_promote,
         )

@@ -63,6 +63,8 @@ class RequestState:
         self.num_prompt_tokens: int | None = None
         self.known_tokens = 0
         """The tokens of its prefix that were found when vLLM looked."""
+        self.device_tokens = 0
+        """The tokens that it resumes with if it loads nothing."""
         self.hashes: Sequence[BlockHash] = ()
         """vLLM's hashes of the prompt and of the answer so far."""
         self.hints: Sequence[Hint] = ()
@@ -74,6 +76,8 @@ class RequestState:
         self._known_preemptions = 0
         self._request: object = None
         self._tokens_per_hash = 1
+        self._inside = 0
+        """Where vLLM was told to keep windows and states though nobody has left the prefix there."""
         self._plan: PromisePlan | None = None
 
     def begin(self, request: object, tokens_per_hash: int) -> None:
@@ -148,13 +152,19 @@ class RequestState:
         """A chunk was found, of a group that is needed from the first chunk on."""
         self.known_tokens = max(self.known_tokens, self._end_of(key))
 
-    def tell_branch(self, promised: PromisedChunks) -> None:
-        """Tells vLLM that others left this prefix where what is known of it ends. vLLM keeps and offers windows and
-        states there and at the prompt's end alone, and sees only what the device has; it forgets what it was told
-        whenever it looks anew."""
-        branch = promised.branch(self.num_prompt_tokens or 0, self.known_tokens)
-        if branch > getattr(self._request, "shared_prefix_boundary", math.inf):
-            self._request.shared_prefix_boundary = branch  # type: ignore[attr-defined] # vLLM's own, by feature
+    def tell_branch(self, promised: PromisedChunks, resumed_tokens: int) -> None:
+        """Tells vLLM where to keep and offer windows and states beside the prompt's end: where others left this prefix,
+        if what a resume needs is not there, or else inside what is new. vLLM sees only what the device has, and forgets
+        what it was told whenever it looks anew."""
+        told = getattr(self._request, "shared_prefix_boundary", math.inf)
+        if told and told == self._inside:
+            return
+        num_prompt_tokens = self.num_prompt_tokens or 0
+        point, self._inside = promised.branch(num_prompt_tokens, self.known_tokens), 0
+        if max(point, told) <= resumed_tokens:
+            point = self._inside = promised.inside(num_prompt_tokens, resumed_tokens)
+        if point > told:
+            self._request.shared_prefix_boundary = point  # type: ignore[attr-defined] # vLLM's own, by feature
 
     def resume(self, loaded: Iterable[OffloadKey] = ()) -> int:
         """The request is loaded or computed for the first time. Returns the tokens with which it resumes, in whole
@@ -179,7 +189,7 @@ class RequestState:
         if self.num_prompt_tokens is None:
             return list(keys)
         if self._plan is None:
-            self._plan = promised.plan(self.num_prompt_tokens, self.known_tokens)
+            self._plan = promised.plan(self.num_prompt_tokens, self.known_tokens, self._inside)
         plan, group_of = self._plan, get_offload_group_idx
         return [key for key in keys if promised.is_needed(plan, group_of(Key(key)), self._end_of(key))]
 
