@@ -1,25 +1,30 @@
 """Of long documents inside vLLM, about which several questions are asked: what is stored, and what comes back.
 
-    bench_vllm_documents.py [--models gemma3,gpt_oss,qwen3_next] [--tokens 4000] [--interval 0]
+    bench_vllm_documents.py [--models gemma3,gpt_oss,qwen3_next] [--tokens 4000] [--interval 0] [--lmcache]
 
 Runs in the environment that has vLLM. Each of 8 documents is asked one question a round, in another order each time,
 and the device has room for two of them, so what a question goes on from comes from memory or is computed again. After
 the first round: how much is stored, of all chunks of all groups and of those that vLLM offered. After each: the share
 of the documents' tokens that was resumed. `--interval` is vLLM's --prefix-cache-retention-interval; -1 keeps all.
+`--lmcache` adds what LMCache resumes with as much memory (see `lmcache_peer`); its server on CPUs takes no states.
 """
 
 import argparse
 import random
 import sys
 import tempfile
+from collections.abc import Callable
 from typing import Any
 
-from bench_vllm_conversations import bytes_stored, config_of_tests, gemma3, generate
+from bench_vllm_conversations import BLOCK_TOKENS, bytes_stored, config_of_tests, gemma3, generate
+from lmcache_peer import LMCacheServer, part_from_server, prepare_vllm
 from vllm_engines import Engine, kv_transfer, reply
 
 DOCUMENTS, ROUNDS = 8, 3
 QUESTION = 100
 """Tokens."""
+MEMORY_BYTES = 512 << 20
+LMCACHE = "LMCache"
 DEVICE = {"gemma3": 24 << 20, "gpt_oss": 8 << 20, "qwen3_next": 26 << 20}
 """Two documents, and what a step computes of a third."""
 
@@ -29,28 +34,53 @@ def main() -> None:
     parser.add_argument("--models", default=",".join(DEVICE))
     parser.add_argument("--tokens", type=int, default=4000)
     parser.add_argument("--interval", type=int, default=0)
+    parser.add_argument("--lmcache", action="store_true")
     asked = parser.parse_args()
     for family in asked.models.split(","):
-        with tempfile.TemporaryDirectory() as folder:
-            engine = Engine(__file__, folder, family, str(asked.tokens), str(asked.interval))
-            stored = engine.read()
-            print(
-                f"{family:<11} stored {stored['stored'] / 1e6:5.1f} MB,"
-                f" {stored['stored'] / stored['all']:6.1%} of all chunks,"
-                f" {stored['stored'] / stored['offered']:6.1%} of what vLLM offers"
-            )
-            print(f"{'':<11} resumed, by round: " + ", ".join(f"{share:.1%}" for share in engine.read()), flush=True)
-            engine.close()
+        for name in ("Octavo", LMCACHE) if asked.lmcache else ("Octavo",):
+            with tempfile.TemporaryDirectory() as folder:
+                engine = Engine(__file__, folder, name, family, str(asked.tokens), str(asked.interval))
+                print_engine(f"{family:<11} {name:<8}", engine)
+                engine.close()
+
+
+def print_engine(name: str, engine: Engine) -> None:
+    stored = engine.read()
+    if stored:
+        print(
+            f"{name} stored {stored['stored'] / 1e6:5.1f} MB,"
+            f" {stored['stored'] / stored['all']:6.1%} of all chunks,"
+            f" {stored['stored'] / stored['offered']:6.1%} of what vLLM offers"
+        )
+    print(f"{name} resumed, by round: " + ", ".join(f"{share:.1%}" for share in engine.read()), flush=True)
 
 
 # ---- in the engine's process ----------------------------------------------------------------------------------------
 
 
-def serve(folder: str, family: str, num_tokens: int, interval: int) -> None:
-    llm = make_engine(folder, family, num_tokens, interval)
+def serve(folder: str, name: str, family: str, num_tokens: int, interval: int) -> None:
+    if name == LMCACHE:
+        prepare_vllm()
+        with LMCacheServer(MEMORY_BYTES, BLOCK_TOKENS) as server:
+            llm = make_engine(folder, family, num_tokens, interval, server.kv_transfer())
+            reply(shares_resumed(llm, num_tokens, lambda: reply(None)))
+            part_from_server(llm)
+        return
+    llm = make_engine(folder, family, num_tokens, interval, kv_transfer(memory=MEMORY_BYTES))
     manager = llm.llm_engine.engine_core.engine_core.scheduler.connector.connector_scheduler.manager
     groups = manager._groups  # noqa: SLF001
     offered = note_offered(manager, groups)
+
+    def tell_stored() -> None:
+        in_one = sum(group.chunk_bytes * ((num_tokens + QUESTION) // group.tokens_per_chunk) for group in groups)
+        reply({"stored": bytes_stored(llm), "offered": sum(offered.values()), "all": in_one * DOCUMENTS})
+
+    reply(shares_resumed(llm, num_tokens, tell_stored))
+    manager.shutdown()
+
+
+def shares_resumed(llm: Any, num_tokens: int, end_first_round: Callable[[], None]) -> list[float]:
+    """By round."""
     source = random.Random(0)
     documents = [[source.randrange(4, 512) for _ in range(num_tokens)] for _ in range(DOCUMENTS)]
     shares = []
@@ -62,13 +92,11 @@ def serve(folder: str, family: str, num_tokens: int, interval: int) -> None:
         shares.append(resumed / (DOCUMENTS * num_tokens))
         if number == 0:
             generate(llm, documents[0][:5])  # vLLM stores in its next step
-            in_one = sum(group.chunk_bytes * ((num_tokens + QUESTION) // group.tokens_per_chunk) for group in groups)
-            reply({"stored": bytes_stored(llm), "offered": sum(offered.values()), "all": in_one * DOCUMENTS})
-    reply(shares)
-    manager.shutdown()
+            end_first_round()
+    return shares
 
 
-def make_engine(folder: str, family: str, num_tokens: int, interval: int) -> Any:
+def make_engine(folder: str, family: str, num_tokens: int, interval: int, transfer: dict[str, Any]) -> Any:
     import torch
     import transformers
     from vllm import LLM
@@ -90,7 +118,7 @@ def make_engine(folder: str, family: str, num_tokens: int, interval: int) -> Any
         prefix_cache_retention_interval=None if interval < 0 else interval,
         disable_log_stats=False,
         seed=0,
-        kv_transfer_config=kv_transfer(memory="512MiB"),
+        kv_transfer_config=transfer,
     )
 
 
@@ -111,6 +139,6 @@ def note_offered(manager: Any, groups: Any) -> dict[bytes, int]:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--engine"]:
-        serve(sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5]))
+        serve(sys.argv[2], sys.argv[3], sys.argv[4], int(sys.argv[5]), int(sys.argv[6]))
     else:
         main()

@@ -1,6 +1,6 @@
 """The plug-in inside vLLM: how fast a shared prefix of 900 tokens comes from where, and what it costs where none hits.
 
-    bench_vllm_plugin.py [ROUNDS [THREADS]]        in the environment that has vLLM
+    bench_vllm_plugin.py [--rounds 60] [--threads 1] [--lmcache]        in the environment that has vLLM
 
 Engines without the plug-in, twice (how far equal ones differ is the error of all), with one that stores nothing (what
 is left is vLLM's own connector), with memory, and with memory and disk, in processes of their own, asked in turn, each
@@ -9,36 +9,53 @@ The model is small, with random weights, but so large that 900 tokens are worth 
 
 vLLM's kernels have one thread, so that transfers have a core left, as they have beside a GPU. With as many threads as
 cores, each of this model's tiny parallel regions waits for the one that a transfer has delayed. All engines compute on
-the same core: cores of shared machines are not equally fast.
+the same core: cores of shared machines are not equally fast. `--lmcache` adds LMCache with as much memory (see
+`lmcache_peer`).
 """
 
+import argparse
 import json
 import os
 import random
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from statistics import quantiles
 from typing import Any
 from unittest import mock
 
+from lmcache_peer import LMCacheServer, part_from_server, prepare_vllm
 from vllm_engines import ENVIRONMENT, Engine, kv_transfer, make_model, reply
 
 PREFIX, OWN, NUM_REQUESTS, NUM_OUTPUT = 900, 30, 8, 8
 ROUNDS, MOST_FIRST = 60, 12
 NOTHING, AGAIN = "vLLM", "vLLM once more"
-CONNECTOR, MEMORY, DISK = "its connector", "Octavo memory", "and disk"
+CONNECTOR, MEMORY, DISK, LMCACHE = "its connector", "Octavo memory", "and disk", "LMCache"
+BLOCK_TOKENS = 128
+MEMORY_BYTES = 256 << 20
 MOST_OVERHEAD = 0.03
 
 
 def main() -> None:
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else ROUNDS
-    ENVIRONMENT["OMP_NUM_THREADS"] = sys.argv[2] if len(sys.argv) > 2 else "1"
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--lmcache", action="store_true")
+    asked = parser.parse_args()
+    rounds = asked.rounds
+    ENVIRONMENT["OMP_NUM_THREADS"] = str(asked.threads)
     with tempfile.TemporaryDirectory() as folder:
         make_model(f"{folder}/model")
-        engines = {tiers: Engine(__file__, folder, tiers) for tiers in (NOTHING, AGAIN, CONNECTOR, MEMORY, DISK)}
+        names = (NOTHING, AGAIN, CONNECTOR, MEMORY, DISK, *([LMCACHE] if asked.lmcache else []))
+        engines = {name: Engine(__file__, folder, name) for name in names}
         try:
-            first_token = best([engines[DISK].ask("first_token", seed) for seed in range(min(rounds, MOST_FIRST))])
+            first_token: dict[str, float] = {}
+            for name in (DISK, LMCACHE):
+                if name in engines:
+                    seeds = range(min(rounds, MOST_FIRST))
+                    first_token |= best([engines[name].ask("first_token", seed) for seed in seeds])
             lost = lost_in_rounds(engines, rounds)
         finally:
             for engine in engines.values():
@@ -75,40 +92,51 @@ def stores_nothing(*_: object) -> None:
     return None
 
 
-def serve(folder: str, tiers: str) -> None:
+def serve(folder: str, name: str) -> None:
     from vllm import LLM
 
-    if tiers == CONNECTOR:
+    with way_below(folder, name) as transfer:
+        llm = LLM(
+            model=f"{folder}/model",
+            skip_tokenizer_init=True,
+            enforce_eager=True,
+            dtype="bfloat16",
+            max_model_len=1024,
+            max_num_seqs=8,
+            kv_cache_memory_bytes=192 << 20,
+            enable_prefix_caching=True,
+            seed=0,
+            kv_transfer_config=transfer,
+        )
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # this thread alone
+        for line in sys.stdin:
+            what, seed = json.loads(line)
+            reply(measure_rate(llm, seed) if what == "rate" else measure_first_token(llm, name, seed))
+        if name in (CONNECTOR, MEMORY, DISK):
+            offloading(llm).shutdown()
+        elif name == LMCACHE:
+            part_from_server(llm)
+
+
+@contextmanager
+def way_below(folder: str, name: str) -> Iterator[dict[str, Any] | None]:
+    """What keeps caches below the device, as vLLM's settings say it; None for vLLM alone."""
+    if name == LMCACHE:
+        prepare_vllm()
+        with LMCacheServer(MEMORY_BYTES, BLOCK_TOKENS) as server:
+            yield server.kv_transfer()
+        return
+    if name == CONNECTOR:
         from octavo.vllm_plugin.adapter import OctavoManager
 
         mock.patch.object(OctavoManager, "prepare_store", stores_nothing).start()
-    disk = {"disk": f"{folder}/disk", "disk_size": "2GiB", "digests": folder} if tiers == DISK else {}
-    transfer = kv_transfer(memory="256MiB", **disk)
-    llm = LLM(
-        model=f"{folder}/model",
-        skip_tokenizer_init=True,
-        enforce_eager=True,
-        dtype="bfloat16",
-        max_model_len=1024,
-        max_num_seqs=8,
-        kv_cache_memory_bytes=192 << 20,
-        enable_prefix_caching=True,
-        seed=0,
-        kv_transfer_config=None if tiers in (NOTHING, AGAIN) else transfer,
-    )
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # this thread alone
-    for line in sys.stdin:
-        what, seed = json.loads(line)
-        measured = measure_rate(llm, seed) if what == "rate" else measure_first_token(llm, seed)
-        reply(measured)
-    if tiers not in (NOTHING, AGAIN):
-        offloading(llm).shutdown()
+    disk = {"disk": f"{folder}/disk", "disk_size": "2GiB", "digests": folder} if name == DISK else {}
+    yield None if name in (NOTHING, AGAIN) else kv_transfer(memory=MEMORY_BYTES, **disk)
 
 
-def measure_first_token(llm: Any, seed: int) -> dict[str, float]:
+def measure_first_token(llm: Any, name: str, seed: int) -> dict[str, float]:
     source = random.Random(seed)
     shared = tokens(source, PREFIX)
-    below = offloading(llm).manager
     generate(llm, [tokens(source, PREFIX)], 1)  # warm
     settle(llm)
 
@@ -117,15 +145,18 @@ def measure_first_token(llm: Any, seed: int) -> dict[str, float]:
         generate(llm, [shared + tokens(source, OWN)], 1)
         return time.perf_counter() - start
 
-    measured = {"cold": first_token(), "vLLM's own hit": first_token()}
+    def again() -> float:
+        settle(llm)
+        llm.reset_prefix_cache()
+        return first_token()
+
+    cold = first_token()
+    if name == LMCACHE:
+        return {f"{LMCACHE}, cold": cold, LMCACHE: again()}
+    measured = {"cold": cold, "vLLM's own hit": first_token(), MEMORY: again()}
     settle(llm)
-    llm.reset_prefix_cache()
-    measured["Octavo memory"] = first_token()
-    settle(llm)
-    llm.reset_prefix_cache()
-    lose_memory(below)
-    measured["Octavo disk"] = first_token()
-    return measured
+    lose_memory(offloading(llm).manager)
+    return measured | {"Octavo disk": again()}
 
 
 def lose_memory(below: Any) -> None:
