@@ -27,6 +27,10 @@ def make_model(family: str, folder: Path, seed: int = 0) -> str:
     return call(_make, "make_model", family, folder, seed)
 
 
+def add_format(model: str, other: str) -> str:
+    return call(_make, "add_format", Path(model), Path(other))
+
+
 def make_image_model(folder: Path) -> str:
     return call(_make, "make_image_model", folder)
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 import vllm_environment  # noqa: F401 - before vLLM
 from plugin_process import (
+    add_format,
     among_others,
     leftovers,
     make_adapter,
@@ -228,23 +229,26 @@ def test_two_ranks_share_what_they_store_and_what_one_has_stored(llama: Served) 
 def test_strangers_find_nothing(llama: Served, tmp_path: Path) -> None:
     transfer = transfer_config(memory="8MiB", disk=str(tmp_path / "disk"), disk_size="64MiB", digests=str(tmp_path))
     other = make_model("llama", tmp_path / "other", seed=1)
+    first = add_format(make_model("llama", tmp_path / "first"), other)
     models = {
-        "the first": (llama.model, {}, "0"),
+        "the first": (first, {}, "0"),
         "other weights": (other, {}, "0"),
-        "other dtype": (llama.model, {"dtype": "float32"}, "0"),
-        "other block size": (llama.model, {"block_size": 64}, "0"),
-        "other hash seed": (llama.model, {}, "1"),
-        "the first again": (llama.model, {}, "0"),
+        "other format": (first, {"load_format": "pt"}, "0"),
+        "other dtype": (first, {"dtype": "float32"}, "0"),
+        "other block size": (first, {"block_size": 64}, "0"),
+        "other hash seed": (first, {}, "1"),
+        "the first again": (first, {}, "0"),
     }
     seen = play("strangers", models=models, transfer=transfer)
     again = seen.pop("the first again")
-    assert len(seen) == 5
+    assert len(seen) == 6
     for name, met in seen.items():
         assert met["found"][1] == [0, 0], name
         assert met["promoted"] == 0, name
         assert met["memory"] == met["local"], name
         assert met["memory"][1] == [NUM_HIT, NUM_HIT], name
     assert seen["other weights"]["found"][0] != seen["the first"]["found"][0]
+    assert seen["other format"]["found"][0] == seen["other weights"]["found"][0]
     assert again["found"] == seen["the first"]["local"]
     assert again["promoted"] > 0
 

@@ -13,6 +13,7 @@ with warnings.catch_warnings():  # torch's, while vLLM is imported
     warnings.simplefilter("ignore")
     pytest.importorskip("vllm", reason="needs vLLM: make test-vllm")
     from vllm import PoolingParams, SamplingParams
+    from vllm.config import LoadConfig
     from vllm.config.quantization import resolve_quantization_config
     from vllm.utils.hashing import sha256
     from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
@@ -20,6 +21,7 @@ with warnings.catch_warnings():  # torch's, while vLLM is imported
     from vllm.v1.request import Request, RequestStatus
 
     from octavo.vllm_plugin.adapter.describe import (
+        describe_loading,
         describe_quantization,
         name_weights,
         tell_why_not_kept,
@@ -46,7 +48,11 @@ def test_rows_of_chunks():
         ({}, ""),
         ({"lora_config": object()}, "adapters are known by name only"),
         ({"load_config": SimpleNamespace(load_format="dummy")}, "the weights are random"),
-        ({"load_config": SimpleNamespace(load_format="tensorizer")}, "tensorizer has its weights from a place"),
+        ({"load_config": SimpleNamespace(load_format="tensorizer")}, "tensorizer may have its weights from a place"),
+        ({"load_config": SimpleNamespace(load_format="npcache")}, "npcache may have its weights from a place"),
+        ({"load_config": SimpleNamespace(load_format="a plug-in's own")}, "a plug-in's own may have its weights"),
+        ({"load_config": SimpleNamespace(load_format="sharded_state")}, ""),
+        ({"speculative_config": SimpleNamespace(draft_load_config=LoadConfig(load_format="dummy"))}, "are random"),
         ({"weight_transfer_config": object()}, "weights come into the running engine"),
     ],
 )
@@ -55,10 +61,27 @@ def test_whose_weights_are_not_the_folders_keeps_nothing(named: dict[str, Any], 
         "lora_config": None,
         "load_config": SimpleNamespace(load_format="auto"),
         "weight_transfer_config": None,
+        "speculative_config": None,
     }
     reason = tell_why_not_kept(SimpleNamespace(**usual | named))  # type: ignore[arg-type]
     assert said in reason
     assert bool(said) == bool(reason)
+
+
+def test_a_folder_may_have_other_weights_in_each_format() -> None:
+    def describe(load: LoadConfig, draft: LoadConfig | None = None) -> dict[str, str]:
+        speculation = SimpleNamespace(draft_load_config=draft)
+        return describe_loading(SimpleNamespace(load_config=load, speculative_config=speculation))  # type: ignore[arg-type]
+
+    assert describe(LoadConfig(model_loader_extra_config={"num_threads": 2})) == {}
+    sharded = {"load_format": "sharded_state"}
+    described = [
+        describe(LoadConfig(load_format="pt")),
+        describe(LoadConfig(), LoadConfig(load_format="pt")),
+        describe(LoadConfig(**sharded)),
+        describe(LoadConfig(**sharded, model_loader_extra_config={"pattern": "rank-{rank}-{part}"})),
+    ]
+    assert len({parts["load_format"] for parts in described}) == len(described)
 
 
 def test_weights_that_are_quantized_in_another_way_are_others() -> None:

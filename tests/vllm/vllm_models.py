@@ -137,6 +137,12 @@ def make_model(family: str, folder: Path, seed: int = 0) -> Path:
     return folder
 
 
+def add_format(folder: Path, other: Path) -> Path:
+    """The folder gets the weights of another model beside its own, in the format `pt`."""
+    torch.save(safetensors.torch.load_file(other / "model.safetensors"), folder / "model.pt")
+    return folder
+
+
 def make_image_model(folder: Path) -> Path:
     """A LLaVA over the tiny Llama: token 4 stands for an image, which takes five."""
     side, patch = 28, 14

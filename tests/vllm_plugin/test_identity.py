@@ -117,6 +117,8 @@ def test_the_parts_of_an_identity_by_name():
     assert parts(REPORT, change(rank=1)) == alone | {"ranks": "2"}
     assert parts(REPORT, change(identity=REPORT.identity | {"dtype": "float16"}))["dtype"] != "bfloat16"
     assert parts(REPORT, environ={"PYTHONHASHSEED": "7"}) == alone | {"hash_seed": "7"}
+    assert alone["load_format"] == "auto"
+    assert parts(change(identity=REPORT.identity | {"load_format": "pt"})) == alone | {"load_format": "pt"}
     wider = parts(change_group(page_bytes=4096))
     assert {name for name in alone if alone[name] != wider[name]} == {"groups"}
 

@@ -53,7 +53,11 @@ def describe_parts(
         values = [of_rank.get(name, "") for of_rank in by_rank]
         parts[name] = values[0] if all(value == values[0] for value in values) else values
     labels = {"model": ", ".join(reports[0].models), "plan": _plan_in_words(reports[0])}
-    return {name: brief(value) for name, value in parts.items()} | labels
+    return _WHERE_NOT_TOLD | {name: brief(value) for name, value in parts.items()} | labels
+
+
+_WHERE_NOT_TOLD = {"load_format": "auto"}
+"""Parts that a rank leaves out where they are as they always were, so that what is kept stays found."""
 
 
 def _plan_in_words(report: RankReport) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import torch
 import vllm
-from vllm.config import ModelConfig, VllmConfig, get_layers_from_vllm_config
+from vllm.config import LoadConfig, ModelConfig, VllmConfig, get_layers_from_vllm_config
 from vllm.config.multimodal import MultiModalConfig
 from vllm.model_executor.layers.attention_layer_base import AttentionLayerBase
 from vllm.platforms import current_platform
@@ -161,13 +161,48 @@ def tell_why_not_kept(vllm_config: VllmConfig) -> str:
             "adapters are known by name only, and tomorrow another one may have the name: "
             "run without --enable-lora to keep chunks"
         )
-    if vllm_config.load_config.load_format == "dummy":
-        return "the weights are random: load real ones"
-    if vllm_config.load_config.load_format == "tensorizer":
-        return "tensorizer has its weights from a place of its own: load those of the model's folder"
+    for load_format in (load.load_format for load in _loads(vllm_config)):
+        if load_format == "dummy":
+            return "the weights are random: load real ones"
+        if load_format not in _LOADED_FROM_THE_FOLDER:
+            return f"{load_format} may have its weights from a place of its own: load those of the model's folder"
     if vllm_config.weight_transfer_config is not None:
         return "weights come into the running engine, and the next one begins with the folder's: serve without that"
     return ""
+
+
+_LOADED_FROM_THE_FOLDER = (
+    "auto",
+    "fastsafetensors",
+    "hf",
+    "instanttensor",
+    "mistral",
+    "pt",
+    "runai_streamer",
+    "runai_streamer_sharded",
+    "safetensors",
+    "sharded_state",
+)
+"""Load formats that read the model's folder, and nothing else. `npcache` reads what it copied there before."""
+
+
+def describe_loading(vllm_config: VllmConfig) -> dict[str, str]:
+    """Which of the folder's files are loaded, as it may have other weights in each format. Nothing where vLLM chooses,
+    since what is there decides then."""
+    told = [load.load_format + _pattern_of(load.model_loader_extra_config) for load in _loads(vllm_config)]
+    return {} if set(told) == {"auto"} else {"load_format": ", ".join(told)}
+
+
+def _loads(vllm_config: VllmConfig) -> list[LoadConfig]:
+    """How the model is loaded, and its draft model, if that is said apart."""
+    draft = getattr(vllm_config.speculative_config, "draft_load_config", None)
+    return [vllm_config.load_config] if draft is None else [vllm_config.load_config, draft]
+
+
+def _pattern_of(extra_config: object) -> str:
+    """The names of files that hold ranks' shares. Other settings of loaders say how quickly they read."""
+    pattern = extra_config.get("pattern") if isinstance(extra_config, dict) else None
+    return "" if pattern is None else f" {pattern}"
 
 
 def tell_why_media_not_kept(vllm_config: VllmConfig) -> str:
@@ -225,6 +260,7 @@ def _identity(config: OffloadingConfig, vllm_config: VllmConfig) -> dict[str, st
         "inputs": _describe_inputs(model.multimodal_config),
         "speculation": str(vllm_config.speculative_config),
         "attention": f"{vllm_config.attention_config} {backends}",
+        **describe_loading(vllm_config),
     }
 
 
