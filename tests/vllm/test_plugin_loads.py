@@ -264,6 +264,17 @@ def test_weights_that_are_loaded_into_the_engine_part_what_they_compute(tmp_path
     assert seen["again"] == [seen["first"][0], [NUM_HIT]]
 
 
+@pytest.mark.every_vllm
+def test_weights_that_a_trainer_writes_into_the_engine_part_what_they_compute(llama: Served) -> None:
+    seen = play("transferred", model=llama.model, transfer=transfer_config(memory="8MiB"))
+    answers = [seen["before"][0], seen["within"][0][0], seen["after"][0][0]]
+    assert len({str(answer) for answer in answers}) == 3
+    for found, computed in (seen["within"], seen["after"]):
+        assert found == computed
+        assert found[1] == [0]
+    assert seen["memory"] == [seen["after"][0][0], [NUM_HIT]]
+
+
 def test_salts_part_requests(llama: Served) -> None:
     seen = play("salts", model=llama.model, transfer=transfer_config(memory="8MiB"))
     assert seen["found"] == [0, NUM_HIT, 0, 0]

@@ -21,6 +21,11 @@ _MOST_ADAPTERS = 10_000
 """The most adapters whose files are remembered. Then all are forgotten, and so is what memory has."""
 
 
+_LOADS_OF_A_WORKER = ("update_weights", "finish_weight_update", "reset_weights")
+"""Methods by which weights come from a trainer. Some ways of transfer write into the parameters, and some do so only
+when the update is finished."""
+
+
 class LoadedWeights:
     """The weights of the running engine. Of other ones than those with which it began nothing may be kept under the
     names of these, and nothing that was computed with former ones may be found."""
@@ -56,12 +61,14 @@ class LoadedWeights:
 
 def watch_weights(frame: FrameType | None, changed: Callable[[], None]) -> bool:
     """Calls `changed` before each load of the model's weights from now on, and after each load of an adapter that had
-    others before. `frame` is one that vLLM's model runner has called, directly or not: vLLM shows it nowhere else.
-    False if there is none."""
-    runner = _find_runner(frame)
+    others before. `frame` is one that vLLM's model runner has called, directly or not: vLLM shows it and its worker
+    nowhere else. False if there is none."""
+    runner = _find_owner(frame, "reload_weights", "get_model")
     if runner is None:
         return False
-    for owner, name in ((runner, "reload_weights"), (runner.get_model(), "load_weights")):
+    loads = [(runner, "reload_weights"), (runner.get_model(), "load_weights")]
+    loads += [(_find_owner(frame, "update_weights"), name) for name in _LOADS_OF_A_WORKER]
+    for owner, name in loads:
         load = getattr(owner, name, None)
         if load is not None:
             setattr(owner, name, _told(load, changed))
@@ -71,10 +78,11 @@ def watch_weights(frame: FrameType | None, changed: Callable[[], None]) -> bool:
     return True
 
 
-def _find_runner(frame: FrameType | None) -> Any:
+def _find_owner(frame: FrameType | None, *methods: str) -> Any:
+    """The nearest caller whose object has these methods; None if there is none."""
     while frame is not None:
         owner = frame.f_locals.get("self")
-        if hasattr(owner, "reload_weights") and hasattr(owner, "get_model"):
+        if all(hasattr(owner, method) for method in methods):
             return owner
         frame = frame.f_back
     return None

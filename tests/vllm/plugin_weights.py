@@ -1,0 +1,59 @@
+"""Weights that come into a running engine from a trainer."""
+
+from typing import Any
+
+import torch
+from plugin_serving import Offloading, generate_each, start, tokens
+from vllm.config import WeightTransferConfig
+from vllm.distributed.weight_transfer.base import WeightTransferEngine
+from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
+
+
+class InPlace(WeightTransferEngine):
+    """Writes into the parameters without `load_weights`, as some of vLLM's do: at each update and at the end."""
+
+    def parse_init_info(self, info: dict[str, Any]) -> Any:
+        return info
+
+    def parse_update_info(self, info: dict[str, Any]) -> Any:
+        return info
+
+    def init_transfer_engine(self, init_info: Any) -> None: ...
+
+    def start_weight_update(self) -> None: ...
+
+    def receive_weights(self, update_info: Any) -> None:
+        self._change()
+
+    def finish_weight_update(self) -> None:
+        self._change()
+
+    def shutdown(self) -> None: ...
+
+    def _change(self) -> None:
+        with torch.no_grad():
+            for parameter in self.model.parameters():
+                if parameter.dim() > 1:
+                    parameter.mul_(-1.5)
+
+
+def scenario_transferred(model: str, transfer: dict[str, Any]) -> dict[str, Any]:
+    """A prompt before, within and after an update of the weights, of which the device has forgotten all, and beside
+    each a salt that parts it from what was stored."""
+    WeightTransferEngineFactory.register_engine("in_place", InPlace)
+    llm = start(model, transfer, weight_transfer_config=WeightTransferConfig(backend="in_place"))
+    below = Offloading(llm)
+    prompts = [tokens(520, 10)]
+    report: dict[str, Any] = {"before": generate_each(llm, prompts)}
+    llm.collective_rpc("init_weight_transfer_engine", kwargs={"init_info": {}})
+    llm.collective_rpc("start_weight_update")
+    below.forget_device()
+    llm.collective_rpc("update_weights", kwargs={"update_info": {}})
+    report["within"] = generate_each(llm, prompts), generate_each(llm, prompts, salt="within")
+    below.forget_device()
+    llm.collective_rpc("finish_weight_update")
+    report["after"] = generate_each(llm, prompts), generate_each(llm, prompts, salt="after")
+    below.forget_device()
+    report["memory"] = generate_each(llm, prompts)
+    below.adapter.shutdown()
+    return report
