@@ -409,7 +409,7 @@ def scenario_hinted(model: str, transfer: dict[str, Any]) -> dict[str, Any]:
 
 
 def scenario_adapters(model: str, adapters: list[str], transfer: dict[str, Any]) -> dict[str, Any]:
-    """One prompt without an adapter and with each."""
+    """One prompt without an adapter and with each: cold, by vLLM's own hits, from memory, and from below."""
     llm = start(model, transfer, enable_lora=True, max_loras=2, max_lora_rank=8)
     below = Offloading(llm)
     requests = [LoRARequest(name, number, name) for number, name in enumerate(adapters, 1)]
@@ -423,7 +423,10 @@ def scenario_adapters(model: str, adapters: list[str], transfer: dict[str, Any])
     report: dict[str, Any] = {"cold": ask(), "local": ask()}
     below.forget_device()
     report["memory"] = ask()
-    report["media"] = list(below.manager.media.names)
+    below.settle()
+    below.lose_memory()
+    below.forget_device()
+    report["below"] = ask()
     below.adapter.shutdown()
     return report
 

@@ -29,7 +29,7 @@ from octavo.transfer import (
 )
 from octavo.vllm_plugin.groups import groups_of_engine
 from octavo.vllm_plugin.promised import PromisedChunks
-from octavo.vllm_plugin.ranks import DeviceGroup, DeviceReport, GroupReport, GroupRule, RankReport
+from octavo.vllm_plugin.ranks import DeviceGroup, DeviceReport, GroupReport, GroupRule, Loaded, RankReport
 from octavo.vllm_plugin.shared_arena import RankArena, SharedArena
 from octavo.why import Cause, MissLog, find_report, tell_misses
 from rigs.faulty_tier import FaultyTier, TierFault
@@ -105,11 +105,13 @@ class Engine:
         device: DeviceReport | None = None,
         idle: int | None = None,
         is_draft: bool = False,
+        takes_adapters: bool = False,
     ) -> None:
         """`page`: what the ranks share, if that is known; each has PAGE bytes of it. `idle`: a rank that has no layer
         of the group. `is_draft`: whether the group holds drafts."""
         self.now = 100.0
-        self.has_new_weights = False
+        self.loaded: list[Loaded] = []
+        """What was loaded into the engine."""
         self.told: dict[str, SimpleNamespace] = {}
         """vLLM's own requests, by name."""
         whole_bytes = 0 if page is None else share_page(page, 0, num_ranks).whole_bytes
@@ -160,7 +162,8 @@ class Engine:
             loads=loads,
             device=device,
             misses=MissLog(departures, self.groups),
-            weights_changed=self.take_new_weights,
+            takes_adapters=takes_adapters,
+            take_loaded=self.take_loaded,
             clock=lambda: self.now,
         )
         self.pages = [torch.zeros((16, PAGE), dtype=torch.int8) for _ in range(num_ranks)]
@@ -180,8 +183,8 @@ class Engine:
         ]
         self._job_id = 0
 
-    def take_new_weights(self) -> bool:
-        taken, self.has_new_weights = self.has_new_weights, False
+    def take_loaded(self) -> list[Loaded]:
+        taken, self.loaded = self.loaded, []
         return taken
 
     def request(self, name: str, count: int = 8) -> tuple[ReqContext, list[Any]]:
@@ -479,7 +482,7 @@ def test_what_other_weights_compute_stays_in_memory_and_what_former_ones_have_co
     begun = engine.manager.prepare_store(others, under_way)
     engine.transfer(begun.store_spec, [0, 1], is_load=False)
     list(engine.manager.take_events())
-    engine.has_new_weights = True
+    engine.loaded = [Loaded.WEIGHTS]
     engine.step()
     assert next((event.keys, event.removed) for event in engine.manager.take_events()) == (keys, True)
     engine.manager.complete_store(set(others), under_way)
@@ -494,6 +497,27 @@ def test_what_other_weights_compute_stays_in_memory_and_what_former_ones_have_co
     engine.settle()
     assert look(engine, new, newer) == [LookupResult.HIT] * 2
     assert [bool(blocks) for blocks in engine.tier.lookup([*keys, *others, *newer])] == [True] * 2 + [False] * 4
+
+
+def test_what_an_adapter_computes_stays_in_memory_and_its_successor_finds_nothing_of_it(tmp_path):
+    engine = Engine(str(tmp_path / "arena"), takes_adapters=True)
+    adapted, its_keys = engine.announced("a", 4, lora_request="an adapter")
+    plain, keys = engine.announced("b", 4, lora_request=None)
+    engine.store(adapted, its_keys[:2])
+    engine.store(plain, keys[:2])
+    engine.settle()
+    asking, _ = engine.announced("c", 0, lora_request="an adapter")
+    assert look(engine, asking, its_keys[:2]) == [LookupResult.HIT] * 2
+    engine.loaded = [Loaded.ADAPTER]
+    engine.step()
+    assert look(engine, asking, its_keys[:2]) == [LookupResult.MISS] * 2
+    assert engine.manager.prepare_store(its_keys[2:], adapted).keys_to_store == []  # its pages are of the former
+    engine.store(plain, keys[2:])
+    engine.settle()
+    assert [bool(blocks) for blocks in engine.tier.lookup([*its_keys, *keys])] == [False] * 4 + [True] * 4
+    after, _ = engine.announced("d", 0, lora_request=None)
+    assert look(engine, after, keys[:1]) == [LookupResult.HIT_PENDING]
+    engine.close()
 
 
 def test_a_session_stays_in_memory_from_its_first_image_on(engine):

@@ -289,13 +289,14 @@ def test_a_router_hints(llama: Served) -> None:
 
 def test_adapters_part_requests(llama: Served, tmp_path: Path) -> None:
     adapters = [make_adapter(tmp_path / name, seed) for seed, name in enumerate(("a", "b"))]
-    transfer = transfer_config(memory="8MiB", disk=str(tmp_path / "disk"), disk_size="64MiB")
+    disk = {"disk": str(tmp_path / "disk"), "disk_size": "64MiB", "digests": str(tmp_path)}
+    transfer = transfer_config(memory="8MiB", **disk)
     seen = play("adapters", model=llama.model, adapters=adapters, transfer=transfer)
     assert seen["cold"][1] == [0, 0, 0]
     assert len(set(map(tuple, seen["cold"][0]))) == 3
     assert seen["memory"] == seen["local"]
     assert seen["memory"][1] == [NUM_HIT] * 3
-    assert seen["media"] == ["memory"]  # an adapter is known by its name only, which is not enough for a disk
+    assert seen["below"] == [seen["local"][0], [NUM_HIT, 0, 0]]  # a name is not enough for a disk
 
 
 @pytest.mark.every_vllm

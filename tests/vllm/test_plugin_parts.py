@@ -46,7 +46,6 @@ def test_rows_of_chunks():
     ("named", "said"),
     [
         ({}, ""),
-        ({"lora_config": object()}, "adapters are known by name only"),
         ({"load_config": SimpleNamespace(load_format="dummy")}, "the weights are random"),
         ({"load_config": SimpleNamespace(load_format="tensorizer")}, "tensorizer may have its weights from a place"),
         ({"load_config": SimpleNamespace(load_format="npcache")}, "npcache may have its weights from a place"),
@@ -58,7 +57,6 @@ def test_rows_of_chunks():
 )
 def test_whose_weights_are_not_the_folders_keeps_nothing(named: dict[str, Any], said: str) -> None:
     usual = {
-        "lora_config": None,
         "load_config": SimpleNamespace(load_format="auto"),
         "weight_transfer_config": None,
         "speculative_config": None,

@@ -12,14 +12,15 @@ from octavo.vllm_plugin import ranks
 from octavo.vllm_plugin.ranks import (
     GroupReport,
     GroupRule,
+    Loaded,
     RankReport,
     check_alike,
     leave_report,
     shared_name,
     sweep,
+    take_loaded,
     take_reports,
-    take_weights_changed,
-    tell_weights_changed,
+    tell_loaded,
 )
 
 GROUP = GroupReport(group_id=0, rule=GroupRule.WHOLE, reach_tokens=0, tokens_per_block=16, page_bytes=4096)
@@ -53,16 +54,18 @@ def test_all_ranks_in_order_and_nothing_stays(folder):
     assert list(folder.iterdir()) == []
 
 
-def test_word_of_new_weights_is_taken_once(folder):
-    assert not take_weights_changed("vllm-x")
-    for rank in (0, 1):
-        tell_weights_changed("vllm-x", report(rank))
-    assert take_weights_changed("vllm-x")
-    assert not take_weights_changed("vllm-x")
-    tell_weights_changed("vllm-x", report(process=NO_PROCESS))
+def test_word_of_what_was_loaded_is_taken_once(folder):
+    assert take_loaded("vllm-x") == []
+    for what in Loaded:
+        for rank in (0, 1):
+            tell_loaded("vllm-x", report(rank), what)
+        assert take_loaded("vllm-x") == [what]
+        assert take_loaded("vllm-x") == []
+    for what in Loaded:
+        tell_loaded("vllm-x", report(process=NO_PROCESS), what)
     leave_report("vllm-x", report(0))
     take_reports("vllm-x", 1)
-    assert not take_weights_changed("vllm-x")  # it was of an engine before
+    assert take_loaded("vllm-x") == []  # it was of an engine before
     assert list(folder.iterdir()) == []
 
 
@@ -95,7 +98,7 @@ def test_sweep_removes_what_the_dead_left(folder):
     Segment.create(str(folder / "octavo-vllm-dead"), plan).close()
     leave_report("vllm-live", report())
     leave_report("vllm-gone", report(process=NO_PROCESS))
-    tell_weights_changed("vllm-gone", report(process=NO_PROCESS))
+    tell_loaded("vllm-gone", report(process=NO_PROCESS), Loaded.ADAPTER)
     old = time.time() - 3600
     for path in folder.iterdir():
         os.utime(path, (old, old))

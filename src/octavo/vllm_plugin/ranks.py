@@ -22,6 +22,15 @@ _WAIT_S = 5.0
 _LOOK_EVERY_S = 0.05
 
 
+class Loaded(Enum):
+    """What is loaded into a running engine."""
+
+    WEIGHTS = "weights"
+    """The model's own, or its draft model's."""
+    ADAPTER = "adapter"
+    """A LoRA, by a name and path that others had before."""
+
+
 class GroupRule(Enum):
     """Which blocks of a group a resume needs."""
 
@@ -90,6 +99,8 @@ class RankReport(msgspec.Struct, frozen=True, kw_only=True):
     """Whether prompts may have images, audio or video."""
     why_media_not_kept: str = ""
     """Why no such prompt may outlive the process, whatever clients do; empty if it may."""
+    takes_adapters: bool = False
+    """Whether requests may come with an adapter (LoRA)."""
     stores: bool = True
     """Whether the engine stores what it computes. An engine that only decodes what others have prefilled does not."""
     why_not_kept: str = ""
@@ -118,21 +129,20 @@ def leave_report(name: str, report: RankReport) -> None:
     _write(_report_path(name, report.rank), report)
 
 
-def tell_weights_changed(name: str, report: RankReport) -> None:
-    """Leaves word for the engine's scheduler that weights are loaded into the running engine. It is a rank's report
+def tell_loaded(name: str, report: RankReport, what: Loaded) -> None:
+    """Leaves word for the engine's scheduler that something is loaded into the running engine. It is a rank's report
     once more, so that it is removed like one."""
-    path = _changed_path(name)
+    path = _loaded_path(name, what)
     if not path.exists():
         _write(path, report)
 
 
-def take_weights_changed(name: str) -> bool:
-    """Whether a rank has left such word since the last call. All ranks leave the same."""
-    path = _changed_path(name)
-    if not path.exists():
-        return False
-    path.unlink(missing_ok=True)
-    return True
+def take_loaded(name: str) -> list[Loaded]:
+    """Of what a rank has left such word since the last call. All ranks leave the same."""
+    loaded = [what for what in Loaded if _loaded_path(name, what).exists()]
+    for what in loaded:
+        _loaded_path(name, what).unlink(missing_ok=True)
+    return loaded
 
 
 def _write(path: Path, report: RankReport) -> None:
@@ -152,7 +162,7 @@ def take_reports(name: str, num_ranks: int, wait_s: float = _WAIT_S) -> list[Ran
     versions that do not."""
     deadline = time.monotonic() + wait_s
     paths = [_report_path(name, rank) for rank in range(num_ranks)]
-    take_weights_changed(name)  # of an earlier engine
+    take_loaded(name)  # of an earlier engine
     while missing := [path for path in paths if not path.exists()]:
         if time.monotonic() >= deadline:
             raise OffloadError(
@@ -199,9 +209,9 @@ def _report_path(name: str, rank: int) -> Path:
     return path.with_name(f"{path.name}.rank{rank}")
 
 
-def _changed_path(name: str) -> Path:
+def _loaded_path(name: str, what: Loaded) -> Path:
     path = segment_path(name)
-    return path.with_name(f"{path.name}.ranks-weights")
+    return path.with_name(f"{path.name}.ranks-{what.value}")
 
 
 def _read(path: Path) -> RankReport:

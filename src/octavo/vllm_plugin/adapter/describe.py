@@ -72,6 +72,7 @@ def describe_rank(
         hash_algorithm=vllm_config.cache_config.prefix_caching_hash_algo,
         takes_media=vllm_config.model_config.multimodal_config is not None,
         why_media_not_kept=tell_why_media_not_kept(vllm_config),
+        takes_adapters=vllm_config.lora_config is not None,
         stores=_is_producer(vllm_config),
         why_not_kept=tell_why_not_kept(vllm_config),
         why_not_resumed=tell_why_not_resumed(vllm_config.model_config, kv_cache_config),
@@ -156,11 +157,6 @@ def name_weights(vllm_config: VllmConfig) -> tuple[str, ...]:
 
 def tell_why_not_kept(vllm_config: VllmConfig) -> str:
     """Why nothing may outlive an engine of this configuration; empty if it may."""
-    if vllm_config.lora_config is not None:
-        return (
-            "adapters are known by name only, and tomorrow another one may have the name: "
-            "run without --enable-lora to keep chunks"
-        )
     for load_format in (load.load_format for load in _loads(vllm_config)):
         if load_format == "dummy":
             return "the weights are random: load real ones"

@@ -53,7 +53,7 @@ from octavo.vllm_plugin.adapter.weights import LoadedWeights
 from octavo.vllm_plugin.groups import SharedGroup, draft_tokens
 from octavo.vllm_plugin.loads_ahead import LoadsAhead
 from octavo.vllm_plugin.promised import PromisedChunks
-from octavo.vllm_plugin.ranks import DeviceReport
+from octavo.vllm_plugin.ranks import DeviceReport, Loaded
 from octavo.vllm_plugin.shared_arena import SharedArena
 from octavo.why import MARK, MissLog
 
@@ -83,22 +83,25 @@ class OctavoManager(OffloadingManager):
         load_timeout_s: float,
         tokens_per_hash: int,
         keeps_media: bool = True,
+        takes_adapters: bool = False,
         stores: bool = True,
         loads: LoadRule = LoadRule.MEASURED,
         device: DeviceReport | None = None,
         recorder: RecorderOfRequests | None = None,
         misses: MissLog | None = None,
-        weights_changed: Callable[[], bool] = lambda: False,
+        take_loaded: Callable[[], Collection[Loaded]] = tuple,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`stores`: whether anything is stored at all. `weights_changed`: whether weights were loaded into the engine
-        since the last call."""
+        """`keeps_media`: whether prompts with images and the like go below memory. `takes_adapters`: whether requests
+        may come with one; those stay in memory. `stores`: whether anything is stored at all. `take_loaded`: what was
+        loaded into the engine since the last call."""
         self.manager = manager
         self._shared = shared
         self._groups = groups
         self._promised = PromisedChunks(groups, draft_tokens=draft_tokens(groups))
         self._tokens_per_hash = tokens_per_hash
         self._keeps_media = keeps_media
+        self._takes_adapters = takes_adapters
         self._may_store = stores
         self._questions = Questions(manager, groups, tokens_per_hash=tokens_per_hash, timeout_s=load_timeout_s)
         self._choosing = Choosing(
@@ -108,7 +111,7 @@ class OctavoManager(OffloadingManager):
         self._hinter = Hinter(manager, groups, self._promised)
         self._recorder = recorder
         self._misses = misses
-        self._weights = LoadedWeights(manager, weights_changed)
+        self._weights = LoadedWeights(manager, take_loaded)
         self._clock = clock
         self._is_closed = False
         self._is_new_step = True
@@ -136,7 +139,7 @@ class OctavoManager(OffloadingManager):
         state.may_store = self._may_store
         self._questions.begin(req_context, request, state.tenant)
         state.keeps_media = self._keeps_media
-        state.is_confined = self._weights.are_others
+        state.is_confined = self._weights.are_others or (self._takes_adapters and state.may_have_adapter)
         self._hinter.begin(req_context, state)
         if self._recorder is not None:
             self._recorder.begin(req_context, caller)

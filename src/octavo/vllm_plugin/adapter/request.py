@@ -95,6 +95,11 @@ class RequestState:
         return getattr(self._request, "num_prompt_tokens", self.num_prompt_tokens) != self.num_prompt_tokens
 
     @property
+    def may_have_adapter(self) -> bool:
+        """Whether vLLM computes it with an adapter, as far as vLLM shows it."""
+        return getattr(self._request, "lora_request", True) is not None
+
+    @property
     def stays_in_memory(self) -> bool:
         """Whether nothing of the request is read from tiers or written to them. A session, which goes on with what its
         client streams, may get its first image late."""

@@ -44,9 +44,9 @@ from octavo.vllm_plugin.ranks import (
     leave_report,
     shared_name,
     sweep,
+    take_loaded,
     take_reports,
-    take_weights_changed,
-    tell_weights_changed,
+    tell_loaded,
 )
 from octavo.vllm_plugin.shared_arena import RankArena, SharedArena, plan_shared
 from octavo.why import MissLog
@@ -85,7 +85,7 @@ class OctavoOffloadingSpec(OffloadingSpec):
         pages = know_pages(self.config, vllm_config, kv_cache_config, caches)
         report = describe_rank(self.config, vllm_config, kv_cache_config, caches, pages)
         leave_report(self._name, report)
-        if not watch_weights(sys._getframe(1), partial(tell_weights_changed, self._name, report)):  # noqa: SLF001
+        if not watch_weights(sys._getframe(1), partial(tell_loaded, self._name, report)):  # noqa: SLF001
             logger.warning(
                 "Octavo cannot see in this vLLM whether weights are loaded into the running engine: do not load any, "
                 "or leave disk, tiers and shared out, and reset the caches after each load"
@@ -165,12 +165,13 @@ class OctavoOffloadingSpec(OffloadingSpec):
                 load_timeout_s=offload.load_timeout_s,
                 tokens_per_hash=self.config.cache.tokens_per_hash,
                 keeps_media=self._keeps_media(reports[0], has_tiers=bool(tiers)),
+                takes_adapters=self._takes_adapters(reports[0], has_tiers=bool(tiers)),
                 stores=reports[0].stores,
                 loads=offload.loads,
                 device=reports[0].device,
                 recorder=recorder,
                 misses=None if departures is None else MissLog(departures, groups, manager.media.cold_starts),
-                weights_changed=partial(take_weights_changed, self._name),
+                take_loaded=partial(take_loaded, self._name),
             )
             to_close.pop_all()
             return octavo
@@ -222,6 +223,14 @@ class OctavoOffloadingSpec(OffloadingSpec):
             'may have the name tomorrow. If no client does, "keep_media": true lets them go below memory'
         )
         return False
+
+    def _takes_adapters(self, report: RankReport, *, has_tiers: bool) -> bool:
+        if has_tiers and report.takes_adapters:
+            logger.warning(
+                "Octavo keeps prompts with an adapter (LoRA) in memory only: adapters are known by name and path, and "
+                "other files may lie there tomorrow. Prompts without one go below memory"
+            )
+        return report.takes_adapters
 
     def _digests(self, reports: list[RankReport]) -> list[bytes]:
         """Digests of the weights. None if there are no tiers or they may not keep anything: then nothing outlives the

@@ -2,7 +2,7 @@
 (`watch_weights`), and what the scheduler's side then forgets (`LoadedWeights`)."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import wraps
 from types import FrameType
 from typing import Any
@@ -14,6 +14,7 @@ from octavo.errors import OctavoError
 from octavo.namespace import stamp_weights
 from octavo.offload import OffloadingManager
 from octavo.vllm_plugin.adapter.request import RequestState
+from octavo.vllm_plugin.ranks import Loaded
 
 logger = logging.getLogger(__name__)
 
@@ -30,22 +31,28 @@ class LoadedWeights:
     """The weights of the running engine. Of other ones than those with which it began nothing may be kept under the
     names of these, and nothing that was computed with former ones may be found."""
 
-    def __init__(self, manager: OffloadingManager, changed: Callable[[], bool]) -> None:
-        """`changed`: whether weights were loaded into the engine since the last call."""
-        self._manager, self._changed = manager, changed
+    def __init__(self, manager: OffloadingManager, take_loaded: Callable[[], Collection[Loaded]]) -> None:
+        """`take_loaded`: what was loaded into the engine since the last call."""
+        self._manager, self._take_loaded = manager, take_loaded
         self._forgotten: list[OffloadKey] = []
         self.are_others = False
         """Whether they are no longer those that name what lies below memory."""
 
     def look(self, alive: Iterable[RequestState]) -> None:
-        """Once they have changed: forgets what memory has. Requests that are alive have pages of former weights."""
-        if not self._changed():
+        """Once something was loaded: forgets what memory has. Requests that are alive have pages of former weights; of
+        a former adapter if it is one that was loaded, and they have one."""
+        loaded = self._take_loaded()
+        if not loaded:
             return
         if self._manager.logs_changes:
             self._forgotten += self._manager.keys_in_memory()
+        are_others = Loaded.WEIGHTS in loaded
         for state in alive:
-            state.may_store, state.is_confined = False, True
+            if are_others or state.may_have_adapter:
+                state.may_store, state.is_confined = False, True
         self._manager.reset(tiers=False)
+        if not are_others:
+            return
         if not self.are_others and len(self._manager.media.names) > 1:
             logger.warning(
                 "Octavo keeps nothing below memory from now on: weights were loaded into the running engine, and what "
@@ -59,8 +66,8 @@ class LoadedWeights:
         return forgotten
 
 
-def watch_weights(frame: FrameType | None, changed: Callable[[], None]) -> bool:
-    """Calls `changed` before each load of the model's weights from now on, and after each load of an adapter that had
+def watch_weights(frame: FrameType | None, tell: Callable[[Loaded], None]) -> bool:
+    """Calls `tell` before each load of the model's weights from now on, and after each load of an adapter that had
     others before. `frame` is one that vLLM's model runner has called, directly or not: vLLM shows it and its worker
     nowhere else. False if there is none."""
     runner = _find_owner(frame, "reload_weights", "get_model")
@@ -71,10 +78,10 @@ def watch_weights(frame: FrameType | None, changed: Callable[[], None]) -> bool:
     for owner, name in loads:
         load = getattr(owner, name, None)
         if load is not None:
-            setattr(owner, name, _told(load, changed))
+            setattr(owner, name, _told(load, tell))
     adapters = getattr(runner, "lora_manager", None)
     if adapters is not None:
-        adapters.add_adapter = _told_of_others(adapters, changed)
+        adapters.add_adapter = _told_of_others(adapters, tell)
     return True
 
 
@@ -88,16 +95,16 @@ def _find_owner(frame: FrameType | None, *methods: str) -> Any:
     return None
 
 
-def _told(load: Callable[..., Any], changed: Callable[[], None]) -> Callable[..., Any]:
+def _told(load: Callable[..., Any], tell: Callable[[Loaded], None]) -> Callable[..., Any]:
     @wraps(load)
     def told(*arguments: Any, **named: Any) -> Any:
-        changed()
+        tell(Loaded.WEIGHTS)
         return load(*arguments, **named)
 
     return told
 
 
-def _told_of_others(adapters: Any, changed: Callable[[], None]) -> Callable[[Any], bool]:
+def _told_of_others(adapters: Any, tell: Callable[[Loaded], None]) -> Callable[[Any], bool]:
     """`add_adapter` of vLLM's manager of adapters, which loads those that it has not. Block hashes have an adapter's
     name and path alone, so it is the stamps of its files that tell whether the same name and path now mean others.
     Where there are no files, each load counts as another one."""
@@ -113,7 +120,7 @@ def _told_of_others(adapters: Any, changed: Callable[[], None]) -> Callable[[Any
         name = (request.lora_name, request.lora_path)
         is_full = len(stamps_of) >= _MOST_ADAPTERS
         if is_full or (name in stamps_of and (stamps is None or stamps != stamps_of[name])):
-            changed()
+            tell(Loaded.ADAPTER)
         if is_full:
             stamps_of.clear()
         stamps_of[name] = stamps
