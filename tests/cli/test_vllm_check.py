@@ -1,6 +1,7 @@
 """`octavo vllm-check` as far as it goes without vLLM: what a person typed, what an engine's log says, the verdict."""
 
 import pytest
+from msgspec.structs import replace
 
 from octavo.cli import vllm_check_run
 from octavo.cli.vllm_check_run import (
@@ -19,6 +20,7 @@ from octavo.cli.vllm_check_view import find_problem, show_check, show_gain
 from octavo.errors import InputError
 
 RIGHT, OTHER, WRONG = [[1, 2], [3, 4]], [[1, 2], [3, 5]], [[1, 2], [0, 0]]
+LEADS_TO = "The above exception was the direct cause of the following exception:"
 LOG = """\
 (EngineCore pid=1) INFO 11-21 20:51:28 [core.py:1] Loading weights took 0.1 seconds
 (Worker pid=2) ERROR 11-21 20:51:28 [core.py:1512] Traceback (most recent call last):
@@ -31,7 +33,12 @@ vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue.
 
 def served(answers, loaded_tokens=0):
     return Pass(
-        answers=answers, cached_tokens=0, loaded_tokens=loaded_tokens, loaded_bytes=loaded_tokens, first_token_s=[0.1]
+        answers=answers,
+        cached_tokens=0,
+        loaded_tokens=loaded_tokens,
+        loaded_bytes=loaded_tokens,
+        first_token_s=[0.1],
+        chunks_from_disk=loaded_tokens,
     )
 
 
@@ -65,6 +72,14 @@ def test_a_folder_without_a_model(octavo, monkeypatch, tmp_path):
     ran = octavo("vllm-check", tmp_path)
     assert (ran.code, ran.out) == (2, "")
     assert f"{tmp_path} holds no model" in ran.err
+
+
+def test_a_config_that_is_damaged_is_named(octavo, monkeypatch, tmp_path):
+    monkeypatch.setattr(vllm_check_run, "require_vllm", lambda: None)
+    (tmp_path / "config.json").write_text("{")
+    ran = octavo("vllm-check", tmp_path)
+    assert (ran.code, ran.out) == (2, "")
+    assert f"{tmp_path}/config.json is no JSON" in ran.err
 
 
 def test_a_disk_that_cannot_be_used_is_refused_before_an_engine_starts(octavo, monkeypatch, tmp_path):
@@ -103,6 +118,11 @@ def test_an_engine_that_ends_is_quoted_and_its_log_is_kept(octavo, monkeypatch, 
             "ValidationError: 1 validation error for A Value error, Invalid repository",
         ),
         ("KeyError: 'x'", "KeyError: 'x'"),
+        (
+            f"OSError: [Errno 28]\n\n{LEADS_TO}\n\nTraceback:\n  raise\noctavo.errors.TierError: no room",
+            "TierError: no room",
+        ),
+        (f"KeyError: 'x'\n\n{LEADS_TO}\n\nRuntimeError: Engine core initialization failed", "KeyError: 'x'"),
         ("Killed\n\n", "Killed"),
         ("", "it said nothing"),
     ],
@@ -127,6 +147,15 @@ def test_nothing_loaded_proves_nothing():
     assert "nothing was loaded" in find_problem(measured(served(RIGHT)))
 
 
+def test_what_a_second_process_loads_from_its_memory_proves_nothing_of_the_disk():
+    from_memory = replace(served(RIGHT, 9), chunks_from_disk=0)
+    assert "more --disk-size" in find_problem(measured(served(RIGHT, 9), **{DISK: from_memory}))
+    told = replace(from_memory, why_no_disk="the weights are random: load real ones")
+    problem = find_problem(measured(served(RIGHT, 9), **{DISK: told}))
+    assert problem.startswith("Octavo disk: nothing was read from there")
+    assert problem.endswith("the weights are random: load real ones")
+
+
 def test_the_verdict_says_what_it_brought():
     gain = show_gain(measured(served(RIGHT, 10), **{DISK: served(OTHER, 5)}))
     assert gain == (
@@ -144,6 +173,8 @@ def test_memory_is_explained_in_this_commands_terms():
         "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`"
     )
     assert "--memory is host memory and does not help" in full
+    assert "--shared-tokens" in explain_cause("VLLMValidationError: This model's maximum context length is 512 tokens.")
+    assert "path of the model's folder" in explain_cause("LocalEntryNotFoundError: Cannot find an appropriate snapshot")
     assert explain_cause("KeyError: 'x'") == "KeyError: 'x'"
 
 

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import vllm_environment  # noqa: F401 - for the engines
@@ -21,8 +22,24 @@ VLLM_ARGS = {
 }
 
 
+def test_a_disk_that_keeps_nothing_is_told(tmp_path: Path) -> None:
+    """The second prompt has its beginning from the memory of the same process."""
+    ran = check(tmp_path, VLLM_ARGS | {"load_format": "dummy"})
+    assert ran.returncode == 1, ran.stdout + ran.stderr
+    assert "Octavo disk: nothing was read from there, so nothing is proven: the weights are random" in ran.stderr
+
+
 def test_a_model_is_checked_from_memory_and_from_disk(tmp_path: Path) -> None:
     before = leftovers()
+    ran = check(tmp_path, VLLM_ARGS)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    for name in ("Octavo memory", "Octavo disk"):
+        assert re.search(rf"{name} +9\d% +1,024 tokens +640 KiB +\S+ ms +the same", ran.stdout), ran.stdout
+    assert "Traceback" not in ran.stderr
+    assert leftovers() <= before
+
+
+def check(tmp_path: Path, vllm_args: dict[str, Any]) -> "subprocess.CompletedProcess[str]":
     octavo = [str(Path(sys.executable).with_name("octavo")), "vllm-check", make_model("gpt_oss", tmp_path / "model")]
     options = {
         "--memory": "8MiB",
@@ -31,12 +48,7 @@ def test_a_model_is_checked_from_memory_and_from_disk(tmp_path: Path) -> None:
         "--prompts": "2",
         "--shared-tokens": "520",
         "--output-tokens": "8",
-        "--vllm-args": json.dumps(VLLM_ARGS),
+        "--vllm-args": json.dumps(vllm_args),
     }
     words = [word for option in options.items() for word in option]
-    ran = subprocess.run([*octavo, *words], capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    for name in ("Octavo memory", "Octavo disk"):
-        assert re.search(rf"{name} +9\d% +1,024 tokens +640 KiB +\S+ ms +the same", ran.stdout), ran.stdout
-    assert "Traceback" not in ran.stderr
-    assert leftovers() <= before
+    return subprocess.run([*octavo, *words], capture_output=True, text=True, check=False)

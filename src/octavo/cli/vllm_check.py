@@ -67,9 +67,16 @@ def vllm_check(
 
 
 def _require_model(model: str) -> None:
-    """Refuses a missing folder; vLLM may find other names."""
-    if model.startswith(("/", ".", "~")) and not (Path(model) / "config.json").is_file():
+    """Refuses a missing folder and a damaged one; vLLM may find other names."""
+    config = Path(model) / "config.json"
+    if model.startswith(("/", ".", "~")) and not config.is_file():
         raise InputError(f"{model} holds no model: there is no config.json in it")
+    try:
+        json.loads(config.read_bytes())
+    except OSError:
+        return
+    except MALFORMED as error:
+        raise InputError(f"{config} {why_not_read(error)}: get the model again") from error
 
 
 def _parse_arguments(text: str) -> dict[str, Any]:

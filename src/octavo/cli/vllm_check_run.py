@@ -11,6 +11,7 @@ as other requests in a batch change how sums are rounded.
 import random
 import re
 import sys
+import time
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,6 +26,8 @@ from octavo.errors import InputError
 _MARK = "OCTAVO-CHECK "
 _FIRST_TOKEN = 100
 """The least token id in use: those below are often special."""
+_STATS_S = 1.0
+"""vLLM hears of the tiers at most this long after something happened there."""
 _WARM_UP_TOKENS = 8
 """Less than a block, so that none of it is kept, and more than one token, which vLLM's CPU kernels do not take."""
 
@@ -53,6 +56,10 @@ class Pass(msgspec.Struct, frozen=True, kw_only=True):
     """The part of these that the plug-in loaded."""
     loaded_bytes: int
     first_token_s: list[float]
+    chunks_from_disk: int = 0
+    """Chunks that were read from the disk. What memory has since, the next prompt loads from there."""
+    why_no_disk: str = ""
+    """Why the plug-in keeps nothing on the disk, in its words; empty if it does."""
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,7 +101,9 @@ def _in_own_process(task: CheckTask, names: Sequence[str]) -> dict[str, Pass]:
     said, errors = run_in_group([sys.executable, "-m", __name__, arguments])
     for line in said.splitlines():
         if line.startswith(_MARK):
-            return msgspec.json.decode(line[len(_MARK) :], type=dict[str, Pass])
+            passes = msgspec.json.decode(line[len(_MARK) :], type=dict[str, Pass])
+            why = _NO_DISK.search(said + errors)
+            return {n: msgspec.structs.replace(p, why_no_disk=why[1] if why else "") for n, p in passes.items()}
     what = "with Octavo's plug-in" if task.extra_config is not None else "without the plug-in"
     log = said + errors
     with NamedTemporaryFile("w", prefix="octavo-vllm-check-", suffix=".log", delete=False) as file:
@@ -103,13 +112,17 @@ def _in_own_process(task: CheckTask, names: Sequence[str]) -> dict[str, Pass]:
 
 
 _OF_VLLM_LOG = re.compile(r"^(\([^)]*\) )?(ERROR|CRITICAL) \S+ \S+ \[[^\]]*\] ")
-_CAUSE = re.compile(r"([\w.]+\.)?(?P<said>\w*(Error|Exception|Interrupt)\b.*|Worker proc .* died unexpectedly.*)")
+_NO_DISK = re.compile(r"Octavo keeps nothing below memory: (.+)")
+_CAUSE = re.compile(
+    r"(?P<module>[\w.]+\.)?(?P<said>\w*(Error|Exception|Interrupt)\b.*|Worker proc .* died unexpectedly.*)"
+)
+_LEADS_TO = "The above exception was the direct cause of the following exception:"
 _CONSEQUENCES = ("EngineDeadError", "RuntimeError: cancelled", "RuntimeError: Engine core initialization failed")
 
 
 _REMEDIES = (
     (
-        r"less than desired GPU memory utilization|KV cache memory",
+        r"less than desired [GC]PU memory utilization|KV cache memory",
         "other processes use the device: give vLLM a smaller share, --vllm-args '{\"gpu_memory_utilization\": 0.5}'",
     ),
     (
@@ -118,6 +131,14 @@ _REMEDIES = (
             "the device has no room for the context: give vLLM a larger share or a shorter context, --vllm-args "
             '\'{"gpu_memory_utilization": 0.95, "max_model_len": 4096}\'; --memory is host memory and does not help'
         ),
+    ),
+    (
+        r"maximum context length",
+        "ask for less, --shared-tokens, --own-tokens and --output-tokens, or give vLLM a longer context",
+    ),
+    (
+        r"LocalEntryNotFoundError|RepositoryNotFoundError|OfflineModeIsEnabled|not a local folder",
+        "give the path of the model's folder, or a name that the hub has",
     ),
 )
 """Causes in vLLM's words, with the remedy in this command's."""
@@ -137,8 +158,16 @@ def find_cause(log: str) -> str:
         found = _CAUSE.fullmatch(line)
         if found and not found["said"].startswith(_CONSEQUENCES):
             more = lines[index + 1 : index + 2]
+            if more == [_LEADS_TO] and (ours := _next_of_octavo(lines[index + 1 :])):
+                return ours
             return " ".join([found["said"], *(text.strip() for text in more if text.startswith("  Value error"))])
     return lines[-1] if lines else "it said nothing"
+
+
+def _next_of_octavo(lines: Sequence[str]) -> str:
+    """The next error, if it is one of Octavo's: it says what the one before means. Else nothing."""
+    found = next(filter(None, map(_CAUSE.fullmatch, lines)), None)
+    return found["said"] if found and (found["module"] or "").startswith("octavo.") else ""
 
 
 def _serve(task: CheckTask, names: Sequence[str]) -> dict[str, Pass]:
@@ -169,7 +198,10 @@ def _serve(task: CheckTask, names: Sequence[str]) -> dict[str, Pass]:
     for name in names:
         _generate(llm, prompts[0][:_WARM_UP_TOKENS], 2)  # also lets vLLM store, which it does in the next step
         passes[name] = _serve_all(llm, prompts, task.output_tokens, forgets_device=name in _FORGETS_DEVICE)
+    time.sleep(_STATS_S)
     _generate(llm, prompts[0][:_WARM_UP_TOKENS], 2)
+    if DISK in passes:
+        passes[DISK] = msgspec.structs.replace(passes[DISK], chunks_from_disk=_read_from_disk())
     return passes
 
 
@@ -218,6 +250,21 @@ def _loaded(llm: Any) -> tuple[int, int]:
     names = ("vllm:external_prefix_cache_hits", "vllm:kv_offload_load_bytes")
     tokens, num_bytes = (int(values.get(name, 0)) for name in names)
     return tokens, num_bytes
+
+
+def _read_from_disk() -> int:
+    """The chunks that the plug-in has read from there, by the metrics of this process."""
+    from prometheus_client import REGISTRY  # vLLM's
+
+    labels = {"medium": "memory", "event": "promoted"}
+    samples = (sample for metric in REGISTRY.collect() for sample in metric.samples)
+    return int(
+        sum(
+            sample.value
+            for sample in samples
+            if sample.name == "octavo_tier_events_total" and labels.items() <= sample.labels.items()
+        )
+    )
 
 
 if __name__ == "__main__":

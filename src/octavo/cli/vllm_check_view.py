@@ -48,6 +48,10 @@ def find_problem(measured: Measured) -> str | None:
         served = measured.passes.get(name)
         if served is None:
             continue
+        if name == DISK and not served.chunks_from_disk:
+            return f"{name}: nothing was read from there, so nothing is proven: " + (
+                served.why_no_disk or "give it more --disk-size, or more --shared-tokens than a block of this model has"
+            )
         if not served.loaded_tokens:
             return (
                 f"{name}: nothing was loaded, so nothing is proven: give it more --memory, or more --shared-tokens "

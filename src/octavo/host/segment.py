@@ -18,6 +18,7 @@ from pathlib import Path
 from octavo.errors import InputError, NotEnoughMemoryError
 from octavo.host.arena import PAGE_BYTES, HostArena, SlotPlan, populate
 from octavo.host.free_memory import tell_of_lack
+from octavo.units import format_bytes
 
 _MAGIC = b"OCTARENA"
 _HEADER = struct.Struct("<8sQQ")
@@ -140,6 +141,6 @@ def _allocate(path: Path, file: int, num_bytes: int) -> None:
     except OSError as error:
         path.unlink()
         raise NotEnoughMemoryError(
-            f"{path.parent} has no room for a segment of {num_bytes} bytes ({error.strerror}): lower its size, "
-            "or name a folder with more room"
+            f"{path.parent} has no room for {format_bytes(num_bytes)} of memory ({error.strerror}): lower its size, "
+            f"or give {path.parent} more room (a container's is --shm-size)"
         ) from error
