@@ -1,9 +1,11 @@
 """The calls that offloading gets, in the order of a request's life."""
 
+import pytest
 from hash_runner import HashEngine
 
 from octavo.engine.offload_hooks import Readiness
 from octavo.engine.outputs import FinishReason
+from octavo.engine.scheduler import PATIENCE_S
 from octavo.testing import full, small_model
 
 MODEL = small_model(full())
@@ -193,6 +195,94 @@ def test_pages_on_their_way_back_do_not_cost_every_request_its_own():
     assert before > 0
     for name, prompt in prompts.items():
         assert engine.tokens(name) == engine.model.greedy(prompt, 50)
+
+
+class HoldsPages(RecordingOffload):
+    """Holds all free pages, or all but some, until a test says otherwise."""
+
+    def __init__(self, manager):
+        super().__init__(manager)
+        self.held = []
+        self.lent = {}
+        """By request: the pages on loan to it."""
+
+    def take_free(self, *, but=0):
+        num_blocks = self.manager.config.page_classes[0].num_blocks
+        return self.manager.pool.take([num_blocks - self.manager.usage()[0].held_pages - but])[0]
+
+    def hold(self):
+        self.held, self.is_pending = self.take_free(), True
+
+    def let_go(self):
+        self.manager.pool.let_go(0, self.held)
+        self.held, self.is_pending = [], False
+
+    def call_in(self, request):
+        super().call_in(request)
+        rows = self.lent.pop(request.request_id, [])
+        self.manager.pool.let_go(0, rows)
+        return bool(rows)
+
+
+def make_holding(**options):
+    engine = HashEngine(MODEL, make_offload=HoldsPages, is_caching=False, **options)
+    return engine, engine._offload
+
+
+@pytest.mark.parametrize("gives_way", [False, True])
+def test_whenever_pages_run_short_those_of_transfers_are_waited_for(gives_way):
+    """As long as the first time, though the request has waited before; and also if it gave way since."""
+    now = [0.0]
+    engine, offload = make_holding(clock=lambda: now[0])
+    counters = engine.counters
+
+    def run_short(seconds):
+        for _ in range(8):  # in fewer steps all need a page
+            now[0] += seconds / 8
+            engine.take(engine.step())
+
+    for number, name in enumerate("abc"):
+        engine.add(name, [number] * 8, 30 if name == "a" else 60)
+    engine.run_step()
+    offload.hold()
+    run_short(0.9 * PATIENCE_S)
+    assert counters.preemptions == 0
+    offload.let_go()
+    if gives_way:
+        engine.scheduler.let_oldest_go_on_alone(now[0])
+        while not engine.last("a").is_finished:
+            engine.run_step()
+    engine.run_step()
+    before = counters.preemptions
+    now[0] += 10 * PATIENCE_S
+    offload.hold()
+    run_short(0.9 * PATIENCE_S)
+    assert counters.preemptions == before
+    run_short(PATIENCE_S)
+    assert counters.preemptions > before
+
+
+def test_where_nothing_runs_a_request_gives_back_its_own_loan_rather_than_not_start():
+    engine, offload = make_holding()
+    engine.add("a", PROMPT, 2)
+    offload.lent["r1"] = offload.take_free(but=2)
+    engine.run_all()
+    assert engine.tokens("a") == engine.model.greedy(PROMPT, 2)
+
+
+def test_while_others_run_a_request_keeps_its_own_loan():
+    engine, offload = make_holding()
+    engine.add("a", [1] * 8, 8)
+    engine.run_step()
+    engine.add("b", PROMPT, 2)
+    offload.lent["r2"] = offload.take_free(but=2)
+    for _ in range(4):
+        engine.take(engine.step())
+    assert len(engine.scheduler.running) == 1
+    assert ("call_in", "r2") not in offload.calls
+    while engine.has_unfinished:
+        engine.take(engine.step())
+    assert engine.tokens("b") == engine.model.greedy(PROMPT, 2)
 
 
 def test_a_request_that_reads_no_cache_is_not_prepared():

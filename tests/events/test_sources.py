@@ -1,4 +1,5 @@
 from array import array
+from dataclasses import replace
 
 import pytest
 
@@ -140,6 +141,11 @@ class TestNetEffect:
         changes = self.take(stored, stored.hashes)
         assert changes.removed == {0: stored.hashes}
         assert changes.stored == (stored,)
+
+    def test_what_was_stored_twice_is_told_once_with_its_last_row(self):
+        first = run(0, range(2))
+        last = replace(first, rows=[7, 8])
+        assert self.take(first, first.hashes, last).stored == (replace(last, blocks=[0, 1]),)
 
     def test_a_second_take_finds_nothing(self):
         step = StepEvents(2)

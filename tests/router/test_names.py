@@ -142,6 +142,28 @@ def test_a_name_whose_look_up_hangs_is_asked_for_once_and_holds_up_no_other(monk
     asyncio.run(ask())
 
 
+def test_a_look_up_that_hangs_is_waited_for_once():
+    async def run():
+        asked = asyncio.Event()
+
+        async def hang(name, port):
+            asked.set()
+            await asyncio.get_running_loop().create_future()
+
+        names = names_of(hang)
+        asking = asyncio.ensure_future(names.ask())
+        await asked.wait()
+        asking.cancel()  # as if it had lost its patience
+        await asyncio.wait([asking])
+        again = asyncio.ensure_future(names.ask())
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert again.done()
+        assert names.problems == {"engines:8000": "no answer in 10 s"}
+
+    asyncio.run(run())
+
+
 def test_a_look_up_that_fails_when_its_name_is_followed_no_longer_is_no_news():
     complaints = []
 
