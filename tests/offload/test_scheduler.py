@@ -255,7 +255,7 @@ def test_what_takes_longer_to_load_than_to_compute_is_computed():
     served.serve_offloaded()
     served.forget()
     served.offload.note_prefill(1_000_000, 1.0)
-    chooser = served.offload._loader.chooser
+    chooser = served.offload._loader.worth.chooser
     chooser.from_memory.note(8 << 20, 8.0)  # a megabyte a second, as if it had been measured
     slow = Way(tokens_left=1, bytes_to_device=8 << 20)
     for _ in range(2):  # what was slow once is tried again

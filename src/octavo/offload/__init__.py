@@ -3,7 +3,8 @@
 Inside, where an arrow leads to what a module calls:
 
     scheduler                                   what an engine calls: a request's life
-    loads -> load_plan, load_choice, promises   what a waiting request loads, or computes, and which points it keeps
+    loads -> load_plan, load_worth, promises    what a waiting request loads, and which points it keeps
+    load_worth -> load_choice                   whether a load is worth it, or computing is quicker
     stores -> store_plan, store_pins            the points that are promised, and the chunks that keep the promise
     hints, retentions                           how long clients say that a prompt will be wanted
     manager -> finder, jobs                     which chunk lies in which slots of the arena, and what is on its way

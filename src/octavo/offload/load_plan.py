@@ -44,6 +44,11 @@ class LoadPlan:
         return [chunk for group in self.groups for chunk in group.chunks]
 
     @property
+    def is_in_memory(self) -> bool:
+        """Whether all of it can be loaded now."""
+        return all(chunk.stands is LookupResult.HIT for chunk in self.chunks)
+
+    @property
     def keys_in_memory(self) -> list[OffloadKey]:
         return [chunk.key for chunk in self.chunks if chunk.stands is LookupResult.HIT]
 

@@ -22,11 +22,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import assert_never
 
-from octavo.chunks import GroupOffloadConfig, LookupResult, OffloadKey, TransferResult
+from octavo.chunks import GroupOffloadConfig, LookupResult, OffloadKey, TransferResult, WantedChunk
 from octavo.ids import GroupIdx
 from octavo.offload.device import Device, HeldPages
-from octavo.offload.load_choice import LoadChooser, LoadRule, Outlook, Way
+from octavo.offload.load_choice import LoadRule, Outlook
 from octavo.offload.load_plan import LoadPlan, availability, copies_of, device_tokens, plan_load, tiered_blocks
+from octavo.offload.load_worth import LoadWorth
 from octavo.offload.manager import OffloadingManager
 from octavo.offload.offloaded_blocks import ANYWHERE, IN_MEMORY
 from octavo.offload.promises import PromiseRule
@@ -73,8 +74,7 @@ class Loader:
         most_bytes_in_flight: int,
         rule: LoadRule = LoadRule.MEASURED,
     ) -> None:
-        """`requests`: all requests that run or were looked at; the choice between loading and computing depends on
-        them."""
+        """`requests`: all requests that run or were looked at; what a load is worth depends on them."""
         self._promises = PromiseRule(groups, device.config.resume_granularity, device.config.limits)
         self._device = device
         self._manager = manager
@@ -86,8 +86,7 @@ class Loader:
         """Job -> load."""
         self._keys_in_flight: set[OffloadKey] = set()
         self._bytes_in_flight = 0
-        self._requests = requests
-        self.chooser = LoadChooser(rule)
+        self.worth = LoadWorth(manager, self._page_sizes, rule, requests=requests)
         self.epoch = 0
         """Grows whenever something happens that a waiting request may wait for."""
         self.num_loaded_tokens = 0
@@ -95,10 +94,6 @@ class Loader:
         self.num_loaded_bytes = 0
         self.num_loaded_blocks: Counter[tuple[GroupIdx, int]] = Counter()
         """(Group, depth of the chunk's medium below memory when its request first asked for it) -> blocks."""
-        self.num_too_slow = 0
-        """Loads that were not begun because computing is quicker."""
-        self.num_cut_short = 0
-        """Loads only of the part that is in memory, because computing the rest is quicker than reading it."""
         self.num_late = 0
         """Requests that started without what they had waited for."""
         self.num_failed_chunks = 0
@@ -181,7 +176,7 @@ class Loader:
         if result.failed:
             self.num_failed_chunks += len(result.failed)
         elif result.seconds is not None:
-            self.chooser.from_memory.note(load.num_bytes, result.seconds)
+            self.worth.chooser.from_memory.note(load.num_bytes, result.seconds)
         state = load.state
         if state.phase is LoadPhase.LOADING and load.is_whole:
             state.phase, state.pages = LoadPhase.LOADED, load.pages
@@ -207,10 +202,7 @@ class Loader:
         if not self._manager.asks_ahead:
             return False
         if state.answers_until is None:
-            worth_s = self.chooser.worth_of_an_answer_s(
-                tokens_alone=state.request.num_tokens - self._device_tokens(state),
-                tokens_ahead=self._tokens_ahead(state),
-            )
+            worth_s = self.worth.of_an_answer_s(state, device_tokens=self._device_tokens(state))
             state.deadline = now + self._patience_s  # the time in the queue does not count
             state.answers_until = state.deadline if worth_s is None else now + min(worth_s, self._patience_s)
         return now < state.answers_until and self._manager.ask(state.names)
@@ -277,97 +269,23 @@ class Loader:
         return Readiness.READY
 
     def _what_to_load(self, state: RequestOffloadState, now: float) -> LoadPlan | None:
-        """None: there is nothing to load, or nothing that is worth it."""
+        """None: there is nothing to load, or nothing that is worth it. A request that has begun to wait keeps its
+        choice: what others queue later does not delay it, and its deadline bounds the wait."""
         accepts = ANYWHERE if now < state.deadline and state.outlook is not Outlook.LOAD_PART else IN_MEMORY
         plan = self._plan(state, accepts)
-        return None if plan is None else self._choose(state, plan, now)
-
-    def _choose(self, state: RequestOffloadState, plan: LoadPlan, now: float) -> LoadPlan | None:
-        """Chooses which part of the plan is loaded. A request that has begun to wait keeps its choice: what others
-        queue later does not delay it, and its deadline bounds the wait."""
-        if state.outlook is not None:
+        if plan is None or state.outlook is not None:
             return plan
-        part = None
-        is_in_memory = all(chunk.stands is LookupResult.HIT for chunk in plan.chunks)
-        if not is_in_memory:
-            part = self._plan(state, IN_MEMORY)
-        num_tokens = state.request.num_tokens
-        whole_way = self._way(state, plan)
-        part_way = None if part is None else self._way(state, part)
-        state.outlook = self.chooser.choose(
-            whole_way,
-            part_way,
-            tokens_alone=num_tokens - plan.num_device_tokens,
-            tokens_ahead=self._tokens_ahead(state),
-            loads_end_in=self._loads_end_in(state, now),
-        )
-        way = part_way if state.outlook is Outlook.LOAD_PART else whole_way
-        if way is not None and state.outlook is not Outlook.COMPUTE:
-            state.load_ends_at = now + self.chooser.loading_s(way)
-        chosen = {Outlook.LOAD: plan, Outlook.LOAD_PART: part, Outlook.COMPUTE: None}[state.outlook]
-        state.tokens_to_compute = num_tokens - (plan.num_device_tokens if chosen is None else chosen.num_tokens)
-        if chosen is not plan:
-            self.num_cut_short += chosen is not None
-            self.num_too_slow += chosen is None
-            if not is_in_memory:
-                self._probe(state, plan, now)
+        is_in_memory = plan.is_in_memory
+        part = None if is_in_memory else self._plan(state, IN_MEMORY)
+        chosen = self.worth.choose(state, plan, part, now, bytes_in_flight=self._bytes_in_flight)
+        if chosen is not plan and not is_in_memory:
+            self._probe(self.worth.chunks_to_probe(state, plan), plan, now)
         return chosen
 
-    def _probe(self, state: RequestOffloadState, plan: LoadPlan, now: float) -> None:
+    def _probe(self, chunks: Sequence[WantedChunk], plan: LoadPlan, now: float) -> None:
         """Reads some chunks of a refused load, to measure the tier. Nobody waits for them."""
-        below = [
-            (
-                group.wanted_chunk(chunk.first_block, chunk.num_blocks, chunk.held_blocks),
-                chunk.held_blocks.bit_count() * page_bytes,
-            )
-            for page_bytes, group, part in zip(self._page_sizes, state.groups, plan.groups, strict=True)
-            for chunk in part.chunks
-            if chunk.stands is LookupResult.RETRY
-        ]
-        depths = self._manager.depths_of([wanted.key for wanted, _ in below])
-        reads = [(depths.get(wanted.key, 0), num_bytes) for wanted, num_bytes in below]
-        num_refused = self.num_too_slow + self.num_cut_short
-        count = self.chooser.chunks_to_probe(reads, num_refused, self._manager.seconds_to_read)
-        probes = [wanted for wanted, _ in below[:count]]
-        self._manager.promote(probes, now, now + self._patience_s, beside=plan.keys_in_memory)
-        self._manager.stop_waiting([wanted.key for wanted in probes])
-
-    def _way(self, state: RequestOffloadState, plan: LoadPlan) -> Way:
-        """What it takes to load up to the plan's resume point."""
-        below = {chunk.key for chunk in plan.chunks if chunk.stands is LookupResult.RETRY}
-        depths = self._manager.depths_of(list(below)) if below else {}
-        to_device = self._bytes_in_flight
-        to_read: Counter[int] = Counter()
-        for page_bytes, part in zip(self._page_sizes, plan.groups, strict=True):
-            for chunk in part.chunks:
-                num_bytes = chunk.held_blocks.bit_count() * page_bytes
-                to_device += num_bytes
-                if chunk.key in depths:
-                    to_read[depths[chunk.key]] += num_bytes
-        waits_for_others = any(chunk.stands is LookupResult.HIT_PENDING for chunk in plan.chunks)
-        return Way(
-            tokens_left=state.request.num_tokens - plan.num_tokens,
-            bytes_to_device=to_device,
-            reading_s=self._manager.seconds_to_read(to_read, waits_for_others=waits_for_others),
-            is_in_memory=not below and not waits_for_others,
-        )
-
-    def _tokens_ahead(self, state: RequestOffloadState) -> int:
-        """Prompt tokens that other requests compute before this one: the missing tokens of all that need not wait."""
-        return sum(
-            max(0, min(other.tokens_to_compute, other.request.num_prompt_tokens - other.request.num_computed_tokens))
-            for other in self._requests.values()
-            if other is not state and other.phase is LoadPhase.READY
-        )
-
-    def _loads_end_in(self, asking: RequestOffloadState, now: float) -> list[float]:
-        """For each other request that waits for a load: the seconds until the load ends, as expected when it was
-        chosen."""
-        return [
-            state.load_ends_at - now
-            for state in self._requests.values()
-            if state is not asking and state.phase is not LoadPhase.READY and state.load_ends_at is not None
-        ]
+        self._manager.promote(chunks, now, now + self._patience_s, beside=plan.keys_in_memory)
+        self._manager.stop_waiting([wanted.key for wanted in chunks])
 
     def _begin(self, state: RequestOffloadState, plan: LoadPlan, *, is_whole: bool) -> bool:
         """Pins chunks and pages and submits the copy, or changes nothing."""

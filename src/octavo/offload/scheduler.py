@@ -260,7 +260,7 @@ class OffloadScheduler:
 
     def note_prefill(self, tokens: int, seconds: float) -> None:
         """The engine computed this number of prompt tokens in this time."""
-        self._loader.chooser.prefill.note(tokens, seconds)
+        self._loader.worth.chooser.prefill.note(tokens, seconds)
 
     def wait(self, timeout_s: float) -> None:
         """Blocks until a transfer may have ended; for an engine that has nothing else to do."""
@@ -279,8 +279,8 @@ class OffloadScheduler:
             loaded_tokens=loader.num_loaded_tokens,
             loaded_bytes=loader.num_loaded_bytes,
             loaded_blocks=loaded_blocks,
-            loads_too_slow=loader.num_too_slow,
-            loads_cut_short=loader.num_cut_short,
+            loads_too_slow=loader.worth.num_too_slow,
+            loads_cut_short=loader.worth.num_cut_short,
             loads_late=loader.num_late,
             failed_load_chunks=loader.num_failed_chunks,
             stored_chunks=storer.num_stored_chunks,
@@ -293,7 +293,9 @@ class OffloadScheduler:
 
     def load_speeds(self) -> Mapping[str, LoadSpeed]:
         """How long loads take, by medium, as far as they were measured."""
-        return load_speeds(self._groups, self._loader.chooser.from_memory, self._manager.media.read_speeds, MEMORY)
+        return load_speeds(
+            self._groups, self._loader.worth.chooser.from_memory, self._manager.media.read_speeds, MEMORY
+        )
 
     def status(self) -> OffloadStatus:
         """Where the chunks are, and how the tiers do."""
