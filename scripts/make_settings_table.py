@@ -25,7 +25,7 @@ offload:
 ```
 
 A router's file has one section, `router`, an endpoint picker's one, `picker`, and a selection service's one, `select`.
-The flags that take a list may be given several times, and the variables and flags part its members by commas.
+A flag that takes a list may be given several times; within one flag or variable, commas part the members of the list.
 
 `octavo config check serve.yaml` says what is wrong with a file; `octavo config show --config serve.yaml` shows what is
 in force and where each value comes from. Sizes are written like 8GiB, numbers of tokens like 32k. A flag or a variable

@@ -19,7 +19,8 @@ class EngineConfig(Settings, frozen=True, kw_only=True):
     """A model, a device, a pool, and the bounds of a step and of the queue."""
 
     model: Path
-    """A local folder with config, weights and, for text, a tokenizer."""
+    """A folder with config, weights and, for text, a tokenizer; or a name from the local cache of Hugging Face's
+    hub."""
     dtype: Literal["auto", "float32", "float16", "bfloat16"] = "float32"
     """The number format of weights and cache; auto takes the one that the model's config names."""
     device: Literal["cpu", "cuda"] = "cpu"
@@ -50,8 +51,8 @@ class EngineConfig(Settings, frozen=True, kw_only=True):
     kv_events: PublisherConfig | None = None
     """Where KV events are published; by default nowhere."""
     record: Path | None = None
-    """A file for what `octavo simulate` replays: lengths, times and hashes of requests, no text. If it is there, a new
-    one beside it, such as NAME-2."""
+    """A file for what `octavo simulate` replays: lengths, times and hashes of requests, no text. A file that is
+    there is kept; then a new one is written beside it, such as NAME-2."""
     record_bytes: Size = field(name="record_size", default=RECORDING_BYTES)
     """The most that such a file takes; then the recording ends, and requests go on."""
 

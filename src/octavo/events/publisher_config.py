@@ -47,7 +47,7 @@ class PublisherConfig(Settings, frozen=True, kw_only=True):
     max_replay_requests: Count = 64
     """Requests for replay that wait for their answers; more are refused."""
     close_timeout_s: Annotated[float, Meta(ge=0, le=1e9)] = 1.0
-    """How long `close` may take to send the queued batches."""
+    """How long the queued batches may take to be sent when the publisher is closed."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

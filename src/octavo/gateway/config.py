@@ -37,7 +37,7 @@ class PickerConfig(Settings, frozen=True, kw_only=True):
     status_port: Annotated[int, Meta(ge=0, le=65535)] | None = None
     """A port for HTTP: /metrics, /fleet and the page; 0 takes a free one. By default there is none."""
     operator_api_key: Secret | None = None
-    """The key that reads these, and drains engines; without it only this machine may drain."""
+    """The key that reads what the status port shows, and drains engines; without it only this machine may drain."""
     allowed_hosts: tuple[str, ...] = field(name="allowed_host", default=())
     """Further names of this picker, for HTTP without a key."""
     fallbacks: Annotated[int, Meta(ge=0, le=16)] = 1

@@ -55,7 +55,7 @@ class OffloadConfig(Settings, frozen=True, kw_only=True):
     memory: Size | None = None
     """Host memory for what the device cannot hold, bookkeeping included; by default none."""
     staging: Size | None = None
-    """Without memory: the bytes between the device and the tiers, 256 MiB by default."""
+    """Where `memory` is not set: host memory for what is on its way between device and tiers, by default 256 MiB."""
     disk: FirstDisk | None = None
     """A folder that is kept across restarts."""
     shared: SharedConfig | None = None
@@ -70,9 +70,9 @@ class OffloadConfig(Settings, frozen=True, kw_only=True):
     store: StorePolicy = StorePolicy.AT_BOUNDARIES
     """When what requests compute is stored."""
     loads: LoadRule = LoadRule.MEASURED
-    """What is loaded: measured (what is expected to be quicker than computing it), always, never."""
+    """Which loads are begun; measured: those that are expected to be quicker than computing."""
     retain_share: Share = RETAIN_SHARE
-    """The part of memory that what one tenant retains may need, from 0 to 1."""
+    """The largest part of memory that one tenant may retain, from 0 to 1."""
     load_timeout_s: Seconds = 5.0
     """How long a request waits for its chunks before it computes them."""
     store_timeout_s: Seconds = OffloadLimits().store_timeout_s
