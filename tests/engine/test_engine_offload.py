@@ -22,6 +22,7 @@ class RecordingOffload:
         self.stores = {}
         self.answers = {}
         """By request: how often it is still to wait."""
+        self.answer = Readiness.WAIT
         self.starting = set()
         """Requests that were asked for to start now."""
         self.is_pending = False
@@ -38,7 +39,7 @@ class RecordingOffload:
         assert not request.is_started
         if self.answers.get(request.request_id, 0):
             self.answers[request.request_id] -= 1
-            return Readiness.WAIT
+            return self.answer
         return Readiness.READY
 
     def started(self, request):
@@ -142,6 +143,25 @@ def test_when_nothing_can_run_it_waits_for_transfers():
     engine.run_all()
     assert offload.num_waits == 3
     assert engine.hash_runner.steps[0][0][0] == 0
+
+
+def test_a_request_for_which_there_was_no_room_a_moment_ago_is_not_given_up():
+    """Nothing runs any more, and nothing is on its way: its answer is as old as its last look."""
+    engine, offload = make()
+    offload.answers["r1"], offload.answer = 3, Readiness.NO_ROOM
+    engine.add("a", PROMPT, 2)
+    engine.run_all()
+    assert engine.tokens("a") == engine.model.greedy(PROMPT, 2)
+
+
+def test_the_end_of_a_prompt_is_told_though_no_block_is_full_there():
+    engine, offload = make(max_step_tokens=40)
+    engine.add("a", [*PROMPT, 1], 2)
+    engine.run_all()
+    assert [call for call in offload.of("r1") if call[0] == "computed"][:2] == [
+        ("computed", "r1", 40),
+        ("computed", "r1", 41),
+    ]
 
 
 def test_preemptions_and_aborts_are_told():
@@ -260,6 +280,18 @@ def test_whenever_pages_run_short_those_of_transfers_are_waited_for(gives_way):
     assert counters.preemptions == before
     run_short(PATIENCE_S)
     assert counters.preemptions > before
+
+
+def test_of_the_loans_that_of_the_last_to_start_is_called_in_first():
+    engine, offload = make_holding(max_num_seqs=1)
+    for number, name in enumerate("abc"):
+        engine.add(name, [number] * 8, 40)
+    engine.run_step()
+    rows = offload.take_free()
+    offload.lent = {"r2": rows[1:], "r3": rows[:1]}
+    for _ in range(5):  # in which the first request needs a page
+        engine.take(engine.step())
+    assert offload.lent == {"r2": rows[1:]}
 
 
 def test_where_nothing_runs_a_request_gives_back_its_own_loan_rather_than_not_start():
