@@ -143,6 +143,21 @@ def test_answers_that_go_backwards_have_failed():
     assert session.replay_failed() == Verdict(replay_from=2)
 
 
+def test_an_answer_that_begins_before_what_was_asked_for_has_failed():
+    session = heard(0, 1, 2)
+    assert session.live(5, 5) == Verdict(replay_from=2)
+    assert session.replayed(1, 1).has_failed
+    assert lost(session.replay_failed()) == (ResyncReason.GAP, 3, 5, False)
+
+
+def test_an_answer_that_broke_off_has_told_what_was_expected():
+    session = heard(0, 1)
+    session.live(5, 5)
+    assert [session.replayed(i, i) for i in (1, 2, 3)] == [DUPLICATE, DELIVER, DELIVER]
+    assert session.replay_failed() == Verdict(replay_from=3)
+    assert lost(session.replayed(6, 6)) == (ResyncReason.GAP, 4, 6, False)
+
+
 def test_a_malformed_message_is_a_resync_and_the_next_ones_continue():
     session = heard(0)
     assert session.live(1, 1).deliver
@@ -200,6 +215,18 @@ def test_what_a_failed_replay_left_out_and_the_publisher_has_forgotten_is_not_as
             assert session.replay_ended() == Verdict()
         assert not session.is_unanswered
         assert session.live(7, 7) == DELIVER
+
+
+def test_an_answer_that_broke_off_goes_on_wherever_the_publisher_can_go_on():
+    session = heard(0, 1)
+    session.live(5, 5)
+    session.replay_failed()
+    session.live(6, 6)
+    session.recheck()
+    assert lost(session.replayed(0, 0)) == (ResyncReason.GAP, 7, 0, True)
+    assert session.replayed(1, 1) == DELIVER
+    assert session.replay_failed() == Verdict(replay_from=1)
+    assert lost(session.replayed(7, 7)) == (ResyncReason.GAP, 2, 7, False)
 
 
 class PublisherMachine(RuleBasedStateMachine):

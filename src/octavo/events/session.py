@@ -302,7 +302,7 @@ class PublisherSession:
     def _ask_again(self, question: _Question) -> Verdict:
         """Asks for the messages after the last one that came."""
         assert self._next is not None
-        question.start, question.digest = self._next - 1, self._last_digest
+        question.start, question.digest, question.expected = self._next - 1, self._last_digest, self._next
         question.has_begun = question.has_progress = False
         question.must_precede = None
         question.num_requests += 1
