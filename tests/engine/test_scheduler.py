@@ -81,6 +81,16 @@ def test_a_follower_goes_on_when_its_leader_is_gone():
     assert engine.last("follower").cached_tokens == {"device": 8}
 
 
+def test_nobody_follows_who_publishes_nothing_any_more():
+    engine = HashEngine(FULL, max_step_tokens=24)
+    engine.add("leader", prompt(1, 40))
+    engine.run_step()
+    engine.reset_prefix_cache()
+    engine.add("other", prompt(1, 40))
+    engine.run_step()
+    assert engine.hash_runner.steps[1] == [(24, 16), (0, 8)]
+
+
 def test_a_follower_does_not_hold_up_those_behind_it():
     engine = HashEngine(FULL, max_step_tokens=48)
     engine.add("leader", prompt(1, 30))

@@ -3,6 +3,7 @@ restarts, and keeps only some of what it sent."""
 
 from collections import deque
 
+import pytest
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -68,9 +69,10 @@ def test_a_late_join_with_the_whole_history_is_no_resync():
     assert session.replay_ended() == DUPLICATE
 
 
-def test_a_late_join_with_part_of_the_history():
+@pytest.mark.parametrize("begins", [PublisherSession.interrupted, lambda session: session.live(6, 6)])
+def test_a_late_join_with_part_of_the_history(begins):
     session = PublisherSession(can_replay=True)
-    session.live(6, 6)
+    begins(session)
     assert lost(session.replayed(5, 5)) == (ResyncReason.LATE_JOIN, 0, 5, False)
 
 
@@ -122,6 +124,19 @@ def test_an_answer_with_a_hole_is_asked_for_once_more():
     assert session.replayed(1, 1) == DUPLICATE
     assert lost(session.replayed(4, 4)) == (ResyncReason.GAP, 2, 4, False)  # it is not there at all
     assert session.replayed(5, 5) == DELIVER
+
+
+def test_answers_with_ever_new_holes_are_not_asked_for_without_end():
+    session = heard(0)
+    session.live(1000, 1000)
+    assert session.replayed(0, 0) == DUPLICATE
+    for asked_before in range(1, 8):
+        last = asked_before - 1
+        assert session.replayed(last + 1, last + 1) == DELIVER
+        assert session.replayed(last + 3, last + 3) == Verdict(replay_from=last + 1)
+        assert session.replayed(last + 1, last + 1) == DUPLICATE
+    assert session.replayed(8, 8) == DELIVER
+    assert lost(session.replayed(10, 10)) == (ResyncReason.GAP, 9, 10, False)
 
 
 def test_a_replay_endpoint_of_another_publisher():
