@@ -90,6 +90,14 @@ class ChangeLog:
             else:
                 self._stored[key] = None
 
+    def told_anew(self, keys: Sequence[OffloadKey]) -> None:
+        """These came, and are told as stored even if they only went and came back: some know nothing of them."""
+        for key in keys:
+            if key in self._removed:
+                del self._removed[key]
+                self._changed[key] = None
+            self._stored[key] = None
+
     def replaced(self, keys: Sequence[OffloadKey]) -> None:
         """These are there with other blocks than before: that is a change too."""
         for key in keys:

@@ -130,10 +130,10 @@ class TierSuite:
             if type(driver.tier).announce is Tier.announce:
                 pytest.skip("the tier announces nothing")
             driver.store([*chunks(range(5)), *chunks([5], _HALF)])
-            driver.tier.remove([key(1)])
+            driver.tier.remove([key(1), key(4)])
             driver.announce()
-            job = driver.submit_store([*chunks([0]), *chunks([5, 6], _HALF)])
-            driver.tier.remove([key(2)])
+            driver.tier.remove([key(2), key(3)])
+            job = driver.submit_store([*chunks([0, 3, 4]), *chunks([5, 6], _HALF)])
             assert driver.tier.flush(60.0), "so that they are replaced before they were told"
             assert driver.finish(job) == frozenset()
             driver.settle()
