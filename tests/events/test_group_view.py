@@ -251,6 +251,17 @@ def test_events_of_groups_that_the_plan_lacks_are_counted(group_idx):
     view.apply([stored([1], group_idx=group_idx)])
     assert (view.num_dropped_events, view.is_complete) == (1, False)
     assert view.longest_resume([1], 17).num_tokens == 0
+    view.told_all()
+    assert not view.is_complete, "what it told anew may be dropped too"
+
+
+def test_whose_publisher_has_told_all_is_complete_again():
+    view = GroupView([FULL], hash_block_size=16)
+    view.resync()
+    view.apply([stored([1])])
+    assert not view.is_complete
+    view.told_all()
+    assert view.is_complete
 
 
 def test_a_plan_survives_the_wire():
