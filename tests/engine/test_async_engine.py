@@ -212,6 +212,24 @@ def test_a_request_beyond_the_bounds_is_told_that_it_is_busy():
     asyncio.run(main())
 
 
+def test_calls_beyond_their_bound_are_told_that_it_is_busy():
+    async def main():
+        engine = HashEngine(MODEL, spare=20.0, max_num_seqs=1, max_waiting=2)
+        gate = Gate(engine)
+        async with running(engine) as serving:
+            stream = await serving.submit(PROMPT, greedy(2))
+            await gate.wait_for_step()
+            calls = [asyncio.create_task(serving.call(lambda _: "done")) for _ in range(2000)]
+            await asyncio.sleep(0)  # they run up to where they wait for the engine
+            gate.open()
+            answers = await asyncio.gather(*calls, return_exceptions=True)
+            await collect(stream)
+        assert answers.count("done") == 1024 + 3
+        assert all(isinstance(answer, EngineBusyError) for answer in answers if answer != "done")
+
+    asyncio.run(main())
+
+
 def test_closing_lets_requests_finish():
     async def main():
         engine = HashEngine(MODEL, spare=20.0)
