@@ -112,6 +112,21 @@ def test_nothing_is_lent_where_the_whole_request_has_no_room():
     assert served.offload.holds_pages()
 
 
+def test_a_load_for_which_there_was_no_room_leaves_its_chunks_to_others():
+    """Memory holds no more than these, and gives them up for those of the next request."""
+    served = Served(chunks_in_memory=BLOCKS)
+    served.serve_offloaded()
+    pool = served.manager.pool
+    [taken] = pool.take([pool.config.page_classes[0].num_blocks])
+    request = served.begin(PROMPT)
+    assert served.offload.prepare(request.blocks, served.now) is Readiness.NO_ROOM
+    served.abort(request)
+    pool.let_go(GroupIdx(0), taken)
+    before = served.stats.stored_chunks
+    served.serve_offloaded([token + 100 for token in PROMPT])
+    assert served.stats.stored_chunks == before + BLOCKS
+
+
 def test_while_an_older_request_waits_for_pages_only_memory_is_filled():
     served = Served(tiers=[NaiveTier(1 << 20)])
     served.serve_offloaded()
