@@ -42,3 +42,19 @@ def test_a_step_gives_a_tier_a_bounded_number_of_chunks(below, monkeypatch):
     world.settle()
     world.manager.check_invariants()
     world.manager.close()
+
+
+def test_a_chunk_that_waits_or_is_being_written_is_not_written_again(below):
+    num_slots = 64
+    world = OffloadWorld(LRUPolicy(GROUPS, num_slots), [below], HostArena(num_slots, PAGE_BYTES))
+    below.fault = TierFault.HANGS
+    world.store(wanted(0))
+    world.manager.renew([wanted(0).key])
+    world.poll()
+    world.manager.renew([wanted(0).key])
+    world.poll()
+    below.fault = TierFault.NONE
+    world.settle()
+    assert world.manager.status().counters["written_through"] == 1
+    world.manager.check_invariants()
+    world.manager.close()
