@@ -112,6 +112,26 @@ def test_nothing_is_lent_where_the_whole_request_has_no_room():
     assert served.offload.holds_pages()
 
 
+def test_while_others_have_all_pages_a_request_does_not_give_up_its_load():
+    served = Served()
+    served.serve_offloaded()
+    served.forget()
+    other = served.begin([token + 100 for token in PROMPT])
+    served.wait(other)
+    served.prefill(other)
+    pool = served.manager.pool
+    [rest] = pool.take([pool.config.page_classes[0].num_blocks - pool.usage()[0].held_pages])
+    request = served.begin(PROMPT)
+    for _ in range(3):
+        assert served.offload.prepare(request.blocks, served.now) is Readiness.NO_ROOM
+        served.poll(0.9 * PATIENCE_S)
+    served.free(other)
+    pool.let_go(GroupIdx(0), rest)
+    served.forget()
+    served.wait(request)
+    assert served.prefill(request) == BOUNDARY
+
+
 def test_a_load_for_which_there_was_no_room_leaves_its_chunks_to_others():
     """Memory holds no more than these, and gives them up for those of the next request."""
     served = Served(chunks_in_memory=BLOCKS)
