@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from octavo.router.address import EngineAddress
 from octavo.router.index import FleetIndex
+from octavo.router.telling import Telling
 from octavo.server import EngineFacts
 
 _logger = logging.getLogger(__name__)
@@ -41,6 +42,7 @@ class Member:
     """Whether the engine does not tell its plan, so that the knowledge of its blocks is "at most"."""
     renders: bool = False
     """Whether it tells a prompt's images too, and not only its tokens."""
+    telling: Telling = field(default_factory=Telling)
     num_batches: int = 0
     """The batches of events that were applied."""
 

@@ -1,6 +1,8 @@
 """`PromptReader`: from the body of a request to how much of its prompt each engine could resume."""
 
+import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -21,7 +23,9 @@ from octavo.router.rendered import Rendered, read_rendered, render_path, to_rend
 
 _logger = logging.getLogger(__name__)
 
-_TIMEOUT_S = 30.0
+_PATIENCE_S = 5.0
+_PATIENCE_S_PER_BYTE = 1e-6
+"""A request waits so long for its tokens: they only help to choose."""
 _MOST_BYTES_OF_TOKENS = 64 << 20
 _MOST_ASKED = 3
 """Engines that are asked for the tokens of one prompt. The next one is asked if the last one has ended, or hangs."""
@@ -52,7 +56,7 @@ class PromptReader:
         try:
             request = msgspec.json.decode(body, type=dict[str, Any])
             session = session or short_text(request.get("prompt_cache_key"))
-            rendered = await self._render(request, headers)
+            rendered = await self._render(request, headers, _PATIENCE_S + len(body) * _PATIENCE_S_PER_BYTE)
             self._check_length(rendered)
             identity = replace(self._identity(request, tenant), multimodal=rendered.items)
             read = self._fleet.read(rendered.tokens, identity)
@@ -75,21 +79,39 @@ class PromptReader:
             return RequestIdentity(cache_salt=salt)
         return RequestIdentity(lora_name=name, lora_path=path, cache_salt=salt)
 
-    async def _render(self, request: dict[str, Any], headers: Mapping[str, str]) -> Rendered:
+    async def _render(self, request: dict[str, Any], headers: Mapping[str, str], patience_s: float) -> Rendered:
         if (tokens := _given_tokens(request)) is not None:
             return Rendered(tokens)
         model, asked = request.get("model"), set[str]()
         while len(asked) < _MOST_ASKED:
             ready = self._fleet.ready_for(model if isinstance(model, str) else "")
-            able = [name for name in ready if name not in asked]
+            now = time.monotonic()
+            able = [n for n in ready if n not in asked and self._fleet.members[n].telling.may_be_asked(now)]
             if not able:
                 break
             member = self._fleet.members[min(able, key=lambda name: self._fleet.placement.loads[name].num_requests)]
             asked.add(member.name)
             with suppress(httpx.NetworkError, httpx.RemoteProtocolError):
                 async with self._fleet.while_alive(member):
-                    return await self._render_at(member, request, headers)
-        raise NoTokensError("no engine that has the model can be reached")
+                    return await self._render_in_time(member, request, headers, patience_s)
+        raise NoTokensError("no engine that has the model can be reached, and tells them in time")
+
+    async def _render_in_time(
+        self, member: Member, request: dict[str, Any], headers: Mapping[str, str], patience_s: float
+    ) -> Rendered:
+        """No other engine is asked for those that come too late: the prompt may be at fault."""
+        telling, asked_at = member.telling, time.monotonic()
+        telling.ask(asked_at)
+        try:
+            async with asyncio.timeout(patience_s):
+                return await self._render_at(member, request, headers)
+        except TimeoutError:
+            was_in_time = telling.is_in_time
+            telling.was_late(asked_at, time.monotonic())
+            late = f"engine {member.name} has not told the tokens of a prompt within {patience_s:.0f} s"
+            if was_in_time and not telling.is_in_time:
+                _logger.warning("%s: requests do not wait for it until it tells them again", late)
+            raise NoTokensError(late) from None
 
     async def _render_at(self, member: Member, request: dict[str, Any], headers: Mapping[str, str]) -> Rendered:
         if member.renders:
@@ -104,8 +126,8 @@ class PromptReader:
             most_bytes=_MOST_BYTES_OF_TOKENS,
             headers=as_sent({**headers, "content-type": "application/json"}),
             content=body,
-            timeout=_TIMEOUT_S,
         )
+        member.telling.told(time.monotonic())
         answer.raise_for_status()
         return answer.content
 
