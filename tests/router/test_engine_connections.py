@@ -2,6 +2,8 @@
 
 import asyncio
 import math
+import re
+import ssl
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import count
 
@@ -10,6 +12,8 @@ import httpx
 import pytest
 
 from octavo.router.engine_connections import EngineConnections
+from octavo.router.reasons import reason_of
+from rigs.certificates import make_certificate
 
 NUM_STREAMS = 100
 KEPT_IDLE_S = 1000.0
@@ -237,3 +241,33 @@ def test_a_client_that_leaves_while_old_connections_are_closed_leaves_none_behin
             await engine.wait_until_open(1)
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [
+        ("certificate", "ok"),
+        ("", "self-signed certificate.*: name the file with its authority's certificate in SSL_CERT_FILE"),
+        ("missing", "no certificates in SSL_CERT_FILE or SSL_CERT_DIR: .*No such file or directory"),
+    ],
+)
+def test_an_engine_may_have_a_certificate_of_an_authority_of_ones_own(named, told, tmp_path, monkeypatch):
+    made = make_certificate(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / named) if named else "")
+    monkeypatch.delenv("SSL_CERT_DIR", raising=False)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(made)
+
+    async def ask():
+        engine = Engine()
+        async with await asyncio.start_server(engine.serve, "127.0.0.1", 0, ssl=context) as server:
+            port = server.sockets[0].getsockname()[1]
+            async with httpx.AsyncClient(transport=EngineConnections(), timeout=60) as client:
+                try:
+                    answer = (await client.get(f"https://127.0.0.1:{port}")).text
+                except httpx.ConnectError as error:
+                    answer = reason_of(error)
+            await engine.wait_until_open(0)
+            return answer
+
+    assert re.search(told, asyncio.run(ask()))

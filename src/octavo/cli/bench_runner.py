@@ -128,7 +128,7 @@ def open_bench_client(target: BenchTarget) -> httpx.AsyncClient:
         headers=target.headers,
         timeout=TIMEOUT,
         limits=httpx.Limits(max_connections=target.concurrency, max_keepalive_connections=target.concurrency),
-        transport=None if getproxies() else EngineConnections(trust_env=True),
+        transport=None if getproxies() else EngineConnections(),
     )
 
 

@@ -5,9 +5,11 @@ that ended together nobody was answered for 40 s. Here a request begins and ends
 """
 
 import socket
+import ssl
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
 import httpx
@@ -27,6 +29,8 @@ _KEPT_ALIVE = [
     if hasattr(socket, name)  # not all are on all systems
 ]
 """A connection whose machine has gone breaks off after 30 s of silence. It would stay for ever."""
+_NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""Of a connection that needs none: it costs no look for certificates."""
 _Place: TypeAlias = tuple[bytes, bytes, int | None]
 """Scheme, host and port."""
 
@@ -44,14 +48,11 @@ class EngineConnections(httpx.AsyncBaseTransport):
     def __init__(
         self,
         *,
-        trust_env: bool = False,
         kept_idle_s: float = _KEPT_IDLE_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`trust_env`: whether certificates are also found by variables of the environment, such as SSL_CERT_FILE."""
         self._kept_idle_s = kept_idle_s
         self._clock = clock
-        self._tls = httpx.create_ssl_context(trust_env=trust_env)
         self._limits = httpx.Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=kept_idle_s)
         self._open: set[httpx.AsyncHTTPTransport] = set()
         self._idle: dict[_Place, deque[_Idle]] = {}
@@ -70,7 +71,7 @@ class EngineConnections(httpx.AsyncBaseTransport):
             except (httpx.ReadError, httpx.RemoteProtocolError):
                 if self._clock() - began > _AT_ONCE_S:
                     raise
-        return await self._ask(place, self._open_one(), request)
+        return await self._ask(place, self._open_one(request.url.scheme), request)
 
     async def aclose(self) -> None:
         """Closes all connections."""
@@ -102,9 +103,20 @@ class EngineConnections(httpx.AsyncBaseTransport):
             del self._idle[place]
         return connection
 
-    def _open_one(self) -> httpx.AsyncHTTPTransport:
+    @cached_property
+    def _tls(self) -> ssl.SSLContext:
+        """Trusts the authorities in SSL_CERT_FILE or SSL_CERT_DIR, and without these the public ones."""
+        try:
+            return httpx.create_ssl_context(trust_env=True)
+        except OSError as error:
+            raise httpx.ConnectError(f"no certificates in SSL_CERT_FILE or SSL_CERT_DIR: {error}") from error
+
+    def _open_one(self, scheme: str) -> httpx.AsyncHTTPTransport:
         connection = httpx.AsyncHTTPTransport(
-            verify=self._tls, trust_env=False, limits=self._limits, socket_options=_KEPT_ALIVE
+            verify=self._tls if scheme == "https" else _NO_TLS,
+            trust_env=False,
+            limits=self._limits,
+            socket_options=_KEPT_ALIVE,
         )
         self._open.add(connection)
         return connection

@@ -15,7 +15,7 @@ _WORDS: dict[type[Exception], str] = {
     httpx.CloseError: _BROKE,
 }
 """For errors that often have no message."""
-
+_UNKNOWN_AUTHORITY = ("self-signed certificate", "unable to get local issuer certificate")
 
 _LACKS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
@@ -25,7 +25,10 @@ def reason_of(error: Exception) -> str:
         return lack
     if isinstance(error, httpx.HTTPStatusError):
         return _reason_of_answer(error.response)
-    return str(error) or _WORDS.get(type(error), type(error).__name__)
+    reason = str(error) or _WORDS.get(type(error), type(error).__name__)
+    if any(sign in reason for sign in _UNKNOWN_AUTHORITY):
+        return f"{reason}: name the file with its authority's certificate in SSL_CERT_FILE"
+    return reason
 
 
 def was_refused(error: Exception) -> bool:
