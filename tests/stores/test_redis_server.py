@@ -288,7 +288,7 @@ def test_what_is_stored_after_a_reset_by_another_engine_is_found_by_a_third(suit
         assert third.found(range(6)) == [ALL_BLOCKS] * 6
 
 
-def test_a_full_server_takes_nothing_and_still_answers(suite, server, tmp_path):
+def test_a_full_server_takes_nothing_says_so_once_and_still_answers(suite, server, tmp_path, caplog):
     first, second = tier_driver.chunks(range(3)), tier_driver.chunks(range(3, 6))
     with suite.driver(tmp_path) as driver:
         driver.store(first)
@@ -300,6 +300,8 @@ def test_a_full_server_takes_nothing_and_still_answers(suite, server, tmp_path):
         finally:
             server.config_set("maxmemory", 0)
         assert driver.store(second) == frozenset()
+    told = [message for message in caplog.messages if "its maxmemory-policy should be volatile-lru" in message]
+    assert len(told) == 1
 
 
 def test_after_a_failover_the_name_is_looked_up_again(suite, server, tmp_path):

@@ -43,6 +43,10 @@ _IS_BACK = (
     "Redis tier: %s has gone back to a former epoch, and nothing of that is used: the server has lost its last writes, "
     "or its address leads to several servers"
 )
+_IS_FULL = (
+    "Redis tier: the server of %s is full and gives up nothing, so nothing more is stored: its maxmemory-policy should "
+    "be volatile-lru"
+)
 
 
 class RedisClient(RemoteClient):
@@ -209,6 +213,8 @@ class RedisClient(RemoteClient):
         values = {index: (names[index], chunks[index].envelope) for index in indices}
         kept = {index for index in indices if not chunks[index].replaces}
         answers = await self._write(values, kept)
+        if any(isinstance(answer, OutOfMemoryError) for answer in answers.values()):
+            self._say_once(_IS_FULL)
         there = [index for index, answer in answers.items() if answer is None or isinstance(answer, OutOfMemoryError)]
         starts = await self._read([(names[index], SUMMARY_BYTES) for index in there], is_use=True)
         others = []
