@@ -10,7 +10,7 @@ import pytest
 from redis.asyncio import Redis
 
 from octavo.cli import run
-from octavo.errors import TierError
+from octavo.errors import InputError, TierError
 from octavo.stores.redis import RedisClient
 from octavo.tiers import spec_from_config
 
@@ -22,7 +22,7 @@ NOT_BYTES = b":5\r\n"
 
 
 class Answering(StreamRequestHandler):
-    """Answers OK to each command, or what the server has for it."""
+    """Answers OK to each command, or what the server has for it, which may depend on a name."""
 
     def handle(self):
         while head := self.rfile.readline():
@@ -30,7 +30,8 @@ class Answering(StreamRequestHandler):
             for _ in range(int(head[1:])):
                 length = int(self.rfile.readline()[1:])
                 words.append(self.rfile.read(length + 2)[:-2])
-            self.wfile.write(self.server.answers.get(words[0].upper(), b"+OK\r\n"))
+            answer = self.server.answers.get(words[0].upper(), b"+OK\r\n")
+            self.wfile.write(answer(words[1]) if callable(answer) else answer)
 
 
 @contextmanager
@@ -100,3 +101,37 @@ def test_a_host_whose_name_cannot_be_looked_up_is_no_odd_answer(capsys):
     assert told in " ".join(capsys.readouterr().err.split())
     with pytest.raises(TierError, match=re.escape(told)):
         spec_from_config({"type": "redis", "url": "redis://a..b"}).check()
+
+
+def test_a_server_of_a_cluster_that_has_most_values_is_refused_too():
+    """Whether the one name that was tried is another server's was chance."""
+
+    def get(name):
+        return b"-MOVED 1 127.0.0.1:1\r\n" if name.endswith(b"-7") else b"$6\r\noctavo\r\n"
+
+    with answering({b"GET": get}) as url, pytest.raises(TierError, match="it is part of a cluster"):
+        spec_from_config({"type": "redis", "url": url}).check()
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("redis://127.0.0.1:1/0?nonsense=1", "'nonsense' is not one of its options client_name, db, .*username$"),
+        ("redis://127.0.0.1:1/0?protocol=3", "'protocol' is not one of its options"),
+        ("unix:///nobody?decode_responses=1", "'decode_responses' is not one of its options"),
+        ("redis://127.0.0.1:1/0?ssl_cert_reqs=none", "'ssl_cert_reqs' is not one of its options"),
+        ("rediss://127.0.0.1:1/0?ssl_nonsense=1", "the package redis refuses its options: .*'ssl_nonsense'"),
+        ("rediss://127.0.0.1:1/0?nonsense", "'nonsense' is not one of its options client_name.*, username, ssl_...$"),
+    ],
+)
+def test_an_option_that_a_url_cannot_have_is_named(url, told, capsys):
+    with pytest.raises(InputError, match=f"^Redis tier: url {url.partition('?')[0]}: {told}"):
+        spec_from_config({"type": "redis", "url": url}).check()
+    assert run(["store", "ls", url]) == 2
+    assert re.search(told.rstrip("$"), " ".join(capsys.readouterr().err.split()))
+
+
+def test_what_a_url_may_say_is_taken(caplog):
+    with answering({b"GET": b"$6\r\noctavo\r\n"}) as url:
+        spec_from_config({"type": "redis", "url": f"{url}/0?db=1&client_name=octavo&health_check_interval=9"}).check()
+    assert not caplog.messages

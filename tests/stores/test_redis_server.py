@@ -439,6 +439,10 @@ def test_what_is_wrong_is_said_with_the_remedy(redis, server, monkeypatch):
     check(url)
     with pytest.raises(TierError, match=r"give a database that the server has"):
         check(f"{url}?db=99")
+    monkeypatch.setenv("OCTAVO_REDIS_PASSWORD", "secret")
+    with pytest.raises(TierError, match="leave the password out"):
+        check(url)
+    monkeypatch.delenv("OCTAVO_REDIS_PASSWORD")
     server.config_set("requirepass", "secret")
     try:
         with pytest.raises(TierError, match=r"redis://user:password@host, or OCTAVO_REDIS_PASSWORD"):

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from secrets import token_hex
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 from octavo.errors import MALFORMED, InputError
 from octavo.stores import RemoteClient, RemoteSpec, Renewed, StoreKeeper
@@ -17,6 +18,13 @@ from octavo.tiers import TierContext
 
 _CONNECT_S = 2.0
 _PROBE_MS = 10_000
+_PROBED_NAMES = 32
+"""So many names at random lie on all the servers of a cluster."""
+_URL_OPTIONS = frozenset(
+    {"db", "username", "password", "client_name", "health_check_interval", "socket_connect_timeout", "socket_keepalive"}
+)
+"""What the url may say after a question mark. The tier sets all else itself, as its client must get bytes, say."""
+_TLS_OPTION = "ssl_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +58,10 @@ class RedisSpec(RemoteSpec):
             if await redis.get(probe) != b"octavo":
                 raise other_answer()
             await redis.delete(probe)
+            async with redis.pipeline(transaction=False) as pipeline:
+                for number in range(_PROBED_NAMES):
+                    pipeline.get(f"{probe}-{number}")
+                await pipeline.execute()
         except (RedisError, OSError, *MALFORMED) as error:
             raise explain(error) from error
         finally:
@@ -61,6 +73,7 @@ class RedisSpec(RemoteSpec):
 
         with self._explaining():
             redis = Redis.from_url(self.config.url, **self._options())
+            _try_options(redis.connection_pool)
         return RedisKeeper(redis, self.config.shown_url, self.find_cipher())
 
     def _open(self) -> Any:
@@ -78,12 +91,14 @@ class RedisSpec(RemoteSpec):
                 retry=Retry(NoBackoff(), 1),  # a connection that the server has closed is opened again
                 **self._options(),
             )
+            _try_options(pool)
         return Redis.from_pool(pool)
 
     def _options(self) -> dict[str, Any]:
         # With RESP3 redis-py takes what a server sends unasked for a message, and does not look whether a connection
         # still holds the answers to other questions before it uses it again.
         options: dict[str, Any] = {"protocol": 2}
+        self._check_url_options()
         if not self.config.url.startswith("unix://"):
             options["socket_connect_timeout"] = _CONNECT_S
         if self.config.ca_file is not None:
@@ -99,12 +114,28 @@ class RedisSpec(RemoteSpec):
             options["password"] = password
         return options
 
+    def _check_url_options(self) -> None:
+        url = urlsplit(self.config.url)
+        has_tls = url.scheme == "rediss"
+        for name in parse_qs(url.query, keep_blank_values=True):
+            if name not in _URL_OPTIONS and not (has_tls and name.startswith(_TLS_OPTION)):
+                known = ", ".join([*sorted(_URL_OPTIONS), *[f"{_TLS_OPTION}..."] * has_tls])
+                raise ValueError(f"{name!r:.60} is not one of its options {known}")
+
     @contextmanager
     def _explaining(self) -> Iterator[None]:
         try:
             yield
         except ValueError as error:
             raise InputError(f"Redis tier: url {self.config.shown_url}: {error}") from error
+
+
+def _try_options(pool: Any) -> None:
+    """Makes a connection and opens nothing: ValueError for an option that the package redis does not know."""
+    try:
+        pool.connection_class(**pool.connection_kwargs)
+    except TypeError as error:
+        raise ValueError(f"the package redis refuses its options: {error}") from None
 
 
 def _needs_redis() -> None:

@@ -21,6 +21,7 @@ _REMEDIES = (
         ),
         f"give a user and a password that may read and write: redis://user:password@host, or {PASSWORD_VARIABLE}",
     ),
+    (("without any password configured",), "leave the password out: the server asks for none"),
     (("READONLY", "read only replica"), "give the primary server, which can be written"),
 )
 
@@ -33,6 +34,7 @@ def explain(error: Exception) -> StoreDownError:
     if isinstance(error, MALFORMED):  # what is no reply, or one without an end
         return other_answer()
     is_of_a_cluster = isinstance(error, MovedError | AskError | ClusterDownError)
+    is_of_a_cluster = is_of_a_cluster or "not allowed in cluster mode" in str(error)
     if is_of_a_cluster and not isinstance(error, MasterDownError):  # which any replica may say for a while
         return StoreDownError("it is part of a cluster", "give a server that has all values itself")
     text = " ".join(str(error).split()) or type(error).__name__
