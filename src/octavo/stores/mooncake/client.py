@@ -20,6 +20,8 @@ from octavo.stores.mooncake.troubles import explain, has_other_size, is_down, is
 
 _EPOCH_BYTES = 16
 _NOBODY = "shared"
+_PAUSES_S = tuple(0.01 * 2**number for number in range(7))
+"""Before the epoch that another engine is just writing is asked for again: 1.3 s in all."""
 
 
 class MooncakeClient(RemoteClient):
@@ -113,11 +115,14 @@ class MooncakeClient(RemoteClient):
         return f"{self._family}:{epoch.hex()}:{self._namespace}:{tenant.hex() or _NOBODY}:"
 
     async def _begin(self, asked: Sequence[tuple[str, int]]) -> bytes | int:
-        """The epoch of a new pool, or of one that has lost it, and all else with it. One call begins it for all: the
-        pool refuses an object that is being written."""
+        """The epoch of a new pool, or of one that has lost it, and all else with it. One engine begins it for all: the
+        pool refuses an object that is being written, and then others wait until it is whole."""
         async with self._resetting:
             (epoch,) = await self._library.read("read", asked)
-            if isinstance(epoch, int) and not is_down(epoch):
+            for pause_s in (0.0, *_PAUSES_S):
+                if isinstance(epoch, bytes) or is_down(epoch):
+                    break
+                await asyncio.sleep(pause_s)
                 (code,) = await self._library.write("keep", [(self._family, token_hex(_EPOCH_BYTES // 2).encode())])
                 if code and not is_missing(code):
                     raise explain(code)

@@ -7,6 +7,7 @@ _OF_THE_OBJECT = range(-799, -699)
 """The object is missing, not whole yet, or in use."""
 _SENTENCES = {
     _HAS_NO_ROOM: "the pool has no room: give it some with segment_size, or with mooncake_client",
+    -703: "another engine is writing the name of the family's epoch, and has not ended",
     -800: "a machine that holds a part of the pool does not answer",
     -900: "the master is not reached",
     -901: "the master does not answer in time",
