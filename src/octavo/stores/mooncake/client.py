@@ -16,12 +16,12 @@ from octavo.stores.batches import batches, waves
 from octavo.stores.client import HeldChunk, OutgoingChunk, RemoteClient, StoreDownError
 from octavo.stores.envelope import MOST_ENVELOPE_BYTES, SUMMARY_BYTES, summarize
 from octavo.stores.mooncake.process import LibraryProcess
-from octavo.stores.mooncake.troubles import explain, has_other_size, is_down, is_missing
+from octavo.stores.mooncake.troubles import explain, has_other_size, is_down, is_missing, was_overtaken
 
 _EPOCH_BYTES = 16
 _NOBODY = "shared"
 _PAUSES_S = tuple(0.01 * 2**number for number in range(7))
-"""Before the epoch that another engine is just writing is asked for again: 1.3 s in all."""
+"""Before what another engine is just writing is tried again: 1.3 s in all."""
 
 
 class MooncakeClient(RemoteClient):
@@ -90,8 +90,12 @@ class MooncakeClient(RemoteClient):
 
     async def forget_all(self) -> None:
         async with self._resetting:
-            epoch = token_hex(_EPOCH_BYTES // 2).encode()
-            (code,) = await self._library.write("keep_other", [(self._family, epoch)])
+            for pause_s in (0.0, *_PAUSES_S):
+                await asyncio.sleep(pause_s)
+                epoch = token_hex(_EPOCH_BYTES // 2).encode()
+                (code,) = await self._library.write("keep_other", [(self._family, epoch)])
+                if not (is_missing(code) or was_overtaken(code)):
+                    break
             if code:
                 raise explain(code)
             self._enter(epoch)

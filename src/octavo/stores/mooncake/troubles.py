@@ -2,11 +2,12 @@
 
 from octavo.stores.client import StoreDownError
 
-_HAS_NO_ROOM, _HAS_OTHER_SIZE = -200, -600
+_HAS_NO_ROOM, _HAS_OTHER_SIZE, _WAS_OVERTAKEN = -200, -600, -601
 _OF_THE_OBJECT = range(-799, -699)
 """The object is missing, not whole yet, or in use."""
 _SENTENCES = {
     _HAS_NO_ROOM: "the pool has no room: give it some with segment_size, or with mooncake_client",
+    _WAS_OVERTAKEN: "another engine writes the same at this moment",
     -703: "another engine is writing the name of the family's epoch, and has not ended",
     -800: "a machine that holds a part of the pool does not answer",
     -900: "the master is not reached",
@@ -22,6 +23,11 @@ def is_missing(code: int) -> bool:
 def has_other_size(code: int) -> bool:
     """Whether an object is longer or shorter than the one asked for."""
     return code == _HAS_OTHER_SIZE
+
+
+def was_overtaken(code: int) -> bool:
+    """Whether another engine began to replace an object before this one had ended to."""
+    return code == _WAS_OVERTAKEN
 
 
 def is_down(code: int) -> bool:
