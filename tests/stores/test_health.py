@@ -1,6 +1,7 @@
 """A store that answers some calls and fails others for long: it is said once, and no more is off than fails."""
 
 import logging
+import threading
 import time
 
 import pytest
@@ -63,10 +64,10 @@ class PartlyDown(RemoteClient):
 class Bench:
     """A tier over such a store, with a clock that is set by hand."""
 
-    def __init__(self):
+    def __init__(self, clock=time.monotonic):
         self.now = 100.0
         self.client = PartlyDown()
-        self.tier = RemoteTier(self.client, Envelopes(tier_driver.NAMESPACE), what="the store")
+        self.tier = RemoteTier(self.client, Envelopes(tier_driver.NAMESPACE), what="the store", clock=clock)
         self.driver = tier_driver.TierDriver(self.tier, lambda tier: time.sleep(0.0005), lambda: self.now)
 
     def repeat(self, number, do, *, pause_s=1.0):
@@ -166,3 +167,21 @@ def test_what_nobody_asked_for_is_not_found(bench, name):
     assert bench.driver.found(range(6)) == [ALL_BLOCKS] * 6
     assert bench.tier.lookup([name]) == [0]
     assert bench.driver.announced == {chunk.key for chunk in WANTED}
+
+
+@pytest.mark.parametrize(("idle_s", "num_questions"), [(29.0, 1), (31.0, 2)])
+def test_an_answer_that_an_idle_engine_did_not_take_is_asked_for_again(idle_s, num_questions):
+    """Another engine may have reset the store meanwhile."""
+    seconds, is_answered = [0.0], threading.Event()
+
+    def clock():
+        is_answered.set()
+        return seconds[0]
+
+    bench = Bench(clock)
+    assert bench.tier.ask(tier_driver.ALL_KEYS)
+    assert is_answered.wait(60)
+    seconds[0] = idle_s
+    bench.driver.await_answer()
+    assert bench.client.calls.count("find") == num_questions
+    bench.tier.close()

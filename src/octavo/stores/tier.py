@@ -29,6 +29,9 @@ T = TypeVar("T")
 _DISCONNECT_S = 2.0
 _MOST_ANSWERS = 4096
 """The most sequences whose answers are remembered; the oldest is forgotten first."""
+_NEWS_S = 30.0
+"""The age at which an answer that nobody took is none any more. A step of an engine takes less; an idle engine takes
+answers with its next request."""
 _COUNTERS = (
     "stored",
     "store_refused",
@@ -56,13 +59,15 @@ class RemoteTier(Tier):
         what: str,
         shared_as: str = "",
         limits: RemoteLimits | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`what` is the store's name in messages."""
+        """`what` is the store's name in messages. `clock` tells seconds while nobody polls, too."""
         self.medium = client.medium  # type: ignore[misc]  # a class has it, but for this one
         self.shared_as = shared_as
         self._client = client
         self._mover = Mover(client, envelopes)
         self._limits = limits or RemoteLimits()
+        self._clock = clock
         self._health = StoreHealth(what)
         self._storing = StoreHealth(f"Storing in {what}")
         self._known = KnownChunks()
@@ -287,9 +292,13 @@ class RemoteTier(Tier):
         """Forgets chunks that a failed store may have replaced."""
         self._known.remove([c.key for c in chunks if self._known.is_replaced_by(c.key, c.held_blocks)])
 
-    def _found(self, name: object, found: Mapping[OffloadKey, HeldChunk], num_resets: int) -> None:
+    def _found(self, name: object, found: Mapping[OffloadKey, HeldChunk], num_resets: int, answered_at: float) -> None:
+        """Others may have reset the store since an old answer."""
         self._health.worked("ask", is_proof=bool(found))
         if num_resets != self._num_resets:
+            return
+        if self._clock() - answered_at > max(_NEWS_S, self._limits.remember_s):
+            self._answers.pop(name, None)
             return
         self._answers[name] = self._now + self._limits.remember_s
         for key, held in found.items():
@@ -327,7 +336,8 @@ class RemoteTier(Tier):
         else:
             asked = {key for chain in sequence.chains for key in chain.keys}
             of_sequence = {key: held for key, held in found.items() if key in asked}
-            self._tell(lambda: self._found(name, of_sequence, num_resets))
+            answered_at = self._clock()
+            self._tell(lambda: self._found(name, of_sequence, num_resets, answered_at))
 
     async def _in_one_generation(
         self, call: Callable[[], Awaitable[T]], timeout_s: float
