@@ -19,6 +19,7 @@ from rigs.certificates import make_certificate
 from rigs.fault_proxy import Answer, FaultProxy, refuse, vanish
 from rigs.refused_tier import refused_tier
 
+FULL = "it is full, or its quota is used up: `octavo store gc --size` makes room"
 RIGHTS = "give credentials that may list, read, write and delete there (environment, profile or instance role)"
 
 
@@ -91,6 +92,8 @@ def test_what_does_not_go_away_by_itself_is_an_error(proxy, status, code, says):
         (refuse("500 Internal Server Error"), "it answers 500 InternalError"),
         (refuse("503 Slow Down", code="SlowDown"), "it throttles (503 SlowDown)"),
         (vanish, "it cannot be reached"),
+        (refuse("403 Forbidden", code="QuotaExceeded"), f"{FULL} (403 QuotaExceeded)"),
+        (refuse("507 Insufficient Storage", code="XMinioStorageFull"), f"{FULL} (507 XMinioStorageFull)"),
     ],
 )
 def test_a_store_that_does_not_work_now_is_told_and_no_error(proxy, fault, says, caplog):

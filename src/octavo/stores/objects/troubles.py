@@ -89,6 +89,9 @@ _TROUBLES = (
         "take one that has: an object is to appear whole, and once",
     ),
     _Trouble(("SlowDown", "TooManyRequests", "status code: 429", "status code: 503"), "it throttles"),
+    _Trouble(
+        ("QuotaExceeded", "StorageFull"), "it is full, or its quota is used up: `octavo store gc --size` makes room"
+    ),
     _Trouble(("AccessDenied", "status code: 401", "status code: 403"), "it does not permit that", _RIGHTS),
     _Trouble(
         ("NotImplemented", "status code: 501"),
