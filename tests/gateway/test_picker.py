@@ -8,7 +8,7 @@ import pytest
 
 from octavo.gateway import Picker
 from octavo.router import EngineAddress, Fleet
-from octavo.server import ROUTER, ApiError
+from octavo.server import ROUTER, ApiError, EngineFacts
 
 URLS = ["http://one:8000", "http://two:8000"]
 
@@ -147,3 +147,30 @@ def test_an_engine_whose_name_the_resolver_does_not_answer_is_left_out(monkeypat
             return (await Picker(fleet, lambda _: None, fallbacks=1, look_up=look_up).pick(None, {})).endpoints
 
     assert asyncio.run(pick()) == ("10.0.0.2:8000",)
+
+
+@pytest.mark.parametrize(
+    ("lost", "allowed", "told"),
+    [
+        ("one:8000", None, "no engine that has 'm' can be reached"),
+        ("two:8000", None, "no engine's name can be looked up"),
+        ("two:8000", ["10.0.0.1:8000"], "no engine that this request may use is ready"),
+    ],
+)
+def test_why_there_is_no_engine_is_told_as_it_is(lost, allowed, told):
+    """It was "what can be reached is drained"."""
+
+    async def look_up(name, port):
+        raise OSError
+
+    async def pick():
+        async with a_fleet() as fleet:
+            fleet.members["one:8000"].facts = EngineFacts(model="m", max_model_len=9, hash_algorithm="", hash_seed="")
+            fleet.members[lost].lost = "it is gone"
+            await Picker(fleet, lambda _: None, fallbacks=1, look_up=look_up).pick(
+                b'{"model": "m"}', {}, allowed=allowed
+            )
+
+    with pytest.raises(ApiError) as refused:
+        asyncio.run(pick())
+    assert (refused.value.status, refused.value.message) == (503, told)

@@ -125,10 +125,7 @@ class Picker:
         if allowed is not None:
             endpoints = {name: endpoint for name, endpoint in endpoints.items() if endpoint in allowed}
         if not endpoints:
-            reason = (
-                self._fleet.absence().message if allowed is None else "no engine that this request may use is ready"
-            )
-            raise ApiError(HTTPStatus.SERVICE_UNAVAILABLE, reason, headers={"retry-after": "1"})
+            raise self._absence(hints.model, is_limited=allowed is not None)
         now = time.monotonic()
         choice = self._fleet.placement.choose(read.prompt, list(endpoints), now, priority=hints.priority)
         if choice is None:
@@ -141,6 +138,13 @@ class Picker:
                 break
             choices[endpoints.pop(other.engine)] = other
         return Picked(choices, read, self._fleet, self._note_first_token, is_stream=hints.is_stream)
+
+    def _absence(self, model: str, *, is_limited: bool) -> ApiError:
+        """Why there is no endpoint for a request."""
+        if not is_limited and not self._fleet.ready_for(model):
+            return self._fleet.absence(model)
+        reason = "no engine that this request may use is ready" if is_limited else "no engine's name can be looked up"
+        return ApiError(HTTPStatus.SERVICE_UNAVAILABLE, reason, headers={"retry-after": "1"})
 
 
 class _Addresses:
