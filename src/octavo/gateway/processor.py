@@ -90,7 +90,7 @@ class _Exchange:
             case "request_headers":
                 self._headers = read_headers(message.request_headers)
                 self._allowed = read_subset(message)
-                if message.request_headers.end_of_stream:
+                if message.request_headers.end_of_stream and self._picked is None:
                     answers = [await self._pick(None)]
             case "request_body":
                 self._add_piece(message.request_body.body)
@@ -117,6 +117,9 @@ class _Exchange:
             self._picked.end()
 
     async def _send_on(self, *, is_last: bool) -> list[ext_proc.ProcessingResponse]:
+        """A request is sent on once, though a Gateway may tell its end twice: with its body, and with trailers."""
+        if self._picked is not None:
+            return []
         body = b"".join(self._pieces)
         check_parts(body, most_bytes=self._config.max_body_bytes)
         head = await self._pick(body)
