@@ -182,6 +182,25 @@ def test_a_full_pool_takes_no_more_and_still_answers(own_pool, bench):
     driver.poll_until(is_told, "that there is no room")
 
 
+def test_more_memory_than_there_is_is_told_with_its_setting(own_pool, bench, caplog):
+    driver = bench.open(own_pool, segment_size="1024TiB")
+    assert "of memory for Mooncake's pool is more than" in caplog.text
+
+    def is_told():
+        if (job := driver.submit_store(WANTED)) is not None:
+            driver.finish(job)
+        bench.now += LONG_S
+        return "asked for 1,125,899,906,842,624 bytes of memory (segment_size)" in driver.tier.status().reason
+
+    driver.poll_until(is_told, "why the library does not start")
+
+
+@pytest.mark.parametrize("size", ["1B", "15MiB"])
+def test_a_segment_that_the_library_does_not_take_is_refused(size):
+    with pytest.raises(InputError, match="segment_size must be 16MiB or more, or left out, not"):
+        spec_from_config({"type": "mooncake", "url": "mooncake://host:1", "segment_size": size})
+
+
 def test_a_machine_that_leaves_takes_its_chunks_along(own_pool, bench):
     own = bench.open(own_pool, segment_size="64MiB")
     own.store(tier_driver.chunks([9]))

@@ -8,8 +8,12 @@ from urllib.parse import urlsplit
 
 from msgspec import Meta, field
 
+from octavo.errors import InputError
 from octavo.settings import Size
 from octavo.stores import RemoteConfig
+
+_LEAST_SEGMENT_BYTES = 16 << 20
+"""Mooncake's library takes no smaller one."""
 
 
 class MooncakeConfig(RemoteConfig, frozen=True, kw_only=True):
@@ -33,6 +37,13 @@ class MooncakeConfig(RemoteConfig, frozen=True, kw_only=True):
     metadata_server: str = "P2PHANDSHAKE"
     """Where engines of Mooncake's pool learn of each other: http://host:8080/metadata, etcd://host:2379, or
     P2PHANDSHAKE for none."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.segment_bytes and self.segment_bytes < _LEAST_SEGMENT_BYTES:
+            raise InputError(
+                f"{self.what}: segment_size must be 16MiB or more, or left out, not {self.segment_bytes:,}"
+            )
 
     @property
     def master(self) -> str:

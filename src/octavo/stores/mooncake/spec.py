@@ -6,6 +6,7 @@ from importlib.util import find_spec
 import msgspec
 
 from octavo.errors import InputError
+from octavo.host import tell_of_lack
 from octavo.stores import MOST_ENVELOPE_BYTES, RemoteClient, RemoteSpec, StoreKeeper
 from octavo.stores.mooncake.client import MooncakeClient
 from octavo.stores.mooncake.config import MooncakeConfig
@@ -23,6 +24,7 @@ class MooncakeSpec(RemoteSpec):
     config: MooncakeConfig
 
     def open_client(self, context: TierContext, namespace: bytes) -> RemoteClient:
+        tell_of_lack(self.config.segment_bytes or 0, "Mooncake's pool", "segment_size (--shared-segment-size)")
         return MooncakeClient(
             self._open(self.config, context.max_chunk_bytes + MOST_ENVELOPE_BYTES),
             namespace=namespace,

@@ -48,7 +48,9 @@ class Library:
             settings["master"],
         ) or self._store.register_buffer(self._start, len(self._memory))
         if code:
-            raise OSError(f"Mooncake's library does not start: error {code}")
+            segment = settings["segment_bytes"]
+            wanted = f", asked for {segment:,} bytes of memory (segment_size)" if segment else ""
+            raise OSError(f"Mooncake's library does not start{wanted}: error {code}")
         self._once = ReplicateConfig()
         self._kept = ReplicateConfig()
         self._kept.with_hard_pin = True  # it is not given up for room
