@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import logging
+import time
 
 import httpx
 import msgspec
@@ -411,6 +412,14 @@ def test_a_request_is_for_the_engines_that_have_its_model():
     assert fleet.ready_for("unknown") == fleet.ready_for("") == ["a", "b", "c"]
     fleet.members["a"].lost = "it is gone"
     assert fleet.ready_for("large") == []
+
+
+@pytest.mark.parametrize(("silent_s", "status"), [(3500.0, 503), (3700.0, 404)])
+def test_an_engine_that_was_never_there_has_no_model_that_is_asked_for(silent_s, status):
+    fleet = Fleet(EngineAddress.parse_all(["http://one:8000", "http://two:8000"]), httpx.AsyncClient())
+    told, silent = fleet.members.values()
+    told.facts, silent.added_at = facts_of("m"), time.monotonic() - silent_s
+    assert fleet.unknown_model("other").status == status
 
 
 @pytest.mark.parametrize(("told", "longest"), [((8, 4), 8), ((8, 0), 9), ((8, None), 8), ((None, None), 9)])

@@ -51,6 +51,8 @@ _HEALTH_TIMEOUT_S = 5.0
 _ANSWERED_LATELY_S = 10.0
 _MOST_BYTES_OF_FACTS = 16 << 20
 _TELL_LACK_EVERY_S = 60.0
+_LONGEST_LOADING_S = 3600.0
+"""An engine that has told nothing for so long is not loading a model."""
 _MOST_NAMED = 20
 """Models that a refusal names. `/v1/models` has all."""
 _SOON = {"retry-after": "1"}
@@ -108,7 +110,8 @@ class Fleet:
         more = f" and {len(told) - _MOST_NAMED:,} more" if len(told) > _MOST_NAMED else ""
         known = ", ".join(told[:_MOST_NAMED]) + more or "none yet"
         which = f"there is no model {shown(model)} here, only {known}"
-        num_silent = sum(member.facts is None for member in self.members.values())
+        young = time.monotonic() - _LONGEST_LOADING_S
+        num_silent = sum(member.facts is None and member.added_at > young for member in self.members.values())
         if not num_silent:
             return not_found(which, param="model", code="model_not_found")
         silent = f"yet to tell theirs: {num_silent:,} of {counted(len(self.members), 'engine')}"

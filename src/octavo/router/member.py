@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import math
+import time
 from dataclasses import dataclass, field
 
 from octavo.router.address import EngineAddress
@@ -28,6 +29,8 @@ class Member:
     """Whether it gets nothing new, and only answers the requests that it has."""
     is_listed: bool = True
     """Whether the name that it was found by still has its address; otherwise it gets nothing new."""
+    added_at: float = field(default_factory=time.monotonic)
+    """When it came into the fleet."""
     facts: EngineFacts | None = None
     has_begun_anew: bool = False
     """Whether its events tell of a restart since it told its facts. A restart may be quicker than the look for its
