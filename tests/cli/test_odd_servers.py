@@ -2,6 +2,7 @@
 
 import json
 import socketserver
+import sys
 import threading
 from contextlib import contextmanager, suppress
 from itertools import chain, repeat
@@ -100,6 +101,22 @@ def told_by(octavo, tmp_path, monkeypatch):
 @pytest.mark.parametrize("command", ["chat", "bench"])
 def test_streams_that_are_none(told_by, command, pieces, told):
     assert told in " ".join(told_by(command, pieces).split())
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "told"),
+    [
+        ("ALL_PROXY", "socks5://127.0.0.1:1", "a SOCKS proxy is set (ALL_PROXY, HTTP_PROXY or HTTPS_PROXY)"),
+        ("HTTP_PROXY", "nonsense://127.0.0.1:1", "the proxy in ALL_PROXY, HTTP_PROXY or HTTPS_PROXY is none"),
+        ("HTTPS_PROXY", "http://[::1", "the proxy in ALL_PROXY, HTTP_PROXY or HTTPS_PROXY is none: Invalid port"),
+        ("SSL_CERT_FILE", "/nobody", "no certificates in SSL_CERT_FILE or SSL_CERT_DIR: [Errno 2] No such file"),
+    ],
+)
+@pytest.mark.parametrize("command", ["models", "bench", "warm", "why"])
+def test_what_the_environment_names_and_nobody_can_use(told_by, monkeypatch, command, variable, value, told):
+    monkeypatch.setitem(sys.modules, "socksio", None)  # it is not installed
+    monkeypatch.setenv(variable, value)
+    assert told in " ".join(told_by(command, answer(MODELS)).split())
 
 
 def test_an_answer_of_any_length_has_a_bound_too(monkeypatch):

@@ -19,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from octavo.cli.answers import events_async
 from octavo.cli.bench_workload import Session, Turn
 from octavo.cli.run_async import run_async
-from octavo.cli.serve_client import TIMEOUT, describe
+from octavo.cli.serve_client import describe, open_async_client
 from octavo.errors import InputError
 from octavo.router import EngineConnections
 
@@ -123,10 +123,9 @@ async def _run_all(
 def open_bench_client(target: BenchTarget) -> httpx.AsyncClient:
     """The client that measures. httpx's own pool, which a proxy needs, costs each request more the more are open, and
     that would count as the server's time."""
-    return httpx.AsyncClient(
-        base_url=target.base_url,
-        headers=target.headers,
-        timeout=TIMEOUT,
+    return open_async_client(
+        target.base_url,
+        target.headers,
         limits=httpx.Limits(max_connections=target.concurrency, max_keepalive_connections=target.concurrency),
         transport=None if getproxies() else EngineConnections(),
     )

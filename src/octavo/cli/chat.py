@@ -32,11 +32,9 @@ def chat(
     """Talk to a served model."""
     if temperature is not None and not math.isfinite(temperature):
         raise InputError(f"--temperature must be a number, not {temperature}")
-    import httpx  # which few commands need
+    from octavo.cli.serve_client import base_url_of, find_model, headers_of, open_client
 
-    from octavo.cli.serve_client import TIMEOUT, base_url_of, find_model, headers_of
-
-    with httpx.Client(base_url=base_url_of(url), headers=headers_of(api_key), timeout=TIMEOUT) as client:
+    with open_client(base_url_of(url), headers_of(api_key)) as client:
         name = model or find_model(client)
         wishes = {"temperature": temperature, "max_tokens": max_tokens}
         conversation = Conversation(client, name, system, {k: v for k, v in wishes.items() if v is not None})

@@ -25,12 +25,10 @@ def route_drain(
     """Keep new requests from an engine, so that it can be stopped when those that it has are answered."""
     from urllib.parse import quote
 
-    import httpx  # which few commands need
-
-    from octavo.cli.serve_client import TIMEOUT, ask, base_url_of, headers_of
+    from octavo.cli.serve_client import ask, base_url_of, headers_of, open_client
 
     base_url = base_url_of(url)
-    with httpx.Client(base_url=base_url, headers=headers_of(api_key), timeout=TIMEOUT) as client:
+    with open_client(base_url, headers_of(api_key)) as client:
         body = ask(client, "DELETE" if undo else "POST", f"/fleet/{quote(engine, safe='')}/drain")
     try:
         num_open = msgspec.json.decode(body, type=_Drained).open_requests

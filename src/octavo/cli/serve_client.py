@@ -1,5 +1,9 @@
 """A client of any server that speaks OpenAI's API: its address, its key, and its models."""
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
 import httpx
 import msgspec
 
@@ -36,6 +40,31 @@ def headers_of(api_key: str | None) -> dict[str, str]:
     if not (api_key and api_key.isascii() and api_key.isprintable()):
         raise InputError("the API key must be printable ASCII, and not empty: give --api-key the server's own")
     return {"Authorization": f"Bearer {api_key}"}
+
+
+def open_client(base_url: str, headers: Mapping[str, str]) -> httpx.Client:
+    with _opening():
+        return httpx.Client(base_url=base_url, headers=headers, timeout=TIMEOUT)
+
+
+def open_async_client(base_url: str, headers: Mapping[str, str], **options: Any) -> httpx.AsyncClient:
+    with _opening():
+        return httpx.AsyncClient(base_url=base_url, headers=headers, timeout=TIMEOUT, **options)
+
+
+@contextmanager
+def _opening() -> Iterator[None]:
+    """Raises InputError for variables of the environment that name what no client can use."""
+    try:
+        yield
+    except ImportError:
+        raise InputError(
+            "a SOCKS proxy is set (ALL_PROXY, HTTP_PROXY or HTTPS_PROXY): pip install 'httpx[socks]', or unset it"
+        ) from None
+    except OSError as error:
+        raise InputError(f"no certificates in SSL_CERT_FILE or SSL_CERT_DIR: {describe(error)}") from None
+    except (httpx.InvalidURL, ValueError) as error:
+        raise InputError(f"the proxy in ALL_PROXY, HTTP_PROXY or HTTPS_PROXY is none: {describe(error)}") from None
 
 
 def ask(client: httpx.Client, method: str, path: str) -> bytes:

@@ -25,20 +25,18 @@ def warm(
     parallel: Annotated[int, typer.Option(help="Prompts that are under way at once.", min=1, max=256)] = 4,
 ) -> None:
     """Have a server compute and keep the prompts of a file; exit with 1 if any was refused."""
-    import httpx  # which few commands need
-
     from octavo.cli.run_async import run_async
-    from octavo.cli.serve_client import TIMEOUT, base_url_of, find_model, headers_of
+    from octavo.cli.serve_client import base_url_of, find_model, headers_of, open_async_client, open_client
     from octavo.cli.warm_run import Warmer, read_prompts
 
     prompts = read_prompts(file)
     base_url, headers = base_url_of(url), headers_of(api_key)
     if model is None:
-        with httpx.Client(base_url=base_url, headers=headers, timeout=TIMEOUT) as client:
+        with open_client(base_url, headers) as client:
             model = find_model(client)
 
     async def run(name: str) -> Warmer:
-        async with httpx.AsyncClient(base_url=base_url, headers=headers, timeout=TIMEOUT) as client:
+        async with open_async_client(base_url, headers) as client:
             warmer = Warmer(client, name, prompts)
             await warmer.run(parallel)
             return warmer

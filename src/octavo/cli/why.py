@@ -32,12 +32,11 @@ def why(
         return
     from urllib.parse import quote
 
-    import httpx  # which few commands need
     import msgspec
 
-    from octavo.cli.serve_client import TIMEOUT, ask, base_url_of, headers_of
+    from octavo.cli.serve_client import ask, base_url_of, headers_of, open_client
 
-    with httpx.Client(base_url=base_url_of(url), headers=headers_of(api_key), timeout=TIMEOUT) as client:
+    with open_client(base_url_of(url), headers_of(api_key)) as client:
         body = ask(client, "GET", f"/why/{quote(request, safe='')}")
     if json:
         write_output(printable(body.decode(errors="replace")) + "\n")
