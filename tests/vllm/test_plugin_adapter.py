@@ -619,14 +619,18 @@ INSIDE = 94 * TOKENS
 
 
 def long_prompt():
-    """A request of a long prompt, and the rule of a model with a light window."""
+    """A request of a long prompt, vLLM's own of it, the rule of a model with a light window, and the keys of that."""
     full = FullAttentionSpec(block_size=TOKENS, num_kv_heads=1, head_size=1)
     window = SlidingWindowSpec(block_size=TOKENS, num_kv_heads=1, head_size=1, sliding_window=2 * TOKENS)
     groups = [GroupOffloadConfig(spec=spec, blocks_per_chunk=1, page_size_bytes=1) for spec in (full, window)]
+    context = ReqContext(req_id="a")
+    keys = [make_offload_key(number.to_bytes(32), 1) for number in range(LONG // TOKENS)]
+    for number, key in enumerate(keys, 1):
+        context.set_offload_key_position(key, number * TOKENS)
     request = SimpleNamespace(block_hashes=[], num_prompt_tokens=LONG, shared_prefix_boundary=0)
-    state = RequestState(ReqContext(req_id="a"))
+    state = RequestState(context)
     state.begin(request, TOKENS)
-    return state, request, PromisedChunks(groups)
+    return state, request, PromisedChunks(groups), keys
 
 
 @pytest.mark.parametrize(
@@ -642,20 +646,23 @@ def long_prompt():
     ids=["new", "left by others", "resumed before", "resumed there", "left on the device", "nearly all is there"],
 )
 def test_vllm_is_told_where_to_keep_what_the_next_prompt_may_want(known, resumed, vllm_sees, told):
-    state, request, promised = long_prompt()
+    state, request, promised, keys = long_prompt()
     state.known_tokens, request.shared_prefix_boundary = known * TOKENS, vllm_sees * TOKENS
     for _ in range(2):  # vLLM asks for many chunks
         state.tell_branch(promised, resumed * TOKENS)
     assert request.shared_prefix_boundary == told
+    first_inside = INSIDE // TOKENS - 2
+    assert (keys[first_inside] in state.promised(keys, promised)) is (told == INSIDE)
 
 
 def test_a_point_inside_gives_way_to_a_branch_when_vllm_looks_anew():
-    state, request, promised = long_prompt()
+    state, request, promised, keys = long_prompt()
     state.tell_branch(promised, 0)
     request.shared_prefix_boundary = 0  # vLLM looks anew
     state.known_tokens = 50 * TOKENS
     state.tell_branch(promised, 0)
     assert request.shared_prefix_boundary == 50 * TOKENS
+    assert keys[INSIDE // TOKENS - 2] not in state.promised(keys, promised)
 
 
 def test_a_retained_prompt_weighs_more_until_it_is_released(engine):
