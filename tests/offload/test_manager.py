@@ -246,6 +246,15 @@ class TestChanges:
         assert world.manager.take_changes().media == ()
         world.manager.close()
 
+    def test_the_only_chunk_that_goes_and_comes_back_is_told_anew(self, world):
+        world.store(wanted(0))
+        world.manager.take_changes()
+        world.flip_bit(key_of(0))
+        world.load(key_of(0))
+        world.manager.tell_all()
+        world.store(wanted(0))
+        assert world.manager.take_changes().media[0].stored == [key_of(0)]
+
     def test_a_reset_says_so_once(self, world):
         world.store(wanted(0))
         world.manager.reset()
