@@ -649,7 +649,7 @@ def test_vllm_is_told_where_to_keep_what_the_next_prompt_may_want(known, resumed
     state, request, promised, keys = long_prompt()
     state.known_tokens, request.shared_prefix_boundary = known * TOKENS, vllm_sees * TOKENS
     for _ in range(2):  # vLLM asks for many chunks
-        state.tell_branch(promised, resumed * TOKENS)
+        state.tell_point(promised, resumed * TOKENS)
     assert request.shared_prefix_boundary == told
     first_inside = INSIDE // TOKENS - 2
     assert (keys[first_inside] in state.promised(keys, promised)) is (told == INSIDE)
@@ -657,10 +657,10 @@ def test_vllm_is_told_where_to_keep_what_the_next_prompt_may_want(known, resumed
 
 def test_a_point_inside_gives_way_to_a_branch_when_vllm_looks_anew():
     state, request, promised, keys = long_prompt()
-    state.tell_branch(promised, 0)
+    state.tell_point(promised, 0)
     request.shared_prefix_boundary = 0  # vLLM looks anew
     state.known_tokens = 50 * TOKENS
-    state.tell_branch(promised, 0)
+    state.tell_point(promised, 0)
     assert request.shared_prefix_boundary == 50 * TOKENS
     assert keys[INSIDE // TOKENS - 2] not in state.promised(keys, promised)
 

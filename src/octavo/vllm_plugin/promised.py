@@ -66,9 +66,10 @@ class PromisedChunks:
         return self.boundary(max(0, end // self._draft_tokens - 1) * self._draft_tokens)
 
     def inside(self, num_prompt_tokens: int, known_tokens: int) -> int:
-        """Where vLLM is to keep windows and states of a prompt that resumes where others left it, or is new: a little
-        before its end, since the next one may differ only there. 0 if what is new is too short for that, or with
-        drafts."""
+        """A boundary a little before the prompt's end, of which vLLM is to keep windows and states: the next prompt may
+        differ only in its end. `known_tokens`: where this one resumes. 0 if what is new is too short, or with drafts.
+
+        With blocks of 128, a new prompt of 4,100 tokens has it at 3,840."""
         point = self.boundary(num_prompt_tokens - num_prompt_tokens // _END_SHARE)
         pays = self._planned(num_prompt_tokens, known_tokens).before_end is not None
         return point if pays and point > known_tokens and not self._draft_tokens else 0
@@ -77,9 +78,7 @@ class PromisedChunks:
         """Plans the promises of a prompt of which `known_tokens` were found when vLLM looked. `inside` is the boundary
         of that name, if vLLM was told."""
         plan = self._planned(num_prompt_tokens, known_tokens)
-        if (
-            plan.prompt_boundary == num_prompt_tokens
-        ):  # the same prompt again computes its last token, or its last chunk
+        if plan.prompt_boundary == num_prompt_tokens:  # the same prompt computes its last token, or its last chunk
             plan = replace(plan, before_end=max(0, num_prompt_tokens - self._granularity))
         return replace(plan, asked=(inside,)) if inside else plan
 

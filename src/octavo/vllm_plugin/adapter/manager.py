@@ -174,7 +174,7 @@ class OctavoManager(OffloadingManager):
         if outlook is None:
             return LookupResult.RETRY
         found = LookupResult.MISS if outlook is Outlook.COMPUTE else self._look(key, req_context, state, outlook)
-        state.tell_branch(self._promised, state.device_tokens)
+        state.tell_point(self._promised, state.device_tokens)
         return found
 
     def _look(self, key: OffloadKey, req_context: ReqContext, state: RequestState, outlook: Outlook) -> LookupResult:
@@ -275,10 +275,10 @@ class OctavoManager(OffloadingManager):
         self._waits.let_go(state)
         if state.is_served:
             return
-        resumed = state.resume(loaded)
+        num_tokens = state.resume(loaded)
         if loaded:
-            state.tell_branch(self._promised, resumed)
-        resumed = self._promised.point_of_resume(resumed)
+            state.tell_point(self._promised, num_tokens)
+        resumed = self._promised.point_of_resume(num_tokens)
         used = [*state.keys_of_resume(self._promised, resumed), *as_keys(loaded)]  # a load may have a tail besides
         self.manager.touch(list(dict.fromkeys(used)))
         block_hash = state.find_hash(resumed)

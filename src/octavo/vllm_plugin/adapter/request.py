@@ -157,7 +157,7 @@ class RequestState:
         """A chunk was found, of a group that is needed from the first chunk on."""
         self.known_tokens = max(self.known_tokens, self._end_of(key))
 
-    def tell_branch(self, promised: PromisedChunks, resumed_tokens: int) -> None:
+    def tell_point(self, promised: PromisedChunks, resumed_tokens: int) -> None:
         """Tells vLLM where to keep and offer windows and states beside the prompt's end: where others left this prefix,
         if what a resume needs is not there, or else inside what is new. vLLM sees only what the device has, and forgets
         what it was told whenever it looks anew."""

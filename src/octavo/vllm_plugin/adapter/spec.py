@@ -158,6 +158,8 @@ class OctavoOffloadingSpec(OffloadingSpec):
             recorder = self._make_recorder()
             if recorder is not None:
                 to_close.callback(recorder.close)
+            if tiers:
+                self._warn_of_adapters(reports[0])
             octavo = OctavoManager(
                 manager,
                 shared,
@@ -165,7 +167,7 @@ class OctavoOffloadingSpec(OffloadingSpec):
                 load_timeout_s=offload.load_timeout_s,
                 tokens_per_hash=self.config.cache.tokens_per_hash,
                 keeps_media=self._keeps_media(reports[0], has_tiers=bool(tiers)),
-                takes_adapters=self._takes_adapters(reports[0], has_tiers=bool(tiers)),
+                takes_adapters=reports[0].takes_adapters,
                 stores=reports[0].stores,
                 loads=offload.loads,
                 device=reports[0].device,
@@ -224,13 +226,12 @@ class OctavoOffloadingSpec(OffloadingSpec):
         )
         return False
 
-    def _takes_adapters(self, report: RankReport, *, has_tiers: bool) -> bool:
-        if has_tiers and report.takes_adapters:
+    def _warn_of_adapters(self, report: RankReport) -> None:
+        if report.takes_adapters:
             logger.warning(
                 "Octavo keeps prompts with an adapter (LoRA) in memory only: adapters are known by name and path, and "
                 "other files may lie there tomorrow. Prompts without one go below memory"
             )
-        return report.takes_adapters
 
     def _digests(self, reports: list[RankReport]) -> list[bytes]:
         """Digests of the weights. None if there are no tiers or they may not keep anything: then nothing outlives the
