@@ -81,21 +81,17 @@ class ChangeLog:
         self._stored: dict[OffloadKey, None] = {}
         self._changed: dict[OffloadKey, None] = {}
         self._was_cleared = False
+        self.is_announcing = False
+        """Whether all chunks are being told anew: some know nothing of a chunk that goes and comes back, so it is told
+        as stored too. The log's owner sets it."""
 
     def stored(self, keys: Sequence[OffloadKey]) -> None:
         for key in keys:
             if key in self._removed:
                 del self._removed[key]
                 self._changed[key] = None
-            else:
-                self._stored[key] = None
-
-    def told_anew(self, keys: Sequence[OffloadKey]) -> None:
-        """These came, and are told as stored even if they only went and came back: some know nothing of them."""
-        for key in keys:
-            if key in self._removed:
-                del self._removed[key]
-                self._changed[key] = None
+                if not self.is_announcing:
+                    continue
             self._stored[key] = None
 
     def replaced(self, keys: Sequence[OffloadKey]) -> None:

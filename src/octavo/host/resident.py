@@ -55,8 +55,6 @@ class ResidentChunks:
         """Of a former index: keys whose removal is still to be told."""
         self._untold: Iterator[OffloadKey] | None = None
         """Keys that are still to be announced, if they are there by then."""
-        self._is_announcing = False
-        """Whether some still wait for an announcement: they know nothing of a chunk that goes and comes back."""
 
     # ---- finding ------------------------------------------------------------------------------------------------
 
@@ -111,7 +109,7 @@ class ResidentChunks:
         self.table.describe(heads, masks, checksums, tenants)
         self._policy.insert(chunks)
         if self.changes is not None:
-            (self.changes.told_anew if self._is_announcing else self.changes.stored)(keys)
+            self.changes.stored(keys)
             self.changes.replaced(replaced)
 
     # ---- reading ------------------------------------------------------------------------------------------------
@@ -170,7 +168,8 @@ class ResidentChunks:
 
     def announce(self) -> None:
         """Tells all chunks anew, a portion with each `take_changes`."""
-        self._is_announcing = True
+        if self.changes is not None:
+            self.changes.is_announcing = True
         if self.index:
             self._untold = map(OffloadKey, chain.from_iterable(map(list, self.index.shards)))
 
@@ -188,7 +187,7 @@ class ResidentChunks:
             self.changes.stored([key for key, head in zip(portion, heads, strict=True) if head != NO_CHUNK])
             if len(portion) < _KEYS_TOLD_PER_CALL:
                 self._untold = None
-        self._is_announcing = self._untold is not None
+        self.changes.is_announcing = self._untold is not None
         return self.changes.take()
 
     def free_discarded(self, num_items: int = _ITEMS_PER_CALL) -> None:

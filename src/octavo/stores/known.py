@@ -22,8 +22,6 @@ class KnownChunks:
         self._changes = ChangeLog()
         self._untold: list[OffloadKey] = []
         """Chunks that are still to be announced, if they are known by then."""
-        self._is_announcing = False
-        """Whether some still wait for an announcement: they know nothing of a chunk that goes and comes back."""
         self._forgotten: list[OrderedDict[OffloadKey, HeldChunk]] = []
         """Chunks that `clear` forgot and that are not told as gone yet."""
 
@@ -84,14 +82,14 @@ class KnownChunks:
     def announce(self) -> None:
         """Tells all chunks anew, a portion with each `take_changes`, together with the other changes."""
         self._untold = list(self._held)
-        self._is_announcing = True
+        self._changes.is_announcing = True
 
     def take_changes(self) -> TierChanges:
         self._changes.removed(self._take_forgotten())
         portion = self._untold[-_KEYS_TOLD_PER_CALL:]
         del self._untold[-_KEYS_TOLD_PER_CALL:]
         self._changes.stored([key for key in portion if key in self._held])
-        self._is_announcing = bool(self._untold)
+        self._changes.is_announcing = bool(self._untold)
         return self._changes.take()[0]._replace(has_more=bool(self._untold or self._forgotten))
 
     def _take_forgotten(self) -> list[OffloadKey]:
@@ -106,11 +104,6 @@ class KnownChunks:
     def _add(self, key: OffloadKey, held: HeldChunk) -> None:
         self._held[key] = held
         was_told = any(former.pop(key, None) is not None for former in self._forgotten)
-        if was_told:
-            self._changes.replaced([key])
-        elif self._is_announcing:
-            self._changes.told_anew([key])
-        else:
-            self._changes.stored([key])
+        (self._changes.replaced if was_told else self._changes.stored)([key])
         if len(self._held) > MOST_KNOWN:
             self.gone([next(iter(self._held))])

@@ -38,8 +38,6 @@ class Contents:
         """Keys of former indexes whose removal is still to be told."""
         self._untold: dict[int, range] = {}
         """Segment number -> the entries whose keys are still to be announced."""
-        self._is_announcing = False
-        """Whether some still wait for an announcement: they know nothing of a key that goes and comes back."""
 
     def __len__(self) -> int:
         return len(self._index)
@@ -135,7 +133,7 @@ class Contents:
             self._index[key] = location
             record.segment.num_live += 1
             if not former and not is_known:
-                (self._changes.told_anew if self._is_announcing else self._changes.stored)([key])
+                self._changes.stored([key])
             elif former and (not is_told or former[0].held[former[1]] != record.segment.held[record.entry]):
                 self._changes.replaced([key])
         elif is_known:
@@ -192,16 +190,16 @@ class Contents:
         """Tells all keys anew, a portion with each `take_changes`, together with the other changes."""
         self._changes.removed(list(self._moving))  # they are told when they land
         self._moving.clear()
-        self._is_announcing = True
+        self._changes.is_announcing = True
         self._untold = {
             number: range(len(segment.keys) - segment.num_pending) for number, segment in self.segments.items()
         }
 
     def take_changes(self) -> TierChanges:
         self._tell(_ENTRIES_TOLD_PER_CALL)
-        self._is_announcing = bool(self._untold)
+        self._changes.is_announcing = bool(self._untold)
         changes, _ = self._changes.take()
-        return changes._replace(has_more=self._is_announcing)
+        return changes._replace(has_more=self._changes.is_announcing)
 
     def _tell(self, most_entries: int) -> None:
         """Announces the keys of the next entries."""
