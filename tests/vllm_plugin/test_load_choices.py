@@ -116,7 +116,7 @@ def test_what_is_slower_than_computing_is_not_loaded():
     assert [world.choose().outlook for _ in range(2)] == [Outlook.LOAD] * 2, "it is tried again"
     assert world.choose().outlook is Outlook.COMPUTE
     assert world.choose(tokens_ahead=1000).outlook is Outlook.LOAD, "who waits for others may wait for bytes"
-    assert (world.choices.num_too_slow, world.choices.num_cut_short) == (1, 0)
+    assert (world.choices.chooser.num_too_slow, world.choices.chooser.num_cut_short) == (1, 0)
 
 
 def test_of_a_slow_tier_memorys_part_is_loaded():
@@ -128,7 +128,7 @@ def test_of_a_slow_tier_memorys_part_is_loaded():
     world.tier_takes(BLOCK * PER_TOKEN)  # six chunks where four blocks are to be computed
     assert world.choose().outlook is Outlook.LOAD_PART
     assert world.choose(device_tokens=6 * BLOCK).outlook is Outlook.COMPUTE
-    assert (world.choices.num_too_slow, world.choices.num_cut_short) == (1, 1)
+    assert (world.choices.chooser.num_too_slow, world.choices.chooser.num_cut_short) == (1, 1)
 
 
 def test_what_others_have_queued_counts():

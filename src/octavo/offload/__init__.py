@@ -4,7 +4,7 @@ Inside, where an arrow leads to what a module calls:
 
     scheduler                                   what an engine calls: a request's life
     loads -> load_plan, load_worth, promises    what a waiting request loads, and which points it keeps
-    load_worth -> load_choice                   whether a load is worth it, or computing is quicker
+    load_worth -> load_ways -> load_choice      what loads take, and whether they are worth it or computing is quicker
     stores -> store_plan, store_pins            the points that are promised, and the chunks that keep the promise
     hints, retentions                           how long clients say that a prompt will be wanted
     manager -> finder, jobs                     which chunk lies in which slots of the arena, and what is on its way
@@ -23,6 +23,7 @@ from octavo.offload.event_source import OffloadEventSource
 from octavo.offload.load_choice import LoadChooser, LoadRule, MovingLine, Outlook, Way, first_token_s
 from octavo.offload.load_speeds import LoadSpeed
 from octavo.offload.load_story import LoadStory
+from octavo.offload.load_ways import ChunkToLoad, keys_to_probe, way_to_load
 from octavo.offload.loads import Readiness
 from octavo.offload.lower_tier import OffloadLimits
 from octavo.offload.manager import OffloadingManager
@@ -38,6 +39,7 @@ __all__ = [
     "ANYWHERE",
     "IN_MEMORY",
     "MEMORY",
+    "ChunkToLoad",
     "Device",
     "LoadChooser",
     "LoadRule",
@@ -63,6 +65,8 @@ __all__ = [
     "StorePolicy",
     "Way",
     "first_token_s",
+    "keys_to_probe",
     "make_offload_scheduler",
     "make_offloading_manager",
+    "way_to_load",
 ]

@@ -132,7 +132,16 @@ class LoadChooser:
         """Seconds by tokens."""
         self.from_memory = MovingLine(least=LEAST_BYTES)
         """Seconds by bytes, from host memory to the device."""
+        self.num_too_slow = 0
+        """Loads that were not begun because computing is quicker."""
+        self.num_cut_short = 0
+        """Loads only of the part that is in memory, because computing the rest is quicker than reading it."""
         self._num_refused = 0
+
+    @property
+    def num_given_up(self) -> int:
+        """Loads that were not begun as a whole."""
+        return self.num_too_slow + self.num_cut_short
 
     @property
     def foregone(self) -> Outlook | None:
@@ -152,8 +161,16 @@ class LoadChooser:
     ) -> Outlook:
         """`tokens_alone`: tokens to compute if nothing is loaded. `tokens_ahead`: tokens that other requests compute
         before. `loads_end_in`: for each other request that waits for a load, the seconds until the load ends."""
-        if self.foregone is not None:
-            return self.foregone
+        outlook = self.foregone
+        if outlook is None:
+            outlook = self._cheapest(whole, part, tokens_alone, tokens_ahead, loads_end_in)
+        self.num_too_slow += outlook is Outlook.COMPUTE
+        self.num_cut_short += outlook is Outlook.LOAD_PART
+        return outlook
+
+    def _cheapest(
+        self, whole: Way, part: Way | None, tokens_alone: int, tokens_ahead: int, loads_end_in: Iterable[float]
+    ) -> Outlook:
         ahead_s = self.prefill.seconds_for(tokens_ahead)
         seconds = {Outlook.LOAD: self._seconds(whole, ahead_s)}
         if part is not None:

@@ -4,12 +4,12 @@ It reckons what each way to the first token takes: by where the chunks are, and 
 for meanwhile. `LoadChooser` knows how fast all that is, and takes the cheapest way.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from octavo.chunks import LookupResult, WantedChunk
+from octavo.chunks import WantedChunk
 from octavo.offload.load_choice import LoadChooser, LoadRule, Outlook, Way
 from octavo.offload.load_plan import LoadPlan
+from octavo.offload.load_ways import ChunkToLoad, keys_to_probe, way_to_load
 from octavo.offload.manager import OffloadingManager
 from octavo.offload.request_state import LoadPhase, RequestOffloadState
 
@@ -27,10 +27,6 @@ class LoadWorth:
     ) -> None:
         """`page_sizes`: per group, in bytes. `requests`: all requests that run or were looked at."""
         self.chooser = LoadChooser(rule)
-        self.num_too_slow = 0
-        """Loads that were not begun because computing is quicker."""
-        self.num_cut_short = 0
-        """Loads only of the part that is in memory, because computing the rest is quicker than reading it."""
         self._manager = manager
         self._page_sizes = page_sizes
         self._requests = requests
@@ -55,26 +51,12 @@ class LoadWorth:
             state.load_ends_at = now + self.chooser.loading_s(way)
         chosen = {Outlook.LOAD: plan, Outlook.LOAD_PART: part, Outlook.COMPUTE: None}[state.outlook]
         state.tokens_to_compute = num_tokens - (plan.num_device_tokens if chosen is None else chosen.num_tokens)
-        self.num_too_slow += state.outlook is Outlook.COMPUTE
-        self.num_cut_short += state.outlook is Outlook.LOAD_PART
         return chosen
 
     def chunks_to_probe(self, state: RequestOffloadState, refused: LoadPlan) -> list[WantedChunk]:
         """The chunks of a plan that was not chosen which are read all the same, to measure their tier."""
-        below = [
-            (
-                group.wanted_chunk(chunk.first_block, chunk.num_blocks, chunk.held_blocks),
-                chunk.held_blocks.bit_count() * page_bytes,
-            )
-            for page_bytes, group, part in zip(self._page_sizes, state.groups, refused.groups, strict=True)
-            for chunk in part.chunks
-            if chunk.stands is LookupResult.RETRY
-        ]
-        depths = self._manager.depths_of([wanted.key for wanted, _ in below])
-        reads = [(depths.get(wanted.key, 0), num_bytes) for wanted, num_bytes in below]
-        num_refused = self.num_too_slow + self.num_cut_short
-        count = self.chooser.chunks_to_probe(reads, num_refused, self._manager.seconds_to_read)
-        return [wanted for wanted, _ in below[:count]]
+        keys = set(keys_to_probe(self._chunks_of(refused), self._manager, self.chooser))
+        return [wanted for wanted in refused.chunks_not_in_memory(state.groups) if wanted.key in keys]
 
     def of_an_answer_s(self, state: RequestOffloadState, *, device_tokens: int) -> float | None:
         """How long to wait for tiers that have not yet said what they hold; None: loads always pay, or nothing was
@@ -85,23 +67,16 @@ class LoadWorth:
 
     def _way(self, state: RequestOffloadState, plan: LoadPlan, bytes_in_flight: int) -> Way:
         """What it takes to load up to the plan's resume point."""
-        below = {chunk.key for chunk in plan.chunks if chunk.stands is LookupResult.RETRY}
-        depths = self._manager.depths_of(list(below)) if below else {}
-        to_device = bytes_in_flight
-        to_read: Counter[int] = Counter()
-        for page_bytes, part in zip(self._page_sizes, plan.groups, strict=True):
-            for chunk in part.chunks:
-                num_bytes = chunk.held_blocks.bit_count() * page_bytes
-                to_device += num_bytes
-                if chunk.key in depths:
-                    to_read[depths[chunk.key]] += num_bytes
-        waits_for_others = any(chunk.stands is LookupResult.HIT_PENDING for chunk in plan.chunks)
-        return Way(
-            tokens_left=state.request.num_tokens - plan.num_tokens,
-            bytes_to_device=to_device,
-            reading_s=self._manager.seconds_to_read(to_read, waits_for_others=waits_for_others),
-            is_in_memory=not below and not waits_for_others,
-        )
+        tokens_left = state.request.num_tokens - plan.num_tokens
+        chunks = self._chunks_of(plan)
+        return way_to_load(chunks, self._manager, tokens_left=tokens_left, bytes_in_flight=bytes_in_flight)
+
+    def _chunks_of(self, plan: LoadPlan) -> list[ChunkToLoad]:
+        return [
+            ChunkToLoad(chunk.key, chunk.held_blocks.bit_count() * page_bytes, chunk.stands)
+            for page_bytes, part in zip(self._page_sizes, plan.groups, strict=True)
+            for chunk in part.chunks
+        ]
 
     def _tokens_ahead(self, state: RequestOffloadState) -> int:
         """Prompt tokens that other requests compute before this one: the missing tokens of all that need not wait."""

@@ -9,14 +9,24 @@ search can end are found ahead, over all groups together:
     compute         [-----][ compute --------------------------------------]
 """
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
 
 from octavo.chunks import GroupOffloadConfig, LookupResult, OffloadKey, make_offload_key
 from octavo.ids import BlockHash, GroupIdx, enumerate_groups
-from octavo.offload import ANYWHERE, IN_MEMORY, LoadChooser, LoadRule, OffloadingManager, Outlook, Way
+from octavo.offload import (
+    ANYWHERE,
+    IN_MEMORY,
+    ChunkToLoad,
+    LoadChooser,
+    LoadRule,
+    OffloadingManager,
+    Outlook,
+    Way,
+    keys_to_probe,
+    way_to_load,
+)
 from octavo.specs import GroupAvailability, ResumePoint, longest_resume
 from octavo.vllm_plugin.promised import as_vllm_reads
 
@@ -58,10 +68,6 @@ class LoadChoices:
         self.chooser = LoadChooser(rule)
         self.bytes_in_flight = 0
         """The bytes that are being copied to the device."""
-        self.num_too_slow = 0
-        """Loads that were given up because computing is quicker."""
-        self.num_cut_short = 0
-        """Loads only of the part that is in memory, because computing the rest is quicker than reading it."""
         self._manager = manager
         self._groups = [
             (group_idx, group, group.tokens_per_chunk // tokens_per_hash)
@@ -95,16 +101,10 @@ class LoadChoices:
         )
         chosen = {Outlook.LOAD: way, Outlook.LOAD_PART: part, Outlook.COMPUTE: None}[outlook]
         loading_s = None if chosen is None else self.chooser.loading_s(chosen)
-        self.num_too_slow += outlook is Outlook.COMPUTE
-        self.num_cut_short += outlook is Outlook.LOAD_PART
         if outlook is Outlook.LOAD or way.is_in_memory:
             return LoadChoice(outlook=outlook, loading_s=loading_s)
-        below = [(key, num_bytes) for key, num_bytes, stands in found.chunks if stands is LookupResult.RETRY]
-        depths = self._manager.depths_of([key for key, _ in below])
-        reads = [(depths.get(key, 0), num_bytes) for key, num_bytes in below]
-        num_refused = self.num_too_slow + self.num_cut_short
-        count = self.chooser.chunks_to_probe(reads, num_refused, self._manager.seconds_to_read)
-        return LoadChoice(outlook=outlook, loading_s=loading_s, to_probe=[key for key, _ in below[:count]])
+        to_probe = keys_to_probe(found.chunks, self._manager, self.chooser)
+        return LoadChoice(outlook=outlook, loading_s=loading_s, to_probe=to_probe)
 
     def patience_s(self, request: WaitingRequest) -> float | None:
         """How long to wait for tiers that have not yet said what they hold; None: loads always pay."""
@@ -118,19 +118,8 @@ class LoadChoices:
         return request.num_tokens if self._has_states else request.num_tokens + 1
 
     def _way(self, found: "Found", request: WaitingRequest) -> Way:
-        below = [key for key, _, stands in found.chunks if stands is LookupResult.RETRY]
-        depths = self._manager.depths_of(below) if below else {}
-        to_read: Counter[int] = Counter()
-        for key, num_bytes, _ in found.chunks:
-            if key in depths:
-                to_read[depths[key]] += num_bytes
-        waits_for_others = any(stands is LookupResult.HIT_PENDING for _, _, stands in found.chunks)
-        return Way(
-            tokens_left=max(1, request.num_tokens - found.num_tokens),
-            bytes_to_device=self.bytes_in_flight + sum(num_bytes for _, num_bytes, _ in found.chunks),
-            reading_s=self._manager.seconds_to_read(to_read, waits_for_others=waits_for_others),
-            is_in_memory=not below and not waits_for_others,
-        )
+        tokens_left = max(1, request.num_tokens - found.num_tokens)
+        return way_to_load(found.chunks, self._manager, tokens_left=tokens_left, bytes_in_flight=self.bytes_in_flight)
 
 
 class _Chunks:
@@ -219,11 +208,10 @@ class Found:
             default=0,
         )
         """The tokens of the prefix that are there, whether a request can resume at their end or not."""
-        self.chunks: list[tuple[OffloadKey, int, LookupResult | None]] = []
-        """The chunks that the device lacks: name, bytes, and where the chunk is."""
+        self.chunks: list[ChunkToLoad] = []
         point = ResumePoint(self.num_tokens)
         for chunks, first in zip(sequences, on_device, strict=True):
             for run in chunks.spec.needed_blocks(point):
                 start, num_bytes = max(first, run.start), chunks.group.chunk_bytes
                 keys, stands = chunks.keys(start, run.stop), chunks.stands(start, run.stop)
-                self.chunks += zip(keys, repeat(num_bytes), stands)
+                self.chunks += map(ChunkToLoad, keys, repeat(num_bytes), stands)

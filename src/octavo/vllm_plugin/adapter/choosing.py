@@ -50,7 +50,8 @@ class Choosing:
     @property
     def given_up(self) -> Mapping[str, int]:
         """Loads that were not begun, by reason."""
-        return {"too_slow": self._choices.num_too_slow, "cut_short": self._choices.num_cut_short}
+        chooser = self._choices.chooser
+        return {"too_slow": chooser.num_too_slow, "cut_short": chooser.num_cut_short}
 
     def choose(self, state: RequestState, context: ReqContext, key: OffloadKey, now: float) -> Outlook | None:
         """Makes the choice of a request that has none, at the first chunk that it asks for. None while a tier has not
@@ -84,7 +85,7 @@ class Choosing:
         if choice.to_probe:
             self._questions.announce_once(context)
             chunks = state.chunks(map(OffloadKey, choice.to_probe), self._groups)
-            in_memory = [chunk for chunk, _, stands in found.chunks if stands is LookupResult.HIT]
+            in_memory = [chunk.key for chunk in found.chunks if chunk.stands is LookupResult.HIT]
             self._manager.promote(chunks, now, now + self._timeout_s, beside=in_memory)
             self._manager.stop_waiting([chunk.key for chunk in chunks])
         return state.outlook
