@@ -9,8 +9,8 @@ turn is asked in another order, and the device has room for six conversations, s
 from memory or is computed again. The ideal is all that a prompt shares with the turn before. Each engine is a process
 of its own, and for each order of the turns all engines are asked in turn: vLLM alone, and with the plug-in under each
 policy and size. vLLM's own offloading refuses CPUs. `--lmcache` adds LMCache with the same memory (see `lmcache_peer`),
-with its defaults, and with its watermark for evictions raised so that it fills the memory. In the end it says whether
-all engines gave the same answers.
+with its defaults, with its watermark for evictions raised so that it fills the memory, and with an object of its own
+for each kind of layer. In the end it says whether all engines gave the same answers.
 """
 
 import argparse
@@ -40,6 +40,7 @@ POLICIES = ("resume_points", "lru")
 LMCACHE: dict[str, list[str]] = {
     "LMCache": [],
     "LMCache, full": ["--eviction-trigger-watermark", "0.98", "--eviction-ratio", "0.05"],
+    "LMCache, groups": ["--separate-object-groups"],
 }
 BLOCK_TOKENS = 128
 ALONE = "vLLM alone"
@@ -63,7 +64,7 @@ def main() -> None:
     for (policy, mebibytes), runs in results.items():
         mean = {name: sum(run[name] for run in runs) / len(runs) for name in runs[0] if name != "answers"}
         shares = ", ".join(f"{run['share']:.1%}" for run in runs)
-        line = f"{policy:<14} {mebibytes:4d} MiB  resumed {mean['share']:6.1%} of the ideal ({shares})"
+        line = f"{policy:<15} {mebibytes:4d} MiB  resumed {mean['share']:6.1%} of the ideal ({shares})"
         if mebibytes:
             lru = sum(run["share"] for run in results["lru", mebibytes]) / len(runs)
             line += f"  {mean['share'] / lru:5.2f}x lru"
@@ -97,11 +98,11 @@ def in_a_process(folder: str, family: str, policy: str, mebibytes: int, order: i
 # ---- in the engine's process ----------------------------------------------------------------------------------------
 
 
-def make_model(folder: str, family: str) -> None:
+def make_model(folder: str, family: str, *, seed: int = 0) -> None:
     import torch
     import transformers
 
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     config = gemma3() if family == "gemma3" else config_of_tests(family)
     transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).save_pretrained(folder)
 

@@ -50,6 +50,11 @@ class LMCacheServer:
         self._process.terminate()
         self._process.wait()
 
+    def kill(self) -> None:
+        """As a crash ends it."""
+        self._process.kill()
+        self._process.wait()
+
 
 def part_from_server(llm: Any) -> None:
     """Ends this engine; call it before its server ends, for which it would wait for five minutes."""

@@ -56,6 +56,11 @@ class Engine:
         self._process.stdin.close()
         self._process.wait(60)
 
+    def kill(self) -> None:
+        """As a crash ends it."""
+        self._process.kill()
+        self._process.wait()
+
 
 def kv_transfer(**settings: Any) -> dict[str, Any]:
     """Gives an engine the plug-in with these settings. It loads whatever is there, unless `loads` says otherwise."""
