@@ -19,14 +19,8 @@ _logger = logging.getLogger(__name__)
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
 _LIKELY_SEEDS = ("0", DEFAULT_SEED)
-_NO_EVENTS = (
-    "it publishes no events: what it could resume is not known (start octavo serve with --kv-events; of vLLM, name "
-    "them here as URL,events=tcp://HOST:PORT,replay=tcp://HOST:PORT)"
-)
-_NO_REPLAY = (
-    "its events have no replay: blocks that it stored before, and batches that get lost, are not known (start octavo "
-    "serve with --kv-events-replay; of vLLM, name it here as replay=tcp://HOST:PORT)"
-)
+_NO_EVENTS = "it publishes no events: what it could resume is not known"
+_NO_REPLAY = "its events have no replay: blocks that it stored before, and batches that get lost, are not known"
 
 
 async def listen(member: Member, facts: EngineFacts, indexes: Indexes) -> None:
@@ -36,10 +30,10 @@ async def listen(member: Member, facts: EngineFacts, indexes: Indexes) -> None:
     try:
         source = member.address.source(facts.events, facts.replay)
         if source is None or (facts.plan is None and not member.learns_plan):
-            member.go_blind(_NO_EVENTS)
+            member.go_blind(f"{_NO_EVENTS} ({member.remedies.events})")
             return
         if source.replay_endpoint is None:
-            _logger.warning("engine %s: %s", member.name, _NO_REPLAY)
+            _logger.warning("engine %s: %s (%s)", member.name, _NO_REPLAY, member.remedies.replay)
         await _read(source, member, facts, indexes)
     except InputError as error:
         _follow_no_more(member, indexes, error)
@@ -82,5 +76,10 @@ def _feed_of(member: Member, facts: EngineFacts, indexes: Indexes) -> Feed:
         index = indexes.find(facts.plan, algorithm=facts.hash_algorithm, seed=facts.hash_seed)
         return PlannedFeed(member, index, facts.stores)
     seeds = (facts.hash_seed,) if facts.hash_seed else _LIKELY_SEEDS
-    learner = PlanLearner(hash_algorithm=facts.hash_algorithm, hash_seeds=seeds, adapters=facts.adapters)
+    learner = PlanLearner(
+        hash_algorithm=facts.hash_algorithm,
+        hash_seeds=seeds,
+        adapters=facts.adapters,
+        remedy_of_seed=member.remedies.seed,
+    )
     return LearningFeed(member, indexes, algorithm=facts.hash_algorithm, learner=learner, stores=facts.stores)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from octavo.router.address import EngineAddress
 from octavo.router.index import FleetIndex
+from octavo.router.remedies import OF_ADDRESSES, Remedies
 from octavo.router.telling import Telling
 from octavo.server import EngineFacts
 
@@ -19,6 +20,7 @@ class Member:
     """One engine, and the present knowledge of it."""
 
     address: EngineAddress
+    remedies: Remedies = OF_ADDRESSES
     lost: str = "not asked yet"
     """Why it cannot be reached; empty while it can."""
     blind: str = ""

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from octavo.errors import InputError
 from octavo.events import AnyEvent, BlockStored, PublishedGroup, PublishedPlan, external_hashes
 from octavo.hashing import BlockHasher, MultiModalItem, RequestIdentity
+from octavo.router.remedies import OF_ADDRESSES
 
 _MOST_GROUPS = 64
 _MOST_TOKENS = 1 << 14
@@ -42,9 +43,11 @@ class PlanLearner:
         hash_algorithm: str,
         hash_seeds: Sequence[str],
         adapters: Mapping[str, str] = MappingProxyType({}),
+        remedy_of_seed: str = OF_ADDRESSES.seed,
     ) -> None:
         """`adapters`: by name, the path that takes part in hashes. Events tell the name only."""
         self._adapters = adapters
+        self._remedy_of_seed = remedy_of_seed
         self._algorithm = hash_algorithm
         self._seeds = hash_seeds
         self._groups: dict[int, PublishedGroup] = {}
@@ -133,7 +136,7 @@ class PlanLearner:
             seeds = " or ".join(f"{seed!r}" for seed in self._seeds)
             raise InputError(
                 f"its hashes are not those of {self._algorithm} with the seed {seeds}: start vLLM with "
-                "PYTHONHASHSEED=0 and --prefix-caching-hash-algo sha256_cbor, or name its seed here, as URL,seed=SEED"
+                f"PYTHONHASHSEED=0 and --prefix-caching-hash-algo sha256_cbor, or {self._remedy_of_seed}"
             )
 
     def _candidates(self, block_size: int) -> Iterator[tuple[int, str, int]]:

@@ -356,3 +356,15 @@ def test_what_is_told_later_is_taken_in(short):
         assert service.num_blocks == before + 1
 
     serving(work)
+
+
+def test_what_is_missing_is_told_in_the_words_of_a_registration():
+    async def work(service, _):
+        await service.upsert_worker({"worker_id": 1, "model_name": "m", "endpoint": "http://10.0.0.1"})
+        await until(service, lambda rank: rank["problem"])
+        problem = service.workers()[0]["ranks"][0]["problem"]
+        assert "publishes no events" in problem
+        assert "as `kv_events_endpoints` of /workers" in problem
+        assert "URL," not in problem
+
+    serving(work)

@@ -17,6 +17,7 @@ from octavo.router.listener import listen
 from octavo.router.member import Member
 from octavo.router.placement import Placement
 from octavo.router.prompt_reader import short_text
+from octavo.router.remedies import OF_WORKERS
 from octavo.router.selection.requests import Question, Worker, WorkerId
 from octavo.server import EngineFacts, Load
 
@@ -185,7 +186,7 @@ class Partition:
         address = EngineAddress(
             url=worker.endpoint or "", name=f"{worker.worker_id}/{number}", options=options, rank=number
         )
-        return Member(address=address, lost="", learns_plan=True)
+        return Member(address=address, remedies=OF_WORKERS, lost="", learns_plan=True)
 
 
 def _facts_of(worker: Worker, number: int) -> EngineFacts:
