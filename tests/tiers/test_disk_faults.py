@@ -131,12 +131,39 @@ class TestFullDisk:
         assert driver.found(range(100, 140)) == [ALL_BLOCKS] * 40, "it has its budget again"
         driver.tier.check_invariants()
 
-    def test_what_giving_up_does_not_help_is_given_up_slowly(self, disk):
-        """A quota, or no inodes left: the file system has room, and takes nothing."""
+    def test_under_a_quota_it_keeps_to_what_it_has(self, disk, caplog):
+        """The file system has room, and takes nothing."""
+        driver = disk.open()
+        disk.io.quota_bytes = 1 << 18
+        numbers = iter(range(10_000))
+
+        def store_until(is_done):
+            for number in numbers:
+                driver.submit_store(tier_driver.chunks([number]))
+                driver.settle()
+                disk.now += 2.0
+                driver.poll()
+                assert driver.tier.flush(60.0), "it has looked"
+                if is_done(driver.tier.status().counters):
+                    return number
+            return pytest.fail("it never is")
+
+        newest = store_until(lambda counters: counters["evicted_segments"] >= 4)
+        assert driver.found([newest]) == [ALL_BLOCKS]
+        assert driver.tier.status().counters["disk_full"] == 1
+        (message,) = (record.message for record in caplog.records)
+        assert "it gets no more, though its file system has room (a quota, or no inodes left)" in message
+        disk.io.quota_bytes = None
+        disk.now += 3600.0
+        store_until(lambda _: disk.sum_of_files() > 1 << 19)
+        driver.tier.check_invariants()
+
+    def test_what_giving_up_does_not_help_is_not_given_up(self, disk, caplog):
+        """Others have used up the quota, and take what the tier gives up."""
         driver = disk.open()
         for number in range(40):
             driver.store(tier_driver.chunks([number]))
-        disk.io.fail("allocate", errno=errno.ENOSPC)
+        disk.io.fail("allocate", errno=errno.EDQUOT)
         for number in range(40, 80):
             driver.submit_store(tier_driver.chunks([number]))
             driver.settle()
@@ -144,6 +171,29 @@ class TestFullDisk:
         assert counters["evicted_segments"] == 0
         assert counters["store_refused"] > 30, "a pause"
         assert driver.load(tier_driver.chunks([0, 39])) == frozenset()
+        for number in range(80, 120):
+            disk.now += 61.0
+            driver.poll()
+            driver.submit_store(tier_driver.chunks([number]))
+            driver.settle()
+        assert 0 < driver.tier.status().counters["evicted_segments"] <= 2, "as many as make room for one segment"
+        assert [record.message.partition(": it gets no more")[1] != "" for record in caplog.records] == [True, True]
+        disk.io.heal()
+        disk.now += 61.0
+        driver.poll()
+        assert driver.store(tier_driver.chunks([199])) == frozenset()
+
+    def test_a_quota_that_has_no_room_for_a_segment_is_tried_again(self, disk, caplog):
+        driver = disk.open()
+        disk.io.fail("allocate", errno=errno.EDQUOT)
+        for number in range(10):
+            driver.submit_store(tier_driver.chunks([number]))
+            driver.settle()
+            disk.now += 61.0
+            driver.poll()
+        assert driver.tier.status().counters["disk_full"] > 2
+        (message,) = (record.message for record in caplog.records)
+        assert "stores nothing, as a segment of 64 KiB does not fit into" in message
         disk.io.heal()
         disk.now += 61.0
         driver.poll()

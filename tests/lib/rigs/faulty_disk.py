@@ -42,6 +42,8 @@ class FaultyDiskIO(DiskIO):
         """Writes behind so many bytes of a file fail."""
         self.capacity_bytes: int | None = None
         """Of a file system that has nothing but the tier's files."""
+        self.quota_bytes: int | None = None
+        """What the file system grants the tier's user, and does not tell."""
         self.mount: Path | None = None
         """What lies there is on a file system of its own."""
         self._errors: dict[str, Exception] = {}
@@ -75,9 +77,13 @@ class FaultyDiskIO(DiskIO):
 
     def allocate(self, fd: int, num_bytes: int) -> None:
         self._enter("allocate")
-        if self.capacity_bytes is not None and num_bytes - os.fstat(fd).st_size > self.space().free_bytes:
+        grows_by = num_bytes - os.fstat(fd).st_size
+        if self.capacity_bytes is not None and grows_by > self.space().free_bytes:
             self.num_faults += 1
             raise OSError(errno_.ENOSPC, os.strerror(errno_.ENOSPC))
+        if self.quota_bytes is not None and sum(self.list_files().values()) + grows_by > self.quota_bytes:
+            self.num_faults += 1
+            raise OSError(errno_.EDQUOT, os.strerror(errno_.EDQUOT))
         super().allocate(fd, num_bytes)
 
     def space(self) -> Space:

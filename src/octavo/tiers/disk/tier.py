@@ -184,7 +184,10 @@ class DiskTier(Tier):
         fit_lengths = [length for length, is_fit in zip(lengths, fits, strict=True) if is_fit]
         num_bytes = sum(fit_lengths)
         is_admitted = self._is_serving and not self._room.is_paused and self._stores.has_room(num_bytes, len(chunks))
-        if not is_admitted or not self._log.can_append(keys, fit_lengths):
+        has_place = is_admitted and self._log.can_append(keys, fit_lengths)
+        if is_admitted and not has_place:
+            self._room.forget_quota()
+        if not has_place:
             self._counters["store_refused"] += len(chunks)
             return False
         job = DiskJob(job_id, self._generation, num_bytes=num_bytes, num_chunks=len(chunks))
