@@ -57,6 +57,12 @@ def test_the_parts_that_differ_are_told(tmp_path):
     assert len(said) < 400
 
 
+def test_after_a_downgrade_what_the_newer_version_knew_is_told(tmp_path):
+    why_cold(tmp_path, b"0" * 16, PARTS | {"computed_on": "torch 2.13.0"})
+    said = why_cold(tmp_path, b"1" * 16, PARTS)
+    assert said.endswith("another identity: computed_on was 'torch 2.13.0' and is absent")
+
+
 def test_every_part_of_the_namespace_has_a_name(tmp_path):
     names = {field.name for field in dataclasses.fields(CacheIdentity)} | {"format_version"}
     assert set(describe_identity(IDENTITY)) == names | {"model", "plan"}
@@ -97,11 +103,11 @@ def test_the_oldest_one_of_many_stays_if_it_is_the_engines_own(tmp_path):
 def test_what_others_wrote_does_no_harm(content, tmp_path):
     (tmp_path / f"namespace-{'00' * 16}.json").write_bytes(content)
     said = why_cold(tmp_path, b"1" * 16, PARTS)
-    assert "dtype was None and is 'bfloat16'" in said
+    assert "dtype was absent and is 'bfloat16'" in said
 
 
 def test_what_others_wrote_is_shown_short_and_plain(tmp_path):
-    hostile = {"dtype": "\x1b[2J\n" + "x" * 1000, "other": "y"}
+    hostile = {"dtype": "\x1b[2J\n" + "x" * 1000, "\x1b[2J other": "y"}
     (tmp_path / f"namespace-{'00' * 16}.json").write_text(json.dumps(hostile))
     said = why_cold(tmp_path, b"1" * 16, PARTS)
     assert said.isprintable()

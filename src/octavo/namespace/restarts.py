@@ -72,7 +72,7 @@ def why_cold(folder: Path, namespace: bytes, parts: Mapping[str, str]) -> str:
             path.unlink()
     except OSError:
         return ""
-    return "" if before is None else _tell(before, parts)
+    return "" if before is None else _tell(_plain(before), dict(parts))
 
 
 def keep_description(folder: Path, namespace: bytes, parts: Mapping[str, str]) -> None:
@@ -135,15 +135,16 @@ def _printable(text: str) -> str:
     return shown if len(text) <= _LONGEST_LABEL else f"{shown}..."
 
 
-def _tell(before: Mapping[str, object], parts: Mapping[str, str]) -> str:
-    names = [name for name in parts if name not in LABELS and before.get(name) != parts[name]]
-    told = [f"{name} was {_shown(before.get(name))} and is {_shown(parts[name])}" for name in names[:_MOST_TOLD]]
+def _tell(before: dict[str, str], parts: dict[str, str]) -> str:
+    """Another version of Octavo may tell other parts: those of either count."""
+    names = [name for name in parts | before if name not in LABELS and before.get(name) != parts.get(name)]
+    told = [f"{name} was {_shown(before, name)} and is {_shown(parts, name)}" for name in names[:_MOST_TOLD]]
     more = [f"{len(names) - _MOST_TOLD} more parts differ"] if len(names) > _MOST_TOLD else []
     return f"a cold start, as what is there was kept for another identity: {'; '.join(told + more) or 'nothing told'}"
 
 
-def _shown(part: object) -> str:
-    text = repr(part)
+def _shown(parts: Mapping[str, str], name: str) -> str:
+    text = repr(parts[name]) if name in parts else "absent"
     return text if len(text) <= _LONGEST_PART + 2 else f"{text[:_LONGEST_PART]}..."
 
 
