@@ -1,7 +1,10 @@
 """Clients that are slower than is borne."""
 
 import asyncio
+import gc
 import socket
+import weakref
+from contextlib import suppress
 
 import pytest
 
@@ -55,6 +58,35 @@ def test_a_body_that_never_comes():
         asyncio.run(read())
     assert refused.value.status == 408
     assert (admission.num_open, admission.num_bytes) == (0, 0)
+
+
+def test_what_a_refused_request_had_goes_before_garbage_is_collected():
+    """It may have megabytes, and an idle server collects none for long."""
+
+    class Body:
+        pass
+
+    async def read(body):
+        assert body is not None
+        raise ApiError(400, "not this")
+
+    async def serve(body):
+        await make(never, never).run(read(body))
+
+    async def ask():
+        body = Body()
+        gone = weakref.ref(body)
+        serving = serve(body)
+        del body
+        with suppress(ApiError):
+            await serving
+        return gone
+
+    gc.disable()
+    try:
+        assert asyncio.run(ask())() is None
+    finally:
+        gc.enable()
 
 
 def test_an_answer_that_is_given_up_is_cancelled():

@@ -89,6 +89,7 @@ class Exchange:
                 task.cancel()
                 with suppress(asyncio.CancelledError, Exception):
                     await task
+            del work, gone, task  # else an error, which knows this frame, keeps the body until garbage is collected
 
     async def answer(self, message: bytes) -> None:
         """The whole answer, as JSON. The request is open until most of it is taken."""
