@@ -1,9 +1,11 @@
 """The connections to engines: how many there are must not matter, and none must be left behind."""
 
 import asyncio
+import gc
 import math
 import re
 import ssl
+import weakref
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import count
 
@@ -185,6 +187,26 @@ def test_a_request_that_an_engine_has_had_for_a_while_is_not_sent_again():
             assert engine.num_opened == 1
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_request_goes_with_its_answer_before_garbage_is_collected(reads):
+    """Its body may have megabytes."""
+
+    async def ask():
+        async with engine_and_client() as (engine, client):
+            async with client.stream("GET", "/") as answer:
+                gone = weakref.ref(answer.request)
+                if reads:
+                    assert await answer.aread() == b"ok"
+            del answer, engine
+            return gone() is None
+
+    gc.disable()
+    try:
+        assert asyncio.run(ask())
+    finally:
+        gc.enable()
 
 
 def test_a_request_that_is_given_up_leaves_no_connection():

@@ -88,6 +88,7 @@ class EngineConnections(httpx.AsyncBaseTransport):
         assert isinstance(answer.stream, httpx.AsyncByteStream)
         answer.stream = _Answer(
             answer.stream,
+            forget=lambda: _forget_stream(answer),
             give_back=lambda: self._give_back(place, connection),
             give_up=lambda: self._give_up(connection),
         )
@@ -157,10 +158,12 @@ class _Answer(httpx.AsyncByteStream):
         self,
         body: httpx.AsyncByteStream,
         *,
+        forget: Callable[[], None],
         give_back: Callable[[], Awaitable[None]],
         give_up: Callable[[], Awaitable[None]],
     ) -> None:
         self._body = body
+        self._forget = forget
         self._give_back = give_back
         self._give_up = give_up
         self._is_whole = False
@@ -172,6 +175,7 @@ class _Answer(httpx.AsyncByteStream):
 
     async def aclose(self) -> None:
         has_ended = False
+        self._forget()
         try:
             await self._body.aclose()
             has_ended = self._is_whole
@@ -180,6 +184,12 @@ class _Answer(httpx.AsyncByteStream):
                 await self._give_back()
             else:
                 await self._give_up()
+
+
+def _forget_stream(answer: httpx.Response) -> None:
+    """httpx's answers and their streams know each other, and the request with its body, which may have megabytes. They
+    would stay until garbage is collected."""
+    answer.stream = httpx.ByteStream(b"")
 
 
 def _has_unread(connection: httpx.AsyncHTTPTransport) -> bool:
