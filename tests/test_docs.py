@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from octavo.cli import run
 from octavo.errors import InputError
 from octavo.router import ROUTER_METRICS, SELECTION_METRICS, EngineAddress
 from octavo.server import METRICS
@@ -95,8 +96,46 @@ def test_metrics_that_the_docs_name_are_there():
     pages = [*(ROOT / "docs").rglob("*.md"), *(file for file in (ROOT / "deploy").rglob("*") if file.is_file())]
     named = {name for page in pages for name in re.findall(r"`(octavo_\w+)`", page.read_text())}
     assert named
-    known = {metric.name for metrics in (*METRICS.values(), ROUTER_METRICS, SELECTION_METRICS) for metric in metrics}
-    assert named - known == set()
+    assert named - known_metrics() == set()
+
+
+def known_metrics():
+    return {metric.name for metrics in (*METRICS.values(), ROUTER_METRICS, SELECTION_METRICS) for metric in metrics}
+
+
+@pytest.mark.parametrize("page", ["prometheus/alerts.yaml", "prometheus/alerts_test.yaml", "grafana/octavo.json"])
+def test_metrics_that_alerts_and_dashboards_ask_for_are_there(page):
+    asked = set(re.findall(r"\boctavo_\w+", (ROOT / "deploy" / page).read_text()))
+    histograms = {f"{name}_{part}" for name in known_metrics() for part in ("bucket", "sum", "count")}
+    assert asked
+    assert asked - known_metrics() - histograms == set()
+
+
+_CALL = re.compile(r"\boctavo ([a-z][a-z-]*)(?: ([a-z]+)\b)?([^`|;&\n]*)")
+_FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
+
+
+def test_flags_that_the_docs_give_octavo_are_there(capsys, monkeypatch):
+    """As `octavo COMMAND --help` has them: in examples, in sentences and in what a container is to run."""
+    monkeypatch.setenv("COLUMNS", "200")
+    flags = {}
+
+    def flags_of(*command):
+        if command not in flags:
+            code = run([*command, "--help"])
+            flags[command] = set(_FLAG.findall(capsys.readouterr().out)) if code == 0 else set()
+        return flags[command]
+
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), ROOT / "deploy" / "octavo.service"]
+    wrong, num_flags = [], 0
+    for page in pages:
+        for command, part, rest in _CALL.findall(page.read_text().replace("\\\n", " ")):
+            for flag in _FLAG.findall(re.split(r"\boctavo ", rest)[0]):
+                num_flags += 1
+                if flag not in flags_of(command) | (flags_of(command, part) if part else set()):
+                    wrong.append(f"{page.name}: octavo {command} {part} {flag}")
+    assert num_flags > 100
+    assert wrong == []
 
 
 def test_all_options_of_an_engine_are_explained():
