@@ -194,6 +194,14 @@ def test_damaged_weights(llama, damage):
         load_model(llama)
 
 
+def test_weights_that_may_not_be_opened(llama):
+    """For the library of safetensors all of them are not there."""
+    (llama / "model.safetensors").unlink()
+    (llama / "model.safetensors").symlink_to(llama / "model.safetensors")
+    with pytest.raises(ModelFolderError, match=r"model\.safetensors cannot be read: Too many levels of symbolic links"):
+        load_model(llama)
+
+
 @pytest.mark.parametrize(
     ("model_type", "reason"),
     [

@@ -70,8 +70,20 @@ def _check_folder(folder: Path) -> None:
         raise ModelFolderError(f"{folder} is not a folder; give the one with the model's config.json")
     if not (folder / "config.json").is_file():
         raise ModelFolderError(f"{folder} has no config.json")
-    if not any(folder.glob("*.safetensors")):
+    weights = sorted(folder.glob("*.safetensors"))
+    if not weights:
         raise ModelFolderError(f"{folder} has no *.safetensors; weights in other formats are not read")
+    for file in weights:
+        _check_is_readable(file)
+
+
+def _check_is_readable(file: Path) -> None:
+    """The library of safetensors calls every file that it may not open "No such file"."""
+    try:
+        with file.open("rb"):
+            pass
+    except OSError as error:
+        raise ModelFolderError(f"{file} cannot be read: {error.strerror}") from error
 
 
 def _read_config(folder: Path) -> Any:
