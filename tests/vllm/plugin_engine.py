@@ -26,7 +26,7 @@ from plugin_stress import (
     scenario_reset_under_way,
     scenario_stress,
 )
-from plugin_weights import scenario_transferred
+from plugin_weights import scenario_elsewhere, scenario_transferred
 from prometheus_client import REGISTRY
 from vllm import LLM, SamplingParams, __version__ as vllm_version
 from vllm.distributed import cleanup_dist_env_and_memory
@@ -517,6 +517,7 @@ SCENARIOS: dict[str, Callable[..., dict[str, Any]]] = {
     "beside": scenario_beside,
     "reloaded": scenario_reloaded,
     "transferred": scenario_transferred,
+    "elsewhere": scenario_elsewhere,
     "shared": scenario_shared,
     "recorded": scenario_recorded,
     "flips": scenario_flips,

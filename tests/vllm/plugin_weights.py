@@ -1,4 +1,4 @@
-"""Weights that come into a running engine from a trainer."""
+"""Weights that come from elsewhere than the model's folder: from a trainer, or from another folder."""
 
 from typing import Any
 
@@ -7,6 +7,9 @@ from plugin_serving import Offloading, generate_each, start, tokens
 from vllm.config import WeightTransferConfig
 from vllm.distributed.weight_transfer.base import WeightTransferEngine
 from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
+from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
+from vllm.model_executor.models import ModelRegistry
+from vllm.model_executor.models.llama import LlamaForCausalLM
 
 
 class InPlace(WeightTransferEngine):
@@ -55,5 +58,25 @@ def scenario_transferred(model: str, transfer: dict[str, Any]) -> dict[str, Any]
     report["after"] = generate_each(llm, prompts), generate_each(llm, prompts, salt="after")
     below.forget_device()
     report["memory"] = generate_each(llm, prompts)
+    below.adapter.shutdown()
+    return report
+
+
+class WithWeightsElsewhere(LlamaForCausalLM):
+    """Has weights in a second folder, which its config names, as Ultravox has its towers."""
+
+    def __init__(self, *, vllm_config: Any, prefix: str = "") -> None:
+        super().__init__(vllm_config=vllm_config, prefix=prefix)
+        place = vllm_config.model_config.hf_config.elsewhere
+        self.secondary_weights = [DefaultModelLoader.Source(model_or_path=place, revision=None)]
+
+
+def scenario_elsewhere(model: str, transfer: dict[str, Any]) -> dict[str, Any]:
+    """A prompt by a model with weights in a second folder."""
+    ModelRegistry.register_model("LlamaForCausalLM", WithWeightsElsewhere)
+    llm = start(model, transfer)
+    below = Offloading(llm)
+    report = {"found": generate_each(llm, [tokens(520, 10)])}
+    below.settle()
     below.adapter.shutdown()
     return report

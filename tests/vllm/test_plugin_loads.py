@@ -1,5 +1,7 @@
 """What the plug-in loads is what vLLM's own prefix hits have: from memory, from disk, and in the next process."""
 
+import json
+import shutil
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -251,6 +253,23 @@ def test_strangers_find_nothing(llama: Served, tmp_path: Path) -> None:
     assert seen["other format"]["found"][0] == seen["other weights"]["found"][0]
     assert again["found"] == seen["the first"]["local"]
     assert again["promoted"] > 0
+
+
+@pytest.mark.every_vllm
+def test_weights_in_a_second_folder_part_what_they_compute(llama: Served, tmp_path: Path) -> None:
+    transfer = transfer_config(memory="8MiB", disk=str(tmp_path / "disk"), disk_size="64MiB", digests=str(tmp_path))
+    model, second = tmp_path / "model", tmp_path / "second"
+    shutil.copytree(llama.model, model)
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {"elsewhere": str(second)}))
+    answers = []
+    for seed, cached in ((1, 0), (2, 0), (2, NUM_HIT)):
+        shutil.rmtree(second, ignore_errors=True)
+        make_model("llama", second, seed)
+        ((answer,), found) = play("elsewhere", model=str(model), transfer=transfer)["found"]
+        assert found == [cached]
+        answers.append(answer)
+    assert answers[0] != answers[1] == answers[2]
 
 
 @pytest.mark.every_vllm

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import torch
 import vllm
+from torch import nn
 from vllm.config import LoadConfig, ModelConfig, VllmConfig, get_layers_from_vllm_config
 from vllm.config.multimodal import MultiModalConfig
 from vllm.model_executor.layers.attention_layer_base import AttentionLayerBase
@@ -47,8 +48,9 @@ def describe_rank(
     kv_cache_config: KVCacheConfig,
     caches: CanonicalKVCaches,
     pages: Sequence[KnownPage | str],
+    model: nn.Module | None = None,
 ) -> RankReport:
-    """The report of this rank, whose caches have just been registered."""
+    """The report of this rank, whose caches have just been registered. `model`: the loaded model, if vLLM shows it."""
     groups = tuple(
         _describe_group(
             group.group_id,
@@ -66,7 +68,7 @@ def describe_rank(
         groups=groups,
         identity=_identity(config, vllm_config),
         of_ranks=_of_ranks(config, kv_cache_config, caches),
-        models=name_weights(vllm_config),
+        models=name_weights(vllm_config, model),
         download_dir=vllm_config.load_config.download_dir,
         started_ns=process_started_ns(),
         hash_algorithm=vllm_config.cache_config.prefix_caching_hash_algo,
@@ -145,13 +147,14 @@ def _rule_of(spec: KVCacheSpec) -> tuple[GroupRule, int]:
             raise OffloadError(f"vLLM has a cache of a kind that cannot be offloaded: {type(spec).__name__}")
 
 
-def name_weights(vllm_config: VllmConfig) -> tuple[str, ...]:
+def name_weights(vllm_config: VllmConfig, model: nn.Module | None = None) -> tuple[str, ...]:
     """Where the weights of the model, and of its draft model, come from: its folder, or another place that is named
-    beside it."""
+    beside it; and where the loaded model says that some of its weights are, as Ultravox does of its towers."""
     configs = [vllm_config.model_config]
     if vllm_config.speculative_config is not None and vllm_config.speculative_config.draft_model_config is not None:
         configs.append(vllm_config.speculative_config.draft_model_config)
     places = [(getattr(config, "model_weights", "") or config.model, config.revision) for config in configs]
+    places += [(source.model_or_path, source.revision) for source in getattr(model, "secondary_weights", ())]
     return tuple(dict.fromkeys(place if revision is None else f"{place}@{revision}" for place, revision in places))
 
 

@@ -33,7 +33,7 @@ from octavo.vllm_plugin.adapter.known_pages import KnownPage, know_pages
 from octavo.vllm_plugin.adapter.manager import OctavoManager
 from octavo.vllm_plugin.adapter.metrics import DEFINITIONS, unregister_metrics
 from octavo.vllm_plugin.adapter.recording import RecorderOfRequests
-from octavo.vllm_plugin.adapter.weights import watch_weights
+from octavo.vllm_plugin.adapter.weights import find_model, watch_weights
 from octavo.vllm_plugin.adapter.worker import OctavoWorker, as_canonical
 from octavo.vllm_plugin.config import PluginConfig, find_replica, left_behind
 from octavo.vllm_plugin.groups import groups_of_engine, has_state
@@ -83,9 +83,10 @@ class OctavoOffloadingSpec(OffloadingSpec):
         caches = as_canonical(kv_caches)
         vllm_config, kv_cache_config = connector._vllm_config, connector._kv_cache_config  # noqa: SLF001 - else unknown
         pages = know_pages(self.config, vllm_config, kv_cache_config, caches)
-        report = describe_rank(self.config, vllm_config, kv_cache_config, caches, pages)
+        frame = sys._getframe(1)  # noqa: SLF001 - vLLM shows its model nowhere else
+        report = describe_rank(self.config, vllm_config, kv_cache_config, caches, pages, find_model(frame))
         leave_report(self._name, report)
-        if not watch_weights(sys._getframe(1), partial(tell_loaded, self._name, report)):  # noqa: SLF001
+        if not watch_weights(frame, partial(tell_loaded, self._name, report)):
             logger.warning(
                 "Octavo cannot see in this vLLM whether weights are loaded into the running engine: do not load any, "
                 "or leave disk, tiers and shared out, and reset the caches after each load"

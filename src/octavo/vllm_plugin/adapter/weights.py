@@ -70,7 +70,7 @@ def watch_weights(frame: FrameType | None, tell: Callable[[Loaded], None]) -> bo
     """Calls `tell` before each load of the model's weights from now on, and after each load of an adapter that had
     others before. `frame` is one that vLLM's model runner has called, directly or not: vLLM shows it and its worker
     nowhere else. False if there is none."""
-    runner = _find_owner(frame, "reload_weights", "get_model")
+    runner = _find_runner(frame)
     if runner is None:
         return False
     loads = [(runner, "reload_weights"), (runner.get_model(), "load_weights")]
@@ -83,6 +83,16 @@ def watch_weights(frame: FrameType | None, tell: Callable[[Loaded], None]) -> bo
     if adapters is not None:
         adapters.add_adapter = _told_of_others(adapters, tell)
     return True
+
+
+def find_model(frame: FrameType | None) -> Any:
+    """The model of the runner that has called `frame`, directly or not; None if there is none."""
+    runner = _find_runner(frame)
+    return None if runner is None else runner.get_model()
+
+
+def _find_runner(frame: FrameType | None) -> Any:
+    return _find_owner(frame, "reload_weights", "get_model")
 
 
 def _find_owner(frame: FrameType | None, *methods: str) -> Any:
