@@ -126,7 +126,7 @@ def test_what_is_opaque(monkeypatch: pytest.MonkeyPatch) -> None:
     quantised = attention(2, heads_first=True, kv_quant_mode=KVQuantMode.FP8_PER_TENSOR)[0]
     cases: list[tuple[dict[str, Any], str]] = [
         ({"tp_size": 1}, "pipeline or context parallelism"),
-        ({"draft": object()}, "a draft model"),
+        ({"draft": SimpleNamespace(method="eagle")}, "a draft model"),
         ({"backend": "ROCM_AITER_FA"}, "a format of its own (ROCM_AITER_FA, NONE)"),
         ({"spec": quantised}, "a format of its own (FLASH_ATTN, FP8_PER_TENSOR)"),
         ({"tensor": tensor.flatten(2)}, "has caches of shape"),
@@ -138,6 +138,7 @@ def test_what_is_opaque(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"spec": state(2, 4, "LINEAR")}, "states of LINEAR are not known"),
     ]
     assert isinstance(read(monkeypatch, **as_usual), KnownPage)
+    assert isinstance(read(monkeypatch, **as_usual, draft=SimpleNamespace(method="ngram")), KnownPage)
     for changes, said in cases:
         reason = read(monkeypatch, **as_usual | changes)
         assert isinstance(reason, str), changes

@@ -239,11 +239,12 @@ def test_strangers_find_nothing(llama: Served, tmp_path: Path) -> None:
         "other dtype": (first, {"dtype": "float32"}, "0"),
         "other block size": (first, {"block_size": 64}, "0"),
         "other hash seed": (first, {}, "1"),
-        "the first again": (first, {}, "0"),
+        "other code": (first, {"model_impl": "transformers"}, "0"),
+        "the first again": (first, {"max_model_len": 2048, "max_num_seqs": 8}, "0"),
     }
     seen = play("strangers", models=models, transfer=transfer)
     again = seen.pop("the first again")
-    assert len(seen) == 6
+    assert len(seen) == 7
     for name, met in seen.items():
         assert met["found"][1] == [0, 0], name
         assert met["promoted"] == 0, name

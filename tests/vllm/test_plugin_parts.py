@@ -13,16 +13,21 @@ with warnings.catch_warnings():  # torch's, while vLLM is imported
     warnings.simplefilter("ignore")
     pytest.importorskip("vllm", reason="needs vLLM: make test-vllm")
     from vllm import PoolingParams, SamplingParams
-    from vllm.config import LoadConfig
+    from vllm.config import KernelConfig, LoadConfig
     from vllm.config.quantization import resolve_quantization_config
+    from vllm.model_executor.layers.rotary_embedding.phi3_long_rope_scaled_rope import Phi3LongRoPEScaledRotaryEmbedding
+    from vllm.model_executor.models.llama import LlamaForCausalLM, LlamaModel
     from vllm.utils.hashing import sha256
     from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
     from vllm.v1.kv_offload.base import ReqContext
     from vllm.v1.request import Request, RequestStatus
 
     from octavo.vllm_plugin.adapter.describe import (
+        depends_on_length,
+        describe_kernels,
         describe_loading,
         describe_quantization,
+        describe_speculation,
         name_weights,
         tell_why_not_kept,
         tell_why_not_resumed,
@@ -97,6 +102,58 @@ def test_weights_that_are_quantized_in_another_way_are_others() -> None:
     assert not any(" at 0x" in text for text in described), "it is the same in every process"
 
 
+def test_drafts_are_others_by_their_model_and_not_by_its_path() -> None:
+    def describe(
+        method: str = "draft_model", layers: int = 1, path: str = "/m", quantization: str | None = None
+    ) -> str:
+        config = {"num_layers": layers, "_name_or_path": path, "text_config": {"_name_or_path": path}}
+        draft = SimpleNamespace(
+            hf_config=SimpleNamespace(to_dict=lambda: config), dtype="bfloat16", quantization=quantization
+        )
+        speculation = SimpleNamespace(method=method, num_speculative_tokens=2, draft_model_config=draft, model=path)
+        return describe_speculation(speculation)  # type: ignore[arg-type]
+
+    assert describe() == describe(path="/elsewhere")
+    others = [
+        describe(),
+        describe("eagle"),
+        describe(layers=2),
+        describe(quantization="fp8"),
+        describe_speculation(None),
+    ]
+    assert len(set(others)) == len(others)
+    assert describe("custom_class") != describe("custom_class", path="somebody.Drafter")
+    assert describe("ngram") == describe_speculation(None), "no model and no cache of its own"
+
+
+def test_what_a_person_says_of_kernels_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def describe(additional: Any, **chosen: Any) -> dict[str, str]:
+        return describe_kernels(
+            SimpleNamespace(kernel_config=KernelConfig(**chosen), additional_config=additional)  # type: ignore[arg-type]
+        )
+
+    monkeypatch.delenv("VLLM_MARLIN_INPUT_DTYPE", raising=False)
+    assert describe({}) == {}
+    assert describe({}, moe_backend="triton") == {"kernels": "{'moe_backend': 'triton'}"}
+    assert describe({"a": 1}) == {"additional_config": "{'a': 1}"}
+    assert describe(SimpleNamespace(compute_hash=lambda: "abc")) == {"additional_config": "abc"}
+    monkeypatch.setenv("VLLM_MARLIN_INPUT_DTYPE", "fp8")
+    assert describe({}) == {"environment": "{'VLLM_MARLIN_INPUT_DTYPE': 'fp8'}"}
+
+
+@pytest.mark.parametrize("depends", [False, True])
+def test_whose_bytes_depend_on_the_longest_context(depends: bool) -> None:
+    classes = [LlamaForCausalLM, LlamaModel] + [Phi3LongRoPEScaledRotaryEmbedding] * depends
+    model = SimpleNamespace(modules=lambda: [cls.__new__(cls) for cls in classes])
+    assert depends_on_length(model) is depends  # type: ignore[arg-type]
+
+
+def test_of_a_model_that_is_not_shown_or_has_no_source_the_longest_context_counts() -> None:
+    nameless = type("Nameless", (), {"__module__": "of nobody"})
+    assert depends_on_length(None)
+    assert depends_on_length(SimpleNamespace(modules=lambda: [nameless()]))  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("model", "name"),
     [
@@ -109,6 +166,9 @@ def test_weights_that_are_quantized_in_another_way_are_others() -> None:
 def test_where_weights_come_from(model: dict[str, Any], name: str) -> None:
     config = SimpleNamespace(model_config=SimpleNamespace(**model), speculative_config=None)
     assert name_weights(config) == (name,)  # type: ignore[arg-type]
+    towers = [SimpleNamespace(model_or_path="/towers", revision=revision) for revision in (None, "v2")]
+    loaded = SimpleNamespace(secondary_weights=towers)
+    assert name_weights(config, loaded) == (name, "/towers", "/towers@v2")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -56,8 +56,14 @@ def describe_parts(
     return _WHERE_NOT_TOLD | {name: brief(value) for name, value in parts.items()} | labels
 
 
-_WHERE_NOT_TOLD = {"load_format": "auto"}
-"""Parts that a rank leaves out where they are as they always were, so that what is kept stays found."""
+_WHERE_NOT_TOLD = {
+    "load_format": "auto",
+    "max_model_len": "any",
+    "kernels": "auto",
+    "environment": "none",
+    "additional_config": "none",
+}
+"""Parts that a rank leaves out where nobody has said anything, or where they do not matter."""
 
 
 def _plan_in_words(report: RankReport) -> str:

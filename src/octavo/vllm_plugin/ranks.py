@@ -90,6 +90,8 @@ class RankReport(msgspec.Struct, frozen=True, kw_only=True):
     """The names or folders of the loaded models: the model itself, and the one that drafts for it."""
     download_dir: str | None = None
     """Where vLLM downloads models that have a name, if not into the hub's cache."""
+    max_model_len: int = 0
+    """The longest context."""
     of_ranks: dict[str, str] = {}
     """What decides the bytes if it is not known how ranks share them: the number of ranks, and this rank's layout."""
     started_ns: int

@@ -1,18 +1,22 @@
 """What a rank knows of its engine, from vLLM's own objects, as a report."""
 
+import inspect
 import json
 import os
 import platform
+import sys
 from collections.abc import Sequence
 from dataclasses import fields
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import torch
 import vllm
 from torch import nn
-from vllm.config import LoadConfig, ModelConfig, VllmConfig, get_layers_from_vllm_config
+from vllm import envs
+from vllm.config import LoadConfig, ModelConfig, SpeculativeConfig, VllmConfig, get_layers_from_vllm_config
 from vllm.config.multimodal import MultiModalConfig
 from vllm.model_executor.layers.attention_layer_base import AttentionLayerBase
 from vllm.platforms import current_platform
@@ -31,7 +35,7 @@ from octavo.errors import OffloadError
 from octavo.ids import enumerate_groups
 from octavo.specs import ceil_div
 from octavo.transfer import CanonicalKVCaches
-from octavo.vllm_plugin.adapter.known_pages import KnownPage
+from octavo.vllm_plugin.adapter.known_pages import KnownPage, may_cache_drafts
 from octavo.vllm_plugin.ranks import (
     DeviceGroup,
     DeviceReport,
@@ -48,6 +52,7 @@ def describe_rank(
     kv_cache_config: KVCacheConfig,
     caches: CanonicalKVCaches,
     pages: Sequence[KnownPage | str],
+    *,
     model: nn.Module | None = None,
 ) -> RankReport:
     """The report of this rank, whose caches have just been registered. `model`: the loaded model, if vLLM shows it."""
@@ -66,10 +71,11 @@ def describe_rank(
         rank=config.parallel.rank,
         process=os.getpid(),
         groups=groups,
-        identity=_identity(config, vllm_config),
+        identity=_identity(config, vllm_config, model),
         of_ranks=_of_ranks(config, kv_cache_config, caches),
         models=name_weights(vllm_config, model),
         download_dir=vllm_config.load_config.download_dir,
+        max_model_len=vllm_config.model_config.max_model_len,
         started_ns=process_started_ns(),
         hash_algorithm=vllm_config.cache_config.prefix_caching_hash_algo,
         takes_media=vllm_config.model_config.multimodal_config is not None,
@@ -239,7 +245,7 @@ def _layers_of(kv_cache_config: KVCacheConfig) -> list[KVCacheSpec]:
     return [layer for spec in specs for layer in getattr(spec, "kv_cache_specs", {"": spec}).values()]
 
 
-def _identity(config: OffloadingConfig, vllm_config: VllmConfig) -> dict[str, str]:
+def _identity(config: OffloadingConfig, vllm_config: VllmConfig, loaded: nn.Module | None) -> dict[str, str]:
     model, cache = vllm_config.model_config, vllm_config.cache_config
     layers: dict[str, Any] = get_layers_from_vllm_config(vllm_config, AttentionLayerBase)
     backends = sorted({f"{type(layer).__name__}:{_backend_of(layer)}" for layer in layers.values()})
@@ -250,17 +256,89 @@ def _identity(config: OffloadingConfig, vllm_config: VllmConfig) -> dict[str, st
         "model_config": _digest_config(model.hf_config.to_dict()),
         "model_dtype": str(model.dtype),
         "quantization": describe_quantization(model),
-        "max_model_len": str(model.max_model_len),  # some RoPE scalings depend on it
         "cache_dtype": f"{config.model.dtype} {cache.cache_dtype}",
         "cache_layout": str(config.kv_cache_layout),
         "state_mode": f"{cache.mamba_cache_mode} {cache.mamba_cache_dtype} {cache.mamba_ssm_cache_dtype}",
         "tokens_per_hash": str(config.cache.tokens_per_hash),
         "experts": str(vllm_config.parallel_config.enable_expert_parallel),
         "inputs": _describe_inputs(model.multimodal_config),
-        "speculation": str(vllm_config.speculative_config),
+        "speculation": describe_speculation(vllm_config.speculative_config),
         "attention": f"{vllm_config.attention_config} {backends}",
+        "model_class": _class_of(loaded),
+        **({"max_model_len": str(model.max_model_len)} if depends_on_length(loaded) else {}),
         **describe_loading(vllm_config),
+        **describe_kernels(vllm_config),
     }
+
+
+def depends_on_length(model: nn.Module | None) -> bool:
+    """Whether a part of the model looks at the longest context, as Phi-3 does to choose among its RoPE scalings and
+    Llama 4 to scale queries: whether their sources name it. The others compute the same whatever it is."""
+    if model is None:
+        return True
+    classes = {cls for part in model.modules() for cls in type(part).__mro__}
+    modules = {cls.__module__ for cls in classes if cls.__module__.partition(".")[0] not in ("builtins", "torch")}
+    return any("max_model_len" in _source_of(module) for module in modules)
+
+
+def _source_of(module: str) -> str:
+    """Of one that cannot be read, what it may have."""
+    try:
+        return inspect.getsource(sys.modules[module])
+    except (KeyError, OSError, TypeError):
+        return "max_model_len"
+
+
+def _class_of(model: nn.Module | None) -> str:
+    """Which of the implementations of an architecture runs: vLLM has more than one, and plug-ins register their own."""
+    return "unknown" if model is None else f"{type(model).__module__}.{type(model).__qualname__}"
+
+
+def describe_speculation(config: SpeculativeConfig | None) -> str:
+    """What drafts, if it may have a cache of its own. `model` is a class where the way is somebody's own, and where the
+    model lies does not matter."""
+    if config is None or not may_cache_drafts(config):
+        return "None"
+    draft, name = config.draft_model_config, config.model if config.method == "custom_class" else ""
+    of_model = f"{_digest_config(draft.hf_config.to_dict())} {draft.dtype} {describe_quantization(draft)}"
+    return f"{config.method} {config.num_speculative_tokens} {name} {of_model}"
+
+
+_OF_THE_ENVIRONMENT = (
+    "VLLM_B12X_MOE_FP4_FORCE_A16",
+    "VLLM_CPU_INT4_W4A8",
+    "VLLM_DEEPEPLL_NVFP4_DISPATCH",
+    "VLLM_FLASHINFER_MOE_A2A_LOW_PRECISION_COMBINE",
+    "VLLM_FLOAT32_MATMUL_PRECISION",
+    "VLLM_HUMMING_INPUT_QUANT_CONFIG",
+    "VLLM_HUMMING_ONLINE_QUANT_CONFIG",
+    "VLLM_HUMMING_USE_F16_ACCUM",
+    "VLLM_MARLIN_INPUT_DTYPE",
+    "VLLM_MOE_ROUTING_SIMULATION_STRATEGY",
+    "VLLM_ROCM_MUSE_MOE_ONLINE_QUANT",
+    "VLLM_ROCM_MUSE_MOE_REDUCE_DTYPE",
+    "VLLM_ROCM_QUICK_REDUCE_QUANTIZATION",
+    "VLLM_ROCM_SHUFFLE_KV_CACHE_LAYOUT",
+    "VLLM_ROCM_USE_AITER_FP4BMM",
+    "VLLM_ROCM_USE_AITER_FP8BMM",
+    "VLLM_ROCM_USE_AITER_MOE_A4W4_DSV4",
+    "VLLM_ROCM_USE_AITER_MOE_SITUV2",
+)
+"""Variables by which vLLM computes with fewer bits, takes other experts, or lays pages out in another way."""
+_OF_KERNELS = {"moe_backend": "auto", "linear_backend": "auto", "linear_backend_per_quant": None}
+"""Kernels that a person may choose, as some of them round what they read to fewer bits."""
+
+
+def describe_kernels(vllm_config: VllmConfig) -> dict[str, str]:
+    """What a person has said of how vLLM, or the plug-in of a platform, computes. Nothing where they choose."""
+    kernels, additional = vllm_config.kernel_config, vllm_config.additional_config
+    chosen = {name: getattr(kernels, name, usual) for name, usual in _OF_KERNELS.items()}
+    parts = {
+        "kernels": {name: value for name, value in chosen.items() if value != _OF_KERNELS[name]},
+        "environment": {name: getattr(envs, name, None) for name in _OF_THE_ENVIRONMENT if name in os.environ},
+        "additional_config": additional if isinstance(additional, dict) else additional.compute_hash(),
+    }
+    return {name: str(part) for name, part in parts.items() if part}
 
 
 def _of_ranks(config: OffloadingConfig, kv_cache_config: KVCacheConfig, caches: CanonicalKVCaches) -> dict[str, str]:
@@ -281,6 +359,8 @@ def describe_quantization(model: ModelConfig) -> str:
 
 _NOT_OF_THE_INPUTS = (
     "limit_per_prompt",
+    "mm_encoder_fp8_scale_save_margin",
+    "mm_encoder_fp8_scale_save_path",
     "mm_processor_cache_gb",
     "mm_processor_cache_type",
     "mm_shm_cache_max_object_size_mb",
@@ -295,6 +375,8 @@ def _describe_inputs(config: MultiModalConfig | None) -> str:
     if config is None:
         return ""
     settings = {field.name: getattr(config, field.name) for field in fields(config)}
+    if scales := settings.get("mm_encoder_fp8_scale_path"):
+        settings["mm_encoder_fp8_scale_path"] = sha256(Path(scales).read_bytes()).hexdigest()
     return str({name: value for name, value in settings.items() if name not in _NOT_OF_THE_INPUTS})
 
 
@@ -314,5 +396,11 @@ _NOT_OF_THE_MODEL = ("_name_or_path", "name_or_path", "transformers_version")
 
 def _digest_config(config: dict[str, Any]) -> str:
     """A digest of the resolved configuration, after every default and override."""
-    kept = {key: value for key, value in config.items() if key not in _NOT_OF_THE_MODEL}
-    return sha256(json.dumps(kept, sort_keys=True, default=str).encode()).hexdigest()
+    return sha256(json.dumps(_without_names(config), sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _without_names(value: Any) -> Any:
+    """Configurations within others have names too."""
+    if isinstance(value, dict):
+        return {key: _without_names(of) for key, of in value.items() if key not in _NOT_OF_THE_MODEL}
+    return [_without_names(of) for of in value] if isinstance(value, list | tuple) else value

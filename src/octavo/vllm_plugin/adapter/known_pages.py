@@ -9,7 +9,7 @@ from hashlib import sha256
 from math import prod
 from typing import Any
 
-from vllm.config import VllmConfig, get_layers_from_vllm_config
+from vllm.config import SpeculativeConfig, VllmConfig, get_layers_from_vllm_config
 from vllm.model_executor.layers.attention_layer_base import AttentionLayerBase
 from vllm.model_executor.layers.mamba import mamba_utils
 from vllm.v1.kv_cache_interface import (
@@ -80,7 +80,8 @@ class _Reader:
         self._layers = layers
         self._rank, self._num_ranks = parallel.rank, parallel.world_size
         self._is_split_otherwise = parallel.world_size != parallel.tp_size or parallel.dcp_size > 1
-        self._has_draft = vllm_config.speculative_config is not None
+        speculation = vllm_config.speculative_config
+        self._has_draft = speculation is not None and may_cache_drafts(speculation)
         self._model = vllm_config.model_config
         self._text: dict[str, Any] = self._model.hf_text_config.to_dict()
 
@@ -178,6 +179,11 @@ class _Reader:
             raise CacheLayoutError("the model's config does not say how many groups a state has")
         (num_groups,) = named
         return int(num_groups)
+
+
+def may_cache_drafts(config: SpeculativeConfig) -> bool:
+    """Whether what drafts may have a cache: all but those without a model."""
+    return config.method not in ("ngram", "ngram_gpu", "suffix")
 
 
 def _constant(spec: KVCacheSpec) -> Iterator[tuple[str, str]]:

@@ -84,7 +84,7 @@ class OctavoOffloadingSpec(OffloadingSpec):
         vllm_config, kv_cache_config = connector._vllm_config, connector._kv_cache_config  # noqa: SLF001 - else unknown
         pages = know_pages(self.config, vllm_config, kv_cache_config, caches)
         frame = sys._getframe(1)  # noqa: SLF001 - vLLM shows its model nowhere else
-        report = describe_rank(self.config, vllm_config, kv_cache_config, caches, pages, find_model(frame))
+        report = describe_rank(self.config, vllm_config, kv_cache_config, caches, pages, model=find_model(frame))
         leave_report(self._name, report)
         if not watch_weights(frame, partial(tell_loaded, self._name, report)):
             logger.warning(
@@ -201,7 +201,7 @@ class OctavoOffloadingSpec(OffloadingSpec):
     def _warn_if_nothing_resumes(self, report: RankReport) -> None:
         """vLLM looks up whole chunks, so none of a chunk's tokens is found before the whole chunk is there."""
         tokens_per_chunk = self.blocks_per_chunk * max(group.tokens_per_block for group in report.groups)
-        if reason := why_nothing_resumes(tokens_per_chunk, int(report.identity["max_model_len"])):
+        if reason := why_nothing_resumes(tokens_per_chunk, report.max_model_len):
             logger.warning("Octavo: %s", reason)
 
     def _tell_of_what_is_left(self) -> None:
