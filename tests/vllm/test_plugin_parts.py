@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 with warnings.catch_warnings():  # torch's, while vLLM is imported
     warnings.simplefilter("ignore")
@@ -19,9 +20,11 @@ with warnings.catch_warnings():  # torch's, while vLLM is imported
     from vllm.model_executor.models.llama import LlamaForCausalLM, LlamaModel
     from vllm.utils.hashing import sha256
     from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+    from vllm.v1.kv_cache_interface import CrossAttentionSpec
     from vllm.v1.kv_offload.base import ReqContext
     from vllm.v1.request import Request, RequestStatus
 
+    from octavo.errors import InputError
     from octavo.vllm_plugin.adapter.describe import (
         depends_on_length,
         describe_kernels,
@@ -29,6 +32,7 @@ with warnings.catch_warnings():  # torch's, while vLLM is imported
         describe_quantization,
         describe_speculation,
         name_weights,
+        rule_of,
         tell_why_not_kept,
         tell_why_not_resumed,
         tell_why_prompts_only,
@@ -188,6 +192,11 @@ def test_whose_prompts_cannot_be_resumed(pooler: object, is_supported: bool, lay
     reason = tell_why_not_resumed(model, caches)  # type: ignore[arg-type]
     assert said in reason
     assert bool(said) == bool(reason)
+
+
+def test_a_cache_of_another_kind_is_refused() -> None:
+    with pytest.raises(InputError, match="CrossAttentionSpec: serve it without Octavo"):
+        rule_of(CrossAttentionSpec(block_size=16, num_kv_heads=1, head_size=32, dtype=torch.float32))
 
 
 def test_whose_answers_are_not_stored() -> None:

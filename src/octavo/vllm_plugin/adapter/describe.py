@@ -31,7 +31,7 @@ from vllm.v1.kv_cache_interface import (
 )
 from vllm.v1.kv_offload.config import OffloadingConfig
 
-from octavo.errors import OffloadError
+from octavo.errors import InputError
 from octavo.ids import enumerate_groups
 from octavo.specs import ceil_div
 from octavo.transfer import CanonicalKVCaches
@@ -125,7 +125,7 @@ def _describe_group(
 ) -> GroupReport:
     if isinstance(spec, UniformTypeKVCacheSpecs):
         spec = spec.first_spec
-    rule, reach = _rule_of(spec)
+    rule, reach = rule_of(spec)
     report = GroupReport(
         group_id=group_id,
         rule=rule,
@@ -139,7 +139,7 @@ def _describe_group(
     return msgspec.structs.replace(report, why_by_rank=page)
 
 
-def _rule_of(spec: KVCacheSpec) -> tuple[GroupRule, int]:
+def rule_of(spec: KVCacheSpec) -> tuple[GroupRule, int]:
     match spec:
         case MambaSpec():
             return GroupRule.STATE, 0
@@ -150,7 +150,10 @@ def _rule_of(spec: KVCacheSpec) -> tuple[GroupRule, int]:
         case FullAttentionSpec():
             return GroupRule.WHOLE, 0
         case _:
-            raise OffloadError(f"vLLM has a cache of a kind that cannot be offloaded: {type(spec).__name__}")
+            raise InputError(
+                f"this model has a cache of a kind that Octavo does not know, {type(spec).__name__}: serve it without "
+                "Octavo, as models with an encoder's cross-attention"
+            )
 
 
 def name_weights(vllm_config: VllmConfig, model: nn.Module | None = None) -> tuple[str, ...]:
