@@ -19,6 +19,7 @@ with warnings.catch_warnings():  # torch's, while vLLM is imported
     from vllm.model_executor.layers.rotary_embedding.phi3_long_rope_scaled_rope import Phi3LongRoPEScaledRotaryEmbedding
     from vllm.model_executor.models.llama import LlamaForCausalLM, LlamaModel
     from vllm.utils.hashing import sha256
+    from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
     from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
     from vllm.v1.kv_cache_interface import CrossAttentionSpec
     from vllm.v1.kv_offload.base import ReqContext
@@ -33,6 +34,7 @@ with warnings.catch_warnings():  # torch's, while vLLM is imported
         describe_speculation,
         name_weights,
         rule_of,
+        tell_why_not_copied,
         tell_why_not_kept,
         tell_why_not_resumed,
         tell_why_prompts_only,
@@ -190,6 +192,24 @@ def test_whose_prompts_cannot_be_resumed(pooler: object, is_supported: bool, lay
     model = SimpleNamespace(pooler_config=pooler, is_prefix_caching_supported=is_supported)
     caches = SimpleNamespace(kv_cache_groups=[SimpleNamespace(kv_cache_spec=SimpleNamespace(**layer))])
     reason = tell_why_not_resumed(model, caches)  # type: ignore[arg-type]
+    assert said in reason
+    assert bool(said) == bool(reason)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "said"),
+    [
+        ("auto", ""),
+        ("bfloat16", ""),  # which vLLM's list for CPUs leaves out
+        ("fp8", ""),
+        ("int8_per_token_head", "CPU_ATTN writes beside its pages"),
+        (None, ""),
+    ],
+)
+def test_whose_pages_are_not_what_vllm_writes(dtype: str | None, said: str) -> None:
+    layer = SimpleNamespace(kv_cache_dtype=dtype, get_attn_backend=lambda: CPUAttentionBackend)
+    state = SimpleNamespace(get_attn_backend=lambda: CPUAttentionBackend)
+    reason = tell_why_not_copied([state, layer])
     assert said in reason
     assert bool(said) == bool(reason)
 

@@ -5,7 +5,7 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from hashlib import sha256
 from pathlib import Path
@@ -28,6 +28,7 @@ from vllm.v1.kv_cache_interface import (
     MambaSpec,
     SlidingWindowSpec,
     UniformTypeKVCacheSpecs,
+    get_kv_quant_mode,
 )
 from vllm.v1.kv_offload.config import OffloadingConfig
 
@@ -83,7 +84,8 @@ def describe_rank(
         takes_adapters=vllm_config.lora_config is not None,
         stores=_is_producer(vllm_config),
         why_not_kept=tell_why_not_kept(vllm_config),
-        why_not_resumed=tell_why_not_resumed(vllm_config.model_config, kv_cache_config),
+        why_not_resumed=tell_why_not_resumed(vllm_config.model_config, kv_cache_config)
+        or tell_why_not_copied(get_layers_from_vllm_config(vllm_config, AttentionLayerBase).values()),
         why_prompts_only=tell_why_prompts_only(kv_cache_config),
         device=_describe_device(vllm_config, kv_cache_config),
     )
@@ -232,6 +234,16 @@ def tell_why_not_resumed(model: ModelConfig, kv_cache_config: KVCacheConfig) -> 
         return "its pooling needs the output of every token of a prompt"
     if any(getattr(layer, "non_causal", False) for layer in _layers_of(kv_cache_config)):
         return "the tokens of a prompt attend to those after them, so the same beginning differs from prompt to prompt"
+    return ""
+
+
+def tell_why_not_copied(layers: Iterable[Any]) -> str:
+    """Why the bytes of a block are not those of its page; empty if they are. On a CPU vLLM does not ask its kernels
+    what they can keep: with `int8_per_token_head` the one for attention writes pages of twice the length."""
+    for layer in layers:
+        dtype, backend = getattr(layer, "kv_cache_dtype", None), layer.get_attn_backend()
+        if dtype and get_kv_quant_mode(dtype) and not backend.supports_kv_cache_dtype(dtype):
+            return f"vLLM's {backend.get_name()} writes beside its pages with --kv-cache-dtype {dtype}"
     return ""
 
 
