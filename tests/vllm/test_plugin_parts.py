@@ -27,17 +27,19 @@ with warnings.catch_warnings():  # torch's, while vLLM is imported
 
     from octavo.errors import InputError
     from octavo.vllm_plugin.adapter.describe import (
-        depends_on_length,
-        describe_kernels,
-        describe_loading,
-        describe_quantization,
-        describe_speculation,
         name_weights,
         rule_of,
         tell_why_not_copied,
         tell_why_not_kept,
         tell_why_not_resumed,
         tell_why_prompts_only,
+    )
+    from octavo.vllm_plugin.adapter.identity_parts import (
+        depends_on_length,
+        describe_kernels,
+        describe_loading,
+        describe_quantization,
+        describe_speculation,
     )
     from octavo.vllm_plugin.adapter.recording import RecorderOfRequests
     from octavo.vllm_plugin.adapter.worker import fill_load, fill_store
