@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -161,10 +162,14 @@ def test_a_model_that_was_written_by_a_clock_ahead_is_touched(tmp_path, monkeypa
         digest(model, digests=tmp_path, started_ns=before_ns)
 
 
-def test_a_model_that_vllm_downloaded_elsewhere(tmp_path):
+@pytest.mark.parametrize("has_config", [True, False])
+def test_a_model_that_vllm_downloaded_elsewhere(has_config, tmp_path):
+    """It downloads weights alone into a folder of one's own; the config lies in the hub's cache."""
     pytest.importorskip("huggingface_hub", reason="needs the engine: pip install 'octavo[engine]'")
     folder = tmp_path / "models--some--body"
     model = save(folder / "snapshots" / "abc")
+    if not has_config:
+        Path(model, "config.json").unlink()
     (folder / "refs").mkdir()
     (folder / "refs" / "main").write_text("abc")
     found = digest("some/body", digests=tmp_path / "digests", download_dir=str(tmp_path))

@@ -153,15 +153,13 @@ def _folder_of(model: str, download_dir: str | None) -> Path:
     name, _, revision = model.partition("@") if not os.path.isdir(model) else (model, "", "")  # noqa: PTH112 - any text
     if Path(name).is_dir():
         return Path(name)
-    from huggingface_hub import try_to_load_from_cache  # vLLM's, where it has downloaded the model
+    from huggingface_hub import snapshot_download  # vLLM's, where it has downloaded the model
+    from huggingface_hub.errors import LocalEntryNotFoundError
 
-    try:
-        config = try_to_load_from_cache(name, "config.json", cache_dir=download_dir, revision=revision or None)
-    except ValueError:  # s3://..., file.gguf: no name that the hub could have
-        config = None
-    if not isinstance(config, str):
+    try:  # vLLM downloads weights alone into a folder of one's own, and the config into the hub's cache
+        return Path(snapshot_download(name, cache_dir=download_dir, revision=revision or None, local_files_only=True))
+    except (LocalEntryNotFoundError, ValueError):  # s3://..., file.gguf: no name that the hub could have
         raise InputError(
             f"the weights of {name} are in no folder on this machine, so what is kept on disk could not be told from "
             "another model's: give vLLM the model's folder, or leave the disk out"
-        )
-    return Path(config).parent
+        ) from None
