@@ -55,6 +55,12 @@ def test_mimo_without_a_pattern_is_full_in_the_first_and_every_sixth_layer():
     assert [index for index, word in enumerate(words) if word == "full_attention"] == [0, 5, 11]
 
 
+def test_mimo_as_transformers_saves_it_has_twice_the_heads_where_a_window_is():
+    saved = {key: value for key, value in MIMO.items() if "swa" not in key and key != "hybrid_layer_pattern"}
+    words = ["sliding_attention" if is_windowed else "full_attention" for is_windowed in MIMO["hybrid_layer_pattern"]]
+    assert layers_from_config({**saved, "layer_types": words}).layers == layers_from_config(MIMO).layers
+
+
 def test_minimax_text_keeps_a_matrix_per_head():
     config = {**USUAL, "model_type": "minimax_text_01", "head_dim": 16, "attn_type_list": [0, 0, 0, 1]}
     state = MambaSpec(block_size=16, shapes=((4, 16, 16),), dtypes=("bfloat16",))

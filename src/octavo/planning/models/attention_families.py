@@ -85,6 +85,8 @@ def read_mimo_v2(model: Model) -> Layers:
     for key in ("num_attention_heads", "num_key_value_heads", "head_dim", "v_head_dim"):
         if (count := view.find_count(f"swa_{key}")) is not None:
             changes[key] = count
+    if "num_key_value_heads" not in changes:  # transformers leaves it out when it saves a config
+        changes["num_key_value_heads"] = 2 * view.count("num_key_value_heads")
     windowed = view.overlaid(ConfigView(changes, source=view.source))
     specs = {
         "full_attention": attention_spec(model, _mimo_heads(model, view), "full_attention"),
