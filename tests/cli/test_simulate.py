@@ -5,6 +5,7 @@ import json
 import os
 import signal
 from concurrent.futures import FIRST_COMPLETED, wait
+from multiprocessing import active_children
 from pathlib import Path
 
 import pytest
@@ -177,6 +178,33 @@ def test_ctrl_c_ends_a_sweep_at_what_there_is(octavo, trace, monkeypatch):
     results = json.loads(ran.out)["results"]
     assert any(result["is_whole"] for result in results)
     assert all(result == whole[result["configuration"]["memory"]] for result in results if result["is_whole"])
+
+
+def test_ctrl_c_is_no_traceback_while_the_processes_of_a_sweep_start(octavo, trace, monkeypatch):
+    def interrupt_all(*_, **__):
+        send_to_children(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr("octavo.cli.simulate_run.wait", interrupt_all)
+    ran = octavo("simulate", trace, "--model", MODEL, *SWEEP)
+    assert ran.code == 0 or "interrupted before it had a result" in ran.err
+
+
+def test_a_process_of_a_sweep_that_is_killed_is_told_with_the_remedy(octavo, trace, monkeypatch):
+    def kill_all(futures, timeout):
+        send_to_children(signal.SIGKILL)
+        return wait(futures)
+
+    monkeypatch.setattr("octavo.cli.simulate_run.wait", kill_all)
+    ran = octavo("simulate", trace, "--model", MODEL, *SWEEP)
+    assert (ran.code, ran.out) == (2, "")
+    assert "was killed, as the system does where it lacks memory: ask for fewer sizes" in ran.err
+
+
+def send_to_children(number):
+    """As a terminal or the system does, at once: they have only begun to start."""
+    for process in active_children():
+        os.kill(process.pid, number)
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,10 @@
 
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from multiprocessing import get_context, parent_process
 from threading import Thread
 from typing import TYPE_CHECKING, Any
@@ -55,20 +57,37 @@ def _ask_several(
     questions: Sequence[Question], trace: "Trace", note_progress: Callable[[int], None]
 ) -> "list[tuple[Question, SimReport]]":
     workers, shared = _open_workers(len(questions))
+    futures: list[Future[SimReport]] = []
     with workers:
-        futures: list[Future[SimReport]] = [
-            workers.submit(_ask_in_worker, index, question, trace) for index, question in enumerate(questions)
-        ]
         try:
+            with _starting_processes():
+                for index, question in enumerate(questions):
+                    futures.append(workers.submit(_ask_in_worker, index, question, trace))
             while wait(futures, timeout=_LOOK_EVERY_S).not_done:
                 note_progress(sum(shared[:-1]))
         except KeyboardInterrupt:
             shared[_STOP] = 1
             workers.shutdown(wait=True, cancel_futures=True)
-    answers = [
-        (each, future.result()) for each, future in zip(questions, futures, strict=True) if not future.cancelled()
-    ]
-    return [(question, report) for question, report in answers if report.num_requests]
+    try:
+        reports = [None if future.cancelled() else future.result() for future in futures]
+    except BrokenProcessPool as error:
+        raise InputError(
+            "a process with one of the simulations was killed, as the system does where it lacks memory: ask for "
+            "fewer sizes, or for one at a time"
+        ) from error
+    # After Ctrl-C, some may have no report.
+    return [(each, report) for each, report in zip(questions, reports, strict=False) if report and report.num_requests]
+
+
+@contextmanager
+def _starting_processes() -> Iterator[None]:
+    """Ctrl-C in a terminal goes to all processes. Those that are started here never hear it, not even while they import
+    what they need: the command tells them when to stop."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _open_workers(num_questions: int) -> tuple[ProcessPoolExecutor, Any]:
@@ -89,7 +108,6 @@ def _open_workers(num_questions: int) -> tuple[ProcessPoolExecutor, Any]:
 def _start_worker(shared: Any) -> None:
     global _shared  # noqa: PLW0603 - the only way to give workers shared memory
     _shared = shared
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the command tells when to stop
     Thread(target=_end_with_parent, daemon=True).start()
 
 
