@@ -55,6 +55,12 @@ def test_ids_of_blocks_become_tokens(tmp_path):
     assert len(first.output()) == 0, "the trace does not tell"
 
 
+def test_blocks_may_be_longer_than_any_memory(tmp_path):
+    path = write(tmp_path, mooncake(input_length=5, hash_ids=[7]))
+    (request,) = read_trace(path, block_tokens=1 << 40).requests
+    assert request.prompt().tolist() == [1] * 5
+
+
 def test_the_other_form_has_seconds_and_smaller_blocks(tmp_path):
     record = {"chat_id": 5, "timestamp": 2.5, "input_length": 40, "output_length": 3, "hash_ids": [1, 2, 3]}
     (request,) = read_trace(write(tmp_path, record)).requests

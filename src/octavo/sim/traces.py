@@ -39,12 +39,16 @@ class TraceRequest:
         return self.num_prompt_tokens + self.num_output_tokens
 
     def prompt(self) -> Tokens:
-        return np.repeat(self.block_ids, self.block_tokens)[: self.num_prompt_tokens]
+        return self._known()[: self.num_prompt_tokens]
 
     def output(self) -> Tokens:
         """The tokens of the output, as far as the trace knows them."""
-        known = np.repeat(self.block_ids, self.block_tokens if self.knows_output else 0)
-        return known[self.num_prompt_tokens : self.num_prompt_tokens + self.num_output_tokens]
+        known = self._known() if self.knows_output else self.block_ids[:0]
+        return known[self.num_prompt_tokens : self.num_tokens]
+
+    def _known(self) -> Tokens:
+        """The tokens of all blocks, though no more than the request has where a block is longer."""
+        return np.repeat(self.block_ids, min(self.block_tokens, self.num_tokens))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
