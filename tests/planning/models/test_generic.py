@@ -81,6 +81,8 @@ def test_an_encoder_is_not_passed_over():
         {"num_key_value_heads": None, "attention_kv_lora_dim": 512},  # openPangu
         {"num_key_value_heads_per_layer": [2, 1]},
         {"v_head_dim": 32},
+        {"layer_head_dim": [64, 64, 32, 32]},
+        {"global_head_size": {"full_attention": 128}},
         {"head_dim": None, "hidden_size": 256, "attention_head_dim": 64},
         {"use_cla": True},  # Hunyuan: layers share what others cached
         {"loop_num": 2},

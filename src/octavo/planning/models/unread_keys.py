@@ -67,7 +67,7 @@ def _odd_layouts_of_unknown(model: Model) -> set[str]:
 
 def _odd_heads(model: Model, layers: Layers) -> set[str]:
     """Keys that give the heads another number or size than was read. Of latents only one size counts, and it was."""
-    sizes = {spec.head_size for spec in layers.values() if isinstance(spec, AttentionSpec)}
+    sizes = [spec.head_size for spec in layers.values() if isinstance(spec, AttentionSpec)]
     is_latent = model.view.has("kv_lora_rank")
     odd = set()
     for key, value in _unread(model):
