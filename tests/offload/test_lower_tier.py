@@ -4,7 +4,9 @@ import logging
 
 import pytest
 
-from octavo.chunks import LookupResult, TierResult
+from octavo.chunks import ALL_BLOCKS, ChunkBytes, ChunkSizes, LookupResult, TierResult
+from octavo.host import PAGE_BYTES
+from octavo.offload.lower_tier import LowerTier, OffloadLimits
 from octavo.policies import LRUPolicy
 from octavo.tiers import TierState
 from rigs.faulty_tier import METHODS, FaultyTier, TierFault
@@ -202,3 +204,73 @@ def test_a_shared_store_is_off_when_all_ways_to_it_are(names, stores, off_after_
         tier.get_well()
     assert off_after(2 * LONG_S) == []
     manager.close()
+
+
+@pytest.fixture
+def released():
+    return []
+
+
+@pytest.fixture
+def lower(below, released):
+    """The fence alone, between a tier and whoever gets its slots back."""
+    release = lambda keys, heads: released.extend(heads)  # noqa: E731
+    lower = LowerTier(below, OffloadLimits(), release, sizes=ChunkSizes(GROUPS, PAGE_BYTES))
+    yield lower
+    lower.close()
+
+
+def chunk(number):
+    return ChunkBytes(key_of(number), [memoryview(bytearray(3000))], ALL_BLOCKS)
+
+
+def test_pauses_grow_to_a_minute_and_no_longer(lower):
+    now = 0.0
+    for _ in range(10):
+        lower.missed_deadline()
+        assert not lower.is_available
+        lower.poll(now := now + 60.0)
+        assert lower.is_available
+
+
+def test_jobs_that_are_late_together_cost_one_pause(lower):
+    for _ in range(3):
+        lower.missed_deadline()
+    lower.poll(1.0)
+    lower.missed_deadline()
+    lower.poll(2.9)
+    assert not lower.is_available
+    lower.poll(3.0)
+    assert lower.is_available
+
+
+def test_a_tier_that_raised_is_well_when_it_has_worked_for_as_long_as_its_next_pause(lower, below, caplog):
+    below.raises = {"lookup"}
+    assert lower.masks([key_of(0)]) == [0]
+    below.get_well()
+    with caplog.at_level(logging.INFO):
+        for now, is_well in ((1.0, False), (2.9, False), (3.0, True)):
+            lower.poll(now)
+            lower.worked()
+            assert ("works again" in caplog.text) is is_well
+
+
+def test_what_could_not_be_read_is_stored_and_found_again_after_a_reset(lower):
+    lower.could_not_read([key_of(0)])
+    lower.reset()
+    assert lower.submit_store(1, [chunk(0)])
+    lower.poll(0.1)
+    assert lower.masks([key_of(0)]) == [ALL_BLOCKS]
+
+
+def test_a_job_counts_as_taken_if_its_call_raised_and_it_cannot_be_cancelled(lower, below, released):
+    """The tier may write to its slots yet."""
+    below.fault, below.raises, below.raises_late = TierFault.HANGS, {"submit_load", "cancel"}, True
+    assert lower.submit_load(1, [chunk(0)])
+    lower.cancel(1, [key_of(0)], [7])
+    for now in (2.0, 100.0):
+        lower.poll(now)
+        assert (lower.quarantined_heads, released, lower.is_available) == ([7], [], False)
+    below.get_well()
+    lower.poll(200.0)
+    assert (lower.quarantined_heads, released, lower.is_available) == ([], [7], True)
