@@ -27,8 +27,11 @@ _UNGUESSABLE_KEYS = (
     "state_size",
 )
 """Signs of layers that keep something other than a key and a value for each token."""
-_UNGUESSABLE_NAMES = ("delta", "griffin", "hybrid", "hyena", "linear", "lightning", "lstm", "mamba", "retnet", "rwkv")
-"""Names of such layers, which are also those of the models that have them."""
+_UNGUESSABLE_NAMES = (
+    *("delta", "griffin", "hybrid", "hyena", "linear", "lightning", "lstm", "mamba", "retnet", "rwkv"),
+    "bert",
+)
+"""Names of such layers, which are also those of the models that have them; and that of encoders, which keep nothing."""
 
 
 def read_unknown(model: Model) -> Layers:
