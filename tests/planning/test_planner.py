@@ -173,6 +173,37 @@ def test_state_beside_attention_keeps_small_blocks():
     assert checkpoint <= attention.page_bytes / attention.block_size / 4
 
 
+def test_checkpoints_lie_where_all_groups_can_resume():
+    config = plan_kv_cache(layers((4, full()), (4, state(block_size=24))), memory_bytes=40 * GIB, limits=LIMITS)
+    assert (config.resume_granularity, config.hash_block_size) == (48, 8)
+    assert config.checkpoint_interval_tokens % 48 == 0
+
+
+def test_windows_are_no_growing_cache_beside_which_checkpoints_are_light():
+    few = plan_kv_cache(layers((4, full()), (4, state())), memory_bytes=40 * GIB, limits=LIMITS)
+    many = plan_kv_cache(layers((4, full()), (4, state()), (40, window())), memory_bytes=40 * GIB, limits=LIMITS)
+    assert many.checkpoint_interval_tokens == few.checkpoint_interval_tokens
+
+
+def test_a_layer_has_the_room_that_its_own_padding_asks_for():
+    config = plan_kv_cache(layers((2, full(page_size_padded=70_000))), memory_bytes=40 * GIB, limits=LIMITS)
+    (group,) = config.groups
+    assert (list(group.layer_offsets.values()), group.page_bytes) == ([0, 70_144], 140_288)
+    assert group.unpadded_page_bytes == 2 * 65536
+
+
+def test_the_padding_of_layers_is_counted_once():
+    """16 tokens of 132 elements are 4,224 bytes, and 4,352 with the alignment of 256."""
+    config = plan_kv_cache(
+        layers((2, MLAAttentionSpec(block_size=16, head_size=132))),
+        memory_bytes=8704 * 100,
+        limits=RequestLimits(max_model_len=160),
+    )
+    capacity = measure_capacity(config)
+    assert capacity.requests_at_once == 10
+    assert (capacity.waste.layer_padding, capacity.waste.total) == (25600, 25600)
+
+
 def test_without_growing_attention_checkpoints_are_taken_at_promised_boundaries_only():
     config = plan_kv_cache(layers((64, state())), memory_bytes=40 * GIB, limits=LIMITS)
     assert config.checkpoint_interval_tokens is None
