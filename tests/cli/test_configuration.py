@@ -89,6 +89,14 @@ def test_a_mistake_in_a_file_is_one_sentence(octavo, tmp_path, text, complaint):
     assert complaint in ran.err
 
 
+def test_a_key_that_stands_twice_in_a_value_is_refused():
+    setting = next(setting for setting in SERVE.settings.values() if setting.flag == "--blocks-per-chunk")
+    with pytest.raises(InputError, match=r"--blocks-per-chunk: .*'mamba' stands twice"):
+        setting.check("{mamba: 1, default: 4, mamba: 2}", name="--blocks-per-chunk")
+    with pytest.raises(InputError, match=r"OCTAVO_TIERS: .*'path' stands twice"):
+        gather(SERVE, {}, {"OCTAVO_TIERS": "[{type: disk, path: /x, path: /y}]"}, None)
+
+
 def test_a_wrong_variable_is_named():
     with pytest.raises(InputError, match="OCTAVO_PORT must be a whole number from 0 to 65535, not 'x'"):
         gather(SERVE, {}, {"OCTAVO_PORT": "x"}, None)
