@@ -97,6 +97,14 @@ def test_a_key_that_stands_twice_in_a_value_is_refused():
         gather(SERVE, {}, {"OCTAVO_TIERS": "[{type: disk, path: /x, path: /y}]"}, None)
 
 
+@pytest.mark.parametrize("arguments", [("serve", "--tiny", "llama"), ("route",), ("select",), ("epp",)])
+def test_a_host_that_is_left_empty_does_not_open_a_server_to_all(octavo, arguments):
+    """As of `--host "$HOST"` where nobody has set HOST."""
+    ran = octavo(*arguments, "--host", "")
+    assert (ran.code, ran.out) == (2, "")
+    assert "--host must be an address such as 127.0.0.1, or 0.0.0.0 for all, not ''" in ran.err
+
+
 def test_a_wrong_variable_is_named():
     with pytest.raises(InputError, match="OCTAVO_PORT must be a whole number from 0 to 65535, not 'x'"):
         gather(SERVE, {}, {"OCTAVO_PORT": "x"}, None)

@@ -7,7 +7,7 @@ from msgspec import Meta, field
 
 from octavo.errors import InputError
 from octavo.server import HttpConfig, check_api_keys
-from octavo.settings import Count, Secret, Settings
+from octavo.settings import Count, Host, Secret, Settings
 
 
 class PickerConfig(Settings, frozen=True, kw_only=True):
@@ -19,7 +19,7 @@ class PickerConfig(Settings, frozen=True, kw_only=True):
     """An engine's URL; once for each engine. Options may follow it, a comma before each: name=NAME,
     events=tcp://HOST:PORT, replay=tcp://HOST:PORT, keys=FOLDER, hash=ALGORITHM, seed=SEED, ranks=NUMBER, store=NAME.
     dns://NAME:PORT is one engine at each address of the name."""
-    host: str = "127.0.0.1"
+    host: Host = "127.0.0.1"
     """The address to listen on."""
     port: Annotated[int, Meta(ge=0, le=65535)] = 9002
     """The port to listen on; 0 takes a free one."""

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from msgspec import Meta, field, structs
 
 from octavo.errors import InputError
-from octavo.settings import Count, Seconds, Secret, Settings, shown
+from octavo.settings import Count, Host, Seconds, Secret, Settings, shown
 
 
 class HttpConfig(Settings, frozen=True, kw_only=True):
@@ -16,7 +16,7 @@ class HttpConfig(Settings, frozen=True, kw_only=True):
     files_per_connection: ClassVar[int] = 1
     """The files that a busy connection takes, with what answers it."""
 
-    host: str = "127.0.0.1"
+    host: Host = "127.0.0.1"
     """The address to listen on."""
     port: Annotated[int, Meta(ge=0, le=65535)] = 8000
     """The port to listen on; 0 takes a free one."""

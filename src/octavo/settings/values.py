@@ -12,6 +12,8 @@ from octavo.units import MOST_BYTES, parse_bytes
 
 Seconds = Annotated[float, Meta(gt=0, le=1e9, description="a number of seconds above 0")]
 Count = Annotated[int, Meta(ge=1)]
+Host = Annotated[str, Meta(min_length=1, description="an address such as 127.0.0.1, or 0.0.0.0 for all")]
+"""To listen on. To a socket, empty text stands for all addresses, but a person left something out."""
 Secret = Annotated[str, Meta(extra={"is_secret": True})]
 """Text that no command shows."""
 
