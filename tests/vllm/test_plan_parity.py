@@ -36,6 +36,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "models"
 NOT_BUILT = {
     "bamba-9b": "vLLM dropped it in 0.23",
     "deepseek-v3.2": "vLLM's CPU platform has no sparse attention",
+    "lfm3-1.7b": "vLLM 0.32 does not know it",
     "qwen3.5-27b": "vLLM builds it only with torchvision",
 }
 """Models whose layers vLLM is given, as Octavo reads them."""

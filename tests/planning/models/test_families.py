@@ -42,6 +42,11 @@ FACTS = {
     "granite-4.0-h-small": {("mamba", BAMBA_STATE): 36, ("full_attention", kv(8, 128)): 4},
     "jamba-1.5-mini": {("mamba", 2 * (3 * 8192 + 8192 * 16)): 28, ("full_attention", kv(8, 128)): 4},
     "lfm2-1.2b": {("mamba", 2 * 2 * 2048): 10, ("full_attention", kv(8, 64)): 6},
+    "lfm3-1.7b": {
+        ("mamba", 2 * 6 * 2048): 13,
+        ("full_attention", kv(4, 128)): 6,
+        ("sliding_window", kv(4, 128)): 5,
+    },
     "llama-3.1-8b": {("full_attention", kv(8, 128)): 32},
     "llama-3.1-70b": {("full_attention", kv(8, 128)): 80},
     "llama-4-scout": {("chunked_local_attention", kv(8, 128)): 36, ("full_attention", kv(8, 128)): 12},
@@ -69,7 +74,7 @@ FACTS = {
     },
 }
 WINDOWS = {"gemma-2-9b": 4096, "gemma-3-27b": 1024, "gemma-3n-e4b": 512, "gemma-4-26b-a4b": 1024}
-WINDOWS |= {"gpt-oss-20b": 128, "gpt-oss-120b": 128, "mistral-7b-v0.1": 4096}
+WINDOWS |= {"gpt-oss-20b": 128, "gpt-oss-120b": 128, "lfm3-1.7b": 256, "mistral-7b-v0.1": 4096}
 
 
 def test_every_example_has_facts():
@@ -172,6 +177,10 @@ def test_the_state_that_vllm_measured_for_a_tiny_qwen3_next():
         ("granitemoehybrid", {}, "MMMM"),
         ("lfm2", {}, "FFFF"),
         ("lfm2", {"layer_types": ["conv", "conv", "full_attention", "conv"]}, "MMFM"),
+        ("lfm3", {"num_hidden_layers": 6}, "MMFMSM"),
+        ("lfm3", {"layer_types": ["sliding_attention", "conv", "conv", "full_attention"]}, "SMMF"),
+        ("laguna", {}, "FFFF"),
+        ("laguna", {"layer_types": ["full_attention", "sliding_attention"] * 2}, "FSFS"),
         ("nemotron_h", {"layers_block_type": ["linear_attention", "moe", "attention", "mlp"]}, "MF"),
         ("nemotron_h", {"hybrid_override_pattern": "M*-M", "num_hidden_layers": None}, "MFM"),
         ("mamba", {}, "MMMM"),
@@ -189,6 +198,23 @@ def test_deepseek_without_latents(off):
     layers = layers_from_config(config).layers
     assert len(layers) == 12
     assert {(s.kind, s.page_size_bytes) for s in layers.values()} == {("full_attention", 16 * 2 * 10 * 128 * 2)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "own"),
+    [
+        ({}, [0, 1, 2, 3, 4, 5]),
+        ({"index_topk_freq": 2}, [0, 1, 3, 5]),
+        ({"index_topk_freq": 2, "index_skip_topk_offset": 1}, [0, 2, 4]),
+        ({"index_topk_pattern": "FSSFSS"}, [0, 3]),
+        ({"index_topk_freq": 2, "indexer_types": ["full", *["shared"] * 5]}, [0]),
+    ],
+)
+def test_layers_of_glm_may_share_an_indexer(changes, own):
+    layers = tiny("glm_moe_dsa", num_hidden_layers=6, **changes).layers
+    assert [name for name in layers if name.endswith(".indexer")] == [f"layers.{index}.indexer" for index in own]
+    assert sum(name.endswith(".attn") for name in layers) == 6
+    assert {spec.page_size_bytes for spec in layers.values()} == {16 * 576 * 2, 16 * 132}
 
 
 def test_kimi_linear_counts_its_layers_from_one():

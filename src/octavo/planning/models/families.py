@@ -31,6 +31,7 @@ from octavo.planning.models.mamba_families import (
     read_falcon_h1,
     read_jamba,
     read_lfm2,
+    read_lfm3,
     read_mamba1,
     read_mamba2,
     read_nemotron_h,
@@ -126,6 +127,7 @@ FAMILIES: Mapping[str, Family] = {
         read_llama4,
         {"head_dim": 128, "num_key_value_heads": 8, "attention_chunk_size": 8192, "no_rope_layer_interval": 4},
     ),
+    "laguna": Family(read_full, {"head_dim": 128, "num_key_value_heads": 8, "sliding_window": 512}),
     "mimo_v2": Family(read_mimo_v2, _MIMO),
     "mimo_v2_flash": Family(read_mimo_v2, _MIMO),
     # Latents
@@ -133,6 +135,7 @@ FAMILIES: Mapping[str, Family] = {
     "deepseek_v3": Family(read_latent, _LATENT),
     "kimi_k2": Family(read_latent, _LATENT),
     "deepseek_v32": Family(read_indexed_latent, {**_LATENT, "index_head_dim": 128}),
+    "glm_moe_dsa": Family(read_indexed_latent, {**_LATENT, "index_head_dim": 128}),
     # Recurrent state
     "mamba": Family(read_mamba1, {"expand": 2, "state_size": 16, "conv_kernel": 4}),
     "falcon_mamba": Family(read_mamba1, {"expand": 2, "state_size": 16, "conv_kernel": 4}),
@@ -186,6 +189,10 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "lfm2": Family(read_lfm2, {"num_key_value_heads": 8, "conv_L_cache": 3}),
     "lfm2_moe": Family(read_lfm2, {"num_key_value_heads": 8, "conv_L_cache": 3}),
+    "lfm3": Family(
+        read_lfm3,
+        {"num_key_value_heads": 4, "head_dim": 128, "sliding_window": 256, "conv_L_cache": 7},
+    ),
     "minimax": _MINIMAX,
     "minimax_text_01": _MINIMAX,
     "minimax_m1": _MINIMAX,

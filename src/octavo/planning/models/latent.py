@@ -9,6 +9,7 @@ DS_MLA_STATE_BYTES = 656
 """vLLM's `fp8_ds_mla`: 512 fp8 values, 4 float32 scales and 64 rotary bfloat16 values in one record."""
 INDEXER_SCALE_GROUP = 128
 """Values of an indexer's key that share one float32 scale."""
+_INDEXER_LETTERS = {"F": "full", "S": "shared"}
 
 
 def latent_spec(model: Model) -> MLAAttentionSpec:
@@ -36,13 +37,31 @@ def _is_switched_off(model: Model) -> bool:
 
 
 def read_indexed_latent(model: Model) -> Layers:
-    """DeepSeek V3.2: every layer has an indexer beside its latent, with pages of another size."""
+    """DeepSeek V3.2 and GLM-5: beside its latent a layer has an indexer, with pages of another size, unless it takes
+    the tokens that the indexer of a layer before has chosen."""
     attention, indexer = _sparse_latent_spec(model), _indexer_spec(model)
     layers: Layers = {}
-    for index in range(model.num_layers):
+    for index, word in enumerate(_indexer_words(model)):
         layers[f"layers.{index}.attn"] = attention
-        layers[f"layers.{index}.indexer"] = indexer
+        if word == "full":
+            layers[f"layers.{index}.indexer"] = indexer
     return layers
+
+
+def _indexer_words(model: Model) -> tuple[str, ...]:
+    """By layer: "full" if it has an indexer, "shared" if not."""
+    pattern = None if model.view.has("indexer_types") else model.view.find_pattern("index_topk_pattern")
+    if pattern is not None:
+        words = tuple(_INDEXER_LETTERS.get(letter, letter) for letter in pattern)
+        return model.checked_words("index_topk_pattern", words, _INDEXER_LETTERS.values())
+    every = model.view.find_count("index_topk_freq") or 1
+    offset = model.view.find_count("index_skip_topk_offset", minimum=0)
+    first = 2 if offset is None else offset
+    return model.layer_words(
+        "indexer_types",
+        default=lambda index: "shared" if max(index - first + 1, 0) % every else "full",
+        known=_INDEXER_LETTERS.values(),
+    )
 
 
 def _sparse_latent_spec(model: Model) -> MLAAttentionSpec:

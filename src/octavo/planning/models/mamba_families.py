@@ -137,6 +137,28 @@ def read_lfm2(model: Model) -> Layers:
     return _layers(model, words, state)
 
 
+def read_lfm3(model: Model) -> Layers:
+    """LFM 3: short convolutions, with full attention and windows in turn in every other layer."""
+    words = model.layer_words("layer_types", default=_lfm3_word, known={"conv", "full_attention", "sliding_attention"})
+    view, heads = model.view, read_heads(model)
+    state = short_conv_state(
+        model, channels=view.count("hidden_size"), conv_kernel=view.count("conv_L_cache", minimum=2)
+    )
+    layers: Layers = {}
+    for index, word in enumerate(words):
+        if word == "conv":
+            layers[f"layers.{index}.conv"] = state
+        else:
+            layers[f"layers.{index}.attn"] = attention_spec(model, heads, word)
+    return layers
+
+
+def _lfm3_word(index: int) -> str:
+    if index % 4 == 2:
+        return "full_attention"
+    return "sliding_attention" if index and index % 4 == 0 else "conv"
+
+
 def _nemotron_words(model: Model) -> tuple[str, ...]:
     """A word per layer. Newer configs have no num_hidden_layers: the list says how many there are."""
     view = model.view
