@@ -201,17 +201,19 @@ def test_deepseek_without_latents(off):
 
 
 @pytest.mark.parametrize(
-    ("changes", "own"),
+    ("model_type", "changes", "own"),
     [
-        ({}, [0, 1, 2, 3, 4, 5]),
-        ({"index_topk_freq": 2}, [0, 1, 3, 5]),
-        ({"index_topk_freq": 2, "index_skip_topk_offset": 1}, [0, 2, 4]),
-        ({"index_topk_pattern": "FSSFSS"}, [0, 3]),
-        ({"index_topk_freq": 2, "indexer_types": ["full", *["shared"] * 5]}, [0]),
+        ("axk2", {"kv_lora_rank": 512, "qk_rope_head_dim": 64}, [0, 1, 2, 3, 4, 5]),
+        ("glm_moe_dsa", {}, [0, 1, 2, 3, 4, 5]),
+        ("glm_moe_dsa", {"index_topk_freq": 2}, [0, 1, 3, 5]),
+        ("glm_moe_dsa", {"index_topk_freq": 2, "index_skip_topk_offset": 1}, [0, 2, 4]),
+        ("glm_moe_dsa", {"index_topk_pattern": "FSSFSS"}, [0, 3]),
+        ("glm_moe_dsa", {"index_topk_freq": 2, "indexer_types": ["full", *["shared"] * 5]}, [0]),
+        ("hy_v4", {}, [0, 1, 5]),
     ],
 )
-def test_layers_of_glm_may_share_an_indexer(changes, own):
-    layers = tiny("glm_moe_dsa", num_hidden_layers=6, **changes).layers
+def test_layers_may_share_an_indexer(model_type, changes, own):
+    layers = tiny(model_type, num_hidden_layers=6, **changes).layers
     assert [name for name in layers if name.endswith(".indexer")] == [f"layers.{index}.indexer" for index in own]
     assert sum(name.endswith(".attn") for name in layers) == 6
     assert {spec.page_size_bytes for spec in layers.values()} == {16 * 576 * 2, 16 * 132}

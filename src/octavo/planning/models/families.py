@@ -58,6 +58,7 @@ def find_family(model_type: str) -> Family | None:
 _QWEN_WINDOW = {"sliding_window": 4096, "max_window_layers": 28}
 _QWEN3 = Family(read_qwen, {"head_dim": 128, "num_key_value_heads": 32, **_QWEN_WINDOW})
 _LATENT = {"kv_lora_rank": 512, "qk_rope_head_dim": 64}
+_INDEXED = Family(read_indexed_latent, {**_LATENT, "index_head_dim": 128})
 _GATED_DELTA = {
     "head_dim": 256,
     "full_attention_interval": 4,
@@ -134,8 +135,10 @@ FAMILIES: Mapping[str, Family] = {
     "deepseek_v2": Family(read_latent, _LATENT),
     "deepseek_v3": Family(read_latent, _LATENT),
     "kimi_k2": Family(read_latent, _LATENT),
-    "deepseek_v32": Family(read_indexed_latent, {**_LATENT, "index_head_dim": 128}),
-    "glm_moe_dsa": Family(read_indexed_latent, {**_LATENT, "index_head_dim": 128}),
+    "deepseek_v32": _INDEXED,
+    "glm_moe_dsa": _INDEXED,
+    "hy_v4": Family(read_indexed_latent, {**_INDEXED.defaults, "index_topk_freq": 4}),
+    "axk2": Family(read_indexed_latent, {"kv_lora_rank": 128, "qk_rope_head_dim": 32, "index_head_dim": 128}),
     # Recurrent state
     "mamba": Family(read_mamba1, {"expand": 2, "state_size": 16, "conv_kernel": 4}),
     "falcon_mamba": Family(read_mamba1, {"expand": 2, "state_size": 16, "conv_kernel": 4}),

@@ -37,8 +37,8 @@ def _is_switched_off(model: Model) -> bool:
 
 
 def read_indexed_latent(model: Model) -> Layers:
-    """DeepSeek V3.2 and GLM-5: beside its latent a layer has an indexer, with pages of another size, unless it takes
-    the tokens that the indexer of a layer before has chosen."""
+    """DeepSeek V3.2, GLM-5 and their like: beside its latent a layer has an indexer, with pages of another size, unless
+    it takes the tokens that the indexer of a layer before has chosen."""
     attention, indexer = _sparse_latent_spec(model), _indexer_spec(model)
     layers: Layers = {}
     for index, word in enumerate(_indexer_words(model)):
