@@ -172,11 +172,15 @@ def test_of_a_model_that_is_not_shown_or_has_no_source_the_longest_context_count
     ],
 )
 def test_where_weights_come_from(model: dict[str, Any], name: str) -> None:
-    config = SimpleNamespace(model_config=SimpleNamespace(**model), speculative_config=None)
-    assert name_weights(config) == (name,)  # type: ignore[arg-type]
+    config: Any = SimpleNamespace(
+        model_config=SimpleNamespace(**model), speculative_config=None, load_config=LoadConfig()
+    )
+    assert name_weights(config) == (name,)
     towers = [SimpleNamespace(model_or_path="/towers", revision=revision) for revision in (None, "v2")]
-    loaded = SimpleNamespace(secondary_weights=towers)
-    assert name_weights(config, loaded) == (name, "/towers", "/towers@v2")  # type: ignore[arg-type]
+    loaded: Any = SimpleNamespace(secondary_weights=towers)
+    assert name_weights(config, loaded) == (name, "/towers", "/towers@v2")
+    config.load_config = LoadConfig(load_format="sharded_state")
+    assert name_weights(config, loaded) == (name,), "its folder has all"
 
 
 @pytest.mark.parametrize(

@@ -154,7 +154,8 @@ def name_weights(vllm_config: VllmConfig, model: nn.Module | None = None) -> tup
     if vllm_config.speculative_config is not None and vllm_config.speculative_config.draft_model_config is not None:
         configs.append(vllm_config.speculative_config.draft_model_config)
     places = [(getattr(config, "model_weights", "") or config.model, config.revision) for config in configs]
-    places += [(source.model_or_path, source.revision) for source in getattr(model, "secondary_weights", ())]
+    if vllm_config.load_config.load_format != "sharded_state":  # whose folder has all
+        places += [(source.model_or_path, source.revision) for source in getattr(model, "secondary_weights", ())]
     return tuple(dict.fromkeys(place if revision is None else f"{place}@{revision}" for place, revision in places))
 
 
