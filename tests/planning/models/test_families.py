@@ -219,6 +219,13 @@ def test_layers_may_share_an_indexer(model_type, changes, own):
     assert {spec.page_size_bytes for spec in layers.values()} == {16 * 576 * 2, 16 * 132}
 
 
+def test_sizes_that_published_configs_leave_out():
+    assert {spec.page_size_bytes for spec in tiny("axk2").layers.values()} == {16 * (128 + 32) * 2, 16 * 132}
+    heads = {"num_attention_heads": 8, "num_key_value_heads": None}
+    windowed = layers_from_config({"model_type": "laguna", **TINY, **heads, "layer_types": ["sliding_attention"] * 4})
+    assert {(spec.sliding_window, spec.page_size_bytes) for spec in windowed.layers.values()} == {(512, kv(8, 128))}
+
+
 def test_kimi_linear_counts_its_layers_from_one():
     sizes = {"num_heads": 2, "head_dim": 16, "short_conv_kernel_size": 4, "full_attn_layers": [4]}
     model = tiny("kimi_linear", linear_attn_config=sizes)

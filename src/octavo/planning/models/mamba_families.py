@@ -140,17 +140,12 @@ def read_lfm2(model: Model) -> Layers:
 def read_lfm3(model: Model) -> Layers:
     """LFM 3: short convolutions, with full attention and windows in turn in every other layer."""
     words = model.layer_words("layer_types", default=_lfm3_word, known={"conv", "full_attention", "sliding_attention"})
-    view, heads = model.view, read_heads(model)
     state = short_conv_state(
-        model, channels=view.count("hidden_size"), conv_kernel=view.count("conv_L_cache", minimum=2)
+        model,
+        channels=model.view.count("hidden_size"),
+        conv_kernel=model.view.count("conv_L_cache", minimum=2),
     )
-    layers: Layers = {}
-    for index, word in enumerate(words):
-        if word == "conv":
-            layers[f"layers.{index}.conv"] = state
-        else:
-            layers[f"layers.{index}.attn"] = attention_spec(model, heads, word)
-    return layers
+    return _layers(model, words, state)
 
 
 def _lfm3_word(index: int) -> str:
@@ -212,15 +207,16 @@ def _layers(
     attention_word: str = "full_attention",
 ) -> Layers:
     """One entry for attention, one for the state, both for a hybrid layer, none for a feed-forward block."""
-    has_attention = not {"full_attention", "hybrid"}.isdisjoint(words)
-    attention: KVCacheSpec | None = None
-    if has_attention:
+    looks = {"full_attention": attention_word, "hybrid": attention_word, "sliding_attention": "sliding_attention"}
+    attention: dict[str, KVCacheSpec] = {}
+    if not looks.keys().isdisjoint(words):
         view = model.view.overlaid(ConfigView(head_changes or {}, source=model.view.source))
-        attention = attention_spec(model, read_heads(model, view), attention_word)
+        heads = read_heads(model, view)
+        attention = {word: attention_spec(model, heads, looks[word]) for word in looks.keys() & set(words)}
     layers: Layers = {}
     for index, word in enumerate(words):
-        if attention is not None and word in ("full_attention", "hybrid"):
-            layers[f"layers.{index}.attn"] = attention
+        if word in attention:
+            layers[f"layers.{index}.attn"] = attention[word]
         if word in ("linear_attention", "hybrid"):
             layers[f"layers.{index}.mamba"] = state
         elif word == "conv":
