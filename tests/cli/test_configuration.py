@@ -97,6 +97,12 @@ def test_a_key_that_stands_twice_in_a_value_is_refused():
         gather(SERVE, {}, {"OCTAVO_TIERS": "[{type: disk, path: /x, path: /y}]"}, None)
 
 
+def test_text_with_a_tag_of_yaml_is_text():
+    setting = next(setting for setting in SERVE.settings.values() if setting.flag == "--tiers")
+    with pytest.raises(InputError, match=r"--tiers must be .*, not '!abc'"):
+        setting.check("!abc", name="--tiers")
+
+
 @pytest.mark.parametrize("arguments", [("serve", "--tiny", "llama"), ("route",), ("select",), ("epp",)])
 def test_a_host_that_is_left_empty_does_not_open_a_server_to_all(octavo, arguments):
     """As of `--host "$HOST"` where nobody has set HOST."""

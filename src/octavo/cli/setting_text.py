@@ -9,7 +9,7 @@ import yaml
 from msgspec import inspect
 
 from octavo.errors import InputError
-from octavo.settings import load_yaml, shown
+from octavo.settings import KeyStandsTwiceError, load_yaml, shown
 from octavo.units import parse_bytes, parse_seconds, parse_tokens
 
 _SWITCH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
@@ -63,7 +63,7 @@ def kinds_of(kind: Any) -> Iterator[inspect.Type]:
 def _parsed(text: str) -> Any:
     try:
         return load_yaml(text)
-    except yaml.constructor.ConstructorError as error:  # such as a key that stands twice
+    except KeyStandsTwiceError as error:
         raise InputError(f"{shown(text)}: {error.problem}") from None
     except (yaml.YAMLError, ValueError, RecursionError):
         return text

@@ -14,7 +14,7 @@ msgspec's errors, for the bodies of requests too.
 """
 
 from octavo.settings.complaints import Complaint, describe, explain
-from octavo.settings.files import load_yaml, read_text_file, read_yaml_file
+from octavo.settings.files import KeyStandsTwiceError, load_yaml, read_text_file, read_yaml_file
 from octavo.settings.settings import Settings, joined_settings, texts_of
 from octavo.settings.values import Count, Host, Seconds, Secret, Size, with_home
 from octavo.settings.words import shown, unknown_name
@@ -23,6 +23,7 @@ __all__ = [
     "Complaint",
     "Count",
     "Host",
+    "KeyStandsTwiceError",
     "Seconds",
     "Secret",
     "Settings",

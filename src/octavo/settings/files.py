@@ -53,6 +53,10 @@ def load_yaml(text: str | bytes) -> object:
     return yaml.load(text, _YamlReader)  # noqa: S506 - a safe one
 
 
+class KeyStandsTwiceError(yaml.constructor.ConstructorError):
+    """A mapping has a key twice."""
+
+
 class _YamlReader(yaml.SafeLoader):
     """Refuses a key that stands twice in one mapping, where YAML's readers silently take the last value."""
 
@@ -60,6 +64,6 @@ class _YamlReader(yaml.SafeLoader):
         seen: set[tuple[str, str]] = set()
         for key in [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]:
             if (key.tag, key.value) in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} stands twice", key.start_mark)
+                raise KeyStandsTwiceError(None, None, f"{key.value!r} stands twice", key.start_mark)
             seen.add((key.tag, key.value))
         return super().construct_mapping(node, deep=deep)
