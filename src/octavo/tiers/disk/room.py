@@ -36,11 +36,11 @@ class _Told(Enum):
     OTHERS = auto()
 
 
-class _Gives(Enum):
+class _GivingUp(Enum):
     """Whether giving up a segment helps where a quota is used up."""
 
     NOT_TRIED = auto()
-    TRIES = auto()
+    TRIED = auto()
     IN_VAIN = auto()
 
 
@@ -68,7 +68,7 @@ class Room:
         self._quota_bytes: int | None = None
         """What the tier had when the disk took no more, while that holds."""
         self._quota_until: float | None = None
-        self._gives = _Gives.NOT_TRIED
+        self._giving_up = _GivingUp.NOT_TRIED
         self._told = _Told.NOTHING
 
     @property
@@ -90,13 +90,13 @@ class Room:
         """Time is up, or there is no segment that could be given up: what is stored next tells whether it still
         holds."""
         if self._quota_bytes is not None:
-            self._gives, self._quota_bytes, self._quota_until = _Gives.NOT_TRIED, None, None
+            self._giving_up, self._quota_bytes, self._quota_until = _GivingUp.NOT_TRIED, None, None
             self._set_limit(self._budget_bytes)
 
     def measured(self, used_bytes: int, room_bytes: int) -> None:
         """A segment or the tier was opened: the tier has `used_bytes`, and the file system `room_bytes` more."""
         self._pause_s = _FIRST_PAUSE_S
-        self._gives = _Gives.NOT_TRIED
+        self._giving_up = _GivingUp.NOT_TRIED
         self._set_limit(used_bytes + room_bytes)
         if self.limit_bytes == self._budget_bytes:
             self._told = _Told.NOTHING
@@ -118,13 +118,13 @@ class Room:
             self._set_limit(used_bytes + room_bytes)
             if self._told is _Told.NOTHING:
                 self._tell(_Told.FULL, "its file system is full")
-        elif self._gives is _Gives.NOT_TRIED:
-            self._gives, self._quota_bytes = _Gives.TRIES, used_bytes
+        elif self._giving_up is _GivingUp.NOT_TRIED:
+            self._giving_up, self._quota_bytes = _GivingUp.TRIED, used_bytes
             self._set_limit(used_bytes)
             if self._told is not _Told.QUOTA:
                 self._tell(_Told.QUOTA, "it gets no more, though its file system has room (a quota, or no inodes left)")
         else:
-            self._gives, self._quota_bytes = _Gives.IN_VAIN, None
+            self._giving_up, self._quota_bytes = _GivingUp.IN_VAIN, None
             self._set_limit(self._budget_bytes)
             if self._told is not _Told.OTHERS:
                 self._told = _Told.OTHERS
