@@ -9,8 +9,8 @@ turn is asked in another order, and the device has room for six conversations, s
 from memory or is computed again. The ideal is all that a prompt shares with the turn before. Each engine is a process
 of its own, and for each order of the turns all engines are asked in turn: vLLM alone, and with the plug-in under each
 policy and size. vLLM's own offloading refuses CPUs. `--lmcache` adds LMCache with the same memory (see `lmcache_peer`),
-with its defaults, with its watermark for evictions raised so that it fills the memory, and with an object of its own
-for each kind of layer. In the end it says whether all engines gave the same answers.
+with its defaults, with its watermark for evictions raised so that it fills the memory, and then also with an object of
+its own for each kind of layer. In the end it says whether all engines gave the same answers.
 """
 
 import argparse
@@ -40,7 +40,7 @@ POLICIES = ("resume_points", "lru")
 LMCACHE: dict[str, list[str]] = {
     "LMCache": [],
     "LMCache, full": ["--eviction-trigger-watermark", "0.98", "--eviction-ratio", "0.05"],
-    "LMCache, groups": ["--separate-object-groups"],
+    "LMCache, groups": ["--eviction-trigger-watermark", "0.98", "--eviction-ratio", "0.05", "--separate-object-groups"],
 }
 BLOCK_TOKENS = 128
 ALONE = "vLLM alone"

@@ -1,4 +1,4 @@
-"""`LMCacheServer`: LMCache 0.5.6 as a peer inside vLLM on CPUs, for `bench_vllm_conversations.py --lmcache`.
+"""`LMCacheServer`: LMCache 0.5.6 as a peer inside vLLM on CPUs, for benchmarks with `--lmcache`.
 
 Its packages beside those of vLLM's environment, where its own list would bring CUDA and older ones:
 
