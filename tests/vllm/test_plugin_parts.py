@@ -14,10 +14,7 @@ with warnings.catch_warnings():  # torch's, while vLLM is imported
     warnings.simplefilter("ignore")
     pytest.importorskip("vllm", reason="needs vLLM: make test-vllm")
     from vllm import PoolingParams, SamplingParams
-    from vllm.config import KernelConfig, LoadConfig
-    from vllm.config.quantization import resolve_quantization_config
-    from vllm.model_executor.layers.rotary_embedding.phi3_long_rope_scaled_rope import Phi3LongRoPEScaledRotaryEmbedding
-    from vllm.model_executor.models.llama import LlamaForCausalLM, LlamaModel
+    from vllm.config import LoadConfig
     from vllm.utils.hashing import sha256
     from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
     from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
@@ -33,13 +30,6 @@ with warnings.catch_warnings():  # torch's, while vLLM is imported
         tell_why_not_kept,
         tell_why_not_resumed,
         tell_why_prompts_only,
-    )
-    from octavo.vllm_plugin.adapter.identity_parts import (
-        depends_on_length,
-        describe_kernels,
-        describe_loading,
-        describe_quantization,
-        describe_speculation,
     )
     from octavo.vllm_plugin.adapter.recording import RecorderOfRequests
     from octavo.vllm_plugin.adapter.worker import fill_load, fill_store
@@ -77,89 +67,6 @@ def test_whose_weights_are_not_the_folders_keeps_nothing(named: dict[str, Any], 
     reason = tell_why_not_kept(SimpleNamespace(**usual | named))  # type: ignore[arg-type]
     assert said in reason
     assert bool(said) == bool(reason)
-
-
-def test_a_folder_may_have_other_weights_in_each_format() -> None:
-    def describe(load: LoadConfig, draft: LoadConfig | None = None) -> dict[str, str]:
-        speculation = SimpleNamespace(draft_load_config=draft)
-        return describe_loading(SimpleNamespace(load_config=load, speculative_config=speculation))  # type: ignore[arg-type]
-
-    assert describe(LoadConfig(model_loader_extra_config={"num_threads": 2})) == {}
-    sharded = {"load_format": "sharded_state"}
-    described = [
-        describe(LoadConfig(load_format="pt")),
-        describe(LoadConfig(), LoadConfig(load_format="pt")),
-        describe(LoadConfig(**sharded)),
-        describe(LoadConfig(**sharded, model_loader_extra_config={"pattern": "rank-{rank}-{part}"})),
-    ]
-    assert len({parts["load_format"] for parts in described}) == len(described)
-
-
-def test_weights_that_are_quantized_in_another_way_are_others() -> None:
-    """All but the last are `online` for vLLM."""
-    asked = [("online", {"linear": "fp8_per_tensor"}), ("online", {"linear": "fp8_per_block"})]
-    asked += [("online", {"linear": "fp8_per_tensor", "ignore": ["lm_head"]}), (None, None)]
-    described = [
-        describe_quantization(
-            SimpleNamespace(quantization=name, quantization_config=resolve_quantization_config(name, given))  # type: ignore[arg-type]
-        )
-        for name, given in asked
-    ]
-    assert len(set(described)) == len(asked)
-    assert described[-1] == "None"
-    assert not any(" at 0x" in text for text in described), "it is the same in every process"
-
-
-def test_drafts_are_others_by_their_model_and_not_by_its_path() -> None:
-    def describe(
-        method: str = "draft_model", layers: int = 1, path: str = "/m", quantization: str | None = None
-    ) -> str:
-        config = {"num_layers": layers, "_name_or_path": path, "text_config": {"_name_or_path": path}}
-        draft = SimpleNamespace(
-            hf_config=SimpleNamespace(to_dict=lambda: config), dtype="bfloat16", quantization=quantization
-        )
-        speculation = SimpleNamespace(method=method, num_speculative_tokens=2, draft_model_config=draft, model=path)
-        return describe_speculation(speculation)  # type: ignore[arg-type]
-
-    assert describe() == describe(path="/elsewhere")
-    others = [
-        describe(),
-        describe("eagle"),
-        describe(layers=2),
-        describe(quantization="fp8"),
-        describe_speculation(None),
-    ]
-    assert len(set(others)) == len(others)
-    assert describe("custom_class") != describe("custom_class", path="somebody.Drafter")
-    assert describe("ngram") == describe_speculation(None), "no model and no cache of its own"
-
-
-def test_what_a_person_says_of_kernels_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    def describe(additional: Any, **chosen: Any) -> dict[str, str]:
-        return describe_kernels(
-            SimpleNamespace(kernel_config=KernelConfig(**chosen), additional_config=additional)  # type: ignore[arg-type]
-        )
-
-    monkeypatch.delenv("VLLM_MARLIN_INPUT_DTYPE", raising=False)
-    assert describe({}) == {}
-    assert describe({}, moe_backend="triton") == {"kernels": "{'moe_backend': 'triton'}"}
-    assert describe({"a": 1}) == {"additional_config": "{'a': 1}"}
-    assert describe(SimpleNamespace(compute_hash=lambda: "abc")) == {"additional_config": "abc"}
-    monkeypatch.setenv("VLLM_MARLIN_INPUT_DTYPE", "fp8")
-    assert describe({}) == {"environment": "{'VLLM_MARLIN_INPUT_DTYPE': 'fp8'}"}
-
-
-@pytest.mark.parametrize("depends", [False, True])
-def test_whose_bytes_depend_on_the_longest_context(depends: bool) -> None:
-    classes = [LlamaForCausalLM, LlamaModel] + [Phi3LongRoPEScaledRotaryEmbedding] * depends
-    model = SimpleNamespace(modules=lambda: [cls.__new__(cls) for cls in classes])
-    assert depends_on_length(model) is depends  # type: ignore[arg-type]
-
-
-def test_of_a_model_that_is_not_shown_or_has_no_source_the_longest_context_counts() -> None:
-    nameless = type("Nameless", (), {"__module__": "of nobody"})
-    assert depends_on_length(None)
-    assert depends_on_length(SimpleNamespace(modules=lambda: [nameless()]))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -221,7 +128,7 @@ def test_whose_pages_are_not_what_vllm_writes(dtype: str | None, said: str) -> N
 
 
 def test_a_cache_of_another_kind_is_refused() -> None:
-    with pytest.raises(InputError, match="CrossAttentionSpec: serve it without Octavo"):
+    with pytest.raises(InputError, match=r"CrossAttentionSpec .*: serve the model without Octavo"):
         rule_of(CrossAttentionSpec(block_size=16, num_kv_heads=1, head_size=32, dtype=torch.float32))
 
 

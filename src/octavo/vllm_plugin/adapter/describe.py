@@ -142,8 +142,8 @@ def rule_of(spec: KVCacheSpec) -> tuple[GroupRule, int]:
             return GroupRule.WHOLE, 0
         case _:
             raise InputError(
-                f"this model has a cache of a kind that Octavo does not know, {type(spec).__name__}: serve it without "
-                "Octavo, as models with an encoder's cross-attention"
+                f"Octavo cannot keep a cache of this model's, {type(spec).__name__} (an encoder's cross-attention is "
+                "one such): serve the model without Octavo"
             )
 
 

@@ -113,11 +113,11 @@ def describe_speculation(config: SpeculativeConfig | None) -> str:
     if config is None or not may_cache_drafts(config):
         return "None"
     draft, name = config.draft_model_config, config.model if config.method == "custom_class" else ""
-    of_model = f"{_digest_config(draft.hf_config.to_dict())} {draft.dtype} {describe_quantization(draft)}"
+    of_model = draft and f"{_digest_config(draft.hf_config.to_dict())} {draft.dtype} {describe_quantization(draft)}"
     return f"{config.method} {config.num_speculative_tokens} {name} {of_model}"
 
 
-_OF_THE_ENVIRONMENT = (
+VARIABLES_OF_BYTES = (
     "VLLM_B12X_MOE_FP4_FORCE_A16",
     "VLLM_CPU_INT4_W4A8",
     "VLLM_DEEPEPLL_NVFP4_DISPATCH",
@@ -128,9 +128,12 @@ _OF_THE_ENVIRONMENT = (
     "VLLM_HUMMING_USE_F16_ACCUM",
     "VLLM_MARLIN_INPUT_DTYPE",
     "VLLM_MOE_ROUTING_SIMULATION_STRATEGY",
+    "VLLM_ROCM_FP8_MFMA_PAGE_ATTN",
     "VLLM_ROCM_MUSE_MOE_ONLINE_QUANT",
     "VLLM_ROCM_MUSE_MOE_REDUCE_DTYPE",
+    "VLLM_ROCM_QUICK_REDUCE_CAST_BF16_TO_FP16",
     "VLLM_ROCM_QUICK_REDUCE_QUANTIZATION",
+    "VLLM_ROCM_QUICK_REDUCE_QUANTIZATION_MIN_SIZE_KB",
     "VLLM_ROCM_SHUFFLE_KV_CACHE_LAYOUT",
     "VLLM_ROCM_USE_AITER_FP4BMM",
     "VLLM_ROCM_USE_AITER_FP8BMM",
@@ -150,7 +153,7 @@ def describe_kernels(vllm_config: VllmConfig) -> dict[str, str]:
     chosen = {name: getattr(kernels, name, usual) for name, usual in _OF_KERNELS.items()}
     parts = {
         "kernels": {name: value for name, value in chosen.items() if value != _OF_KERNELS[name]},
-        "environment": {name: getattr(envs, name, None) for name in _OF_THE_ENVIRONMENT if name in os.environ},
+        "environment": {name: getattr(envs, name, None) for name in VARIABLES_OF_BYTES if name in os.environ},
         "additional_config": additional if isinstance(additional, dict) else additional.compute_hash(),
     }
     return {name: str(part) for name, part in parts.items() if part}
