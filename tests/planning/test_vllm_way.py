@@ -2,7 +2,7 @@
 
 import pytest
 
-from octavo.errors import BlockSizeError, NotEnoughMemoryError, PlanError, UnregisteredSpecError
+from octavo.errors import BlockSizeError, NotEnoughMemoryError, PlanError, SpecError, UnregisteredSpecError
 from octavo.planning.vllm_way import VllmGroup, plan_like_vllm
 from octavo.specs import (
     CacheDType,
@@ -14,6 +14,7 @@ from octavo.specs import (
     MambaSpec,
     MLAAttentionSpec,
     RequestLimits,
+    SlidingWindowMLASpec,
     SlidingWindowSpec,
 )
 
@@ -194,15 +195,53 @@ def test_what_is_not_modelled_is_refused() -> None:
             memory_bytes=MEMORY,
             limits=LIMITS,
         )
-    with pytest.raises(PlanError, match="compressed latents"):
+
+
+def test_a_block_size_that_a_spec_refuses() -> None:
+    class InEights(FullAttentionSpec):
+        def with_block_size(self, block_size: int) -> FullAttentionSpec:
+            raise SpecError(f"{block_size} is not a multiple of 24")
+
+    with pytest.raises(BlockSizeError, match="vLLM's block size for these layers is 16, but 16 is not a multiple"):
         plan_like_vllm(
-            layers((2, MLAAttentionSpec(block_size=16, head_size=512, tokens_per_state=4))),
-            memory_bytes=MEMORY,
-            limits=LIMITS,
+            {"odd": InEights(block_size=24, num_kv_heads=1, head_size=8)}, memory_bytes=MEMORY, limits=LIMITS
         )
-    odd = MLAAttentionSpec(block_size=24, head_size=512, tokens_per_state=24)
-    with pytest.raises(BlockSizeError, match="vLLM's block size for these layers is 16"):
-        plan_like_vllm(layers((2, odd)), memory_bytes=MEMORY, limits=LIMITS)
+
+
+def records(tokens_per_state: int, record_bytes: int = 584) -> MLAAttentionSpec:
+    return MLAAttentionSpec(
+        block_size=256, head_size=record_bytes, dtype=CacheDType.UINT8, tokens_per_state=tokens_per_state
+    )
+
+
+def latent_window(block_size: int, token_bytes: int) -> SlidingWindowMLASpec:
+    return SlidingWindowMLASpec(
+        block_size=block_size, head_size=token_bytes, dtype=CacheDType.UINT8, sliding_window=2 * block_size
+    )
+
+
+def test_groups_of_a_packed_block_repeat_a_pattern() -> None:
+    """A pattern of two page sizes comes five times, so nine windows are cut into five and four."""
+    pattern = [(1, records(4)), (1, records(4, 132)), (1, latent_window(4, 8192)), (1, latent_window(4, 2048))]
+    plan = plan_like_vllm(layers(*pattern * 5, (9, latent_window(64, 584))), memory_bytes=MEMORY, limits=LIMITS)
+    assert shape(plan.groups) == [
+        ("mla_attention", 10, 256),
+        ("sliding_window_mla", 10, 4),
+        ("sliding_window_mla", 5, 64),
+        ("sliding_window_mla", 4, 64),
+    ]
+    assert plan.bytes_per_block == 229_120
+
+
+def test_windows_of_a_packed_block_fit_beside_the_latents() -> None:
+    """No pattern has two page sizes, so windows are cut to what the latents' block holds."""
+    plan = plan_like_vllm(
+        layers((5, records(128)), (7, latent_window(4, 584)), (2, latent_window(8, 584))),
+        memory_bytes=MEMORY,
+        limits=LIMITS,
+    )
+    assert [len(group.layer_names) for group in plan.groups] == [5, 2, 2, 2, 1, 1, 1]
+    assert plan.bytes_per_block == 5 * 2 * 584
 
 
 def test_an_unregistered_spec_is_named() -> None:

@@ -78,6 +78,30 @@ LAYER_SETS: dict[str, dict[str, KVCacheSpec]] = {
     ),
 }
 
+
+def _records(tokens_per_state: int, record_bytes: int = 584) -> MLAAttentionSpec:
+    return MLAAttentionSpec(
+        block_size=256, head_size=record_bytes, dtype=CacheDType.UINT8, tokens_per_state=tokens_per_state
+    )
+
+
+def _latent_window(block_size: int, token_bytes: int) -> SlidingWindowMLASpec:
+    return SlidingWindowMLASpec(
+        block_size=block_size, head_size=token_bytes, dtype=CacheDType.UINT8, sliding_window=2 * block_size
+    )
+
+
+_FOURTH = [(1, _records(4)), (1, _records(4, 132)), (1, _latent_window(4, 8192)), (1, _latent_window(4, 2048))]
+_HEAVY = [(1, _records(128)), (1, _latent_window(8, 4096))]
+PACKED: dict[str, dict[str, KVCacheSpec]] = {
+    "as many of both ratios": layers(*_FOURTH, *_HEAVY, (2, _latent_window(64, 584)), repeat=6),
+    "more of the heavy one": layers(*_FOURTH * 2, *_HEAVY * 7, (9, _latent_window(64, 584))),
+    "the fourth alone": layers(*_FOURTH * 5, (9, _latent_window(64, 584))),
+    "the heavy one alone": layers(*_HEAVY * 7, (7, _latent_window(64, 584))),
+    "no pattern, narrow latents": layers((5, _records(128)), (7, _latent_window(4, 584)), (2, _latent_window(8, 584))),
+}
+"""Layers that a kernel wants packed into one block."""
+
 REFUSED: dict[str, dict[str, KVCacheSpec]] = {
     "state, latent and indexer": layers((4, _GDN), (1, mla()), (1, MLAAttentionSpec(block_size=16, head_size=132))),
     "latent and chunks": layers(

@@ -32,6 +32,8 @@ from octavo.specs import (
     SlidingWindowSpec,
 )
 
+LAYERS_OUTERMOST, BLOCKS_OUTERMOST = "LBNHC", "BLHNC"
+
 
 @dataclass(frozen=True, kw_only=True)
 class RealPlan:
@@ -63,6 +65,15 @@ def config_without_weights(path: Path) -> dict[str, Any]:
             "block_auto_adjust_ff_dim": True,
         }
         config |= {"block_ffn_dim_multiplier": 1.0, "block_norm_eps": 1e-5, "conv_bias": False}
+    if config["model_type"] == "deepseek_v4":
+        config |= {"hc_mult": 4, "hc_sinkhorn_iters": 20, "hc_eps": 1e-6, "rms_norm_eps": 1e-6, "hidden_act": "silu"}
+        config |= {
+            "swiglu_limit": 10.0,
+            "norm_topk_prob": True,
+            "topk_method": "noaux_tc",
+            "compress_rope_theta": 160000,
+        }
+        config["rope_scaling"] = {"type": "yarn", "factor": 16, "original_max_position_embeddings": 65536}
     return config
 
 
@@ -96,7 +107,7 @@ def engine_config(
             kv_cache_memory_bytes=1 << 30,
             **arguments,
         ).create_engine_config()
-    vllm_config.cache_config.kv_cache_layout = "LBNHC"
+    vllm_config.cache_config.kv_cache_layout = LAYERS_OUTERMOST
     vllm_config.scheduler_config.max_num_encoder_input_tokens = limits.max_encoder_tokens
     assert vllm_config.cache_config.block_size == block_size
     assert vllm_config.max_in_flight_tokens == limits.max_step_tokens
@@ -115,6 +126,7 @@ def layers_of_model(vllm_config: Any) -> dict[str, Any]:
     from vllm.platforms import current_platform
 
     with set_current_vllm_config(vllm_config), no_traits_of_this_cpu(), ExitStack() as stack:
+        stack.enter_context(mock.patch("torch.cuda.Event"))
         destroy_model_parallel()  # the model before had other groups: experts or none
         store = Path(vllm_config.model_config.model) / "store"
         init_distributed_environment(1, 0, f"file://{store}", 0, "gloo")

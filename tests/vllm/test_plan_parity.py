@@ -4,11 +4,12 @@ that it picks block sizes and padding), and for layers that no model here has on
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
-from layer_sets import LAYER_SETS, REFUSED, SAME_BYTES
+from layer_sets import LAYER_SETS, PACKED, REFUSED, SAME_BYTES
 from real_vllm import (
+    BLOCKS_OUTERMOST,
     RealPlan,
     config_without_weights,
     engine_config,
@@ -45,7 +46,11 @@ ARGUMENTS = {
     # float32, as the reference code computes it and as vLLM does where its own CPU kernels run.
     "qwen3-next-80b": {"mamba_ssm_cache_dtype": "float32"},
 }
-BUILT = sorted({path.stem for path in EXAMPLES.glob("*.json")} - set(NOT_BUILT))
+PACKED_MODEL = "deepseek-v4-flash"
+BUILT = sorted({path.stem for path in EXAMPLES.glob("*.json")} - {*NOT_BUILT, PACKED_MODEL})
+
+
+Plan = TypeVar("Plan", VllmPlan, RealPlan)
 
 
 def assert_same(ours: VllmPlan, real: RealPlan) -> None:
@@ -75,6 +80,37 @@ def test_models_that_vllm_builds(model: str, tmp_path: Path) -> None:
     assert Counter(map(shape_of, read.layers.values())) == Counter(map(shape_of, layers.values()))
     from_file = plan_like_vllm(read.layers, memory_bytes=MEMORY, limits=limits, spare_states=spare_states)
     assert without_names(from_file) == without_names(ours)
+
+
+def test_a_model_that_vllm_builds_and_packs(tmp_path: Path) -> None:
+    """Its kernels want blocks outermost, of the sizes that they know."""
+    file = EXAMPLES / f"{PACKED_MODEL}.json"
+    vllm_config = engine_config(config_without_weights(file), tmp_path, LIMITS, block_size=256)
+    vllm_config.cache_config.kv_cache_layout = BLOCKS_OUTERMOST
+    real_layers = layers_of_model(vllm_config)
+    read = read_model(file).layers
+    assert Counter(
+        (spec.block_size, spec.page_size_bytes, spec.real_page_size_bytes) for spec in real_layers.values()
+    ) == Counter((spec.block_size, spec.page_size_bytes, spec.unpadded_page_size_bytes) for spec in read.values())
+    real = plan_of(vllm_config, real_layers, MEMORY)
+    ours = plan_like_vllm(read, memory_bytes=MEMORY, limits=LIMITS)
+    assert_same(without_layer_names(ours), without_layer_names(real))
+
+
+def without_layer_names(plan: Plan) -> Plan:
+    """The groups with layers counted."""
+    if isinstance(plan, RealPlan):
+        return replace(plan, groups=[(kind, ("",) * len(names), *sizes) for kind, names, *sizes in plan.groups])
+    return replace(
+        plan, groups=tuple(replace(group, layer_names=("",) * len(group.layer_names)) for group in plan.groups)
+    )
+
+
+@pytest.mark.parametrize("case", PACKED)
+def test_layers_that_a_kernel_wants_packed(case: str, llama: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(llama.cache_config, "kv_cache_layout", BLOCKS_OUTERMOST)
+    real = plan_of(llama, {name: to_vllm(spec) for name, spec in PACKED[case].items()}, MEMORY)
+    assert_same(plan_like_vllm(PACKED[case], memory_bytes=MEMORY, limits=LIMITS), real)
 
 
 def shape_of(spec: KVCacheSpec) -> tuple[str, int]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from octavo.errors import ModelConfigError
+from octavo.errors import ModelConfigError, UnknownArchitectureError
 from octavo.planning.models import ModelLayers, layers_from_config, read_model
 from octavo.specs import KVCacheSpecRegistry, MambaSpec
 
@@ -29,6 +29,14 @@ FACTS = {
     "deepseek-v2-lite": {("mla_attention", 16 * 576 * 2): 27},
     "deepseek-v3": {("mla_attention", 16 * 576 * 2): 61},
     "deepseek-v3.2": {("mla_attention", 16 * 576 * 2): 61, ("mla_attention", 16 * 132): 61},
+    "deepseek-v4-flash": {
+        ("sliding_window_mla", 65 * 576): 43,  # 64 records of 584 bytes, in whole kernel lines
+        ("mla_attention", 65 * 576): 21,
+        ("mla_attention", 15 * 576): 21,  # 64 keys of an indexer, 132 bytes each
+        ("mla_attention", 3 * 576): 20,  # two records
+        ("sliding_window_mla", 57 * 576): 41,  # 4 or 8 tokens of a compressor, 32 KiB
+        ("sliding_window_mla", 15 * 576): 21,  # and of an indexer's, 8 KiB
+    },
     "falcon-h1-7b": {
         ("full_attention", kv(2, 128)): 44,
         ("mamba", 2 * (3 * (3072 + 2 * 256) + 24 * 128 * 256)): 44,
@@ -73,8 +81,9 @@ FACTS = {
         ("full_attention", kv(32, 224)): 13,
     },
 }
-WINDOWS = {"gemma-2-9b": 4096, "gemma-3-27b": 1024, "gemma-3n-e4b": 512, "gemma-4-26b-a4b": 1024}
-WINDOWS |= {"gpt-oss-20b": 128, "gpt-oss-120b": 128, "lfm3-1.7b": 256, "mistral-7b-v0.1": 4096}
+WINDOWS = {"gemma-2-9b": {4096}, "gemma-3-27b": {1024}, "gemma-3n-e4b": {512}, "gemma-4-26b-a4b": {1024}}
+WINDOWS |= {"gpt-oss-20b": {128}, "gpt-oss-120b": {128}, "lfm3-1.7b": {256}, "mistral-7b-v0.1": {4096}}
+WINDOWS |= {"deepseek-v4-flash": {8, 128}}
 
 
 def test_every_example_has_facts():
@@ -85,7 +94,8 @@ def test_every_example_has_facts():
 def test_layers_of_each_kind_and_their_pages(name):
     model = read_model(EXAMPLES / f"{name}.json")
     assert pages(model) == FACTS[name]
-    assert {s.sliding_window for s in model.layers.values() if hasattr(s, "sliding_window")} <= {WINDOWS.get(name)}
+    windows = {spec.sliding_window for spec in model.layers.values() if hasattr(spec, "sliding_window")}
+    assert windows == WINDOWS.get(name, set())
     KVCacheSpecRegistry.check_kv_cache_spec_registry(model.layers)
 
 
@@ -217,6 +227,39 @@ def test_layers_may_share_an_indexer(model_type, changes, own):
     assert [name for name in layers if name.endswith(".indexer")] == [f"layers.{index}.indexer" for index in own]
     assert sum(name.endswith(".attn") for name in layers) == 6
     assert {spec.page_size_bytes for spec in layers.values()} == {16 * 576 * 2, 16 * 132}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, "HHHCHC"),
+        ({"compress_ratios": [0, 1, 4, 128, 4, 128, 0]}, "WWCHCH"),  # the last is a draft layer's
+        ({"layer_types": ["sliding_attention", *["compressed_sparse_attention"] * 5]}, "WCCCCC"),
+        ({"compress_rates": {"heavily_compressed_attention": 128}}, "HHHCHC"),
+    ],
+)
+def test_how_deepseek_v4_compresses(changes, expected):
+    model = tiny("deepseek_v4", num_hidden_layers=6, **changes)
+    caches = [{name.split(".", 2)[2] for name in model.layers if name.startswith(f"layers.{i}.")} for i in range(6)]
+    compressed = {"window", "attn", "compressor"}
+    kinds = {"W": {"window"}, "H": compressed, "C": compressed | {"indexer", "indexer.compressor"}}
+    assert caches == [kinds[letter] for letter in expected]
+    assert "584 bytes" in model.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"compress_ratios": [4, 8, 4, 4]}, r"compress_ratios\[1\] = 8 is none of 0, 1, 4, 128"),
+        ({"compress_ratios": [4, 4]}, "compress_ratios has 2 entries for 4 layers"),
+        ({"compress_rates": {"compressed_sparse_attention": 2}}, "compressed_sparse_attention = 2; the kernels know 4"),
+        ({"head_dim": 256}, "head_dim = 256, but the packed record holds 512"),
+        ({"layer_types": ["full_attention"] * 4}, r"layer_types\[0\] = 'full_attention' is none of"),
+    ],
+)
+def test_a_deepseek_v4_that_no_kernel_takes(changes, message):
+    with pytest.raises((ModelConfigError, UnknownArchitectureError), match=message):
+        tiny("deepseek_v4", **changes)
 
 
 def test_sizes_that_published_configs_leave_out():

@@ -16,6 +16,7 @@ from octavo.planning.models.attention_families import (
     read_qwen_moe,
     read_windowed,
 )
+from octavo.planning.models.compressed import read_deepseek_v4
 from octavo.planning.models.delta_families import (
     read_kimi_linear,
     read_minimax,
@@ -139,6 +140,7 @@ FAMILIES: Mapping[str, Family] = {
     "glm_moe_dsa": _INDEXED,
     "hy_v4": Family(read_indexed_latent, {**_INDEXED.defaults, "index_topk_freq": 4}),
     "axk2": Family(read_indexed_latent, {"kv_lora_rank": 128, "qk_rope_head_dim": 32, "index_head_dim": 128}),
+    "deepseek_v4": Family(read_deepseek_v4, {"head_dim": 512, "index_head_dim": 128, "sliding_window": 128}),
     # Recurrent state
     "mamba": Family(read_mamba1, {"expand": 2, "state_size": 16, "conv_kernel": 4}),
     "falcon_mamba": Family(read_mamba1, {"expand": 2, "state_size": 16, "conv_kernel": 4}),

@@ -83,12 +83,14 @@ def _sparse_latent_spec(model: Model) -> MLAAttentionSpec:
 
 
 def _indexer_spec(model: Model) -> MLAAttentionSpec:
+    return MLAAttentionSpec(
+        block_size=model.target.block_size, head_size=indexer_key_bytes(model), dtype=CacheDType.UINT8
+    )
+
+
+def indexer_key_bytes(model: Model) -> int:
     """The indexer's fp8 values and their scales, whatever the type of the main cache is."""
     size = model.view.count("index_head_dim")
     if size % INDEXER_SCALE_GROUP:
         raise model.view.problem("index_head_dim", f"= {size} is not a multiple of {INDEXER_SCALE_GROUP}")
-    return MLAAttentionSpec(
-        block_size=model.target.block_size,
-        head_size=size + size // INDEXER_SCALE_GROUP * 4,
-        dtype=CacheDType.UINT8,
-    )
+    return size + size // INDEXER_SCALE_GROUP * 4

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from octavo.errors import BlockSizeError, SpecError
+from octavo.planning.vllm_way.packing import are_packed
 from octavo.specs import (
     AttentionSpec,
     EncoderOnlyAttentionSpec,
@@ -32,6 +33,8 @@ HYBRID_MLA_BLOCK_TOKENS = 128
 def layers_as_vllm_sizes_them(layers: Mapping[str, KVCacheSpec], block_size: int) -> dict[str, KVCacheSpec]:
     """The layers that keep something, with vLLM's block size, and state pages padded to attention's."""
     kept = {name: _normalised(spec) for name, spec in layers.items() if not isinstance(spec, EncoderOnlyAttentionSpec)}
+    if are_packed(kept):  # their kernels have sizes of their own
+        return kept
     attention = [spec for spec in kept.values() if isinstance(spec, AttentionSpec)]
     states = [spec for spec in kept.values() if isinstance(spec, MambaSpec)]
 

@@ -4,8 +4,7 @@
     else                            every page as large as the largest (more tokens per block, or padding),
                                     buckets of equal specs, each cut into groups of as many layers as the smallest has
 
-Modelled for a layout with layers outermost, which vLLM takes on CUDA unless a backend asks for another. DeepSeek V4's
-does (blocks outermost, layers of several page sizes packed into one block): such models are refused here.
+That is for a layout with layers outermost, which vLLM takes on CUDA unless a kernel asks for another (see `packing`).
 """
 
 from collections import defaultdict
@@ -13,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from octavo.errors import PlanError
+from octavo.planning.vllm_way.block_tables import Group, can_share_block_table
+from octavo.planning.vllm_way.packing import are_packed, packed_groups
 from octavo.specs import (
     AttentionSpec,
     ChunkedLocalAttentionSpec,
@@ -26,16 +27,16 @@ from octavo.specs import (
     ceil_div,
 )
 
-Group = dict[str, KVCacheSpec]
-
 
 def groups_as_vllm_makes_them(layers: Mapping[str, KVCacheSpec]) -> list[Group]:
     """The groups, in vLLM's order, with vLLM's final block and page sizes. Raises PlanError if vLLM refuses."""
     _refuse_what_is_not_modelled(layers)
     if not layers:
         return []
-    if _can_share_block_table(layers):
+    if can_share_block_table(layers):
         return [dict(layers)]
+    if are_packed(layers):
+        return packed_groups(layers)
     try:
         unified = _with_one_page_size(layers)
     except PlanError:
@@ -49,29 +50,6 @@ def _refuse_what_is_not_modelled(layers: Mapping[str, KVCacheSpec]) -> None:
     for name, spec in layers.items():
         if isinstance(spec, HiddenStateCacheSpec):
             raise PlanError(f"layer {name}: vLLM's placement of hidden-state layers is not modelled; leave them out")
-        if isinstance(spec, MLAAttentionSpec) and spec.tokens_per_state > 1:
-            raise PlanError(
-                f"layer {name}: vLLM packs compressed latents ({spec.tokens_per_state} tokens per state) in blocks of "
-                "their own layout, which is not modelled; compare without them"
-            )
-
-
-def _can_share_block_table(layers: Mapping[str, KVCacheSpec]) -> bool:
-    """Whether vLLM gives all of `layers` one block table. It asks the first layer only."""
-    specs = list(layers.values())
-    first = specs[0]
-    if len({spec.block_size for spec in specs}) > 1:
-        return False
-    match first:
-        case MambaSpec():  # pages of one size too, unlike Octavo's rule
-            return first.is_uniform_with_collection(layers) and len({spec.page_size_bytes for spec in specs}) == 1
-        case FullAttentionSpec():  # sinks too
-            return all(isinstance(spec, FullAttentionSpec) for spec in specs)
-        case SlidingWindowSpec():  # latent windows too, where the first is not one
-            base = SlidingWindowMLASpec if isinstance(first, SlidingWindowMLASpec) else SlidingWindowSpec
-            return all(isinstance(spec, base) and spec.sliding_window == first.sliding_window for spec in specs)
-        case _:
-            return first.is_uniform_with_collection(layers)
 
 
 def _with_one_page_size(layers: Mapping[str, KVCacheSpec]) -> Group:
@@ -127,7 +105,7 @@ def _full_allocation_fallback(layers: Mapping[str, KVCacheSpec]) -> Group | None
         name: _as_full(spec, latent.block_size) if isinstance(spec, SlidingWindowSpec) else spec
         for name, spec in layers.items()
     }
-    return promoted if _can_share_block_table(promoted) else None
+    return promoted if can_share_block_table(promoted) else None
 
 
 def _as_full(window: SlidingWindowSpec, block_size: int) -> FullAttentionSpec:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 
 from octavo.errors import NotEnoughMemoryError, PlanError
 from octavo.planning.vllm_way.block_size import layers_as_vllm_sizes_them
-from octavo.planning.vllm_way.grouping import Group, groups_as_vllm_makes_them
+from octavo.planning.vllm_way.block_tables import Group
+from octavo.planning.vllm_way.grouping import groups_as_vllm_makes_them
 from octavo.specs import (
     ChunkedLocalAttentionSpec,
     CrossAttentionSpec,

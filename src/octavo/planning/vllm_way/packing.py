@@ -1,0 +1,103 @@
+"""vLLM's groups where a kernel wants blocks outermost (DeepSeek V4): pages of several sizes side by side in a block.
+
+    bucket      layers that can share a block table
+    pattern     one layer of each page size. A bucket repeats it, unless its page sizes have unequally many layers
+    group       a bucket's part: as many repeats as waste the least, or the whole of a bucket without a pattern
+
+A block is as large as the pages of the largest group. Where no bucket has a pattern of several page sizes, windows and
+states are cut into groups that fit into the block of the others.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+from octavo.planning.vllm_way.block_tables import Group, can_share_block_table
+from octavo.specs import KVCacheSpec, MambaSpec, MLAAttentionSpec, SlidingWindowSpec, ceil_div
+
+
+def are_packed(layers: Mapping[str, KVCacheSpec]) -> bool:
+    """Whether vLLM packs these layers. A latent that stands for several tokens tells the model."""
+    return any(isinstance(spec, MLAAttentionSpec) and spec.tokens_per_state > 1 for spec in layers.values())
+
+
+def packed_groups(layers: Mapping[str, KVCacheSpec]) -> list[Group]:
+    """The groups, in vLLM's order."""
+    buckets = _buckets(layers)
+    patterns = [bucket for bucket in buckets if bucket.has_pattern]
+    fewest = max((bucket.num_repeats for bucket in patterns if len(bucket.by_page) > 1), default=0)
+    if fewest:
+        repeats = _least_padded([bucket.num_repeats for bucket in patterns], fewest)
+        counts = [ceil_div(bucket.num_repeats, repeats) if bucket.has_pattern else 1 for bucket in buckets]
+    else:
+        counts = _counts_that_fit(buckets)
+    return [group for bucket, count in zip(buckets, counts, strict=True) for group in bucket.cut(count)]
+
+
+class _Bucket:
+    """Layers that can share a block table."""
+
+    def __init__(self, layers: Group) -> None:
+        self.layers = layers
+
+    @cached_property
+    def by_page(self) -> dict[int, list[str]]:
+        """Page size -> its layers."""
+        by_page: dict[int, list[str]] = defaultdict(list)
+        for name, spec in self.layers.items():
+            by_page[spec.page_size_bytes].append(name)
+        return dict(by_page)
+
+    @property
+    def has_pattern(self) -> bool:
+        return len({len(names) for names in self.by_page.values()}) == 1
+
+    @property
+    def num_repeats(self) -> int:
+        return max(len(names) for names in self.by_page.values())
+
+    @property
+    def can_shrink(self) -> bool:
+        return self.has_pattern and isinstance(next(iter(self.layers.values())), SlidingWindowSpec | MambaSpec)
+
+    def cut(self, count: int) -> list[Group]:
+        """So many groups, of every `count`-th repeat each."""
+        if count == 1:
+            return [self.layers]
+        repeats = list(zip(*self.by_page.values(), strict=True))
+        return [
+            {name: self.layers[name] for repeat in repeats[index::count] for name in repeat} for index in range(count)
+        ]
+
+    def bytes_of_widest(self, count: int) -> int:
+        """Bytes of a block of the largest group, if it is cut into so many."""
+        return sum(ceil_div(len(names), count) * page for page, names in self.by_page.items())
+
+
+def _buckets(layers: Mapping[str, KVCacheSpec]) -> list[_Bucket]:
+    """Each layer joins the first bucket that takes it."""
+    buckets: list[Group] = []
+    homes: dict[KVCacheSpec, Group] = {}
+    for name, spec in layers.items():
+        if spec not in homes:
+            takers = (bucket for bucket in buckets if can_share_block_table({**bucket, name: spec}))
+            homes[spec] = next(takers, {})
+            if not homes[spec]:
+                buckets.append(homes[spec])
+        homes[spec][name] = spec
+    return [_Bucket(bucket) for bucket in buckets]
+
+
+def _least_padded(numbers: Sequence[int], least: int) -> int:
+    """The length, at least `least`, for which the fewest are missing when each number is cut into groups as long; the
+    largest of equal ones."""
+    return min(range(least, max(numbers) + 1), key=lambda length: (sum(-n % length for n in numbers), -length))
+
+
+def _counts_that_fit(buckets: Sequence[_Bucket]) -> list[int]:
+    """How many groups each bucket is cut into where windows and states may not widen the block."""
+    block = max(bucket.bytes_of_widest(len(bucket.layers) if bucket.can_shrink else 1) for bucket in buckets)
+    return [
+        ceil_div(len(bucket.layers), max(1, block // max(bucket.by_page))) if bucket.can_shrink else 1
+        for bucket in buckets
+    ]
