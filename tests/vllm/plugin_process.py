@@ -60,9 +60,18 @@ def _play(scenario: str, arguments: dict[str, Any]) -> dict[str, Any]:
 
 def play_with(path: str, scenario: str, **arguments: Any) -> dict[str, Any]:
     """As `play`, in a new interpreter in which `path` goes before PYTHONPATH."""
+    return play_script("plugin_engine.py", scenario, arguments, os.pathsep.join((path, os.environ["PYTHONPATH"])))
+
+
+def play_deepseek_v4(scenario: str, **arguments: Any) -> dict[str, Any]:
+    """In a new interpreter too, since vLLM finds another Triton there."""
+    return play_script("deepseek_v4_engine.py", scenario, arguments, os.environ["PYTHONPATH"])
+
+
+def play_script(script: str, scenario: str, arguments: dict[str, Any], path: str) -> dict[str, Any]:
     done = subprocess.run(
-        [sys.executable, str(_HERE / "plugin_engine.py"), scenario, json.dumps(arguments)],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join((path, os.environ["PYTHONPATH"]))},
+        [sys.executable, str(_HERE / script), scenario, json.dumps(arguments)],
+        env=os.environ | {"PYTHONPATH": path},
         capture_output=True,
         text=True,
         check=False,
