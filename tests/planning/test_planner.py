@@ -173,6 +173,15 @@ def test_state_beside_attention_keeps_small_blocks():
     assert checkpoint <= attention.page_bytes / attention.block_size / 4
 
 
+def test_full_attention_is_the_first_group_though_a_window_has_more_blocks():
+    """As in DeepSeek V4, where a compressor keeps tokens in blocks of four."""
+    config = plan_kv_cache(
+        layers((2, window(8, block_size=4)), (2, full(block_size=256))), memory_bytes=16 * GIB, limits=LIMITS
+    )
+    assert [group.kind for group in config.groups] == ["full_attention", "sliding_window"]
+    assert config.groups[1].spec.max_blocks_per_request(LIMITS) > config.groups[0].spec.max_blocks_per_request(LIMITS)
+
+
 def test_checkpoints_lie_where_all_groups_can_resume():
     config = plan_kv_cache(layers((4, full()), (4, state(block_size=24))), memory_bytes=40 * GIB, limits=LIMITS)
     assert (config.resume_granularity, config.hash_block_size) == (48, 8)

@@ -6,10 +6,10 @@ from octavo.specs import KVCacheSpec, KVCacheSpecRegistry, RequestLimits, Unifor
 
 
 def group_layers(layers: Mapping[str, KVCacheSpec], limits: RequestLimits) -> tuple[UniformTypeKVCacheSpecs, ...]:
-    """The fewest groups in which all layers are uniform, those that hold the most blocks first.
+    """The fewest groups in which all layers are uniform, those that hold the most tokens first.
 
-    So full attention is group 0 where there is any: a search for a resume point begins with the group that
-    rules out the most.
+    So full attention is group 0 where there is any, however long its blocks: a search for a resume point begins with
+    the group that rules out the most.
     """
     members: list[dict[str, KVCacheSpec]] = []
     home: dict[KVCacheSpec, dict[str, KVCacheSpec]] = {}
@@ -25,4 +25,4 @@ def group_layers(layers: Mapping[str, KVCacheSpec], limits: RequestLimits) -> tu
     groups = [UniformTypeKVCacheSpecs.of(group) for group in members]
     for uniform in groups:
         KVCacheSpecRegistry.get_metadata(uniform)  # one manager serves all layers of a group
-    return tuple(sorted(groups, key=lambda group: -group.max_blocks_per_request(limits)))
+    return tuple(sorted(groups, key=lambda group: -group.max_blocks_per_request(limits) * group.block_size))
