@@ -46,6 +46,8 @@ _GDN = state((3, 8192), (32, 128, 128), dtypes=(BF16, FP32))
 
 LAYER_SETS: dict[str, dict[str, KVCacheSpec]] = {
     "latents in fp8 and indexer": layers((1, _INDEXER), (1, _FP8_LATENT), repeat=61),
+    "heads and indexer": layers((3, full(4)))
+    | {f"sparse.{i}": spec for i, spec in enumerate([full(4), MLAAttentionSpec(block_size=16, head_size=128)] * 57)},
     "kimi-linear-48b": layers((3, _KDA), (1, mla()), repeat=6) | {"last.0": _KDA, "last.1": _KDA, "last.2": mla()},
     "state, window and full": layers((6, _GDN), (3, window(1024, 2, 256)), (1, full(2, 256)), repeat=4),
     "state with speculation": layers(

@@ -262,6 +262,30 @@ def test_a_deepseek_v4_that_no_kernel_takes(changes, message):
         tiny("deepseek_v4", **changes)
 
 
+_M3_TYPES = ["full_attention", "minimax_m3_sparse"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "sparse"),
+    [
+        ({}, []),
+        ({"sparse_attention_config": {"sparse_attention_freq": [0, 0, 1, 1]}}, [2, 3]),
+        ({"layer_types": _M3_TYPES * 2}, [1, 3]),
+        ({"layer_types": _M3_TYPES * 2, "sparse_attention_config": {"sparse_attention_freq": [0, 0, 1, 1]}}, [1, 3]),
+    ],
+)
+def test_sparse_layers_of_minimax_m3_have_an_indexer(changes, sparse):
+    layers = tiny("minimax_m3_text", **changes).layers
+    assert [name for name in layers if name.endswith(".indexer")] == [f"layers.{index}.indexer" for index in sparse]
+    assert {layers[f"layers.{index}.indexer"].page_size_bytes for index in sparse} <= {16 * 128 * 2}
+    assert [layers[f"layers.{index}.attn"].page_size_bytes for index in range(4)] == [kv(1, 128)] * 4
+
+
+def test_a_list_of_sparse_layers_that_is_too_short():
+    with pytest.raises(ModelConfigError, match=r"sparse_attention_config\.sparse_attention_freq has 1 entries for 4"):
+        tiny("minimax_m3_vl", sparse_attention_config={"sparse_attention_freq": [1]})
+
+
 def test_sizes_that_published_configs_leave_out():
     assert {spec.page_size_bytes for spec in tiny("axk2").layers.values()} == {16 * (128 + 32) * 2, 16 * 132}
     heads = {"num_attention_heads": 8, "num_key_value_heads": None}

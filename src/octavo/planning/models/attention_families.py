@@ -6,6 +6,9 @@ from octavo.planning.models.attention import ATTENTION_WORDS, Heads, attention_l
 from octavo.planning.models.config_view import ConfigView
 from octavo.planning.models.model import Model, Reader
 from octavo.planning.models.model_layers import Layers
+from octavo.specs import MLAAttentionSpec
+
+_M3_SPARSE = "minimax_m3_sparse"
 
 
 def read_full(model: Model) -> Layers:
@@ -93,6 +96,28 @@ def read_mimo_v2(model: Model) -> Layers:
         "sliding_attention": attention_spec(model, _mimo_heads(model, windowed), "sliding_attention", windowed),
     }
     return {f"layers.{index}.attn": specs[word] for index, word in enumerate(words)}
+
+
+def read_minimax_m3(model: Model) -> Layers:
+    """MiniMax M3: full layers, and sparse ones, whose indexer keeps a key per token beside."""
+    sparse = model.view.find_part("sparse_attention_config") or ConfigView({}, source=model.view.source)
+    has_indexer = sparse.find_counts("sparse_attention_freq") or (0,) * model.num_layers
+    if len(has_indexer) != model.num_layers:
+        raise sparse.problem("sparse_attention_freq", f"has {len(has_indexer)} entries for {model.num_layers} layers")
+    words = model.layer_words(
+        "layer_types",
+        default=lambda index: _M3_SPARSE if has_indexer[index] else "full_attention",
+        known=frozenset({"full_attention", _M3_SPARSE}),
+    )
+    attention = attention_spec(model, read_heads(model), "full_attention")
+    key_size = sparse.find_count("sparse_index_dim") or model.view.count("index_head_dim")
+    key = MLAAttentionSpec(block_size=model.target.block_size, head_size=key_size, dtype=model.target.model_dtype)
+    layers: Layers = {}
+    for index, word in enumerate(words):
+        layers[f"layers.{index}.attn"] = attention
+        if word == _M3_SPARSE:
+            layers[f"layers.{index}.indexer"] = key
+    return layers
 
 
 def _mimo_heads(model: Model, view: ConfigView) -> Heads:

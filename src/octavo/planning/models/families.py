@@ -12,6 +12,7 @@ from octavo.planning.models.attention_families import (
     read_full,
     read_llama4,
     read_mimo_v2,
+    read_minimax_m3,
     read_qwen,
     read_qwen_moe,
     read_windowed,
@@ -93,6 +94,7 @@ _GEMMA4 = Family(
 )
 
 _MIMO = {"head_dim": 192, "v_head_dim": 128, "num_key_value_heads": 4, "sliding_window": 129}
+_MINIMAX_M3 = Family(read_minimax_m3, {"head_dim": 128, "num_key_value_heads": 4, "index_head_dim": 128})
 _MINIMAX = Family(read_minimax, {"num_key_value_heads": 8})
 
 FAMILIES: Mapping[str, Family] = {
@@ -132,6 +134,8 @@ FAMILIES: Mapping[str, Family] = {
     "laguna": Family(read_full, {"head_dim": 128, "num_key_value_heads": 8, "sliding_window": 512}),
     "mimo_v2": Family(read_mimo_v2, _MIMO),
     "mimo_v2_flash": Family(read_mimo_v2, _MIMO),
+    "minimax_m3": _MINIMAX_M3,
+    "minimax_m3_vl": _MINIMAX_M3,
     # Latents
     "deepseek_v2": Family(read_latent, _LATENT),
     "deepseek_v3": Family(read_latent, _LATENT),

@@ -22,6 +22,7 @@ _ODD_FAMILIES = (
     "gemma4",
     "lfm2",
     "mimo",
+    "minimax_m3",
     "nemotron_h",
     "phi4flash",
     "plamo2",

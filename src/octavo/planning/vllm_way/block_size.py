@@ -6,7 +6,7 @@ until its page holds a state, and the state is padded to that page:
     block = unit * ceil(state_bytes / (unit * attention_bytes_per_token)),   unit = max(block_size, kernel's block)
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from octavo.errors import BlockSizeError, SpecError
@@ -26,6 +26,8 @@ KERNEL_BLOCK_TOKENS = 16
 """FlashAttention, dense and latent: any multiple of it."""
 SPARSE_MLA_BLOCK_TOKENS = 64
 """Sparse latent attention and its indexer."""
+SPARSE_BLOCK_TOKENS = 128
+"""Sparse attention over whole heads, and its indexer (MiniMax M3)."""
 HYBRID_MLA_BLOCK_TOKENS = 128
 """Latent attention beside recurrent state."""
 
@@ -59,13 +61,15 @@ def _main_attention(attention: Iterable[AttentionSpec]) -> AttentionSpec:
     return next((spec for spec in attention if isinstance(spec, FullAttentionSpec)), attention[0])
 
 
-def _smallest_for_kernels(attention: Iterable[AttentionSpec], block_size: int) -> int:
+def _smallest_for_kernels(attention: Sequence[AttentionSpec], block_size: int) -> int:
     unit = _kernel_block_tokens(attention)
     return ceil_div(block_size, unit) * unit
 
 
-def _kernel_block_tokens(attention: Iterable[AttentionSpec]) -> int:
+def _kernel_block_tokens(attention: Sequence[AttentionSpec]) -> int:
     latents = {spec.with_block_size(1).page_size_bytes for spec in attention if _is_plain_mla(spec)}
+    if latents and any(isinstance(spec, FullAttentionSpec) and not _is_plain_mla(spec) for spec in attention):
+        return SPARSE_BLOCK_TOKENS
     return SPARSE_MLA_BLOCK_TOKENS if len(latents) > 1 else KERNEL_BLOCK_TOKENS
 
 
@@ -74,7 +78,7 @@ def _is_plain_mla(spec: AttentionSpec) -> bool:
 
 
 def _grown_for_state(
-    attention: Iterable[AttentionSpec], states: Iterable[MambaSpec], token_bytes: int, block_size: int
+    attention: Sequence[AttentionSpec], states: Iterable[MambaSpec], token_bytes: int, block_size: int
 ) -> tuple[int, int]:
     """The block size of a hybrid, and the page size that attention and state then share."""
     latent = any(isinstance(spec, MLAAttentionSpec) for spec in attention)
