@@ -310,6 +310,25 @@ def test_kimi_linear_may_list_its_delta_layers_alone():
         tiny("kimi_linear", linear_attn_config={**sizes, "full_attn_layers": [3, 5]})
 
 
+@pytest.mark.parametrize(
+    ("changes", "shapes", "page"),
+    [
+        ({}, ((2, 32, 32),), kv(1, 32)),  # Ring-linear 2.0
+        ({"kv_lora_rank": 512, "qk_rope_head_dim": 64}, ((2, 32, 32),), 16 * 576 * 2),  # Ling 2.5
+        (
+            {"kv_lora_rank": 512, "qk_rope_head_dim": 64, "short_conv_kernel_size": 4},
+            ((3, 3 * 2 * 32), (2, 32, 32)),
+            16 * 576 * 2,
+        ),
+    ],
+)
+def test_ling_has_attention_at_the_end_of_a_group_and_after_the_last(changes, shapes, page):
+    model = tiny("bailing_hybrid", num_hidden_layers=7, layer_group_size=3, **changes)
+    assert [name.split(".")[2] for name in model.layers] == ["linear_attn", "linear_attn", "attn"] * 2 + ["attn"]
+    assert model.layers["layers.0.linear_attn"].shapes == shapes
+    assert model.layers["layers.2.attn"].page_size_bytes == page
+
+
 def test_olmo_hybrid_derives_its_delta_heads():
     state = tiny("olmo_hybrid").layers["layers.0.linear_attn"]
     assert state.shapes == ((3, 2 * 2 * 24 + 2 * 48), (2, 48, 24))

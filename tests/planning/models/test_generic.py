@@ -114,7 +114,7 @@ def test_what_other_names_repeat_is_no_reason_to_refuse(changes):
     assert len(layers_from_config({**NEW, **changes}).layers) == 4
 
 
-@pytest.mark.parametrize("name", ["rwkv6", "bailing_moe_linear", "bailing_hybrid", "xlm-roberta", "modernbert"])
+@pytest.mark.parametrize("name", ["rwkv6", "jet_linear", "some_hybrid", "xlm-roberta", "modernbert"])
 def test_a_model_named_after_other_layers_is_no_guess(name):
     with pytest.raises(UnknownArchitectureError, match=r"a model called \w+ keep is no guess"):
         layers_from_config({**NEW, "model_type": name})

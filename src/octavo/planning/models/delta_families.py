@@ -1,4 +1,4 @@
-"""Families that mix attention with linear attention: Qwen3-Next, Qwen3.5, OLMo-hybrid, Kimi-Linear, MiniMax."""
+"""Families that mix attention with linear attention: Qwen3-Next, Qwen3.5, OLMo-hybrid, Kimi-Linear, MiniMax, Ling."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ from octavo.planning.models.config_view import ConfigView
 from octavo.planning.models.latent import latent_spec
 from octavo.planning.models.model import Model
 from octavo.planning.models.model_layers import Layers
-from octavo.planning.models.recurrent import gated_delta_state, ssm_dtype
+from octavo.planning.models.recurrent import gated_delta_state, lightning_state
 from octavo.specs import KVCacheSpec, MambaSpec
 
 _WORDS = frozenset({"full_attention", "linear_attention"})
@@ -75,6 +75,32 @@ def read_kimi_linear(model: Model) -> Layers:
     return _mixed(words, latent_spec(model), state)
 
 
+def read_ling(model: Model) -> Layers:
+    """Ling and Ring with linear attention: the last layer of each group is attention, and so are those after the last
+    whole group. Kimi delta attention has a convolution; lightning attention, which is older, has none."""
+    view = model.view
+    size, heads = view.count("layer_group_size"), read_heads(model)
+    num_grouped = model.num_layers // size * size
+    words = tuple(
+        "full_attention" if (index + 1) % size == 0 or index >= num_grouped else "linear_attention"
+        for index in range(model.num_layers)
+    )
+    attention = latent_spec(model) if view.has("kv_lora_rank") else attention_spec(model, heads, "full_attention")
+    conv_kernel = view.find_count("short_conv_kernel_size", minimum=2)
+    if conv_kernel is None:
+        return _mixed(words, attention, lightning_state(model, heads.head_size))
+    num_heads = view.count("num_attention_heads")
+    state = gated_delta_state(
+        model,
+        num_k_heads=num_heads,
+        num_v_heads=num_heads,
+        k_head_size=heads.head_size,
+        v_head_size=heads.head_size,
+        conv_kernel=conv_kernel,
+    )
+    return _mixed(words, attention, state)
+
+
 def read_minimax(model: Model) -> Layers:
     """MiniMax Text-01 and M1: lightning attention, whose state is a matrix per head, between full layers."""
     return _minimax_layers(model, lambda index: "linear_attention" if index % 2 else "full_attention")
@@ -94,13 +120,7 @@ def _minimax_layers(model: Model, default: Callable[[int], str]) -> Layers:
             known=_WORDS,
         )
     heads = read_heads(model)
-    num_heads = model.per_rank(model.view.count("num_attention_heads"), "num_attention_heads")
-    state = MambaSpec(
-        block_size=model.target.block_size,
-        shapes=((num_heads, heads.head_size, heads.head_size),),
-        dtypes=(ssm_dtype(model),),
-    )
-    return _mixed(words, attention_spec(model, heads, "full_attention"), state)
+    return _mixed(words, attention_spec(model, heads, "full_attention"), lightning_state(model, heads.head_size))
 
 
 def _kimi_sizes(model: Model) -> ConfigView:

@@ -20,6 +20,7 @@ from octavo.planning.models.attention_families import (
 from octavo.planning.models.compressed import read_deepseek_v4
 from octavo.planning.models.delta_families import (
     read_kimi_linear,
+    read_ling,
     read_minimax,
     read_minimax_m2,
     read_olmo_hybrid,
@@ -202,6 +203,8 @@ FAMILIES: Mapping[str, Family] = {
         read_lfm3,
         {"num_key_value_heads": 4, "head_dim": 128, "sliding_window": 256, "conv_L_cache": 7},
     ),
+    "bailing_hybrid": Family(read_ling),
+    "bailing_moe_linear": Family(read_ling),
     "minimax": _MINIMAX,
     "minimax_text_01": _MINIMAX,
     "minimax_m1": _MINIMAX,

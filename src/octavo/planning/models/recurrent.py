@@ -47,6 +47,13 @@ def gated_delta_state(
     return _spec(model, conv, ssm, ssm_dtype(model, CacheDType.FLOAT32))
 
 
+def lightning_state(model: Model, head_size: int) -> MambaSpec:
+    """A matrix for each attention head."""
+    heads = model.per_rank(model.view.count("num_attention_heads"), "num_attention_heads")
+    shape = (heads, head_size, head_size)
+    return MambaSpec(block_size=model.target.block_size, shapes=(shape,), dtypes=(ssm_dtype(model),))
+
+
 def short_conv_state(model: Model, *, channels: int, conv_kernel: int) -> MambaSpec:
     shape = (conv_kernel - 1, model.per_rank(channels, "the convolution's width"))
     return MambaSpec(block_size=model.target.block_size, shapes=(shape,), dtypes=(model.target.model_dtype,))

@@ -17,6 +17,7 @@ from octavo.specs import CacheDType, MambaSpec
 
 _INDEX = "model.safetensors.index.json"
 _ODD_FAMILIES = (
+    "bailing_",
     "deepseek_v4",
     "gemma3n",
     "gemma4",
