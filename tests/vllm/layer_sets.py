@@ -100,6 +100,7 @@ PACKED: dict[str, dict[str, KVCacheSpec]] = {
     "more of the heavy one": layers(*_FOURTH * 2, *_HEAVY * 7, (9, _latent_window(64, 584))),
     "the fourth alone": layers(*_FOURTH * 5, (9, _latent_window(64, 584))),
     "the heavy one alone": layers(*_HEAVY * 7, (7, _latent_window(64, 584))),
+    "states beside a pattern": layers(*_FOURTH * 3, (7, state((4, 256), (2, 64, 128), dtypes=(BF16, FP32)))),
     "no pattern, narrow latents": layers((5, _records(128)), (7, _latent_window(4, 584)), (2, _latent_window(8, 584))),
 }
 """Layers that a kernel wants packed into one block."""

@@ -109,6 +109,7 @@ def without_layer_names(plan: Plan) -> Plan:
 @pytest.mark.parametrize("case", PACKED)
 def test_layers_that_a_kernel_wants_packed(case: str, llama: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(llama.cache_config, "kv_cache_layout", BLOCKS_OUTERMOST)
+    monkeypatch.setattr(llama.cache_config, "mamba_cache_mode", "align")
     real = plan_of(llama, {name: to_vllm(spec) for name, spec in PACKED[case].items()}, MEMORY)
     assert_same(plan_like_vllm(PACKED[case], memory_bytes=MEMORY, limits=LIMITS), real)
 

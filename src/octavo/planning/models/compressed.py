@@ -17,7 +17,7 @@ from octavo.planning.models.model import Model
 from octavo.planning.models.model_layers import Layers
 from octavo.specs import AttentionSpec, CacheDType, MLAAttentionSpec, SlidingWindowMLASpec, ceil_div
 
-BLOCK_TOKENS, _WINDOW_BLOCK_TOKENS = 256, 64
+_BLOCK_TOKENS, _WINDOW_BLOCK_TOKENS = 256, 64
 _RECORD_VALUES, _RECORD_BYTES = 512, 584
 """448 fp8 values, 64 rotary bfloat16 values, and their scales."""
 _PAGE_ALIGNMENT = 576
@@ -90,7 +90,7 @@ def _caches(model: Model, ratio: int) -> Iterator[tuple[str, AttentionSpec]]:
 
 def _compressed(model: Model, record_bytes: int, ratio: int) -> MLAAttentionSpec:
     return MLAAttentionSpec(
-        block_size=ceil_div(model.target.block_size, BLOCK_TOKENS) * BLOCK_TOKENS,
+        block_size=ceil_div(model.target.block_size, _BLOCK_TOKENS) * _BLOCK_TOKENS,
         head_size=record_bytes,
         dtype=CacheDType.UINT8,
         tokens_per_state=ratio,

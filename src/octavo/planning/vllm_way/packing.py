@@ -4,8 +4,8 @@
     pattern     one layer of each page size. A bucket repeats it, unless its page sizes have unequally many layers
     group       a bucket's part: as many repeats as waste the least, or the whole of a bucket without a pattern
 
-A block is as large as the pages of the largest group. Where no bucket has a pattern of several page sizes, windows and
-states are cut into groups that fit into the block of the others.
+A block is as large as the pages of the largest group. States are cut into groups that fit into the block of the others,
+and so are windows where no pattern has several page sizes.
 """
 
 from collections import defaultdict
@@ -24,14 +24,13 @@ def are_packed(layers: Mapping[str, KVCacheSpec]) -> bool:
 def packed_groups(layers: Mapping[str, KVCacheSpec]) -> list[Group]:
     """The groups, in vLLM's order."""
     buckets = _buckets(layers)
-    patterns = [bucket for bucket in buckets if bucket.has_pattern]
-    fewest = max((bucket.num_repeats for bucket in patterns if len(bucket.by_page) > 1), default=0)
-    if fewest:
-        repeats = _least_padded([bucket.num_repeats for bucket in patterns], fewest)
-        counts = [ceil_div(bucket.num_repeats, repeats) if bucket.has_pattern else 1 for bucket in buckets]
-    else:
-        counts = _counts_that_fit(buckets)
-    return [group for bucket, count in zip(buckets, counts, strict=True) for group in bucket.cut(count)]
+    repeats = _repeats_per_group(buckets)
+    counts = [ceil_div(bucket.num_repeats, repeats) if repeats and bucket.has_pattern else 1 for bucket in buckets]
+    return [
+        group
+        for bucket, count in zip(buckets, _counts_that_fit(buckets, counts, cuts_windows=not repeats), strict=True)
+        for group in bucket.cut(count)
+    ]
 
 
 class _Bucket:
@@ -56,9 +55,8 @@ class _Bucket:
     def num_repeats(self) -> int:
         return max(len(names) for names in self.by_page.values())
 
-    @property
-    def can_shrink(self) -> bool:
-        return self.has_pattern and isinstance(next(iter(self.layers.values())), SlidingWindowSpec | MambaSpec)
+    def has_only(self, kind: type[KVCacheSpec]) -> bool:
+        return all(isinstance(spec, kind) for spec in self.layers.values())
 
     def cut(self, count: int) -> list[Group]:
         """So many groups, of every `count`-th repeat each."""
@@ -88,16 +86,31 @@ def _buckets(layers: Mapping[str, KVCacheSpec]) -> list[_Bucket]:
     return [_Bucket(bucket) for bucket in buckets]
 
 
+def _repeats_per_group(buckets: Sequence[_Bucket]) -> int:
+    """Of buckets with a pattern; 0 where no pattern has several page sizes."""
+    repeats = [bucket.num_repeats for bucket in buckets if bucket.has_pattern]
+    least = max((bucket.num_repeats for bucket in buckets if bucket.has_pattern and len(bucket.by_page) > 1), default=0)
+    return _least_padded(repeats, least) if least else 0
+
+
 def _least_padded(numbers: Sequence[int], least: int) -> int:
     """The length, at least `least`, for which the fewest are missing when each number is cut into groups as long; the
     largest of equal ones."""
     return min(range(least, max(numbers) + 1), key=lambda length: (sum(-n % length for n in numbers), -length))
 
 
-def _counts_that_fit(buckets: Sequence[_Bucket]) -> list[int]:
-    """How many groups each bucket is cut into where windows and states may not widen the block."""
-    block = max(bucket.bytes_of_widest(len(bucket.layers) if bucket.can_shrink else 1) for bucket in buckets)
-    return [
-        ceil_div(len(bucket.layers), max(1, block // max(bucket.by_page))) if bucket.can_shrink else 1
+def _counts_that_fit(buckets: Sequence[_Bucket], counts: Sequence[int], *, cuts_windows: bool) -> list[int]:
+    """How many groups each bucket is cut into, so that states, and windows if they are cut too, do not widen the
+    block."""
+    are_cut = [
+        bucket.has_pattern and (bucket.has_only(MambaSpec) or (cuts_windows and bucket.has_only(SlidingWindowSpec)))
         for bucket in buckets
+    ]
+    block = max(
+        bucket.bytes_of_widest(len(bucket.layers) if is_cut else count)
+        for bucket, count, is_cut in zip(buckets, counts, are_cut, strict=True)
+    )
+    return [
+        max(count, ceil_div(len(bucket.layers), max(1, block // max(bucket.by_page)))) if is_cut else count
+        for bucket, count, is_cut in zip(buckets, counts, are_cut, strict=True)
     ]
