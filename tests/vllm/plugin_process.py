@@ -63,9 +63,9 @@ def play_with(path: str, scenario: str, **arguments: Any) -> dict[str, Any]:
     return play_script("plugin_engine.py", scenario, arguments, os.pathsep.join((path, os.environ["PYTHONPATH"])))
 
 
-def play_deepseek_v4(scenario: str, **arguments: Any) -> dict[str, Any]:
-    """In a new interpreter too, since vLLM finds another Triton there."""
-    return play_script("deepseek_v4_engine.py", scenario, arguments, os.environ["PYTHONPATH"])
+def play_interpreted(scenario: str, **arguments: Any) -> dict[str, Any]:
+    """As `play`, in a new interpreter, where vLLM finds another Triton."""
+    return play_script("interpreted_engine.py", scenario, arguments, os.environ["PYTHONPATH"])
 
 
 def play_script(script: str, scenario: str, arguments: dict[str, Any], path: str) -> dict[str, Any]:

@@ -112,6 +112,32 @@ def tiny_config(family: str) -> transformers.PretrainedConfig:
     raise ValueError(family)
 
 
+_MAMBA2 = {
+    **_COMMON,
+    "hidden_size": 128,
+    "intermediate_size": 256,
+    "mamba_n_heads": 8,
+    "mamba_d_head": 32,
+    "mamba_d_state": 16,
+    "mamba_n_groups": 1,
+}
+
+
+def tiny_mamba2_config(family: str) -> transformers.PretrainedConfig:
+    """Mamba 2 beside attention: in one layer (Falcon-H1), or in layers of their own."""
+    if family == "falcon_h1":
+        return transformers.FalconH1Config(**_MAMBA2, num_hidden_layers=3, mamba_d_ssm=256)
+    return transformers.GraniteMoeHybridConfig(
+        **_MAMBA2,
+        num_hidden_layers=4,
+        layer_types=["mamba", "mamba", "attention", "mamba"],
+        num_local_experts=0,
+        num_experts_per_tok=0,
+        shared_intermediate_size=128,
+        position_embedding_type="rope",
+    )
+
+
 def make_adapter(folder: Path, seed: int) -> Path:
     """A LoRA of the tiny Llama, strong enough to change every answer."""
     config = tiny_config("llama")
@@ -131,7 +157,8 @@ def make_adapter(folder: Path, seed: int) -> Path:
 
 def make_model(family: str, folder: Path, seed: int = 0) -> Path:
     torch.manual_seed(seed)
-    model = transformers.AutoModelForCausalLM.from_config(tiny_config(family), dtype=torch.float32)
+    config = tiny_mamba2_config(family) if family in ("falcon_h1", "granite4") else tiny_config(family)
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     _with_large_weights(model).save_pretrained(folder)
     make_tokenizer().save_pretrained(folder)
     return folder

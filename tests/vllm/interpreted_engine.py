@@ -1,0 +1,68 @@
+"""A real vLLM engine whose kernels are Triton's, interpreted, with and without the plug-in: each scenario in a process.
+
+    interpreted_engine.py SCENARIO '{"model": ..., "transfer": ..., "lengths": [280, 286]}'
+
+The interpreter is slow, so prompts are short. All have their first block in common.
+"""
+
+import json
+import sys
+from collections import defaultdict
+from typing import Any
+
+from interpreted_triton import take_scans_of_gpus  # before vLLM
+from plugin_serving import Offloading, generate_each, start, tokens
+from vllm.models.deepseek_v4.cpu import cpu_mla
+
+COMMON_TOKENS = 256
+ANSWER_TOKENS = 8
+
+
+def make_prompts(lengths: list[int]) -> list[list[int]]:
+    common = tokens(COMMON_TOKENS, 1)
+    return [common + tokens(length - COMMON_TOKENS, length) for length in lengths]
+
+
+def scenario_computes(model: str, lengths: list[int]) -> dict[str, Any]:
+    """Without caches."""
+    llm = start(model, None, enable_prefix_caching=False)
+    return {"computed": generate_each(llm, make_prompts(lengths), ANSWER_TOKENS)}
+
+
+def scenario_loads(model: str, transfer: dict[str, Any], lengths: list[int]) -> dict[str, Any]:
+    """Computed, from memory, from disk, and from memory full of zeros."""
+    llm, prompts = start(model, transfer), make_prompts(lengths)
+    below = Offloading(llm)
+    report = {"first": generate_each(llm, prompts, ANSWER_TOKENS)}
+    below.forget_device()
+    report["memory"] = generate_each(llm, prompts, ANSWER_TOKENS)
+    below.settle()
+    below.lose_memory()
+    below.forget_device()
+    report["disk"] = generate_each(llm, prompts, ANSWER_TOKENS)
+    below.forget_device()
+    below.spoil_memory()
+    report["zeros"] = generate_each(llm, prompts, ANSWER_TOKENS)
+    below.adapter.shutdown()
+    return report
+
+
+def scenario_again(model: str, transfer: dict[str, Any], lengths: list[int]) -> dict[str, Any]:
+    """The next process, which finds what the first left on disk."""
+    llm = start(model, transfer)
+    report = {"disk": generate_each(llm, make_prompts(lengths), ANSWER_TOKENS)}
+    Offloading(llm).adapter.shutdown()
+    return report
+
+
+def find_no_tile_schedules(builder: object, num_decode_tokens: int) -> dict[str, None]:
+    """There are none on a CPU. vLLM 0.32 forgets two kinds of DeepSeek V4's layers."""
+    return defaultdict(lambda: None)
+
+
+SCENARIOS = {"computes": scenario_computes, "loads": scenario_loads, "again": scenario_again}
+
+if __name__ == "__main__":
+    take_scans_of_gpus()
+    cpu_mla.DeepseekV4CPUSparseSWAMetadataBuilder.build_tile_scheduler = find_no_tile_schedules
+    print("KNOWN", json.dumps(SCENARIOS[sys.argv[1]](**json.loads(sys.argv[2]))))

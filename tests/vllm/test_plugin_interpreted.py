@@ -1,0 +1,45 @@
+"""What the plug-in loads is what was computed, for models whose kernels are Triton's: DeepSeek V4, and Mamba 2."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deepseek_v4_model import make_deepseek_v4
+from plugin_process import make_model, play_interpreted as play, transfer_config
+
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
+
+
+def transfer_to(folder: Path) -> dict[str, Any]:
+    return transfer_config(memory="64MiB", disk=str(folder / "disk"), disk_size="256MiB", digests=str(folder))
+
+
+def test_deepseek_v4(tmp_path: Path) -> None:
+    """Windows, compressed records, indexers and compressors, in blocks of 4 to 256 tokens. vLLM has no prefix cache of
+    its own for it on most CPUs, so the second prompt is the first that resumes."""
+    model, transfer, lengths = str(make_deepseek_v4(tmp_path / "model")), transfer_to(tmp_path), [280, 286]
+    computed, cached = play("computes", model=model, lengths=lengths)["computed"]
+    assert cached == [0, 0]
+    seen = play("loads", model=model, transfer=transfer, lengths=lengths)
+    assert seen["first"] == [computed, [0, 256]]
+    assert seen["memory"] == seen["disk"] == [computed, [256, 256]]
+    assert_wrong(seen["zeros"], computed)
+    assert play("again", model=model, transfer=transfer, lengths=lengths)["disk"] == [computed, [256, 256]]
+
+
+@pytest.mark.parametrize("family", ["falcon_h1", "granite4"])
+def test_mamba2_beside_attention(family: str, tmp_path: Path) -> None:
+    """In one layer, and in layers of their own."""
+    model = make_model(family, tmp_path / "model")
+    seen = play("loads", model=model, transfer=transfer_to(tmp_path), lengths=[300])
+    computed, cached = seen["first"]
+    assert cached == [0]
+    assert seen["memory"] == seen["disk"] == [computed, [256]]
+    assert_wrong(seen["zeros"], computed)
+
+
+def assert_wrong(zeros: tuple[list[list[int]], list[int]], computed: list[list[int]]) -> None:
+    """So the right answers came from the bytes that were loaded."""
+    answers, cached = zeros
+    assert cached == [256] * len(answers)
+    assert all(answer != right for answer, right in zip(answers, computed, strict=True))
