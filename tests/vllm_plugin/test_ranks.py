@@ -6,7 +6,7 @@ import time
 import msgspec
 import pytest
 
-from octavo.errors import OffloadError
+from octavo.errors import InputError, OffloadError
 from octavo.host import Segment, SlotPlan
 from octavo.vllm_plugin import ranks
 from octavo.vllm_plugin.ranks import (
@@ -48,25 +48,55 @@ def report(rank=0, process=None, group=GROUP):
 def test_all_ranks_in_order_and_nothing_stays(folder):
     name = shared_name("engine")
     for rank in (1, 0):
-        leave_report(name, report(rank, process=7))
+        leave_report(name, report(rank, process=NO_PROCESS))
         leave_report(name, report(rank))
     assert take_reports(name, 2) == [report(0), report(1)]
     assert list(folder.iterdir()) == []
 
 
 def test_word_of_what_was_loaded_is_taken_once(folder):
-    assert take_loaded("vllm-x") == []
+    ours = [os.getpid()]
+    assert take_loaded("vllm-x", ours) == []
     for what in Loaded:
         for rank in (0, 1):
             tell_loaded("vllm-x", report(rank), what)
-        assert take_loaded("vllm-x") == [what]
-        assert take_loaded("vllm-x") == []
+        assert take_loaded("vllm-x", ours) == [what]
+        assert take_loaded("vllm-x", ours) == []
     for what in Loaded:
-        tell_loaded("vllm-x", report(process=NO_PROCESS), what)
+        tell_loaded("vllm-x", report(), what)
     leave_report("vllm-x", report(0))
     take_reports("vllm-x", 1)
-    assert take_loaded("vllm-x") == []  # it was of an engine before
+    assert take_loaded("vllm-x", ours) == []  # it was of an engine before
     assert list(folder.iterdir()) == []
+
+
+def test_all_ranks_leave_the_same_word(folder):
+    ranks_of = [os.getpid(), NO_PROCESS]
+    for process in ranks_of:
+        tell_loaded("vllm-x", report(process=process), Loaded.WEIGHTS)
+    assert take_loaded("vllm-x", ranks_of) == [Loaded.WEIGHTS]
+    assert list(folder.iterdir()) == []
+
+
+class TestTwoEnginesOfOneName:
+    def test_none_takes_the_others_word(self, folder):
+        tell_loaded("vllm-x", report(), Loaded.WEIGHTS)
+        assert take_loaded("vllm-x", [NO_PROCESS]) == []
+        assert take_loaded("vllm-x", [os.getpid()]) == [Loaded.WEIGHTS]
+
+    def test_a_report_of_the_other_is_not_replaced(self, folder):
+        leave_report("vllm-x", report(process=os.getppid()))
+        with pytest.raises(InputError, match="the same engine_id"):
+            leave_report("vllm-x", report())
+        assert take_reports("vllm-x", 1) == [report(process=os.getppid())]
+
+    def test_the_second_is_told_why_it_does_not_start(self, folder):
+        held = Segment.create(str(folder / "octavo-vllm-x"), SlotPlan(num_slots=1, slot_bytes=4096))
+        leave_report("vllm-x", report())
+        with pytest.raises(InputError, match="the same engine_id"):
+            take_reports("vllm-x", 1)
+        assert list(folder.iterdir()) == [held.path]
+        held.close()
 
 
 def test_engines_do_not_meet():

@@ -2,11 +2,12 @@
 
 vLLM makes the workers first and tells the scheduler little about them. So each rank leaves a report in /dev/shm beside
 the arena's segment, under the engine's name, and the scheduler takes all of them. What dead processes left is removed.
+A person may give several engines one id, and so one name: none takes what another's ranks leave.
 """
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from enum import Enum
 from hashlib import sha256
@@ -14,12 +15,16 @@ from pathlib import Path
 
 import msgspec
 
-from octavo.errors import MALFORMED, OffloadError
+from octavo.errors import MALFORMED, InputError, OffloadError
 from octavo.host import YOUNGEST_S, find_old, is_unlocked, segment_path
 
 _PREFIX = "vllm-"
 _WAIT_S = 5.0
 _LOOK_EVERY_S = 0.05
+SAME_NAME = (
+    "another engine on this machine has the same engine_id, by which the processes of an engine find each other: leave "
+    "engine_id out of --kv-transfer-config, or give each engine its own"
+)
 
 
 class Loaded(Enum):
@@ -122,29 +127,35 @@ def process_started_ns() -> int:
 
 
 def shared_name(engine_id: str) -> str:
-    """The name of the shared files of one engine's processes: different for each engine on a machine."""
+    """The name of the shared files of one engine's processes. Unless somebody says otherwise, vLLM gives each engine an
+    id of its own."""
     return _PREFIX + sha256(engine_id.encode()).hexdigest()[:24]
 
 
 def leave_report(name: str, report: RankReport) -> None:
-    """Leaves a report for the engine's scheduler. It replaces the report of an earlier engine."""
-    _write(_report_path(name, report.rank), report)
+    """Leaves a report for the engine's scheduler. It replaces the report of an earlier engine. InputError if there is
+    one of another engine that has not started yet."""
+    path = _report_path(name, report.rank)
+    if path.exists() and not _is_abandoned(path) and _read(path).process != report.process:
+        raise InputError(SAME_NAME)
+    _write(path, report)
 
 
 def tell_loaded(name: str, report: RankReport, what: Loaded) -> None:
     """Leaves word for the engine's scheduler that something is loaded into the running engine. It is a rank's report
     once more, so that it is removed like one."""
-    path = _loaded_path(name, what)
+    path = _loaded_path(name, report.process, what)
     if not path.exists():
         _write(path, report)
 
 
-def take_loaded(name: str) -> list[Loaded]:
-    """Of what a rank has left such word since the last call. All ranks leave the same."""
-    loaded = [what for what in Loaded if _loaded_path(name, what).exists()]
-    for what in loaded:
-        _loaded_path(name, what).unlink(missing_ok=True)
-    return loaded
+def take_loaded(name: str, processes: Iterable[int]) -> list[Loaded]:
+    """Of what the ranks in these processes have left such word since the last call. All ranks of an engine leave the
+    same."""
+    left = [(what, path) for pid in processes for what in Loaded if (path := _loaded_path(name, pid, what)).exists()]
+    for _, path in left:
+        path.unlink(missing_ok=True)
+    return list(dict.fromkeys(what for what, _ in left))
 
 
 def _write(path: Path, report: RankReport) -> None:
@@ -161,10 +172,9 @@ def _write(path: Path, report: RankReport) -> None:
 
 def take_reports(name: str, num_ranks: int, wait_s: float = _WAIT_S) -> list[RankReport]:
     """The reports of all ranks, in order. vLLM starts the ranks first, so their reports are there; the wait is for
-    versions that do not."""
+    versions that do not. InputError if another engine holds the segment of this name."""
     deadline = time.monotonic() + wait_s
     paths = [_report_path(name, rank) for rank in range(num_ranks)]
-    take_loaded(name)  # of an earlier engine
     while missing := [path for path in paths if not path.exists()]:
         if time.monotonic() >= deadline:
             raise OffloadError(
@@ -176,6 +186,10 @@ def take_reports(name: str, num_ranks: int, wait_s: float = _WAIT_S) -> list[Ran
     reports = [_read(path) for path in paths]
     for path in paths:
         path.unlink()
+    take_loaded(name, [report.process for report in reports])  # of an earlier engine in these processes
+    segment = segment_path(name)
+    if segment.exists() and not is_unlocked(segment):
+        raise InputError(SAME_NAME)
     return reports
 
 
@@ -211,9 +225,9 @@ def _report_path(name: str, rank: int) -> Path:
     return path.with_name(f"{path.name}.rank{rank}")
 
 
-def _loaded_path(name: str, what: Loaded) -> Path:
+def _loaded_path(name: str, process: int, what: Loaded) -> Path:
     path = segment_path(name)
-    return path.with_name(f"{path.name}.ranks-{what.value}")
+    return path.with_name(f"{path.name}.ranks-{what.value}-{process}")
 
 
 def _read(path: Path) -> RankReport:

@@ -174,7 +174,7 @@ class OctavoOffloadingSpec(OffloadingSpec):
                 device=reports[0].device,
                 recorder=recorder,
                 misses=None if departures is None else MissLog(departures, groups, manager.media.cold_starts),
-                take_loaded=partial(take_loaded, self._name),
+                take_loaded=partial(take_loaded, self._name, [report.process for report in reports]),
             )
             to_close.pop_all()
             return octavo
