@@ -137,9 +137,9 @@ class FollowersMachine(RuleBasedStateMachine):
         self.manager._resident.drop(keys)
         self.manager._below.remove(keys)
 
-    @rule(tiers=st.booleans())
-    def reset(self, tiers):
-        self.manager.reset(tiers=tiers)
+    @rule(tiers=st.booleans(), tells_each=st.booleans())
+    def reset(self, tiers, tells_each=False):
+        self.manager.reset(tiers=tiers, tells_each=tells_each)
 
     @rule(seconds=st.sampled_from([0.0, 0.0, 0.3, 1.0, 2.5, 70.0]))
     def poll(self, seconds):

@@ -263,6 +263,21 @@ class TestChanges:
         assert not changes.media[0].removed
         assert not world.manager.take_changes().was_cleared
 
+    def test_a_reset_of_which_nobody_hears_tells_each_chunk_that_was_told(self, tiered):
+        tiered.store(wanted(0))
+        tiered.poll()
+        tiered.settle()
+        tiered.manager.take_changes()
+        tiered.store(wanted(1))
+        tiered.manager.reset(tells_each=True)
+        tiered.settle()
+        changes = tiered.manager.take_changes()
+        assert not changes.was_cleared
+        assert [(c.medium, c.removed, c.stored) for c in changes.media] == [
+            (MEMORY, [key_of(0)], []),  # of the other nobody was told
+            ("faulty", [key_of(0)], []),
+        ]
+
 
 def test_masks_have_room_for_so_many_blocks():
     """Refused before anything is sized by it: a chunk of a billion blocks took all memory to plan slots for."""

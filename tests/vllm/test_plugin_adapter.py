@@ -736,6 +736,18 @@ def test_reset_frees_what_vllm_speaks_of_no_more(engine):
     assert engine.manager.manager.status().free_slots == 8
 
 
+def test_what_a_reset_forgets_is_told(engine):
+    """vLLM's device tells of a clear only if no request holds pages, and the reset of what is below succeeds anyway."""
+    context, keys = engine.request("a", 2)
+    engine.store(context, keys)
+    engine.settle()
+    list(engine.manager.take_events())
+    engine.manager.reset_cache()
+    engine.settle()
+    events = [(e.medium.value, e.ownership, e.removed, e.keys) for e in engine.manager.take_events()]
+    assert events == [("CPU", None, True, keys), ("STORAGE", "faulty", True, keys)]
+
+
 def test_who_is_served_at_a_reset_stores_no_more(engine):
     """vLLM would store what lies now where their windows once were."""
     context, keys = engine.request("a", 3)

@@ -152,14 +152,19 @@ class ResidentChunks:
 
     # ---- all of it ----------------------------------------------------------------------------------------------
 
-    def clear(self, heads_being_written: Iterable[Slot], heads_being_read: Iterable[Slot]) -> None:
+    def clear(
+        self, heads_being_written: Iterable[Slot], heads_being_read: Iterable[Slot], *, tells_each: bool = False
+    ) -> None:
         """Forgets every chunk. A slot that is being written or read stays taken until its writer or reader ends.
         `heads_being_read` names a chunk once for each reader. All other readers have given up, and do not call
-        `remove_readers`."""
+        `remove_readers`. With `tells_each` the changes name all chunks, and no clear."""
         readers = Counter(heads_being_read)
         self._orphans = set(readers)
-        if self.changes is not None:
+        if self.changes is not None and not tells_each:
             self.changes.cleared()
+        elif self.changes is not None:
+            keys = list(map(OffloadKey, self.index))
+            self._tell_removed(keys, self.index.find(keys))
         self.discards.add(self.index.shards)
         self.discards.add(self._policy.clear())
         self.index = ShardedDict(NO_CHUNK)

@@ -232,10 +232,11 @@ class LowerTier:
 
     # ---- all of it ----------------------------------------------------------------------------------------------
 
-    def reset(self) -> None:
-        """Forgets everything, now or as soon as the tier answers."""
+    def reset(self, *, tells_each: bool = False) -> None:
+        """Forgets everything, now or as soon as the tier answers. `tells_each`: its followers hear of no clear, but of
+        each chunk that went."""
         self._unreadable.clear()
-        if self._told is not None:
+        if self._told is not None and not tells_each:
             self._told.clear()
         self._owes_reset = True
         self._make_up()

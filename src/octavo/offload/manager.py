@@ -120,9 +120,6 @@ class OffloadingManager:
         in memory, on its way there, or on the first tier that has it."""
         return self._finder.held_blocks(keys)
 
-    def keys_in_memory(self) -> list[OffloadKey]:
-        return list(map(OffloadKey, self._resident.index))
-
     @property
     def logs_changes(self) -> bool:
         """Whether `take_changes` has something to say."""
@@ -317,9 +314,10 @@ class OffloadingManager:
 
     # ---- all of it ----------------------------------------------------------------------------------------------
 
-    def reset(self, *, tiers: bool = True) -> None:
+    def reset(self, *, tiers: bool = True, tells_each: bool = False) -> None:
         """Forgets everything in memory, and on the tiers below unless they are spared. Jobs under way only free their
-        slots when they are completed. The content of spared tiers is told anew."""
+        slots when they are completed. The content of spared tiers is told anew. With `tells_each` the changes name all
+        chunks that went: then nobody needs to hear of the clear itself."""
         self._jobs.begin_generation()
         self._below.clear_writes()
         self._resident.discards.add(self._promotions.clear())
@@ -334,12 +332,13 @@ class OffloadingManager:
                 *self._jobs.heads_being_loaded,
                 *(head for lower in self._below.lowers for head in lower.quarantined_heads),
             ],
+            tells_each=tells_each,
         )
         if not tiers:
             self.tell_all()
             return
         for lower in self._below.lowers:
-            lower.reset()
+            lower.reset(tells_each=tells_each)
 
     def is_reset_durable(self) -> bool:
         """Whether no process, now or later, finds what a `reset` forgot. `poll` brings that about."""

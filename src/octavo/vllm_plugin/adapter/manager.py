@@ -289,9 +289,8 @@ class OctavoManager(OffloadingManager):
     # ---- the rest -----------------------------------------------------------------------------------------------
 
     def take_events(self) -> Iterator[OffloadingEvent]:
-        """The changes since the last step. A clear of everything is left out, since the device's pool tells it."""
-        if forgotten := self._weights.take_forgotten():
-            yield _event(MEMORY, forgotten, removed=True)
+        """The changes since the last step. What a reset forgot is named chunk by chunk: the device's pool tells of a
+        clear only if no request held pages."""
         for medium in self.manager.take_changes().media:
             for keys, removed in ((medium.removed, True), (medium.stored, False)):
                 if keys:
@@ -306,7 +305,7 @@ class OctavoManager(OffloadingManager):
         are preempted by the reset, begin anew, and are looked up first."""
         for state in self._alive:
             state.may_store = False
-        self.manager.reset()
+        self.manager.reset(tells_each=True)
         self.transfers.stop()
         if not _TELLS_OF_FLUSH:
             self.transfers.end_stopped()

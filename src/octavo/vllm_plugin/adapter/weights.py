@@ -9,7 +9,6 @@ from typing import Any
 
 from vllm.lora.utils import get_adapter_absolute_path
 
-from octavo.chunks import OffloadKey
 from octavo.errors import OctavoError
 from octavo.namespace import stamp_weights
 from octavo.offload import OffloadingManager
@@ -34,7 +33,6 @@ class LoadedWeights:
     def __init__(self, manager: OffloadingManager, take_loaded: Callable[[], Collection[Loaded]]) -> None:
         """`take_loaded`: what was loaded into the engine since the last call."""
         self._manager, self._take_loaded = manager, take_loaded
-        self._forgotten: list[OffloadKey] = []
         self.are_others = False
         """Whether they are no longer those that name what lies below memory."""
 
@@ -44,13 +42,11 @@ class LoadedWeights:
         loaded = self._take_loaded()
         if not loaded:
             return
-        if self._manager.logs_changes:
-            self._forgotten += self._manager.keys_in_memory()
         are_others = Loaded.WEIGHTS in loaded
         for state in alive:
             if are_others or state.may_have_adapter:
                 state.may_store, state.is_confined = False, True
-        self._manager.reset(tiers=False)
+        self._manager.reset(tiers=False, tells_each=True)
         if not are_others:
             return
         if not self.are_others and len(self._manager.media.names) > 1:
@@ -59,11 +55,6 @@ class LoadedWeights:
                 "lies below is of the weights with which it began: start it again with the new ones"
             )
         self.are_others = True
-
-    def take_forgotten(self) -> list[OffloadKey]:
-        """The chunks that memory had, of which nobody was told yet that they are gone."""
-        forgotten, self._forgotten = self._forgotten, []
-        return forgotten
 
 
 def watch_weights(frame: FrameType | None, tell: Callable[[Loaded], None]) -> bool:
