@@ -39,6 +39,7 @@ from rigs.slow_to_answer import SlowToAnswer
 with warnings.catch_warnings():  # torch's, while vLLM is imported
     warnings.simplefilter("ignore")
     pytest.importorskip("vllm", reason="needs vLLM: make test-vllm")
+    from vllm.distributed.kv_events import AllBlocksCleared
     from vllm.v1.kv_offload.base import (
         GPULoadStoreSpec,
         LookupResult,
@@ -746,6 +747,17 @@ def test_what_a_reset_forgets_is_told(engine):
     engine.settle()
     events = [(e.medium.value, e.ownership, e.removed, e.keys) for e in engine.manager.take_events()]
     assert events == [("CPU", None, True, keys), ("STORAGE", "faulty", True, keys)]
+
+
+def test_what_is_here_is_told_anew_after_a_clear_of_the_device(engine):
+    context, keys = engine.request("a", 2)
+    engine.store(context, keys)
+    engine.settle()
+    list(engine.manager.take_events())
+    for device, told in (([], []), ([AllBlocksCleared()], [("CPU", False), ("STORAGE", False)])):
+        events = list(device)  # so does vLLM's scheduler collect them
+        events.extend(engine.manager.take_events())
+        assert [(event.medium.value, event.removed) for event in events[len(device) :] if event.keys == keys] == told
 
 
 def test_who_is_served_at_a_reset_stores_no_more(engine):

@@ -16,10 +16,12 @@ import math
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
+from types import FrameType
 from typing import Any
 from weakref import WeakSet
 
 import msgspec
+from vllm.distributed.kv_events import AllBlocksCleared
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import OffloadingConnectorStats
 from vllm.v1.kv_offload.base import (
     Locality,
@@ -290,7 +292,10 @@ class OctavoManager(OffloadingManager):
 
     def take_events(self) -> Iterator[OffloadingEvent]:
         """The changes since the last step. What a reset forgot is named chunk by chunk: the device's pool tells of a
-        clear only if no request held pages."""
+        clear only if no request held pages. After such a clear all that is here is told anew, since followers cannot
+        know that it was the device's alone."""
+        if self.manager.logs_changes and _tells_of_clear(sys._getframe(1)):  # noqa: SLF001 - vLLM says it nowhere else
+            self.manager.tell_all()
         for medium in self.manager.take_changes().media:
             for keys, removed in ((medium.removed, True), (medium.stored, False)):
                 if keys:
@@ -365,6 +370,17 @@ class OctavoManager(OffloadingManager):
 
 def _waits_with_pages(state: RequestState) -> bool:
     return state.waits_with_pages
+
+
+def _tells_of_clear(caller: FrameType | None) -> bool:
+    """Whether the device's events of this step have a clear. vLLM's scheduler collects both in its variable `events`.
+    False if there is none."""
+    while caller is not None:
+        events = caller.f_locals.get("events")
+        if isinstance(events, list):
+            return any(isinstance(event, AllBlocksCleared) for event in events)
+        caller = caller.f_back
+    return False
 
 
 def _event(medium: str, keys: Sequence[Key], *, removed: bool) -> OffloadingEvent:
