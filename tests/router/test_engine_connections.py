@@ -5,6 +5,7 @@ import gc
 import math
 import re
 import ssl
+import warnings
 import weakref
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import count
@@ -34,6 +35,7 @@ class Engine:
         self.holds_back = False
         self.hangs_up = False
         """Whether it ends each connection after an answer."""
+        self.head = ANSWER
         self.adds = b""
         """Bytes after each answer, in the same packet."""
         self.most_answers = math.inf
@@ -61,7 +63,7 @@ class Engine:
         await self.waits_for.wait()
         if number >= self.most_answers:
             return False
-        writer.write(ANSWER + (b"" if self.holds_back else b"ok") + self.adds)
+        writer.write(self.head + (b"" if self.holds_back else b"ok") + self.adds)
         await writer.drain()
         return not self.hangs_up
 
@@ -151,6 +153,19 @@ def test_what_comes_after_an_answer_is_not_the_answer_to_the_next_request():
                 assert engine.num_opened == number + 1
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("place", [b"mailto:x", b"http://xn--/", b"javascript:1", b"/elsewhere"])
+def test_where_an_engine_sends_others_to_is_not_even_read(place):
+    async def run():
+        async with engine_and_client() as (engine, client):
+            cookie = b"set-cookie: a=b; expires=Wed, 21 Fct 2015 07:28:00 GMT; version=1\r\n"
+            engine.head = b"HTTP/1.1 302 Found\r\nlocation: " + place + b"\r\n" + cookie + ANSWER.partition(b"\r\n")[2]
+            answer = await client.get("/")
+            assert (answer.status_code, answer.content, answer.next_request) == (302, b"ok", None)
+
+    with warnings.catch_warnings(action="error"):  # as Python does of cookies that it cannot read
+        asyncio.run(run())
 
 
 def test_a_connection_that_is_closed_while_a_request_is_on_its_way_costs_no_request():

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import logging
 import time
+from http import HTTPStatus
 
 import httpx
 import msgspec
@@ -248,6 +249,37 @@ def test_an_answer_that_never_ends_is_read_no_further():
 
     line = asyncio.run(problem_of(lambda _: httpx.Response(200, content=endless())))
     assert line == f"engine {ENGINE} is lost: GET /engine: its answer exceeds 16,777,216 bytes"
+
+
+@pytest.mark.parametrize("path", ["/engine", "/load"])
+def test_what_nobody_foresaw_of_one_engine_ends_no_other_ones_following(path, monkeypatch, caplog):
+    """It did: each engine stayed as it was last known, and a lost one did not come back."""
+    monkeypatch.setattr("octavo.router.fleet.HEALTH_INTERVAL_S", 0)
+    bad, good = "10.0.0.5:8000", "10.0.0.6:8000"
+    is_told, is_asked = asyncio.Event(), asyncio.Event()
+
+    def answer(request):
+        if request.url.netloc.decode() == bad and request.url.path == path:
+            is_told.set()
+            raise RuntimeError("nobody foresaw this")
+        if is_told.is_set() and request.url.netloc.decode() == good and "foresaw this" in fleet.members[bad].lost:
+            is_asked.set()
+        status = HTTPStatus.NOT_FOUND if request.url.path == "/load" else HTTPStatus.OK
+        return httpx.Response(status, content=msgspec.json.encode(facts_of("m")))
+
+    async def run():
+        nonlocal fleet
+        async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
+            fleet = Fleet(EngineAddress.parse_all([f"http://{bad}", f"http://{good}"]), client)
+            running, waiting = asyncio.create_task(fleet.run()), asyncio.create_task(is_asked.wait())
+            await asyncio.wait([running, waiting], return_when=asyncio.FIRST_COMPLETED)
+            assert not running.done()
+            running.cancel()
+            await asyncio.wait([running])
+
+    fleet = None
+    asyncio.run(run())
+    assert len([record for record in caplog.records if record.exc_info]) == 1
 
 
 @pytest.mark.parametrize("name", ["api_key", "operator_api_key", "engine_api_key"])

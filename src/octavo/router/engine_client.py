@@ -1,10 +1,9 @@
 """`open_engine_client`: the HTTP client that asks a fleet's engines.
 
-It asks for all clients of a router, so it keeps no cookies: one client's would go to the engine with the next one's
-request. Answers are handed on as they come, so it asks for none that is compressed.
+It asks for all clients of a router, so it keeps no cookies and follows no redirects. Answers are handed on as they
+come, so it asks for none that is compressed.
 """
 
-from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
 
 import httpx
@@ -20,7 +19,6 @@ def open_engine_client() -> httpx.AsyncClient:
         timeout=httpx.Timeout(None, connect=_CONNECT_TIMEOUT_S),
         transport=EngineConnections(),
         headers={"accept-encoding": "identity"},
-        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
         trust_env=False,
     )
 

@@ -29,6 +29,10 @@ _KEPT_ALIVE = [
     if hasattr(socket, name)  # not all are on all systems
 ]
 """A connection whose machine has gone breaks off after 30 s of silence. It would stay for ever."""
+_NOT_READ = ("location", "set-cookie")
+"""Headers of answers that httpx would act on by itself. A router follows no redirect, and some of them (`mailto:x`)
+httpx cannot even read: it raises an error that is no httpx.HTTPError. One client's cookie would go to the engine with
+the next one's request."""
 _NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """Of a connection that needs none: it costs no look for certificates."""
 _Place: TypeAlias = tuple[bytes, bytes, int | None]
@@ -86,6 +90,8 @@ class EngineConnections(httpx.AsyncBaseTransport):
             await self._give_up(connection)
             raise
         assert isinstance(answer.stream, httpx.AsyncByteStream)
+        for name in _NOT_READ:
+            answer.headers.pop(name, None)
         answer.stream = _Answer(
             answer.stream,
             forget=lambda: _forget_stream(answer),

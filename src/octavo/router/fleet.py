@@ -250,11 +250,27 @@ class Fleet:
         self.members[name].drain(is_draining=is_draining)
 
     async def _follow(self, member: Member) -> None:
+        """What nobody foresaw of one engine ends what is known of it, and no other engine's following."""
+        told = ""
+        while True:
+            try:
+                await self._look_after(member)
+            except Exception as error:
+                if repr(error) != told:
+                    told = repr(error)
+                    _logger.exception("engine %s: following it has failed", member.name)
+                self._indexes.forget(member)
+                member.facts = None
+                member.lose(f"following it has failed: {error!r}")
+            await asyncio.sleep(HEALTH_INTERVAL_S)
+
+    async def _look_after(self, member: Member) -> None:
         """While an engine cannot be reached, its blocks stay known: its events will say if they are gone."""
         clock = asyncio.get_running_loop().time
         async with _Reading() as reading:
             names_are_from = clock()
             while True:
+                reading.check()
                 if member.is_reachable and not member.has_begun_anew:
                     await self._ask_health(member)
                     if member.is_reachable and clock() >= names_are_from + NAMES_INTERVAL_S:
@@ -377,6 +393,11 @@ class _Reading:
 
     def start(self, work: Coroutine[None, None, None]) -> None:
         self._task = asyncio.create_task(work)
+
+    def check(self) -> None:
+        """Raises the error that has ended it."""
+        if self._task is not None and self._task.done():
+            self._task.result()
 
     async def stop(self) -> None:
         if self._task is not None:
