@@ -5,6 +5,8 @@ import errno
 import logging
 import time
 from http import HTTPStatus
+from itertools import pairwise
+from random import Random
 
 import httpx
 import msgspec
@@ -14,7 +16,7 @@ from octavo.errors import InputError
 from octavo.events import PublishedPlan, Resync, ResyncReason, Subscriber
 from octavo.router import EngineAddress, Indexes, LearningFeed, Member, PromptReader, RouterConfig, hints_in
 from octavo.router.facts import read_models
-from octavo.router.fleet import Fleet
+from octavo.router.fleet import Fleet, pause_s
 from octavo.router.listener import listen
 from octavo.router.proxy import Proxy
 from octavo.server import ApiError, EngineFacts, Exchange
@@ -66,6 +68,16 @@ def test_the_end_of_an_engine_is_told_once_though_it_breaks_many_requests(caplog
         fleet.missed(member, reason)
     assert caplog.messages == [f"engine {ENGINE} is lost: Server disconnected without sending a response."]
     assert member.problem == "Server disconnected without sending a response."
+
+
+def test_engines_are_asked_one_after_the_other_and_many_of_them_more_rarely():
+    """Of 400 engines that were asked at one moment each second, requests waited for up to 0.3 s."""
+    random = Random(0)
+    ends = sorted(sum(pause_s(100, random) for _ in range(10)) for _ in range(100))
+    assert 0 < max(b - a for a, b in pairwise(ends)) < 0.3
+    assert ends[-1] - ends[0] > 1
+    assert pause_s(1, random) < 1.5
+    assert pause_s(1000, random) > 2.5
 
 
 def test_a_request_that_takes_long_to_end_is_ended_once(monkeypatch):
