@@ -121,6 +121,7 @@ def test_a_server_of_a_cluster_that_has_most_values_is_refused_too():
         ("unix:///nobody?decode_responses=1", "'decode_responses' is not one of its options"),
         ("redis://127.0.0.1:1/0?ssl_cert_reqs=none", "'ssl_cert_reqs' is not one of its options"),
         ("rediss://127.0.0.1:1/0?ssl_nonsense=1", "the package redis refuses its options: .*'ssl_nonsense'"),
+        ("rediss://127.0.0.1:1/0?ssl_cert_reqs=no", "the package redis refuses its options: .*Flag: no"),
         ("rediss://127.0.0.1:1/0?nonsense", "'nonsense' is not one of its options client_name.*, username, ssl_...$"),
     ],
 )

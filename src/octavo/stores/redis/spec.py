@@ -131,10 +131,13 @@ class RedisSpec(RemoteSpec):
 
 
 def _try_options(pool: Any) -> None:
-    """Makes a connection and opens nothing: ValueError for an option that the package redis does not know."""
+    """Makes a connection and opens nothing: ValueError for an option or a value that the package redis does not
+    know."""
+    from redis.exceptions import RedisError
+
     try:
         pool.connection_class(**pool.connection_kwargs)
-    except TypeError as error:
+    except (TypeError, RedisError) as error:
         raise ValueError(f"the package redis refuses its options: {error}") from None
 
 
