@@ -224,11 +224,22 @@ def test_tenants_share_the_places_of_the_ingress_and_of_each_engine(folder, monk
     assert next(r for r in routes if r.path == "/v1/completions").endpoint._admission.most_prompts == MOST_OPEN // 2
 
 
-def test_events_of_another_machine_must_be_reachable():
-    def replica(endpoint):
-        told = {"octavo": {"kv_events_endpoints": {"0": endpoint}}}
-        return SimpleNamespace(node_id="there", routing_stats=told, replica_id=SimpleNamespace(unique_id="one"))
+def replica(endpoint):
+    return replica_that_tells({"0": endpoint})
 
+
+def replica_that_tells(endpoints):
+    told = {"octavo": {"kv_events_endpoints": endpoints}}
+    return SimpleNamespace(node_id="there", routing_stats=told, replica_id=SimpleNamespace(unique_id="one"))
+
+
+@pytest.mark.parametrize("endpoints", [None, ["tcp://10.0.0.7:5557"], "tcp://10.0.0.7:5557", {"0": None}, {"0": 5557}])
+def test_a_report_of_another_machine_that_is_none_is_refused_and_not_looked_into(endpoints):
+    """Ray's router took no replica any more, and calls waited for ever."""
+    assert told_by(replica_that_tells(endpoints), "here") == {"kv_events_endpoints": endpoints}
+
+
+def test_events_of_another_machine_must_be_reachable():
     assert told_by(replica("tcp://127.0.0.1:5557"), "here") == {}
     assert told_by(replica("tcp://127.0.0.1:5557"), "there")
     assert told_by(replica("tcp://10.0.0.7:5557"), "here")

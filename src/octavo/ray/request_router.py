@@ -145,17 +145,19 @@ class OctavoRouter(RequestRouter):
 
 
 def told_by(replica: RunningReplica, here: str) -> Mapping[str, Any]:
-    """A replica's report; empty if its events stay on another machine."""
+    """A replica's report; empty if its events stay on another machine. What is no endpoint is left to be refused with
+    the rest of the report."""
     told = replica.routing_stats.get(_OURS)
     if not isinstance(told, Mapping):
         return {}
-    events = told.get("kv_events_endpoints", {})
-    if replica.node_id != here and any(map(is_local, events.values())):
+    events = told.get("kv_events_endpoints")
+    endpoints = [one for one in events.values() if isinstance(one, str)] if isinstance(events, Mapping) else []
+    if replica.node_id != here and any(map(is_local, endpoints)):
         _logger.warning(
             "replica %s takes part by its load alone: its events are at %s on another machine; publish them on all "
             "addresses there, with keys (kv_events=tcp://*:* kv_events_keys=FOLDER)",
             replica.replica_id.unique_id,
-            ", ".join(events.values()),
+            ", ".join(endpoints),
         )
         return {}
     return told
