@@ -86,11 +86,17 @@ def test_a_publisher_binds_the_port_that_it_is_given():
         {"max_queued_batches": 0},
         {"close_timeout_s": -1.0},
         {"close_timeout_s": float("nan")},
+        {"hwm": 1 << 31},
     ],
 )
 def test_impossible_configurations(values):
     with pytest.raises(InputError):
         PublisherConfig(**values)
+
+
+def test_the_most_messages_that_may_wait_are_those_of_zmq():
+    with ZmqPublisher(PublisherConfig(endpoint="tcp://127.0.0.1:0", hwm=(1 << 31) - 1)):
+        pass
 
 
 def test_a_port_beyond_the_last():

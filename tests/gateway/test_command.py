@@ -28,6 +28,16 @@ def test_it_says_where_it_is_and_ends_when_asked(number):
 
 @pytest.mark.fleet
 @needs_envoy
+def test_it_takes_as_many_open_requests_as_a_person_writes():
+    process = start_octavo("epp", "--engine", "http://127.0.0.1:9", "--port", "0", "--most-open", "9" * 30)
+    assert process.stdout.readline().startswith("Picks one of 1 engine")
+    process.terminate()
+    _, errors = process.communicate()
+    assert (process.returncode, "Traceback" in errors) == (0, False)
+
+
+@pytest.mark.fleet
+@needs_envoy
 def test_a_port_in_use_is_named():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -11,6 +11,8 @@ from octavo.events.wire import DEFAULT_LIMITS
 from octavo.settings import Count, Settings
 
 NotNegative = Annotated[int, Meta(ge=0)]
+_MOST_HWM = (1 << 31) - 1
+"""ZMQ's own bound of this number."""
 
 
 class PublisherConfig(Settings, frozen=True, kw_only=True):
@@ -31,7 +33,7 @@ class PublisherConfig(Settings, frozen=True, kw_only=True):
     bind: bool = True
     """Whether this end binds the endpoint; else it connects to a subscriber that does. The replay endpoint is always
     bound."""
-    hwm: Count = 10_000
+    hwm: Annotated[int, Meta(ge=1, le=_MOST_HWM)] = 10_000
     """Messages that wait for one subscriber. Beyond that the subscriber misses messages and sees a gap."""
     max_queued_batches: Count = 10_000
     """Batches that wait to be sent. Beyond that they are dropped, and subscribers see a gap."""

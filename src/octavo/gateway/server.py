@@ -29,6 +29,10 @@ _SPARE_STREAMS = 1024
 after the picker's health. More are refused without a word."""
 
 
+_MOST_STREAMS = (1 << 31) - 1
+"""gRPC's own bound of this number."""
+
+
 class PickerServer:
     """A picker that serves until `end`. It lives in one event loop."""
 
@@ -58,7 +62,7 @@ class PickerServer:
 
     async def serve(self, on_open: Callable[[str], None]) -> None:
         """Serves until `end`. `on_open` gets the address. Raises InputError if the address cannot be used."""
-        most_streams = self._config.most_open + _SPARE_STREAMS
+        most_streams = min(self._config.most_open + _SPARE_STREAMS, _MOST_STREAMS)
         server = grpc.aio.server(options=_options(), maximum_concurrent_rpcs=most_streams)
         external_processor_pb2_grpc.add_ExternalProcessorServicer_to_server(
             Processor(self.picker, self.admission, self._config, tenants=self._tenants), server
