@@ -33,3 +33,14 @@ def test_each_problem_is_logged_when_it_begins(member, caplog):
     member.lost = member.blind = ""
     member.lose("GET /health: no answer")
     assert len(caplog.records) == 3
+
+
+def test_an_engine_that_is_gone_is_told_once_whatever_it_was_asked(member, caplog):
+    for question in ("GET /health: ", "GET /engine: ", "", "GET /health: "):
+        member.lose(f"{question}All connection attempts failed")
+    assert member.problem == "GET /health: All connection attempts failed"
+    member.lose("GET /engine: it answers 401 Unauthorized")
+    assert [record.getMessage() for record in caplog.records] == [
+        "engine 10.0.0.5:8000 is lost: GET /health: All connection attempts failed",
+        "engine 10.0.0.5:8000 is lost: GET /engine: it answers 401 Unauthorized",
+    ]

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import math
+import re
 import time
 from dataclasses import dataclass, field
 
@@ -13,6 +14,8 @@ from octavo.router.telling import Telling
 from octavo.server import EngineFacts
 
 _logger = logging.getLogger(__name__)
+
+_QUESTION = re.compile(r"GET /\w+: ")
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -65,7 +68,8 @@ class Member:
         return self.lost or self.blind
 
     def lose(self, reason: str) -> None:
-        if reason != self.lost:
+        """The same reason for another question is no news."""
+        if _without_question(reason) != _without_question(self.lost):
             _logger.warning("engine %s is lost: %s", self.name, reason)
         self.lost = reason
 
@@ -86,3 +90,7 @@ class Member:
     @property
     def takes_requests(self) -> bool:
         return self.is_reachable and self.is_listed and not self.is_draining
+
+
+def _without_question(reason: str) -> str:
+    return _QUESTION.sub("", reason, count=1)
