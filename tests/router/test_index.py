@@ -5,9 +5,9 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from octavo.errors import InputError
-from octavo.events import AllBlocksCleared, BlockRemoved, BlockStored, GroupView
-from octavo.router import FleetIndex
-from octavo.specs import CacheDType, FullAttentionSpec, MambaSpec
+from octavo.events import AllBlocksCleared, BlockRemoved, BlockStored, GroupView, PublishedGroup, PublishedPlan
+from octavo.router import FleetIndex, Indexes
+from octavo.specs import CacheDType, CrossAttentionSpec, FullAttentionSpec, MambaSpec
 from octavo.testing import strategies
 
 HASH_BLOCK_SIZE = 4
@@ -51,7 +51,7 @@ class Fleet(RuleBasedStateMachine):
     def store(self, data, medium, ownership, with_tokens):
         group = data.draw(st.integers(0, len(self.specs)))  # one more than there are
         own = self.specs[min(group, len(self.specs) - 1)].block_size
-        size = data.draw(st.sampled_from([own, own, own, 2 * own, 0, 6]))
+        size = data.draw(st.sampled_from([own, own, own, 2 * own, HASH_BLOCK_SIZE, 0, 6]))
         start = data.draw(st.integers(0, PROMPT_BLOCKS))
         stop = data.draw(st.integers(0, PROMPT_BLOCKS))
         ratio = max(1, (size or own) // HASH_BLOCK_SIZE)
@@ -227,6 +227,21 @@ class Expecting(RuleBasedStateMachine):
 
 
 TestExpecting = Expecting.TestCase
+
+
+def test_a_part_of_an_encoders_block_is_dropped_and_no_prompt_is_at_fault():
+    """An encoder's blocks are hashed whole, so no hash names a part of one. The next prompt's look-up failed."""
+    index = FleetIndex([FULL, CrossAttentionSpec(block_size=8, num_kv_heads=1, head_size=8)], hash_block_size=4)
+    index.add_engine("a")
+    index.apply("a", [Fleet.stored(HASHES[:2], 1, 4, "GPU", None, True)])
+    assert index.read(HASHES, 17).resumes == {}
+    assert index.num_dropped_events("a") == 1
+
+
+def test_a_plan_whose_blocks_do_not_fit_is_refused_as_a_peers_mistake():
+    plan = PublishedPlan(hash_block_size=16, groups=[PublishedGroup(kind="full_attention", block_size=24)])
+    with pytest.raises(InputError, match=r"block_size = 24 .* hash_block_size = 16"):
+        Indexes().find(plan, algorithm="sha256_cbor", seed="")
 
 
 def test_a_prompt_that_is_answered_late_takes_nothing_from_a_later_one():

@@ -235,12 +235,12 @@ class HeldBlocks:
 
     def _store(self, holder: Holder, event: BlockStored) -> None:
         group = self._group_of(holder, event)
-        if group is None:
+        if group is None or event.group_idx is None:
             return
         if event.block_size == 0:  # maybe a chunk of an unknown size, whose last block is there at least
             holder.is_complete = False
         block_size = event.block_size or group.block_size
-        if block_size % self.hash_block_size or not group.can_take(block_size):
+        if block_size % self._size_of_hashed(event.group_idx) or not group.can_take(block_size):
             self._drop(holder)
             return
         is_counted = event.medium != MEDIUM_GPU and bool(event.token_ids)  # vLLM's self-describing form

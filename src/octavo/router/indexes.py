@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from octavo.errors import BlockSizeError, InputError
 from octavo.events import ExternalHash, PublishedPlan, external_hashes
 from octavo.hashing import BlockHasher, RequestIdentity
 from octavo.router.index import FleetIndex, Points
@@ -35,7 +36,11 @@ class Indexes:
             hasher = BlockHasher(
                 hash_block_size=plan.hash_block_size, algorithm=algorithm, seed=seed, lookahead_tokens=lookahead_tokens
             )
-            index = self._indexes[key] = FleetIndex.of_plan(plan)
+            try:
+                index = FleetIndex.of_plan(plan)
+            except BlockSizeError as error:
+                raise InputError(str(error)) from None
+            self._indexes[key] = index
             self.hashers[index] = hasher
         return self._indexes[key]
 
