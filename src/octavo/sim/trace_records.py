@@ -22,8 +22,9 @@ _LONGEST_LINE_BYTES = 64 << 20
 """Of one record. A device such as /dev/zero is one line without end."""
 _MOST_TOKENS = 1 << 30
 """The most tokens of one request. More cannot be a language model's."""
-_LATEST = 1e18
-"""The latest time of a request, in whatever unit: whole numbers of JSON can be larger than any float."""
+_LATEST = 1e13
+"""The latest time of a request, in whatever unit: the year 2286 in milliseconds since 1970. A float tells times of that
+many seconds to 2 ms, and later ones worse. Microseconds or nanoseconds since 1970 are not taken for milliseconds."""
 
 
 class BadRecordError(Exception):
