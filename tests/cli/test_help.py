@@ -47,3 +47,9 @@ def test_a_terminal_of_unknown_size_is_no_empty_answer(octavo, monkeypatch):
     monkeypatch.setenv("COLUMNS", "0")
     assert "Usage" in octavo("--help").out
     assert "Capacity" in octavo("plan", EXAMPLE).out
+
+
+def test_a_selection_service_is_never_said_to_let_in_everybody(octavo):
+    said = " ".join(octavo("select", "--help").out.split())
+    assert "Without --api-key, a key is made" in said
+    assert "everybody" not in said

@@ -6,14 +6,16 @@ from typing import Annotated
 from msgspec import Meta
 
 from octavo.server import HttpConfig
-from octavo.settings import Count, Seconds
+from octavo.settings import Count, Seconds, Secret
 
 
 class SelectionConfig(HttpConfig, frozen=True, kw_only=True):
-    """A selection service. Without `api_key`, `octavo select` makes a key and says it."""
+    """A selection service."""
 
     port: Annotated[int, Meta(ge=0, le=65535)] = 8092
     """The port to listen on; 0 takes a free one."""
+    api_key: Secret | None = None
+    """The key that clients must show; without one, `octavo select` makes a key and says it at its start."""
     kv_events_keys: Path | None = None
     """A folder with the keys of the workers' events."""
     reservation_timeout_s: Seconds = 300.0
