@@ -27,7 +27,10 @@ _Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 @app.command(name="ls")
 def list_namespaces(directory: _Directory, *, json: _Json = False) -> None:
-    """List the namespaces: chunks, bytes, age, and whose they are."""
+    """List the namespaces: chunks, bytes, age, and whose they are.
+
+    A hit is a resume that used a chunk, also where the device or memory still had it.
+    """
     content = inspect_directory(directory)
     if json:
         _write_json(content)
@@ -37,7 +40,10 @@ def list_namespaces(directory: _Directory, *, json: _Json = False) -> None:
 
 @app.command()
 def stat(directory: _Directory, *, json: _Json = False) -> None:
-    """Show who holds the directory, and each group's chunks, bytes and hits."""
+    """Show who holds the directory, and each group's chunks, bytes and hits.
+
+    A hit is a resume that used a chunk, also where the device or memory still had it.
+    """
     content = inspect_directory(directory)
     if json:
         _write_json(content)
