@@ -17,7 +17,7 @@ export PYTHON
 # Each compares with a peer or a limit in the same run.
 BENCHMARKS := $(sort $(wildcard benchmarks/bench_*.py)) benchmarks/compare_managers.py benchmarks/bookkeeping_memory.py
 
-.PHONY: help demo test test-pythons test-browser test-fleet servers test-stores check docs site wheel gpu-check gpu-wheels figures bench fuzz crash soak mutants test-vllm clean
+.PHONY: help demo test test-pythons test-browser test-fleet servers test-stores check docs site wheel gpu-check gpu-wheels figures bench fuzz crash soak families mutants test-vllm clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -133,4 +133,4 @@ $(VLLM_VENV)/.installed: pyproject.toml scripts/setup_vllm.sh scripts/install_to
 	@touch $@
 
 clean:  ## remove what the targets made
-	rm -rf $(VENV) $(FLEET_VENV) $(VLLM_VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(FLEET_VENV) $(VLLM_VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
