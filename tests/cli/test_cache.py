@@ -2,9 +2,11 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +14,9 @@ from octavo.chunks import ChunkBytes, make_offload_key, name_tenant
 from octavo.ids import BlockHash
 from octavo.tiers import TierContext, TierState
 from octavo.tiers.disk import DiskSpec, inspect_directory, layout
+from octavo.units import format_bytes
 
+GOLDEN = Path(__file__).parents[1] / "tiers/golden"
 DAY_NS = 86400 * 10**9
 
 ONE, OTHER = bytes(range(16)), bytes(range(100, 116))
@@ -178,6 +182,26 @@ def test_clear_asks_and_clears(octavo, directory, monkeypatch):
     assert octavo("cache", "clear", directory, "--yes").code == 0
     assert {file.name for file in directory.iterdir()} == {"lock", "letter.txt"}
     assert "no chunks here; 1 other file, 8 B" in octavo("cache", "ls", directory).out
+
+
+def test_clear_asks_about_all_that_it_deletes_and_nothing_else(octavo, directory, monkeypatch):
+    questions = []
+    monkeypatch.setattr("typer.confirm", lambda question, **_: questions.append(question))
+    sizes = [file.stat().st_size for file in sorted(directory.glob("segment-*"))]
+    assert octavo("cache", "clear", directory, "--namespace", "ffff").out == "0 segments deleted, 0 B\n"
+    assert octavo("cache", "clear", directory, "--salt", "nobody").out == "0 segments deleted, 0 B\n"
+    assert questions == []
+    shutil.copy(GOLDEN / "segment-v1.octavo", directory / "segment-000000000001.octavo")
+    former = (GOLDEN / "segment-v1.octavo").stat().st_size
+    octavo("cache", "clear", directory, "--namespace", OTHER.hex()[:6])
+    assert octavo("cache", "clear", directory).out.startswith("2 segments deleted")
+    (directory / "segment-000000000001.octavo").write_bytes((GOLDEN / "segment-v1.octavo").read_bytes())
+    octavo("cache", "clear", directory)
+    assert questions == [
+        f"Delete 1 segment ({format_bytes(sizes[2])}) of 1 of 2 namespaces in {directory}?",
+        f"Delete 2 segments ({format_bytes(former + sizes[1])}) of 1 of 1 namespace in {directory}?",
+        f"Delete 1 segment ({format_bytes(former)}) in {directory}?",
+    ]
 
 
 def _refuse(question, *, abort):

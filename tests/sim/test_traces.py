@@ -286,7 +286,10 @@ def nested(depth):
         ([mooncake(input_length=600)], "input_length of 600 takes 2 blocks of 512, but there are 3 hash_ids"),
         ([mooncake(timestamp="x")], "timestamp must be a number from 0 to 1e+13, not 'x'"),
         ([mooncake(timestamp=10**400)], "timestamp must be a number from 0 to 1e+13, not 1000000"),
-        ([mooncake(timestamp=1_764_374_400_000_000)], "timestamp must be a number from 0 to 1e+13, not 1764374400000000"),
+        (
+            [mooncake(timestamp=1_764_374_400_000_000)],
+            "timestamp must be a number from 0 to 1e+13, not 1764374400000000",
+        ),
         ([without("timestamp")], "timestamp is missing; it must be a number"),
         ([without("output_length")], "output_length is missing; it must be a whole number from 0"),
         ([mooncake(), without("hash_ids")], "line 2: hash_ids is missing; it must be a list"),

@@ -14,7 +14,15 @@ from octavo.cli.exit_codes import FAILED
 from octavo.cli.flags import naming
 from octavo.cli.output import write_output
 from octavo.errors import InputError
-from octavo.tiers.disk import DirectoryContent, Selection, clear_directory, inspect_directory, verify_directory
+from octavo.tiers.disk import (
+    Cleared,
+    DirectoryContent,
+    Selection,
+    clear_directory,
+    count_selected,
+    inspect_directory,
+    verify_directory,
+)
 from octavo.units import counted, format_bytes, parse_seconds
 
 app = typer.Typer()
@@ -93,16 +101,20 @@ def clear(
         raise InputError(f"{directory} is in use by {content.holder}: end it first")
     with naming("--older-than"):
         before_ns = None if older_than is None else time.time_ns() - int(parse_seconds(older_than) * 1e9)
-    chosen = [found for found in content.namespaces if found.namespace.startswith(namespace)]
-    num_bytes = sum(found.file_bytes for found in chosen)
-    if not yes:
-        whose = f"{len(chosen)} of {counted(len(content.namespaces), 'namespace')}"
-        part = "" if salt is None and older_than is None else "what was selected of "
-        typer.confirm(f"Delete {part}{format_bytes(num_bytes)} of {whose} in {directory}?", abort=True)
     which = Selection(namespace_prefix=namespace, tenant=name_tenant(salt), before_ns=before_ns)
+    selected = count_selected(directory, which)
+    if not yes and selected != Cleared():
+        chosen = [found for found in content.namespaces if found.namespace.startswith(namespace)]
+        whose = f" of {len(chosen)} of {counted(len(content.namespaces), 'namespace')}" if chosen else ""
+        what = f"{_records(selected)} ({format_bytes(selected.num_bytes)})"
+        typer.confirm(f"Delete {what}{whose} in {directory}?", abort=True)
     cleared = clear_directory(directory, which)
+    write_output(f"{_records(cleared)} deleted, {format_bytes(cleared.num_bytes)}\n")
+
+
+def _records(cleared: Cleared) -> str:
     records = f" and {counted(cleared.records, 'record')} within others" if cleared.records else ""
-    write_output(f"{counted(cleared.segments, 'segment')}{records} deleted, {format_bytes(cleared.num_bytes)}\n")
+    return f"{counted(cleared.segments, 'segment')}{records}"
 
 
 def _write_json(content: DirectoryContent) -> None:

@@ -1,6 +1,11 @@
 from . import layout as layout, summary as summary
 from .cipher import RecordCipher as RecordCipher, find_cipher as find_cipher
-from .clearing import Cleared as Cleared, Selection as Selection, clear_directory as clear_directory
+from .clearing import (
+    Cleared as Cleared,
+    Selection as Selection,
+    clear_directory as clear_directory,
+    count_selected as count_selected,
+)
 from .config import DiskConfig as DiskConfig
 from .inspection import (
     DirectoryContent as DirectoryContent,

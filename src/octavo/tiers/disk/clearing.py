@@ -6,7 +6,7 @@ leaves a segment without one: the next engine reads its records one by one, and 
 
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,6 +49,23 @@ class Cleared:
     """Records that were cleared in segments that stay."""
     num_bytes: int = 0
 
+    def count(self, segment: FoundSegment, entries: Sequence[int] | None) -> None:
+        """Counts a whole segment, or entries of one that stays."""
+        if entries is None:
+            self.segments += 1
+            self.num_bytes += segment.file_bytes
+        elif segment.table is not None:
+            self.records += len(entries)
+            self.num_bytes += sum(record_bytes(int(segment.table.lengths[entry])) for entry in entries)
+
+
+def count_selected(directory: Path, which: Selection) -> Cleared:
+    """What `clear_directory` would clear."""
+    selected = Cleared()
+    for segment, entries in _selected(find_segments(enter(directory)), which):
+        selected.count(segment, entries)
+    return selected
+
 
 def clear_directory(directory: Path, which: Selection | None = None) -> Cleared:
     """Deletes what was selected, by default everything of ours. Foreign files stay."""
@@ -72,24 +89,16 @@ def clear_directory(directory: Path, which: Selection | None = None) -> Cleared:
 
 
 def _clear(io: DiskIO, which: Selection, cleared: Cleared) -> None:
-    left, gone = set(), set()
-    for segment in list(find_segments(io)):
-        left.add(segment.family)
-        if not which.has(segment):
-            continue
-        if which.tenant and not (entries := _entries_of(segment, which.tenant)):
-            continue
-        if which.tenant and segment.table is not None and len(entries) < len(segment.table.keys):
+    segments = list(find_segments(io))
+    for segment, entries in _selected(segments, which):
+        if entries is None:
+            io.unlink(segment_name(segment.number))
+        else:
             _erase(io, segment, entries)
-            cleared.records += len(entries)
-            cleared.num_bytes += sum(record_bytes(int(segment.table.lengths[entry])) for entry in entries)
-            continue
-        io.unlink(segment_name(segment.number))
-        gone.add(segment.number)
-        cleared.segments += 1
-        cleared.num_bytes += segment.file_bytes
+        cleared.count(segment, entries)
     staying = list(find_segments(io))
-    for family in left - {segment.family for segment in staying} - {NO_FAMILY}:
+    families = {segment.family for segment in segments}
+    for family in families - {segment.family for segment in staying} - {NO_FAMILY}:
         io.unlink(marker_name(family))
     namespaces = {segment.namespace.hex() for segment in staying}
     for name in io.list_names():
@@ -97,6 +106,20 @@ def _clear(io: DiskIO, which: Selection, cleared: Cleared) -> None:
         if namespace is not None and namespace not in namespaces and namespace.startswith(which.namespace_prefix):
             io.unlink(name)
     io.sync_directory()
+
+
+def _selected(
+    segments: Iterable[FoundSegment], which: Selection
+) -> Iterator[tuple[FoundSegment, Sequence[int] | None]]:
+    """Each segment of which something has to go, with the entries of that; None: the whole segment."""
+    for segment in segments:
+        if not which.has(segment):
+            continue
+        entries = _entries_of(segment, which.tenant) if which.tenant else None
+        if entries is None or (segment.table is not None and len(entries) == len(segment.table.keys)):
+            yield segment, None
+        elif entries:
+            yield segment, entries
 
 
 def _entries_of(segment: FoundSegment, tenant: bytes) -> Sequence[int]:
