@@ -71,6 +71,7 @@ def test_text_stands_for_any_kind_of_value(flag, text, value):
         ("{engine: {max_num_seqs: 3}, disk: {path: /x}}", "disk is a setting of offload: write it below offload"),
         ("engine: {max_num_seqs: 0}", "engine.max_num_seqs must be a whole number of 1 or more, not 0"),
         ("engine: {device_memory: 800%}", "engine.device_memory must be a size such as 8GiB, or a share"),
+        ("engine: {device_memory: 0.0%}", "engine.device_memory must be a size such as 8GiB, or a share"),
         ("engine: 3", "engine must be keys and values, not 3"),
         ("engine: {max_num_seqs: 5000}", "max_num_seqs = 5000 is more than max_step_tokens = 2048"),
         ("offload: {disk: {size: 3GiB}}", "offload.disk.size needs --disk"),

@@ -11,7 +11,7 @@ from octavo.recording import RECORDING_BYTES
 from octavo.settings import Count, Settings, Size
 
 DEFAULT_DEVICE_MEMORY_BYTES = 2 << 30
-_Share = Annotated[str, Meta(pattern=r"^(100|[1-9]?[0-9](\.[0-9]+)?)%$")]
+_Share = Annotated[str, Meta(pattern=r"^(?!0(\.0+)?%)(100|[1-9]?[0-9](\.[0-9]+)?)%$")]
 _PoolSize = Annotated[Count | _Share, Meta(description="a size such as 8GiB, or a share of what is free such as 80%")]
 
 
