@@ -1,10 +1,12 @@
 """What fails costs the requests that it touched, and nobody else."""
 
+import numpy as np
 import pytest
-from hash_runner import HashEngine
+from hash_runner import HashEngine, HashModel
 
 from octavo.engine.outputs import FinishReason
 from octavo.engine.sampler import Sampler
+from octavo.engine.sampling_params import SamplingParams
 from octavo.testing import full, small_model, state, window
 
 PROMPT = [(i * i) % 61 for i in range(40)]
@@ -62,6 +64,27 @@ def test_sampling_that_fails_is_a_failed_step(monkeypatch):
     engine.add("b", PROMPT, 9)
     engine.run_all()
     assert engine.tokens("b") == engine.model.greedy(PROMPT, 9)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_an_answer_of_no_numbers_is_an_error(monkeypatch, temperature):
+    """Damaged weights, or activations too large for float16: all logits are NaN, and their tokens would be noise."""
+    engine = HashEngine(small_model(full()))
+    compute = HashModel.of_read
+    whole = tuple(PROMPT)
+
+    def overflow(read):
+        return compute(read) * (np.nan if read[0][: len(whole)] == whole and len(read[0]) > len(whole) + 2 else 1)
+
+    monkeypatch.setattr(HashModel, "of_read", staticmethod(overflow))
+    engine.add_request("a", PROMPT, SamplingParams(max_tokens=9, n=2, temperature=temperature, seed=1))
+    engine.add("b", OTHER, 9)
+    engine.run_all()
+    for index in range(2):
+        assert (engine.last("a", index).finish_reason, len(engine.tokens("a", index))) == (FinishReason.ERROR, 3)
+        assert "the model computed NaN" in engine.last("a", index).error
+    assert engine.tokens("b") == engine.model.greedy(OTHER, 9)
+    assert engine.counters.output_tokens == 3 + 3 + 9
 
 
 def test_copies_that_fail_end_all_that_runs_and_nothing_stays_cached():

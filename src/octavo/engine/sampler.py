@@ -8,6 +8,7 @@ Log-probabilities are those of the model's logits, before any of this.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isnan
 from typing import NamedTuple
 
 import numpy as np
@@ -32,6 +33,8 @@ class SampledTokens:
 
     token_ids: Sequence[int]
     logprobs: Sequence[TokenLogprobs | None]
+    nan_rows: Sequence[int]
+    """The rows whose logits are no numbers: their tokens are noise."""
 
 
 class Sampler:
@@ -46,7 +49,7 @@ class Sampler:
         logprobs = self._logprobs(logits, sequences, token_ids)
         for sequence, token_id in zip(sequences, token_ids, strict=True):
             sequence.state.record(token_id)
-        return SampledTokens(token_ids=token_ids, logprobs=logprobs)
+        return SampledTokens(token_ids=token_ids, logprobs=logprobs, nan_rows=_find_nan(logits, token_ids))
 
     def _choose(self, logits: torch.Tensor, sequences: Sequence[SampledSequence]) -> list[int]:
         penalized = [row for row, sequence in enumerate(sequences) if sequence.state.params.has_penalties]
@@ -105,6 +108,12 @@ def _most_likely(logits: torch.Tensor) -> list[int]:
     if logits.device.type == "cpu" and logits.dtype == torch.float32:
         return list(logits.numpy().argmax(-1).tolist())  # several times as fast as torch's argmax
     return list(logits.argmax(-1).tolist())
+
+
+def _find_nan(logits: torch.Tensor, token_ids: Sequence[int]) -> list[int]:
+    """The rows where the logit of the token is NaN, as the largest of a row with a NaN is."""
+    chosen = logits.gather(1, torch.tensor(token_ids, device=logits.device)[:, None])
+    return [row for row, value in enumerate(chosen[:, 0].tolist()) if isnan(value)]
 
 
 def _penalize(logits: torch.Tensor, rows: Sequence[int], sequences: Sequence[SampledSequence]) -> None:

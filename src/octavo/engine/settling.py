@@ -14,11 +14,13 @@ import torch
 from octavo.engine.live_requests import LiveRequests
 from octavo.engine.outputs import FinishReason, RequestOutput
 from octavo.engine.request import Choice
-from octavo.engine.sampler import SampledSequence, Sampler
+from octavo.engine.sampler import SampledSequence, SampledTokens, Sampler
 from octavo.engine.scheduler import Chunk, Scheduler
 from octavo.engine.statistics import EngineCounters
 
 _logger = logging.getLogger(__name__)
+
+_NO_NUMBERS = "the model computed NaN: its weights are damaged, or its numbers too large for their format (--dtype)"
 
 
 class _Awaiting(NamedTuple):
@@ -83,10 +85,22 @@ class Settling:
         except Exception as error:
             _logger.exception("sampling for %d sequences failed", len(awaiting))
             return self._requests.fail((choice.request for choice, _, _ in awaiting), error)
+        return self._end_without_numbers(awaiting, tokens) + self._take(awaiting, tokens, now)
+
+    def _end_without_numbers(self, awaiting: Sequence[_Awaiting], tokens: SampledTokens) -> list[RequestOutput]:
+        """Ends the requests for which the model computed NaN. What such a step wrote is not published."""
+        if not tokens.nan_rows:
+            return []
+        _logger.error("%s: %d of %d sequences", _NO_NUMBERS, len(tokens.nan_rows), len(awaiting))
+        return self._requests.fail((awaiting[row].choice.request for row in tokens.nan_rows), ValueError(_NO_NUMBERS))
+
+    def _take(self, awaiting: Sequence[_Awaiting], tokens: SampledTokens, now: float) -> list[RequestOutput]:
+        """Gives each choice its token, unless its request has just ended."""
         outputs: list[RequestOutput] = []
         going_on: list[tuple[Chunk, int]] = []
-        self._counters.output_tokens += len(awaiting)
         for (choice, chunk, _), token_id, logprobs in zip(awaiting, tokens.token_ids, tokens.logprobs, strict=True):
+            if choice.finish_reason is not None:
+                continue
             outputs.append(choice.take(token_id, logprobs))
             if choice.finish_reason is not None:
                 self._finish(choice, chunk, now)
@@ -94,6 +108,7 @@ class Settling:
                 self._scheduler.append(choice, token_id)
             else:
                 going_on.append((chunk, token_id))
+        self._counters.output_tokens += len(outputs)
         self._scheduler.continue_with([chunk for chunk, _ in going_on], [token for _, token in going_on], now)
         return outputs
 
