@@ -144,6 +144,21 @@ def test_what_is_wrong_beside_the_config_is_named(llama, file, content, message)
         Engine.from_config(EngineConfig(model=llama))
 
 
+def test_a_config_that_cannot_be_read_is_not_the_tokenizers_fault(llama):
+    config = json.loads((llama / "config.json").read_text())
+    (llama / "config.json").write_text(json.dumps(config | {"rms_norm_eps": "small"}))
+    with pytest.raises(ModelConfigError, match=r"config\.json cannot be read: .*rms_norm_eps"):
+        Engine.from_config(EngineConfig(model=llama))
+
+
+@pytest.mark.parametrize("said", [{"model_max_length": "x"}, {"tokenizer_class": "GemmaTokenizer"}])
+def test_a_tokenizer_that_loads_and_cannot_encode_is_refused_at_the_start(llama, said):
+    told = json.loads((llama / "tokenizer_config.json").read_text())
+    (llama / "tokenizer_config.json").write_text(json.dumps(told | said))
+    with pytest.raises(ModelConfigError, match=r"the tokenizer \(\w+\) cannot encode 'Hello, world!': .*tokenizer"):
+        Engine.from_config(EngineConfig(model=llama))
+
+
 def test_an_end_token_beside_those_of_the_vocabulary_does_no_harm(llama):
     (llama / "generation_config.json").write_text(json.dumps({"eos_token_id": [-1, 5, 32000]}))
     engine = Engine.from_config(EngineConfig(model=llama))

@@ -9,7 +9,7 @@ from octavo.chunks import Departures
 from octavo.engine.checks import check_context
 from octavo.engine.config import EngineConfig
 from octavo.engine.free_memory import free_bytes_of
-from octavo.engine.models import CacheGeometry, CausalModel, find_eos_token_ids, load_model
+from octavo.engine.models import CacheGeometry, CausalModel, find_eos_token_ids, load_model, read_about
 from octavo.engine.runner import ModelRunner
 from octavo.engine.scheduler import SchedulerLimits
 from octavo.engine.tokenizer import FastTokenizer, load_tokenizer
@@ -41,6 +41,7 @@ class EngineParts:
 
 def build_parts(config: EngineConfig) -> EngineParts:
     """Loads the model, plans its cache and allocates the pool."""
+    read_about(config.model, config.device)  # first: the tokenizer's loader reads the config too, and would be blamed
     tokenizer = load_tokenizer(config.model)
     eos_token_ids = find_eos_token_ids(config.model)
     model = load_model(config.model, None if config.dtype == "auto" else parse_dtype(config.dtype), config.device)

@@ -10,6 +10,8 @@ from octavo.engine.models.folder_files import check_tokenizer_config
 from octavo.errors import ModelConfigError
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
+_PLAIN_TEXT = "Hello, world!"
+"""A text that every tokenizer for text can encode."""
 
 
 class FastTokenizer(Protocol):
@@ -35,6 +37,13 @@ def load_tokenizer(folder: str | Path) -> FastTokenizer | None:
         raise ModelConfigError(f"{folder}: the tokenizer cannot be loaded: {error}") from error
     if not getattr(tokenizer, "is_fast", False):
         raise ModelConfigError(f"{folder}: {type(tokenizer).__name__} is not a fast tokenizer; add a tokenizer.json")
+    try:
+        tokenizer.decode(tokenizer.encode(_PLAIN_TEXT))
+    except Exception as error:  # what is wrong in its files may not show before
+        raise ModelConfigError(
+            f"{folder}: the tokenizer ({type(tokenizer).__name__}) cannot encode {_PLAIN_TEXT!r}: {error}; compare its "
+            f"files ({', '.join(_TOKENIZER_FILES)}) with their source"
+        ) from error
     return cast("FastTokenizer", tokenizer)
 
 
