@@ -14,6 +14,7 @@ import httpcore
 import httpx
 import pytest
 
+from octavo.router.engine_client import open_engine_client
 from octavo.router.engine_connections import EngineConnections
 from octavo.router.reasons import reason_of
 from rigs.certificates import make_certificate
@@ -158,10 +159,10 @@ def test_what_comes_after_an_answer_is_not_the_answer_to_the_next_request():
 @pytest.mark.parametrize("place", [b"mailto:x", b"http://xn--/", b"javascript:1", b"/elsewhere"])
 def test_where_an_engine_sends_others_to_is_not_even_read(place):
     async def run():
-        async with engine_and_client() as (engine, client):
+        async with engine_and_client() as (engine, other), open_engine_client() as client:
             cookie = b"set-cookie: a=b; expires=Wed, 21 Fct 2015 07:28:00 GMT; version=1\r\n"
             engine.head = b"HTTP/1.1 302 Found\r\nlocation: " + place + b"\r\n" + cookie + ANSWER.partition(b"\r\n")[2]
-            answer = await client.get("/")
+            answer = await client.get(other.base_url)
             assert (answer.status_code, answer.content, answer.next_request) == (302, b"ok", None)
 
     with warnings.catch_warnings(action="error"):  # as Python does of cookies that it cannot read

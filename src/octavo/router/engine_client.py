@@ -11,13 +11,17 @@ import httpx
 from octavo.router.engine_connections import EngineConnections
 
 _CONNECT_TIMEOUT_S = 5.0
+_NOT_READ = ("location", "set-cookie")
+"""Headers of answers that httpx would act on by itself. A router follows no redirect, and some of them (`mailto:x`)
+httpx cannot even read: it raises an error that is no httpx.HTTPError. One client's cookie would go to the engine with
+the next one's request."""
 
 
 def open_engine_client() -> httpx.AsyncClient:
     """Opens no connection."""
     return httpx.AsyncClient(
         timeout=httpx.Timeout(None, connect=_CONNECT_TIMEOUT_S),
-        transport=EngineConnections(),
+        transport=EngineConnections(hidden_headers=_NOT_READ),
         headers={"accept-encoding": "identity"},
         trust_env=False,
     )

@@ -8,7 +8,7 @@ import socket
 import ssl
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
@@ -29,10 +29,6 @@ _KEPT_ALIVE = [
     if hasattr(socket, name)  # not all are on all systems
 ]
 """A connection whose machine has gone breaks off after 30 s of silence. It would stay for ever."""
-_NOT_READ = ("location", "set-cookie")
-"""Headers of answers that httpx would act on by itself. A router follows no redirect, and some of them (`mailto:x`)
-httpx cannot even read: it raises an error that is no httpx.HTTPError. One client's cookie would go to the engine with
-the next one's request."""
 _NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """Of a connection that needs none: it costs no look for certificates."""
 _Place: TypeAlias = tuple[bytes, bytes, int | None]
@@ -52,9 +48,12 @@ class EngineConnections(httpx.AsyncBaseTransport):
     def __init__(
         self,
         *,
+        hidden_headers: Collection[str] = (),
         kept_idle_s: float = _KEPT_IDLE_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`hidden_headers`: of answers, in lower case; the client does not get them."""
+        self._hidden_headers = hidden_headers
         self._kept_idle_s = kept_idle_s
         self._clock = clock
         self._limits = httpx.Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=kept_idle_s)
@@ -90,7 +89,7 @@ class EngineConnections(httpx.AsyncBaseTransport):
             await self._give_up(connection)
             raise
         assert isinstance(answer.stream, httpx.AsyncByteStream)
-        for name in _NOT_READ:
+        for name in self._hidden_headers:
             answer.headers.pop(name, None)
         answer.stream = _Answer(
             answer.stream,

@@ -412,9 +412,10 @@ class _Reading:
             self._task.result()
 
     async def stop(self) -> None:
+        """Whatever has ended it."""
         if self._task is not None:
             self._task.cancel()
-            await asyncio.wait([self._task])
+            await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
 
     async def __aenter__(self) -> Self:
