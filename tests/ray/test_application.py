@@ -59,7 +59,9 @@ def url(folder, tmp_path_factory):
 
 @pytest.fixture
 def client(url):
-    with httpx.Client(base_url=url, timeout=5 * PATIENCE_S) as client:
+    """It keeps no connection: Ray's proxy closes one that was idle for seconds, perhaps just as a request goes out."""
+    limits = httpx.Limits(max_keepalive_connections=0)
+    with httpx.Client(base_url=url, timeout=5 * PATIENCE_S, limits=limits) as client:
         yield client
 
 
