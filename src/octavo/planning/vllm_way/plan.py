@@ -76,11 +76,11 @@ def plan_like_vllm(
 ) -> VllmPlan:
     """vLLM's plan for these layers on a CUDA device with prefix caching; PlanError where vLLM refuses them.
 
-    `block_size` is where vLLM starts from (its `--block-size`), whatever the layers say. A step in flight keeps
-    blocks of windows and chunks alive: one step by default, as in Octavo's own plan, so that the two compare; vLLM
-    schedules asynchronously on CUDA unless told otherwise, so there it reports what 2 gives here. `spare_states` is
-    1 where the kernels write a checkpoint from inside a prefill (in 0.32 Mamba 2's do, gated delta nets' do not); a
-    spec does not say, so the default favours vLLM.
+    `block_size` is where vLLM starts from (its `--block-size`), whatever the layers say; packed ones keep their own. A
+    step in flight keeps blocks of windows and chunks alive: one step by default, as in Octavo's own plan, so that the
+    two compare; vLLM schedules asynchronously on CUDA unless told otherwise, so there it reports what 2 gives here.
+    `spare_states` is 1 where the kernels write a checkpoint from inside a prefill (in 0.32 Mamba 2's do, gated delta
+    nets' do not); a spec does not say, so the default favours vLLM.
     """
     KVCacheSpecRegistry.check_kv_cache_spec_registry(layers)
     limits = replace(limits, max_step_tokens=limits.max_step_tokens * steps_in_flight)
