@@ -27,7 +27,7 @@ def fleet_of(client):
 async def lives_of(*names, num_lives, monkeypatch):
     """Of an engine that is well all the time and tells these names one after the other, each as soon as the router
     knows those before: the names at each time that its events were begun to be read."""
-    monkeypatch.setattr("octavo.router.fleet.HEALTH_INTERVAL_S", 0)
+    monkeypatch.setattr("octavo.router.following.HEALTH_INTERVAL_S", 0)
     monkeypatch.setattr("octavo.router.fleet.NAMES_INTERVAL_S", 0)
     heard, are_known, left = asyncio.Queue(), asyncio.Event(), [*names]
 
@@ -68,7 +68,7 @@ def test_another_engine_at_the_same_address_is_known_by_its_names(monkeypatch, c
 
 async def seen_after(rounds, monkeypatch, *, of_health, facts_path):
     """Whether an engine can be reached after it was asked for its health so many times."""
-    monkeypatch.setattr("octavo.router.fleet.HEALTH_INTERVAL_S", 0)
+    monkeypatch.setattr("octavo.router.following.HEALTH_INTERVAL_S", 0)
     asked = asyncio.Semaphore(0)
     told = {
         "/engine": httpx.Response(200, content=msgspec.json.encode(FACTS)),

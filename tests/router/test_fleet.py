@@ -16,7 +16,8 @@ from octavo.errors import InputError
 from octavo.events import PublishedPlan, Resync, ResyncReason, Subscriber
 from octavo.router import EngineAddress, Indexes, LearningFeed, Member, PromptReader, RouterConfig, hints_in
 from octavo.router.facts import read_models
-from octavo.router.fleet import Fleet, pause_s
+from octavo.router.fleet import Fleet
+from octavo.router.following import pause_s
 from octavo.router.listener import listen
 from octavo.router.proxy import Proxy
 from octavo.server import ApiError, EngineFacts, Exchange
@@ -82,7 +83,7 @@ def test_engines_are_asked_one_after_the_other_and_many_of_them_more_rarely():
 
 def test_a_request_that_takes_long_to_end_is_ended_once(monkeypatch):
     """The fleet asks for the engine's health again meanwhile."""
-    monkeypatch.setattr("octavo.router.fleet.HEALTH_INTERVAL_S", 0)
+    monkeypatch.setattr("octavo.router.following.HEALTH_INTERVAL_S", 0)
 
     async def end_a_request():
         asked, is_ending, may_end = 0, asyncio.Event(), asyncio.Event()
@@ -118,7 +119,7 @@ def test_a_request_that_takes_long_to_end_is_ended_once(monkeypatch):
 
 def test_an_engine_is_not_lost_where_the_router_may_open_no_more_files(monkeypatch, caplog):
     """Its requests go on, and it gets new ones on connections that it has. It is told once."""
-    monkeypatch.setattr("octavo.router.fleet.HEALTH_INTERVAL_S", 0)
+    monkeypatch.setattr("octavo.router.following.HEALTH_INTERVAL_S", 0)
 
     async def look_for_its_health():
         num_asked, enough = 0, asyncio.Event()
@@ -266,7 +267,7 @@ def test_an_answer_that_never_ends_is_read_no_further():
 @pytest.mark.parametrize("path", ["/engine", "/load"])
 def test_what_nobody_foresaw_of_one_engine_ends_no_other_ones_following(path, monkeypatch, caplog):
     """It did: each engine stayed as it was last known, and a lost one did not come back."""
-    monkeypatch.setattr("octavo.router.fleet.HEALTH_INTERVAL_S", 0)
+    monkeypatch.setattr("octavo.router.following.HEALTH_INTERVAL_S", 0)
     bad, good = "10.0.0.5:8000", "10.0.0.6:8000"
     is_told, is_asked = asyncio.Event(), asyncio.Event()
 
@@ -368,7 +369,7 @@ def test_a_drained_engine_is_logged_when_that_changes(caplog):
 
 async def lives_heard_of(monkeypatch):
     """Of an engine that answers for its health all the time, and whose events begin anew once."""
-    monkeypatch.setattr("octavo.router.fleet.HEALTH_INTERVAL_S", 0.01)
+    monkeypatch.setattr("octavo.router.following.HEALTH_INTERVAL_S", 0.01)
     lives, heard = ["new", "old"], asyncio.Queue()
 
     async def hear(member, facts, indexes):
@@ -400,7 +401,7 @@ def test_an_engine_whose_events_begin_anew_is_asked_for_its_facts_though_it_neve
 async def read_where_the_first_engine(fails, monkeypatch):
     """How a prompt is read by two engines, of which the first one fails as soon as it is asked for tokens."""
     monkeypatch.setattr("octavo.router.fleet._HEALTH_TIMEOUT_S", 0.05)
-    monkeypatch.setattr("octavo.router.fleet.HEALTH_INTERVAL_S", 0.01)
+    monkeypatch.setattr("octavo.router.following.HEALTH_INTERVAL_S", 0.01)
     has_failed = False
 
     async def answer(request):

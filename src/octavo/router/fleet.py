@@ -15,13 +15,12 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
 from functools import partial
 from http import HTTPStatus
 from random import Random
 from secrets import token_hex
-from typing import Self
 
 import httpx
 from msgspec.structs import replace
@@ -31,6 +30,7 @@ from octavo.hashing import RequestIdentity
 from octavo.router.address import EngineAddress
 from octavo.router.engine_client import ask_whole
 from octavo.router.facts import read_facts, read_models
+from octavo.router.following import Reading, pause_s
 from octavo.router.indexes import Indexes, ReadPrompt
 from octavo.router.listener import listen
 from octavo.router.member import Member
@@ -45,13 +45,6 @@ from octavo.units import counted
 
 _logger = logging.getLogger(__name__)
 
-HEALTH_INTERVAL_S = 1.0
-"""How long the router waits after it asked for an engine's health, in the mean; in a large fleet longer."""
-_SPREAD = (0.75, 1.25)
-"""The pauses differ by so much: engines that were all asked at once would be so each time, while requests wait."""
-_PAUSE_PER_ENGINE_S = 0.004
-"""The least pause for each engine of the fleet. To ask one takes about 0.8 ms of the router's time, so all of them take
-a fifth of it at the most."""
 NAMES_INTERVAL_S = 10.0
 _HEALTH_TIMEOUT_S = 5.0
 _ANSWERED_LATELY_S = 10.0
@@ -274,7 +267,7 @@ class Fleet:
     async def _look_after(self, member: Member) -> None:
         """While an engine cannot be reached, its blocks stay known: its events will say if they are gone."""
         clock = asyncio.get_running_loop().time
-        async with _Reading() as reading:
+        async with Reading() as reading:
             names_are_from = clock()
             while True:
                 reading.check()
@@ -390,36 +383,3 @@ class Fleet:
         for request in member.requests:
             if not request.expired():  # one that has, and takes its time to end, can be ended no more
                 request.reschedule(now)
-
-
-def pause_s(num_engines: int, random: Random) -> float:
-    """The next pause before an engine of so many is asked for its health."""
-    return max(HEALTH_INTERVAL_S, _PAUSE_PER_ENGINE_S * num_engines) * random.uniform(*_SPREAD)
-
-
-class _Reading:
-    """The task that takes what an engine tells, if there is one."""
-
-    def __init__(self) -> None:
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self, work: Coroutine[None, None, None]) -> None:
-        self._task = asyncio.create_task(work)
-
-    def check(self) -> None:
-        """Raises the error that has ended it."""
-        if self._task is not None and self._task.done():
-            self._task.result()
-
-    async def stop(self) -> None:
-        """Whatever has ended it."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop()
