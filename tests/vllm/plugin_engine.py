@@ -30,6 +30,7 @@ from plugin_weights import scenario_elsewhere, scenario_transferred
 from prometheus_client import REGISTRY
 from vllm import LLM, SamplingParams, __version__ as vllm_version
 from vllm.distributed import cleanup_dist_env_and_memory
+from vllm.distributed.kv_events import AllBlocksCleared, BlockStored
 from vllm.distributed.kv_transfer import ensure_kv_transfer_shutdown
 from vllm.lora.request import LoRARequest
 from vllm.v1.kv_hints import KvHintAction, KvHintsEnvelope
@@ -232,6 +233,43 @@ def scenario_recorded(model: str, transfer: dict[str, Any]) -> dict[str, Any]:
     below.settle()
     below.adapter.shutdown()
     return report
+
+
+class Published:
+    """A publisher of vLLM's that keeps what the scheduler gives it."""
+
+    def __init__(self) -> None:
+        self.events: list[Any] = []
+
+    def publish(self, batch: Any) -> None:
+        self.events += batch.events
+
+    def shutdown(self) -> None: ...
+
+
+def scenario_cleared(model: str, transfer: dict[str, Any]) -> dict[str, Any]:
+    """How many chunks are told of each medium: when a prompt is stored, and after a clear of the device alone."""
+    llm = start(model, transfer, kv_events_config={"enable_kv_cache_events": True, "publisher": "null"})
+    below, published = Offloading(llm), Published()
+    llm.llm_engine.engine_core.engine_core.scheduler.kv_event_publisher = published
+    generate_each(llm, make_prompts(1))
+    below.settle()
+    report = {"stored": count_stored(published.events)}
+    published.events.clear()
+    below.forget_device()
+    generate_each(llm, [tokens(5, 1)])
+    below.settle()
+    clears = [number for number, event in enumerate(published.events) if isinstance(event, AllBlocksCleared)]
+    report |= {"clears": len(clears), "told_anew": count_stored(published.events[clears[0] :])}
+    below.adapter.shutdown()
+    return report
+
+
+def count_stored(events: list[Any]) -> dict[str, int]:
+    """By medium, those of the tiers: the hashes that were told."""
+    told = [(event.medium, set(event.block_hashes)) for event in events if isinstance(event, BlockStored)]
+    media = sorted({medium for medium, _ in told if medium in ("CPU", "STORAGE")})
+    return {medium: len(set().union(*(hashes for other, hashes in told if other == medium))) for medium in media}
 
 
 def scenario_flips(model: str, transfer: dict[str, Any]) -> dict[str, Any]:
@@ -521,6 +559,7 @@ SCENARIOS: dict[str, Callable[..., dict[str, Any]]] = {
     "shared": scenario_shared,
     "recorded": scenario_recorded,
     "flips": scenario_flips,
+    "cleared": scenario_cleared,
     "refused": scenario_refused,
     "limited": scenario_limited,
     "salts": scenario_salts,

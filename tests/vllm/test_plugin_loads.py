@@ -119,6 +119,15 @@ def test_a_second_question_about_a_new_document_resumes_before_the_end_of_the_fi
 
 
 @pytest.mark.every_vllm
+def test_what_lies_below_is_told_anew_after_a_clear_of_the_device(tmp_path: Path) -> None:
+    """Whoever follows vLLM's events takes the clear for one of everything. The plug-in finds it in vLLM's own frame."""
+    transfer = transfer_config(memory="16MiB", disk=str(tmp_path / "disk"), disk_size="64MiB", digests=str(tmp_path))
+    seen = play("cleared", model=make_model("gemma3", tmp_path / "model"), transfer=transfer)
+    assert seen["stored"].keys() == {"CPU", "STORAGE"}
+    assert (seen["clears"], seen["told_anew"]) == (1, seen["stored"])
+
+
+@pytest.mark.every_vllm
 def test_the_group_with_the_drafts_is_known(tmp_path: Path) -> None:
     seen = play("drafts", model=make_model("qwen3_next", tmp_path / "model"), transfer=transfer_config(memory="32MiB"))
     assert seen["kinds"] == ["full_attention"]
