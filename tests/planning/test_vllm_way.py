@@ -14,9 +14,9 @@ from octavo.specs import (
     MambaSpec,
     MLAAttentionSpec,
     RequestLimits,
-    SlidingWindowMLASpec,
     SlidingWindowSpec,
 )
+from rigs.packed_layers import latent_window, records
 
 MEMORY = 64 << 30
 LIMITS = RequestLimits(max_model_len=131072, max_step_tokens=8192, max_encoder_tokens=1500)
@@ -206,18 +206,6 @@ def test_a_block_size_that_a_spec_refuses() -> None:
         plan_like_vllm(
             {"odd": InEights(block_size=24, num_kv_heads=1, head_size=8)}, memory_bytes=MEMORY, limits=LIMITS
         )
-
-
-def records(tokens_per_state: int, record_bytes: int = 584) -> MLAAttentionSpec:
-    return MLAAttentionSpec(
-        block_size=256, head_size=record_bytes, dtype=CacheDType.UINT8, tokens_per_state=tokens_per_state
-    )
-
-
-def latent_window(block_size: int, token_bytes: int) -> SlidingWindowMLASpec:
-    return SlidingWindowMLASpec(
-        block_size=block_size, head_size=token_bytes, dtype=CacheDType.UINT8, sliding_window=2 * block_size
-    )
 
 
 def test_groups_of_a_packed_block_repeat_a_pattern() -> None:

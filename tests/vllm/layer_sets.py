@@ -12,6 +12,7 @@ from octavo.specs import (
     SlidingWindowMLASpec,
     SlidingWindowSpec,
 )
+from rigs.packed_layers import latent_window, records
 
 BF16, FP32 = CacheDType.BFLOAT16, CacheDType.FLOAT32
 
@@ -80,28 +81,15 @@ LAYER_SETS: dict[str, dict[str, KVCacheSpec]] = {
     ),
 }
 
-
-def _records(tokens_per_state: int, record_bytes: int = 584) -> MLAAttentionSpec:
-    return MLAAttentionSpec(
-        block_size=256, head_size=record_bytes, dtype=CacheDType.UINT8, tokens_per_state=tokens_per_state
-    )
-
-
-def _latent_window(block_size: int, token_bytes: int) -> SlidingWindowMLASpec:
-    return SlidingWindowMLASpec(
-        block_size=block_size, head_size=token_bytes, dtype=CacheDType.UINT8, sliding_window=2 * block_size
-    )
-
-
-_FOURTH = [(1, _records(4)), (1, _records(4, 132)), (1, _latent_window(4, 8192)), (1, _latent_window(4, 2048))]
-_HEAVY = [(1, _records(128)), (1, _latent_window(8, 4096))]
+_FOURTH = [(1, records(4)), (1, records(4, 132)), (1, latent_window(4, 8192)), (1, latent_window(4, 2048))]
+_HEAVY = [(1, records(128)), (1, latent_window(8, 4096))]
 PACKED: dict[str, dict[str, KVCacheSpec]] = {
-    "as many of both ratios": layers(*_FOURTH, *_HEAVY, (2, _latent_window(64, 584)), repeat=6),
-    "more of the heavy one": layers(*_FOURTH * 2, *_HEAVY * 7, (9, _latent_window(64, 584))),
-    "the fourth alone": layers(*_FOURTH * 5, (9, _latent_window(64, 584))),
-    "the heavy one alone": layers(*_HEAVY * 7, (7, _latent_window(64, 584))),
+    "as many of both ratios": layers(*_FOURTH, *_HEAVY, (2, latent_window(64, 584)), repeat=6),
+    "more of the heavy one": layers(*_FOURTH * 2, *_HEAVY * 7, (9, latent_window(64, 584))),
+    "the fourth alone": layers(*_FOURTH * 5, (9, latent_window(64, 584))),
+    "the heavy one alone": layers(*_HEAVY * 7, (7, latent_window(64, 584))),
     "states beside a pattern": layers(*_FOURTH * 3, (7, state((4, 256), (2, 64, 128), dtypes=(BF16, FP32)))),
-    "no pattern, narrow latents": layers((5, _records(128)), (7, _latent_window(4, 584)), (2, _latent_window(8, 584))),
+    "no pattern, narrow latents": layers((5, records(128)), (7, latent_window(4, 584)), (2, latent_window(8, 584))),
 }
 """Layers that a kernel wants packed into one block."""
 
