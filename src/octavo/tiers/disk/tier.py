@@ -105,15 +105,7 @@ class DiskTier(Tier):
         self._contents = Contents()
         self._room = Room(config.path, budget_bytes=config.size_bytes, segment_bytes=segment_bytes)
         self._room.measured(opened.ledger.used_bytes, opened.room_bytes)
-        self._log = SegmentLog(
-            room=self._room,
-            contents=self._contents,
-            writer=self._writer,
-            ledger=opened.ledger,
-            io=io,
-            segment_bytes=segment_bytes,
-            next_number=opened.next_number,
-        )
+        self._log = self._open_log(opened.next_number, segment_bytes)
         self._stores = Jobs(config.queue_jobs, config.queue_bytes)
         self._loads = Jobs(config.queue_jobs, config.queue_bytes)
         self._loader = Loads(
@@ -279,6 +271,17 @@ class DiskTier(Tier):
     @property
     def _is_serving(self) -> bool:
         return self._health.is_ok and not self._is_closed
+
+    def _open_log(self, next_number: int, segment_bytes: int) -> SegmentLog:
+        return SegmentLog(
+            room=self._room,
+            contents=self._contents,
+            writer=self._writer,
+            ledger=self._ledger,
+            io=self._io,
+            segment_bytes=segment_bytes,
+            next_number=next_number,
+        )
 
     def _take_over(self, opened: OpenedDirectory) -> None:
         """Indexes what was found, goes on with the last segment, and gives the other segments the summaries that they
