@@ -5,6 +5,7 @@ from octavo.testing import (
     KVCacheManagerSuite,
     SingleTypeKVCacheManagerSuite,
     chunked,
+    circular,
     cross,
     full,
     sinks,
@@ -32,6 +33,13 @@ class TestRecurrentState(SingleTypeKVCacheManagerSuite):
 
     def specs(self):
         return [state(), state(speculative=2), state(8, elements=300)]
+
+
+class TestCircularBuffers(SingleTypeKVCacheManagerSuite):
+    max_examples = 8
+
+    def specs(self):
+        return [circular(), circular(2), circular(4, 12)]
 
 
 class TestEncoders(SingleTypeKVCacheManagerSuite):

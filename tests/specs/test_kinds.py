@@ -7,6 +7,7 @@ from octavo.errors import SpecError
 from octavo.specs import (
     CacheDType,
     ChunkedLocalAttentionSpec,
+    CircularBufferSpec,
     CrossAttentionSpec,
     EncoderOnlyAttentionSpec,
     FullAttentionSpec,
@@ -64,6 +65,11 @@ class TestChunkedLocalAttention(KVCacheSpecSuite):
         return strategies.specs(ChunkedLocalAttentionSpec)
 
 
+class TestCircularBuffer(KVCacheSpecSuite):
+    def specs(self):
+        return strategies.specs(CircularBufferSpec)
+
+
 class TestMamba(KVCacheSpecSuite):
     def specs(self):
         return strategies.specs(MambaSpec)
@@ -100,6 +106,12 @@ def chunked(attention_chunk_size, **changes):
     return ChunkedLocalAttentionSpec(**values, attention_chunk_size=attention_chunk_size)
 
 
+def circular(**changes):
+    return CircularBufferSpec(
+        **{"block_size": 16, "num_kv_heads": 2, "head_size": 128, "tokens_per_state": 4} | changes
+    )
+
+
 def mamba(**changes):
     return MambaSpec(**{"block_size": 16, "shapes": ((4, 2),), "dtypes": (CacheDType.BFLOAT16,)} | changes)
 
@@ -126,6 +138,7 @@ def mamba(**changes):
         ),  # indexer
         (SlidingWindowMLASpec(block_size=64, head_size=576, sliding_window=512), 64 * 576 * 2),
         (HiddenStateCacheSpec(block_size=16, head_size=4096), 16 * 4096 * 2),
+        (circular(), 16 * 2 * 128 * 2),  # as many vectors as heads
         (TQFullAttentionSpec(block_size=16, num_kv_heads=8, head_size=128, slot_bytes=70), 16 * 8 * 70),
     ],
 )
@@ -179,6 +192,8 @@ def test_sinks_reserve_whole_blocks(sink_len, blocks):
         (window(5000), (range(63),)),
         (chunked(1000), ()),
         (chunked(300), (range(56, 63),)),  # the chunk began at 900
+        (circular(tokens_per_state=16), (range(62, 63),)),  # tokens 992 to 999 wait for their record
+        (circular(), ()),
         (mamba(), (range(62, 63),)),
         (CrossAttentionSpec(block_size=16, num_kv_heads=8, head_size=128), (range(94),)),
         (EncoderOnlyAttentionSpec(block_size=16, num_kv_heads=8, head_size=128), ()),
@@ -198,6 +213,7 @@ LIMITS = RequestLimits(max_model_len=131_072, max_step_tokens=8192, max_encoder_
         (window(1024), 577),  # 1023 + 8192 tokens, which may begin inside a block
         (window(131_072), 8192),  # never more than the whole request
         (chunked(8192), 1025),
+        (circular(), 1),
         (mamba(num_speculative_tokens=2), 4),  # three running states and a checkpoint
         (CrossAttentionSpec(block_size=16, num_kv_heads=8, head_size=128), 94),
         (EncoderOnlyAttentionSpec(block_size=16, num_kv_heads=8, head_size=128), 0),
@@ -231,6 +247,8 @@ NOT_COUNTS = [-1, 1.5, "16", None, True]
         (window, "sliding_window"),
         (chunked, "attention_chunk_size"),
         (mamba, "block_size"),
+        (circular, "block_size"),
+        (circular, "tokens_per_state"),
         (lambda **kw: SinkFullAttentionSpec(block_size=16, num_kv_heads=8, head_size=128, **kw), "sink_len"),
         (lambda **kw: TQFullAttentionSpec(block_size=16, num_kv_heads=8, head_size=128, **kw), "slot_bytes"),
         (lambda **kw: MLAAttentionSpec(**{"block_size": 64, "head_size": 576} | kw), "block_size"),
@@ -268,6 +286,7 @@ def test_counts_are_whole_numbers(make, name, value):
         (lambda: full(head_size_v=-1), "head_size_v"),
         (lambda: MLAAttentionSpec(block_size=64, head_size=576, state_bytes=0), "state_bytes"),
         (lambda: MLAAttentionSpec(block_size=64, head_size=576, tokens_per_state=3), "would cut a stored vector"),
+        (lambda: circular(tokens_per_state=3), "a record would be open"),
         (lambda: mamba(shapes=(), dtypes=()), "at least one shape"),
         (lambda: mamba(shapes=((1,), (2,))), "2 shapes and 1 dtypes"),
         (lambda: mamba(shapes=((4, 0),)), "size below 1"),

@@ -10,6 +10,7 @@ from hypothesis import given, strategies as st
 from octavo.errors import BlockSizeError
 from octavo.specs import (
     ChunkedLocalAttentionSpec,
+    CircularBufferSpec,
     CrossAttentionSpec,
     EncoderOnlyAttentionSpec,
     FullAttentionSpec,
@@ -41,6 +42,8 @@ def reads(spec, reader, token):
         case ChunkedLocalAttentionSpec():
             size = spec.attention_chunk_size
             return reader // size == token // size and token <= reader
+        case CircularBufferSpec():  # those that share a record with it
+            return reader // spec.tokens_per_state == token // spec.tokens_per_state and token <= reader
         case FullAttentionSpec():
             return token <= reader
     raise TypeError(f"there is no definition for {spec}")

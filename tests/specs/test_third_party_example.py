@@ -84,4 +84,4 @@ def test_its_own_tests_pass(installed):
 
 def test_here_it_is_unknown():
     """Whoever does not install it is none the wiser."""
-    assert run("-c", "from octavo.specs import KVCacheSpecRegistry as r; print(len(r.registered_specs()))") == "11\n"
+    assert run("-c", "from octavo.specs import KVCacheSpecRegistry as r; print(len(r.registered_specs()))") == "12\n"

@@ -157,3 +157,44 @@ class EncoderBlocksManager(ResumeRuleManager):
 
     def _num_blocks(self, sequence: CachedSequence) -> int:
         return ceil_div(sequence.resume_point(0).num_encoder_tokens, self.block_size)
+
+
+class CircularBufferManager(SingleTypeKVCacheManager):
+    """One block for each request, written again and again until it ends. Nothing of it is published."""
+
+    def adopt(self, table: BlockTable, found: FoundBlocks, point: ResumePoint) -> None:
+        """No record is open at a boundary, so a resumed request begins with an empty block as any other."""
+
+    def num_pages_needed(self, table: BlockTable, sequence: CachedSequence, num_tokens: int) -> int:
+        if num_tokens <= sequence.num_scheduled_tokens:
+            return 0
+        return 0 if table.rows and self.pages.is_writable(self.group_idx, table.rows[0]) else 1
+
+    def extend(
+        self, table: BlockTable, sequence: CachedSequence, num_tokens: int, pages: list[Row]
+    ) -> Sequence[PageCopy]:
+        shared, table.rows = table.rows, pages or table.rows
+        if not (shared and pages):
+            return ()
+        self.pages.let_go(self.group_idx, shared)
+        return (PageCopy(group_idx=self.group_idx, source=shared[0], destination=pages[0]),)
+
+    def commit(self, table: BlockTable, sequence: CachedSequence, num_tokens: int) -> None:
+        """What is open changes with every token, and what is closed has gone into a record."""
+
+    def release(self, table: BlockTable, sequence: CachedSequence) -> None:
+        self.pages.let_go(self.group_idx, table.rows)
+        table.rows = []
+
+    def tokens_until_extend(self, table: BlockTable, sequence: CachedSequence) -> int:
+        scheduled = sequence.num_scheduled_tokens
+        return scheduled if self.num_pages_needed(table, sequence, scheduled + 1) else _NEVER
+
+    def tokens_until_commit(self, table: BlockTable, sequence: CachedSequence) -> int:
+        return _NEVER
+
+    def fork(self, table: BlockTable, sequence: CachedSequence) -> BlockTable:
+        twin = self.new_table()
+        twin.rows = list(table.rows)
+        self.pages.hold(self.group_idx, twin.rows)
+        return twin

@@ -11,6 +11,7 @@ from octavo.ids import GroupIdx, enumerate_groups
 from octavo.specs import (
     CacheDType,
     ChunkedLocalAttentionSpec,
+    CircularBufferSpec,
     CrossAttentionSpec,
     EncoderOnlyAttentionSpec,
     FullAttentionSpec,
@@ -136,6 +137,11 @@ def _chunk(group: PublishedGroup) -> KVCacheSpec:
     )
 
 
+def _circular(group: PublishedGroup) -> KVCacheSpec:
+    size = group.block_size  # no resume is asked for inside a block
+    return CircularBufferSpec(block_size=size, num_kv_heads=1, head_size=1, tokens_per_state=size)
+
+
 def _state(group: PublishedGroup) -> KVCacheSpec:
     return MambaSpec(block_size=group.block_size, shapes=((1,),), dtypes=(CacheDType.FLOAT32,))
 
@@ -156,6 +162,7 @@ _SPECS: dict[str, Callable[[PublishedGroup], KVCacheSpec]] = {
     "sliding_window": _window,
     "sliding_window_mla": _window,
     "chunked_local_attention": _chunk,
+    "circular_buffer": _circular,
     "mamba": _state,
     "cross_attention": _cross,
     "encoder_only_attention": _encoder_only,

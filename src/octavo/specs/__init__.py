@@ -14,6 +14,7 @@ Inside, where an arrow leads to what a module calls:
 from octavo.specs.attention import (
     AttentionSpec,
     ChunkedLocalAttentionSpec,
+    CircularBufferSpec,
     FullAttentionSpec,
     HiddenStateCacheSpec,
     MLAAttentionSpec,
@@ -67,6 +68,7 @@ __all__ = [
     "CacheDType",
     "CachedSequence",
     "ChunkedLocalAttentionSpec",
+    "CircularBufferSpec",
     "CrossAttentionSpec",
     "EncoderOnlyAttentionSpec",
     "FoundBlocks",

@@ -1,4 +1,4 @@
-"""The kinds that keep something for every token: full, latent, windowed and chunked attention."""
+"""The kinds that keep something of tokens: full, latent, windowed and chunked attention, and circular buffers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -80,10 +80,10 @@ class MLAAttentionSpec(FullAttentionSpec):
     """Bytes of one stored vector where a packed format fixes them (656 for DeepSeek's fp8 with scales)."""
 
     def __post_init__(self) -> None:
-        require_positive(self, "tokens_per_state")
+        require_positive(self, "block_size", "tokens_per_state")
         if self.state_bytes is not None:
             require_positive(self, "state_bytes")
-        if isinstance(self.block_size, int) and self.block_size % self.tokens_per_state:
+        if self.block_size % self.tokens_per_state:
             raise SpecError(
                 f"{type(self).__name__}: block_size = {self.block_size} is not a multiple of "
                 f"tokens_per_state = {self.tokens_per_state}; a block would cut a stored vector"
@@ -222,3 +222,35 @@ class ChunkedLocalAttentionSpec(AttentionSpec):
             isinstance(spec, ChunkedLocalAttentionSpec) and spec.attention_chunk_size == self.attention_chunk_size
             for spec in specs.values()
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CircularBufferSpec(AttentionSpec):
+    """The raw keys of tokens that share a record which is still to be made. Each request has one block, whatever its
+    length: token t lies at `t % block_size`. A block has room for a record and for draft tokens after it, which may be
+    refused. Where no record is open a resume needs nothing, so nothing is ever kept."""
+
+    kind: ClassVar[str] = "circular_buffer"
+
+    head_size_v: int | None = 0
+    tokens_per_state: int
+    """Tokens that share a record."""
+
+    def __post_init__(self) -> None:
+        require_positive(self, "block_size", "tokens_per_state")
+        if self.block_size % self.tokens_per_state:
+            raise SpecError(
+                f"{type(self).__name__}: block_size = {self.block_size} is not a multiple of "
+                f"tokens_per_state = {self.tokens_per_state}; a record would be open where a block ends"
+            )
+        super().__post_init__()
+
+    def needed_blocks(self, point: ResumePoint) -> tuple[range, ...]:
+        first = point.num_tokens // self.tokens_per_state * self.tokens_per_state
+        return blocks_holding(first, point.num_tokens, self.block_size)
+
+    def max_blocks_per_request(self, limits: RequestLimits) -> int:
+        return 1
+
+    def is_uniform_with_collection(self, specs: Mapping[str, KVCacheSpec]) -> bool:
+        return all(isinstance(spec, CircularBufferSpec) for spec in specs.values())

@@ -195,6 +195,7 @@ def _package(module: str) -> str:
 _RULE = "octavo.blocks.managers:ResumeRuleManager"
 _STATE = "octavo.blocks.state_manager:CheckpointManager"
 _ENCODER = "octavo.blocks.managers:EncoderBlocksManager"
+_CIRCULAR = "octavo.blocks.managers:CircularBufferManager"
 
 BUILT_IN: Mapping[type[KVCacheSpec], KVCacheSpecMetadata] = {
     spec_cls: KVCacheSpecMetadata(manager=manager, uniform_type_base_spec=base)
@@ -207,6 +208,7 @@ BUILT_IN: Mapping[type[KVCacheSpec], KVCacheSpecMetadata] = {
         (attention.SlidingWindowSpec, _RULE, attention.SlidingWindowSpec),
         (attention.SlidingWindowMLASpec, _RULE, attention.SlidingWindowMLASpec),
         (attention.ChunkedLocalAttentionSpec, _RULE, attention.ChunkedLocalAttentionSpec),
+        (attention.CircularBufferSpec, _CIRCULAR, attention.CircularBufferSpec),
         (state.MambaSpec, _STATE, state.MambaSpec),
         (encoder.CrossAttentionSpec, _ENCODER, encoder.CrossAttentionSpec),
         (encoder.EncoderOnlyAttentionSpec, _RULE, encoder.EncoderOnlyAttentionSpec),

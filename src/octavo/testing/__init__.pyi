@@ -19,6 +19,7 @@ from .small_models import (
     MODEL_EXAMPLES as MODEL_EXAMPLES,
     SmallModel as SmallModel,
     chunked as chunked,
+    circular as circular,
     cross as cross,
     full as full,
     sinks as sinks,

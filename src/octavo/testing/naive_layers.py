@@ -8,7 +8,9 @@ from collections.abc import Iterator, Sequence
 from octavo.ids import GroupIdx, Row
 from octavo.planning import KVCacheGroupSpec
 from octavo.specs import (
+    BlockTable,
     ChunkedLocalAttentionSpec,
+    CircularBufferSpec,
     FullAttentionSpec,
     KVCacheSpec,
     ResumePoint,
@@ -29,7 +31,7 @@ def slots_read(
     if group.spec.indexes_decoder_tokens:
         size = group.block_size
         return [
-            (table.rows[token // size], token % size, request.prefixes[token])
+            (_row_of(table, group, token), token % size, request.prefixes[token])
             for token in tokens_read(group.spec, request.blocks.resume_point(start))
         ]
     if table.num_published:
@@ -47,10 +49,20 @@ def slots_written(
         return [(table.rows[i], STATE_SLOT, written[token]) for i, token in states]
     if group.spec.indexes_decoder_tokens:
         size = group.block_size
-        return [(table.rows[t // size], t % size, written[t]) for t in range(start, end)]
+        kept = range(max(start, end - size) if is_circular(group) else start, end)
+        return [(_row_of(table, group, t), t % size, written[t]) for t in kept]
     if table.num_published:
         return []
     return [(row, 0, request.encoder_block(block)) for block, row in enumerate(table.rows)]
+
+
+def _row_of(table: BlockTable, group: KVCacheGroupSpec, token: int) -> Row:
+    return table.rows[0 if is_circular(group) else token // group.block_size]
+
+
+def is_circular(group: KVCacheGroupSpec) -> bool:
+    """Whether all tokens of a request go into one block."""
+    return isinstance(group.spec.first, CircularBufferSpec)
 
 
 def tokens_read(spec: KVCacheSpec, point: ResumePoint) -> set[int]:
@@ -64,6 +76,8 @@ def tokens_read(spec: KVCacheSpec, point: ResumePoint) -> set[int]:
         return set(range(max(0, n - spec.sliding_window + 1), n))
     if isinstance(spec, ChunkedLocalAttentionSpec):
         return {token for token in range(n) if token // spec.attention_chunk_size == n // spec.attention_chunk_size}
+    if isinstance(spec, CircularBufferSpec):
+        return set(range(n // spec.tokens_per_state * spec.tokens_per_state, n))
     size = spec.block_size  # a plug-in's kind: all blocks that it says it needs
     needed = [range(r.start * size, min(n, r.stop * size)) for r in spec.needed_blocks(point)]
     return {token for tokens in needed for token in tokens}

@@ -8,6 +8,7 @@ from octavo.planning import KVCacheConfig, plan_kv_cache
 from octavo.specs import (
     CacheDType,
     ChunkedLocalAttentionSpec,
+    CircularBufferSpec,
     CrossAttentionSpec,
     EncoderOnlyAttentionSpec,
     FullAttentionSpec,
@@ -90,6 +91,11 @@ def chunked(length: int, block_size: int = 4) -> ChunkedLocalAttentionSpec:
     return ChunkedLocalAttentionSpec(block_size=block_size, num_kv_heads=1, head_size=4, attention_chunk_size=length)
 
 
+def circular(tokens_per_state: int = 4, block_size: int = 8) -> CircularBufferSpec:
+    """With room for the drafts that a naive engine tries."""
+    return CircularBufferSpec(block_size=block_size, num_kv_heads=1, head_size=8, tokens_per_state=tokens_per_state)
+
+
 def small_model(
     *layers: KVCacheSpec,
     drafts: Sequence[KVCacheSpec] = (),
@@ -135,6 +141,9 @@ MODEL_EXAMPLES: Mapping[str, SmallModel] = {
     ),
     "latent windows": small_model(
         SlidingWindowMLASpec(block_size=4, head_size=8, sliding_window=9), MLAAttentionSpec(block_size=8, head_size=8)
+    ),
+    "latent and what goes into it": small_model(
+        MLAAttentionSpec(block_size=8, head_size=4, tokens_per_state=4), circular(), state(8)
     ),
     "sinks": small_model(sinks(6), window(9)),
     "chunked-local": small_model(chunked(10), full(8)),

@@ -10,6 +10,7 @@ from octavo.specs import (
     AttentionSpec,
     CacheDType,
     ChunkedLocalAttentionSpec,
+    CircularBufferSpec,
     CrossAttentionSpec,
     EncoderOnlyAttentionSpec,
     FullAttentionSpec,
@@ -35,6 +36,7 @@ BUILTIN_KINDS: tuple[type[KVCacheSpec], ...] = (
     SlidingWindowSpec,
     SlidingWindowMLASpec,
     ChunkedLocalAttentionSpec,
+    CircularBufferSpec,
     MambaSpec,
     CrossAttentionSpec,
     EncoderOnlyAttentionSpec,
@@ -48,6 +50,7 @@ MODEL_SHAPES: Mapping[str, tuple[type[KVCacheSpec], ...]] = {
     "state + window + full": (MambaSpec, SlidingWindowSpec, FullAttentionSpec),
     "latent": (MLAAttentionSpec,),
     "sinks": (SinkFullAttentionSpec,),
+    "circular + latent": (CircularBufferSpec, MLAAttentionSpec),
     "chunked-local": (ChunkedLocalAttentionSpec, FullAttentionSpec),
     "cross-attention": (FullAttentionSpec, CrossAttentionSpec),
 }
@@ -157,6 +160,8 @@ def _unpadded_specs(kind: type[KVCacheSpec], block_sizes: SearchStrategy[int]) -
         return _mamba_specs(block_sizes)
     if issubclass(kind, MLAAttentionSpec):
         return _latent_specs(kind, block_sizes)
+    if kind is CircularBufferSpec:
+        return _circular_specs(block_sizes)
     sizes = {name: _SPANS for name in _SIZE_FIELDS if name in kind.__dataclass_fields__}
     is_latent = issubclass(kind, SlidingWindowMLASpec)
     return st.builds(
@@ -180,9 +185,25 @@ def _latent_specs(draw: st.DrawFn, kind: type[MLAAttentionSpec], block_sizes: Se
         block_size=block_size,
         head_size=draw(st.sampled_from([128, 132, 576])),
         dtype=draw(st.sampled_from(CacheDType)),
-        tokens_per_state=draw(st.sampled_from([size for size in (1, 2, 4, 8) if block_size % size == 0])),
+        tokens_per_state=draw(_parts_of(block_size)),
         state_bytes=draw(st.none() | st.just(656)),
     )
+
+
+@st.composite
+def _circular_specs(draw: st.DrawFn, block_sizes: SearchStrategy[int]) -> CircularBufferSpec:
+    block_size = draw(block_sizes)
+    return CircularBufferSpec(
+        block_size=block_size,
+        num_kv_heads=draw(st.integers(1, 2)),
+        head_size=draw(st.sampled_from([128, 140])),
+        dtype=draw(st.sampled_from(CacheDType)),
+        tokens_per_state=draw(_parts_of(block_size)),
+    )
+
+
+def _parts_of(block_size: int) -> SearchStrategy[int]:
+    return st.sampled_from([size for size in (1, 2, 4, 8) if block_size % size == 0])
 
 
 @st.composite
