@@ -3,6 +3,7 @@
 from octavo.specs import (
     CacheDType,
     ChunkedLocalAttentionSpec,
+    CircularBufferSpec,
     CrossAttentionSpec,
     FullAttentionSpec,
     KVCacheSpec,
@@ -31,6 +32,10 @@ def mla(head_size: int = 576) -> MLAAttentionSpec:
 
 def state(*shapes: tuple[int, ...], dtypes: tuple[CacheDType, ...], speculative: int = 0) -> MambaSpec:
     return MambaSpec(block_size=16, shapes=shapes, dtypes=dtypes, num_speculative_tokens=speculative)
+
+
+def circular(head_size: int) -> CircularBufferSpec:
+    return CircularBufferSpec(block_size=8, num_kv_heads=1, head_size=head_size, dtype=FP32, tokens_per_state=8)
 
 
 def layers(*runs: tuple[int, KVCacheSpec], repeat: int = 1) -> dict[str, KVCacheSpec]:
@@ -88,7 +93,8 @@ PACKED: dict[str, dict[str, KVCacheSpec]] = {
     "more of the heavy one": layers(*_FOURTH * 2, *_HEAVY * 7, (9, latent_window(64, 584))),
     "the fourth alone": layers(*_FOURTH * 5, (9, latent_window(64, 584))),
     "the heavy one alone": layers(*_HEAVY * 7, (7, latent_window(64, 584))),
-    "states beside a pattern": layers(*_FOURTH * 3, (7, state((4, 256), (2, 64, 128), dtypes=(BF16, FP32)))),
+    "circular buffers beside a pattern": layers(*_FOURTH * 3, (7, circular(2048))),
+    "circular buffers as wide as a block": layers((2, records(128)), (3, circular(4096))),
     "no pattern, narrow latents": layers((5, records(128)), (7, latent_window(4, 584)), (2, latent_window(8, 584))),
 }
 """Layers that a kernel wants packed into one block."""

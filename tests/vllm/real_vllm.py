@@ -6,6 +6,7 @@ multiple of 16 tokens (the CPU's wants 32), the layout has layers outermost, and
 do (it would turn prefix caching off with MLA, and change the type of recurrent state).
 """
 
+import importlib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -21,6 +22,7 @@ from octavo.specs import (
     AttentionSpec,
     CacheDType,
     ChunkedLocalAttentionSpec,
+    CircularBufferSpec,
     CrossAttentionSpec,
     FullAttentionSpec,
     KVCacheSpec,
@@ -74,6 +76,11 @@ def config_without_weights(path: Path) -> dict[str, Any]:
             "compress_rope_theta": 160000,
         }
         config["rope_scaling"] = {"type": "yarn", "factor": 16, "original_max_position_embeddings": 65536}
+    if config["model_type"] == "glm5_next_text":
+        config |= {"mhc": True, "mla_use_nope": True, "num_nextn_predict_layers": 0}
+        config |= {"topk_method": "noaux_tc", "scoring_func": "sigmoid", "indexer_rope_interleave": False}
+    if config["model_type"] == "qwen4_exp_text":
+        config["output_gate_type"] = "sigmoid"
     return config
 
 
@@ -82,6 +89,32 @@ def no_traits_of_this_cpu() -> Iterator[None]:
     with (
         mock.patch("torch.cpu._is_amx_tile_supported", return_value=True),
         mock.patch("torch.cpu._is_avx512_bf16_supported", return_value=False),
+    ):
+        yield
+
+
+@contextmanager
+def kernels_of_gpus() -> Iterator[None]:
+    """Layers whose kernels no CPU has can be made, though not called."""
+    from torch import nn
+
+    importlib.import_module("vllm.models.qwen4_exp.nvidia.model")  # before its parts, which import it
+    from vllm.models.qwen4_exp.nvidia import ple_layer, qsa
+    from vllm.platforms.cpu import CpuPlatform
+    from vllm.v1.attention.backends.mla import flashmla_sparse
+
+    original = CpuPlatform.get_attn_backend_cls
+
+    def get_backend(selected_backend: Any, attn_selector_config: Any, num_heads: int | None = None) -> str:
+        if attn_selector_config.use_sparse:
+            return f"{flashmla_sparse.__name__}.{flashmla_sparse.FlashMLASparseBackend.__name__}"
+        return str(original(selected_backend, attn_selector_config, num_heads))
+
+    with (
+        mock.patch.object(CpuPlatform, "get_attn_backend_cls", staticmethod(get_backend)),
+        mock.patch.object(flashmla_sparse, "current_workspace_manager"),
+        mock.patch.object(qsa, "Qwen4ExpQSAFlashAttentionImpl"),
+        mock.patch.object(ple_layer, "Qwen4ExpNGramEmbedding", nn.Identity),
     ):
         yield
 
@@ -127,6 +160,7 @@ def layers_of_model(vllm_config: Any) -> dict[str, Any]:
 
     with set_current_vllm_config(vllm_config), no_traits_of_this_cpu(), ExitStack() as stack:
         stack.enter_context(mock.patch("torch.cuda.Event"))
+        stack.enter_context(kernels_of_gpus())
         destroy_model_parallel()  # the model before had other groups: experts or none
         store = Path(vllm_config.model_config.model) / "store"
         init_distributed_environment(1, 0, f"file://{store}", 0, "gloo")
@@ -222,7 +256,7 @@ def plan_of(vllm_config: Any, layers: dict[str, Any], memory_bytes: int) -> Real
         get_kv_cache_capacity,
         get_kv_cache_configs,
     )
-    from vllm.v1.kv_cache_interface import UniformTypeKVCacheSpecs, get_kv_cache_spec_kind
+    from vllm.v1.kv_cache_interface import UniformTypeKVCacheSpecs
 
     with set_current_vllm_config(vllm_config):
         worker = get_kv_cache_configs(vllm_config, [dict(layers)], [memory_bytes])[0]
@@ -235,7 +269,7 @@ def plan_of(vllm_config: Any, layers: dict[str, Any], memory_bytes: int) -> Real
         per_layer = spec.kv_cache_specs if isinstance(spec, UniformTypeKVCacheSpecs) else dict.fromkeys(names, spec)
         groups.append(
             (
-                get_kv_cache_spec_kind(spec).value,
+                _kind_of(spec),
                 names,
                 spec.block_size,
                 sum(per_layer[name].page_size_bytes for name in names),
@@ -249,6 +283,14 @@ def plan_of(vllm_config: Any, layers: dict[str, Any], memory_bytes: int) -> Real
         tokens=tokens,
         requests_at_once=requests_at_once,
     )
+
+
+def _kind_of(spec: Any) -> str:
+    """vLLM has no name for circular buffers."""
+    from vllm.v1.kv_cache_interface import CircularBufferSpec as Circular, get_kv_cache_spec_kind
+
+    first = getattr(spec, "first_spec", spec)
+    return CircularBufferSpec.kind if isinstance(first, Circular) else str(get_kv_cache_spec_kind(spec).value)
 
 
 def to_vllm(spec: KVCacheSpec) -> Any:
@@ -275,7 +317,15 @@ def to_vllm(spec: KVCacheSpec) -> Any:
     }
     if spec.head_size_v is not None:
         common["head_size_v"] = spec.head_size_v
+    return _attention_to_vllm(spec, common)
+
+
+def _attention_to_vllm(spec: AttentionSpec, common: Mapping[str, Any]) -> Any:
+    from vllm.v1 import kv_cache_interface as vllm
+
     match spec:
+        case CircularBufferSpec():
+            return vllm.CircularBufferSpec(**common)
         case MLAAttentionSpec():
             return vllm.MLAAttentionSpec(
                 **common, state_content_bytes=spec.state_bytes, tokens_per_state=spec.tokens_per_state

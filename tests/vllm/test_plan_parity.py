@@ -21,7 +21,7 @@ from real_vllm import (
 )
 
 from octavo.errors import PlanError
-from octavo.planning import read_model
+from octavo.planning import layers_from_config, read_model
 from octavo.planning.vllm_way import VllmPlan, plan_like_vllm
 from octavo.specs import KVCacheSpec, RequestLimits
 
@@ -46,8 +46,12 @@ ARGUMENTS = {
     # float32, as the reference code computes it and as vLLM does where its own CPU kernels run.
     "qwen3-next-80b": {"mamba_ssm_cache_dtype": "float32"},
 }
-PACKED_MODEL = "deepseek-v4-flash"
-BUILT = sorted({path.stem for path in EXAMPLES.glob("*.json")} - {*NOT_BUILT, PACKED_MODEL})
+PACKED_MODELS = {
+    "deepseek-v4-flash": {"block_size": 256},
+    "glm-5.3-flash": {},
+    "qwen3.8-flash-next": {"mamba_ssm_cache_dtype": "float32"},
+}
+BUILT = sorted({path.stem for path in EXAMPLES.glob("*.json")} - {*NOT_BUILT, *PACKED_MODELS})
 
 
 Plan = TypeVar("Plan", VllmPlan, RealPlan)
@@ -82,18 +86,14 @@ def test_models_that_vllm_builds(model: str, tmp_path: Path) -> None:
     assert without_names(from_file) == without_names(ours)
 
 
-def test_a_model_that_vllm_builds_and_packs(tmp_path: Path) -> None:
-    """Its kernels want blocks outermost, of the sizes that they know."""
-    file = EXAMPLES / f"{PACKED_MODEL}.json"
-    vllm_config = engine_config(config_without_weights(file), tmp_path, LIMITS, block_size=256)
+@pytest.mark.parametrize("model", PACKED_MODELS)
+def test_models_that_vllm_builds_and_packs(model: str, tmp_path: Path) -> None:
+    """Their kernels want blocks outermost."""
+    config = config_without_weights(EXAMPLES / f"{model}.json")
+    vllm_config = engine_config(config, tmp_path, LIMITS, **PACKED_MODELS[model])
     vllm_config.cache_config.kv_cache_layout = BLOCKS_OUTERMOST
-    real_layers = layers_of_model(vllm_config)
-    read = read_model(file).layers
-    assert Counter(
-        (spec.block_size, spec.page_size_bytes, spec.real_page_size_bytes) for spec in real_layers.values()
-    ) == Counter((spec.block_size, spec.page_size_bytes, spec.unpadded_page_size_bytes) for spec in read.values())
-    real = plan_of(vllm_config, real_layers, MEMORY)
-    ours = plan_like_vllm(read, memory_bytes=MEMORY, limits=LIMITS)
+    real = plan_of(vllm_config, layers_of_model(vllm_config), MEMORY)
+    ours = plan_like_vllm(layers_from_config(config).layers, memory_bytes=MEMORY, limits=LIMITS)
     assert_same(without_layer_names(ours), without_layer_names(real))
 
 

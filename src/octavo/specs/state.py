@@ -24,6 +24,8 @@ class MambaSpec(KVCacheSpec):
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[CacheDType, ...]
     num_speculative_tokens: int = 0
+    is_replicated: bool = False
+    """Whether each rank keeps the whole state, and not its share."""
 
     def __post_init__(self) -> None:
         name = type(self).__name__

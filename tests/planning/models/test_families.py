@@ -45,6 +45,12 @@ FACTS = {
     "gemma-3-27b": {("sliding_window", kv(16, 128)): 52, ("full_attention", kv(16, 128)): 10},
     "gemma-3n-e4b": {("sliding_window", kv(2, 256)): 16, ("full_attention", kv(2, 256)): 4},  # 35, of which 15 share
     "gemma-4-26b-a4b": {("sliding_window", kv(8, 256)): 25, ("full_attention", kv(2, 512)): 5},
+    "glm-5.3-flash": {
+        ("mamba", 2 * 3 * 3 * 64 * 128 + 4 * 64 * 128 * 128): 34,
+        ("mla_attention", 16 * 512 * 2): 11,
+        ("mla_attention", 4 * 132): 11,  # a key per four tokens
+        ("circular_buffer", 16 * 2 * 128 * 2): 11,  # keys and gates of those that wait
+    },
     "gpt-oss-20b": {("sliding_window", kv(8, 64)): 12, ("full_attention", kv(8, 64)): 12},
     "gpt-oss-120b": {("sliding_window", kv(8, 64)): 18, ("full_attention", kv(8, 64)): 18},
     "granite-4.0-h-small": {("mamba", BAMBA_STATE): 36, ("full_attention", kv(8, 128)): 4},
@@ -74,6 +80,13 @@ FACTS = {
     "qwen3.5-27b": {
         ("mamba", 2 * 3 * (2 * 16 * 128 + 48 * 128) + 4 * 48 * 128 * 128): 48,
         ("full_attention", kv(4, 256)): 16,
+    },
+    "qwen3.8-flash-next": {
+        ("mamba", 2 * 3 * (2 * 16 * 128 + 48 * 128) + 4 * 48 * 128 * 128): 36,
+        ("mamba", 2 * 9 * 4 * 2560): 1,  # of three tokens for each of three steps, in four streams
+        ("full_attention", kv(2, 256)): 12,
+        ("mla_attention", 4 * 128 * 2): 12,
+        ("circular_buffer", 16 * (128 + 12) * 2): 12,  # keys, and three positions of 8 bytes
     },
     "whisper-large-v3": {("full_attention", kv(20, 64)): 32, ("cross_attention", kv(20, 64)): 32},
     "zamba2-7b": {

@@ -21,16 +21,7 @@ def read_qwen_delta(model: Model) -> Layers:
         default=lambda index: "linear_attention" if (index + 1) % interval else "full_attention",
         known=_WORDS,
     )
-    view = model.view
-    state = gated_delta_state(
-        model,
-        num_k_heads=view.count("linear_num_key_heads"),
-        num_v_heads=view.count("linear_num_value_heads"),
-        k_head_size=view.count("linear_key_head_dim"),
-        v_head_size=view.count("linear_value_head_dim"),
-        conv_kernel=view.count("linear_conv_kernel_dim", minimum=2),
-    )
-    _note_state_dtype(model)
+    state = qwen_state(model)
     return _mixed(words, attention_spec(model, read_heads(model), "full_attention"), state)
 
 
@@ -60,19 +51,10 @@ def read_olmo_hybrid(model: Model) -> Layers:
 
 def read_kimi_linear(model: Model) -> Layers:
     """Kimi-Linear: Kimi delta attention, with latent attention in between."""
-    own = _kimi_sizes(model)
-    num_heads, head_size = own.count("num_heads"), own.count("head_dim")
-    state = gated_delta_state(
-        model,
-        num_k_heads=num_heads,
-        num_v_heads=num_heads,
-        k_head_size=head_size,
-        v_head_size=head_size,
-        conv_kernel=own.count("short_conv_kernel_size", minimum=2),
-    )
+    own = kimi_sizes(model)
     full_layers = _kimi_full_layers(model, own)
     words = model.layer_words("layer_types", default=lambda index: _kimi_word(index, full_layers), known=_WORDS)
-    return _mixed(words, latent_spec(model), state)
+    return _mixed(words, latent_spec(model), kimi_state(model, own))
 
 
 def read_ling(model: Model) -> Layers:
@@ -123,8 +105,21 @@ def _minimax_layers(model: Model, default: Callable[[int], str]) -> Layers:
     return _mixed(words, attention_spec(model, heads, "full_attention"), lightning_state(model, heads.head_size))
 
 
-def _kimi_sizes(model: Model) -> ConfigView:
-    """The delta layers' sizes: in a part of their own where the published checkpoint wrote the config."""
+def qwen_state(model: Model) -> MambaSpec:
+    view = model.view
+    _note_state_dtype(model)
+    return gated_delta_state(
+        model,
+        num_k_heads=view.count("linear_num_key_heads"),
+        num_v_heads=view.count("linear_num_value_heads"),
+        k_head_size=view.count("linear_key_head_dim"),
+        v_head_size=view.count("linear_value_head_dim"),
+        conv_kernel=view.count("linear_conv_kernel_dim", minimum=2),
+    )
+
+
+def kimi_sizes(model: Model) -> ConfigView:
+    """The sizes of Kimi delta attention: in a part of their own where the published checkpoint wrote the config."""
     view = model.view
     nested = view.find_part("linear_attn_config")
     if nested is not None:
@@ -135,6 +130,18 @@ def _kimi_sizes(model: Model) -> ConfigView:
         "short_conv_kernel_size": view.find_count("linear_conv_kernel_dim", minimum=2),
     }
     return ConfigView(flat, source=view.source, path="linear_")
+
+
+def kimi_state(model: Model, own: ConfigView) -> MambaSpec:
+    num_heads, head_size = own.count("num_heads"), own.count("head_dim")
+    return gated_delta_state(
+        model,
+        num_k_heads=num_heads,
+        num_v_heads=num_heads,
+        k_head_size=head_size,
+        v_head_size=head_size,
+        conv_kernel=own.count("short_conv_kernel_size", minimum=2),
+    )
 
 
 def _kimi_full_layers(model: Model, own: ConfigView) -> tuple[int, ...] | None:

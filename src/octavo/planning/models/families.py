@@ -41,6 +41,7 @@ from octavo.planning.models.mamba_families import (
     read_zamba2,
 )
 from octavo.planning.models.model import Reader
+from octavo.planning.models.pooled_keys import read_glm5_next, read_qwen4_exp
 from octavo.planning.models.window_state_families import read_phi4_flash, read_plamo2, read_recurrent_gemma
 
 
@@ -162,6 +163,28 @@ FAMILIES: Mapping[str, Family] = {
     "kimi_linear": Family(
         read_kimi_linear,
         {**_LATENT, "linear_head_dim": 128, "linear_num_heads": 32, "linear_conv_kernel_dim": 4},
+    ),
+    "glm5_next": Family(
+        read_glm5_next,
+        {
+            "kv_lora_rank": 512,
+            "qk_rope_head_dim": 0,
+            "index_head_dim": 128,
+            "index_kpool": 16,
+            "linear_head_dim": 128,
+            "linear_num_heads": 64,
+            "linear_conv_kernel_dim": 4,
+        },
+    ),
+    "qwen4_exp": Family(
+        read_qwen4_exp,
+        {
+            **_GATED_DELTA,
+            "num_key_value_heads": 2,
+            "ple_conv_kernel_size": 4,
+            "ngram_size": 3,
+            "hc_count": 4,
+        },
     ),
     "jamba": Family(
         read_jamba,

@@ -39,16 +39,16 @@ def _is_switched_off(model: Model) -> bool:
 def read_indexed_latent(model: Model) -> Layers:
     """DeepSeek V3.2, GLM-5 and their like: beside its latent a layer has an indexer, with pages of another size, unless
     it takes the tokens that the indexer of a layer before has chosen."""
-    attention, indexer = _sparse_latent_spec(model), _indexer_spec(model)
+    attention, indexer = sparse_latent_spec(model), _indexer_spec(model)
     layers: Layers = {}
-    for index, word in enumerate(_indexer_words(model)):
+    for index, word in enumerate(indexer_words(model)):
         layers[f"layers.{index}.attn"] = attention
         if word == "full":
             layers[f"layers.{index}.indexer"] = indexer
     return layers
 
 
-def _indexer_words(model: Model) -> tuple[str, ...]:
+def indexer_words(model: Model) -> tuple[str, ...]:
     """By layer: "full" if it has an indexer, "shared" if not."""
     pattern = None if model.view.has("indexer_types") else model.view.find_pattern("index_topk_pattern")
     if pattern is not None:
@@ -64,7 +64,7 @@ def _indexer_words(model: Model) -> tuple[str, ...]:
     )
 
 
-def _sparse_latent_spec(model: Model) -> MLAAttentionSpec:
+def sparse_latent_spec(model: Model) -> MLAAttentionSpec:
     """The latent as sparse kernels read it: fp8 only in their packed record."""
     plain = latent_spec(model)
     if plain.dtype is not CacheDType.FP8_E4M3:

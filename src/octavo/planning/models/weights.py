@@ -27,6 +27,7 @@ _ODD_FAMILIES = (
     "nemotron_h",
     "phi4flash",
     "plamo2",
+    "qwen4_exp",
     "recurrent_gemma",
     "whisper",
     "zamba2",
@@ -73,7 +74,7 @@ def _estimated(view: ConfigView, layers: Layers, dtype: CacheDType) -> int | Non
     for name, spec in layers.items():
         if isinstance(spec, MambaSpec):
             total += _state_layer(spec, hidden, is_convolution=name.endswith(".conv"))
-        elif not name.endswith(".indexer"):
+        elif ".indexer" not in name:
             total += _attention_layer(view, hidden)
     experts = [_has_experts(view, index) for index in range(num_layers)]
     total += sum(_experts(view, hidden) if has_experts else _feed_forward(view, hidden) for has_experts in experts)
@@ -110,6 +111,9 @@ def _has_experts(view: ConfigView, index: int) -> bool:
         return False
     if index < (view.find_count("first_k_dense_replace", minimum=0) or 0):
         return False
+    words = view.values.get("mlp_layer_types")
+    if isinstance(words, list):
+        return index < len(words) and words[index] == "sparse"
     frequencies = view.values.get("moe_layer_freq")
     if isinstance(frequencies, list):
         return index < len(frequencies) and bool(frequencies[index])

@@ -15,8 +15,9 @@ def can_share_block_table(layers: Mapping[str, KVCacheSpec]) -> bool:
     if len({spec.block_size for spec in specs}) > 1:
         return False
     match first:
-        case MambaSpec():  # pages of one size too, unlike Octavo's rule
-            return first.is_uniform_with_collection(layers) and len({spec.page_size_bytes for spec in specs}) == 1
+        case MambaSpec():  # pages of one size too, and shares or whole states, unlike Octavo's rule
+            are_alike = len({(spec.page_size_bytes, getattr(spec, "is_replicated", None)) for spec in specs}) == 1
+            return are_alike and first.is_uniform_with_collection(layers)
         case FullAttentionSpec():  # sinks too
             return all(isinstance(spec, FullAttentionSpec) for spec in specs)
         case SlidingWindowSpec():  # latent windows too, where the first is not one

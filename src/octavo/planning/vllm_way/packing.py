@@ -1,11 +1,11 @@
-"""vLLM's groups where a kernel wants blocks outermost (DeepSeek V4): pages of several sizes side by side in a block.
+"""vLLM's groups where a kernel wants blocks outermost (as DeepSeek V4's): pages of several sizes share a block.
 
     bucket      layers that can share a block table
     pattern     one layer of each page size. A bucket repeats it, unless its page sizes have unequally many layers
     group       a bucket's part: as many repeats as waste the least, or the whole of a bucket without a pattern
 
-A block is as large as the pages of the largest group. States are cut into groups that fit into the block of the others,
-and so are windows where no pattern has several page sizes.
+A block is as large as the pages of the largest group. States and circular buffers are cut into groups that fit into the
+block of the others, and so are windows where no pattern has several page sizes.
 """
 
 from collections import defaultdict
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from octavo.planning.vllm_way.block_tables import Group, can_share_block_table
-from octavo.specs import KVCacheSpec, MambaSpec, MLAAttentionSpec, SlidingWindowSpec, ceil_div
+from octavo.specs import CircularBufferSpec, KVCacheSpec, MambaSpec, MLAAttentionSpec, SlidingWindowSpec, ceil_div
 
 
 def are_packed(layers: Mapping[str, KVCacheSpec]) -> bool:
@@ -55,8 +55,8 @@ class _Bucket:
     def num_repeats(self) -> int:
         return max(len(names) for names in self.by_page.values())
 
-    def has_only(self, kind: type[KVCacheSpec]) -> bool:
-        return all(isinstance(spec, kind) for spec in self.layers.values())
+    def has_only(self, *kinds: type[KVCacheSpec]) -> bool:
+        return all(isinstance(spec, kinds) for spec in self.layers.values())
 
     def cut(self, count: int) -> list[Group]:
         """So many groups, of every `count`-th repeat each."""
@@ -100,12 +100,10 @@ def _least_padded(numbers: Sequence[int], least: int) -> int:
 
 
 def _counts_that_fit(buckets: Sequence[_Bucket], counts: Sequence[int], *, cuts_windows: bool) -> list[int]:
-    """How many groups each bucket is cut into, so that states, and windows if they are cut too, do not widen the
-    block."""
-    are_cut = [
-        bucket.has_pattern and (bucket.has_only(MambaSpec) or (cuts_windows and bucket.has_only(SlidingWindowSpec)))
-        for bucket in buckets
-    ]
+    """How many groups each bucket is cut into, so that states and circular buffers, and windows if they are cut too, do
+    not widen the block."""
+    kinds = (MambaSpec, CircularBufferSpec, *((SlidingWindowSpec,) if cuts_windows else ()))
+    are_cut = [bucket.has_pattern and bucket.has_only(*kinds) for bucket in buckets]
     block = max(
         bucket.bytes_of_widest(len(bucket.layers) if is_cut else count)
         for bucket, count, is_cut in zip(buckets, counts, are_cut, strict=True)
