@@ -1,14 +1,16 @@
 """A real vLLM engine with the plug-in, in this process: how it is asked, and what lies below its device."""
 
+import importlib
 import random
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
 import vllm_environment  # noqa: F401 - before vLLM
 from vllm import LLM, SamplingParams
 from vllm.v1.kv_offload.base import ScheduleEndContext
-from vllm_models import VOCAB
+from vllm_models import OWN_MODEL, VOCAB
 
 from octavo.tiers import TierState
 from octavo.vllm_plugin.adapter.manager import OctavoManager
@@ -29,6 +31,8 @@ def start(model: str, transfer: dict[str, Any] | None, **options: Any) -> LLM:
         "disable_log_stats": False,
         "seed": 0,
     }
+    if OWN_MODEL in (Path(model) / "config.json").read_text():
+        importlib.import_module("circular_model").register()
     return LLM(model=model, **(defaults | {"kv_transfer_config": transfer} | options))
 
 

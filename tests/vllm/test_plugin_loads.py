@@ -26,6 +26,7 @@ pytestmark = [pytest.mark.vllm, pytest.mark.timeout(400)]
 
 MEMORY = {
     "llama": "3MiB",
+    "circular": "3MiB",
     "gemma3": "2MiB",
     "gemma4": "3MiB",
     "gpt_oss": "2.5MiB",

@@ -10,6 +10,8 @@ import torch
 import transformers
 
 VOCAB = 512
+OWN_MODEL = "LlamaWithOpenRecords"
+"""Of `circular_model`."""
 _COMMON = {
     "vocab_size": VOCAB,
     "hidden_size": 64,
@@ -35,7 +37,7 @@ _DELTA = {
 
 def tiny_config(family: str) -> transformers.PretrainedConfig:
     match family:
-        case "llama":
+        case "llama" | "circular":
             return transformers.LlamaConfig(**_COMMON, num_hidden_layers=4)
         case "gpt_oss":
             return transformers.GptOssConfig(
@@ -161,6 +163,9 @@ def make_model(family: str, folder: Path, seed: int = 0) -> Path:
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     _with_large_weights(model).save_pretrained(folder)
     make_tokenizer().save_pretrained(folder)
+    if family == "circular":  # the same weights for a class of our own
+        config.architectures = [OWN_MODEL]
+        config.save_pretrained(folder)
     return folder
 
 
