@@ -99,6 +99,7 @@ def kernels_of_gpus() -> Iterator[None]:
     from torch import nn
 
     importlib.import_module("vllm.models.qwen4_exp.nvidia.model")  # before its parts, which import it
+    from vllm.models.deepseek_v41.nvidia import flashmla
     from vllm.models.qwen4_exp.nvidia import ple_layer, qsa
     from vllm.platforms.cpu import CpuPlatform
     from vllm.v1.attention.backends.mla import flashmla_sparse
@@ -113,6 +114,9 @@ def kernels_of_gpus() -> Iterator[None]:
     with (
         mock.patch.object(CpuPlatform, "get_attn_backend_cls", staticmethod(get_backend)),
         mock.patch.object(flashmla_sparse, "current_workspace_manager"),
+        mock.patch.object(flashmla, "compute_fp8_einsum_recipe", return_value=(None, None)),
+        mock.patch("torch.cuda.Event"),
+        mock.patch("torch.cuda.Stream"),
         mock.patch.object(qsa, "Qwen4ExpQSAFlashAttentionImpl"),
         mock.patch.object(ple_layer, "Qwen4ExpNGramEmbedding", nn.Identity),
     ):
@@ -159,7 +163,6 @@ def layers_of_model(vllm_config: Any) -> dict[str, Any]:
     from vllm.platforms import current_platform
 
     with set_current_vllm_config(vllm_config), no_traits_of_this_cpu(), ExitStack() as stack:
-        stack.enter_context(mock.patch("torch.cuda.Event"))
         stack.enter_context(kernels_of_gpus())
         destroy_model_parallel()  # the model before had other groups: experts or none
         store = Path(vllm_config.model_config.model) / "store"

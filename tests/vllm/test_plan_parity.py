@@ -97,6 +97,33 @@ def test_models_that_vllm_builds_and_packs(model: str, tmp_path: Path) -> None:
     assert_same(without_layer_names(ours), without_layer_names(real))
 
 
+@pytest.mark.parametrize("block_size", [64, 256])
+def test_deepseek_v41(block_size: int, tmp_path: Path) -> None:
+    """Some layers keep records and keys for those that follow, of one token or of two."""
+    config = deepseek_v41_config()
+    vllm_config = engine_config(config, tmp_path, LIMITS, block_size=block_size)
+    vllm_config.cache_config.kv_cache_layout = BLOCKS_OUTERMOST
+    real = plan_of(vllm_config, layers_of_model(vllm_config), MEMORY)
+    read = layers_from_config(config, block_size=block_size).layers
+    ours = plan_like_vllm(read, memory_bytes=MEMORY, limits=LIMITS)
+    assert_same(without_layer_names(ours), without_layer_names(real))
+
+
+def deepseek_v41_config() -> dict[str, Any]:
+    text = config_without_weights(EXAMPLES / "deepseek-v4-flash.json") | {
+        "num_hidden_layers": 12,
+        "compress_ratios": [0, 0, 1, 1, 1, 2, 2, 2, 2, 2, 1, 1, 0],
+        "kv_source_layer_ids": [2, 5, 8, 10],
+        "index_source_layer_ids": [2, 4, 5, 7, 8, 10],
+        "rope_theta": 10000,
+        "scoring_func": "sqrtsoftplus",
+        "routed_scaling_factor": 1.5,
+        "num_hash_layers": 0,
+    }
+    names = {"architectures": ["DeepseekV41ForCausalLM"], "model_type": "deepseek_v41", "torch_dtype": "bfloat16"}
+    return {**names, "text_config": {key: value for key, value in text.items() if key not in names}}
+
+
 def without_layer_names(plan: Plan) -> Plan:
     """The groups with layers counted."""
     if isinstance(plan, RealPlan):

@@ -275,6 +275,62 @@ def test_a_deepseek_v4_that_no_kernel_takes(changes, message):
         tiny("deepseek_v4", **changes)
 
 
+def test_which_layers_of_deepseek_v4_1_keep_what_others_read():
+    """The last entry is a draft layer's. An indexer's keys are those of the source that it stands in."""
+    model = tiny(
+        "deepseek_v41",
+        num_hidden_layers=6,
+        compress_ratios=[0, 1, 1, 2, 2, 2, 0],
+        kv_source_layer_ids=[1, 3],
+        index_source_layer_ids=[1, 2, 4],
+    )
+    assert [name for name in model.layers if not name.endswith(".window")] == [
+        "layers.1.attn", "layers.1.indexer", "layers.3.attn", "layers.3.compressor"
+    ]  # fmt: skip
+    assert pages(model) == {
+        ("sliding_window_mla", 33 * 576): 6,  # 32 records of 584 bytes, in whole kernel lines
+        ("mla_attention", 65 * 576): 1,
+        ("mla_attention", 15 * 576): 1,
+        ("mla_attention", 33 * 576): 1,
+        ("circular_buffer", 8 * 1024 * 4): 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"compress_ratios": [0, 4, 0, 0]}, r"compress_ratios\[1\] = 4 is none of 0, 1, 2"),
+        ({"compress_ratios": [0, 2, 2, 2]}, "kv_source_layer_ids names no layer up to 1, where compress_ratios is 2"),
+        ({"compress_ratios": [1, 1, 1, 1], "kv_source_layer_ids": [1]}, "kv_source_layer_ids names no layer up to 0"),
+    ],
+)
+def test_a_deepseek_v4_1_that_no_kernel_takes(changes, message):
+    with pytest.raises((ModelConfigError, UnknownArchitectureError), match=message):
+        tiny("deepseek_v41", **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "own"),
+    [
+        ({}, ["indexer", "indexer.open", "attn"]),
+        ({"indexer_types": ["full", "full", "full", "shared"]}, ["attn"]),
+        (
+            {"layer_types": ["linear_attention"] * 3 + ["deepseek_sparse_attention"]},
+            ["indexer", "indexer.open", "attn"],
+        ),
+    ],
+)
+def test_what_the_fourth_layer_of_glm_5_3_keeps(changes, own):
+    layers = tiny("glm5_next", index_kpool=4, **changes).layers
+    assert list(layers) == [*(f"layers.{i}.linear_attn" for i in range(3)), *(f"layers.3.{name}" for name in own)]
+
+
+def test_qwen3_8_without_an_indexer_attends_to_all_tokens():
+    assert list(tiny("qwen4_exp", ple_layer_ids=[1]).layers) == [
+        "layers.0.linear_attn", "layers.0.ple.conv", "layers.1.linear_attn", "layers.2.linear_attn", "layers.3.attn"
+    ]  # fmt: skip
+
+
 _M3_TYPES = ["full_attention", "minimax_m3_sparse"]
 
 

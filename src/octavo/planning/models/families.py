@@ -17,7 +17,7 @@ from octavo.planning.models.attention_families import (
     read_qwen_moe,
     read_windowed,
 )
-from octavo.planning.models.compressed import read_deepseek_v4
+from octavo.planning.models.compressed import read_deepseek_v4, read_deepseek_v41
 from octavo.planning.models.delta_families import (
     read_kimi_linear,
     read_ling,
@@ -62,6 +62,7 @@ def find_family(model_type: str) -> Family | None:
 _QWEN_WINDOW = {"sliding_window": 4096, "max_window_layers": 28}
 _QWEN3 = Family(read_qwen, {"head_dim": 128, "num_key_value_heads": 32, **_QWEN_WINDOW})
 _LATENT = {"kv_lora_rank": 512, "qk_rope_head_dim": 64}
+_COMPRESSED = {"head_dim": 512, "index_head_dim": 128, "sliding_window": 128}
 _INDEXED = Family(read_indexed_latent, {**_LATENT, "index_head_dim": 128})
 _GATED_DELTA = {
     "head_dim": 256,
@@ -146,7 +147,8 @@ FAMILIES: Mapping[str, Family] = {
     "glm_moe_dsa": _INDEXED,
     "hy_v4": Family(read_indexed_latent, {**_INDEXED.defaults, "index_topk_freq": 4}),
     "axk2": Family(read_indexed_latent, {"kv_lora_rank": 128, "qk_rope_head_dim": 32, "index_head_dim": 128}),
-    "deepseek_v4": Family(read_deepseek_v4, {"head_dim": 512, "index_head_dim": 128, "sliding_window": 128}),
+    "deepseek_v4": Family(read_deepseek_v4, _COMPRESSED),
+    "deepseek_v41": Family(read_deepseek_v41, _COMPRESSED),
     # Recurrent state
     "mamba": Family(read_mamba1, {"expand": 2, "state_size": 16, "conv_kernel": 4}),
     "falcon_mamba": Family(read_mamba1, {"expand": 2, "state_size": 16, "conv_kernel": 4}),
