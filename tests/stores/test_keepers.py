@@ -244,3 +244,14 @@ class TestRedis(KeeperSuite):
     def test_a_server_that_is_not_there_is_a_sentence(self, tmp_path, capsys):
         assert run(["store", "ls", f"unix://{tmp_path}/nobody"]) != 0
         assert capsys.readouterr().err.startswith(f"octavo: unix://{tmp_path}/nobody: ")
+
+
+class TestClusterOfOne(TestRedis):
+    """A server that has all slots of a cluster answers as one that is none, but to commands with several names."""
+
+    @pytest.fixture(autouse=True)
+    def use(self, second_redis):
+        self.url = second_redis["URL"]
+        with Redis.from_url(self.url) as self.server:
+            self.server.flushdb()
+            yield

@@ -41,6 +41,13 @@ def redis(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture(scope="session")
+def second_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Another server, which has all slots of a cluster to itself."""
+    with serving("start_redis.sh", tmp_path_factory.mktemp("cluster"), "redis", "cluster") as told:
+        yield told
+
+
+@pytest.fixture(scope="session")
 def run_mooncake() -> Callable[..., AbstractContextManager[dict[str, str]]]:
     """Runs a pool of Mooncake in a folder, at the given port: URL, METRICS, and the pids MASTER and CLIENT."""
 
