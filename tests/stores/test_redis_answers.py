@@ -109,7 +109,8 @@ def test_a_server_of_a_cluster_that_has_most_values_is_refused_too():
     def get(name):
         return b"-MOVED 1 127.0.0.1:1\r\n" if name.endswith(b"-7") else b"$6\r\noctavo\r\n"
 
-    with answering({b"GET": get}) as url, pytest.raises(TierError, match="it is part of a cluster"):
+    answers = {b"GET": get, b"GETRANGE": get(b"")}
+    with answering(answers) as url, pytest.raises(TierError, match="it is part of a cluster"):
         spec_from_config({"type": "redis", "url": url}).check()
 
 
@@ -133,6 +134,6 @@ def test_an_option_that_a_url_cannot_have_is_named(url, told, capsys):
 
 
 def test_what_a_url_may_say_is_taken(caplog):
-    with answering({b"GET": b"$6\r\noctavo\r\n"}) as url:
+    with answering(dict.fromkeys((b"GET", b"GETRANGE"), b"$6\r\noctavo\r\n")) as url:
         spec_from_config({"type": "redis", "url": f"{url}/0?db=1&client_name=octavo&health_check_interval=9"}).check()
     assert not caplog.messages

@@ -3,49 +3,20 @@
 import asyncio
 import re
 from contextlib import asynccontextmanager
-from hashlib import sha256
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from redis import Redis
 from redis.asyncio import BlockingConnectionPool, Redis as AsyncRedis
-from redis.exceptions import AskError, ClusterDownError, MasterDownError, MovedError
 
 from octavo.chunks import ALL_BLOCKS
 from octavo.cli import run
-from octavo.errors import InputError, TierError
-from octavo.offload import SharedConfig
-from octavo.stores import delete_items
 from octavo.stores.redis import RedisClient
-from octavo.stores.redis.troubles import explain
 from octavo.testing import tier_driver
-from octavo.tiers import TierContext, TierState, spec_from_config
-from rigs.certificates import make_certificate
+from octavo.tiers import TierContext, spec_from_config
 from rigs.network_link import NetworkLink
-from rigs.objects_suite import PATIENT, ObjectsSuite
-from rigs.refused_tier import refused_tier
+from rigs.redis_suite import RedisSuite, descriptions, emptied, values
 
 pytestmark = [pytest.mark.stores, pytest.mark.timeout(300)]
-
-
-class RedisSuite(ObjectsSuite):
-    """Each folder is a family of its own on the one server."""
-
-    def config(self, folder):
-        return {"url": self.url}
-
-    def open_tier(self, folder, namespace):
-        spec = spec_from_config({"type": "redis", **PATIENT, **self.config(folder)})
-        family = sha256(str(folder).encode() + namespace).digest()[:16]
-        return spec.build(
-            TierContext(
-                namespace=namespace,
-                family=family,
-                max_chunk_bytes=tier_driver.MAX_CHUNK_BYTES,
-                identity={"model": "org/kiel"},
-            )
-        )
 
 
 class TestRedis(RedisSuite):
@@ -79,18 +50,8 @@ def suite(redis):
 @pytest.fixture
 def server(redis):
     """The server itself, empty."""
-    with Redis.from_url(redis["URL"]) as server:
-        server.flushdb()
+    with emptied(redis) as server:
         yield server
-
-
-def values(server):
-    """The names of all chunks."""
-    return list(server.scan_iter("octavo:*:*:*:*:*"))
-
-
-def descriptions(server):
-    return list(server.scan_iter("octavo:*:names:*"))
 
 
 def test_what_is_stored_ends(suite, server, tmp_path):
@@ -368,114 +329,3 @@ def test_an_answer_too_many_costs_one_question(redis, tmp_path, answer):
             driver.settle()
     finally:
         link.close()
-
-
-def check(url, **options):
-    spec_from_config({"type": "redis", "url": url, **options}).check()
-
-
-@pytest.fixture
-def tls(redis):
-    """The settings for TLS."""
-    if "TLS_URL" not in redis:
-        pytest.skip("this server is built without TLS")
-    return {"url": redis["TLS_URL"], "ca_file": redis["CA_FILE"]}
-
-
-def test_a_user_with_the_rights_of_the_docs_over_tcp(redis, server, tmp_path):
-    needs_no_more_rights({"url": redis["TCP_URL"]}, server, tmp_path)
-
-
-def test_a_user_with_the_rights_of_the_docs_over_tls(tls, server, tmp_path):
-    needs_no_more_rights(tls, server, tmp_path)
-
-
-def needs_no_more_rights(options, server, tmp_path):
-    check(**options)
-    suite, wanted = RedisSuite(), tier_driver.chunks(range(6))
-    suite.config = lambda folder: options
-    with suite.driver(tmp_path) as driver:
-        assert driver.store(wanted) == frozenset()
-    with suite.driver(tmp_path) as driver:
-        assert driver.found(range(6)) == [ALL_BLOCKS] * 6
-        assert driver.load(wanted) == frozenset()
-        driver.tier.reset()
-        driver.poll_until(driver.tier.is_reset_durable, "the reset")
-        assert driver.found(range(6)) == [0] * 6
-    keeper = SharedConfig.from_mapping(options).spec.open_keeper()
-    with keeper.asking():
-        (namespace,) = {item.namespace for item in keeper.entries()}
-        (family,) = {item.family for item in keeper.entries()}
-        assert keeper.describe(family, namespace) == {"model": "org/kiel"}
-        delete_items(keeper, filter(None, keeper.entries()), is_dry=False, tell=lambda share: None)
-        keeper.drop_descriptions([])
-    assert not values(server) + descriptions(server)
-
-
-def test_what_is_wrong_with_certificates_is_said_with_the_remedy(tls, tmp_path):
-    with pytest.raises(TierError, match=r"give the certificates of its authority as ca_file"):
-        check(tls["url"])
-    with pytest.raises(InputError, match=r"ca_file .*none cannot be read"):
-        check(tls["url"], ca_file=str(tmp_path / "none"))
-
-
-def test_certificates_that_are_replaced_while_an_engine_runs(tls, tmp_path):
-    authority = tmp_path / "authority"
-    authority.write_bytes(make_certificate(tmp_path).read_bytes())
-    with refused_tier({"type": "redis", **PATIENT, **tls, "ca_file": str(authority)}) as driver:
-        authority.write_bytes(Path(tls["ca_file"]).read_bytes())
-        driver.poll_until(lambda: driver.tier.status().state is TierState.OK, "the store to be back")
-
-
-def test_what_is_wrong_with_a_password_is_said_with_the_remedy(redis, monkeypatch):
-    with pytest.raises(TierError, match=r"redis://127.0.0.1:\d+/0: .*give a user and a password that may"):
-        check(redis["TCP_URL"].replace("secret", "wrong"))
-    monkeypatch.setenv("OCTAVO_REDIS_PASSWORD", "octavo-secret")
-    check(redis["TCP_URL"].replace(":octavo-secret", ""))
-
-
-def test_what_is_wrong_is_said_with_the_remedy(redis, server, monkeypatch):
-    url = redis["URL"]
-    check(url)
-    with pytest.raises(TierError, match=r"give a database that the server has"):
-        check(f"{url}?db=99")
-    monkeypatch.setenv("OCTAVO_REDIS_PASSWORD", "secret")
-    with pytest.raises(TierError, match="leave the password out"):
-        check(url)
-    monkeypatch.delenv("OCTAVO_REDIS_PASSWORD")
-    server.config_set("requirepass", "secret")
-    try:
-        with pytest.raises(TierError, match=r"redis://user:password@host, or OCTAVO_REDIS_PASSWORD"):
-            check(url)
-        monkeypatch.setenv("OCTAVO_REDIS_PASSWORD", "secret")
-        check(url)
-    finally:
-        server.config_set("requirepass", "")
-
-
-def test_a_server_that_is_not_there_is_no_error(tmp_path, caplog):
-    check(f"unix://{tmp_path}/nobody")
-    assert "is tried again while the engine runs" in caplog.text
-
-
-@pytest.mark.parametrize(
-    "error",
-    [MovedError("3999 10.0.0.2:6379"), AskError("3999 10.0.0.2:6379"), ClusterDownError("Hash slot not served")],
-    ids=["moved", "asked", "down"],
-)
-def test_a_part_of_a_cluster_is_said_to_be_one(error):
-    """The package redis leaves the word MOVED out of the message."""
-    assert str(explain(error)) == "it is part of a cluster; give a server that has all values itself"
-
-
-def test_a_replica_that_waits_for_its_primary_is_no_cluster(server):
-    server.config_set("replica-serve-stale-data", "no")
-    server.replicaof("127.0.0.1", "1")
-    try:
-        with pytest.raises(MasterDownError) as caught:
-            server.get("octavo:none")
-    finally:
-        server.replicaof("no", "one")
-        server.config_set("replica-serve-stale-data", "yes")
-    assert "is down" in str(explain(caught.value))
-    assert not explain(caught.value).remedy

@@ -18,7 +18,14 @@ Inside:
 """
 
 from octavo.stores.apart import Apart
-from octavo.stores.client import HeldChunk, OutgoingChunk, RemoteClient, StoreBusyError, StoreDownError
+from octavo.stores.client import (
+    HeldChunk,
+    OutgoingChunk,
+    RemoteClient,
+    SeveralStoresError,
+    StoreBusyError,
+    StoreDownError,
+)
 from octavo.stores.collecting import delete_items, expire
 from octavo.stores.config import RemoteConfig, RemoteLimits
 from octavo.stores.descriptions import MOST_DESCRIPTION_BYTES, Description, open_description, seal_description
@@ -56,6 +63,7 @@ __all__ = [
     "RemoteSpec",
     "RemoteTier",
     "Renewed",
+    "SeveralStoresError",
     "Share",
     "StoreBusyError",
     "StoreDownError",

@@ -11,6 +11,9 @@ from octavo.errors import TierError
 class StoreDownError(TierError):
     """The store failed or was not reached; it may work later."""
 
+    turns_off: ClassVar[bool] = False
+    """Whether one such error is enough to leave the store alone for a while."""
+
     def __init__(self, sentence: str, remedy: str = "") -> None:
         super().__init__(f"{sentence}; {remedy}" if remedy else sentence)
         self.remedy = remedy
@@ -19,6 +22,14 @@ class StoreDownError(TierError):
 
 class StoreBusyError(StoreDownError):
     """The store throttles: it wants fewer requests."""
+
+    turns_off = True
+
+
+class SeveralStoresError(StoreDownError):
+    """What looks like one store is several: a call that works says nothing of the next one."""
+
+    turns_off = True
 
 
 class HeldChunk(NamedTuple):

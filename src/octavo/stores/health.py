@@ -1,6 +1,6 @@
-"""`StoreHealth`: turns a store off when three calls fail in a row, or when it throttles one."""
+"""`StoreHealth`: turns a store off when three calls fail in a row, or when an error says that no call should follow."""
 
-from octavo.stores.client import StoreBusyError, StoreDownError
+from octavo.stores.client import StoreDownError
 from octavo.tiers import Health
 
 _MOST_FAILURES = 3
@@ -17,6 +17,5 @@ class StoreHealth(Health):
     def failed(self, kind: str, error: StoreDownError) -> None:
         """Notes that a call failed, or ended too late."""
         self._failures[kind] += 1
-        is_busy = isinstance(error, StoreBusyError)
-        if self.is_on_trial or is_busy or self._failures.total() >= _MOST_FAILURES:
+        if self.is_on_trial or error.turns_off or self._failures.total() >= _MOST_FAILURES:
             self.degrade(str(error))

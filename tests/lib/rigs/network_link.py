@@ -1,4 +1,7 @@
-"""`NetworkLink`: a TCP port before a server, whose address is a URL or `ipc://PATH`. The link can be cut and healed."""
+"""`NetworkLink`: a TCP port before a server, whose address is a URL or `ipc://PATH`. The link can be cut and healed.
+
+With several servers, each connection leads to the next one of them.
+"""
 
 import asyncio
 import socket
@@ -15,8 +18,8 @@ _CHUNK_BYTES = 64 << 10
 class NetworkLink:
     """Bytes pass both ways as they come, until the link is cut."""
 
-    def __init__(self, target):
-        self._target = urlsplit(target)
+    def __init__(self, *targets):
+        self.targets = targets
         self._is_down = False
         self._slips_in = b""
         self._num_losses = 0
@@ -42,10 +45,10 @@ class NetworkLink:
         """Connections are reset, and so is each new one."""
         self._do(self._reset_all)
 
-    def heal(self, target=None):
-        """Bytes pass again, maybe to another server."""
-        if target is not None:
-            self._target = urlsplit(target)
+    def heal(self, *targets):
+        """Bytes pass again, maybe to other servers."""
+        if targets:
+            self.targets = targets
         self._do(self._heal)
 
     def close(self):
@@ -101,9 +104,11 @@ class NetworkLink:
                 end.close()
 
     def _connect(self):
-        if self._target.scheme == "ipc":
-            return asyncio.open_unix_connection(self._target.path)
-        return asyncio.open_connection(self._target.hostname, self._target.port)
+        first, *others = self.targets
+        self.targets, target = (*others, first), urlsplit(first)
+        if target.scheme == "ipc":
+            return asyncio.open_unix_connection(target.path)
+        return asyncio.open_connection(target.hostname, target.port)
 
     async def _pump(self, reader, writer, *, is_answer=False):
         num_losses = self._num_losses

@@ -22,6 +22,7 @@ from octavo.stores.batches import batches, waves
 from octavo.stores.client import HeldChunk, OutgoingChunk, RemoteClient, StoreDownError
 from octavo.stores.descriptions import Description
 from octavo.stores.envelope import MOST_ENVELOPE_BYTES, SUMMARY_BYTES, summarize
+from octavo.stores.redis.one_server import read_from_all
 from octavo.stores.redis.troubles import explain, is_of_another_type, other_answer
 
 _log = logging.getLogger(__name__)
@@ -86,7 +87,7 @@ class RedisClient(RemoteClient):
             if self._renew is not None and (redis := self._renew()) is not self._redis:
                 former, self._redis = self._redis, redis
                 await former.aclose()
-            await self._follow()
+            await self._take(await read_from_all(self._redis, self._family))
 
     async def find(self, sequence: SequenceNames) -> Mapping[OffloadKey, HeldChunk]:
         held: dict[OffloadKey, HeldChunk] = {}
@@ -157,10 +158,11 @@ class RedisClient(RemoteClient):
         await self._take(await self._redis.get(self._family))
 
     async def _take(self, epoch: bytes | None) -> None:
-        """Enters the epoch that an answer told. Another one than before is asked for alone: the answer may be late, or
-        be that to another question, as where a proxy sends one reply too many."""
+        """Enters the epoch that an answer told. Another one than before is asked for alone, on several connections: the
+        answer may be late, or be that to another question, as where a proxy sends one reply too many; and where the
+        address leads to several servers, each has an epoch of its own."""
         if self._epoch and epoch != self._epoch:
-            epoch = await self._redis.get(self._family)
+            epoch = await read_from_all(self._redis, self._family)
         if epoch is None:  # a new server, or one that has lost its data: no engine finds what was stored before
             if self._description is not None:
                 self._description.renew()

@@ -13,6 +13,7 @@ from octavo.stores import RemoteClient, RemoteSpec, Renewed, StoreKeeper
 from octavo.stores.redis.client import MOST_CONNECTIONS, RedisClient
 from octavo.stores.redis.config import RedisConfig
 from octavo.stores.redis.keeper import RedisKeeper
+from octavo.stores.redis.one_server import read_from_all
 from octavo.stores.redis.troubles import PASSWORD_VARIABLE, explain, other_answer
 from octavo.tiers import TierContext
 
@@ -55,8 +56,10 @@ class RedisSpec(RemoteSpec):
         probe = f"octavo-probe-{token_hex(8)}"  # not another engine's, which deletes its own
         try:
             await redis.set(probe, b"octavo", px=_PROBE_MS)
-            if await redis.get(probe) != b"octavo":
+            if [await redis.get(probe), await redis.getrange(probe, 0, -1)] != [b"octavo"] * 2:
                 raise other_answer()
+            await redis.pexpire(probe, _PROBE_MS)
+            await read_from_all(redis, probe)
             await redis.delete(probe)
             async with redis.pipeline(transaction=False) as pipeline:
                 for number in range(_PROBED_NAMES):
