@@ -140,6 +140,61 @@ def test_what_is_wrong_with_certificates_is_said_with_the_remedy(tls, tmp_path):
         check(tls["url"], ca_file=str(tmp_path / "none"))
 
 
+@pytest.fixture
+def tls_with_client(tls, server, tmp_path):
+    """The settings for TLS with a server that asks clients for certificates, and for the client's own."""
+    folder = Path(tls["ca_file"]).parent
+    certificate, key = tmp_path / "client.pem", tmp_path / "client.key"
+    certificate.write_bytes((folder / "certificate.pem").read_bytes())
+    key.write_bytes((folder / "key.pem").read_bytes())
+    before = server.config_get("tls-*")
+    server.config_set("tls-ca-cert-file", tls["ca_file"])
+    server.config_set("tls-auth-clients", "yes")
+    yield {**tls, "url": f"{tls['url']}?ssl_certfile={certificate}&ssl_keyfile={key}"}, certificate, key
+    for name in ("tls-auth-clients", "tls-ca-cert-file"):
+        server.config_set(name, before[name])
+
+
+def test_a_server_that_asks_for_a_certificate(tls, tls_with_client, caplog):
+    with_client, _, _ = tls_with_client
+    check(**with_client)
+    assert not caplog.text
+    try:
+        check(**tls)
+    except TierError as refused:  # the client has read the server's reason before the connection was gone
+        told = str(refused)
+    else:
+        told = caplog.text
+    assert "rediss://host:port/0?ssl_certfile=FILE&ssl_keyfile=FILE" in told
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (lambda certificate, key: certificate.unlink(), r"ssl_certfile .*client.pem cannot be read: No such file"),
+        (lambda certificate, key: key.write_text("none"), r"ssl_certfile .* and ssl_keyfile .* are no certificate and"),
+    ],
+    ids=["missing", "no key"],
+)
+def test_a_client_certificate_that_is_none_is_refused_at_the_start(tls_with_client, spoil, told):
+    with_client, certificate, key = tls_with_client
+    spoil(certificate, key)
+    with pytest.raises(InputError, match=told):
+        check(**with_client)
+
+
+def test_a_client_certificate_that_is_replaced_while_an_engine_runs(tls_with_client, tmp_path):
+    with_client, certificate, key = tls_with_client
+    right = certificate.read_bytes(), key.read_bytes()
+    foreign = make_certificate(tmp_path)
+    certificate.write_bytes(foreign.read_bytes())
+    key.write_bytes(foreign.read_bytes())
+    with refused_tier({"type": "redis", **PATIENT, **with_client}) as driver:
+        for file, content in zip((certificate, key), right, strict=True):
+            file.write_bytes(content)
+        driver.poll_until(lambda: driver.tier.status().state is TierState.OK, "the store to be back")
+
+
 def test_certificates_that_are_replaced_while_an_engine_runs(tls, tmp_path):
     authority = tmp_path / "authority"
     authority.write_bytes(make_certificate(tmp_path).read_bytes())

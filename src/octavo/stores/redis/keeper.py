@@ -86,7 +86,7 @@ class RedisKeeper(StoreKeeper):
         try:
             yield
         except (RedisError, OSError) as error:
-            raise TierError(f"{self.url}: {explain(error)}") from error
+            raise TierError(f"{self.url}: {explain(error, self.url)}") from error
         finally:
             self._redis.close()
 

@@ -14,6 +14,7 @@ from octavo.stores.redis.client import MOST_CONNECTIONS, RedisClient
 from octavo.stores.redis.config import RedisConfig
 from octavo.stores.redis.keeper import RedisKeeper
 from octavo.stores.redis.one_server import read_from_all
+from octavo.stores.redis.tls import tls_files, try_tls
 from octavo.stores.redis.troubles import PASSWORD_VARIABLE, explain, other_answer
 from octavo.tiers import TierContext
 
@@ -38,7 +39,7 @@ class RedisSpec(RemoteSpec):
     config: RedisConfig
 
     def open_client(self, context: TierContext, namespace: bytes) -> RemoteClient:
-        opened = Renewed(self.config.ca_file, self._open)
+        opened = Renewed(tls_files(self.config.url, self.config.ca_file), self._open)
         return RedisClient(
             opened.current,
             namespace=namespace,
@@ -66,7 +67,7 @@ class RedisSpec(RemoteSpec):
                     pipeline.get(f"{probe}-{number}")
                 await pipeline.execute()
         except (RedisError, OSError, *MALFORMED) as error:
-            raise explain(error) from error
+            raise explain(error, self.config.url) from error
         finally:
             await redis.aclose()
 
@@ -142,6 +143,7 @@ def _try_options(pool: Any) -> None:
         pool.connection_class(**pool.connection_kwargs)
     except (TypeError, RedisError) as error:
         raise ValueError(f"the package redis refuses its options: {error}") from None
+    try_tls(pool.connection_kwargs)
 
 
 def _needs_redis() -> None:

@@ -4,10 +4,19 @@ from octavo.errors import MALFORMED
 from octavo.stores.client import StoreDownError
 
 PASSWORD_VARIABLE = "OCTAVO_REDIS_PASSWORD"  # noqa: S105 - its name
+_CLIENT_CERTIFICATE = "rediss://host:port/0?ssl_certfile=FILE&ssl_keyfile=FILE"
+_ASKS_FOR_A_CERTIFICATE = (
+    "CERTIFICATE_REQUIRED",
+    "ALERT_UNKNOWN_CA",
+    "ALERT_BAD_CERTIFICATE",
+    "ALERT_HANDSHAKE_FAILURE",
+)
+_IS_CLOSED = ("Connection reset by peer", "Connection closed by server", "Connection lost")
 _REMEDIES = (
     (("DB index", "invalid DB"), "give a database that the server has: redis://host:port/0"),
     (("certificate has expired", "not yet valid"), "renew its certificate, or set this machine's clock"),
     (("certificate is not valid for",), "give the server under a name that stands in its certificate"),
+    (_ASKS_FOR_A_CERTIFICATE, f"give a client's certificate that it accepts: {_CLIENT_CERTIFICATE}"),
     (("certificate", "CERTIFICATE"), "give the certificates of its authority as ca_file"),
     (
         (
@@ -26,7 +35,7 @@ _REMEDIES = (
 )
 
 
-def explain(error: Exception) -> StoreDownError:
+def explain(error: Exception, url: str = "") -> StoreDownError:
     from redis.exceptions import AskError, ClusterDownError, MasterDownError, MovedError  # an optional dependency
 
     if "'idna' codec" in str(error):
@@ -39,6 +48,9 @@ def explain(error: Exception) -> StoreDownError:
         return StoreDownError("it is part of a cluster", "give a server that has all values itself")
     text = " ".join(str(error).split()) or type(error).__name__
     remedy = next((remedy for signs, remedy in _REMEDIES if any(sign in text for sign in signs)), "")
+    if not remedy and url.startswith("rediss://") and any(sign in text for sign in _IS_CLOSED):
+        # with TLS 1.3 a client learns nothing else; but a proxy whose server is away does the same
+        text += f" (if it asks clients for certificates, give one that it accepts: {_CLIENT_CERTIFICATE})"
     return StoreDownError(text, remedy)
 
 
