@@ -78,6 +78,10 @@ def test_verify(octavo, store):
         ran = octavo("store", "verify", f"file://{store}")
         assert ran.code == 1
         assert ran.out.splitlines()[0] == f"{path}: {says}"
+    packed[-32] += 1  # the version
+    (store / path).write_bytes(packed)
+    ran = octavo("store", "verify", f"file://{store}")
+    assert (ran.code, ran.out.rpartition(": ")[2]) == (0, "0 damaged, 1 of a later format, which were not checked\n")
 
 
 def test_gc_by_age(octavo, store):
@@ -351,7 +355,7 @@ def test_warm_leaves_out_what_others_have_forged(octavo, tmp_path, encrypted):
     (store / path).write_bytes(packed)
     ran = octavo(*encrypted, "--key-file", tmp_path / "store-key")
     assert ran.code == 1
-    assert ran.out.endswith(" damaged or gone; of 2\n")
+    assert ran.out.endswith(" damaged, gone or of a later format; of 2\n")
     with warmed(tmp_path / "disk") as driver:
         assert driver.found([0, 100]) == [-1, 0]
 

@@ -22,6 +22,7 @@ from rigs.keeper_suite import IDENTITY, KEYS, KeeperSuite
 
 class ObjectsKeeperSuite(KeeperSuite):
     holds_chunks = len(KEYS)
+    versions = (8, -32)
 
     def store(self, folder):
         return open_store(ObjectsConfig.from_mapping(self.settings(folder)))

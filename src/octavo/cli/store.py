@@ -108,7 +108,8 @@ def verify(spec: RemoteSpec, *, namespace: _Namespace = "") -> None:
     _check_any(checked, keeper, namespace)
     num_bad = sum(count for finding, count in found.items() if finding.is_bad)
     tags = f", {found[Finding.AUTHENTIC]:,} of {found.total():,} chunks encrypted with this key" if cipher else ""
-    write_output(f"{amount_of(checked, keeper)}: {num_bad} damaged{tags}\n")
+    later = f", {found[Finding.LATER]:,} of a later format, which were not checked" if found[Finding.LATER] else ""
+    write_output(f"{amount_of(checked, keeper)}: {num_bad} damaged{later}{tags}\n")
     if num_bad:
         raise typer.Exit(FAILED)
 

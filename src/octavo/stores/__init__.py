@@ -36,6 +36,8 @@ from octavo.stores.envelope import (
     Envelopes,
     Finding,
     examine,
+    name_unread,
+    says_later,
     summarize,
 )
 from octavo.stores.inventory import Inventory, Share, is_ahead
@@ -74,8 +76,10 @@ __all__ = [
     "expire",
     "find_all",
     "is_ahead",
+    "name_unread",
     "open_description",
     "read_all",
+    "says_later",
     "seal_description",
     "summarize",
 ]

@@ -95,12 +95,14 @@ class Finding(Enum):
     AUTHENTIC = "authentic"
     """It was written by somebody with the key."""
     FORGED = "forged: it does not open with the key that it names"
+    LATER = "of a later format"
+    """A later version of Octavo wrote it: this one can neither read it nor say that it is damaged."""
     DAMAGED = "damaged"
     BAD_INDEX = "its index is damaged"
 
     @property
     def is_bad(self) -> bool:
-        return self not in (Finding.WHOLE, Finding.AUTHENTIC)
+        return self not in (Finding.WHOLE, Finding.AUTHENTIC, Finding.LATER)
 
 
 def examine(
@@ -109,7 +111,7 @@ def examine(
     """Examines an envelope. `identity`: key, namespace as names in the store have it, and held blocks."""
     key, namespace, held_blocks = identity
     if not _is_sound(envelope, namespace, key, held_blocks, num_bytes):
-        return Finding.DAMAGED
+        return name_unread(envelope)
     key_id = _key_id(envelope)
     if len(envelope) != _HEADER_BYTES + num_bytes + (0 if key_id == _NO_KEY_ID else _TAG_BYTES):
         return Finding.DAMAGED
@@ -165,6 +167,16 @@ def summarize(start: bytes | memoryview) -> tuple[int, int] | None:
         return None
     magic, version, _, _, held_blocks, num_bytes = _SUMMARY.unpack_from(start)
     return (held_blocks, num_bytes) if (magic, version) == (_MAGIC, _VERSION) else None
+
+
+def name_unread(start: bytes | memoryview) -> Finding:
+    """The finding for bytes that are no envelope of this version, from the first of them."""
+    return Finding.LATER if says_later(start, _MAGIC, _VERSION) else Finding.DAMAGED
+
+
+def says_later(start: bytes | memoryview, magic: bytes, version: int) -> bool:
+    """Whether something says, in its first bytes, that a later version of Octavo wrote it."""
+    return start[: len(magic)] == magic and int.from_bytes(start[len(magic) :][:2], "little") > version
 
 
 def _checksum(envelope: memoryview) -> bytes:

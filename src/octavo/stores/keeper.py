@@ -47,8 +47,8 @@ class StoreKeeper(ABC):
 
     @abstractmethod
     def find(self, item: StoredItem, cipher: RecordCipher | None) -> list[Finding]:
-        """The findings of its chunks, read to the last byte; [BAD_INDEX] if it does not list its chunks, and empty if
-        it is gone."""
+        """The findings of its chunks, read to the last byte; [BAD_INDEX] if it does not list its chunks, [LATER] if
+        this version cannot tell them, and empty if it is gone."""
 
     @abstractmethod
     def delete(self, items: Sequence[StoredItem]) -> None:

@@ -25,6 +25,8 @@ class KeeperSuite(ABC):
 
     holds_chunks = 1
     """Chunks in an item."""
+    versions = (8,)
+    """Where the versions of formats lie in an item: that of a chunk's envelope, and others."""
 
     @abstractmethod
     def settings(self, folder):
@@ -168,6 +170,17 @@ class KeeperSuite(ABC):
                 keeper.delete(self.count(keeper)[1])
                 keeper.drop_descriptions([])
                 assert told() == [{}, {}, {}]
+
+    def test_what_a_later_version_wrote_is_not_called_damaged(self, spec, tmp_path):
+        self.fill(spec)
+        with self.keeper(spec) as keeper:
+            (first, *_) = self.count(keeper)[1]
+        for index in self.versions:
+            self.spoil(tmp_path, first.name, index)
+            found = self.findings(spec, spec.find_cipher())
+            assert found[Finding.LATER] == 1
+            assert not any(finding.is_bad for finding in found)
+            self.spoil(tmp_path, first.name, index)
 
     def test_damage_is_found(self, spec, tmp_path):
         self.fill(spec)

@@ -17,7 +17,7 @@ from octavo.stores import (
     examine,
     open_description,
 )
-from octavo.stores.objects.layout import TAIL_BYTES, Index, name_description, parse_tail
+from octavo.stores.objects.layout import TAIL_BYTES, Index, is_later, name_description, parse_tail
 from octavo.stores.objects.troubles import explain, has_odd_names
 from octavo.tiers.disk import RecordCipher
 
@@ -78,7 +78,7 @@ class ObjectsKeeper(StoreKeeper):
         namespace = bytes.fromhex(item.namespace)
         index = parse_tail(packed[-TAIL_BYTES:], len(packed), namespace)
         if index is None:
-            return [Finding.BAD_INDEX]
+            return [Finding.LATER if is_later(packed) else Finding.BAD_INDEX]
         return [
             examine(
                 packed[entry.offset : entry.offset + entry.length],

@@ -15,7 +15,7 @@ import msgspec
 from xxhash import xxh3_128_digest
 
 from octavo.errors import MALFORMED
-from octavo.stores import MOST_ENVELOPE_BYTES
+from octavo.stores import MOST_ENVELOPE_BYTES, says_later
 from octavo.tiers.disk import layout as disk_layout
 
 _MAGIC = b"OctavoOb"
@@ -78,6 +78,11 @@ def pack_object(
     index = _encoder.encode(Index(namespace=namespace, written_ns=written_ns, chunks=entries))
     trailer = _TRAILER.pack(_MAGIC, _VERSION, len(index), offset, xxh3_128_digest(index))
     return [*parts, index + trailer]
+
+
+def is_later(tail: memoryview) -> bool:
+    """Whether the last bytes of an object say that a later version of Octavo wrote it."""
+    return says_later(tail[-TRAILER_BYTES:], _MAGIC, _VERSION)
 
 
 def parse_tail(tail: memoryview, object_bytes: int, namespace: bytes) -> Index | None:

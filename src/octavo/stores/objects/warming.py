@@ -31,7 +31,7 @@ class Outcome(Enum):
 
     COPIED = "copied"
     THERE = "there already"
-    DAMAGED = "damaged or gone"
+    DAMAGED = "damaged, gone or of a later format"
 
 
 class Chosen(NamedTuple):

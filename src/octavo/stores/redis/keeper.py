@@ -7,7 +7,16 @@ from typing import Any
 
 from octavo.chunks import OffloadKey
 from octavo.errors import MALFORMED, TierError
-from octavo.stores import MOST_DESCRIPTION_BYTES, Finding, StoredItem, StoreKeeper, examine, open_description, summarize
+from octavo.stores import (
+    MOST_DESCRIPTION_BYTES,
+    Finding,
+    StoredItem,
+    StoreKeeper,
+    examine,
+    name_unread,
+    open_description,
+    summarize,
+)
 from octavo.stores.redis.client import name_description
 from octavo.stores.redis.troubles import explain, is_of_another_type, other_answer
 from octavo.tiers.disk import RecordCipher
@@ -54,7 +63,7 @@ class RedisKeeper(StoreKeeper):
             return []
         summary = summarize(envelope)
         if summary is None:
-            return [Finding.DAMAGED]
+            return [name_unread(envelope)]
         held_blocks, num_bytes = summary
         key = OffloadKey(bytes.fromhex(item.name.rpartition(":")[2]))
         return [examine(envelope, (key, bytes.fromhex(item.namespace), held_blocks), num_bytes, cipher)]
