@@ -10,13 +10,13 @@ A medium may hold a block several times, since chunks that begin alike share the
 every copy (vLLM's self-describing offload events) is counted. Others tell a removal once, for the last copy.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from octavo.events.messages import ExternalHash
 
 _MOST_SIZES = 16
-_BLOCKS_PER_SWEEP = 4096
+_BLOCKS_PER_PART = 4096
 
 
 class Removed(NamedTuple):
@@ -95,6 +95,19 @@ class GroupBlocks:
         """Whether the holder has a block here."""
         return any(bits & holder for holders in self.by_size.values() for bits in holders.values())
 
+    def parts(self) -> Iterator[tuple[int, list[ExternalHash]]]:
+        """Block size and hashes of all blocks, some at a time. Blocks may come and go between two parts: those that are
+        there as it begins with their size are told."""
+        for block_size, holders in list(self.by_size.items()):
+            hashes = list(holders)
+            for start in range(0, len(hashes), _BLOCKS_PER_PART):
+                yield block_size, hashes[start : start + _BLOCKS_PER_PART]
+
+    def held_by(self, holder: int, block_size: int, hashes: Iterable[ExternalHash]) -> list[ExternalHash]:
+        """Those of the blocks that the holder has."""
+        get = self.by_size[block_size].get
+        return [block_hash for block_hash in hashes if get(block_hash, 0) & holder]
+
     def take_over(self, holder: int, others: "GroupBlocks", other: int) -> int:
         """The holder, who has nothing yet, gets what another one has there. Returns the number of blocks."""
         num_blocks = 0
@@ -111,18 +124,16 @@ class GroupBlocks:
 
     def sweep(self, gone: int) -> Iterator[int]:
         """Removes holders that are gone, a bounded number of blocks at a time: yields how many it looked at."""
-        for holders in list(self.by_size.values()):
-            hashes = list(holders)
-            for start in range(0, len(hashes), _BLOCKS_PER_SWEEP):
-                part = hashes[start : start + _BLOCKS_PER_SWEEP]
-                for block_hash in part:
-                    before = holders.get(block_hash, 0)
-                    if before & gone:
-                        if before & ~gone:
-                            holders[block_hash] = before & ~gone
-                        else:
-                            del holders[block_hash]
-                yield len(part)
+        for block_size, part in self.parts():
+            holders = self.by_size[block_size]
+            for block_hash in part:
+                before = holders.get(block_hash, 0)
+                if before & gone:
+                    if before & ~gone:
+                        holders[block_hash] = before & ~gone
+                    else:
+                        del holders[block_hash]
+            yield len(part)
         self._copies = {key: copies for key, copies in self._copies.items() if not key[1] & gone}
         self._told_again = {key for key in self._told_again if not key[1] & gone}
 

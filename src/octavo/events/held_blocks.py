@@ -105,8 +105,9 @@ class HeldBlocks:
         return holder
 
     def remove_holder(self, holder: Holder) -> None:
-        """The publisher is gone; nobody asks for the holder again."""
+        """The publisher is gone; nobody asks for the holder again, but who does already hears of nothing more."""
         self._give_back(holder.bit)
+        holder.bit = 0
 
     def apply(self, holder: Holder, events: Iterable[AnyEvent]) -> None:
         """Takes one batch of events, in their order."""
@@ -169,23 +170,36 @@ class HeldBlocks:
     def as_events(self, holder: Holder) -> list[BlockStored]:
         """What the holder has, as the events that would tell it: one for each medium, group and size of blocks."""
         return [
-            BlockStored(
-                block_hashes=hashes,
-                parent_block_hash=None,
-                token_ids=[],
-                block_size=block_size,
-                lora_id=None,
-                medium=medium,
-                lora_name=None,
-                group_idx=group_idx,
-                kv_cache_spec_kind=self.specs[group_idx].kind,
-                ownership=ownership,
-            )
-            for (medium, ownership), groups in self._places.items()
+            self._as_event(place, group_idx, block_size, hashes)
+            for place, groups in self._places.items()
             for group_idx, group in enumerate_groups(groups)
             for block_size, holders in group.by_size.items()
             if (hashes := [block_hash for block_hash, bits in holders.items() if bits & holder.bit])
         ]
+
+    def look_for_events(self, holder: Holder) -> Iterator[BlockStored | None]:
+        """The same a part at a time: some blocks of one medium, group and size. None where the holder has nothing of a
+        part that was looked at. Between two parts, its blocks may come and go."""
+        for place, groups in list(self._places.items()):
+            for group_idx, group in enumerate_groups(groups):
+                for block_size, part in group.parts():
+                    hashes = group.held_by(holder.bit, block_size, part)
+                    yield self._as_event(place, group_idx, block_size, hashes) if hashes else None
+
+    def _as_event(self, place: _Place, group_idx: GroupIdx, block_size: int, hashes: list[ExternalHash]) -> BlockStored:
+        medium, ownership = place
+        return BlockStored(
+            block_hashes=hashes,
+            parent_block_hash=None,
+            token_ids=[],
+            block_size=block_size,
+            lora_id=None,
+            medium=medium,
+            lora_name=None,
+            group_idx=group_idx,
+            kv_cache_spec_kind=self.specs[group_idx].kind,
+            ownership=ownership,
+        )
 
     def in_prompt(
         self,

@@ -4,7 +4,7 @@ It is plain data without sockets or clocks. Events go in by engine; the resume r
 engines at once.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from octavo.errors import InputError
@@ -265,6 +265,11 @@ class FleetIndex:
     def as_events(self, name: str) -> list[BlockStored]:
         """What the engine holds, as the events that would tell it."""
         return self._blocks.as_events(self._engines[name])
+
+    def look_for_events(self, name: str) -> Iterator[BlockStored | None]:
+        """The same a part at a time: None where the engine has nothing of a part that was looked at. Between two parts,
+        anything may happen to it."""
+        return self._blocks.look_for_events(self._engines[name])
 
     def _blocks_of(self, hashes: Sequence[ExternalHash], num_tokens: int) -> dict[GroupIdx, Sequence[ExternalHash]]:
         specs = self._blocks.specs

@@ -1,8 +1,10 @@
 """`SelectionService` over the events of real sockets: it counts what can be resumed, and what was sent."""
 
 import asyncio
+import json
 from random import Random
 
+import msgspec
 import pytest
 
 from octavo.errors import InputError
@@ -12,6 +14,8 @@ from octavo.server import ApiError
 from octavo.specs import CacheDType, FullAttentionSpec, MambaSpec
 from rigs.publishing_engine import BLOCK_SIZE, HASHES, SHORTEST, TOKENS, Publishing, in_store, stored
 
+MANY = 100_000
+"""Blocks of which a dump has several parts."""
 ASKED = {"model_name": "m", "token_ids": [*TOKENS, *[5] * 8]}
 
 
@@ -299,6 +303,30 @@ def test_a_dump_tells_another_index_all(short):
         other.apply("copy", rank["events"])
         assert other.resumes(HASHES, 1032) == {"copy": 512}
         assert other.as_events("copy") == rank["events"]
+        assert json.loads(b"".join(service.dump_as_json())) == json.loads(msgspec.json.encode(service.dump()))
+
+    serving(work)
+
+
+def test_a_dump_of_many_blocks_comes_in_parts_between_which_anything_may_happen(short):
+    many = list(range(1, 1 + MANY))
+
+    async def work(service, _):
+        assert json.loads(b"".join(service.dump_as_json())) == {}
+        await told(service, short.worker(2))
+        short.publish([stored(many, 0, "full_attention")])
+        await until(service, lambda rank: rank["num_blocks"] > MANY)
+        pieces = []
+        for piece in service.dump_as_json():
+            pieces.append(piece)
+            if len(pieces) == 5:
+                short.publish([stored([hash_ + MANY for hash_ in many], 0, "full_attention")])
+                await until(service, lambda rank: rank["num_blocks"] > 2 * MANY)
+            elif len(pieces) == 10:
+                await service.delete_worker(2)
+        assert max(map(len, pieces)) < MANY
+        (rank,) = json.loads(b"".join(pieces))["m:default"]
+        assert 0 < sum(len(event["block_hashes"]) for event in rank["events"]) < MANY
 
     serving(work)
 

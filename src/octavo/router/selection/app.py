@@ -1,7 +1,8 @@
 """`SelectionServer`: a `SelectionService` on a socket, with the paths that others of its kind have."""
 
+import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from http import HTTPStatus
 from itertools import chain
 from typing import Any, TypeAlias
@@ -36,6 +37,7 @@ from octavo.server import (
 
 _Method: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[object]]
 _JSON = "application/json"
+_JSON_HEADER = (b"content-type", _JSON.encode())
 
 
 class SelectionServer(SignalledServer):
@@ -78,13 +80,13 @@ class SelectionServer(SignalledServer):
         told: dict[str, Callable[[], object]] = {
             "/workers": service.workers,
             "/loads": service.loads,
-            "/dump": service.dump,
         }
         routes = {
             Access.OPEN: [Route("/health", self._health, methods=["GET"])],
             Access.OWN: [  # there are no tenants: the owner of the key sends all requests
                 *(Route(path, _Question(self, config, method), methods=["POST"]) for path, method in asked.items()),
                 *(Route(path, _teller(method), methods=["GET"]) for path, method in told.items()),
+                Route("/dump", _Dump(self, config), methods=["GET"]),
                 Route("/workers/{worker_id:path}", self._delete_worker, methods=["DELETE"]),
                 Route("/reservations/{selection_id:path}", self._free, methods=["DELETE"]),
                 Route("/reservations/{selection_id:path}/prefill_complete", self._prefill_complete, methods=["POST"]),
@@ -158,6 +160,24 @@ class _Question(BodyRoute):
         if not isinstance(request, dict):
             raise ApiError(HTTPStatus.BAD_REQUEST, "the body is no JSON object")
         await exchange.answer(msgspec.json.encode(await self._method(request)))
+
+
+class _Dump(BodyRoute):
+    """All that is known, while others are answered."""
+
+    def __init__(self, server: SelectionServer, config: SelectionConfig) -> None:
+        super().__init__(server.admission, server.metrics, config)
+        self._service = server.service
+
+    async def _serve(self, exchange: Exchange, ticket: Ticket) -> None:
+        await exchange.read_body(ticket)
+        await exchange.run(exchange.relay(HTTPStatus.OK, [_JSON_HEADER], self._pieces()))
+
+    async def _pieces(self) -> AsyncIterator[bytes]:
+        for piece in self._service.dump_as_json():
+            if piece:
+                yield piece
+            await asyncio.sleep(0)
 
 
 def _teller(method: Callable[[], object]) -> Callable[[Request], Awaitable[Response]]:

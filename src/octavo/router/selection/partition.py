@@ -158,14 +158,9 @@ class Partition:
         blocks = [levels.disk // size for levels in overlaps.values()]
         return [sum(own > block for own in blocks) for block in range(max(blocks, default=0))]
 
-    def dump(self) -> list[dict[str, Any]]:
-        """What each rank holds, as the events that would tell it."""
-        return [
-            rank.about()
-            | {"block_size": self.hash_block_size_of(rank), "is_at_most": rank.member.learns_plan}
-            | {"events": [] if (index := rank.member.index) is None else index.as_events(rank.name)}
-            for rank in self.ranks.values()
-        ]
+    def about(self, rank: Rank) -> dict[str, Any]:
+        """Which one it is, and how its events are read."""
+        return rank.about() | {"block_size": self.hash_block_size_of(rank), "is_at_most": rank.member.learns_plan}
 
     def hash_block_size_of(self, rank: Rank) -> int | None:
         """None while its plan is not known, and nobody told."""

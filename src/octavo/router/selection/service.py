@@ -10,17 +10,19 @@ tokens of an `overlap` are those that a worker could really resume. Requests and
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 from pathlib import Path
 from random import Random
 from typing import Any, Self
 from uuid import uuid4
 
+from octavo.events import BlockStored
 from octavo.router.indexes import ReadPrompt
 from octavo.router.placement import Choice
 from octavo.router.selection.catalogue import Catalogue, not_found
-from octavo.router.selection.partition import Levels, Partition
+from octavo.router.selection.dumping import dump_as_json
+from octavo.router.selection.partition import Levels, Partition, Rank
 from octavo.router.selection.requests import Question, Registration, Worker, WorkerId, read
 from octavo.router.selection.reservations import Booking, Reservations
 from octavo.server import ApiError
@@ -140,8 +142,18 @@ class SelectionService:
     def dump(self) -> dict[str, Any]:
         """All that is known, as the events that would tell it."""
         return {
-            f"{model_name}:{group}": part.dump() for (model_name, group), part in self._catalogue.partitions.items()
+            name: [partition.about(rank) | {"events": _events(rank)} for rank in partition.ranks.values()]
+            for name, partition in self._named.items()
         }
+
+    def dump_as_json(self) -> Iterator[bytes]:
+        """The same a part at a time, between which anything may happen: a fleet has more blocks than can be told at
+        once while others wait. Empty for a part that was looked at and has nothing to tell."""
+        return dump_as_json(self._named)
+
+    @property
+    def _named(self) -> dict[str, Partition]:
+        return {f"{model_name}:{group}": part for (model_name, group), part in self._catalogue.partitions.items()}
 
     @property
     def num_reservations(self) -> int:
@@ -240,6 +252,11 @@ def _answer(partition: Partition, question: Question, prompt: ReadPrompt, choice
 
 def _by_rank(partition: Partition, worker: Worker, overlaps: Mapping[str, Levels]) -> dict[str, int]:
     return {str(rank.number): overlaps[rank.name].gpu for rank in partition.ranks_of(worker)}
+
+
+def _events(rank: Rank) -> list[BlockStored]:
+    index = rank.member.index
+    return [] if index is None else index.as_events(rank.name)
 
 
 def _of_worker(ranks: list[Levels]) -> dict[str, Any]:
