@@ -1,5 +1,6 @@
 """Gateways that are gone without a word."""
 
+import logging
 import signal
 import subprocess
 import sys
@@ -7,6 +8,8 @@ import sys
 import pytest
 
 pytest.importorskip("envoy", reason="needs octavo[epp]: make test-fleet")
+
+import grpc
 
 from rigs.processes import bound
 from rigs.running_envoy import RunningPicker
@@ -43,3 +46,11 @@ def test_the_requests_of_a_gateway_that_is_gone_do_not_count_for_long(folder, ru
         loads = picker.ask(lambda server: list(server.fleet.placement.loads.values()))
         gateway.kill()
     assert [load.num_requests for load in loads] == [0]
+
+
+def test_a_gateway_that_goes_away_in_the_middle_of_an_answer_is_no_error(running, caplog):
+    """gRPC logs one such answer in hundreds, if its own news come in another order."""
+    running(RunningPicker(["http://127.0.0.1:1"]))
+    for error in (grpc.aio.InternalError("Failed execute_batch"), ValueError("another one")):
+        logging.getLogger("grpc._cython.cygrpc").error("raised by servicer method", exc_info=error)
+    assert [record.exc_info[0] for record in caplog.records if record.name.startswith("grpc")] == [ValueError]

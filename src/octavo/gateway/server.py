@@ -1,6 +1,7 @@
 """`PickerServer`: the endpoint picker on a socket, with its fleet beside it."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
@@ -29,6 +30,8 @@ _SPARE_STREAMS = 1024
 after the picker's health. More are refused without a word."""
 
 
+_GRPC = "grpc._cython.cygrpc"
+"""The name of gRPC's own log."""
 _MOST_STREAMS = (1 << 31) - 1
 """gRPC's own bound of this number."""
 
@@ -63,6 +66,7 @@ class PickerServer:
     async def serve(self, on_open: Callable[[str], None]) -> None:
         """Serves until `end`. `on_open` gets the address. Raises InputError if the address cannot be used."""
         most_streams = min(self._config.most_open + _SPARE_STREAMS, _MOST_STREAMS)
+        logging.getLogger(_GRPC).addFilter(_is_news)
         server = grpc.aio.server(options=_options(), maximum_concurrent_rpcs=most_streams)
         external_processor_pb2_grpc.add_ExternalProcessorServicer_to_server(
             Processor(self.picker, self.admission, self._config, tenants=self._tenants), server
@@ -114,6 +118,12 @@ class PickerServer:
         except RuntimeError as error:
             raise InputError(f"cannot listen on {config.host} port {config.port}: {error}") from error
         return f"{host}:{port}"
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """gRPC tells with a traceback that what it was sending could not be sent any more. That a Gateway goes away in the
+    middle of an answer is no error: its request has ended."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], grpc.aio.InternalError)
 
 
 def _options() -> list[tuple[str, int]]:
