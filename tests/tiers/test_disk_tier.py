@@ -241,6 +241,20 @@ def test_after_closing_nothing_is_there(disk):
     driver.poll()
 
 
+def test_a_reset_says_that_there_is_more_to_tell_until_all_is_told(disk):
+    """An engine that has nothing else to do goes on for as long as a tier says so."""
+    wanted = tier_driver.chunks(range(5000), held_blocks=1)
+    driver = disk.open(size="64MiB")
+    assert driver.store(wanted) == frozenset()
+    driver.tier.reset()
+    told, has_more = [], True
+    while has_more:
+        driver.tier.poll(0.0)
+        removed, _, _, has_more = driver.tier.take_changes()
+        told += removed
+    assert sorted(told) == sorted(chunk.key for chunk in wanted)
+
+
 def test_a_chunk_that_gained_blocks_is_announced_again(disk):
     driver = disk.open()
     driver.store(tier_driver.chunks([0], 0b1))

@@ -199,7 +199,7 @@ class Contents:
         self._tell(_ENTRIES_TOLD_PER_CALL)
         self._changes.is_announcing = bool(self._untold)
         changes, _ = self._changes.take()
-        return changes._replace(has_more=self._changes.is_announcing)
+        return changes._replace(has_more=self._changes.is_announcing or not self.is_settled)
 
     def _tell(self, most_entries: int) -> None:
         """Announces the keys of the next entries."""
