@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from octavo.cli.demo import conclusion, exit_code, introduction, show_kind, times
-from octavo.cli.demo_chat import KINDS, GroupNeed, KindResult, Turn
+from octavo.cli.demo_chat import GroupNeed, KindResult, Turn
+from octavo.cli.demo_kinds import KINDS
 
 
 def turn(first_token_s: float, answer: tuple[int, ...] = (5, 6, 7)) -> Turn:

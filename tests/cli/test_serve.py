@@ -142,6 +142,40 @@ def test_a_server_that_starts_ends_as_it_should(tmp_path, monkeypatch, place, nu
     assert not list(tmp_path.glob("octavo-*"))
 
 
+def ends_before_torch(*arguments):
+    """The text and the code of a command that must end before it has loaded torch."""
+    program = "import atexit, sys; atexit.register(lambda: print('torch' in sys.modules)); "
+    command = [sys.executable, "-c", f"{program} from octavo.cli import main; main()", *map(str, arguments)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.stdout == "False\n"
+    return ended.stderr, ended.returncode
+
+
+def test_what_is_wrong_without_a_model_is_said_before_torch_is_loaded(tmp_path):
+    """Which takes seconds."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        error, code = ends_before_torch("serve", "--tiny", "llama", "--port", port)
+    assert (error.splitlines()[0].startswith("octavo: cannot listen on 127.0.0.1 port"), code) == (True, 2)
+    for arguments, part in [
+        (["serve", tmp_path], "has no config.json"),
+        (["serve", "--tiny", "gemma9"], "is not one of bamba"),
+        (["demo", "--kind", "windows"], "is not one of 'full attention'"),
+    ]:
+        error, code = ends_before_torch(*arguments)
+        assert (part in error, code) == (True, 2)
+
+
+@pytest.mark.parametrize(("level", "count"), [("info", 1), ("warning", 0)])
+def test_a_server_says_at_once_that_it_starts(level, count):
+    program = "import sys; from octavo.cli import main, serve; serve.quiet_transformers = sys.exit; main()"
+    flags = ["serve", "--tiny", "llama", "--port", "0", "--log-level", level]
+    ended = subprocess.run(
+        [sys.executable, "-c", program, *flags], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.stderr.count("loads torch and transformers") == count
+
+
 def test_a_server_without_a_hangup_stays(hanging_up):
     hanging_up(signal.SIG_IGN)  # as nohup does
     with serving(None, "--tiny", "gemma3", "--device-memory", "16MiB") as (process, line):
@@ -291,7 +325,8 @@ def test_what_can_be_known_without_weights_is_told_before_they_are_read(octavo, 
         pytest.skip("this machine has the device: the test needs one without CUDA")
     ran = octavo("serve", model_folder, "--port", "0", *flags)
     assert ran.code == 2
-    assert ran.err.startswith("octavo: "), "no line of a model that is being loaded"
+    assert f"loads {model_folder}" not in ran.err
+    assert ran.err.splitlines()[-1].startswith("octavo: ")
     assert complaint in ran.err
 
 

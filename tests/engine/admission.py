@@ -7,7 +7,7 @@ from typing import Any
 from greedy_engine import GreedyEngine
 from workloads import Clock, Family, check_nothing_is_held, forget_device, generate, resumed
 
-from octavo.engine.tiny_models import VOCAB_SIZE
+from octavo.engine.tiny_families import VOCAB_SIZE
 
 MOST_PARAMETERS = 3_000_000
 NUM_TOKENS = 6

@@ -12,7 +12,8 @@ from octavo.engine import load_model
 from octavo.engine.models import compared
 from octavo.engine.models.compared import check_compared
 from octavo.engine.models.families import served_types
-from octavo.engine.tiny_models import TINY_MODELS, build_tiny_model, save_tiny_model, tiny_config
+from octavo.engine.tiny_families import TINY_MODELS
+from octavo.engine.tiny_models import build_tiny_model, save_tiny_model, tiny_config
 from octavo.errors import UnsupportedModelError
 
 SHIPPED = sorted((Path(__file__).parents[2] / "examples" / "models").glob("*.json"))

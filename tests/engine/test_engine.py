@@ -16,7 +16,8 @@ from octavo.engine.engine import Engine
 from octavo.engine.outputs import FinishReason
 from octavo.engine.sampling_params import SamplingParams
 from octavo.engine.scheduler import SchedulerLimits
-from octavo.engine.tiny_models import VOCAB_SIZE, build_tiny_model, save_tiny_model
+from octavo.engine.tiny_families import VOCAB_SIZE
+from octavo.engine.tiny_models import build_tiny_model, save_tiny_model
 from octavo.errors import InputError, NotEnoughMemoryError, OctavoError
 from octavo.events import PublisherConfig
 

@@ -5,7 +5,8 @@ import torch
 from greedy_engine import GreedyEngine
 
 from octavo.engine import load_model
-from octavo.engine.tiny_models import TINY_MODELS, VOCAB_SIZE, build_tiny_model, save_tiny_model
+from octavo.engine.tiny_families import TINY_MODELS, VOCAB_SIZE
+from octavo.engine.tiny_models import build_tiny_model, save_tiny_model
 
 NEW_TOKENS = 12
 TOLERANCE = 2e-3

@@ -7,7 +7,7 @@ from itertools import count
 import pytest
 from workloads import check_nothing_is_held, families, forget_device, greedy
 
-from octavo.engine.tiny_models import VOCAB_SIZE
+from octavo.engine.tiny_families import VOCAB_SIZE
 
 FAMILIES = ["gemma3", "qwen3_next"]
 NEW_TOKENS = 8

@@ -6,7 +6,7 @@ import random
 import pytest
 from workloads import Clock, check_nothing_is_held, families, forget_device, generate, resumed
 
-from octavo.engine.tiny_models import TINY_MODELS, VOCAB_SIZE
+from octavo.engine.tiny_families import TINY_MODELS, VOCAB_SIZE
 
 NEW_TOKENS = 8
 LONG_ANSWER = 24

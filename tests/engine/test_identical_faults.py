@@ -19,7 +19,7 @@ from workloads import (
     resumed,
 )
 
-from octavo.engine.tiny_models import VOCAB_SIZE
+from octavo.engine.tiny_families import VOCAB_SIZE
 from octavo.offload import LoadRule, OffloadConfig
 from octavo.tiers import TierState
 from octavo.tiers.disk import DiskConfig, DiskSpec

@@ -24,7 +24,7 @@ from workloads import (
 )
 
 from octavo.engine.outputs import FinishReason
-from octavo.engine.tiny_models import TINY_MODELS, VOCAB_SIZE
+from octavo.engine.tiny_families import TINY_MODELS, VOCAB_SIZE
 from octavo.offload import OffloadConfig, StorePolicy
 from rigs.faulty_tier import TierFault
 

@@ -9,7 +9,8 @@ from transformers import AutoTokenizer
 
 from octavo.engine import CacheGeometry, Engine, EngineConfig, load_model
 from octavo.engine.models import ModelFolderError, UnsupportedModelError
-from octavo.engine.tiny_models import VOCAB_SIZE, save_tiny_model
+from octavo.engine.tiny_families import VOCAB_SIZE
+from octavo.engine.tiny_models import save_tiny_model
 from octavo.engine.torch_dtypes import parse_dtype
 from octavo.errors import InputError, ModelConfigError
 from octavo.specs import ChunkedLocalAttentionSpec, FullAttentionSpec, MambaSpec, MLAAttentionSpec, SlidingWindowSpec

@@ -5,7 +5,7 @@ import random
 import pytest
 from workloads import Clock, Family, generate, resumed
 
-from octavo.engine.tiny_models import VOCAB_SIZE
+from octavo.engine.tiny_families import VOCAB_SIZE
 
 CAPABILITY = "torch.backends.cpu.get_cpu_capability"
 

@@ -10,7 +10,8 @@ from octavo.engine import CacheGeometry, CausalModel, ModelRunner, ScheduledSequ
 from octavo.engine.cache import AttentionStepPlanner, attention_step, pack
 from octavo.engine.cache.attention_step import cut_by_length
 from octavo.engine.cache.visibility import first_visible
-from octavo.engine.tiny_models import VOCAB_SIZE, build_tiny_model
+from octavo.engine.tiny_families import VOCAB_SIZE
+from octavo.engine.tiny_models import build_tiny_model
 from octavo.errors import PlanError
 from octavo.planning import plan_kv_cache
 from octavo.specs import ChunkedLocalAttentionSpec, FullAttentionSpec, RequestLimits, ResumePoint, SlidingWindowSpec

@@ -9,7 +9,7 @@ from octavo.engine.config import EngineConfig
 from octavo.engine.engine import Engine
 from octavo.engine.outputs import FinishReason
 from octavo.engine.sampling_params import MAX_LOGPROBS, SamplingParams
-from octavo.engine.tiny_models import VOCAB_SIZE
+from octavo.engine.tiny_families import VOCAB_SIZE
 from octavo.errors import InputError, RequestTooLargeError
 
 NEW_TOKENS = 4

@@ -27,7 +27,8 @@ from octavo.engine.offloading import offload_maker
 from octavo.engine.outputs import FinishReason, RequestOutput
 from octavo.engine.sampling_params import SamplingParams
 from octavo.engine.scheduler import SchedulerLimits
-from octavo.engine.tiny_models import VOCAB_SIZE, build_tiny_model, save_tiny_model
+from octavo.engine.tiny_families import VOCAB_SIZE
+from octavo.engine.tiny_models import build_tiny_model, save_tiny_model
 from octavo.errors import NotEnoughMemoryError
 from octavo.offload import OffloadConfig
 from octavo.recording import RequestRecorder

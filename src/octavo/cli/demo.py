@@ -12,7 +12,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from octavo.cli.needed_packages import require_engine
+from octavo.cli.demo_kinds import DOCUMENT_TOKENS, KINDS
+from octavo.cli.needed_packages import LOADS_TORCH, quiet_transformers, require_engine
 from octavo.cli.output import write_output
 from octavo.errors import InputError
 from octavo.host import temporary_folder
@@ -38,16 +39,18 @@ def demo(
     ] = None,
 ) -> None:
     """Compare how soon a chat goes on with and without what was computed before. Downloads nothing."""
-    require_engine()
-    import torch
-
-    from octavo.cli.demo_chat import KINDS, KindResult, run_kind
-
     kinds = kind or list(KINDS)
     for wrong in [name for name in kinds if name not in KINDS]:
         raise InputError(f"--kind {wrong!r} is not one of {', '.join(map(repr, KINDS))}")
-    torch.set_num_threads(1)  # figures vary less with other work on the machine
+    require_engine()
     write_output(introduction())
+    typer.echo(f"({LOADS_TORCH} first)", err=True)
+    quiet_transformers()
+    import torch
+
+    from octavo.cli.demo_chat import KindResult, run_kind
+
+    torch.set_num_threads(1)  # figures vary less with other work on the machine
     results: list[KindResult] = []
     with temporary_folder("octavo-demo-") as folder:
         for name in kinds:
@@ -71,8 +74,6 @@ def _progress(kind: str) -> Iterator[Callable[[str], None]]:
 
 
 def introduction() -> str:
-    from octavo.cli.demo_chat import DOCUMENT_TOKENS
-
     return (
         f"A chat about a document of {DOCUMENT_TOKENS:,} tokens: how long until the next answer begins?\n"
         "Small models with random weights, one core, a device that holds one chat.\n"

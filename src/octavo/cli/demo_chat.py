@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
+from octavo.cli.demo_kinds import DOCUMENT_TOKENS, KINDS
 from octavo.engine import Engine, EngineConfig, SamplingParams, load_model, offload_maker, plan_for, save_tiny_model
 from octavo.errors import NotEnoughMemoryError
 from octavo.offload import OffloadConfig
@@ -39,44 +40,9 @@ _QUESTION_TOKENS = _STATE_TOKENS - _ANSWER_TOKENS
 NUM_TURNS = 1 + len(MEDIA)
 NUM_STEPS = 2 * NUM_TURNS + 3
 """The turns of one kind: the chat twice, and three of another chat."""
-DOCUMENT_TOKENS = 3010
-"""Shortly before the end of each turn a state is kept."""
 _OFFLOAD: Mapping[str, Any] = {"memory": "128MiB", "loads": "always"}
 """A turn comes from where its line says, also where a first load was so slow that computing looks quicker."""
 _DISK_SIZE = "256MiB"
-
-_SHAPE: Mapping[str, Any] = {"hidden_size": 256, "intermediate_size": 1024, "max_position_embeddings": 8192}
-_DELTA_HEADS = {"linear_num_value_heads": 4, "linear_key_head_dim": 64, "linear_value_head_dim": 64}
-_LATENTS = {"kv_lora_rank": 32, "qk_rope_head_dim": 16, "qk_nope_head_dim": 32, "v_head_dim": 32}
-
-KINDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "full attention": ("llama", {**_SHAPE, "num_hidden_layers": 8}),
-    "window + full": (
-        "gemma3",
-        {
-            **_SHAPE,
-            "num_hidden_layers": 12,
-            "layer_types": (["sliding_attention"] * 5 + ["full_attention"]) * 2,
-            "sliding_window": 512,
-            "head_dim": 64,
-        },
-    ),
-    "state + full": (
-        "qwen3_next",
-        {
-            **_SHAPE,
-            **_DELTA_HEADS,
-            "num_hidden_layers": 8,
-            "layer_types": (["linear_attention"] * 3 + ["full_attention"]) * 2,
-            "head_dim": 64,
-            "moe_intermediate_size": 256,
-            "shared_expert_intermediate_size": 512,
-        },
-    ),
-    "latent": ("deepseek_v3", {**_SHAPE, **_LATENTS, "moe_intermediate_size": 256}),
-    "sinks + window": ("gpt_oss", {**_SHAPE, "intermediate_size": 256, "head_dim": 32, "sliding_window": 256}),
-}
-"""By the kinds of its layers: a model's family, and sizes large enough for its prefill to take time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

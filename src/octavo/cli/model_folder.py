@@ -24,11 +24,20 @@ class FoundModel:
 
     folder: Path
     name: str
+    tiny: str | None = None
+    """The family of the tiny model that `make_tiny` puts there."""
+
+    def make_tiny(self) -> None:
+        """Saves the tiny model, if it is one. It loads torch, which takes seconds."""
+        if self.tiny is not None:
+            from octavo.engine import save_tiny_model
+
+            save_tiny_model(self.tiny, self.folder)
 
 
 @contextmanager
 def open_model(model: str | None, *, tiny: str | None) -> Iterator[FoundModel]:
-    """The model to serve: the one that `model` names, or a tiny one of a family, which is deleted at the end."""
+    """The model to serve: the one that `model` names, or the folder for a tiny one, which is deleted at the end."""
     match model, tiny:
         case str(), None:
             folder = find_model(model)
@@ -36,21 +45,15 @@ def open_model(model: str | None, *, tiny: str | None) -> Iterator[FoundModel]:
                 raise InputError(f"{model} is not a model's folder: it has no config.json")
             yield FoundModel(folder=folder, name=model if is_hub_name(model) else folder.resolve().name)
         case None, str():
+            from octavo.engine import TINY_MODELS
             from octavo.host import temporary_folder  # numpy, which `octavo plan` does without
 
+            if tiny not in TINY_MODELS:
+                raise InputError(f"--tiny {tiny!r} is not one of {', '.join(sorted(TINY_MODELS))}")
             with temporary_folder("octavo-tiny-") as folder:
-                _save_tiny(tiny, folder)
-                yield FoundModel(folder=folder, name=f"tiny-{tiny}")
+                yield FoundModel(folder=folder, name=f"tiny-{tiny}", tiny=tiny)
         case _:
             raise InputError("give a model, such as a folder or a name of the hub, or --tiny FAMILY, one of the two")
-
-
-def _save_tiny(family: str, folder: Path) -> None:
-    from octavo.engine import TINY_MODELS, save_tiny_model  # torch, which takes seconds
-
-    if family not in TINY_MODELS:
-        raise InputError(f"--tiny {family!r} is not one of {', '.join(sorted(TINY_MODELS))}")
-    save_tiny_model(family, folder)
 
 
 def find_model(name: str, *, files: str = "") -> Path:

@@ -6,15 +6,16 @@ from importlib.util import find_spec
 
 from octavo.errors import InputError
 
+LOADS_TORCH = "loads torch and transformers, which takes some seconds"
+"""What a command says before `quiet_transformers`: until then it is quick, and after that silent for a while."""
+
 _FOR_SERVERS = ("starlette", "uvicorn", "prometheus_client")
 _FOR_ENGINES = ("torch", "transformers", "safetensors", *_FOR_SERVERS, "jinja2")
 _FOR_GATEWAYS = (*_FOR_SERVERS, "grpc", "grpc_health", "envoy")
 
 
 def require_engine() -> None:
-    """Raises InputError, with the remedy, if the engine's packages are not installed or cannot work.
-
-    Hugging Face's own progress bars and advice are turned off: a command has its own."""
+    """Raises InputError, with the remedy, if the engine's packages are not installed or cannot work. Imports none."""
     if missing := _missing(_FOR_ENGINES):
         raise InputError(f"this command runs a model and needs {missing}: pip install 'octavo[engine]'")
     if sys.flags.optimize > 1:
@@ -22,6 +23,11 @@ def require_engine() -> None:
             "this command runs a model, and transformers reads docstrings, which Python leaves out under -OO: start it "
             "without, or with -O (PYTHONOPTIMIZE=1)"
         )
+
+
+def quiet_transformers() -> None:
+    """Turns off Hugging Face's own progress bars and advice: a command has its own. It loads torch, which takes
+    seconds."""
     from transformers.utils import logging
 
     logging.disable_progress_bar()

@@ -1,5 +1,6 @@
 """`octavo serve`: a model behind OpenAI's API, on this machine."""
 
+import logging
 import os
 from pathlib import Path
 from typing import Annotated, Any
@@ -7,11 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from octavo.cli.model_folder import open_model
-from octavo.cli.needed_packages import require_engine
+from octavo.cli.needed_packages import LOADS_TORCH, quiet_transformers, require_engine
 from octavo.cli.setting import MODEL, SERVE
 from octavo.cli.setting_flags import values_by_key, with_settings
 from octavo.cli.setting_sources import gather, settings_from
-from octavo.server import ending_well
+from octavo.server import ending_well, open_socket, set_up_logs
+
+_logger = logging.getLogger(__name__)
 
 
 @with_settings(SERVE)
@@ -41,9 +44,14 @@ def serve(
     """
     given = gather(SERVE, {MODEL: model, **values_by_key(SERVE, settings)}, os.environ, config)
     named = None if MODEL not in given or (tiny and model is None) else str(given[MODEL].value)
-    with ending_well() as signals:
+    with ending_well() as signals, open_model(named, tiny=tiny) as found:
         require_engine()
-        from octavo.cli.serve_engine import run_server  # torch, which takes seconds
+        in_force = settings_from(given, folder=found.folder, model_name=found.name)
+        set_up_logs(in_force.server)
+        with open_socket(in_force.server) as listener:
+            _logger.info(LOADS_TORCH)
+            quiet_transformers()
+            from octavo.cli.serve_engine import run_server
 
-        with open_model(named, tiny=tiny) as found:
-            run_server(settings_from(given, folder=found.folder, model_name=found.name), signals)
+            found.make_tiny()
+            run_server(in_force, listener, signals)

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import socket
 import sys
 import threading
 import time
@@ -26,9 +27,7 @@ from octavo.server import (
     ReadOffload,
     Server,
     ServerConfig,
-    open_socket,
     quotas_of,
-    set_up_logs,
     tenants_of,
     url_of,
     view_tiers,
@@ -50,24 +49,17 @@ class ServedEngine(NamedTuple):
     read_offload: ReadOffload | None
 
 
-def run_server(settings: ServeSettings, signals: EndingSignals) -> None:
-    """Serves until it is asked to end. Raises EngineDiedError if the engine dies before. Ports are opened before the
-    model is loaded."""
+def run_server(settings: ServeSettings, listener: socket.socket, signals: EndingSignals) -> None:
+    """Serves until it is asked to end. Raises EngineDiedError if the engine dies before."""
     server = settings.server
-    set_up_logs(server)
     if sys.stderr.isatty() and not server.log_json:
         transformers_logging.enable_progress_bar()  # progress bars are for people, not for logs
     tenants = tenants_of(server.tenants, server)
     check_before_loading(settings.engine, settings.offload)
-    listener = open_socket(server)
-    try:
-        with _telling_time(f"loads {settings.engine.model} as {settings.engine.dtype} on {settings.engine.device}"):
-            served = build_engine(
-                settings.engine, settings.offload, quotas=quotas_of(tenants), model_name=server.model_name
-            )
-    except BaseException:
-        listener.close()
-        raise
+    with _telling_time(f"loads {settings.engine.model} as {settings.engine.dtype} on {settings.engine.device}"):
+        served = build_engine(
+            settings.engine, settings.offload, quotas=quotas_of(tenants), model_name=server.model_name
+        )
     if server.api_key is None and not tenants and not is_loopback(server.host):
         print_error(_OPEN_TO_ALL)
     serving = Server(served.engine, server, read_offload=served.read_offload, tenants=tenants)

@@ -10,7 +10,7 @@ Inside, where an arrow leads to what a module calls:
     request, outputs, detokenizer, stream   what a client asked for, and what it gets
     offload_hooks, event_feed, why_hooks    what a step tells offloading, subscribers and `why`
     config, checks, building, offloading    settings, and the parts made of them
-    admitted, tiny_models                   the families that are served, and tiny models of them
+    admitted, tiny_families, tiny_models    the families that are served, and tiny models of them
 """
 
 import lazy_loader

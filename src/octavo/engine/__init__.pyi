@@ -32,5 +32,6 @@ from .statistics import (
     GroupOccupancy as GroupOccupancy,
 )
 from .stream import RequestStream as RequestStream
-from .tiny_models import TINY_MODELS as TINY_MODELS, save_tiny_model as save_tiny_model
+from .tiny_families import TINY_MODELS as TINY_MODELS
+from .tiny_models import save_tiny_model as save_tiny_model
 from .tokenizer import AddedToken as AddedToken, FastTokenizer as FastTokenizer, find_added_token as find_added_token

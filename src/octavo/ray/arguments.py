@@ -86,6 +86,7 @@ class Arguments:
         given = self._given(rank)
         named = None if MODEL not in given or self.tiny is not None else str(given[MODEL].value)
         with open_model(named, tiny=self.tiny) as found:
+            found.make_tiny()
             yield settings_from(given, folder=found.folder, model_name=found.name)
 
     @property

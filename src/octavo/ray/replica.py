@@ -10,7 +10,7 @@ import ray
 from ray import serve
 from starlette.types import Message
 
-from octavo.cli import build_engine, require_engine
+from octavo.cli import build_engine, quiet_transformers, require_engine
 from octavo.engine import Engine, check_before_loading
 from octavo.errors import EngineDiedError
 from octavo.ray.arguments import Arguments
@@ -26,6 +26,7 @@ class EngineReplica:
 
     def __init__(self, arguments: Arguments) -> None:
         require_engine()
+        quiet_transformers()
         context = serve.get_replica_context()
         self._stack = ExitStack()
         settings = self._stack.enter_context(arguments.open(rank=context.rank.rank))

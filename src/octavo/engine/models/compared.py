@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 import transformers
 
 from octavo.engine.admitted import COMPARISON
-from octavo.engine.tiny_models import TINY_MODELS, tiny_config
+from octavo.engine.tiny_families import TINY_MODELS
+from octavo.engine.tiny_models import tiny_config
 from octavo.errors import UnsupportedModelError
 
 _UNREAD = frozenset((
