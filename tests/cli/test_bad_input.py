@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from octavo.cli.commands import COMMANDS, load_command
+from octavo.cli.flags_once import FlagsOnceCommand
+
 MODELS = Path(__file__).parents[2] / "examples" / "models"
 LLAMA = MODELS / "llama-3.1-8b.json"
 
@@ -60,6 +63,38 @@ def test_flags(complaint, arguments, message):
 
 def test_neither_config_nor_layers(complaint):
     assert "one of the two" in complaint("plan")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "flag"),
+    [
+        (["simulate", "trace", "--sweep", "memory=1GiB..2GiB", "--sweep", "disk=1GiB..2GiB"], "--sweep"),
+        (["simulate", "trace", "--compare", "policy=lru", "--compare=policy=arc"], "--compare"),
+        (["plan", LLAMA, "--context", "8k", "--context", "32k"], "--context"),
+        (["serve", "model", "--disk", "a", "--disk", "b"], "--disk"),
+        (["route", "drain", "engine", "--url", "http://a", "--url", "http://b"], "--url"),
+        (["cache", "clear", "folder", "--namespace", "a", "--namespace", "b"], "--namespace"),
+        (["bench", "serve", "--trace", "a", "--trace", "b"], "--trace"),
+    ],
+)
+def test_a_flag_with_one_value_is_given_once(complaint, arguments, flag):
+    """Of two, the last would win, and nobody would know."""
+    assert complaint(*arguments) == f"octavo: {flag} takes one value, and is given 2 times: leave the others out\n"
+
+
+def test_every_command_asks_for_flags_with_one_value_once():
+    def commands_of(command):
+        children = getattr(command, "commands", None)
+        return [command] if children is None else [one for child in children.values() for one in commands_of(child)]
+
+    commands = [one for name in COMMANDS for one in commands_of(load_command(name))]
+    assert len(commands) > len(COMMANDS)
+    assert [one.name for one in commands if not isinstance(one, FlagsOnceCommand)] == []
+
+
+def test_lists_and_switches_may_be_repeated(octavo):
+    assert octavo("plan", LLAMA, "--json", "--json").code == 0
+    assert "two engines are called 'a:1'" in octavo("route", "--engine", "http://a:1", "--engine", "http://a:1").err
 
 
 def test_no_such_command(complaint):

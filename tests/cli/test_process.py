@@ -98,7 +98,8 @@ def test_a_folder_that_is_gone(tmp_path):
     gone = tmp_path / "gone"
     gone.mkdir()
     asked = octavo("serve", "--tiny", "gemma3", "--port", 0, cwd=gone, preexec_fn=gone.rmdir)
-    assert (asked.returncode, asked.stderr) == (2, "octavo: the current folder is gone: change to one that is there\n")
+    assert asked.returncode == 2
+    assert asked.stderr.endswith("\noctavo: the current folder is gone: change to one that is there\n")
 
 
 def test_no_folder_for_temporary_files():

@@ -7,11 +7,12 @@ from typing import Annotated
 import typer
 
 from octavo.cli.flags import SERVER_URL, ApiKey, ServedModel
+from octavo.cli.flags_once import CommandGroup
 from octavo.cli.many_flags import ManyFlagsCommand
 from octavo.cli.output import write_output
 from octavo.errors import InputError
 
-app = typer.Typer()
+app = CommandGroup()
 
 _OF_A_TRACE = ("trace_block", "speed", "block_tokens", "limit")
 _OF_CONVERSATIONS = ("conversations", "turns", "shared_tokens", "turn_tokens", "output_tokens")

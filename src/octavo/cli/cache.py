@@ -12,6 +12,7 @@ from octavo.chunks import name_tenant
 from octavo.cli.cache_view import show_namespaces, show_statistics
 from octavo.cli.exit_codes import FAILED
 from octavo.cli.flags import naming
+from octavo.cli.flags_once import CommandGroup
 from octavo.cli.output import write_output
 from octavo.errors import InputError
 from octavo.tiers.disk import (
@@ -25,7 +26,7 @@ from octavo.tiers.disk import (
 )
 from octavo.units import counted, format_bytes, parse_seconds
 
-app = typer.Typer()
+app = CommandGroup()
 
 _HEX_DIGITS = set("0123456789abcdef")
 

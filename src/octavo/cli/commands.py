@@ -8,18 +8,19 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from octavo.cli.flags_once import FlagsOnceCommand
 from octavo.cli.many_flags import ManyFlagsCommand
 
 COMMANDS: Mapping[str, tuple[type[TyperCommand] | type[TyperGroup], str]] = {
     "plan": (ManyFlagsCommand, "Say what a hybrid model's cache needs, wastes and holds."),
     "demo": (
-        TyperCommand,
+        FlagsOnceCommand,
         "Compare how soon a chat goes on with and without what was computed before. Downloads nothing.",
     ),
     "serve": (ManyFlagsCommand, "Serve a model by OpenAI's API, and never compute the same prefix twice."),
     "route": (ManyFlagsCommand, "Send each request to the engine that can resume most of it soonest."),
     "route drain": (
-        TyperCommand,
+        FlagsOnceCommand,
         "Keep new requests from an engine, so that it can be stopped when those that it has are answered.",
     ),
     "epp": (
@@ -30,13 +31,13 @@ COMMANDS: Mapping[str, tuple[type[TyperCommand] | type[TyperGroup], str]] = {
         ManyFlagsCommand,
         "Say which engine can resume most of a prompt, to routers that send requests themselves.",
     ),
-    "chat": (TyperCommand, "Talk to a served model."),
+    "chat": (FlagsOnceCommand, "Talk to a served model."),
     "simulate": (
         ManyFlagsCommand,
         "Replay a trace of requests through Octavo's own rules, over time and bytes that are models.",
     ),
-    "why": (TyperCommand, "Say why a request resumed where it did, and what that cost."),
-    "warm": (TyperCommand, "Have a server compute and keep the prompts of a file; exit with 1 if any was refused."),
+    "why": (FlagsOnceCommand, "Say why a request resumed where it did, and what that cost."),
+    "warm": (FlagsOnceCommand, "Have a server compute and keep the prompts of a file; exit with 1 if any was refused."),
     "vllm-check": (
         ManyFlagsCommand,
         "Run a model in vLLM without and with Octavo's plug-in: same answers, and what was loaded instead of computed.",

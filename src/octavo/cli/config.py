@@ -8,6 +8,7 @@ import typer
 import yaml
 
 from octavo.cli.flags import naming
+from octavo.cli.flags_once import CommandGroup
 from octavo.cli.output import write_output
 from octavo.cli.setting import CATALOGUES, EPP, MODEL, ROUTE, SELECT, SERVE, Catalogue, Setting
 from octavo.cli.setting_flags import shown_value
@@ -23,7 +24,7 @@ from octavo.cli.setting_sources import (
 )
 from octavo.units import counted
 
-app = typer.Typer()
+app = CommandGroup()
 
 _COMMENT_COLUMN = 48
 

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from octavo.cli.flags_once import CommandGroup
 from octavo.cli.output import print_error, write_output
 from octavo.errors import InputError
 
 if TYPE_CHECKING:
     from octavo.events import Subscriber
 
-app = typer.Typer()
+app = CommandGroup()
 
 _DEFAULT_MAX_BYTES = "1GiB"
 _LONGEST_PAUSE_S = 3600.0

@@ -8,13 +8,13 @@ line: in a terminal of 80 columns, a table leaves little room beside long names.
 
 from typing import Any
 
-from typer.core import TyperCommand
+from octavo.cli.flags_once import FlagsOnceCommand
 
 _INDENT = 4
 """The indent of the text below a flag."""
 
 
-class ManyFlagsCommand(TyperCommand):
+class ManyFlagsCommand(FlagsOnceCommand):
     """One command; Typer shows its parameters."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:

@@ -17,6 +17,7 @@ from rich.progress import Progress, TextColumn, TimeElapsedColumn
 from octavo.chunks import name_tenant
 from octavo.cli.exit_codes import FAILED
 from octavo.cli.flags import bytes_of, naming
+from octavo.cli.flags_once import CommandGroup
 from octavo.cli.output import write_output
 from octavo.cli.store_address import at_a_store
 from octavo.cli.store_view import aged_amount_of, amount_of, owner_of, total_of
@@ -37,7 +38,7 @@ from octavo.tiers import TierContext
 from octavo.tiers.disk import DiskConfig, DiskIO, DiskTier, find_cipher
 from octavo.units import counted, format_bytes, parse_seconds
 
-app = typer.Typer()
+app = CommandGroup()
 _HEX_DIGITS = set("0123456789abcdef")
 
 _Namespace = Annotated[
