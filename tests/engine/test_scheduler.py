@@ -236,7 +236,7 @@ def test_a_full_queue_refuses():
     engine = HashEngine(FULL, max_waiting=2)
     engine.add("a", [1])
     engine.add("b", [2])
-    with pytest.raises(EngineBusyError, match="2 requests are waiting"):
+    with pytest.raises(EngineBusyError, match="2 requests may wait"):
         engine.add("c", [3])
     engine.run_all()
     engine.add("c", [3])

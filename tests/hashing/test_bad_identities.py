@@ -22,7 +22,7 @@ class TestErrors:
 
     def test_more_hashes_than_tokens(self):
         hasher = BlockHasher(hash_block_size=2)
-        with pytest.raises(InputError, match="2 hashes are given, but 3 tokens have 1 full blocks"):
+        with pytest.raises(InputError, match="more hashes than full blocks: 2 given, and 3 tokens fill 1"):
             hasher.extend(hasher.hash_tokens([1, 2, 3, 4], PLAIN), [1, 2, 3], PLAIN)
 
     def test_hashes_of_another_algorithm(self):

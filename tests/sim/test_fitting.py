@@ -50,7 +50,7 @@ def test_one_at_a_time_tells_no_share_of_a_request(tmp_path):
 @pytest.mark.parametrize(
     ("samples", "complaint"),
     [
-        ([sample(100 * n, 0, 2) for n in range(1, 10)], "0 requests had the server to themselves"),
+        ([sample(100 * n, 0, 2) for n in range(1, 10)], "are needed, and 0 had:"),
         ([sample(100, 0, 1)] * 9, "prompts of one length"),
         ([sample(100 * n, 0, 1) | {"first_token_s": 1.0} for n in range(1, 10)], "longer prompts did not take longer"),
         ([{"prompt_tokens": "many"}], "not from octavo bench serve"),

@@ -282,8 +282,8 @@ def nested(depth):
     ("records", "complaint"),
     [
         ([mooncake(), mooncake(input_length=0)], "line 2: input_length must be a whole number from 1 to 1,073,741,824"),
-        ([mooncake(input_length=99)], "input_length of 99 takes 1 block of 512, but there are 3 hash_ids"),
-        ([mooncake(input_length=600)], "input_length of 600 takes 2 blocks of 512, but there are 3 hash_ids"),
+        ([mooncake(input_length=99)], "input_length of 99 takes 1 block of 512, but hash_ids has 3"),
+        ([mooncake(input_length=600)], "input_length of 600 takes 2 blocks of 512, but hash_ids has 3"),
         ([mooncake(timestamp="x")], "timestamp must be a number from 0 to 1e+13, not 'x'"),
         ([mooncake(timestamp=10**400)], "timestamp must be a number from 0 to 1e+13, not 1000000"),
         (
@@ -304,7 +304,7 @@ def nested(depth):
         ([session((0, [1]), requests=[asked(0, [1]), 7])], "line 1, request 2: an object is wanted, not 7"),
         (
             [session((0, [1]), requests=[asked(0, [1, 2], **{"in": 20})])],
-            "20 tokens take 5 blocks of 4, but there are 2",
+            "an input of 20 tokens takes 5 blocks of 4, but hash_ids has 2",
         ),
         ([session((0, [1]), requests=[asked(-1, [1])])], "line 1, request 1: t must be a number from 0"),
         ([nested(40)], "subagents are nested more than 16 deep"),

@@ -89,18 +89,18 @@ def tell_facts(served: ServedEngine) -> None:
     plan = served.engine.engine.manager.config
     for index, group in enumerate(plan.groups):
         _logger.info(
-            "group %d: %d layers of %s, blocks of %d tokens, pages of %s",
+            "group %d: %s of %s, blocks of %s, pages of %s",
             index,
-            len(group.layer_names),
+            counted(len(group.layer_names), "layer"),
             group.kind,
-            group.block_size,
+            counted(group.block_size, "token"),
             format_bytes(group.page_bytes),
         )
     _logger.info(
-        "pool: %s sheets of %s; resumes every %d tokens",
-        f"{plan.num_sheets:,}",
+        "pool: %s of %s; a prompt resumes at multiples of %s",
+        counted(plan.num_sheets, "sheet"),
         format_bytes(plan.sheet_bytes),
-        plan.resume_granularity,
+        counted(plan.resume_granularity, "token"),
     )
     if served.read_offload is not None:
         for tier in view_tiers(served.read_offload()):

@@ -18,6 +18,7 @@ from octavo.cli.answers import read_body_async
 from octavo.cli.output import print_error, printable, write_output
 from octavo.cli.serve_client import describe
 from octavo.errors import MALFORMED, InputError, why_not_read
+from octavo.units import counted
 
 _MOST_BYTES = 1 << 30
 _MOST_TRIES = 30
@@ -108,7 +109,7 @@ class Warmer:
 
     def summary(self) -> str:
         return (
-            f"{self.num_warm:,} of {self._num_prompts:,} prompts are warm: {self.num_tokens:,} tokens, "
+            f"{self.num_warm:,} of {self._num_prompts:,} prompts are warm: {counted(self.num_tokens, 'token')}, "
             f"{self.num_resumed:,} of them resumed, in {time.monotonic() - self._began:.1f} s"
         )
 

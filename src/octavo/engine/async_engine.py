@@ -25,6 +25,7 @@ from octavo.engine.sampling_params import SamplingParams
 from octavo.engine.statistics import EngineSnapshot
 from octavo.engine.stream import RequestStream, wake_all
 from octavo.errors import EngineBusyError, EngineClosedError, EngineDiedError
+from octavo.units import counted
 
 _logger = logging.getLogger(__name__)
 
@@ -107,7 +108,9 @@ class AsyncEngine:
             if not self.is_open:
                 raise self._why_closed()
             if len(self._streams) + self._num_submitting >= self._most_requests:
-                raise EngineBusyError(f"{self._most_requests:,} requests are open already; try again later")
+                raise EngineBusyError(
+                    f"{counted(self._most_requests, 'request')} may be open at once, and no more; try again later"
+                )
             self._num_submitting += 1
         try:
             await self.call(add)

@@ -36,6 +36,7 @@ from octavo.errors import InputError
 from octavo.events import ZmqPublisher
 from octavo.hashing import PLAIN, RequestIdentity
 from octavo.recording import RequestRecorder
+from octavo.units import counted
 
 if TYPE_CHECKING:
     from octavo.engine.runner import ModelRunner
@@ -275,7 +276,7 @@ class Engine:
         try:
             logits = self._forward.run(chunks)
         except Exception as error:
-            _logger.exception("a step with %d sequences failed", len(chunks))
+            _logger.exception("a step with %s failed", counted(len(chunks), "sequence"))
             return self._requests.fail((chunk.choice.request for chunk in chunks), error)
         return self._settling.settle(chunks, logits.last, now)
 

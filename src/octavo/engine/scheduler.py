@@ -32,6 +32,7 @@ from octavo.engine.statistics import EngineCounters
 from octavo.engine.turns import Turns
 from octavo.errors import EngineBusyError, InputError, RequestTooLargeError
 from octavo.planning import KVCacheConfig
+from octavo.units import counted
 
 PREPARED_AHEAD = 16
 """Waiting choices, the next to start first, that are prepared in a step: their loads overlap with others' compute."""
@@ -133,17 +134,19 @@ class Scheduler:
         """Refuses a request that could never run, or for which the queue is full."""
         if num_choices > self.limits.max_num_seqs:
             raise InputError(
-                f"n = {num_choices} is more than the {self.limits.max_num_seqs} sequences that run at once"
+                f"n = {num_choices} is too many: {counted(self.limits.max_num_seqs, 'sequence')} may run at once"
             )
         longest = self.manager.config.limits.max_model_len
         if num_prompt_tokens >= longest:
             raise RequestTooLargeError(
-                f"a prompt of {num_prompt_tokens:,} tokens and one of output do not fit the longest context of "
-                f"{longest:,} tokens"
+                f"a prompt of {counted(num_prompt_tokens, 'token')} and one of output do not fit the longest context "
+                f"of {counted(longest, 'token')}"
             )
         self.manager.check_size(num_prompt_tokens)
         if len(self.waiting) >= self.limits.max_waiting:
-            raise EngineBusyError(f"{len(self.waiting):,} requests are waiting already; try again later")
+            raise EngineBusyError(
+                f"{counted(self.limits.max_waiting, 'request')} may wait, and no more; try again later"
+            )
 
     def add(self, choice: Choice, now: float) -> None:
         """Puts a choice into the queue."""

@@ -17,6 +17,7 @@ from octavo.engine.request import Choice
 from octavo.engine.sampler import SampledSequence, SampledTokens, Sampler
 from octavo.engine.scheduler import Chunk, Scheduler
 from octavo.engine.statistics import EngineCounters
+from octavo.units import counted
 
 _logger = logging.getLogger(__name__)
 
@@ -83,7 +84,7 @@ class Settling:
                     [SampledSequence(choice.sampling, choice.blocks.tokens) for choice, _, _ in awaiting],
                 )
         except Exception as error:
-            _logger.exception("sampling for %d sequences failed", len(awaiting))
+            _logger.exception("sampling for %s failed", counted(len(awaiting), "sequence"))
             return self._requests.fail((choice.request for choice, _, _ in awaiting), error)
         return self._end_without_numbers(awaiting, tokens) + self._take(awaiting, tokens, now)
 
@@ -91,7 +92,7 @@ class Settling:
         """Ends the requests for which the model computed NaN. What such a step wrote is not published."""
         if not tokens.nan_rows:
             return []
-        _logger.error("%s: %d of %d sequences", _NO_NUMBERS, len(tokens.nan_rows), len(awaiting))
+        _logger.error("%s: %d of %s", _NO_NUMBERS, len(tokens.nan_rows), counted(len(awaiting), "sequence"))
         return self._requests.fail((awaiting[row].choice.request for row in tokens.nan_rows), ValueError(_NO_NUMBERS))
 
     def _take(self, awaiting: Sequence[_Awaiting], tokens: SampledTokens, now: float) -> list[RequestOutput]:

@@ -84,7 +84,9 @@ class BlockHasher:
         if first_block == end_block:
             return
         if first_block > end_block:
-            raise InputError(f"{first_block} hashes are given, but {len(tokens)} tokens have {end_block} full blocks")
+            raise InputError(
+                f"more hashes than full blocks: {first_block} given, and {len(tokens)} tokens fill {end_block}"
+            )
         parent = hashes[-1] if hashes else self.root
         if len(parent) != self._algorithm.digest_size_bytes:
             raise InputError(

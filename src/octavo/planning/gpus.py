@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from octavo.errors import InputError, NotEnoughMemoryError
 from octavo.settings import unknown_name
-from octavo.units import format_bytes
+from octavo.units import counted, format_bytes
 
 GPU_MEMORY_GIB: Mapping[str, int] = {
     "a10": 24,
@@ -39,6 +39,6 @@ def cache_bytes(gpu: str, weight_bytes: int, num_ranks: int) -> int:
     if share >= usable:
         raise NotEnoughMemoryError(
             f"{format_bytes(share)} of weights per rank do not fit {format_bytes(usable)}, {USED_PERCENT}% of a {gpu}: "
-            f"use more than {num_ranks} ranks, or a larger GPU"
+            f"use more than {counted(num_ranks, 'rank')}, or a larger GPU"
         )
     return usable - share

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from octavo.server.errors import overloaded, shutting_down
+from octavo.units import counted
 
 
 class Admission:
@@ -61,7 +62,9 @@ class Admission:
         taken, own = self._places.total(), self._places[tenant]
         free = self.most_requests - taken
         if count > free:
-            raise overloaded(f"{taken:,} requests are open already; try again later")
+            raise overloaded(
+                f"{counted(self.most_requests, 'request')} may be open at once, and no more; try again later"
+            )
         if self._is_shared and own + count > max(1, free - count):
             raise overloaded(f"your key has {own:,} open requests, and others need room too; try again later")
         self._places[tenant] += count

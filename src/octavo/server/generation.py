@@ -12,6 +12,7 @@ from octavo.server.errors import bad_request
 from octavo.server.live_requests import LiveRequest, LiveRequests
 from octavo.server.load import OpenLoad
 from octavo.server.prompts import PreparedPrompt
+from octavo.units import counted
 
 _MOST_LOGPROBS = 1 << 23
 """The most alternatives of tokens in one answer, which takes half a gigabyte or more."""
@@ -167,8 +168,8 @@ class Generation:
             length = len(prompt.token_ids)
             if wanted is not None and length + wanted > longest:
                 raise bad_request(
-                    f"the prompt's {length:,} tokens and {self._length_name} = {wanted:,} are more than the longest "
-                    f"context of {longest:,} tokens",
+                    f"a prompt of {counted(length, 'token')} and {self._length_name} = {wanted:,} are more than the "
+                    f"longest context of {counted(longest, 'token')}",
                     param=self._length_name if length < longest else "prompt",
                     code="context_length_exceeded",
                 )

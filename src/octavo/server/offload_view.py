@@ -7,7 +7,7 @@ import msgspec
 
 from octavo.offload import MEMORY, OffloadStats, OffloadStatus
 from octavo.tiers import TierState
-from octavo.units import format_bytes
+from octavo.units import counted, format_bytes
 
 
 class OffloadReport(NamedTuple):
@@ -38,7 +38,7 @@ class TierView(msgspec.Struct, kw_only=True, frozen=True):
     def usage(self) -> str:
         """Its bytes and its budget; of a store that engines share, whose budget is its own: the chunks known here."""
         if not self.bytes_budget:
-            return f"{self.num_chunks:,} chunks known"
+            return f"{counted(self.num_chunks, 'chunk')} known"
         return f"{format_bytes(self.bytes_used)} of {format_bytes(self.bytes_budget)}"
 
 

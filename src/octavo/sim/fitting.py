@@ -71,7 +71,8 @@ def _fit_first_token(samples: Sequence[_Sample]) -> list[float]:
     new = np.array([s.prompt_tokens - s.cached_tokens for s in alone], dtype=float)
     if len(alone) < _LEAST_ALONE:
         raise InputError(
-            f"--speeds: {len(alone)} requests had the server to themselves, and {_LEAST_ALONE} are needed: {_HOW}"
+            f"--speeds: {_LEAST_ALONE} requests that had the server to themselves are needed, and {len(alone)} had: "
+            f"{_HOW}"
         )
     if new.max() < _LEAST_SPREAD * new.min():
         raise InputError(f"--speeds: prompts of one length tell no rate: {_HOW}")

@@ -68,7 +68,9 @@ def read_trace(
     served = [request for request in requests if max_model_len is None or request.num_tokens <= max_model_len]
     if not served:
         shortest = min(request.num_tokens for request in requests)
-        raise InputError(f"{what} has no request that short: the shortest has {shortest:,} tokens (--max-model-len)")
+        raise InputError(
+            f"{what} has no request that short: the shortest has {counted(shortest, 'token')} (--max-model-len)"
+        )
     num_refused = len(requests) - len(served)
     return Trace(requests=served, block_tokens=served[0].block_tokens, num_refused=num_refused)
 
@@ -110,8 +112,8 @@ def _read_hash_ids(
         ids = record.ids("hash_ids")
         if len(ids) != -(-prompt // size):
             raise record.wrong(
-                f"an input_length of {prompt} takes {counted(-(-prompt // size), 'block')} of {size}, but there are "
-                f"{len(ids)} hash_ids; if the trace has blocks of another size, say so (--trace-block)"
+                f"an input_length of {prompt} takes {counted(-(-prompt // size), 'block')} of {size}, but "
+                f"hash_ids has {len(ids)}; if the trace has blocks of another size, say so (--trace-block)"
             )
         stamp = record.number("timestamp")
         yield TraceRequest(
@@ -189,7 +191,7 @@ def _read_recording(
         raise header.wrong(f"recordings of version {shown(header.fields[RECORDING_KEY])} are not known to this octavo")
     size = header.count("block_tokens", least=1)
     if block_tokens not in (None, size):
-        raise header.wrong(f"the recording has blocks of {size} tokens, not {block_tokens} (--trace-block)")
+        raise header.wrong(f"the recording has blocks of {counted(size, 'token')}, not {block_tokens} (--trace-block)")
     known = BlockIds()
     for record in records:
         if RECORDING_KEY in record.fields:

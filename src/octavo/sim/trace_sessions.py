@@ -31,13 +31,13 @@ def read_sessions(
     """The requests of all sessions, session by session."""
     size = first.count("block_size", least=1)
     if block_tokens not in (None, size):
-        raise first.wrong(f"the session has blocks of {size} tokens, not {block_tokens} (--trace-block)")
+        raise first.wrong(f"the session has blocks of {counted(size, 'token')}, not {block_tokens} (--trace-block)")
     ends: list[float] = []
     known = BlockIds()
     for number, session in enumerate(chain([first], others), start=1):
         own_size = session.count("block_size", least=1)
         if own_size != size:
-            raise session.wrong(f"the session has blocks of {own_size} tokens, and the first one of {size}")
+            raise session.wrong(f"the session has blocks of {counted(own_size, 'token')}, and the first one of {size}")
         if session.fields.get("hash_id_scope") != "global":
             known.forget_names()
         begins = heappop(ends) if len(ends) == open_sessions else 0.0
@@ -78,7 +78,8 @@ def _ids_of(record: TraceRecord, size: int, known: BlockIds) -> list[int]:
     most = -(-prompt // size)
     if len(ids) not in (prompt // size, most):
         raise record.wrong(
-            f"{prompt} tokens take {counted(most, 'block')} of {size}, but there are {len(ids)} hash_ids"
+            f"an input of {counted(prompt, 'token')} takes {counted(most, 'block')} of {size}, but hash_ids has "
+            f"{len(ids)}"
         )
     tail = [known.of_nobody()] * (most - len(ids))
     return [*known.of(ids), *tail]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from octavo.units import counted
 from octavo.why.causes import Cause
 from octavo.why.report import Left, Missing, WhyReport
 
@@ -38,8 +39,8 @@ def _loss(report: WhyReport) -> Iterator[str]:
     by = f", by {report.computed_before_by}" if report.computed_before_by else ""
     seconds = "" if report.lost_seconds is None else f", which takes about {report.lost_seconds:.3f} s"
     yield (
-        f"{report.computed_before_tokens:,} tokens had been computed before{by}: {report.lost_tokens:,} are computed "
-        f"again{seconds}."
+        f"{counted(report.computed_before_tokens, 'token')} had been computed before{by}: {report.lost_tokens:,} "
+        f"are computed again{seconds}."
     )
     if report.missing is not None:
         yield from _about_block(report.cause, report.computed_before_tokens, report.missing)
@@ -77,9 +78,10 @@ def _near_miss(report: WhyReport) -> Iterator[str]:
     if report.differs is not None:
         differs = report.differs
         first, end = differs.tokens
+        equal = counted(differs.num_equal_blocks, "block")
         yield (
-            f"{differs.request_id} has the most like it, {differs.num_equal_blocks:,} blocks with the same tokens, and "
-            f"differs first in block {differs.block:,} (tokens {first:,} to {end - 1:,}): {', '.join(differs.parts)}."
+            f"{differs.request_id} has the most like it, {equal} with the same tokens, and differs first in block "
+            f"{differs.block:,} (tokens {first:,} to {end - 1:,}): {', '.join(differs.parts)}."
         )
     if report.cold_start:
         yield f"When the engine started: {report.cold_start}."

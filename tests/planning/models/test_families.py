@@ -264,7 +264,7 @@ def test_how_deepseek_v4_compresses(changes, expected):
     ("changes", "message"),
     [
         ({"compress_ratios": [4, 8, 4, 4]}, r"compress_ratios\[1\] = 8 is none of 0, 1, 4, 128"),
-        ({"compress_ratios": [4, 4]}, "compress_ratios has 2 entries for 4 layers"),
+        ({"compress_ratios": [4, 4]}, "compress_ratios lists 2 layers, but there are 4"),
         ({"compress_rates": {"compressed_sparse_attention": 2}}, "compressed_sparse_attention = 2; the kernels know 4"),
         ({"head_dim": 256}, "head_dim = 256, but the packed record holds 512"),
         ({"layer_types": ["full_attention"] * 4}, r"layer_types\[0\] = 'full_attention' is none of"),
@@ -351,7 +351,9 @@ def test_sparse_layers_of_minimax_m3_have_an_indexer(changes, sparse):
 
 
 def test_a_list_of_sparse_layers_that_is_too_short():
-    with pytest.raises(ModelConfigError, match=r"sparse_attention_config\.sparse_attention_freq has 1 entries for 4"):
+    with pytest.raises(
+        ModelConfigError, match=r"sparse_attention_config\.sparse_attention_freq lists 1 layer, but there are 4"
+    ):
         tiny("minimax_m3_vl", sparse_attention_config={"sparse_attention_freq": [1]})
 
 

@@ -12,6 +12,7 @@ from octavo.engine.models.compared import check_compared
 from octavo.engine.models.families import check_family
 from octavo.engine.models.folder_files import check_configs, check_eos
 from octavo.errors import InputError, ModelConfigError, ModelFolderError
+from octavo.units import counted
 
 
 def load_model(
@@ -123,5 +124,5 @@ def _read_weights(folder: Path, config: Any, dtype: torch.dtype) -> Any:
         )
     if report["missing_keys"]:
         missing = sorted(report["missing_keys"])
-        raise ModelConfigError(f"{folder}: the weights lack {len(missing)} tensors, {missing[0]} among them")
+        raise ModelConfigError(f"{folder}: the weights lack {counted(len(missing), 'tensor')}, such as {missing[0]}")
     return model

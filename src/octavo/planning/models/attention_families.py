@@ -7,6 +7,7 @@ from octavo.planning.models.config_view import ConfigView
 from octavo.planning.models.model import Model, Reader
 from octavo.planning.models.model_layers import Layers
 from octavo.specs import MLAAttentionSpec
+from octavo.units import counted
 
 _M3_SPARSE = "minimax_m3_sparse"
 
@@ -60,7 +61,9 @@ def read_llama4(model: Model) -> Layers:
     interval = model.view.count("no_rope_layer_interval")
     uses_rope = model.view.find_counts("no_rope_layers") or ()  # 1 means RoPE, whatever the key's name says
     if uses_rope and len(uses_rope) != model.num_layers:
-        raise model.view.problem("no_rope_layers", f"has {len(uses_rope)} entries for {model.num_layers} layers")
+        raise model.view.problem(
+            "no_rope_layers", f"lists {counted(len(uses_rope), 'layer')}, but there are {model.num_layers}"
+        )
 
     def word(index: int) -> str:
         is_local = uses_rope[index] if uses_rope else (index + 1) % interval
@@ -103,7 +106,9 @@ def read_minimax_m3(model: Model) -> Layers:
     sparse = model.view.find_part("sparse_attention_config") or ConfigView({}, source=model.view.source)
     has_indexer = sparse.find_counts("sparse_attention_freq") or (0,) * model.num_layers
     if len(has_indexer) != model.num_layers:
-        raise sparse.problem("sparse_attention_freq", f"has {len(has_indexer)} entries for {model.num_layers} layers")
+        raise sparse.problem(
+            "sparse_attention_freq", f"lists {counted(len(has_indexer), 'layer')}, but there are {model.num_layers}"
+        )
     words = model.layer_words(
         "layer_types",
         default=lambda index: _M3_SPARSE if has_indexer[index] else "full_attention",

@@ -25,6 +25,7 @@ from octavo.specs import (
     SlidingWindowMLASpec,
     ceil_div,
 )
+from octavo.units import counted
 
 _BLOCK_TOKENS, _WINDOW_BLOCK_TOKENS = 256, 64
 _V41_BLOCK_TOKENS, _V41_WINDOW_BLOCK_TOKENS = 64, 32
@@ -96,7 +97,9 @@ def _listed_ratios(model: Model, known: Collection[int]) -> tuple[int, ...] | No
     if ratios is None:
         return None
     if len(ratios) < model.num_layers:
-        raise view.problem("compress_ratios", f"has {len(ratios)} entries for {model.num_layers} layers")
+        raise view.problem(
+            "compress_ratios", f"lists {counted(len(ratios), 'layer')}, but there are {model.num_layers}"
+        )
     for index, ratio in enumerate(ratios):
         if ratio not in known:
             raise model.unknown(f"compress_ratios[{index}] = {ratio} is none of {', '.join(map(str, known))}")

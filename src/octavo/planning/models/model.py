@@ -8,6 +8,7 @@ from octavo.planning.models.config_view import ConfigView
 from octavo.planning.models.model_layers import MAX_LAYERS, Layers
 from octavo.settings import shown
 from octavo.specs import CacheDType
+from octavo.units import counted
 
 _RENAMED_WORDS = {
     "attention": "full_attention",
@@ -69,7 +70,8 @@ class Model:
         expected = num_layers or self.num_layers
         if len(words) != expected:
             raise self.view.problem(
-                key, f"has {len(words)} entries, but num_hidden_layers = {expected}; they must be equally many"
+                key,
+                f"lists {counted(len(words), 'layer')}, but num_hidden_layers = {expected}; they must be equally many",
             )
         renamed = tuple(_RENAMED_WORDS.get(word, word) for word in words)
         for index, word in enumerate(renamed):

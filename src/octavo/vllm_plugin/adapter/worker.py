@@ -34,6 +34,7 @@ from octavo.transfer import (
     share_beside,
     share_page,
 )
+from octavo.units import counted
 from octavo.vllm_plugin.adapter.chunk_slots import ChunkSlots
 from octavo.vllm_plugin.groups import most_missing
 from octavo.vllm_plugin.ranks import GroupReport
@@ -223,8 +224,8 @@ class OctavoWorker(OffloadingWorker):
     def _load_failed(self, job_id: int, num_chunks: int) -> None:
         if not self._reports_failed_loads:
             raise TransferError(
-                f"{num_chunks} chunks did not reach the device as they were stored, and vLLM's OffloadingConnector "
-                "cannot be told so: the engine ends rather than go on with other bytes. With "
+                f"{counted(num_chunks, 'chunk')} did not reach the device as they were stored, and vLLM's "
+                "OffloadingConnector cannot be told so: the engine ends rather than go on with other bytes. With "
                 '"kv_connector": "OctavoConnector", "kv_connector_module_path": "octavo.vllm_plugin" and '
                 '"kv_load_failure_policy": "recompute" it would '
                 "compute what is missing"
