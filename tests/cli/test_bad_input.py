@@ -44,14 +44,15 @@ def complaint(octavo):
         (["--block-size", "0"], "--block-size must be from 1 to 1048576, not 0"),
         (["--block-size", "-1"], "--block-size must be from 1 to 1048576, not -1"),
         (["--block-size", "1000000000"], "--block-size must be from 1 to 1048576"),
-        (["--block-size", "1e9"], "Invalid value for '--block-size'"),
+        (["--block-size", "1e9"], "--block-size must be a whole number, not '1e9'"),
         (["--hash-block-size", "0"], "--hash-block-size must be from 1"),
         (["--hash-block-size", "7"], "is not a multiple of hash_block_size = 7; 16 or a divisor of it fits all groups"),
         (["--step-tokens", "0"], "--step-tokens must be from 1"),
         (["--tp", "0"], "--tp must be from 1 to 1048576, not 0"),
         (["--tp", "3"], "over tensor_parallel_size = 3"),
         (["--kv-dtype", "float7"], "kv_dtype: unknown dtype 'float7'; known are: float32"),
-        (["--compare", "sglang"], "'sglang' is not one of 'vllm'"),
+        (["--compare", "sglang"], "octavo: --compare: 'sglang' is not one of 'vllm'; try 'octavo plan --help'"),
+        (["--memory"], "octavo: Option '--memory' requires an argument; try 'octavo plan --help'"),
         (["--layers", "x.yaml"], "give a model's config.json or --layers spec.yaml, one of the two"),
         (["--frobnicate"], "No such option: --frobnicate"),
         (["more"], "unexpected extra argument"),
@@ -63,6 +64,20 @@ def test_flags(complaint, arguments, message):
 
 def test_neither_config_nor_layers(complaint):
     assert "one of the two" in complaint("plan")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["warm", "http://a", "file", "--parallel", "300"], "--parallel must be a whole number from 1 to 256, not 300"),
+        (["bench", "serve", "--turns", "0"], "--turns must be a whole number of 1 or more, not 0"),
+        (["bench", "serve", "--speed", "quick"], "--speed must be a number, not 'quick'"),
+        (["plan", LLAMA, "--tp", "two"], "--tp must be a whole number, not 'two'"),
+    ],
+)
+def test_a_wrong_number_is_told_like_that_of_a_setting(complaint, arguments, sentence):
+    """And not in the words of the library that reads it."""
+    assert complaint(*arguments).startswith(f"octavo: {sentence}; try 'octavo ")
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import typer
 from octavo import __version__
 from octavo.cli.commands import Commands
 from octavo.cli.exit_codes import BAD_INPUT, FAILED, INTERRUPTED
+from octavo.cli.flag_errors import CommandLineError, sentence_of
 from octavo.cli.output import discard_output, print_error, write_output
 from octavo.errors import EngineDiedError, OctavoError
 
@@ -22,9 +23,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
-
-_CommandLineError: type[Exception] = next(cls for cls in typer.BadParameter.__mro__ if cls.__name__ == "ClickException")
-"""Typer exports only some of its children."""
 
 
 def _show_version(asked: bool) -> None:
@@ -65,8 +63,8 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
         return BAD_INPUT
     except typer.Abort:
         return INTERRUPTED
-    except _CommandLineError as error:
-        message = error.format_message().rstrip(".")  # type: ignore[attr-defined]
+    except CommandLineError as error:
+        message = sentence_of(error)
         print_error(f"{message}{' Try' if message.endswith('?') else '; try'} '{_path_of(error)} --help'")
         return BAD_INPUT
 

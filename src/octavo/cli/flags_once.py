@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import typer
 from typer.core import TyperCommand
 
+from octavo.cli.flag_errors import CommandLineError
 from octavo.errors import InputError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -17,9 +18,13 @@ class FlagsOnceCommand(TyperCommand):
     """One command. Flags that are lists, and switches such as `--log-json`, may still be given several times."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Reads the arguments. Raises InputError for a flag that is given twice."""
+        """Reads the arguments. Raises InputError for a flag that is given twice. Errors know the command."""
         if not ctx.resilient_parsing:  # not while a shell completes a word
-            _, _, given = self.make_parser(ctx).parse_args(args=list(args))
+            try:
+                _, _, given = self.make_parser(ctx).parse_args(args=list(args))
+            except CommandLineError as error:
+                error.ctx = ctx  # type: ignore[attr-defined]  # not known where a flag lacks its value
+                raise
             for parameter, times in Counter(given).items():
                 takes_one = not (getattr(parameter, "multiple", True) or getattr(parameter, "is_flag", True))
                 if times > 1 and takes_one:
